@@ -1,0 +1,122 @@
+"""The protocol every device follows, in the child that holds it: upload, compile, run, time, download."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.device import Device
+from kernels.kernel import Build, Launch
+from kernels.problem import Problem
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Bytes on a device: `handle` is the backend's own (it keeps the memory alive), the window starts at `offset`."""
+
+    handle: Any
+    nbytes: int
+    offset: int = 0
+
+    def window(self, offset: int, nbytes: int) -> Buffer:
+        """A part of this buffer; offsets are multiples of 4096 bytes so that every device can address them."""
+        return Buffer(self.handle, nbytes, self.offset + offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """The three buffers of a launch: A, B and C."""
+
+    a: Buffer
+    b: Buffer
+    c: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled build, loaded. `registers` and `spills` are a thread's, where the compiler says; else None.
+
+    `spills` is in bytes of local memory.
+    """
+
+    handle: Any
+    build: Build
+    registers: int | None = None
+    spills: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """The vendor's library as this device has it: its name with version, or the reason why there is none."""
+
+    name: str | None
+    reason: str | None = None
+
+
+class Backend(Protocol):
+    """One device, held by the process that calls. Not thread-safe.
+
+    Raises CompileFailed from compile, LaunchFailed from everything that touches memory or launches
+    (out-of-memory and illegal accesses included).
+    """
+
+    device: Device
+    vendor: Vendor
+
+    def upload(self, array: Array) -> Buffer:
+        """Copy a C-contiguous array into fresh device memory."""
+        ...
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Fresh device memory, its content unspecified."""
+        ...
+
+    def fill(self, buffer: Buffer, byte: int) -> None:
+        """Set every byte of the buffer (0xFF makes NaN of every float)."""
+        ...
+
+    def download(self, buffer: Buffer, out: Array) -> None:
+        """Copy the buffer's bytes into a C-contiguous array of the same number of bytes, and wait."""
+        ...
+
+    def compile(self, build: Build) -> Program:
+        """Load the cached binary of a build, or compile and cache it; raises CompileFailed with the compiler's words."""
+        ...
+
+    def warm(self, program: Program, launch: Launch) -> None:
+        """Do what the device puts off until a first launch (PoCL compiles then), on a problem of a few elements."""
+        ...
+
+    def run(self, program: Program, launch: Launch, operands: Operands) -> None:
+        """Launch once and wait."""
+        ...
+
+    def time(self, program: Program, launch: Launch, sets: Sequence[Operands]) -> list[float]:
+        """Launch once for each set of operands, in order, and give each launch's seconds by device events."""
+        ...
+
+    def vendor_run(self, problem: Problem, operands: Operands) -> None:
+        """The vendor's product of the problem, into the same buffers."""
+        ...
+
+    def vendor_time(self, problem: Problem, sets: Sequence[Operands]) -> list[float]:
+        """As `time`, for the vendor's library."""
+        ...
+
+    def reference(self, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> Array:
+        """The float64 product of op(A) and op(B), batched, by a path that is none of our candidates'."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Device memory that an allocation could take now."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back."""
+        ...

@@ -1,0 +1,61 @@
+"""Device: what a kernel runs on, as its spaces and the arithmetic of tiling need to know it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds a launch and its speed.
+
+    Threads and shared bytes are per block; a zero means that the device does not say (a CPU has no register file).
+    `bandwidth` is bytes/s of global memory, `peak` and `peak64` are flop/s of fused multiply-adds (two each).
+    """
+
+    threads: int
+    shared_bytes: int
+    warp: int
+    sms: int
+    bandwidth: float
+    peak: float
+    peak64: float
+    registers_per_sm: int = 0
+    registers_per_thread: int = 0
+    shared_bytes_per_sm: int = 0
+    shared_bytes_reserved: int = 0
+    threads_per_sm: int = 0
+    blocks_per_sm: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device of this host: who it is, and its limits.
+
+    `id` is cuda:0 or opencl:0, `platform` cuda or opencl, `architecture` sm_90 or a processor's name.
+    `compiler` names what turns kernels into binaries, with its version. `uuid` is provenance, not a key.
+    """
+
+    id: str
+    platform: str
+    name: str
+    architecture: str
+    driver: str
+    runtime: str
+    compiler: str
+    uuid: str
+    memory_bytes: int
+    limits: Limits
+    mig: str = ""
+    exclusive: bool = False
+
+    @property
+    def model(self) -> str:
+        """The key equal devices share: name, architecture, SMs or cores, memory in GiB, MIG profile."""
+        parts = [self.name, self.architecture, f"{self.limits.sms} SMs", f"{round(self.memory_bytes / 2**30)} GiB"]
+        return " | ".join(parts + ([self.mig] if self.mig else []))
+
+    @property
+    def environment(self) -> str:
+        """What makes a stored timing stale when it changes: driver, runtime and compiler."""
+        return f"{self.driver}; {self.runtime}; {self.compiler}"

@@ -1,0 +1,69 @@
+"""Space: the configs a kernel can be compiled with, as data, and the named rules that refuse some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from kernels.device import Device
+from kernels.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Config(Mapping[str, int]):
+    """One point of a space: a value for each parameter, in the space's order. Hashable; equal by items."""
+
+    items_: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, values: Mapping[str, int]) -> Config:
+        """Take the parameters in the order given."""
+        return cls(tuple(values.items()))
+
+    def __getitem__(self, name: str) -> int:
+        for key, value in self.items_:
+            if key == name:
+                return value
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self.items_)
+
+    def __len__(self) -> int:
+        return len(self.items_)
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={value}" for name, value in self.items_)
+
+
+Rule = Callable[[Config, Problem, Device], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Parameters with their values, and rules: each is named by its reason and holds for a legal config."""
+
+    parameters: Mapping[str, tuple[int, ...]]
+    rules: Mapping[str, Rule]
+
+    def __iter__(self) -> Iterator[Config]:
+        names = tuple(self.parameters)
+        return (Config(tuple(zip(names, values, strict=True))) for values in product(*self.parameters.values()))
+
+    def config(self, values: Mapping[str, int]) -> Config:
+        """Make a config of this space; raises ValueError where a parameter is missing, unknown or off its values."""
+        if set(values) != set(self.parameters):
+            raise ValueError(f"the parameters are {', '.join(self.parameters)}, got {', '.join(values)}")
+        for name, allowed in self.parameters.items():
+            if values[name] not in allowed:
+                raise ValueError(f"{name} is one of {', '.join(map(str, allowed))}, got {values[name]}")
+        return Config(tuple((name, values[name]) for name in self.parameters))
+
+    def refusal(self, config: Config, problem: Problem, device: Device) -> str | None:
+        """The name of the first rule that refuses this config here, or None where it is legal."""
+        return next((name for name, holds in self.rules.items() if not holds(config, problem, device)), None)
+
+    def legal(self, problem: Problem, device: Device) -> list[Config]:
+        """Every config that no rule refuses, in the space's order."""
+        return [config for config in self if self.refusal(config, problem, device) is None]
