@@ -86,7 +86,7 @@ class Backend(Protocol):
         ...
 
     def compile(self, build: Build) -> Program:
-        """Load the cached binary of a build, or compile and cache it; raises CompileFailed with the compiler's words."""
+        """Load a build's cached binary, or compile and cache it; raises CompileFailed with the compiler's words."""
         ...
 
     def warm(self, program: Program, launch: Launch) -> None:
@@ -109,7 +109,7 @@ class Backend(Protocol):
         """As `time`, for the vendor's library."""
         ...
 
-    def reference(self, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> Array:
+    def reference(self, a: Array, b: Array) -> Array:
         """The float64 product of op(A) and op(B), batched, by a path that is none of our candidates'."""
         ...
 

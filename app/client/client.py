@@ -1,0 +1,255 @@
+"""Client: products, tuning and the best configs of a running service."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from app.client import matrices
+from app.client.answers import Best, Device, Event, Job, Kernel, Product, Shape, Trial, read
+from app.client.events import parse
+from app.client.transport import FAILURES, Ask, ClientError, Reply, Transport, target
+
+T = TypeVar("T")
+# The service writes a comment every 15 s: a stream silent for longer is broken.
+SILENCE: Final = 45.0
+POLL: Final = 0.1
+
+ShapeLike = Shape | int | tuple[int, int, int] | tuple[int, int, int, int]
+
+
+class Client:
+    """A service at `url`. Usable from any number of threads; close it, or use it as a context manager.
+
+    `timeout` bounds each wait for the service, in seconds. `retries` bounds how often a request is sent again: after
+    a broken connection where that does no harm, and after 429 or 503 with Retry-After.
+    Every method raises ClientError where the service refuses, and UnreachableError, a ClientError, where none answers.
+    """
+
+    def __init__(self, url: str = "http://127.0.0.1:8000", *, timeout: float = 300.0, retries: int = 4) -> None:
+        self._transport = Transport(url, timeout, retries)
+        self.url = self._transport.url
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the idle connections. The client stays usable: a later request opens a new one."""
+        self._transport.close()
+
+    def matmul(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        device: str | None = None,
+        kernel: str | None = None,
+        precision: str = "strict",
+    ) -> NDArray[Any]:
+        """op(A)[m,k] x op(B)[k,n] as C[m,n], of the operands' dtype; three-dimensional operands are batches.
+
+        Raises ValueError where the operands are no matrices, or do not fit each other.
+        """
+        return self.product(a, b, trans_a, trans_b, device, kernel, precision).c
+
+    def product(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        device: str | None = None,
+        kernel: str | None = None,
+        precision: str = "strict",
+    ) -> Product:
+        """As matmul, with the kernel, the config, how exact the match was, and the service's own timing."""
+        a, b = matrices.operand(a), matrices.operand(b)
+        problem = matrices.problem(a, b, trans_a, trans_b, precision)
+        c = np.empty((*a.shape[:-2], problem.m, problem.n), dtype=a.dtype)
+        where = target("/matmul", {**asdict(problem), "device": device, "kernel": kernel})
+        kind = "application/octet-stream"
+        body = (matrices.flat(a), matrices.flat(b))
+        # A product changes nothing at the service, so it may be asked for twice.
+        ask = Ask("POST", where, body, {"Content-Type": kind, "Accept": kind}, again=True)
+        headers = self._transport.exchange(ask, into=matrices.flat(c)).headers
+        return Product(
+            c,
+            headers.get("X-Kernel", ""),
+            matrices.config(headers.get("X-Config", "")),
+            headers.get("X-Match", ""),
+            matrices.timing(headers.get("Server-Timing", "")),
+            headers.get("X-Device"),
+        )
+
+    def tune(
+        self,
+        shapes: Iterable[ShapeLike],
+        *,
+        dtype: str = "float32",
+        precision: str = "strict",
+        trans_a: bool = False,
+        trans_b: bool = False,
+        device: str | None = None,
+        kernels: Iterable[str] | None = None,
+        strategy: str = "auto",
+        trials: int | None = None,
+        seconds: float | None = None,
+        retune: bool = False,
+        wait: bool | float = False,
+    ) -> Job:
+        """Ask for one tuning job over `shapes`: (m, n, k), (m, n, k, batch), or a size for a square.
+
+        `trials` and `seconds` are the job's whole budget. `wait` true waits until the job has ended, a number at most
+        so many seconds; the job comes back as it then stands.
+        """
+        body = {
+            "shapes": [asdict(shape_of(each)) for each in shapes],
+            "dtype": dtype,
+            "precision": precision,
+            "trans_a": trans_a,
+            "trans_b": trans_b,
+            "device": device,
+            "kernels": None if kernels is None else list(kernels),
+            "strategy": strategy,
+            "budget": {"trials": trials, "seconds": seconds},
+            "retune": retune,
+        }
+        patience = 0.0 if isinstance(wait, bool) else wait
+        headers = {"Content-Type": "application/json"} | ({"Prefer": f"wait={patience:g}"} if patience else {})
+        data = (memoryview(json.dumps(body).encode()),)
+        reply = self._transport.exchange(Ask("POST", "/tune", data, headers, timeout=SILENCE + patience))
+        job = self._as(Job, reply)
+        return self.wait(job.id) if wait is True and not job.ended else job
+
+    def job(self, job_id: str) -> Job:
+        """The job as it stands."""
+        return self._as(Job, self._get(f"/jobs/{job_id}"))
+
+    def cancel(self, job_id: str) -> Job:
+        """Ask that a job ends; gives it as it then stands (cancelling takes until the running trial's end)."""
+        return self._as(Job, self._transport.exchange(Ask("DELETE", f"/jobs/{job_id}", again=True)))
+
+    def wait(self, job_id: str) -> Job:
+        """Wait until the job has ended."""
+        for _ in self.events(job_id):
+            pass
+        return self.job(job_id)
+
+    def events(self, job_id: str, after: int = 0, patience: float = 60.0) -> Iterator[Event]:
+        """The job's events with an id above `after`, as they come, to its end.
+
+        A broken stream is resumed where it broke; UnreachableError once nothing has answered for `patience` seconds.
+        """
+        heard = time.monotonic()
+        while True:
+            failure: OSError | Exception = ConnectionError("the stream ended before the job")
+            try:
+                for event in self._stream(job_id, after):
+                    after, heard = max(after, event.id), time.monotonic()
+                    yield event
+                    if event.name == "end":
+                        return
+                    heard = time.monotonic()
+            except FAILURES as broken:
+                failure = broken
+            except ClientError as refused:
+                if refused.status != 503:  # noqa: PLR2004 - a service that restarts says 503 meanwhile
+                    raise
+            if time.monotonic() - heard > patience:
+                raise self._transport.unreachable(failure)
+            time.sleep(POLL)
+
+    def best_config(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        batch: int = 1,
+        dtype: str = "float32",
+        precision: str = "strict",
+        trans_a: bool = False,
+        trans_b: bool = False,
+        device: str | None = None,
+        exact: bool = False,
+    ) -> Best:
+        """The best known config. With `exact`, ClientError with code not_tuned where the problem was never tuned."""
+        query = {
+            "m": m,
+            "n": n,
+            "k": k,
+            "batch": batch,
+            "dtype": dtype,
+            "precision": precision,
+            "trans_a": trans_a,
+            "trans_b": trans_b,
+            "device": device,
+            "match": "exact" if exact else None,
+        }
+        return self._as(Best, self._get("/best-config", query))
+
+    def devices(self) -> list[Device]:
+        """The devices of the service's host."""
+        return [read(Device, entry) for entry in self._list("/devices", "devices")]
+
+    def kernels(self) -> list[Kernel]:
+        """The kernels that the service tunes, in ladder order."""
+        return [read(Kernel, entry) for entry in self._list("/kernels", "kernels")]
+
+    def trials(self, after: int = 0, limit: int = 100, **filters: str | None) -> list[Trial]:
+        """At most `limit` trials with an id above `after`, by id; filters: device, problem, kernel, state, job_id."""
+        query: dict[str, object | None] = {"after": after or None, "limit": limit, **filters}
+        return [read(Trial, entry) for entry in self._list("/trials", "trials", query)]
+
+    def ready(self, wait: float = 0.0) -> bool:
+        """Whether the service is ready, within `wait` seconds."""
+        until = time.monotonic() + wait
+        while True:
+            try:
+                self._get("/health/ready")
+            except ClientError:
+                if time.monotonic() >= until:
+                    return False
+                time.sleep(POLL)
+            else:
+                return True
+
+    def _get(self, path: str, query: Mapping[str, object | None] | None = None) -> Reply:
+        return self._transport.exchange(Ask("GET", target(path, query or {}), again=True))
+
+    def _list(self, path: str, member: str, query: Mapping[str, object | None] | None = None) -> list[dict[str, Any]]:
+        body = self._get(path, query).json()
+        return list(body[member] if isinstance(body, dict) else body)
+
+    def _as(self, kind: type[T], reply: Reply) -> T:
+        try:
+            return read(kind, reply.json())
+        except (TypeError, KeyError, ValueError) as error:
+            raise ClientError(
+                f"the answer is no {kind.__name__.lower()}: {error}", reply.status, "unreadable"
+            ) from error
+
+    def _stream(self, job_id: str, after: int) -> Iterator[Event]:
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": str(after)} if after else {})
+        with self._transport.stream(Ask("GET", f"/jobs/{job_id}/events", (), headers, timeout=SILENCE)) as response:
+            yield from parse(response)
+
+
+def shape_of(shape: ShapeLike) -> Shape:
+    """A Shape of what a caller may give: a Shape, sizes, or one size for a square."""
+    if isinstance(shape, Shape):
+        return shape
+    return Shape(shape, shape, shape) if isinstance(shape, int) else Shape(*shape)

@@ -1,0 +1,144 @@
+"""Jobs as their owners see them: read, cancel, wait, and the events of their progress."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from app.errors import UnknownJob
+from app.services.principal import Principal
+from app.store.engine import Database
+from app.store.records import JobRecord, TrialRecord
+from app.store.repository import Jobs as JobRows
+from app.store.repository import Trials
+
+ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One server-sent event of a job: `id` rises, `name` is progress, trial or end, `data` is JSON."""
+
+    id: int
+    name: str
+    data: Mapping[str, Any]
+
+
+class Jobs:
+    """The jobs of one database. Every method blocks for a query; none takes a device."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._wakes: dict[str, set[Callable[[], None]]] = {}
+        self._cancelled: set[str] = set()
+        self._lock = threading.Lock()
+
+    def get(self, job_id: str) -> JobRecord:
+        """One job; raises UnknownJob."""
+        record = self._database.read(lambda session: JobRows(session).get(job_id))
+        if record is None:
+            raise UnknownJob(f"there is no job {job_id}")
+        return record
+
+    def list(
+        self, state: str | None = None, kind: str | None = None, before: str | None = None, limit: int = 50
+    ) -> list[JobRecord]:
+        """Jobs, newest first; `before` is the id of the last one already seen."""
+        return self._database.read(lambda session: JobRows(session).list(state, kind, before, limit))
+
+    def trials(self, **filters: Any) -> list[TrialRecord]:
+        """Stored trials by device_model, problem_key, kernel, state, job_id, after (an id) and limit."""
+        return self._database.read(lambda session: Trials(session).search(**filters))
+
+    def cancel(self, job_id: str, principal: Principal) -> JobRecord:
+        """Ask a job to stop after the trial it is in; one that has ended stays as it is. Raises UnknownJob."""
+        del principal  # there is one until authentication lands: every job is its own
+        if self.get(job_id).state not in ENDED:
+            with self._lock:
+                self._cancelled.add(job_id)
+            self._database.write(lambda session: JobRows(session).ask_cancel(job_id, datetime.now(UTC)))
+            self.committed(job_id)
+        return self.get(job_id)
+
+    def is_cancelled(self, job_id: str) -> bool:
+        """Whether cancellation was asked for in this process's life."""
+        with self._lock:
+            return job_id in self._cancelled
+
+    def wait(self, job_id: str, seconds: float) -> JobRecord:
+        """The job once it has ended, or as it is after so many seconds."""
+        changed = threading.Event()
+        unsubscribe = self.subscribe(job_id, changed.set)
+        timer = threading.Event()
+        clock = threading.Timer(seconds, lambda: (timer.set(), changed.set()))
+        clock.start()
+        try:
+            while (record := self.get(job_id)).state not in ENDED and not timer.is_set():
+                changed.wait()
+                changed.clear()
+            return record
+        finally:
+            clock.cancel()
+            unsubscribe()
+
+    def subscribe(self, job_id: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Have `wake` called, from any thread, after each commit that concerns the job, until the answer is called."""
+        with self._lock:
+            self._wakes.setdefault(job_id, set()).add(wake)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                wakes = self._wakes.get(job_id, set())
+                wakes.discard(wake)
+                if not wakes:
+                    self._wakes.pop(job_id, None)
+
+        return unsubscribe
+
+    def committed(self, job_id: str) -> None:
+        """Tell whoever follows the job that there is something to read."""
+        with self._lock:
+            wakes = tuple(self._wakes.get(job_id, ()))
+        for wake in wakes:
+            wake()
+
+    def events(self, job_id: str, after: int = 0) -> list[Event]:
+        """What happened since event `after`: committed trials, the progress they make, and the end; raises UnknownJob.
+
+        A trial's event has twice its row's id, the progress after it one more, the end one more again.
+        """
+        trials, job = self._database.read(
+            lambda session: (Trials(session).of_job(job_id, (after + 1) // 2 - 1), JobRows(session).get(job_id))
+        )
+        if job is None:
+            raise UnknownJob(f"there is no job {job_id}")
+        events = [Event(2 * (trial.id or 0), "trial", trial_data(trial)) for trial in trials]
+        last = events[-1].id if events else after - after % 2
+        if events or not after:
+            events.append(Event(last + 1, "progress", progress(job)))
+        if job.state in ENDED:
+            events.append(Event(last + 2, "end", {"id": job.id, "state": job.state, **progress(job)}))
+        return [event for event in events if event.id > after]
+
+
+def progress(job: JobRecord) -> dict[str, Any]:
+    """How far a job is: trials done, of how many at most, and the fastest median so far in milliseconds."""
+    return {"done": job.done, "total": job.total, "best_ms": job.best_ms}
+
+
+def trial_data(trial: TrialRecord) -> dict[str, Any]:
+    """A trial as its event carries it."""
+    return {
+        "id": trial.id,
+        "problem": trial.problem.key,
+        "kernel": trial.kernel,
+        "config": dict(trial.config),
+        "state": trial.state,
+        "stage": trial.stage,
+        "reason": trial.reason,
+        "median_ms": trial.median_ms,
+        "gflops": trial.problem.flops / trial.median_ms / 1e6 if trial.median_ms else None,
+    }

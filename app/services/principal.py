@@ -1,0 +1,16 @@
+"""Principal: on whose behalf something is done. Until authentication lands there is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """An owner of jobs and quotas, by name."""
+
+    name: str
+
+
+ANONYMOUS: Final = Principal("anonymous")

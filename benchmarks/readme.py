@@ -1,0 +1,110 @@
+"""Write the README's tables from the committed JSON in benchmarks/results; with --check only say whether they differ.
+
+python benchmarks/readme.py [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def tiles(name: str) -> str:
+    """The seeds' kind of table, one row a shape: milliseconds, and what tiling gains."""
+    report: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    squares = sorted({key for row in report["shapes"].values() for key in row if key.startswith("tiled ")}, key=tile_of)
+    head = ["shape", "naive", *(f"{tile_of(key)}x{tile_of(key)}" for key in squares), "best tiled", "its tile", "gain"]
+    lines = [
+        f"{report['device']} ({report['vendor']}; {report['environment']}), {report['measured_at'][:10]}."
+        " Milliseconds a launch; gain is naive over best tiled; error is relative L2 against float64.",
+        "",
+        line([*head, "vendor", "error"]),
+        line(["---", *["---:"] * (len(head) + 1)]),
+    ]
+    for shape, row in report["shapes"].items():
+        best, config = row["tiled"], row["tiled"]["config"]
+        cells = [shape, ms(row["naive"]), *(ms(row.get(key)) for key in squares), f"**{ms(best)}**"]
+        cells += ["x".join(str(config[name]) for name in ("BM", "BN", "BK"))]
+        cells += [f"{row['naive']['median_ms'] / best['median_ms']:.2f}x", ms(row.get("vendor"))]
+        lines.append(line([*cells, f"{best['relative_l2']:.1e}"]))
+    return "\n".join(lines)
+
+
+def tile_of(name: str) -> int:
+    """The square tile in a contestant's name."""
+    return int(name.split()[1])
+
+
+def ms(row: dict[str, Any] | None) -> str:
+    """Milliseconds to three significant digits, or a dash."""
+    return "-" if row is None else f"{row['median_ms']:.3g}" if row["median_ms"] < 1000 else f"{row['median_ms']:.0f}"
+
+
+def line(cells: list[str]) -> str:
+    """One row of a Markdown table."""
+    return "| " + " | ".join(cells) + " |"
+
+
+def serving() -> str:
+    """What serving costs, from the other benchmarks."""
+    answers, overhead = load("answers"), load("overhead")
+    storm, kill = load("load"), load("kill")
+    rows = [
+        ("`GET /best-config` against an empty FastAPI route", f"{answers['rate_ratio']:.2f} of its requests a second, "
+         f"{answers['p99_ratio']:.2f} of its p99 (64 connections)"),
+        ("a tune job's time spent compiling, verifying, measuring", f"{overhead['inside_share']:.1%}, "
+         f"{overhead['outside_ms_a_trial']:.1f} ms a trial outside"),
+        ("a product's p99, idle and beside a tune", f"{overhead['idle_p99_ms']:.1f} ms and "
+         f"{overhead['tuning_p99_ms']:.1f} ms"),
+        (f"{storm['clients']} clients for {storm['seconds']:.0f} s", f"{sum(storm['answers'].values())} answers, "
+         f"{storm['failures']} failures"),
+        (f"kill -9, {kill['kills']} times", f"{kill['trials_seen']} trials seen, {kill['trials_lost_or_changed']} lost, "
+         f"{kill['attempted_again_after_saved']} repeated, {kill['jobs_not_succeeded']} of {kill['jobs']} jobs unfinished"),
+    ]  # fmt: skip
+    return "\n".join(
+        [line(["what", "measured (2 cores, no GPU)"]), line(["---", "---"]), *(line(list(row)) for row in rows)]
+    )
+
+
+def load(name: str) -> dict[str, Any]:
+    """One benchmark's committed result."""
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    return found
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "tiles-h200": lambda: tiles("tiles-h200"),
+    "tiles-cpu": lambda: tiles("tiles-cpu"),
+    "serving": serving,
+}
+
+
+def generated(text: str) -> str:
+    """The README with every generated block as its JSON says."""
+    for name, table in TABLES.items():
+        block = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        text = block.sub(lambda found, made=table(): f"{found[1]}{made}\n{found[2]}", text)
+    return text
+
+
+def main() -> None:
+    """Write, or check."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    path = ROOT / "README.md"
+    text = path.read_text()
+    if arguments.check:
+        raise SystemExit(generated(text) != text)
+    path.write_text(generated(text))
+
+
+if __name__ == "__main__":
+    main()
