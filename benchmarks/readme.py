@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from app.settings import Settings
+
+DERIVED = {
+    "data_dir": "~/.local/share/tilewise",
+    "database_url": "sqlite:///$TILEWISE_DATA_DIR/tilewise.db",
+    "cache_dir": "$TILEWISE_DATA_DIR/cache",
+}
 ROOT = Path(__file__).resolve().parent.parent
+LEGEND = "Milliseconds a launch; gain is naive over best tiled; error is relative L2 against float64."
 RESULTS = ROOT / "benchmarks" / "results"
 
 
@@ -22,8 +29,7 @@ def tiles(name: str) -> str:
     squares = sorted({key for row in report["shapes"].values() for key in row if key.startswith("tiled ")}, key=tile_of)
     head = ["shape", "naive", *(f"{tile_of(key)}x{tile_of(key)}" for key in squares), "best tiled", "its tile", "gain"]
     lines = [
-        f"{report['device']} ({report['vendor']}; {report['environment']}), {report['measured_at'][:10]}."
-        " Milliseconds a launch; gain is naive over best tiled; error is relative L2 against float64.",
+        f"{report['device']} ({report['vendor']}; {report['environment']}), {report['measured_at'][:10]}. {LEGEND}",
         "",
         line([*head, "vendor", "error"]),
         line(["---", *["---:"] * (len(head) + 1)]),
@@ -56,21 +62,27 @@ def serving() -> str:
     """What serving costs, from the other benchmarks."""
     answers, overhead = load("answers"), load("overhead")
     storm, kill = load("load"), load("kill")
-    rows = [
-        ("`GET /best-config` against an empty FastAPI route", f"{answers['rate_ratio']:.2f} of its requests a second, "
-         f"{answers['p99_ratio']:.2f} of its p99 (64 connections)"),
-        ("a tune job's time spent compiling, verifying, measuring", f"{overhead['inside_share']:.1%}, "
-         f"{overhead['outside_ms_a_trial']:.1f} ms a trial outside"),
-        ("a product's p99, idle and beside a tune", f"{overhead['idle_p99_ms']:.1f} ms and "
-         f"{overhead['tuning_p99_ms']:.1f} ms"),
-        (f"{storm['clients']} clients for {storm['seconds']:.0f} s", f"{sum(storm['answers'].values())} answers, "
-         f"{storm['failures']} failures"),
-        (f"kill -9, {kill['kills']} times", f"{kill['trials_seen']} trials seen, {kill['trials_lost_or_changed']} lost, "
-         f"{kill['attempted_again_after_saved']} repeated, {kill['jobs_not_succeeded']} of {kill['jobs']} jobs unfinished"),
-    ]  # fmt: skip
-    return "\n".join(
-        [line(["what", "measured (2 cores, no GPU)"]), line(["---", "---"]), *(line(list(row)) for row in rows)]
-    )
+    rows = {
+        "`GET /best-config` against an empty FastAPI route (64 connections)": (
+            f"{answers['rate_ratio']:.2f} of its requests a second, {answers['p99_ratio']:.2f} of its p99"
+        ),
+        "a tune job's time spent compiling, verifying and measuring": (
+            f"{overhead['inside_share']:.1%}; {overhead['outside_ms_a_trial']:.1f} ms a trial outside"
+        ),
+        "a product's p99, idle and beside a tune": (
+            f"{overhead['idle_p99_ms']:.1f} ms and {overhead['tuning_p99_ms']:.1f} ms"
+        ),
+        f"{storm['clients']} clients mixing all paths for {storm['seconds']:.0f} s": (
+            f"{sum(storm['answers'].values())} answers, {storm['failures']} failures"
+        ),
+        f"kill -9, {kill['kills']} times": (
+            f"{kill['trials_seen']} trials seen, {kill['trials_lost_or_changed']} lost,"
+            f" {kill['attempted_again_after_saved']} repeated; {kill['jobs_not_succeeded']} of {kill['jobs']} jobs"
+            " unfinished"
+        ),
+    }
+    head = [line(["what", "measured (2 cores, no GPU)"]), line(["---", "---"])]
+    return "\n".join([*head, *(line([what, figure]) for what, figure in rows.items())])
 
 
 def load(name: str) -> dict[str, Any]:
@@ -79,18 +91,28 @@ def load(name: str) -> dict[str, Any]:
     return found
 
 
+def settings() -> str:
+    """Every setting with its default and meaning."""
+    rows = []
+    for name, field in Settings.model_fields.items():
+        default = DERIVED.get(name, "" if field.default is None else str(field.default))
+        rows.append(line([f"`TILEWISE_{name.upper()}`", f"`{default}`" if default else "", field.description or ""]))
+    return "\n".join([line(["variable", "default", "meaning"]), line(["---"] * 3), *rows])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "tiles-h200": lambda: tiles("tiles-h200"),
     "tiles-cpu": lambda: tiles("tiles-cpu"),
     "serving": serving,
+    "settings": settings,
 }
 
 
 def generated(text: str) -> str:
     """The README with every generated block as its JSON says."""
     for name, table in TABLES.items():
-        block = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text = block.sub(lambda found, made=table(): f"{found[1]}{made}\n{found[2]}", text)
+        start, end = text.partition(f"<!-- generated: {name} -->\n")[::2]
+        text = f"{start}<!-- generated: {name} -->\n{table()}\n<!-- end -->{end.partition('<!-- end -->')[2]}"
     return text
 
 

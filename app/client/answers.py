@@ -159,7 +159,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One config tried on one problem and device: measured, or rejected at a stage for a reason."""
+    """One config tried on one problem and device model: measured, or rejected at a stage for a reason."""
 
     id: int
     job_id: str
@@ -167,10 +167,13 @@ class Trial:
     kernel: str
     config: Mapping[str, int]
     state: str
-    device: str = ""
+    device_model: str = ""
+    device_uuid: str = ""
+    environment: str = ""
     stage: str | None = None
     reason: str | None = None
     timing: Timing | None = None
+    gflops: float | None = None
     error: Accuracy | None = None
     registers: int | None = None
     created_at: datetime | None = None
@@ -219,7 +222,7 @@ class Product:
 
 def read(kind: type[T], body: Mapping[str, Any]) -> T:
     """Make a dataclass of a JSON object; raises TypeError where a member that has no default is missing."""
-    hints = _hints(kind)
+    hints = _hints(cast("Any", kind))
     return kind(**{name: _value(hint, body[name]) for name, hint in hints.items() if name in body})
 
 

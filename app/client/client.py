@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from app.client import matrices
 from app.client.answers import Best, Device, Event, Job, Kernel, Product, Shape, Trial, read
 from app.client.events import parse
-from app.client.transport import FAILURES, Ask, ClientError, Reply, Transport, target
+from app.client.transport import FAILURES, Ask, ClientError, Failure, Reply, Transport, target
 
 T = TypeVar("T")
 # The service writes a comment every 15 s: a stream silent for longer is broken.
@@ -135,7 +135,7 @@ class Client:
         return self.wait(job.id) if wait is True and not job.ended else job
 
     def job(self, job_id: str) -> Job:
-        """The job as it stands."""
+        """Give the job as it stands."""
         return self._as(Job, self._get(f"/jobs/{job_id}"))
 
     def cancel(self, job_id: str) -> Job:
@@ -149,13 +149,13 @@ class Client:
         return self.job(job_id)
 
     def events(self, job_id: str, after: int = 0, patience: float = 60.0) -> Iterator[Event]:
-        """The job's events with an id above `after`, as they come, to its end.
+        """Give the job's events with an id above `after`, as they come, to its end.
 
         A broken stream is resumed where it broke; UnreachableError once nothing has answered for `patience` seconds.
         """
         heard = time.monotonic()
         while True:
-            failure: OSError | Exception = ConnectionError("the stream ended before the job")
+            failure: Failure = ConnectionError("the stream ended before the job")
             try:
                 for event in self._stream(job_id, after):
                     after, heard = max(after, event.id), time.monotonic()
@@ -186,7 +186,7 @@ class Client:
         device: str | None = None,
         exact: bool = False,
     ) -> Best:
-        """The best known config. With `exact`, ClientError with code not_tuned where the problem was never tuned."""
+        """Give the best known config; with `exact`, ClientError of code not_tuned where the problem was never tuned."""
         query = {
             "m": m,
             "n": n,
@@ -202,20 +202,20 @@ class Client:
         return self._as(Best, self._get("/best-config", query))
 
     def devices(self) -> list[Device]:
-        """The devices of the service's host."""
+        """List the devices of the service's host."""
         return [read(Device, entry) for entry in self._list("/devices", "devices")]
 
     def kernels(self) -> list[Kernel]:
-        """The kernels that the service tunes, in ladder order."""
+        """List the kernels that the service tunes, in ladder order."""
         return [read(Kernel, entry) for entry in self._list("/kernels", "kernels")]
 
     def trials(self, after: int = 0, limit: int = 100, **filters: str | None) -> list[Trial]:
-        """At most `limit` trials with an id above `after`, by id; filters: device, problem, kernel, state, job_id."""
+        """List at most `limit` trials with an id above `after`, by id; filters are those of GET /trials."""
         query: dict[str, object | None] = {"after": after or None, "limit": limit, **filters}
         return [read(Trial, entry) for entry in self._list("/trials", "trials", query)]
 
     def ready(self, wait: float = 0.0) -> bool:
-        """Whether the service is ready, within `wait` seconds."""
+        """Tell whether the service is ready, within `wait` seconds."""
         until = time.monotonic() + wait
         while True:
             try:
@@ -249,7 +249,7 @@ class Client:
 
 
 def shape_of(shape: ShapeLike) -> Shape:
-    """A Shape of what a caller may give: a Shape, sizes, or one size for a square."""
+    """Make a Shape of what a caller may give: a Shape, sizes, or one size for a square."""
     if isinstance(shape, Shape):
         return shape
     return Shape(shape, shape, shape) if isinstance(shape, int) else Shape(*shape)

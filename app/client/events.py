@@ -9,7 +9,7 @@ from app.client.answers import Event
 
 
 def parse(lines: Iterable[bytes]) -> Iterator[Event]:
-    """The events of a stream, each as soon as its empty line has come."""
+    """Give the events of a stream, each as soon as its empty line has come."""
     identity, name, data = 0, "", list[str]()
     for raw in lines:
         line = raw.decode("utf-8").rstrip("\r\n")

@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 
 def operand(values: ArrayLike) -> Array:
-    """A matrix or a batch of them, C-contiguous and in this machine's byte order; copied only where it is not."""
+    """Make a matrix, or a batch of them, C-contiguous and of native byte order; copied only where it is not."""
     array = np.asarray(values)
     if array.ndim not in (2, 3):
         raise ValueError(f"an operand has two dimensions, or three for a batch, got {array.ndim}")
@@ -25,7 +25,7 @@ def operand(values: ArrayLike) -> Array:
 
 
 def problem(a: Array, b: Array, trans_a: bool, trans_b: bool, precision: str) -> Problem:
-    """The problem that two stored operands make; raises ValueError where they do not fit each other."""
+    """Say what problem two stored operands make; raises ValueError where they do not fit each other."""
     if a.dtype != b.dtype:
         raise ValueError(f"operands share one dtype, got {a.dtype} and {b.dtype}")
     if a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2]:
@@ -39,18 +39,18 @@ def problem(a: Array, b: Array, trans_a: bool, trans_b: bool, precision: str) ->
 
 
 def flat(array: Array) -> memoryview:
-    """The array's own bytes, not copied."""
-    return memoryview(array.reshape(-1).view(np.uint8))
+    """Give a C-contiguous array's own bytes, not copied."""
+    return array.reshape(-1).view(np.uint8).data
 
 
 def config(header: str) -> Mapping[str, int]:
-    """X-Config: an object, or BM=16,BN=16."""
+    """Read X-Config: an object, or BM=16,BN=16."""
     if header.startswith("{"):
         return dict(json.loads(header))
     return {name: int(value) for name, _, value in (pair.partition("=") for pair in header.split(",") if pair)}
 
 
 def timing(header: str) -> Mapping[str, float]:
-    """Server-Timing's durations in milliseconds, by name."""
+    """Read Server-Timing's durations in milliseconds, by name."""
     entries = [entry.strip().partition(";dur=") for entry in header.split(",")]
     return {name: float(duration.partition(";")[0]) for name, _, duration in entries if duration}

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
+from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse, HTTPSConnection, IncompleteRead
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -61,11 +61,11 @@ class Reply:
     """One answer. `body` is empty where it was read into the caller's memory."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: HTTPMessage
     body: bytes = b""
 
     def json(self) -> Any:
-        """The body's value; raises ClientError where it is no JSON."""
+        """Read the body's value; raises ClientError where it is no JSON."""
         try:
             return json.loads(self.body)
         except ValueError as error:
@@ -74,7 +74,7 @@ class Reply:
             ) from error
 
     def error(self) -> ClientError:
-        """This answer as an error, whoever wrote it (a proxy's page has no code)."""
+        """Read the answer as an error, whoever wrote it (a proxy's page has no code)."""
         try:
             body = json.loads(self.body)
         except ValueError:
@@ -86,9 +86,9 @@ class Reply:
 
 
 def target(path: str, query: Mapping[str, object | None]) -> str:
-    """A path with its query: None is left out, booleans are true and false, sequences are repeated."""
+    """Give a path its query: None is left out, booleans are true and false."""
     pairs = {name: _word(value) for name, value in query.items() if value is not None}
-    return f"{path}?{urlencode(pairs, doseq=True)}" if pairs else path
+    return f"{path}?{urlencode(pairs)}" if pairs else path
 
 
 def _word(value: object) -> object:
@@ -129,7 +129,7 @@ class Transport:
 
     @contextmanager
     def stream(self, ask: Ask) -> Iterator[HTTPResponse]:
-        """An answer to be read as it comes, on a connection of its own; raises ClientError, OSError, HTTPException."""
+        """Give an answer to be read as it comes, on its own connection; raises ClientError, OSError, HTTPException."""
         connection = self._open(ask.timeout)
         try:
             response = self._send(connection, ask)
@@ -145,7 +145,7 @@ class Transport:
             self._idle.pop().close()
 
     def unreachable(self, failure: Failure) -> UnreachableError:
-        """The error for a failure of the connection."""
+        """Say what a failure of the connection means."""
         if isinstance(failure, ConnectionRefusedError):
             return UnreachableError(f"nothing listens at {self.url}")
         if isinstance(failure, TimeoutError):
@@ -205,7 +205,7 @@ class Transport:
 
 
 def _stale(connection: HTTPConnection) -> bool:
-    """An idle connection with something to read was closed by the service."""
+    """Tell whether an idle connection was closed by the service: it then has something to read."""
     with selectors.DefaultSelector() as selector:
         selector.register(connection.sock, selectors.EVENT_READ)
         return bool(selector.select(0))

@@ -108,17 +108,17 @@ class Jobs:
     def events(self, job_id: str, after: int = 0) -> list[Event]:
         """What happened since event `after`: committed trials, the progress they make, and the end; raises UnknownJob.
 
-        A trial's event has twice its row's id, the progress after it one more, the end one more again.
+        A trial's event has thrice its row's id, the progress after it one more, the end two more.
         """
+        seen = after // 3
         trials, job = self._database.read(
-            lambda session: (Trials(session).of_job(job_id, (after + 1) // 2 - 1), JobRows(session).get(job_id))
+            lambda session: (Trials(session).of_job(job_id, seen), JobRows(session).get(job_id))
         )
         if job is None:
             raise UnknownJob(f"there is no job {job_id}")
-        events = [Event(2 * (trial.id or 0), "trial", trial_data(trial)) for trial in trials]
-        last = events[-1].id if events else after - after % 2
-        if events or not after:
-            events.append(Event(last + 1, "progress", progress(job)))
+        events = [Event(3 * (trial.id or 0), "trial", trial_data(trial)) for trial in trials]
+        last = events[-1].id if events else 3 * seen
+        events.append(Event(last + 1, "progress", progress(job)))
         if job.state in ENDED:
             events.append(Event(last + 2, "end", {"id": job.id, "state": job.state, **progress(job)}))
         return [event for event in events if event.id > after]

@@ -128,10 +128,10 @@ def check(held: Held, link: Link, program: Program, launch: Launch) -> None:
     c = np.empty((problem.batch, problem.m, problem.n), dtype=problem.dtype)
     with link.lease(2.0 + 10 * predict(CATALOGUE[launch.kernel], launch.config, problem, backend.device)):
         operands = Operands(backend.upload(a), backend.upload(b), backend.allocate(problem.c_bytes))
-        backend.fill(operands.c, 0xFF)
+        backend.fill(operands.c, verify.POISON)
         backend.run(program, small, operands)
         backend.download(operands.c, c)
-    reference = backend.reference(problem, a, b)
+    reference = backend.reference(*verify.applied(problem, a, b))
     reason = verify.judge(problem, a, b, reference, c)
     if reason is not None:
         raise WrongResult(f"{launch.kernel} {launch.config} failed its check before serving: {reason}")

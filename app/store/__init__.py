@@ -1,0 +1,1 @@
+"""What lasts: devices, trials, bests and jobs, in SQLite or PostgreSQL."""

@@ -1,0 +1,265 @@
+"""What the service answers in JSON, and how the domain's values become it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from app.devices.base import Vendor
+from app.services import best
+from app.store.records import JobRecord, TrialRecord
+from app.tuning import outcome
+from kernels import device, kernel, problem
+
+Config = Annotated[dict[str, int], Field(description="Parameters by name.", examples=[{"BM": 16, "BN": 16, "BK": 16}])]
+Match = Literal["exact", "stale", "nearest", "default"]
+
+
+class Answer(BaseModel):
+    """One JSON object of the service."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def reply(answer: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """An answer as a response."""
+    return Response(answer.model_dump_json(), status, headers, "application/json")
+
+
+class Problem(BaseModel):
+    """An error, in RFC 9457's members with two more; figures such as a limit and a size stand beside them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["about:blank"]
+    title: Annotated[str, Field(description="The status in words.")]
+    status: Annotated[int, Field(ge=400, le=599)]
+    detail: Annotated[str, Field(description="One sentence on what is wrong.")]
+    code: Annotated[str, Field(description="Stable: what programs decide by.", examples=["too_large"])]
+    error: Annotated[str, Field(description="The same sentence, where other services put it.")]
+
+
+class Shape(Answer):
+    """A problem, in BLAS's letters."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    dtype: str
+    precision: str
+    trans_a: bool
+    trans_b: bool
+
+    @classmethod
+    def of(cls, value: problem.Problem) -> Shape:
+        """Take the domain's value."""
+        return cls(**asdict(value))
+
+
+class Timing(Answer):
+    """How long one launch takes: the median of `samples`, its 95 % interval, whether a time limit cut it short."""
+
+    median_ms: float
+    ci95_ms: tuple[float, float]
+    samples: int
+    limited: bool
+
+    @classmethod
+    def of(cls, value: outcome.Timing | None) -> Timing | None:
+        """Take the domain's value."""
+        return None if value is None else cls(**asdict(value))
+
+
+class Accuracy(Answer):
+    """Error against the float64 product: relative L2, and the largest |error|_ij / (|a_i| |b_j|)."""
+
+    relative_l2: float
+    max_scaled: float
+
+    @classmethod
+    def of(cls, value: outcome.Accuracy | None) -> Accuracy | None:
+        """Take the domain's value."""
+        return None if value is None else cls(**asdict(value))
+
+
+class Launch(Answer):
+    """Blocks, threads of a block (x, then y), and bytes of shared memory a block."""
+
+    grid: int
+    block: tuple[int, int]
+    shared_bytes: int
+
+    @classmethod
+    def of(cls, value: kernel.Launch) -> Launch:
+        """Take the domain's value."""
+        return cls(grid=value.grid, block=value.block, shared_bytes=value.shared_bytes)
+
+
+class Baseline(Answer):
+    """What the best is compared with. Where it was not measured everything is null, and `reason` says why."""
+
+    name: str
+    timing: Timing | None
+    gflops: float | None
+    config: dict[str, int] | None
+    reason: str | None
+
+    @classmethod
+    def of(cls, value: best.Baseline) -> Baseline:
+        """Take the domain's value."""
+        config = None if value.config is None else dict(value.config)
+        timing = Timing.of(value.timing)
+        return cls(name=value.name, timing=timing, gflops=value.gflops, config=config, reason=value.reason)
+
+
+class Best(Answer):
+    """A kernel and config for a problem, and how exact that answer is.
+
+    For nearest, timing, error and baselines are the matched problem's; for default they are null.
+    """
+
+    device: str
+    problem: Shape
+    kernel: str
+    config: Config
+    launch: Launch
+    timing: Timing | None
+    gflops: float | None
+    error: Accuracy | None
+    baselines: dict[str, Baseline] | None
+    match: Match
+    matched_problem: Shape | None
+    environment: str | None
+    tuned_at: datetime | None
+
+    @classmethod
+    def of(cls, value: best.Answer) -> Best:
+        """Take the domain's value."""
+        baselines = value.baselines
+        return cls(
+            device=value.device.id,
+            problem=Shape.of(value.problem),
+            kernel=value.kernel,
+            config=dict(value.config),
+            launch=Launch.of(value.launch),
+            timing=Timing.of(value.timing),
+            gflops=value.gflops,
+            error=Accuracy.of(value.accuracy),
+            baselines=None if baselines is None else {name: Baseline.of(each) for name, each in baselines.items()},
+            match=value.match,
+            matched_problem=None if value.matched_problem is None else Shape.of(value.matched_problem),
+            environment=value.environment,
+            tuned_at=value.tuned_at,
+        )
+
+
+class Progress(Answer):
+    """Trials done, of how many at most, and the fastest median so far in milliseconds."""
+
+    done: int
+    total: int
+    best_ms: float | None
+
+
+class Job(Answer):
+    """One piece of work that outlives its request. `result` and `error` are null until it ends."""
+
+    id: str
+    kind: Literal["tune", "matmul"]
+    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    progress: Progress
+    result: dict[str, Any] | None
+    error: dict[str, Any] | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, value: JobRecord) -> Job:
+        """Take the domain's value."""
+        return cls(
+            id=value.id,
+            kind=value.kind,
+            state=value.state,
+            progress=Progress(done=value.done, total=value.total, best_ms=value.best_ms),
+            result=value.result,
+            error=value.error,
+            created_at=value.created_at,
+            started_at=value.started_at,
+            finished_at=value.finished_at,
+        )
+
+
+class Jobs(Answer):
+    """A page of jobs, newest first; `next` asks for the page after it."""
+
+    jobs: list[Job]
+    next: str | None
+
+    @classmethod
+    def of(cls, page: list[JobRecord], limit: int) -> Jobs:
+        """Take a page that was asked for with `limit`."""
+        return cls(jobs=[Job.of(each) for each in page], next=page[-1].id if len(page) == limit else None)
+
+
+class Trial(Answer):
+    """One config tried on one problem and device model: measured, or rejected at a stage for a reason."""
+
+    id: int
+    job_id: str
+    device_model: str
+    device_uuid: str
+    environment: str
+    problem: Shape
+    kernel: str
+    config: dict[str, int]
+    state: Literal["measured", "rejected"]
+    stage: str | None
+    reason: str | None
+    timing: Timing | None
+    gflops: float | None
+    error: Accuracy | None
+    registers: int | None
+    created_at: datetime
+
+    @classmethod
+    def of(cls, value: TrialRecord) -> Trial:
+        """Take the domain's value."""
+        timing = best.timing_of(value)
+        known = value.relative_l2 is not None and value.max_scaled is not None
+        return cls(
+            id=value.id or 0,
+            job_id=value.job_id,
+            device_model=value.device_model,
+            device_uuid=value.device_uuid,
+            environment=value.environment,
+            problem=Shape.of(value.problem),
+            kernel=value.kernel,
+            config=dict(value.config),
+            state=value.state,
+            stage=value.stage,
+            reason=value.reason,
+            timing=Timing.of(timing),
+            gflops=best.gflops(value.problem, timing),
+            error=Accuracy(relative_l2=value.relative_l2, max_scaled=value.max_scaled) if known else None,
+            registers=value.registers,
+            created_at=value.created_at,
+        )
+
+
+class Trials(Answer):
+    """A page of trials, oldest first; `next` asks for the page after it."""
+
+    trials: list[Trial]
+    next: int | None
+
+    @classmethod
+    def of(cls, page: list[TrialRecord], limit: int) -> Trials:
+        """Take a page that was asked for with `limit`."""
+        return cls(trials=[Trial.of(each) for each in page], next=page[-1].id if len(page) == limit else None)

@@ -1,0 +1,140 @@
+"""Every error in one shape: RFC 9457 members with `code` and `error`, the framework's own errors included."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, Final, cast
+
+import orjson
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Match
+
+from app.api.limits import BodyLimit
+from app.errors import BodyTooLarge, Invalid, TilewiseError
+
+MEDIA: Final = "application/problem+json"
+_LOG = logging.getLogger("tilewise.api")
+_INTERNAL: Final = 500
+_SHOWN: Final = 60  # characters of a refused value that its message shows
+
+
+def problem(
+    status: int, code: str, message: str, facts: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Render an error: `facts` are members beside those that every error has."""
+    body = {
+        **(facts or {}),
+        "type": "about:blank",
+        "title": _title(status),
+        "status": status,
+        "detail": message,
+        "code": code,
+        "error": message,
+    }
+    return Response(orjson.dumps(body, default=str), status, dict(headers or {}), MEDIA)
+
+
+def refusal(error: TilewiseError) -> Response:
+    """Render what was raised on purpose; Retry-After where the error says when."""
+    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    facts = {name: value for name, value in error.facts.items() if name != "fatal"}
+    return problem(error.status, error.code, error.message, facts, headers)
+
+
+def too_large(limit: int, size: int) -> BodyTooLarge:
+    """The error of a body that is, or grows, over the limit."""
+    return BodyTooLarge(f"the body has {size} bytes or more, the limit is {limit}", limit=limit, size=size)
+
+
+def invalid(errors: Iterable[Mapping[str, Any]]) -> Invalid:
+    """The error of a request whose members are off, from pydantic's own list of them."""
+    found = [{"where": ".".join(map(str, error["loc"])), "error": _sentence(error)} for error in errors]
+    first = "; ".join(f"{entry['where']}: {entry['error']}" if entry["where"] else entry["error"] for entry in found)
+    return Invalid(first, errors=found)
+
+
+def documented(*errors: type[TilewiseError]) -> dict[int | str, dict[str, Any]]:
+    """The statuses of a route for its OpenAPI document, with the codes that each can carry; 500 is always one."""
+    by_status: dict[int, list[type[TilewiseError]]] = {_INTERNAL: []}
+    for error in errors:
+        by_status.setdefault(error.status, []).append(error)
+    return {status: _described(status, kinds) for status, kinds in sorted(by_status.items())}
+
+
+def install(app: FastAPI, max_body_bytes: int) -> None:
+    """Have `app` render every error, and refuse bodies over the limit."""
+    app.add_exception_handler(TilewiseError, _raised)
+    app.add_exception_handler(RequestValidationError, _unfit)
+    app.add_exception_handler(HTTPException, _framework)
+    app.add_exception_handler(ClientDisconnect, _gone)
+    app.add_exception_handler(Exception, _unexpected)
+    app.add_middleware(BodyLimit, limit=max_body_bytes, refuse=lambda limit, size: refusal(too_large(limit, size)))
+
+
+def _described(status: int, kinds: Iterable[type[TilewiseError]]) -> dict[str, Any]:
+    codes = [f"`{kind.code}`: {(kind.__doc__ or '').strip()}" for kind in kinds]
+    answer: dict[str, Any] = {
+        "description": "\n\n".join(codes) or "`internal_error`: the service has a fault; its log says which.",
+        "content": {MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+    if any(kind.retry_after is not None for kind in kinds):
+        wait = {"description": "Seconds after which the same request may succeed.", "schema": {"type": "integer"}}
+        answer["headers"] = {"Retry-After": wait}
+    return answer
+
+
+async def _raised(_: Request, error: Exception) -> Response:
+    known = cast("TilewiseError", error)
+    if known.status >= _INTERNAL:
+        _LOG.warning("%s: %s", known.code, known.message)
+    return refusal(known)
+
+
+async def _unfit(_: Request, error: Exception) -> Response:
+    return refusal(invalid(cast("RequestValidationError", error).errors()))
+
+
+async def _framework(request: Request, error: Exception) -> Response:
+    known = cast("HTTPException", error)
+    status, headers, path = known.status_code, dict(known.headers or {}), request.url.path
+    message = f"there is nothing at {path}" if status == HTTPStatus.NOT_FOUND else str(known.detail)
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = _allowed(request)
+        message = f"{request.method} is not allowed at {path}, {headers['Allow']} is"
+    code = _title(status).lower().replace(" ", "_").replace("-", "_")
+    return problem(status, code, message, headers=headers)
+
+
+async def _gone(_: Request, __: Exception) -> Response:
+    return problem(400, "disconnected", "the client went away before its request had arrived")
+
+
+async def _unexpected(_: Request, __: Exception) -> Response:
+    return problem(_INTERNAL, "internal_error", "the service has a fault; its log says which")
+
+
+def _allowed(request: Request) -> str:
+    """Every method of every route at the request's path: one path may have several routes."""
+    methods: set[str] = set()
+    for route in request.app.routes:
+        match, _ = route.matches(request.scope)
+        if match is not Match.NONE:
+            methods.update(getattr(route, "methods", None) or {"GET", "HEAD"})
+    return ", ".join(sorted(methods))
+
+
+def _title(status: int) -> str:
+    return HTTPStatus(status).phrase if status in HTTPStatus.__members__.values() else "Error"
+
+
+def _sentence(error: Mapping[str, Any]) -> str:
+    value = error.get("input")
+    shown = repr(value)[:_SHOWN] if isinstance(value, str | int | float | bool) else ""
+    message = str(error["msg"])
+    return f"{message}, got {shown}" if shown and error.get("type") != "extra_forbidden" else message

@@ -1,0 +1,130 @@
+"""Matrices as JSON: rows of numbers, with the strings NaN, Infinity and -Infinity for what JSON has no numbers for."""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from app.api.formats.operands import Described, Loaded, Wanted, is_stacked, problem_of
+from app.api.query import validated
+from app.api.schemas import ProductMembers
+from app.devices.base import Array
+from app.errors import BodyTooLarge, InvalidMatrix, Malformed
+
+MEDIA: Final = "application/json"
+LIMIT: Final = 64 * 2**20  # bytes of text, which take about half a second and ten times the memory to read
+MOST: Final = 2**24  # elements of an answer
+_BLOCK: Final = 2**15  # elements written at once
+_NUMBERS: Final = {float, int}
+_SPECIAL: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+
+
+def load(data: memoryview, wanted: Wanted) -> Loaded:
+    """Understand a body; raises Malformed, Invalid, InvalidMatrix, BodyTooLarge."""
+    if len(data) > LIMIT:
+        message = f"a JSON body has at most {LIMIT} bytes, this one {len(data)}: send application/octet-stream"
+        raise BodyTooLarge(message, limit=LIMIT, size=len(data))
+    try:
+        members = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"the body is no JSON: {error}") from error
+    if not isinstance(members, dict):
+        raise Malformed("the body is no object")
+    rows = {name: members.pop(name, None) for name in ("a", "b")}
+    wanted = wanted.with_body(Wanted(**validated(ProductMembers, members).model_dump(exclude_none=True)))
+    dtype = wanted.dtype or "float32"
+    a, b = (Described(name, dtype, _shape(name, value)) for name, value in rows.items())
+    problem = problem_of(a, b, wanted)
+
+    def fill(out_a: Array, out_b: Array) -> None:
+        _fill("a", rows["a"], a, out_a)
+        _fill("b", rows["b"], b, out_b)
+
+    return Loaded(problem, is_stacked(a), wanted, fill)
+
+
+def _shape(name: str, value: Any) -> tuple[int, ...]:
+    """The sizes of nested lists, whose rows all have as many members; raises InvalidMatrix."""
+    rows = _rows(name, value)
+    if not isinstance(rows[0][:1], list) or not rows[0] or not isinstance(rows[0][0], list):
+        _even(name, rows)
+        return len(rows), len(rows[0])
+    matrices = [_rows(f"matrix {index} of {name}", each) for index, each in enumerate(rows)]
+    for index, matrix in enumerate(matrices):
+        _even(f"matrix {index} of {name}", matrix)
+        if (len(matrix), len(matrix[0])) != (len(matrices[0]), len(matrices[0][0])):
+            raise InvalidMatrix(f"matrix {index} of {name} has another shape than matrix 0", operand=name, matrix=index)
+    return len(matrices), len(matrices[0]), len(matrices[0][0])
+
+
+def _rows(name: str, value: Any) -> list[Any]:
+    if value is None:
+        raise InvalidMatrix(f"{name} is missing")
+    if not isinstance(value, list) or not value:
+        raise InvalidMatrix(f"{name} is no list of rows")
+    for index, row in enumerate(value):
+        if not isinstance(row, list):
+            raise InvalidMatrix(f"row {index} of {name} is no list", row=index)
+    return value
+
+
+def _even(name: str, rows: list[list[Any]]) -> None:
+    width = len(rows[0])
+    for index, row in enumerate(rows):
+        if len(row) != width:
+            raise InvalidMatrix(f"row {index} of {name} has {len(row)} numbers, row 0 has {width}", row=index)
+
+
+def _fill(name: str, value: list[Any], described: Described, out: Array) -> None:
+    """Copy rows into `out`, rounding to its type; raises InvalidMatrix where a member is no number."""
+    rows = chain.from_iterable(value) if is_stacked(described) else iter(value)
+    with np.errstate(over="ignore"):  # a double beyond float32 rounds to infinity, as IEEE 754 says
+        for index, (row, target) in enumerate(zip(rows, out.reshape(-1, described.shape[-1]), strict=True)):
+            target[:] = np.array(row if _NUMBERS.issuperset(map(type, row)) else _numbers(name, index, row), np.float64)
+
+
+def _numbers(name: str, index: int, row: list[Any]) -> list[float]:
+    numbers = []
+    for column, value in enumerate(row):
+        number = _SPECIAL.get(value) if isinstance(value, str) else value if type(value) in _NUMBERS else None
+        if number is None:
+            shown = orjson.dumps(value).decode()[:40]
+            message = f"row {index} of {name}, column {column}: {shown} is no number"
+            raise InvalidMatrix(message, operand=name, row=index, column=column)
+        numbers.append(number)
+    return numbers
+
+
+def write(c: Array, members: dict[str, Any]) -> list[bytes]:
+    """C and what made it, as pieces of one JSON text."""
+    head = orjson.dumps(members)
+    matrices = c if c.ndim > len(("m", "n")) else [c]
+    pieces = [head[:-1], b',"c":']
+    for index, matrix in enumerate(matrices):
+        pieces += [b"[" if c.ndim > len(("m", "n")) and not index else b"," if index else b"", *_matrix(matrix)]
+    pieces.append(b"]}" if c.ndim > len(("m", "n")) else b"}")
+    return pieces
+
+
+def _matrix(matrix: Array) -> list[bytes]:
+    step = max(1, _BLOCK // matrix.shape[1])
+    blocks = [_block(matrix[at : at + step]) for at in range(0, len(matrix), step)]
+    pieces = [b"["]
+    for block in blocks:
+        pieces += [block, b","]
+    pieces[-1] = b"]"
+    return pieces
+
+
+def _block(rows: Array) -> bytes:
+    """Some rows without the outer brackets. The writer has null for what is not finite: names take its place."""
+    text = orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
+    if np.isfinite(rows).all():
+        return text
+    odd = rows[~np.isfinite(rows)]
+    names = iter([b'"NaN"' if np.isnan(value) else b'"Infinity"' if value > 0 else b'"-Infinity"' for value in odd])
+    return re.sub(b"null", lambda _: next(names), text)

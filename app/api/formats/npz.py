@@ -1,0 +1,140 @@
+"""NumPy's .npz: a zip of .npy members a and b, unpacked no further than a limit."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final
+
+import numpy as np
+
+from app.api.formats import npy
+from app.api.formats.operands import Loaded, Wanted, is_stacked, problem_of
+from app.devices.base import Array
+from app.errors import BodyTooLarge, InvalidMatrix, Malformed
+
+MEDIA: Final = "application/x-npz"
+_PIECE: Final = 2**20
+_NAMES: Final = ("a", "b")
+_BROKEN: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    NotImplementedError,
+    EOFError,
+    RuntimeError,
+    OSError,
+    ValueError,
+    OverflowError,
+    KeyError,
+)
+
+Lend = Callable[[int], AbstractContextManager[memoryview]]
+
+
+def load(data: memoryview, wanted: Wanted, limit: int, lend: Lend) -> Loaded:
+    """Understand an archive; raises Malformed, InvalidMatrix, BodyTooLarge where it unpacks to more than `limit` bytes.
+
+    `lend` gives memory for members that do not lie as the slab wants them.
+    """
+    with _reading(data) as archive:
+        members = _members(archive, limit)
+        headers = {name: _header(archive, name, member) for name, member in members.items()}
+    problem = problem_of(headers["a"].described, headers["b"].described, wanted)
+
+    def fill(a: Array, b: Array) -> None:
+        with _reading(data) as archive:
+            for name, out in (("a", a), ("b", b)):
+                _unpack(archive, members[name], headers[name], out, lend)
+
+    return Loaded(problem, is_stacked(headers["a"].described), wanted, fill)
+
+
+class _Window(io.RawIOBase):
+    """Bytes as a file. One read is at most a piece: so is the directory, which zipfile reads at once."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._at = data, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._data)}[whence]
+        if start + offset < 0:
+            raise OSError("a place before the start")
+        self._at = start + offset
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        wanted = len(self._data) - self._at if size is None or size < 0 else size
+        if wanted > _PIECE:
+            raise Malformed(f"the archive's directory is over {_PIECE} bytes", limit=_PIECE)
+        piece = bytes(self._data[self._at : self._at + wanted])
+        self._at += len(piece)
+        return piece
+
+
+@contextmanager
+def _reading(data: memoryview) -> Iterator[zipfile.ZipFile]:
+    """An open archive; whatever is wrong with it is Malformed."""
+    try:
+        with zipfile.ZipFile(_Window(data)) as archive:
+            yield archive
+    except _BROKEN as error:
+        raise Malformed(f"the archive cannot be read: {error}") from error
+
+
+def _members(archive: zipfile.ZipFile, limit: int) -> dict[str, zipfile.ZipInfo]:
+    infos = archive.infolist()
+    names = sorted(info.filename.removesuffix(".npy") for info in infos)
+    if names != list(_NAMES):
+        found = ", ".join(name[:60] for name in names[:4]) or "nothing"
+        raise InvalidMatrix(f"an archive holds a and b, this one holds {found}", names=names[:4])
+    size = sum(info.file_size for info in infos)
+    if size > limit:
+        raise BodyTooLarge(f"the archive unpacks to {size} bytes, the limit is {limit}", limit=limit, size=size)
+    for info in infos:
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise Malformed(f"{info.filename} is compressed in a way that is not read: store or deflate it")
+    return {info.filename.removesuffix(".npy"): info for info in infos}
+
+
+def _header(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo) -> npy.Npy:
+    with archive.open(member) as stream:
+        found = npy.header(name, memoryview(stream.read(npy.PREFIX)))
+    npy.check_size(name, found.described.nbytes, member.file_size - found.start)
+    return found
+
+
+def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, found: npy.Npy, out: Array, lend: Lend) -> None:
+    with archive.open(member) as stream:
+        _exactly(stream, memoryview(bytearray(found.start)))
+        if found.plain:
+            _exactly(stream, memoryview(out.reshape(-1).view(np.uint8)))
+        else:
+            with lend(found.described.nbytes) as memory:
+                _exactly(stream, memory)
+                out[...] = found.array(memory).reshape(out.shape)
+        if stream.read(1):
+            raise Malformed(f"{member.filename} is longer than it says")
+
+
+def _exactly(stream: Any, out: memoryview) -> None:
+    """Fill `out` from a stream; raises EOFError where it ends before."""
+    at = 0
+    while at < len(out):
+        count = stream.readinto(out[at : at + _PIECE])
+        if not count:
+            raise EOFError("a member ends before its numbers do")
+        at += count

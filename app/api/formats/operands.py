@@ -1,0 +1,126 @@
+"""Two operands and what was asked of their product, as every format describes them; and the problem they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from app.devices.base import Array
+from app.errors import Invalid, InvalidMatrix
+from kernels.problem import ITEMSIZE, Problem
+
+_FLOATS: Final = {"float32", "float64", "float16"}
+_MATRIX, _BATCH = 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a caller said of a product beside its operands; None is unsaid."""
+
+    m: int | None = None
+    n: int | None = None
+    k: int | None = None
+    batch: int | None = None
+    dtype: str | None = None
+    precision: str | None = None
+    trans_a: bool | None = None
+    trans_b: bool | None = None
+    device: str | None = None
+    kernel: str | None = None
+
+    def with_body(self, body: Wanted) -> Wanted:
+        """Both what the query and what the body say; raises Invalid where they disagree."""
+        for name, inside in body.said().items():
+            outside = getattr(self, name)
+            if outside is not None and outside != inside:
+                raise Invalid(f"{name} is {_word(outside)} in the query and {_word(inside)} in the body", member=name)
+        return Wanted(**(self.said() | body.said()))
+
+    def said(self) -> dict[str, Any]:
+        """The members that are not None."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One operand as its format describes it, before its numbers are looked at."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its numbers."""
+        return prod(self.shape) * ITEMSIZE[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A body that was understood: the problem, and `fill(a, b)`, which copies the operands to where they are wanted.
+
+    `stacked` says that the operands are three-dimensional, so that C is.
+    """
+
+    problem: Problem
+    stacked: bool
+    wanted: Wanted
+    fill: Callable[[Array, Array], None]
+
+
+def float_name(dtype: np.dtype[Any], operand: str) -> str:
+    """The name of a float type in any byte order; raises InvalidMatrix for every other type."""
+    name = dtype.newbyteorder("=").name
+    if dtype.fields is not None or dtype.kind != "f" or name not in _FLOATS:
+        kind = "structured" if dtype.fields is not None else name
+        raise InvalidMatrix(f"{operand} is {kind}: send float32 or float64", operand=operand, dtype=kind)
+    return name
+
+
+def problem_of(a: Described, b: Described, wanted: Wanted) -> Problem:
+    """The problem that two operands make; raises InvalidMatrix where they do not fit, Invalid where `wanted` disagrees."""
+    batch = _batch(a, b)
+    if a.dtype != b.dtype:
+        raise InvalidMatrix(f"a is {a.dtype} and b is {b.dtype}: send one type", a=a.dtype, b=b.dtype)
+    trans_a, trans_b = bool(wanted.trans_a), bool(wanted.trans_b)
+    m, k = a.shape[-2:][::-1] if trans_a else a.shape[-2:]
+    depth, n = b.shape[-2:][::-1] if trans_b else b.shape[-2:]
+    if k != depth:
+        message = f"inner dimensions disagree: op(A) is {m} x {k}, op(B) is {depth} x {n}"
+        raise InvalidMatrix(message, a=list(a.shape), b=list(b.shape))
+    found = Problem(m, n, k, batch, a.dtype, wanted.precision or "strict", trans_a, trans_b)
+    for name, value in wanted.said().items():
+        if name in Problem.__dataclass_fields__ and getattr(found, name) != value:
+            raise Invalid(f"{name} is {_word(getattr(found, name))}, the request says {_word(value)}", member=name)
+    return found
+
+
+def is_stacked(a: Described) -> bool:
+    """Whether an operand is a batch, be it of one."""
+    return len(a.shape) == _BATCH
+
+
+def _batch(a: Described, b: Described) -> int:
+    for operand in (a, b):
+        if len(operand.shape) not in (_MATRIX, _BATCH):
+            message = f"{operand.name} has {len(operand.shape)} dimensions: a matrix has two, a batch of them three"
+            raise InvalidMatrix(message, operand=operand.name, shape=list(operand.shape))
+        if min(operand.shape) < 1:
+            message = f"{operand.name} is {_by(operand.shape)}: every size is at least 1"
+            raise InvalidMatrix(message, operand=operand.name, shape=list(operand.shape))
+    if a.shape[:-2] != b.shape[:-2]:
+        message = f"a is {_by(a.shape)} and b is {_by(b.shape)}: both are matrices, or batches of as many"
+        raise InvalidMatrix(message, a=list(a.shape), b=list(b.shape))
+    return a.shape[0] if is_stacked(a) else 1
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

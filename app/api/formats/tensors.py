@@ -1,0 +1,86 @@
+"""safetensors by hand: u64 length, a JSON header, and the bytes of tensors a and b without a hole."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+import orjson
+
+from app.api.formats.operands import Described
+from app.errors import InvalidMatrix, Malformed
+from kernels.problem import ITEMSIZE
+
+MEDIA: Final = "application/vnd.safetensors"
+LENGTH: Final = 8  # bytes of the header's length
+_LONGEST: Final = 2**16
+_DTYPES: Final = {"F32": "float32", "F64": "float64", "F16": "float16", "BF16": "bfloat16"}
+_CODES: Final = {name: code for code, name in _DTYPES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """The operands, and the order in which their bytes follow."""
+
+    a: Described
+    b: Described
+    order: tuple[str, str]
+
+
+def header_bytes(front: bytes) -> int:
+    """The header's length; raises Malformed where it is over 64 KiB."""
+    (length,) = struct.unpack("<Q", front)
+    if not 0 < length <= _LONGEST:
+        message = f"the safetensors header has {length} bytes, the limit is {_LONGEST}"
+        raise Malformed(message, limit=_LONGEST, size=length)
+    return int(length)
+
+
+def header(text: bytes) -> Tensors:
+    """What a header tells; raises Malformed where it is off, InvalidMatrix where it does not tell of floats a and b."""
+    try:
+        members = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"the safetensors header is no JSON: {error}") from error
+    if not isinstance(members, dict):
+        raise Malformed("the safetensors header is no object")
+    members.pop("__metadata__", None)
+    if set(members) != {"a", "b"}:
+        found = ", ".join(name[:60] for name in sorted(members)[:4]) or "nothing"
+        raise InvalidMatrix(f"the tensors are a and b, this file holds {found}")
+    spans = {name: _tensor(name, member) for name, member in members.items()}
+    order = sorted(spans, key=lambda name: spans[name][1])
+    end = 0
+    for name in order:
+        if spans[name][1] != end:
+            raise Malformed(f"the bytes of {name} start at {spans[name][1]}, not at {end}: no hole, no overlap")
+        end += spans[name][0].nbytes
+    return Tensors(spans["a"][0], spans["b"][0], (order[0], order[1]))
+
+
+def _tensor(name: str, member: Any) -> tuple[Described, int]:
+    """One tensor and the offset of its first byte."""
+    dtype, shape, offsets = (member.get(key) for key in ("dtype", "shape", "data_offsets")) if isinstance(member, dict) else (None, None, None)
+    if not isinstance(dtype, str) or not _sizes(shape) or not _sizes(offsets) or len(offsets) != len(("start", "end")):
+        raise Malformed(f"the safetensors header does not describe {name}")
+    if dtype not in _DTYPES:
+        raise InvalidMatrix(f"{name} is {dtype[:20]}: send F32 or F64", operand=name, dtype=dtype[:20])
+    described = Described(name, _DTYPES[dtype], tuple(shape))
+    if offsets[1] - offsets[0] != described.nbytes:
+        message = f"{name} takes {described.nbytes} bytes, its offsets leave {offsets[1] - offsets[0]}"
+        raise Malformed(message, expected=described.nbytes, size=offsets[1] - offsets[0])
+    return described, int(offsets[0])
+
+
+def _sizes(value: Any) -> bool:
+    return isinstance(value, list) and all(type(size) is int and 0 <= size < 2**63 for size in value)
+
+
+def prefix(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """What a file with the one tensor c starts with, padded so that its numbers are aligned."""
+    nbytes = prod(shape) * ITEMSIZE[dtype]
+    text = orjson.dumps({"c": {"dtype": _CODES[dtype], "shape": shape, "data_offsets": [0, nbytes]}})
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text

@@ -1,0 +1,80 @@
+"""What routes tell their OpenAPI document: they read their requests themselves, so they also describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+REFERENCE: Final = "#/components/schemas/{model}"
+
+
+class DirectRoute(APIRoute):
+    """A route whose function takes the Request and gives the Response: nothing stands between them."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or leave a method that this route does not have to the framework."""
+        if scope["method"] not in self.methods:
+            await super().handle(scope, receive, send)
+            return
+        response = await self.endpoint(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+
+def parameters(query: type[BaseModel] | None = None, *, path: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """Every member of a query model as a parameter, after the path's own, which are given with what they mean."""
+    named = [
+        {"name": name, "in": "path", "required": True, "description": text, "schema": {"type": "string"}}
+        for name, text in (path or {}).items()
+    ]
+    if query is None:
+        return named
+    schema = query.model_json_schema()
+    required = schema.get("required", ())
+    return named + [_parameter(name, member, name in required) for name, member in schema["properties"].items()]
+
+
+def header(name: str, text: str, **schema: Any) -> dict[str, Any]:
+    """One optional request header."""
+    return {"name": name, "in": "header", "required": False, "description": text, "schema": schema or {"type": "string"}}
+
+
+def body(model: type[BaseModel]) -> dict[str, Any]:
+    """A JSON request body of a model, which `describe` must be told of."""
+    schema = {"$ref": REFERENCE.format(model=model.__name__)}
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def describe(app: FastAPI, models: Iterable[type[BaseModel]]) -> None:
+    """Put models that routes only refer to into the OpenAPI document of `app`."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+            schemas = document.setdefault("components", {}).setdefault("schemas", {})
+            _, extra = models_json_schema([(model, "validation") for model in models], ref_template=REFERENCE)
+            schemas.update(extra.get("$defs", {}))
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # the framework's documented way to extend the document
+
+
+def _parameter(name: str, member: dict[str, Any], required: bool) -> dict[str, Any]:
+    schema = {key: value for key, value in member.items() if key not in {"description", "title", "examples", "anyOf"}}
+    schema.update(next((choice for choice in member.get("anyOf", ()) if choice.get("type") != "null"), {}))
+    if schema.get("default", ...) is None:
+        del schema["default"]
+    described = {"name": name, "in": "query", "required": required, "schema": schema}
+    if "description" in member:
+        described["description"] = member["description"]
+    if member.get("examples"):
+        described["example"] = member["examples"][0]
+    return described

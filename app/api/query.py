@@ -1,0 +1,91 @@
+"""Requests into their models: the query string and JSON bodies, strictly, with every error in one shape."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import Request
+
+from app.api.errors import invalid
+from app.errors import Invalid, Malformed, UnsupportedMediaType
+
+_MOST: Final = 64  # query parameters; more than any route has
+_INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+_BOOLEAN: Final = {"true": True, "false": False}
+
+
+class Asked(BaseModel):
+    """What a caller sends: no other members, and no value that is merely like what is wanted."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+M = TypeVar("M", bound=Asked)
+
+
+def read_query(model: type[M], request: Request) -> M:
+    """The query string as a model; raises Invalid where a parameter is off, unknown or given twice."""
+    return parse_query(model, request.scope["query_string"])
+
+
+def parse_query(model: type[M], text: bytes) -> M:
+    """As read_query, of the raw query string."""
+    try:
+        pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, max_num_fields=_MOST, errors="strict")
+    except ValueError as error:
+        raise Invalid(f"the query string cannot be read: {error}") from error
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        twice = sorted({name for name, _ in pairs if sum(name == other for other, _ in pairs) > 1})
+        raise Invalid(f"given more than once: {', '.join(twice)}", parameters=twice)
+    kinds = _kinds(model)
+    return validated(model, {name: _value(kinds.get(name, ""), value) for name, value in given.items()})
+
+
+def validated(model: type[M], members: dict[str, Any]) -> M:
+    """Members as a model; raises Invalid."""
+    try:
+        return model.model_validate(members)
+    except ValidationError as error:
+        raise invalid(_details(error)) from error
+
+
+async def read_json(model: type[M], request: Request) -> M:
+    """The JSON body as a model; raises UnsupportedMediaType, Malformed, Invalid."""
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != "application/json":
+        raise UnsupportedMediaType(f"the body is {media or 'of no type'}, not application/json", accepted=["application/json"])
+    body = await request.body()
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        details = _details(error)
+        if details[0]["type"] == "json_invalid":
+            raise Malformed(f"the body is no JSON: {details[0]['ctx']['error']}") from error
+        raise invalid(details) from error
+
+
+def _details(error: ValidationError) -> list[dict[str, Any]]:
+    return [dict(detail) for detail in error.errors(include_url=False)]
+
+
+@cache
+def _kinds(model: type[BaseModel]) -> dict[str, str]:
+    """The JSON type of each member, as far as a query string has to tell numbers and booleans from text."""
+    properties = model.model_json_schema()["properties"]
+    kinds = {}
+    for name, schema in properties.items():
+        choices = [schema, *schema.get("anyOf", ())]
+        kinds[name] = next((choice["type"] for choice in choices if choice.get("type", "null") != "null"), "string")
+    return kinds
+
+
+def _value(kind: str, text: str) -> Any:
+    """A parameter's value, or the text itself where it is none: the model then says what it should be."""
+    if kind == "integer" and _INTEGER.fullmatch(text):
+        return int(text)
+    return _BOOLEAN.get(text, text) if kind == "boolean" else text

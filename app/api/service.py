@@ -1,0 +1,102 @@
+"""What the routes are given: the open service, seen through the members they use, and threads to call it in."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ParamSpec, Protocol, TypeVar, cast
+
+from anyio import CancelScope, CapacityLimiter, to_thread
+from starlette.requests import Request
+
+from app.devices.fleet import Fleet
+from app.services.best import BestConfigs
+from app.services.jobs import Jobs
+from app.services.matmul import Matmul
+from app.services.tuning import Tuning
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_SHORT = 32  # calls that wait for a query, a copy or a parser at once: more than a few only wait for each other
+
+
+class Service(Protocol):
+    """What is open while the application runs."""
+
+    @property
+    def fleet(self) -> Fleet:
+        """The devices and the slab."""
+        ...
+
+    @property
+    def best(self) -> BestConfigs:
+        """The answer to "which config?"."""
+        ...
+
+    @property
+    def jobs(self) -> Jobs:
+        """Jobs and their trials."""
+        ...
+
+    @property
+    def tuning(self) -> Tuning:
+        """Takes tune orders."""
+        ...
+
+    @property
+    def matmul(self) -> Matmul:
+        """Serves products."""
+        ...
+
+    @property
+    def closing(self) -> threading.Event:
+        """Set once the service shuts down."""
+        ...
+
+    def ready(self) -> str | None:
+        """Why products are not served yet, or None."""
+        ...
+
+
+def service_of(request: Request) -> Service:
+    """The service that the application opened when it started."""
+    return cast("Service", request.app.state.service)
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Where blocking calls go: nothing blocks the event loop.
+
+    Products have no limit of their own, because the service refuses those over its queue.
+    """
+
+    short: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_SHORT))
+    products: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(math.inf))
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what takes milliseconds: a query, a copy, a parser."""
+        return await to_thread.run_sync(partial(function, *args, **kwargs), limiter=self.short)
+
+    async def work(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what waits for a device."""
+        return await to_thread.run_sync(partial(function, *args, **kwargs), limiter=self.products)
+
+    @asynccontextmanager
+    async def entered(self, manager: AbstractContextManager[T]) -> AsyncIterator[T]:
+        """Hold a context manager whose ends block. It is left even where the request is cancelled."""
+        value = await self.call(manager.__enter__)
+        try:
+            yield value
+        finally:
+            with CancelScope(shield=True):
+                await self.call(manager.__exit__, None, None, None)
+
+
+def threads_of(request: Request) -> Threads:
+    """The application's threads."""
+    return cast("Threads", request.app.state.threads)

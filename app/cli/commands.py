@@ -1,0 +1,149 @@
+"""The command line: its commands, and how their errors become exit codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from app.cli import show
+from app.cli.exits import EXPLAINED, Exit, exit_of
+from app.cli.options import Json, Url, usage
+from app.cli.products import matmul
+from app.cli.session import session
+from app.cli.shapes import shapes_of
+from app.cli.tuning import best, tune
+from app.client import ClientError
+from app.errors import TilewiseError
+from app.settings import Settings
+
+app = typer.Typer(
+    help="Finds the tile size that makes each matrix product fast, proves it, and serves the products.",
+    epilog=f"Example: tilewise demo. {EXPLAINED} Settings are TILEWISE_* variables, such as TILEWISE_DATA_DIR.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line (sys.argv's by default) and give its exit code."""
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="tilewise")
+    except SystemExit as left:
+        return left.code if isinstance(left.code, int) else Exit.FAILED
+    except (ClientError, TilewiseError) as error:
+        return _failed(error.message, error.code)
+    except ValidationError as error:
+        return _failed(_settings_text(error), "invalid")
+    return Exit.OK
+
+
+def _failed(message: str, code: str) -> int:
+    """One sentence on standard error, and what mends it where that is known."""
+    print(f"tilewise: {message}", file=sys.stderr)
+    if code == "database_owned":
+        print("Speak to it instead: give its address with --url, or in TILEWISE_URL.", file=sys.stderr)
+    return exit_of(code)
+
+
+def _settings_text(error: ValidationError) -> str:
+    return "; ".join(f"TILEWISE_{'_'.join(map(str, each['loc'])).upper()}: {each['msg']}" for each in error.errors())
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(version("tilewise"))
+        raise typer.Exit
+
+
+@app.callback()
+def _tilewise(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Hold the options that stand before a command; its help is the application's."""
+
+
+@app.command(epilog="Example: tilewise serve --port 8000")
+def serve(
+    host: Annotated[str | None, typer.Option(help="The address to listen on; by default TILEWISE_HOST.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="The port; 0 takes a free one; by default TILEWISE_PORT.")
+    ] = None,
+    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
+) -> None:
+    """Run the service, and print its address once it listens."""
+    from app.cli import serving  # noqa: PLC0415 - the other commands need not load a server
+
+    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    settings = Settings()
+    serving.serve(settings.model_copy(update=given), until_eof=until_eof)
+
+
+@app.command(epilog="Examples: tilewise demo; tilewise demo --shapes 1024x1024x1024,1000x1200x800 --keep")
+def demo(
+    shapes: Annotated[str, typer.Option(help="MxNxK shapes with commas; by default some that suit the device.")] = "",
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long to tune, all shapes together.")] = 60.0,
+    data_dir: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Keep what is learnt here; by default it is thrown away.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the service running until Ctrl-C.")] = False,
+) -> None:
+    """Show it all, in under two minutes: start a service, tune over HTTP, multiply, check against NumPy."""
+    from app.cli import demonstration  # noqa: PLC0415 - the other commands need not load it
+
+    with usage():
+        wanted = tuple(shapes_of(shapes.replace(",", " ").split()))
+    order = demonstration.Demo(wanted, seconds, data_dir, keep)
+    raise typer.Exit(demonstration.demo(order, *show.consoles()))
+
+
+@app.command(epilog="Examples: tilewise devices; tilewise devices --json --url http://localhost:8000")
+def devices(url: Url = None, as_json: Json = False) -> None:
+    """List the devices."""
+    out, err = show.consoles()
+    with session(Settings(), url, "tilewise devices", err) as here:
+        found = here.devices()
+    if as_json:
+        show.print_json(found)
+    elif found:
+        out.print(show.device_table(found))
+    if not found:
+        err.print("No device: there is no CUDA GPU here, and no OpenCL driver for the processor.")
+        raise typer.Exit(Exit.NOBODY)
+
+
+@app.command(epilog="Example: tilewise migrate")
+def migrate(as_json: Json = False) -> None:
+    """Bring the database to this version's schema. The service does so itself when it starts."""
+    from app.store import engine  # noqa: PLC0415 - the other commands need not load the database
+
+    settings = Settings()
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    with engine.owned(settings.database, "tilewise migrate"):
+        before = engine.current_revision(settings.database)
+        engine.migrate(settings.database)
+        after = engine.current_revision(settings.database)
+    if as_json:
+        show.print_json({"database": settings.database, "from": before, "to": after})
+    else:
+        done = "was current already" if before == after else f"went from {before or 'nothing'} to {after}"
+        print(f"The schema of {settings.database} {done}{f', {after}' if before == after else ''}.")
+
+
+app.command(
+    epilog="Examples: tilewise tune 1024 1024 1024; tilewise tune 512x512x512 1000x1200x800 --seconds 30 --url "
+    "http://localhost:8000"
+)(tune)
+app.command(epilog="Examples: tilewise best 1000 1200 800; tilewise best 1000 1200 800 --exact --json")(best)
+app.command(epilog="Examples: tilewise matmul a.npy b.npy -o c.npy; tilewise matmul a.npy b.npy -o c.npy --check")(
+    matmul
+)

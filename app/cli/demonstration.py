@@ -1,0 +1,170 @@
+"""tilewise demo: the main job from beginning to end, over HTTP, on whatever device this host has."""
+
+from __future__ import annotations
+
+import platform
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+from rich.console import Console
+
+from app.cli.comparing import with_errors
+from app.cli.exits import Exit
+from app.cli.follow import follow
+from app.cli.matrices import relative_l2
+from app.cli.service import STARTING, Started, started
+from app.cli.show import answer, comparison, config_text
+from app.client import Client, Device, Shape
+from app.errors import NoDevice, StartRefused
+
+ON_CPU = (Shape(128, 128, 128), Shape(256, 256, 256), Shape(512, 512, 512), Shape(500, 600, 400))
+ON_GPU = (*(Shape(size, size, size) for size in (32, 256, 1024, 2048)), Shape(1000, 1200, 800))
+# float32 sums of up to a few thousand products stay well inside this; a wrong tile does not.
+TOLERATED = 1e-5
+USUAL = "http://127.0.0.1:8000"
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """What to show: shapes (none: some that suit the device), seconds of tuning, where to keep what is learnt."""
+
+    shapes: tuple[Shape, ...]
+    seconds: float
+    data_dir: Path | None
+    keep: bool
+
+
+def demo(order: Demo, out: Console, err: Console) -> Exit:
+    """Run it, and stop the service it started; raises NoDevice where there is nothing to run on."""
+    if platform.system() != "Linux":
+        raise NoDevice(
+            f"Tilewise runs its kernels on Linux (x86-64): CUDA and PoCL are not to be had on {platform.system()}. "
+            "The client works here: tilewise best --url http://a-linux-host:8000 1024 1024 1024."
+        )
+    signal.signal(signal.SIGTERM, _leave)
+    began = time.monotonic()
+    with _folder(order.data_dir) as folder, _service(folder, err) as service, Client(service.url) as client:
+        device = _device(client, service, err)
+        out.print(f"[bold]The device[/] is {device.name} ({device.id}, {device.platform}), with {device.compiler}.")
+        shapes = order.shapes or (ON_GPU if device.platform == "cuda" else ON_CPU)
+        done = _tune(client, shapes, order.seconds, out, err) and _multiply(client, shapes[-1], out)
+        _next(shapes[-1], order, service, out)
+        out.print(f"That took {time.monotonic() - began:.0f} s.")
+        if order.keep:
+            _stay(service, out)
+    return Exit.OK if done else Exit.FAILED
+
+
+def _tune(client: Client, shapes: Sequence[Shape], seconds: float, out: Console, err: Console) -> bool:
+    out.print(f"Tuning {', '.join(map(str, shapes))}: every config is compiled, checked against float64, then timed.")
+    job = follow(client, client.tune(shapes, seconds=seconds), err)
+    if job.state != "succeeded":
+        err.print(f"[red]The job {job.state}[/]: {(job.error or {}).get('error', 'no reason was given')}")
+        return False
+    trials = f"{job.progress.done} configs were tried" if job.progress.done else "it had all been tuned before"
+    bests = [client.best_config(**asdict(shape)) for shape in shapes]
+    out.print(f"{trials.capitalize()}. What came out:")
+    out.print(comparison(with_errors(client, job, bests)))
+    out.print(f"[bold]GET /best-config[/] for {shapes[-1]} now answers:")
+    out.print(answer(bests[-1]))
+    return True
+
+
+def _multiply(client: Client, shape: Shape, out: Console) -> bool:
+    source = np.random.default_rng()
+    lead = () if shape.batch == 1 else (shape.batch,)
+    a = source.standard_normal((*lead, shape.m, shape.k), dtype=np.float32)
+    b = source.standard_normal((*lead, shape.k, shape.n), dtype=np.float32)
+    made = client.product(a, b)
+    error = relative_l2(a, b, made.c)
+    right = error <= TOLERATED
+    out.print(
+        f"\n[bold]POST /matmul[/] multiplied two random float32 matrices, {shape.m}x{shape.k} "
+        f"and {shape.k}x{shape.n}, with {made.kernel} {config_text(made.config)} ({made.match}): relative error {error:.1e} against NumPy's "
+        f"float64 product, {'[green]right[/]' if right else '[red]WRONG[/]'}."
+    )
+    return right
+
+
+def _next(shape: Shape, order: Demo, service: Started, out: Console) -> None:
+    sizes = f"{shape.m} {shape.n} {shape.k}"
+    where = f" --url {service.url}" if order.keep else ""
+    data = f"TILEWISE_DATA_DIR={order.data_dir} " if order.data_dir and not order.keep else ""
+    out.print("\n[bold]What to try next[/]")
+    if order.keep:
+        query = f"m={shape.m}&n={shape.n}&k={shape.k}"
+        lines = [
+            f"curl '{service.url}/best-config?{query}'",
+            f"open {service.url}/docs in a browser: every path with its form",
+        ]
+    else:
+        lines = [f"{data}tilewise serve", f"then {USUAL}/docs in a browser: every path with its form"]
+    service_url = service.url if order.keep else USUAL
+    lines += [
+        f"{data}tilewise tune{where} 1024x1024x1024",
+        f"{data}tilewise best{where} {sizes}",
+        f"{data}tilewise matmul{where} a.npy b.npy -o c.npy",
+        f"python -c \"from tilewise import Client; print(Client('{service_url}').devices())\"",
+    ]
+    for line in lines:
+        out.print(f"  {line}", soft_wrap=True, markup=False)
+
+
+def _stay(service: Started, out: Console) -> None:
+    out.print(f"The service stays at {service.url} until Ctrl-C.")
+    try:
+        service.process.wait()
+    except KeyboardInterrupt:
+        out.print("Stopping it.")
+
+
+def _device(client: Client, service: Started, err: Console) -> Device:
+    """The first device, once products can be served."""
+    until = time.monotonic() + STARTING
+    with err.status("waiting until the default kernels are verified"):
+        while not client.ready():
+            if service.process.poll() is not None or time.monotonic() > until:
+                tail = "\n".join(service.log.read_text(encoding="utf-8", errors="replace").splitlines()[-8:])
+                raise StartRefused(f"the service did not become ready within {STARTING:.0f} s: {tail}")
+            if not client.devices():
+                break
+            time.sleep(0.2)
+    devices = client.devices()
+    if not devices:
+        raise NoDevice("no device: there is no CUDA GPU here, and no OpenCL driver for this processor")
+    return devices[0]
+
+
+@contextmanager
+def _folder(chosen: Path | None) -> Iterator[Path]:
+    if chosen is not None:
+        yield chosen
+        return
+    with tempfile.TemporaryDirectory(prefix="tilewise-demo-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def _service(folder: Path, err: Console) -> Iterator[Started]:
+    status = err.status("starting the service")
+    status.start()
+    try:
+        with started(folder) as service:
+            status.stop()
+            yield service
+    finally:
+        status.stop()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """SIGTERM ends the demo as an exception would: the service is stopped and the folder removed."""
+    del frame
+    sys.exit(128 + number)

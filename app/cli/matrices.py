@@ -1,0 +1,45 @@
+"""Matrices in files, and a product checked against NumPy."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def load(path: Path) -> Array:
+    """One .npy file's array, of either order and byte order; raises ValueError where it is no such file."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise ValueError(f"{path} is no .npy file of numbers: {error}") from error
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise ValueError(f"{path} is an archive; one .npy file was expected")  # noqa: TRY004 - the file is wrong, not the argument
+    return array
+
+
+def save(path: Path, array: Array) -> None:
+    """Write one .npy file beside its place and put it there whole; raises OSError."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with aside.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def relative_l2(a: Array, b: Array, c: Array, trans_a: bool = False, trans_b: bool = False) -> float:
+    """|C - reference| / |reference| in float64, the reference being NumPy's product of the same operands."""
+    left = np.asarray(a, dtype=np.float64)
+    right = np.asarray(b, dtype=np.float64)
+    reference = (left.swapaxes(-1, -2) if trans_a else left) @ (right.swapaxes(-1, -2) if trans_b else right)
+    scale = float(np.linalg.norm(reference))
+    error = float(np.linalg.norm(np.asarray(c, dtype=np.float64) - reference))
+    return error / scale if scale else error

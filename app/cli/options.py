@@ -1,0 +1,30 @@
+"""The options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+Url = Annotated[
+    str | None,
+    typer.Option("--url", envvar="TILEWISE_URL", help="A running service; without it everything is opened here."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a script.")]
+Dtype = Annotated[str, typer.Option(help="float32 or float64.")]
+Precision = Annotated[str, typer.Option(help="The precision class.")]
+TransA = Annotated[bool, typer.Option("--trans-a", help="A is stored as its transpose, K x M.")]
+TransB = Annotated[bool, typer.Option("--trans-b", help="B is stored as its transpose, N x K.")]
+Batch = Annotated[int, typer.Option(min=1, help="How many independent pairs of matrices.")]
+DeviceId = Annotated[str | None, typer.Option("--device", help="A device's id, such as cuda:0 or opencl:0.")]
+
+
+@contextmanager
+def usage() -> Iterator[None]:
+    """Take a ValueError about what was typed for wrong usage."""
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error

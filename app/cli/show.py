@@ -1,0 +1,160 @@
+"""What commands print: tables for people, JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from app.client import Accuracy, Best, Device, Problem, Timing
+
+# A table that is piped into a file has no terminal's width to keep to.
+PIPED_WIDTH = 110
+
+
+def consoles() -> tuple[Console, Console]:
+    """Results go to standard output, everything else to standard error."""
+    return _console(stderr=False), _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PIPED_WIDTH)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON takes it; of a dataclass every member."""
+    if is_dataclass(value):
+        return {member.name: plain(getattr(value, member.name)) for member in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(plain(value), indent=2))
+
+
+def config_text(config: Mapping[str, int] | None) -> str:
+    """BM=64 BN=32 BK=16."""
+    return " ".join(f"{name}={value}" for name, value in (config or {}).items())
+
+
+def timing_text(timing: Timing) -> str:
+    """The median with half the width of its 95 % interval, in milliseconds."""
+    low, high = timing.ci95_ms
+    return f"{timing.median_ms:.4g} ms ± {(high - low) / 2:.2g} (95 %, {timing.samples} launches)"
+
+
+def problem_text(problem: Problem) -> str:
+    """The sizes with whatever is not the default."""
+    words = [str(problem.shape), problem.dtype]
+    words += [problem.precision] if problem.precision != "strict" else []
+    words += [name for name in ("trans_a", "trans_b") if getattr(problem, name)]
+    return " ".join(words)
+
+
+def comparison(bests: Sequence[Best]) -> Table:
+    """The seeds' own table: naive, tiled and the vendor's library of each shape, with what tiling gains."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("Size", no_wrap=True)
+    table.add_column("Implementation", no_wrap=True)
+    table.add_column("Config")
+    for name in ("Time (ms)", "GFLOP/s", "Speed-up", "Error"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for best in bests:
+        naive = _naive_ms(best)
+        for number, (name, config, timing, gflops, error) in enumerate(_rows(best)):
+            size = str(best.problem.shape) if number == 0 else ""
+            table.add_row(size, name, config, *_figures(timing, gflops, error, naive))
+        table.add_section()
+    table.caption = _caption(bests)
+    return table
+
+
+_Row = tuple[str, str, Timing | None, float | None, Accuracy | None]
+
+
+def _rows(best: Best) -> Iterable[_Row]:
+    baselines = best.baselines or {}
+    for name in ("naive", "tiled"):
+        if (entry := baselines.get(name)) and name != best.kernel:
+            yield name, config_text(entry.config), entry.timing, entry.gflops, entry.error
+        elif name == best.kernel:
+            yield f"{name} (best)", config_text(best.config), best.timing, best.gflops, best.error
+    if best.kernel not in ("naive", "tiled"):
+        yield f"{best.kernel} (best)", config_text(best.config), best.timing, best.gflops, best.error
+    if vendor := baselines.get("vendor"):
+        yield "vendor", "" if vendor.timing else (vendor.reason or ""), vendor.timing, vendor.gflops, vendor.error
+
+
+def _figures(
+    timing: Timing | None, gflops: float | None, error: Accuracy | None, naive: float | None
+) -> tuple[str, str, str, str]:
+    if timing is None:
+        return "-", "-", "-", "-"
+    return (
+        f"{timing.median_ms:.4g}",
+        f"{gflops:.1f}" if gflops else "-",
+        f"{naive / timing.median_ms:.2f}x" if naive and timing.median_ms else "-",
+        f"{error.relative_l2:.1e}" if error else "-",
+    )
+
+
+def _naive_ms(best: Best) -> float | None:
+    if best.kernel == "naive":
+        return best.timing.median_ms if best.timing else None
+    naive = (best.baselines or {}).get("naive")
+    return naive.timing.median_ms if naive and naive.timing else None
+
+
+def _caption(bests: Sequence[Best]) -> str:
+    vendors = {entry.name for best in bests if (entry := (best.baselines or {}).get("vendor")) and entry.timing}
+    vendor = f" vendor is {', '.join(sorted(vendors))}." if vendors else ""
+    return f"Speed-up is over the best naive config. Error is relative L2 against float64.{vendor}"
+
+
+def answer(best: Best) -> Table:
+    """One best config, a fact a line."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    facts = {
+        "problem": problem_text(best.problem),
+        "device": best.device,
+        "kernel": best.kernel,
+        "config": config_text(best.config),
+        "match": best.match + (f", from {best.matched_problem.shape}" if best.matched_problem else ""),
+    }
+    if best.launch:
+        threads = " x ".join(map(str, best.launch.block))
+        facts["launch"] = f"{best.launch.grid} blocks of {threads} threads, {best.launch.shared_bytes} shared bytes"
+    if best.timing:
+        facts["time"] = timing_text(best.timing)
+    if best.gflops:
+        facts["speed"] = f"{best.gflops:.1f} GFLOP/s"
+    if (naive := _naive_ms(best)) and best.timing:
+        facts["gained"] = f"{naive / best.timing.median_ms:.2f} times the best naive config's speed"
+    if best.error:
+        facts["error"] = f"{best.error.relative_l2:.1e} relative L2, {best.error.max_scaled:.1e} largest scaled"
+    for name, text in facts.items():
+        table.add_row(f"[bold]{name}[/]", text)
+    return table
+
+
+def device_table(devices: Sequence[Device]) -> Table:
+    """The devices, one a line."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("Id", "Name", "Architecture", "Memory", "Driver", "Compiler"):
+        table.add_column(name, overflow="fold")
+    for device in devices:
+        memory = f"{device.memory_bytes / 2**30:.1f} GiB"
+        table.add_row(device.id, device.name, device.architecture, memory, device.driver, device.compiler)
+    return table

@@ -1,0 +1,156 @@
+"""Inside a child: the link to its parent, and the loop that runs whatever function the parent hands over."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import mmap
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+from multiprocessing.connection import Connection
+from time import monotonic
+from typing import Any, Final, TypeAlias
+
+from app.errors import TilewiseError
+
+PAGE: Final = 4096
+_PR_SET_PDEATHSIG: Final = 1
+
+Channel: TypeAlias = "Connection[Any, Any]"  # generic for type checkers only
+
+
+class Board:
+    """A page shared by parent and child that says until when the child may work; writing it is no system call.
+
+    Times are CLOCK_MONOTONIC's, which is one clock for all processes.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._cells = memoryview(mmap.mmap(fd, PAGE)).cast("d")
+
+    def allow(self, seconds: float) -> None:
+        """From now the child may work this long."""
+        self._cells[1] = seconds
+        self._cells[0] = monotonic() + seconds
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the child is to be killed; negative once it is late."""
+        return self._cells[0] - monotonic()
+
+    @property
+    def allowed(self) -> float:
+        """Seconds that the present piece of work was given in all."""
+        return self._cells[1]
+
+
+class Link:
+    """What a function run in a child uses to name its stage, renew its deadline and lease its device."""
+
+    def __init__(self, channel: Channel, board: Board, flag: mmap.mmap | None) -> None:
+        self._channel, self._board, self._flag = channel, board, flag
+        self._leased = False
+
+    def phase(self, stage: str, deadline: float) -> None:
+        """From now the work is `stage`; the child is killed where it outlives `deadline` seconds."""
+        self._board.allow(deadline)
+        self._tell("phase", stage)
+
+    @contextmanager
+    def lease(self, deadline: float) -> Iterator[None]:
+        """Wait for the device, then work on it for `deadline` seconds at most; waiting has no deadline.
+
+        The phase before goes on afterwards with the time it had left. Raises RuntimeError inside another lease.
+        """
+        if self._leased:
+            raise RuntimeError("the device is leased already")
+        left = self._board.remaining
+        self._take("lease", deadline)
+        self._leased = True
+        try:
+            yield
+        finally:
+            self._leased = False
+            self._board.allow(left)
+            self._tell("back")
+
+    def offer(self, deadline: float) -> None:
+        """Between two launches: renew the lease's deadline; hand the device over first to a better priority."""
+        if self._flag is not None and self._flag[0]:
+            self._take("offer", deadline)
+        else:
+            self._board.allow(deadline)
+
+    def _take(self, how: str, deadline: float) -> None:
+        self._board.allow(inf)
+        self._tell(how, deadline)
+        self._channel.recv_bytes()
+
+    def _tell(self, *message: object) -> None:
+        self._channel.send_bytes(pickle.dumps(message))
+
+
+def main() -> None:
+    """Run as a child: the arguments are the connection's, lifeline's, board's and flag's descriptors, and the parent.
+
+    Ends with the parent, whatever the parent dies of: by the kernel's signal, and by the lifeline's end of file.
+    """
+    connection, lifeline, board, flag, parent = map(int, sys.argv[1:6])
+    _end_with_parent(lifeline, parent)
+    faulthandler.enable()
+    channel: Channel = Connection(connection)
+    shared = mmap.mmap(flag, PAGE, prot=mmap.PROT_READ) if flag >= 0 else None
+    try:
+        _serve(channel, Link(channel, Board(board), shared))
+    except (EOFError, OSError):
+        pass  # the parent closed the connection, or died
+    finally:
+        # Device libraries have threads and exit handlers of their own that may hang; nothing is left to save.
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _end_with_parent(lifeline: int, parent: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+    def watch() -> None:
+        while os.read(lifeline, 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, name="lifeline", daemon=True).start()
+
+
+def _serve(channel: Channel, link: Link) -> None:
+    """Set up, say so, then answer one call after another until the connection ends."""
+    state: list[Any] = []
+
+    def set_up(setup: Callable[..., Any], *arguments: Any) -> None:
+        state.append(setup(*arguments))
+
+    def run(function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(state[0], link, *arguments)
+
+    channel.send_bytes(_answer(set_up, channel.recv_bytes()))
+    while state:
+        channel.send_bytes(_answer(run, channel.recv_bytes()))
+
+
+def _answer(run: Callable[..., Any], request: bytes) -> bytes:
+    """Whatever happens is an answer: a value, an error of ours, or the text of any other."""
+    try:
+        function, arguments = pickle.loads(request)  # noqa: S301 - the parent wrote it
+        return pickle.dumps(("done", run(function, *arguments)))
+    except TilewiseError as error:
+        return pickle.dumps(("error", error))
+    except Exception:  # noqa: BLE001 - a child answers for any fault of the function it was handed
+        return pickle.dumps(("failed", traceback.format_exc()))

@@ -1,0 +1,217 @@
+"""A supervised child: a fresh interpreter that runs functions under deadlines, and is replaced when it fails."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Final
+
+from app.devices.conversation import Conversation
+from app.devices.link import PAGE, Board, Link
+from app.devices.run import Run
+from app.devices.scheduler import Lease, Priority, Turns
+from app.errors import ChildDied, ChildTimedOut, Closing, DeviceError, TilewiseError
+
+__all__ = ["Child", "Link"]
+
+_SHORT_LIFE: Final = 1.0  # seconds: a child that dies younger, and unused, is not replaced until somebody needs one
+
+
+class Child:
+    """A child process that holds `setup(*arguments)` as its state and runs one function at a time.
+
+    It starts at `start` or the first call, has `starting` seconds for its setup, and ends with this process, whatever
+    that dies of. A child that is killed or dies is replaced in the background. `descriptors` are open in it under the
+    same numbers; `lease` is the device's, which the functions take through their Link.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        setup: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        *,
+        descriptors: tuple[int, ...] = (),
+        lease: Lease | None = None,
+        starting: float = 60.0,
+    ) -> None:
+        self.name, self.generation = name, 0
+        self._setup, self._arguments, self._starting = setup, arguments, starting
+        self._descriptors, self._lease = descriptors, lease
+        self._turns = Turns()
+        self._changed = threading.Condition()
+        self._state = "idle"  # idle, wanted, starting, ready, ending; closed at the end
+        self._failure: TilewiseError | None = None
+        self._run: Run | None = None
+        self._supervisor: threading.Thread | None = None
+        self._board_fd = -1
+
+    @property
+    def pid(self) -> int | None:
+        """The process's number, or None where there is none now."""
+        run = self._run
+        return run.pid if run is not None else None
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for their turn."""
+        return self._turns.waiting
+
+    def start(self) -> None:
+        """Wait until the child is ready; raises what its setup raised, ChildDied, ChildTimedOut or Closing."""
+        self._ready()
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        priority: Priority = Priority.MEASUREMENT,
+        deadline: float = 60.0,
+    ) -> Any:
+        """Run `function(state, link, *arguments)` in the child and give its value; calls wait for each other.
+
+        `deadline` seconds hold until the function names its first phase. Errors of ours that it raises are raised here;
+        facts `fatal=True` also replace the child. Raises DeviceError with the traceback's text for any other,
+        ChildTimedOut where a phase outlived its deadline (the child is killed then), ChildDied where the child died,
+        and Closing. Whatever happens, the lease is given back.
+        """
+        with self._turns.held(priority):
+            run = self._ready()
+            with run.using:
+                run.used = True
+                return self._converse(run, function, arguments, priority, deadline)
+
+    def kill(self) -> None:
+        """Kill the process with everything it started; it is replaced."""
+        run = self._run
+        if run is not None:
+            self._end(run)
+
+    def close(self) -> None:
+        """Kill the process for good, and wait until it is gone; calls that wait raise Closing."""
+        with self._changed:
+            self._state = "closed"
+            self._changed.notify_all()
+        self.kill()
+        if self._supervisor is not None:
+            self._supervisor.join()
+
+    def _converse(
+        self, run: Run, function: Callable[..., Any], arguments: tuple[Any, ...], priority: Priority, deadline: float
+    ) -> Any:
+        conversation = Conversation(self.name, run, self._lease, priority)
+        try:
+            return conversation.hold(function, arguments, deadline)
+        except BaseException as error:
+            if not isinstance(error, TilewiseError) or conversation.is_broken or error.facts.get("fatal"):
+                self._end(run)
+                run.ended.wait(self._starting)  # a killed process may keep the device busy until it is gone
+            if isinstance(error, ChildDied):
+                self._closing_goes_first()
+                raise ChildDied(f"{error.message} ({run.cause})", **error.facts) from None
+            raise
+        finally:
+            conversation.close()
+
+    def _closing_goes_first(self) -> None:
+        if self._state == "closed":
+            raise Closing(f"{self.name} is closed") from None
+
+    def _end(self, run: Run) -> None:
+        with self._changed:
+            if self._run is run and self._state == "ready":
+                self._state = "ending"
+        run.kill()
+
+    def _ready(self) -> Run:
+        """Wait for a process that is set up, asking for one where there is none; raises why there is none."""
+        with self._changed:
+            if self._state == "ready" and self._run is not None and not self._run.is_alive():
+                self._state = "ending"
+            asked = self._state in {"wanted", "starting"}
+            while self._state != "ready" or self._run is None:
+                if self._state == "closed":
+                    raise Closing(f"{self.name} is closed")
+                if self._state == "idle" and asked and self._failure is not None:
+                    raise type(self._failure)(self._failure.message, **self._failure.facts)
+                if self._state == "idle":
+                    self._want()
+                    asked = True
+                self._changed.wait()
+            return self._run
+
+    def _want(self) -> None:
+        """Ask the supervisor for a process; called under the condition's lock.
+
+        The kernel's parent-death signal is sent when the thread that spawned ends: that thread is the supervisor,
+        which lives as long as the child is wanted.
+        """
+        self._state, self._failure = "wanted", None
+        if self._supervisor is None:
+            self._supervisor = threading.Thread(target=self._supervise, name=f"{self.name} supervisor", daemon=True)
+            self._supervisor.start()
+        self._changed.notify_all()
+
+    def _supervise(self) -> None:
+        self._board_fd = os.memfd_create("tilewise-board")
+        os.ftruncate(self._board_fd, PAGE)
+        board = Board(self._board_fd)
+        try:
+            while self._is_wanted():
+                self._live(board)
+        finally:
+            os.close(self._board_fd)
+
+    def _is_wanted(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._state in {"wanted", "closed"})
+            if self._state == "closed":
+                return False
+            self._state = "starting"
+            return True
+
+    def _live(self, board: Board) -> None:
+        """One process from its start to its end."""
+        flag = self._lease.flag_fd if self._lease is not None else -1
+        try:
+            run = Run(self.name, board, self._board_fd, flag, self._descriptors)
+        except OSError as error:
+            self._settle("idle", DeviceError(f"{self.name} cannot be started: {error}"))
+            return
+        with self._changed:
+            self._run = run
+        failure = self._introduce(run)
+        born = monotonic()
+        if failure is None:
+            self.generation += 1
+            self._settle("ready", None)
+        else:
+            run.kill()
+        run.wait()
+        with self._changed:
+            self._run = None
+        run.close()
+        useless = not run.used and monotonic() - born < _SHORT_LIFE  # replacing it at once might never end
+        self._settle("idle" if failure is not None or useless else "wanted", failure)
+
+    def _introduce(self, run: Run) -> TilewiseError | None:
+        """Hand the setup over, and wait for it; gives what went wrong."""
+        conversation = Conversation(self.name, run, None, Priority.PRODUCT, stage="start")
+        try:
+            conversation.hold(self._setup, self._arguments, self._starting)
+        except (ChildDied, ChildTimedOut) as error:
+            run.kill()
+            return error
+        except TilewiseError as error:
+            return error
+        return None
+
+    def _settle(self, state: str, failure: TilewiseError | None) -> None:
+        with self._changed:
+            if self._state != "closed":
+                self._state, self._failure = state, failure
+            elif self._run is not None:
+                self._run.kill()  # it was being started when the child was closed
+            self._changed.notify_all()

@@ -1,0 +1,97 @@
+"""One run of a child: the process, the connection to it, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from app.devices.link import Board, Channel
+
+_PROGRAM: Final = "from app.devices.link import main; main()"
+
+
+class Run:
+    """A fresh interpreter in a session of its own, so that no terminal's signal reaches it; never a fork.
+
+    `using` is held by whoever speaks over the channel, `used` says that somebody did since its setup; `ended` is set
+    once the process is gone.
+    """
+
+    def __init__(self, name: str, board: Board, board_fd: int, flag_fd: int, descriptors: tuple[int, ...]) -> None:
+        self.board, self.used = board, False
+        self.using, self.ended = threading.Lock(), threading.Event()
+        self._lock = threading.Lock()
+        ours, theirs = socket.socketpair()
+        lifeline, self._lifeline = os.pipe()
+        inherited = (theirs.fileno(), lifeline, board_fd, flag_fd)
+        try:
+            self._process = _spawn(name, inherited, descriptors)
+        except OSError:
+            ours.close()
+            os.close(self._lifeline)
+            raise
+        finally:
+            theirs.close()
+            os.close(lifeline)
+        self.channel: Channel = Connection(ours.detach())
+
+    @property
+    def pid(self) -> int:
+        """The process's number, which is its group's too."""
+        return self._process.pid
+
+    @property
+    def cause(self) -> str:
+        """What the process ended of, in words."""
+        code = self._process.returncode
+        if code is None:
+            return "still running"
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+    def is_alive(self) -> bool:
+        """Whether the process has not ended."""
+        with self._lock:
+            return self._process.returncode is None and not _has_ended(self.pid, os.WNOHANG)
+
+    def kill(self) -> None:
+        """Kill the process and everything it started; a dead one is left alone."""
+        with self._lock:
+            if self._process.returncode is None:
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def wait(self) -> None:
+        """Wait until the process ends, take what it started with it, and reap it."""
+        _has_ended(self.pid, 0)
+        with self._lock:
+            os.killpg(self.pid, signal.SIGKILL)  # not reaped yet, so that the group's number is still its own
+            self._process.wait()
+        self.ended.set()
+
+    def close(self) -> None:
+        """Close the connection once nobody speaks over it any more."""
+        with self.using:
+            self.channel.close()
+        os.close(self._lifeline)
+
+
+def _has_ended(pid: int, options: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | options) is not None
+
+
+def _spawn(name: str, inherited: tuple[int, ...], descriptors: tuple[int, ...]) -> subprocess.Popen[Any]:
+    arguments = [str(number) for number in (*inherited, os.getpid())]
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", _PROGRAM, *arguments, name],
+        stdin=subprocess.DEVNULL,
+        stdout=2,  # what a device library prints is no answer of ours
+        env={**os.environ, "PYTHONPATH": path},
+        pass_fds=[fd for fd in (*inherited, *descriptors) if fd >= 0],
+        start_new_session=True,
+    )

@@ -1,0 +1,124 @@
+"""Who may work on a device now: one holder, the best priority first, first come first served within one."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from bisect import insort
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Final
+
+_PAGE: Final = 4096
+
+
+class Priority(IntEnum):
+    """Who goes first: the smaller number."""
+
+    PRODUCT = 0
+    CANARY = 1
+    MEASUREMENT = 2
+
+
+class Ticket:
+    """A place in the queue; `granted` is set when its turn has come."""
+
+    __slots__ = ("granted", "priority")
+
+    def __init__(self, priority: Priority) -> None:
+        self.priority = priority
+        self.granted = threading.Event()
+
+
+class Turns:
+    """Mutual exclusion by priority, in order of arrival within one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: list[Ticket] = []
+        self._holder: Ticket | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for their turn; the holder is not counted."""
+        return len(self._queue)
+
+    def queue(self, priority: Priority) -> Ticket:
+        """Take a place in the queue and return at once; whoever queues must leave, also without having been served."""
+        ticket = Ticket(priority)
+        with self._lock:
+            insort(self._queue, ticket, key=lambda one: one.priority)
+            self._advance()
+        return ticket
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give the turn back, or the place in the queue; leaving twice does nothing."""
+        with self._lock:
+            if ticket is self._holder:
+                self._holder = None
+            elif ticket in self._queue:
+                self._queue.remove(ticket)
+            self._advance()
+
+    def acquire(self, priority: Priority, timeout: float | None = None) -> None:
+        """Wait for the turn; raises TimeoutError where it has not come after `timeout` seconds."""
+        ticket = self.queue(priority)
+        try:
+            served = ticket.granted.wait(timeout)
+        except BaseException:
+            self.leave(ticket)
+            raise
+        if not served:
+            self.leave(ticket)
+            raise TimeoutError(f"no turn within {timeout} s")
+
+    def release(self) -> None:
+        """Give the turn back; raises RuntimeError where nobody has it."""
+        holder = self._holder
+        if holder is None:
+            raise RuntimeError("nobody holds the turn that is given back")
+        self.leave(holder)
+
+    @contextmanager
+    def held(self, priority: Priority) -> Iterator[None]:
+        """Have the turn inside the block."""
+        self.acquire(priority)
+        try:
+            yield
+        finally:
+            self.release()
+
+    def _advance(self) -> None:
+        """Serve the first in the queue where nobody is being served; called under the lock."""
+        if self._holder is None and self._queue:
+            self._holder = self._queue.pop(0)
+            self._holder.granted.set()
+        self._changed()
+
+    def _changed(self) -> None:
+        """Tell others what the queue looks like now; called under the lock."""
+
+
+class Lease(Turns):
+    """The right to work on one device, held for one launch at a time.
+
+    `flag_fd` is a page of shared memory whose first byte is not 0 while somebody with a better priority than the
+    holder's waits: a holder in another process sees it without a system call, and hands the device over.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flag_fd = os.memfd_create("tilewise-lease")
+        os.ftruncate(self.flag_fd, _PAGE)
+        self._flag = mmap.mmap(self.flag_fd, _PAGE)
+
+    def close(self) -> None:
+        """Give the shared page back."""
+        self._flag.close()
+        os.close(self.flag_fd)
+
+    def _changed(self) -> None:
+        holder, queue = self._holder, self._queue
+        self._flag[0] = int(holder is not None and bool(queue) and queue[0].priority < holder.priority)

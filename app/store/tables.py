@@ -1,0 +1,185 @@
+"""The tables. Kernels' parameters and requests are JSON, whatever is searched or joined has its own column."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    DateTime,
+    Dialect,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+_NAMES: Final = {
+    "pk": "pk_%(table_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+}
+_NUMBER: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows by itself in INTEGER columns only
+
+
+class Moment(TypeDecorator[datetime]):
+    """An aware datetime, kept and given back in UTC; raises ValueError for a naive one."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """In UTC, as text or as a timestamp with time zone."""
+        del dialect
+        if value is not None and value.tzinfo is None:
+            raise ValueError(f"{value} names no moment: it has no time zone")
+        return value and value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Aware: SQLite's text says no zone, PostgreSQL's session may have another."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
+
+
+class Prose(TypeDecorator[str]):
+    """Text from compilers and drivers: what UTF-8 or PostgreSQL cannot hold becomes a replacement character."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Without NUL and lone surrogates."""
+        del dialect
+        return value and value.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+class Base(DeclarativeBase):
+    """What all tables share: names of constraints, and the columns' types."""
+
+    metadata = MetaData(naming_convention=_NAMES)
+    type_annotation_map = {  # noqa: RUF012 -- SQLAlchemy reads it off the class, and nobody changes it
+        str: Text,
+        int: BigInteger,
+        float: Double,
+        datetime: Moment,
+        dict[str, Any]: JSON(none_as_null=True),
+    }
+
+
+class DeviceRow(Base):
+    """A device this database's services have opened; `host_id` is its id (cuda:0) when that was last."""
+
+    __tablename__ = "devices"
+
+    model: Mapped[str] = mapped_column(primary_key=True)
+    uuid: Mapped[str] = mapped_column(primary_key=True)
+    host_id: Mapped[str]
+    platform: Mapped[str]
+    name: Mapped[str]
+    architecture: Mapped[str]
+    driver: Mapped[str]
+    runtime: Mapped[str]
+    compiler: Mapped[str]
+    memory_bytes: Mapped[int]
+    limits: Mapped[dict[str, Any]]
+    mig: Mapped[str]
+    exclusive: Mapped[bool]
+
+
+class JobRow(Base):
+    """A job; `number` is the order in which they were taken."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        UniqueConstraint("id"),
+        Index(None, "fingerprint", "number"),
+        Index(None, "state", "number"),
+        Index(None, "kind", "number"),
+        {"sqlite_autoincrement": True},
+    )
+
+    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True)
+    id: Mapped[str]
+    kind: Mapped[str]
+    state: Mapped[str]
+    fingerprint: Mapped[str]
+    request: Mapped[dict[str, Any]]
+    done: Mapped[int]
+    total: Mapped[int]
+    best_ms: Mapped[float | None]
+    result: Mapped[dict[str, Any] | None]
+    error: Mapped[dict[str, Any] | None]
+    cancel_requested: Mapped[bool]
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class TrialRow(Base):
+    """A trial; ids rise in the order of commits, because one thread writes, and are never given twice."""
+
+    __tablename__ = "trials"
+    __table_args__ = (
+        UniqueConstraint("job_id", "device_model", "problem_key", "kernel", "config_key"),
+        Index(None, "job_id", "id"),
+        Index(None, "problem_key", "id"),
+        CheckConstraint("state = 'rejected' OR median_ms IS NOT NULL", name="measured"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(_NUMBER, primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    device_model: Mapped[str]
+    device_uuid: Mapped[str]
+    environment: Mapped[str]
+    problem_key: Mapped[str]
+    m: Mapped[int]
+    n: Mapped[int]
+    k: Mapped[int]
+    batch: Mapped[int]
+    dtype: Mapped[str]
+    precision: Mapped[str]
+    trans_a: Mapped[bool]
+    trans_b: Mapped[bool]
+    kernel: Mapped[str]
+    kernel_digest: Mapped[str]
+    config: Mapped[dict[str, Any]] = mapped_column(JSON)
+    config_key: Mapped[str]
+    state: Mapped[str]
+    stage: Mapped[str | None]
+    reason: Mapped[str | None] = mapped_column(Prose)
+    median_ms: Mapped[float | None]
+    ci95_lo_ms: Mapped[float | None]
+    ci95_hi_ms: Mapped[float | None]
+    samples: Mapped[int | None]
+    limited: Mapped[bool]
+    relative_l2: Mapped[float | None]
+    max_scaled: Mapped[float | None]
+    registers: Mapped[int | None]
+    created_at: Mapped[datetime]
+
+
+class BestRow(Base):
+    """The promoted trial of one device model and problem, and the baselines it beat."""
+
+    __tablename__ = "bests"
+
+    device_model: Mapped[str] = mapped_column(primary_key=True)
+    problem_key: Mapped[str] = mapped_column(primary_key=True)
+    trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id"))
+    naive_id: Mapped[int | None] = mapped_column(ForeignKey("trials.id"))
+    tiled_id: Mapped[int | None] = mapped_column(ForeignKey("trials.id"))
+    vendor_id: Mapped[int | None] = mapped_column(ForeignKey("trials.id"))
+    vendor_reason: Mapped[str | None] = mapped_column(Prose)
+    tuned_at: Mapped[datetime]

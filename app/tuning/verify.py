@@ -1,0 +1,198 @@
+"""Whether a product is right: two measures of its error against float64, and the bounds that they must keep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from app.devices.base import Array
+from app.errors import WrongResult
+from app.tuning.outcome import Accuracy
+from kernels.problem import Problem
+
+POISON: Final = 0xFF  # a float whose every byte is this is a NaN, and one that no arithmetic makes
+_UNIT: Final = {"float32": 2.0**-24, "float64": 2.0**-53, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+_TF32: Final = 2.0**-11  # what rounding an operand to TF32's 11 bits costs
+_CHUNK: Final = 2**17  # elements compared at once: 1 MiB of float64, so that the passes over them stay in cache
+_SPOTS: Final = 32
+_SPOT_TERMS: Final = 2**22  # terms that a spot check adds up at most, so that a deep k does not take minutes
+_SPLITTER: Final = 2.0**27 + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a product is compared with: the float64 reference [batch, m, n], and the norms that scale its errors.
+
+    `rows` are the norms of op(A)'s rows [batch, m], `columns` those of op(B)'s columns [batch, n], `norm` is the
+    reference's own over all batches.
+    """
+
+    reference: Array
+    rows: Array
+    columns: Array
+    norm: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A product's error, and why it is wrong (None: it is right)."""
+
+    accuracy: Accuracy
+    reason: str | None
+
+
+def operands(problem: Problem, seed: int) -> tuple[Array, Array]:
+    """A and B with elements from N(0,1), as stored: [batch, rows, columns], C-contiguous, of the problem's dtype."""
+    generator = np.random.default_rng(seed)
+
+    def normal(shape: tuple[int, int]) -> Array:
+        if problem.dtype == "float32":
+            return generator.standard_normal((problem.batch, *shape), dtype=np.float32)
+        return generator.standard_normal((problem.batch, *shape)).astype(problem.dtype, copy=False)
+
+    return normal(problem.a_shape), normal(problem.b_shape)
+
+
+def applied(problem: Problem, a: Array, b: Array) -> tuple[Array, Array]:
+    """Views of op(A) [batch, m, k] and op(B) [batch, k, n] of operands as stored."""
+    a = a.reshape(problem.batch, *problem.a_shape)
+    b = b.reshape(problem.batch, *problem.b_shape)
+    return a.swapaxes(1, 2) if problem.trans_a else a, b.swapaxes(1, 2) if problem.trans_b else b
+
+
+def pieces(batch: int, rows: int, cost: int, limit: int) -> Iterator[tuple[slice, slice]]:
+    """Cut batches of rows, each row worth `cost`, into (batches, rows) of at most `limit` in all, or of one row."""
+    if rows * cost <= limit:
+        step = limit // (rows * cost)
+        yield from ((slice(start, start + step), slice(None)) for start in range(0, batch, step))
+        return
+    step = max(1, limit // cost)
+    for number in range(batch):
+        yield from ((slice(number, number + 1), slice(start, start + step)) for start in range(0, rows, step))
+
+
+def expect(problem: Problem, a: Array, b: Array, reference: Array) -> Expected:
+    """Take the norms of operands (as stored) and reference once, so that many products can be compared with it."""
+    left, right = applied(problem, a, b)
+    rows = np.sqrt(np.einsum("bik,bik->bi", left, left, dtype=np.float64))
+    columns = np.sqrt(np.einsum("bkj,bkj->bj", right, right, dtype=np.float64))
+    reference = reference.reshape(problem.batch, problem.m, problem.n)
+    return Expected(reference, rows, columns, math.sqrt(np.vdot(reference, reference)))
+
+
+def accuracy(problem: Problem, a: Array, b: Array, reference: Array, c: Array) -> Accuracy:
+    """Both measures of C's error; NaN in C makes them NaN. Memory beyond the norms is bounded, whatever the sizes."""
+    return _compare(expect(problem, a, b, reference), c)
+
+
+def tolerance(problem: Problem) -> Accuracy:
+    """The largest errors that a right kernel makes on N(0,1) operands, whatever its order of summation.
+
+    With u the accumulator's unit roundoff, any order keeps |error|_ij <= gamma_k |a_i| |b_j|, gamma_k = ku/(1-ku)
+    (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1, with Cauchy-Schwarz), and one more rounding
+    into C. On zero-mean data roundings cancel: u sqrt(k) |a_i| |b_j| holds with a wide margin (Higham and Mary, SIAM
+    J. Sci. Comput. 41-5, 2019, and 42-5, 2020: there the constant does not even grow with k), and lets no element lose
+    a term of its sum. The smaller of the two is asked, and of relative L2, which is about u sqrt(k/6) for sequential
+    FMA, u (2 + sqrt(k)). TF32 adds the rounding of its operands, 16-bit dtypes that of C: where k is large |c|_ij is a
+    small part of |a_i| |b_j|, with 8 standard deviations allowed. For float64 both are doubled: its reference errs too.
+    """
+    k = problem.k
+    accumulator = _UNIT["float64" if problem.dtype == "float64" else "float32"]
+    typical = accumulator * (2 + math.sqrt(k))
+    gamma = k * accumulator / (1 - k * accumulator) if 2 * k * accumulator < 1 else 1.0
+    scaled = min(gamma + accumulator, typical)
+    relative = typical
+    if problem.precision == "tf32":
+        relative += 2 * _TF32
+        scaled += 2 * _TF32 * min(1.0, 8 / math.sqrt(k))
+    if problem.itemsize == 2:  # noqa: PLR2004  bytes
+        relative += _UNIT[problem.dtype]
+        scaled += _UNIT[problem.dtype] * min(1.0, 8 / math.sqrt(k))
+    reference = 2 if problem.dtype == "float64" else 1
+    return Accuracy(reference * relative, reference * scaled)
+
+
+def judge(problem: Problem, a: Array, b: Array, reference: Array, c: Array) -> str | None:
+    """Say why C is wrong, for operands from N(0,1) as stored and a C that was poisoned before; None: it is right."""
+    return review(problem, expect(problem, a, b, reference), c).reason
+
+
+def review(problem: Problem, expected: Expected, c: Array) -> Verdict:
+    """Compare C, poisoned before the launch, with what was expected; the reference must be finite."""
+    found = _compare(expected, c)
+    return Verdict(found, _blank(problem, c) if math.isnan(found.relative_l2) else _excess(found, tolerance(problem)))
+
+
+def spot_check(reference: Array, a: Array, b: Array, problem: Problem, seed: int) -> None:
+    """Compare random elements of the reference with exact sums on the host; raises WrongResult where one is off.
+
+    Products of float64 are split into two exact parts (Dekker 1971), so that math.fsum rounds the true sum once.
+    """
+    left, right = applied(problem, a, b)
+    reference = reference.reshape(problem.batch, problem.m, problem.n)
+    generator = np.random.default_rng([seed, problem.k])
+    bound = 2 * problem.k * _UNIT["float64"]
+    for _ in range(max(4, min(_SPOTS, _SPOT_TERMS // problem.k))):
+        at, i, j = (int(generator.integers(size)) for size in reference.shape)
+        row, column = left[at, i].astype(np.float64), right[at, :, j].astype(np.float64)
+        exact = math.fsum(_exact_products(row, column))
+        error = abs(float(reference[at, i, j]) - exact)
+        if not error <= bound * math.sqrt(np.dot(row, row)) * math.sqrt(np.dot(column, column)):
+            raise WrongResult(f"the float64 reference of {problem.key} is off by {error:.2g} at [{at}, {i}, {j}]")
+
+
+def _exact_products(x: Array, y: Array) -> Array:
+    """Numbers whose sum is that of x * y without any rounding."""
+    product = x * y
+    x_high, y_high = _SPLITTER * x, _SPLITTER * y
+    x_high, y_high = x_high - (x_high - x), y_high - (y_high - y)
+    x_low, y_low = x - x_high, y - y_high
+    rest = ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
+    return np.concatenate([product, rest])
+
+
+def _compare(expected: Expected, c: Array) -> Accuracy:
+    batch, m, n = expected.reference.shape
+    c = c.reshape(batch, m, n)
+    squares, worst = 0.0, 0.0
+    with np.errstate(over="ignore", invalid="ignore"):  # a wrong kernel's infinities are findings, not warnings
+        for where in pieces(batch, m, n, _CHUNK):
+            error = np.abs(c[where] - expected.reference[where])
+            scale = expected.rows[where][:, :, None] * expected.columns[where[0]][:, None, :]
+            squares += float(np.vdot(error, error))
+            worst = float(np.fmax(worst, _largest(error, scale)))
+    norm = math.sqrt(squares)
+    relative = norm / expected.norm if expected.norm else (math.inf if norm else norm)
+    return Accuracy(math.nan if math.isnan(norm) else relative, math.nan if math.isnan(norm) else worst)
+
+
+def _largest(error: Array, scale: Array) -> float:
+    """The largest of error / scale, where an error of nothing is nothing even against a scale of nothing."""
+    if scale.all():
+        return float((error / scale).max())
+    return float(np.divide(error, scale, out=np.where(error > 0, np.inf, error), where=scale > 0).max())
+
+
+def _blank(problem: Problem, c: Array) -> str:
+    """Why a C with NaN in it is wrong: what still has its poison was never written."""
+    bits = np.ascontiguousarray(c).view(f"u{problem.itemsize}")
+    unwritten = int(np.count_nonzero(bits == np.iinfo(bits.dtype).max))
+    if unwritten:
+        return f"left {_elements(unwritten)} unwritten"
+    return f"gave NaN for {_elements(int(np.count_nonzero(np.isnan(c))))} of a finite product"
+
+
+def _elements(count: int) -> str:
+    return f"{count} element" + ("" if count == 1 else "s")
+
+
+def _excess(found: Accuracy, allowed: Accuracy) -> str | None:
+    if not found.relative_l2 <= allowed.relative_l2:
+        return f"relative L2 error {found.relative_l2:.2g} exceeds {allowed.relative_l2:.2g}"
+    if not found.max_scaled <= allowed.max_scaled:
+        return f"largest error {found.max_scaled:.2g} |a_i| |b_j| exceeds {allowed.max_scaled:.2g}"
+    return None

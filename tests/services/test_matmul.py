@@ -1,0 +1,103 @@
+"""Products are right, whatever the form of the operands, and what cannot be served is refused with its reason."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from app.errors import NoRoom, QueueFull, TooLarge, UnknownKernel, Unsupported
+from app.main import Service
+from app.services.matmul import Matmul, Product
+from kernels.problem import Problem
+
+
+def multiply(service: Service, problem: Problem, **how: str) -> tuple[Product, float]:
+    """One product of random operands, and its relative L2 error against float64."""
+    rng = np.random.default_rng(problem.m * 1009 + problem.n)
+    with service.matmul.place(problem) as placed:
+        placed.a[...] = rng.standard_normal(placed.a.shape)
+        placed.b[...] = rng.standard_normal(placed.b.shape)
+        placed.c[...] = np.nan
+        product = service.matmul.multiply(placed, how.get("device"), how.get("kernel"))
+        a = np.swapaxes(placed.a, -1, -2) if problem.trans_a else placed.a
+        b = np.swapaxes(placed.b, -1, -2) if problem.trans_b else placed.b
+        reference = a.astype(np.float64) @ b.astype(np.float64)
+        return product, float(np.linalg.norm(placed.c - reference) / np.linalg.norm(reference))
+
+
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_every_transposition_and_batch_is_right(service: Service, trans_a: bool, trans_b: bool, batch: int) -> None:
+    _, error = multiply(service, Problem(33, 17, 65, batch, trans_a=trans_a, trans_b=trans_b))
+    assert error < 1e-6
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 130, 7), (130, 1, 7), (64, 64, 64)])
+def test_every_shape_is_right_in_float64(service: Service, shape: tuple[int, int, int]) -> None:
+    _, error = multiply(service, Problem(*shape, dtype="float64"))
+    assert error < 1e-14
+
+
+@pytest.mark.parametrize("kernel", ["naive", "tiled", "vendor"])
+def test_a_kernel_can_be_forced(service: Service, kernel: str) -> None:
+    product, error = multiply(service, Problem(40, 50, 60), kernel=kernel)
+    assert product.kernel == kernel
+    assert error < 1e-6
+
+
+def test_a_product_says_where_its_time_went(service: Service) -> None:
+    product, _ = multiply(service, Problem(64, 64, 64))
+    assert set(product.seconds) == {"queue", "h2d", "kernel", "d2h"}
+    assert all(seconds >= 0 for seconds in product.seconds.values())
+
+
+def test_products_from_many_threads_are_all_right(service: Service) -> None:
+    errors: list[float] = []
+
+    def one(size: int) -> None:
+        errors.append(multiply(service, Problem(size, 20, 30))[1])
+
+    threads = [threading.Thread(target=one, args=(size,)) for size in range(8, 32)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(errors) == len(threads)
+    assert max(errors) < 1e-6
+
+
+def test_what_can_never_fit_and_what_cannot_fit_now_are_told_apart(service: Service) -> None:
+    with pytest.raises(TooLarge), service.matmul.place(Problem(2**14, 2**14, 2**14)):
+        pass
+    big = Problem(2**11, 2**11, 2**11)
+    with service.matmul.place(big), pytest.raises(NoRoom) as refused, service.matmul.place(big):
+        pass
+    assert refused.value.retry_after
+    assert {"limit", "size"} <= set(refused.value.facts)
+
+
+def test_an_unknown_kernel_and_an_uncovered_class_are_refused(service: Service) -> None:
+    with service.matmul.place(Problem(4, 4, 4)) as placed, pytest.raises(UnknownKernel):
+        service.matmul.multiply(placed, kernel="magic")
+    with pytest.raises(Unsupported), service.matmul.place(Problem(4, 4, 4, dtype="float16")):
+        pass
+
+
+def test_a_full_queue_is_an_error_not_a_wait(service: Service) -> None:
+    full = Matmul(service.fleet, service.best, queue=0, max_bytes=2**20, vendor=False)
+    with full.place(Problem(4, 4, 4)) as placed, pytest.raises(QueueFull):
+        full.multiply(placed)
+
+
+def test_the_slab_is_empty_after_every_product(service: Service) -> None:
+    multiply(service, Problem(16, 16, 16))
+    assert service.fleet.slab.lent_bytes == 0
+
+
+def test_a_killed_serving_child_is_replaced_and_serves_again(service: Service) -> None:
+    service.fleet.unit().products.kill()
+    _, error = multiply(service, Problem(48, 48, 48))
+    assert error < 1e-6
