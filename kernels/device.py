@@ -11,6 +11,7 @@ class Limits:
 
     Threads and shared bytes are per block; a zero means that the device does not say (a CPU has no register file).
     `bandwidth` is bytes/s of global memory, `peak` and `peak64` are flop/s of fused multiply-adds (two each).
+    `allocation_bytes` is the largest single buffer.
     """
 
     threads: int
@@ -26,6 +27,7 @@ class Limits:
     shared_bytes_reserved: int = 0
     threads_per_sm: int = 0
     blocks_per_sm: int = 0
+    allocation_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

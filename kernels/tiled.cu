@@ -1,7 +1,8 @@
 // C[m,n] = op(A)[m,k] x op(B)[k,n] by tiles in shared memory, one thread for each element of C's tile.
 //
-// BM, BN   rows and columns of C's tile: a block of BN x BM threads
-// BK       how much of k one phase brings into shared memory
+// BM       rows of C's tile, and threads of a block along y
+// BN       columns of C's tile, and threads of a block along x
+// BK       how much of k each phase brings into shared memory
 // TRANS_A  1 where A is stored k x m, else 0
 // TRANS_B  1 where B is stored n x k, else 0
 #if !defined(BM)
@@ -17,38 +18,87 @@
 #endif
 #include "portable.h"
 
+// Shared memory has 128 bytes of banks, LANES elements wide. Two threads of a warp that read different words of one
+// bank wait for each other, so the strides of both tiles are chosen:
+// A's tile is kept row by row, so that four floats (VECTOR) of k come in one read for all threads of a row. A warp
+// spans up to eight rows; a stride of an odd number of 16 bytes puts each on banks of its own. Where BK <= BN rows
+// follow each other over the banks already, and the load, along k, writes in the banks' order: no padding.
+// B's tile is kept with n along the banks, as the threads read it. A load along k (TRANS_B) writes it crosswise: a
+// stride of an odd multiple of LANES / BK fills the gaps between the BK columns that a warp writes to.
+#define LANES (128 / (int)sizeof(REAL))
+#define VECTOR (16 / (int)sizeof(REAL))
+#define STRIDE_A (BK + (BK > VECTOR && (TRANS_A || BK > BN) ? VECTOR : 0))
+#define STRIDE_B (BN + (TRANS_B && BN * BK > LANES ? (LANES > BK ? LANES / BK : 1) : 0))
+
+// Neighbouring threads load neighbouring elements of the stored rows, whatever is transposed: the threads, in their
+// order, are dealt out over rows of `f`, the length of the tile along memory. ALONG is a thread's place in its row and
+// ACROSS the row; one round covers STEP_ALONG x STEP_ACROSS. All are powers of two: shifts and masks.
 #define THREADS (BM * BN)
-// Shared memory serves 128 bytes at once, one element from each of WIDE columns of it.
-#define WIDE (128 / (int)sizeof(REAL))
-#define PAD(rows, along_k) ((along_k) && (rows) * BK > WIDE ? (WIDE > BK ? WIDE / BK : 1) : 0)
-#define STRIDE_A (BM + PAD(BM, !TRANS_A))
-#define STRIDE_B (BN + PAD(BN, TRANS_B))
+#define FOLD(f) ((f) < BN ? 1 : (f) / BN)
+#define ALONG(f) ((f) < BN ? THREAD_X % (f) : THREAD_Y % FOLD(f) * BN + THREAD_X)
+#define ACROSS(f) ((f) < BN ? THREAD_Y * (BN / (f)) + THREAD_X / (f) : THREAD_Y / FOLD(f))
+#define STEP_ALONG(f) ((f) < THREADS ? (f) : THREADS)
+#define STEP_ACROSS(f) ((f) < THREADS ? THREADS / (f) : 1)
+
+// Bring rows x depth of A, from `from` with `pitch` elements between its stored rows, and zeros past its edges: they
+// add nothing, as both tiles are zero past k, and what they add past m or n is never written.
+PART void load_a(LOCAL REAL *to, const GLOBAL REAL *from, const INDEX pitch, const int rows, const int depth)
+{
+    const int fast = TRANS_A ? BM : BK, slow = TRANS_A ? BK : BM;
+#pragma unroll
+    for (int s = 0; s < slow; s += STEP_ACROSS(fast))
+#pragma unroll
+        for (int f = 0; f < fast; f += STEP_ALONG(fast)) {
+            const int y = s + ACROSS(fast), x = f + ALONG(fast), r = TRANS_A ? x : y, q = TRANS_A ? y : x;
+            if (STEP_ACROSS(fast) <= slow || y < slow)
+                to[r * STRIDE_A + q] = r < rows && q < depth ? from[y * pitch + x] : 0;
+        }
+}
+
+// The same for depth x columns of B.
+PART void load_b(LOCAL REAL *to, const GLOBAL REAL *from, const INDEX pitch, const int depth, const int columns)
+{
+    const int fast = TRANS_B ? BK : BN, slow = TRANS_B ? BN : BK;
+#pragma unroll
+    for (int s = 0; s < slow; s += STEP_ACROSS(fast))
+#pragma unroll
+        for (int f = 0; f < fast; f += STEP_ALONG(fast)) {
+            const int y = s + ACROSS(fast), x = f + ALONG(fast), q = TRANS_B ? x : y, r = TRANS_B ? y : x;
+            if (STEP_ACROSS(fast) <= slow || y < slow)
+                to[q * STRIDE_B + r] = q < depth && r < columns ? from[y * pitch + x] : 0;
+        }
+}
+
+// Add the tiles' part of one element. A warp's threads share A's words (one read serves a row) and read B's in a line.
+PART REAL add_tiles(const LOCAL REAL *as, const LOCAL REAL *bs, REAL sum)
+{
+#pragma unroll
+    for (int q = 0; q < BK; q++)
+        sum = FMA(as[THREAD_Y * STRIDE_A + q], bs[q * STRIDE_B + THREAD_X], sum);
+    return sum;
+}
 
 KERNEL(BN, BM)
 matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k)
 {
-    SHARED REAL as[BK * STRIDE_A];
+    SHARED REAL as[BM * STRIDE_A];
     SHARED REAL bs[BK * STRIDE_B];
-    const int tx = THREAD_X, ty = THREAD_Y, t = ty * BN + tx;
+    // Blocks that follow each other share a row of tiles: A's stay in the cache while B's pass.
     const INDEX across = (n + BN - 1) / BN, down = (m + BM - 1) / BM;
-    const INDEX row = BLOCK / across % down * BM, col = BLOCK % across * BN, batch = BLOCK / across / down;
-    const GLOBAL REAL *const a0 = a + batch * m * k, *const b0 = b + batch * k * n;
+    const INDEX row = BLOCK / across % down * BM, column = BLOCK % across * BN, batch = BLOCK / across / down;
+    const int rows = m - row < BM ? (int)(m - row) : BM, columns = n - column < BN ? (int)(n - column) : BN;
+    const GLOBAL REAL *const a0 = a + batch * m * k + (TRANS_A ? row : row * k);
+    const GLOBAL REAL *const b0 = b + batch * k * n + (TRANS_B ? column * k : column);
     REAL sum = 0;
     for (INDEX k0 = 0; k0 < k; k0 += BK) {
-        for (int i = t; i < BM * BK; i += THREADS) {
-            const int r = TRANS_A ? i % BM : i / BK, q = TRANS_A ? i / BM : i % BK;
-            const INDEX y = row + r, x = k0 + q;
-            as[q * STRIDE_A + r] = y < m && x < k ? a0[TRANS_A ? x * m + y : y * k + x] : 0;
-        }
-        for (int i = t; i < BK * BN; i += THREADS) {
-            const int r = TRANS_B ? i / BK : i % BN, q = TRANS_B ? i % BK : i / BN;
-            const INDEX y = k0 + q, x = col + r;
-            bs[q * STRIDE_B + r] = y < k && x < n ? b0[TRANS_B ? x * k + y : y * n + x] : 0;
-        }
-        BARRIER();
-        for (int i = 0; i < BK; i++) sum = FMA(as[i * STRIDE_A + ty], bs[i * STRIDE_B + tx], sum);
-        BARRIER();
+        const int depth = k - k0 < BK ? (int)(k - k0) : BK;
+        BARRIER(); // the tiles are free: all have read the phase before (PoCL needs it here, at the loop's head)
+        load_a(as, a0 + (TRANS_A ? k0 * m : k0), TRANS_A ? m : k, rows, depth);
+        load_b(bs, b0 + (TRANS_B ? k0 : k0 * n), TRANS_B ? k : n, depth, columns);
+        BARRIER(); // the tiles are whole
+        sum = add_tiles(as, bs, sum);
     }
-    if (row + ty < m && col + tx < n) c[(batch * m + row + ty) * n + col + tx] = sum;
+    if (THREAD_Y < rows && THREAD_X < columns)
+        c[(batch * m + row + THREAD_Y) * n + column + THREAD_X] = sum;
 }

@@ -20,7 +20,7 @@ def plain_type(kind: str, item: object, _context: object) -> str | Literal[False
 
 
 def run(connection: Connection) -> None:
-    """Run the command's migrations; tables that SQLite cannot alter are copied, on both databases by the same script."""
+    """Run the command's migrations. What SQLite cannot alter is copied; the same script serves both databases."""
     context.configure(
         connection=connection,
         target_metadata=Base.metadata,

@@ -25,7 +25,11 @@ _SHOWN: Final = 60  # characters of a refused value that its message shows
 
 
 def problem(
-    status: int, code: str, message: str, facts: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+    status: int,
+    code: str,
+    message: str,
+    facts: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Render an error: `facts` are members beside those that every error has."""
     body = {

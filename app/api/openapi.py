@@ -43,7 +43,13 @@ def parameters(query: type[BaseModel] | None = None, *, path: Mapping[str, str] 
 
 def header(name: str, text: str, **schema: Any) -> dict[str, Any]:
     """One optional request header."""
-    return {"name": name, "in": "header", "required": False, "description": text, "schema": schema or {"type": "string"}}
+    return {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": text,
+        "schema": schema or {"type": "string"},
+    }
 
 
 def body(model: type[BaseModel]) -> dict[str, Any]:
@@ -52,15 +58,15 @@ def body(model: type[BaseModel]) -> dict[str, Any]:
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
-def describe(app: FastAPI, models: Iterable[type[BaseModel]]) -> None:
-    """Put models that routes only refer to into the OpenAPI document of `app`."""
+def describe(app: FastAPI, models: Iterable[type[BaseModel]], schemas: Mapping[str, Any]) -> None:
+    """Put models and schemas that routes only refer to into the OpenAPI document of `app`."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-            schemas = document.setdefault("components", {}).setdefault("schemas", {})
             _, extra = models_json_schema([(model, "validation") for model in models], ref_template=REFERENCE)
-            schemas.update(extra.get("$defs", {}))
+            known = document.setdefault("components", {}).setdefault("schemas", {})
+            known.update({**extra.get("$defs", {}), **schemas})
             app.openapi_schema = document
         return app.openapi_schema
 

@@ -58,7 +58,9 @@ async def read_json(model: type[M], request: Request) -> M:
     """The JSON body as a model; raises UnsupportedMediaType, Malformed, Invalid."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/json":
-        raise UnsupportedMediaType(f"the body is {media or 'of no type'}, not application/json", accepted=["application/json"])
+        raise UnsupportedMediaType(
+            f"the body is {media or 'of no type'}, not application/json", accepted=["application/json"]
+        )
     body = await request.body()
     try:
         return model.model_validate_json(body)

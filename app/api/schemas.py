@@ -43,9 +43,7 @@ class ProblemQuery(Asked):
 
     def problem(self) -> Problem:
         """The domain's value."""
-        return Problem(
-            self.m, self.n, self.k, self.batch, self.dtype, self.precision, self.trans_a, self.trans_b
-        )
+        return Problem(self.m, self.n, self.k, self.batch, self.dtype, self.precision, self.trans_a, self.trans_b)
 
 
 class BestQuery(ProblemQuery):
@@ -190,5 +188,7 @@ class KernelQuery(Asked):
     config: Annotated[
         str | None,
         StringConstraints(pattern=r"^[A-Z_]{1,16}=[0-9]{1,9}(,[A-Z_]{1,16}=[0-9]{1,9}){0,15}$"),
-        Field(description="One config: how it is launched, or the rule that refuses it.", examples=["BM=16,BN=16,BK=16"]),
+        Field(
+            description="One config: how it is launched, or the rule that refuses it.", examples=["BM=16,BN=16,BK=16"]
+        ),
     ] = None

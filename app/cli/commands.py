@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from app.cli import show
 from app.cli.exits import EXPLAINED, Exit, exit_of
-from app.cli.options import Json, Url, usage
+from app.cli.options import Json, Url, examples, usage
 from app.cli.products import matmul
 from app.cli.session import session
 from app.cli.shapes import shapes_of
@@ -24,7 +24,9 @@ from app.settings import Settings
 
 app = typer.Typer(
     help="Finds the tile size that makes each matrix product fast, proves it, and serves the products.",
-    epilog=f"Example: tilewise demo. {EXPLAINED} Settings are TILEWISE_* variables, such as TILEWISE_DATA_DIR.",
+    epilog="\n\n".join(
+        (examples("tilewise demo"), EXPLAINED, "Settings are TILEWISE_* variables, such as TILEWISE_DATA_DIR.")
+    ),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -72,7 +74,7 @@ def _tilewise(
     """Hold the options that stand before a command; its help is the application's."""
 
 
-@app.command(epilog="Example: tilewise serve --port 8000")
+@app.command(epilog=examples("tilewise serve --port 8000"))
 def serve(
     host: Annotated[str | None, typer.Option(help="The address to listen on; by default TILEWISE_HOST.")] = None,
     port: Annotated[
@@ -88,7 +90,7 @@ def serve(
     serving.serve(settings.model_copy(update=given), until_eof=until_eof)
 
 
-@app.command(epilog="Examples: tilewise demo; tilewise demo --shapes 1024x1024x1024,1000x1200x800 --keep")
+@app.command(epilog=examples("tilewise demo", "tilewise demo --shapes 1024x1024x1024,1000x1200x800 --keep"))
 def demo(
     shapes: Annotated[str, typer.Option(help="MxNxK shapes with commas; by default some that suit the device.")] = "",
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to tune, all shapes together.")] = 60.0,
@@ -106,7 +108,22 @@ def demo(
     raise typer.Exit(demonstration.demo(order, *show.consoles()))
 
 
-@app.command(epilog="Examples: tilewise devices; tilewise devices --json --url http://localhost:8000")
+app.command(
+    epilog=examples(
+        "tilewise tune 1024 1024 1024",
+        "tilewise tune 512x512x512 1000x1200x800 --seconds 30",
+        "tilewise tune 256x256x256 --dtype float64 --trans-b --url http://localhost:8000",
+    )
+)(tune)
+app.command(epilog=examples("tilewise best 1000 1200 800", "tilewise best 1000 1200 800 --exact --json"))(best)
+app.command(
+    epilog=examples(
+        "tilewise matmul a.npy b.npy -o c.npy", "tilewise matmul a.npy b.npy -o c.npy --kernel naive --check"
+    )
+)(matmul)
+
+
+@app.command(epilog=examples("tilewise devices", "tilewise devices --json --url http://localhost:8000"))
 def devices(url: Url = None, as_json: Json = False) -> None:
     """List the devices."""
     out, err = show.consoles()
@@ -121,7 +138,7 @@ def devices(url: Url = None, as_json: Json = False) -> None:
         raise typer.Exit(Exit.NOBODY)
 
 
-@app.command(epilog="Example: tilewise migrate")
+@app.command(epilog=examples("tilewise migrate"))
 def migrate(as_json: Json = False) -> None:
     """Bring the database to this version's schema. The service does so itself when it starts."""
     from app.store import engine  # noqa: PLC0415 - the other commands need not load the database
@@ -137,13 +154,3 @@ def migrate(as_json: Json = False) -> None:
     else:
         done = "was current already" if before == after else f"went from {before or 'nothing'} to {after}"
         print(f"The schema of {settings.database} {done}{f', {after}' if before == after else ''}.")
-
-
-app.command(
-    epilog="Examples: tilewise tune 1024 1024 1024; tilewise tune 512x512x512 1000x1200x800 --seconds 30 --url "
-    "http://localhost:8000"
-)(tune)
-app.command(epilog="Examples: tilewise best 1000 1200 800; tilewise best 1000 1200 800 --exact --json")(best)
-app.command(epilog="Examples: tilewise matmul a.npy b.npy -o c.npy; tilewise matmul a.npy b.npy -o c.npy --check")(
-    matmul
-)

@@ -87,35 +87,33 @@ def _multiply(client: Client, shape: Shape, out: Console) -> bool:
     error = relative_l2(a, b, made.c)
     right = error <= TOLERATED
     out.print(
-        f"\n[bold]POST /matmul[/] multiplied two random float32 matrices, {shape.m}x{shape.k} "
-        f"and {shape.k}x{shape.n}, with {made.kernel} {config_text(made.config)} ({made.match}): relative error {error:.1e} against NumPy's "
-        f"float64 product, {'[green]right[/]' if right else '[red]WRONG[/]'}."
+        f"\n[bold]POST /matmul[/] multiplied two random float32 matrices, {' x '.join(map(str, a.shape))} and "
+        f"{' x '.join(map(str, b.shape))}, with {made.kernel} {config_text(made.config)} ({made.match})."
     )
+    verdict = "[green]right[/]" if right else "[red]WRONG[/]"
+    out.print(f"Against NumPy's float64 product its relative error is {error:.1e}: {verdict}.")
     return right
 
 
 def _next(shape: Shape, order: Demo, service: Started, out: Console) -> None:
-    sizes = f"{shape.m} {shape.n} {shape.k}"
-    where = f" --url {service.url}" if order.keep else ""
-    data = f"TILEWISE_DATA_DIR={order.data_dir} " if order.data_dir and not order.keep else ""
-    out.print("\n[bold]What to try next[/]")
+    flag = f" --url {service.url}" if order.keep else ""
+    ours = f"TILEWISE_DATA_DIR={order.data_dir} tilewise" if order.data_dir and not order.keep else "tilewise"
+    query = f"m={shape.m}&n={shape.n}&k={shape.k}"
+    commands = [
+        (f"{ours} tune 1000x1200x800{flag}", "a shape of your own"),
+        (f"{ours} best 1000 1200 800{flag}", "ask what was found"),
+        (f"{ours} matmul a.npy b.npy -o c.npy{flag}", "matrices of your own"),
+    ]
     if order.keep:
-        query = f"m={shape.m}&n={shape.n}&k={shape.k}"
-        lines = [
-            f"curl '{service.url}/best-config?{query}'",
-            f"open {service.url}/docs in a browser: every path with its form",
+        commands += [
+            (f"curl '{service.url}/best-config?{query}'", "the same over HTTP"),
+            (f"{service.url}/docs", "every path, in a browser"),
         ]
     else:
-        lines = [f"{data}tilewise serve", f"then {USUAL}/docs in a browser: every path with its form"]
-    service_url = service.url if order.keep else USUAL
-    lines += [
-        f"{data}tilewise tune{where} 1024x1024x1024",
-        f"{data}tilewise best{where} {sizes}",
-        f"{data}tilewise matmul{where} a.npy b.npy -o c.npy",
-        f"python -c \"from tilewise import Client; print(Client('{service_url}').devices())\"",
-    ]
-    for line in lines:
-        out.print(f"  {line}", soft_wrap=True, markup=False)
+        commands += [(f"{ours} serve", f"a service that stays: then add --url {USUAL}, or open {USUAL}/docs")]
+    out.print("\n[bold]What to try next[/]")
+    for command, why in commands:
+        out.print(f"  {command}  [dim]# {why}[/]", soft_wrap=True)
 
 
 def _stay(service: Started, out: Console) -> None:

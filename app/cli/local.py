@@ -11,13 +11,13 @@ from typing import TypeVar
 from numpy.typing import ArrayLike
 from rich.console import Console
 
+from app.api import answers
 from app.client import Best, Device, Event, Job, Product, Shape, Trial, matrices
 from app.client.answers import read
-from app.api import answers
+from app.errors import Invalid
 from app.main import Service, opened
 from app.services.principal import ANONYMOUS
 from app.services.tuning import TuneOrder
-from app.errors import Invalid
 from app.settings import Settings
 from kernels.problem import Problem
 
@@ -123,9 +123,12 @@ class Local:
         problem = _problem(Shape(m, n, k, batch), dtype, precision, trans_a, trans_b)
         return _as(Best, answers.Best.of(self._service.best.answer(problem, device, exact=exact)))
 
-    def trials(self, after: int = 0, limit: int = 100, **filters: str | None) -> list[Trial]:
-        """As Client.trials, with the services' own filters."""
-        return [_as(Trial, answers.Trial.of(row)) for row in self._service.jobs.trials(after=after, limit=limit, **filters)]
+    def trials(self, *, job_id: str | None = None, after: int = 0, limit: int = 100) -> list[Trial]:
+        """As Client.trials."""
+        return [
+            _as(Trial, answers.Trial.of(row))
+            for row in self._service.jobs.trials(job_id=job_id, after=after, limit=limit)
+        ]
 
     def devices(self) -> list[Device]:
         """As Client.devices."""

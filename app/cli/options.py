@@ -28,3 +28,8 @@ def usage() -> Iterator[None]:
         yield
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def examples(*lines: str) -> str:
+    """Write a help's end: command lines to copy, each on a line of its own."""
+    return "\n\n".join((f"Example{'s' if len(lines) > 1 else ''}:", *lines))

@@ -16,8 +16,11 @@ from app.settings import Settings
 
 
 def matmul(
-    a: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A .npy file; three dimensions are a batch.")],
-    b: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The other, of the same dtype.")],
+    a: Annotated[
+        Path,
+        typer.Argument(exists=True, dir_okay=False, metavar="A", help="A .npy file; three dimensions are a batch."),
+    ],
+    b: Annotated[Path, typer.Argument(exists=True, dir_okay=False, metavar="B", help="The other, of the same dtype.")],
     output: Annotated[Path, typer.Option("--output", "-o", dir_okay=False, help="Where the product's .npy goes.")],
     trans_a: TransA = False,
     trans_b: TransB = False,

@@ -96,7 +96,8 @@ def _is_loopback(host: str) -> bool:
 
 def _until_eof() -> None:
     """End with the parent: it holds the other end of standard input, and cannot die without closing it."""
-    sys.stdin.buffer.read()
+    while os.read(0, 4096):
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 from numpy.typing import ArrayLike
 from rich.console import Console
 
+from app.cli.options import usage
 from app.client import Best, Client, Device, Event, Job, Product, Shape, Trial
 from app.settings import Settings
 
@@ -72,7 +73,7 @@ class Session(Protocol):
         """Give the best known config."""
         ...
 
-    def trials(self, after: int = 0, limit: int = 100, **filters: str | None) -> list[Trial]:
+    def trials(self, *, job_id: str | None = None, after: int = 0, limit: int = 100) -> list[Trial]:
         """List stored trials."""
         ...
 
@@ -88,7 +89,9 @@ def session(settings: Settings, url: str | None, who: str, console: Console) -> 
     `who` names this process to another that finds the database owned.
     """
     if url:
-        with Client(url) as client:
+        with usage():
+            client = Client(url)
+        with client:
             yield client
         return
     from app.cli.local import local  # noqa: PLC0415 - a command that speaks HTTP need not load the whole service

@@ -109,9 +109,9 @@ def _report(job: Job, bests: list[Best], known: bool, out: Console, err: Console
 
 
 def best(
-    m: Annotated[int, typer.Argument(min=1, help="Rows of C.")],
-    n: Annotated[int, typer.Argument(min=1, help="Columns of C.")],
-    k: Annotated[int, typer.Argument(min=1, help="The inner dimension.")],
+    m: Annotated[int, typer.Argument(min=1, metavar="M", help="Rows of C.")],
+    n: Annotated[int, typer.Argument(min=1, metavar="N", help="Columns of C.")],
+    k: Annotated[int, typer.Argument(min=1, metavar="K", help="The inner dimension.")],
     batch: Batch = 1,
     dtype: Dtype = "float32",
     precision: Precision = "strict",

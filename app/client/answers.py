@@ -47,6 +47,12 @@ class Problem:
         """The sizes alone."""
         return Shape(self.m, self.n, self.k, self.batch)
 
+    @property
+    def key(self) -> str:
+        """One line that names it, as in GET /trials: float32/strict/nn/1x1024x1024x1024, batch first."""
+        letters = "".join("t" if transposed else "n" for transposed in (self.trans_a, self.trans_b))
+        return f"{self.dtype}/{self.precision}/{letters}/{self.batch}x{self.m}x{self.n}x{self.k}"
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:

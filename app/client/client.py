@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from app.client import matrices
-from app.client.answers import Best, Device, Event, Job, Kernel, Product, Shape, Trial, read
+from app.client.answers import Best, Device, Event, Job, Kernel, Problem, Product, Shape, Trial, read
 from app.client.events import parse
 from app.client.transport import FAILURES, Ask, ClientError, Failure, Reply, Transport, target
 
@@ -77,9 +77,9 @@ class Client:
     ) -> Product:
         """As matmul, with the kernel, the config, how exact the match was, and the service's own timing."""
         a, b = matrices.operand(a), matrices.operand(b)
-        problem = matrices.problem(a, b, trans_a, trans_b, precision)
-        c = np.empty((*a.shape[:-2], problem.m, problem.n), dtype=a.dtype)
-        where = target("/matmul", {**asdict(problem), "device": device, "kernel": kernel})
+        asked = matrices.problem(a, b, trans_a, trans_b, precision)
+        c = np.empty((*a.shape[:-2], asked.m, asked.n), dtype=a.dtype)
+        where = target("/matmul", {**asdict(asked), "device": device, "kernel": kernel})
         kind = "application/octet-stream"
         body = (matrices.flat(a), matrices.flat(b))
         # A product changes nothing at the service, so it may be asked for twice.
@@ -130,13 +130,22 @@ class Client:
         patience = 0.0 if isinstance(wait, bool) else wait
         headers = {"Content-Type": "application/json"} | ({"Prefer": f"wait={patience:g}"} if patience else {})
         data = (memoryview(json.dumps(body).encode()),)
-        reply = self._transport.exchange(Ask("POST", "/tune", data, headers, timeout=SILENCE + patience))
+        reply = self._transport.exchange(
+            Ask("POST", "/tune", data, headers, timeout=self._transport.timeout + patience)
+        )
         job = self._as(Job, reply)
         return self.wait(job.id) if wait is True and not job.ended else job
 
     def job(self, job_id: str) -> Job:
         """Give the job as it stands."""
         return self._as(Job, self._get(f"/jobs/{job_id}"))
+
+    def jobs(
+        self, *, state: str | None = None, kind: str | None = None, before: str | None = None, limit: int = 50
+    ) -> list[Job]:
+        """List at most `limit` jobs, newest first, from after the one whose id is `before`."""
+        query = {"state": state, "kind": kind, "before": before, "limit": limit}
+        return [read(Job, entry) for entry in self._list("/jobs", "jobs", query)]
 
     def cancel(self, job_id: str) -> Job:
         """Ask that a job ends; gives it as it then stands (cancelling takes until the running trial's end)."""
@@ -158,11 +167,13 @@ class Client:
             failure: Failure = ConnectionError("the stream ended before the job")
             try:
                 for event in self._stream(job_id, after):
-                    after, heard = max(after, event.id), time.monotonic()
+                    heard = time.monotonic()
+                    if event is None:
+                        continue
+                    after = event.id
                     yield event
                     if event.name == "end":
                         return
-                    heard = time.monotonic()
             except FAILURES as broken:
                 failure = broken
             except ClientError as refused:
@@ -209,9 +220,28 @@ class Client:
         """List the kernels that the service tunes, in ladder order."""
         return [read(Kernel, entry) for entry in self._list("/kernels", "kernels")]
 
-    def trials(self, after: int = 0, limit: int = 100, **filters: str | None) -> list[Trial]:
-        """List at most `limit` trials with an id above `after`, by id; filters are those of GET /trials."""
-        query: dict[str, object | None] = {"after": after or None, "limit": limit, **filters}
+    def trials(
+        self,
+        *,
+        device: str | None = None,
+        problem: Problem | str | None = None,
+        kernel: str | None = None,
+        state: str | None = None,
+        job_id: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[Trial]:
+        """List at most `limit` trials with an id above `after`, by id: all of them, or those that the filters name."""
+        key = problem.key if isinstance(problem, Problem) else problem
+        query = {
+            "device": device,
+            "problem": key,
+            "kernel": kernel,
+            "state": state,
+            "job_id": job_id,
+            "after": after,
+            "limit": limit,
+        }
         return [read(Trial, entry) for entry in self._list("/trials", "trials", query)]
 
     def ready(self, wait: float = 0.0) -> bool:
@@ -219,7 +249,7 @@ class Client:
         until = time.monotonic() + wait
         while True:
             try:
-                self._get("/health/ready")
+                self._transport.exchange(Ask("GET", "/health/ready", again=True, patient=False))
             except ClientError:
                 if time.monotonic() >= until:
                     return False
@@ -242,7 +272,7 @@ class Client:
                 f"the answer is no {kind.__name__.lower()}: {error}", reply.status, "unreadable"
             ) from error
 
-    def _stream(self, job_id: str, after: int) -> Iterator[Event]:
+    def _stream(self, job_id: str, after: int) -> Iterator[Event | None]:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": str(after)} if after else {})
         with self._transport.stream(Ask("GET", f"/jobs/{job_id}/events", (), headers, timeout=SILENCE)) as response:
             yield from parse(response)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from app.client.answers import Event
 
 
-def parse(lines: Iterable[bytes]) -> Iterator[Event]:
-    """Give the events of a stream, each as soon as its empty line has come."""
+def parse(lines: Iterable[bytes]) -> Iterator[Event | None]:
+    """Give the events of a stream, each as soon as its empty line has come, and None for a comment: a sign of life."""
     identity, name, data = 0, "", list[str]()
     for raw in lines:
         line = raw.decode("utf-8").rstrip("\r\n")
@@ -18,6 +18,8 @@ def parse(lines: Iterable[bytes]) -> Iterator[Event]:
                 yield Event(identity, name, json.loads("\n".join(data)))
             name, data = "", []
             continue
+        if line.startswith(":"):
+            yield None
         member, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if member == "id" and value.isdecimal():

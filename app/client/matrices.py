@@ -52,5 +52,5 @@ def config(header: str) -> Mapping[str, int]:
 
 def timing(header: str) -> Mapping[str, float]:
     """Read Server-Timing's durations in milliseconds, by name."""
-    entries = [entry.strip().partition(";dur=") for entry in header.split(",")]
-    return {name: float(duration.partition(";")[0]) for name, _, duration in entries if duration}
+    entries = [entry.strip().split(";") for entry in header.split(",")]
+    return {name: float(each[4:]) for name, *parameters in entries for each in parameters if each.startswith("dur=")}

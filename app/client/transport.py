@@ -46,13 +46,17 @@ class UnreachableError(ClientError):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request. `again` says that sending it twice does no harm; `timeout` is in seconds, None for the usual."""
+    """One request. `again` says that sending it twice does no harm, `patient` that a busy service is waited for.
+
+    `timeout` is in seconds, None for the usual.
+    """
 
     method: str
     target: str
     body: Sequence[memoryview] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     again: bool = False
+    patient: bool = True
     timeout: float | None = None
 
 
@@ -105,7 +109,7 @@ class Transport:
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         self._kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._host, self._port, self._prefix = parts.hostname, parts.port, parts.path.rstrip("/")
-        self._timeout, self._retries = timeout, retries
+        self.timeout, self._retries = timeout, retries
         self._idle: deque[HTTPConnection] = deque()
         self._owner = os.getpid()
 
@@ -124,7 +128,7 @@ class Transport:
                 continue
             if reply.status < 400:  # noqa: PLR2004 - HTTP's own boundary between answers and errors
                 return reply
-            self._pause_or_raise(reply, left)
+            self._pause_or_raise(reply, left if ask.patient else 0)
         raise AssertionError("the last round returns or raises")
 
     @contextmanager
@@ -185,7 +189,7 @@ class Transport:
         return connection.getresponse()
 
     def _open(self, timeout: float | None) -> HTTPConnection:
-        return self._kind(self._host, self._port, timeout=timeout or self._timeout)
+        return self._kind(self._host, self._port, timeout=timeout or self.timeout)
 
     def _take(self, timeout: float | None) -> HTTPConnection:
         if self._owner != os.getpid():
@@ -198,7 +202,7 @@ class Transport:
             except IndexError:
                 break
             if not _stale(connection):
-                connection.sock.settimeout(timeout or self._timeout)
+                connection.sock.settimeout(timeout or self.timeout)
                 return connection
             connection.close()
         return self._open(timeout)

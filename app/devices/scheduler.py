@@ -121,4 +121,5 @@ class Lease(Turns):
 
     def _changed(self) -> None:
         holder, queue = self._holder, self._queue
-        self._flag[0] = int(holder is not None and bool(queue) and queue[0].priority < holder.priority)
+        if not self._flag.closed:
+            self._flag[0] = int(holder is not None and bool(queue) and queue[0].priority < holder.priority)

@@ -7,6 +7,7 @@ import mmap
 import os
 import threading
 from bisect import insort
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -78,10 +79,8 @@ class Slab:
 
     def close(self) -> None:
         """Give the memory back; views that somebody still holds stay readable until they are gone."""
-        try:
+        with suppress(BufferError):  # a view is still alive: the last one takes the mapping with it
             self._map.close()
-        except BufferError:  # a view is still alive: the last one takes the mapping with it
-            pass
         os.close(self.fd)
 
     def _back(self, region: Region) -> None:

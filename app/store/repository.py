@@ -7,12 +7,12 @@ from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy import ColumnElement, func, literal, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, aliased
 
 from app.store.records import BestRecord, JobRecord, TrialRecord
-from app.store.tables import BestRow, DeviceRow, JobRow, TrialRow
+from app.store.tables import Base, BestRow, DeviceRow, JobRow, Moment, TrialRow
 from kernels.device import Device, Limits
 from kernels.problem import Problem
 from kernels.space import Config
@@ -31,10 +31,11 @@ class Devices:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def save(self, device: Device) -> None:
-        """Keep a device as it is now: one row for each model and UUID."""
-        limits = asdict(device.limits)
-        self._session.merge(DeviceRow(host_id=device.id, limits=limits, model=device.model, **_taken(device, _DEVICE)))
+    def save(self, *devices: Device) -> None:
+        """Keep devices as they are now: one row for each model and UUID."""
+        for device in devices:
+            own = {"host_id": device.id, "model": device.model, "limits": asdict(device.limits)}
+            self._session.merge(DeviceRow(**own, **_taken(device, _DEVICE)))
 
     def all(self) -> list[Device]:
         """Every device ever opened, by id."""
@@ -61,12 +62,8 @@ class Trials:
             **_taken(record.problem, _PROBLEM),
             **_taken(record, _TRIAL),
         )
-        self._session.add(row)
-        try:
-            self._session.flush()
-        except IntegrityError as error:
-            tried = f"{record.kernel} {record.config} on {record.problem.key} in job {record.job_id}"
-            raise ValueError(f"the trial of {tried} is refused: {error.orig}") from error
+        tried = f"{record.kernel} {record.config} on {record.problem.key} in job {record.job_id}"
+        _insert(self._session, row, f"the trial of {tried}")
         return row.id
 
     def of_job(self, job_id: str, after: int = 0) -> list[TrialRecord]:
@@ -103,19 +100,10 @@ class Bests:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def promote(self, record: BestRecord) -> None:
-        """Put a saved trial, with the baselines beside it, in the place of whatever was best."""
-        row = BestRow(
-            device_model=record.device_model,
-            problem_key=record.problem.key,
-            trial_id=_saved(record.trial),
-            naive_id=record.naive and _saved(record.naive),
-            tiled_id=record.tiled and _saved(record.tiled),
-            vendor_id=record.vendor and _saved(record.vendor),
-            vendor_reason=record.vendor_reason,
-            tuned_at=record.tuned_at,
-        )
-        self._session.merge(row)
+    def promote(self, *records: BestRecord) -> None:
+        """Put saved trials, with the baselines beside them, in the place of whatever was best."""
+        for record in records:
+            self._session.merge(_best_row(record))
 
     def all(self) -> list[BestRecord]:
         """Every best with its trials, in one query, by device model and problem."""
@@ -138,9 +126,8 @@ class Jobs:
         self._session = session
 
     def add(self, record: JobRecord) -> None:
-        """Save a new job."""
-        self._session.add(JobRow(**_taken(record, _JOB)))
-        self._session.flush()
+        """Save a new job; raises ValueError where there is one of its id, and the transaction is then over."""
+        _insert(self._session, JobRow(**_taken(record, _JOB)), f"job {record.id}")
 
     def get(self, job_id: str) -> JobRecord | None:
         """One job, or None."""
@@ -163,9 +150,13 @@ class Jobs:
         query = select(JobRow).where(JobRow.state.in_(_UNFINISHED)).order_by(JobRow.number)
         return [_job(row) for row in self._session.scalars(query)]
 
-    def start(self, job_id: str, at: datetime) -> None:
-        """The job runs; one that resumes keeps the moment it first started."""
-        self._change(job_id, state="running", started_at=func.coalesce(JobRow.started_at, at))
+    def start(self, job_id: str, total: int, at: datetime) -> bool:
+        """The job runs, with at most `total` trials before it: False where it has ended, or is unknown.
+
+        One that resumes keeps the moment it first started.
+        """
+        first = func.coalesce(JobRow.started_at, literal(at, Moment))
+        return self._change(job_id, state="running", total=total, started_at=first)
 
     def progress(self, job_id: str, done: int, total: int, best_ms: float | None) -> None:
         """How far the job is."""
@@ -200,9 +191,18 @@ class Jobs:
             query = query.where(JobRow.number < select(JobRow.number).where(JobRow.id == before).scalar_subquery())
         return [_job(row) for row in self._session.scalars(query)]
 
-    def _change(self, job_id: str, *where: ColumnElement[bool], **values: Any) -> None:
+    def _change(self, job_id: str, *where: ColumnElement[bool], **values: Any) -> bool:
         unfinished = JobRow.state.in_(_UNFINISHED)
-        self._session.execute(update(JobRow).where(JobRow.id == job_id, unfinished, *where).values(**values))
+        change = update(JobRow).where(JobRow.id == job_id, unfinished, *where).values(**values)
+        return self._session.scalar(change.returning(JobRow.number)) is not None
+
+
+def _insert(session: Session, row: Base, what: str) -> None:
+    session.add(row)
+    try:
+        session.flush()
+    except IntegrityError as error:
+        raise ValueError(f"{what} is refused: {error.orig}") from error
 
 
 def _taken(source: object, names: Iterable[str]) -> dict[str, Any]:
@@ -230,6 +230,19 @@ def _job(row: JobRow) -> JobRecord:
 
 def _job_or_none(row: JobRow | None) -> JobRecord | None:
     return None if row is None else _job(row)
+
+
+def _best_row(record: BestRecord) -> BestRow:
+    return BestRow(
+        device_model=record.device_model,
+        problem_key=record.problem.key,
+        trial_id=_saved(record.trial),
+        naive_id=record.naive and _saved(record.naive),
+        tiled_id=record.tiled and _saved(record.tiled),
+        vendor_id=record.vendor and _saved(record.vendor),
+        vendor_reason=record.vendor_reason,
+        tuned_at=record.tuned_at,
+    )
 
 
 def _best(

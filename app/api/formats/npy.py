@@ -57,7 +57,9 @@ def check_size(name: str, needed: int, there: int) -> None:
     """Refuse an operand whose numbers are not exactly there; raises Malformed."""
     if there != needed:
         word = "truncated" if there < needed else "too long"
-        raise Malformed(f"{name} is {word}: its header tells of {needed} bytes, {there} follow", expected=needed, size=there)
+        raise Malformed(
+            f"{name} is {word}: its header tells of {needed} bytes, {there} follow", expected=needed, size=there
+        )
 
 
 def header(name: str, prefix: memoryview) -> Npy:
@@ -85,7 +87,16 @@ def _described(name: str, text: bytes, start: int) -> Npy:
         members = ast.literal_eval(text.decode("latin1").strip())
         dtype = npy_format.descr_to_dtype(members["descr"])
         shape, fortran = members["shape"], members["fortran_order"]
-    except (ValueError, TypeError, KeyError, SyntaxError, MemoryError, RecursionError, AttributeError, Warning) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        SyntaxError,
+        MemoryError,
+        RecursionError,
+        AttributeError,
+        Warning,
+    ) as error:
         raise Malformed(f"{name} has a header that cannot be read") from error
     if not isinstance(shape, tuple) or not all(type(size) is int for size in shape) or type(fortran) is not bool:
         raise Malformed(f"{name} has a header that cannot be read")

@@ -8,13 +8,11 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final
 
-from app.devices.conversation import Conversation
-from app.devices.link import PAGE, Board, Link
-from app.devices.run import Run
+from app.devices.process.conversation import Conversation
+from app.devices.process.link import PAGE, Board
+from app.devices.process.run import Run
 from app.devices.scheduler import Lease, Priority, Turns
 from app.errors import ChildDied, ChildTimedOut, Closing, DeviceError, TilewiseError
-
-__all__ = ["Child", "Link"]
 
 _SHORT_LIFE: Final = 1.0  # seconds: a child that dies younger, and unused, is not replaced until somebody needs one
 

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any, Final
 
-from app.devices.run import Run
+from app.devices.process.run import Run
 from app.devices.scheduler import Lease, Priority, Ticket
 from app.errors import ChildDied, ChildTimedOut, DeviceError, TilewiseError
 
@@ -19,9 +19,7 @@ class Conversation:
     `is_broken` says that the child did not answer to the end, and cannot be spoken to again.
     """
 
-    def __init__(
-        self, name: str, run: Run, lease: Lease | None, priority: Priority, stage: str | None = None
-    ) -> None:
+    def __init__(self, name: str, run: Run, lease: Lease | None, priority: Priority, stage: str | None = None) -> None:
         self._name, self._run, self._lease, self._priority = name, run, lease, priority
         self._stage = stage
         self._ticket: Ticket | None = None

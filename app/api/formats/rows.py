@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any, Final
 
@@ -13,7 +14,8 @@ from app.api.formats.operands import Described, Loaded, Wanted, is_stacked, prob
 from app.api.query import validated
 from app.api.schemas import ProductMembers
 from app.devices.base import Array
-from app.errors import BodyTooLarge, InvalidMatrix, Malformed
+from app.errors import BodyTooLarge, InvalidMatrix, Malformed, TooLarge
+from kernels.problem import Problem
 
 MEDIA: Final = "application/json"
 LIMIT: Final = 64 * 2**20  # bytes of text, which take about half a second and ten times the memory to read
@@ -23,11 +25,23 @@ _NUMBERS: Final = {float, int}
 _SPECIAL: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
+def check_length(size: int) -> None:
+    """Refuse a text that is, or grows, over the limit of this format; raises BodyTooLarge."""
+    if size > LIMIT:
+        message = f"a JSON body has at most {LIMIT} bytes, this one {size} or more: send application/octet-stream"
+        raise BodyTooLarge(message, limit=LIMIT, size=size)
+
+
+def check_answer(problem: Problem) -> None:
+    """Refuse a C that is too much text; raises TooLarge."""
+    elements = problem.batch * problem.m * problem.n
+    if elements > MOST:
+        message = f"C has {elements} elements, JSON takes {MOST}: accept application/octet-stream"
+        raise TooLarge(message, limit=MOST, size=elements)
+
+
 def load(data: memoryview, wanted: Wanted) -> Loaded:
-    """Understand a body; raises Malformed, Invalid, InvalidMatrix, BodyTooLarge."""
-    if len(data) > LIMIT:
-        message = f"a JSON body has at most {LIMIT} bytes, this one {len(data)}: send application/octet-stream"
-        raise BodyTooLarge(message, limit=LIMIT, size=len(data))
+    """Understand a body; raises Malformed, Invalid, InvalidMatrix."""
     try:
         members = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -50,7 +64,7 @@ def load(data: memoryview, wanted: Wanted) -> Loaded:
 def _shape(name: str, value: Any) -> tuple[int, ...]:
     """The sizes of nested lists, whose rows all have as many members; raises InvalidMatrix."""
     rows = _rows(name, value)
-    if not isinstance(rows[0][:1], list) or not rows[0] or not isinstance(rows[0][0], list):
+    if not rows[0] or not isinstance(rows[0][0], list):
         _even(name, rows)
         return len(rows), len(rows[0])
     matrices = [_rows(f"matrix {index} of {name}", each) for index, each in enumerate(rows)]
@@ -101,21 +115,20 @@ def _numbers(name: str, index: int, row: list[Any]) -> list[float]:
 
 def write(c: Array, members: dict[str, Any]) -> list[bytes]:
     """C and what made it, as pieces of one JSON text."""
-    head = orjson.dumps(members)
-    matrices = c if c.ndim > len(("m", "n")) else [c]
-    pieces = [head[:-1], b',"c":']
-    for index, matrix in enumerate(matrices):
-        pieces += [b"[" if c.ndim > len(("m", "n")) and not index else b"," if index else b"", *_matrix(matrix)]
-    pieces.append(b"]}" if c.ndim > len(("m", "n")) else b"}")
-    return pieces
+    head = orjson.dumps(members)[:-1] + b',"c":'
+    stacked = c.ndim > len(("m", "n"))
+    return [head, *(_listed(map(_matrix, c)) if stacked else _matrix(c)), b"}"]
 
 
 def _matrix(matrix: Array) -> list[bytes]:
     step = max(1, _BLOCK // matrix.shape[1])
-    blocks = [_block(matrix[at : at + step]) for at in range(0, len(matrix), step)]
+    return _listed([_block(matrix[at : at + step])] for at in range(0, len(matrix), step))
+
+
+def _listed(members: Iterable[list[bytes]]) -> list[bytes]:
     pieces = [b"["]
-    for block in blocks:
-        pieces += [block, b","]
+    for member in members:
+        pieces += [*member, b","]
     pieces[-1] = b"]"
     return pieces
 
@@ -123,8 +136,8 @@ def _matrix(matrix: Array) -> list[bytes]:
 def _block(rows: Array) -> bytes:
     """Some rows without the outer brackets. The writer has null for what is not finite: names take its place."""
     text = orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
-    if np.isfinite(rows).all():
+    finite = np.isfinite(rows)
+    if finite.all():
         return text
-    odd = rows[~np.isfinite(rows)]
-    names = iter([b'"NaN"' if np.isnan(value) else b'"Infinity"' if value > 0 else b'"-Infinity"' for value in odd])
+    names = (b'"NaN"' if np.isnan(value) else b'"Infinity"' if value > 0 else b'"-Infinity"' for value in rows[~finite])
     return re.sub(b"null", lambda _: next(names), text)

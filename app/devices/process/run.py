@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final
 
-from app.devices.link import Board, Channel
+from app.devices.process.link import Board, Channel
 
-_PROGRAM: Final = "from app.devices.link import main; main()"
+_PROGRAM: Final = "from app.devices.process.link import main; main()"
 
 
 class Run:
@@ -86,7 +87,7 @@ def _has_ended(pid: int, options: int) -> bool:
 
 def _spawn(name: str, inherited: tuple[int, ...], descriptors: tuple[int, ...]) -> subprocess.Popen[Any]:
     arguments = [str(number) for number in (*inherited, os.getpid())]
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     return subprocess.Popen(
         [sys.executable, "-P", "-c", _PROGRAM, *arguments, name],
         stdin=subprocess.DEVNULL,

@@ -1,0 +1,73 @@
+"""GET /analysis: the arithmetic of tiling, worked out for any square tile."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app import errors
+from app.api.answers import Answer, Config, Shape, reply
+from app.api.errors import documented
+from app.api.openapi import DirectRoute, parameters
+from app.api.query import read_query
+from app.api.schemas import AnalysisQuery
+from app.api.service import service_of
+from kernels import CATALOGUE, model, space
+
+router = APIRouter(route_class=DirectRoute, tags=["kernels"])
+
+
+class Occupancy(Answer):
+    """How many blocks share a multiprocessor, which fraction of its threads they are, and what sets that limit."""
+
+    blocks_per_sm: int
+    fraction: float
+    limited_by: str
+
+
+class Analysis(Answer):
+    """What one launch does. Occupancy and waves are null where the device gives no figures for a multiprocessor."""
+
+    device: str
+    problem: Shape
+    kernel: str
+    config: Config
+    bytes_read: Annotated[int, Field(description="Bytes loaded from global memory by all blocks.")]
+    bytes_written: Annotated[int, Field(description="Bytes stored to global memory.")]
+    flops_owned: Annotated[int, Field(description="Operations of the threads that own an element of C.")]
+    flops_launched: Annotated[int, Field(description="Operations of all launched threads.")]
+    intensity: Annotated[float, Field(description="Operations a byte.")]
+    tiles_m: int
+    tiles_n: int
+    blocks: int
+    edge_tiles: Annotated[int, Field(description="Tiles that C does not fill.")]
+    shared_bytes: int
+    threads: Annotated[int, Field(description="Threads a block.")]
+    occupancy: Occupancy | None
+    waves: float | None
+
+
+@router.get(
+    "/analysis",
+    summary="What a tile size costs",
+    response_model=Analysis,
+    responses=documented(errors.UnknownDevice, errors.Invalid, errors.NoDevice),
+    openapi_extra={"parameters": parameters(AnalysisQuery)},
+)
+async def analysis(request: Request) -> Response:
+    """Bytes read and written, operations, intensity, grid, edge tiles and occupancy of the tile BM = BN = BK = tile.
+
+    This is arithmetic: a tile that no kernel may use is analysed too.
+    """
+    asked = read_query(AnalysisQuery, request)
+    kernel, problem = CATALOGUE[asked.kernel], asked.problem()
+    device = service_of(request).fleet.unit(asked.device).device
+    config = space.Config.of(dict.fromkeys(kernel.space.parameters, asked.tile))
+    found = model.analyse(kernel, config, problem, device)
+    members = {"device": device.id, "problem": Shape.of(problem), "kernel": kernel.name, "config": dict(config)}
+    return reply(Analysis.model_validate(members | asdict(found)))

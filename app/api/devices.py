@@ -1,0 +1,87 @@
+"""The devices of this host."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.answers import Answer, reply
+from app.api.errors import documented
+from app.api.openapi import DirectRoute
+from app.api.service import service_of
+from app.devices.fleet import Unit
+
+router = APIRouter(route_class=DirectRoute, tags=["devices"])
+
+
+class Limits(Answer):
+    """What bounds a launch and its speed; a zero means that the device does not say."""
+
+    threads: Annotated[int, Field(description="Threads a block.")]
+    shared_bytes: Annotated[int, Field(description="Shared memory a block.")]
+    warp: int
+    sms: Annotated[int, Field(description="Multiprocessors, or cores.")]
+    bandwidth: Annotated[float, Field(description="Bytes a second of global memory.")]
+    peak: Annotated[float, Field(description="float32 operations a second.")]
+    peak64: Annotated[float, Field(description="float64 operations a second.")]
+    registers_per_sm: int
+    registers_per_thread: int
+    shared_bytes_per_sm: int
+    shared_bytes_reserved: int
+    threads_per_sm: int
+    blocks_per_sm: int
+    allocation_bytes: Annotated[int, Field(description="The largest single buffer.")]
+
+
+class Vendor(Answer):
+    """The vendor's library as this device has it, or the reason why there is none."""
+
+    name: str | None
+    reason: str | None
+
+
+class Device(Answer):
+    """One device. Equal devices share a model, and with it their bests."""
+
+    id: Annotated[str, Field(examples=["cuda:0"])]
+    platform: Annotated[str, Field(description="cuda or opencl.")]
+    name: str
+    architecture: str
+    model: str
+    driver: str
+    runtime: str
+    compiler: str
+    environment: Annotated[str, Field(description="What makes a stored timing stale when it changes.")]
+    uuid: str
+    memory_bytes: int
+    mig: Annotated[str, Field(description="The MIG profile; empty where there is none.")]
+    exclusive: Annotated[bool, Field(description="The device takes one process: products wait for trials.")]
+    limits: Limits
+    vendor: Vendor
+    waiting: Annotated[int, Field(description="How many wait for the device now.")]
+
+    @classmethod
+    def of(cls, unit: Unit) -> Device:
+        """Take an open device."""
+        device = unit.device
+        members = asdict(device) | {"model": device.model, "environment": device.environment}
+        return cls.model_validate(members | {"vendor": asdict(unit.vendor), "waiting": unit.lease.waiting})
+
+
+class Devices(Answer):
+    """Every device that could be opened, and why others could not."""
+
+    devices: list[Device]
+    reasons: list[str]
+
+
+@router.get("/devices", summary="The devices of this host", response_model=Devices, responses=documented())
+async def list_devices(request: Request) -> Response:
+    """Who they are, what limits them, and which vendor library each is compared with."""
+    fleet = service_of(request).fleet
+    return reply(Devices(devices=[Device.of(unit) for unit in fleet.units], reasons=list(fleet.reasons)))

@@ -1,0 +1,182 @@
+"""Jobs: the list, one of them, its cancellation, its result, and its events as they are committed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Any, Final
+
+import orjson
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from app import errors
+from app.api.answers import Job, Jobs, reply
+from app.api.errors import documented
+from app.api.openapi import DirectRoute, header, parameters
+from app.api.query import read_query
+from app.api.schemas import JobsQuery
+from app.api.service import Service, Threads, service_of, threads_of
+from app.services.jobs import ENDED, Event
+from app.services.principal import ANONYMOUS
+from app.store.records import JobRecord
+
+router = APIRouter(route_class=DirectRoute, tags=["jobs"])
+
+_SILENCE: Final = 15.0  # seconds after which a comment keeps a quiet stream open
+_CLOSING: Final = 0.5  # seconds between looks at whether the service shuts down
+_ID: Final = {"job_id": "The job's id."}
+_EVENT: Final = re.compile(r"[0-9]{1,18}")
+_STREAM: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "Events `progress`, `trial` and `end`, each with a rising id and JSON data.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    },
+    204: {"description": "The job has ended, and Last-Event-ID was its last event: do not ask again."},
+}
+
+
+@router.get(
+    "/jobs",
+    summary="List jobs, newest first",
+    response_model=Jobs,
+    responses=documented(errors.Invalid),
+    openapi_extra={"parameters": parameters(JobsQuery)},
+)
+async def list_jobs(request: Request) -> Response:
+    """A page of jobs. `next` is the page after it: give it as `before`."""
+    asked = read_query(JobsQuery, request)
+    listing = service_of(request).jobs.list
+    page = await threads_of(request).call(listing, asked.state, asked.kind, asked.before, asked.limit)
+    return reply(Jobs.of(page, asked.limit))
+
+
+@router.get(
+    "/jobs/{job_id}",
+    summary="One job",
+    response_model=Job,
+    responses=documented(errors.UnknownJob),
+    openapi_extra={"parameters": parameters(path=_ID)},
+)
+async def get_job(request: Request) -> Response:
+    """A job as it stands. While it has not ended, Retry-After says when to ask again."""
+    job = await threads_of(request).call(service_of(request).jobs.get, request.path_params["job_id"])
+    return reply(Job.of(job), headers={} if job.state in ENDED else {"Retry-After": "1"})
+
+
+@router.delete(
+    "/jobs/{job_id}",
+    summary="Cancel a job",
+    status_code=202,
+    response_model=Job,
+    response_description="The job, which ends after the trial it is in.",
+    responses={200: {"model": Job, "description": "The job, which had ended already."}} | documented(errors.UnknownJob),
+    openapi_extra={"parameters": parameters(path=_ID)},
+)
+async def cancel_job(request: Request) -> Response:
+    """Ask a job to stop. It stays in the list, and what it has measured stays."""
+    job = await threads_of(request).call(service_of(request).jobs.cancel, request.path_params["job_id"], ANONYMOUS)
+    return reply(Job.of(job), 200 if job.state in ENDED else 202)
+
+
+@router.get(
+    "/jobs/{job_id}/result",
+    summary="The result of a job",
+    response_model=dict[str, Any],
+    responses=documented(errors.UnknownJob, errors.NoResult),
+    openapi_extra={"parameters": parameters(path=_ID)},
+)
+async def get_result(request: Request) -> Response:
+    """What the job's `result` holds, alone."""
+    job = await threads_of(request).call(service_of(request).jobs.get, request.path_params["job_id"])
+    if job.result is None:
+        raise errors.NoResult(f"job {job.id} is {job.state} and has no result", state=job.state)
+    return Response(orjson.dumps(job.result), media_type="application/json")
+
+
+@router.get(
+    "/jobs/{job_id}/events",
+    summary="Follow a job",
+    responses=_STREAM | documented(errors.UnknownJob, errors.Invalid),
+    openapi_extra={
+        "parameters": [
+            *parameters(path=_ID),
+            header("Last-Event-ID", "Go on after this event.", type="string", pattern=f"^{_EVENT.pattern}$"),
+        ]
+    },
+)
+async def follow_job(request: Request) -> Response:
+    """Server-sent events. A trial is sent once it is committed; a comment comes every 15 s of silence."""
+    after = _last_event(request.headers.get("last-event-id", "0"))
+    service, threads, job_id = service_of(request), threads_of(request), request.path_params["job_id"]
+    job = await threads.call(service.jobs.get, job_id)
+    if job.state in ENDED and not await threads.call(service.jobs.events, job_id, after):
+        return Response(status_code=204)
+    headers = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_stream(service, threads, job_id, after), 200, headers, "text/event-stream")
+
+
+async def ended_within(service: Service, threads: Threads, job_id: str, seconds: float) -> JobRecord:
+    """The job once it has ended, or as it is after so many seconds. Takes no thread while it waits."""
+    until = monotonic() + seconds
+    async with _woken(service, job_id) as wait:
+        while (job := await threads.call(service.jobs.get, job_id)).state not in ENDED:
+            left = until - monotonic()
+            if left <= 0 or service.closing.is_set():
+                break
+            await wait(min(left, _CLOSING))
+    return job
+
+
+async def _stream(service: Service, threads: Threads, job_id: str, after: int) -> AsyncIterator[bytes]:
+    quiet_since = monotonic()
+    async with _woken(service, job_id) as wait:
+        while not service.closing.is_set():
+            for event in await threads.call(service.jobs.events, job_id, after):
+                yield _written(event)
+                after, quiet_since = event.id, monotonic()
+                if event.name == "end":
+                    return
+            while not await wait(_CLOSING) and not service.closing.is_set():
+                if monotonic() - quiet_since >= _SILENCE:
+                    yield b": \n\n"
+                    quiet_since = monotonic()
+
+
+@asynccontextmanager
+async def _woken(service: Service, job_id: str) -> AsyncIterator[Callable[[float], Any]]:
+    """Gives a wait of at most so many seconds, which says whether something was committed for the job since the last."""
+    loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        loop.call_soon_threadsafe(changed.set)
+
+    async def wait(seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await changed.wait()
+        except TimeoutError:
+            return False
+        changed.clear()
+        return True
+
+    unsubscribe = service.jobs.subscribe(job_id, wake)
+    try:
+        yield wait
+    finally:
+        unsubscribe()
+
+
+def _written(event: Event) -> bytes:
+    data = orjson.dumps(event.data, default=str)
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, event.name.encode(), data)
+
+
+def _last_event(text: str) -> int:
+    if not _EVENT.fullmatch(text):
+        raise errors.Invalid(f"Last-Event-ID is the number of an event, got {text[:40]!r}")
+    return int(text)

@@ -1,0 +1,113 @@
+"""Where a body lands: in slab bytes, straight in the operands' places where they are known, else in a staging area."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from typing import Final
+
+import numpy as np
+from starlette.requests import Request
+
+from app.api.service import Threads
+from app.devices.base import Array
+from app.errors import InvalidMatrix
+
+_FIRST: Final = 2**18  # bytes lent for a body of unknown length, before it grows
+
+Lend = Callable[[int], AbstractContextManager[memoryview]]
+
+
+def bytes_of(array: Array) -> memoryview:
+    """A C-contiguous array's own bytes, writable."""
+    return memoryview(array.reshape(-1).view(np.uint8))
+
+
+def declared_length(request: Request) -> int | None:
+    """The body's length as declared, None where it comes in chunks."""
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdigit() else None
+
+
+class Pour:
+    """Fills places in turn, and counts."""
+
+    def __init__(self, *places: memoryview) -> None:
+        self._places = deque(places)
+        self.expected = sum(map(len, places))
+        self.size = 0
+
+    def write(self, data: bytes) -> None:
+        """Take a piece; raises InvalidMatrix once there is more than the places hold."""
+        self.size += len(data)
+        if self.size > self.expected:
+            raise wrong_length(self.expected, self.size)
+        rest = memoryview(data)
+        while rest:
+            place = self._places.popleft()
+            count = min(len(place), len(rest))
+            place[:count] = rest[:count]
+            rest = rest[count:]
+            if count < len(place):
+                self._places.appendleft(place[count:])
+
+    def finish(self) -> None:
+        """Say that nothing follows; raises InvalidMatrix where places are left."""
+        if self.size < self.expected:
+            raise wrong_length(self.expected, self.size)
+
+
+def wrong_length(expected: int, size: int) -> InvalidMatrix:
+    """The error of a body that is not A's bytes and then B's."""
+    more = " or more" if size > expected else ""
+    return InvalidMatrix(f"A and B take {expected} bytes, the body has {size}{more}", expected=expected, size=size)
+
+
+class Staging:
+    """A body on its way, of whatever length: `data` is what has come."""
+
+    def __init__(self, lend: Lend, threads: Threads) -> None:
+        self._lend, self._threads = lend, threads
+        self._held = AsyncExitStack()
+        self._memory = memoryview(b"")
+        self._size = 0
+
+    @property
+    def data(self) -> memoryview:
+        """What has come."""
+        return self._memory[: self._size]
+
+    async def reserve(self, nbytes: int) -> None:
+        """Have room for so many bytes; raises TooLarge, NoRoom."""
+        if nbytes <= len(self._memory):
+            return
+        async with AsyncExitStack() as held:
+            memory = await held.enter_async_context(self._threads.entered(self._lend(nbytes)))
+            memory[: self._size] = self.data
+            old, self._held, self._memory = self._held, held.pop_all(), memory
+        await old.aclose()
+
+    async def write(self, data: bytes) -> None:
+        """Take a piece; raises TooLarge, NoRoom."""
+        end = self._size + len(data)
+        if end > len(self._memory):
+            await self.reserve(max(end, 2 * len(self._memory), _FIRST))
+        self._memory[self._size : end] = data
+        self._size = end
+
+    async def aclose(self) -> None:
+        """Give the bytes back."""
+        self._memory = memoryview(b"")
+        await self._held.aclose()
+
+
+@asynccontextmanager
+async def staging(request: Request, lend: Lend, threads: Threads) -> AsyncIterator[Staging]:
+    """A staging area with room for the declared length."""
+    area = Staging(lend, threads)
+    try:
+        await area.reserve(declared_length(request) or 0)
+        yield area
+    finally:
+        await area.aclose()

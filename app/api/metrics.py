@@ -1,0 +1,126 @@
+"""What GET /metrics tells: requests counted as they pass, the rest read when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from time import perf_counter
+from typing import Final, cast
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.service import Service
+
+_SECONDS: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+
+
+class Metrics:
+    """One application's metrics, in a registry of its own."""
+
+    def __init__(self, service: Callable[[], Service]) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "tilewise_requests", "Requests answered.", ["method", "route", "status"], registry=self._registry
+        )
+        self._took = Histogram(
+            "tilewise_request_seconds",
+            "Seconds to the answer's end.",
+            ["route"],
+            registry=self._registry,
+            buckets=_SECONDS,
+        )
+        self._phases = Histogram(
+            "tilewise_product_seconds",
+            "Seconds of a product's phases.",
+            ["phase"],
+            registry=self._registry,
+            buckets=_SECONDS,
+        )
+        self._registry.register(_Now(service))
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._took.labels(route).observe(seconds)
+
+    def product(self, seconds: Mapping[str, float]) -> None:
+        """Count a product by its phases."""
+        for phase, value in seconds.items():
+            self._phases.labels(phase).observe(value)
+
+    def text(self) -> bytes:
+        """Everything in Prometheus' text format. Blocks for a query."""
+        return generate_latest(self._registry)
+
+
+def metrics_of(request: Request) -> Metrics:
+    """The application's metrics."""
+    return cast("Metrics", request.app.state.metrics)
+
+
+class Counted:
+    """ASGI middleware that counts every request by its route's template."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status, started = 500, perf_counter()
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            route = getattr(scope.get("route"), "path", "none")
+            self._metrics.request(_method(scope["method"]), route, status, perf_counter() - started)
+
+
+class _Now(Collector):
+    """What the service's own state says at this moment."""
+
+    def __init__(self, service: Callable[[], Service]) -> None:
+        self._service = service
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        service = self._service()
+        yield GaugeMetricFamily("tilewise_slab_lent_bytes", "Slab bytes that are lent.", service.fleet.slab.lent_bytes)
+        yield GaugeMetricFamily("tilewise_ready", "1 once products are served.", float(service.ready() is None))
+        yield _restarts(service)
+        tally = service.jobs.tally()
+        yield _by("tilewise_jobs", "Jobs by state.", "state", tally.jobs)
+        yield _by("tilewise_trials", "Stored trials by outcome.", "outcome", tally.trials)
+
+
+def _restarts(service: Service) -> Metric:
+    family = CounterMetricFamily("tilewise_child_restarts", "Children that were replaced.", labels=["device", "role"])
+    for unit in service.fleet.units:
+        for role in ("products", "trials"):
+            family.add_metric([unit.device.id, role], max(0, getattr(unit, role).generation - 1))
+    return family
+
+
+def _by(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for value, count in counts.items():
+        family.add_metric([value], count)
+    return family
+
+
+def _method(method: str) -> str:
+    """A method that HTTP knows: what callers invent must not grow the registry."""
+    return method if method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} else "other"

@@ -1,0 +1,257 @@
+"""One CUDA device, driven by RawModule and memory calls alone: no kernel of CuPy's own is ever compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import ceil
+from pathlib import Path
+from typing import Any, Final
+
+import cupy
+import numpy as np
+from cupy.cuda import driver, nvrtc, runtime
+
+from app.devices.base import Array, Buffer, Operands, Program, Vendor
+from app.devices.cuda.cubin import compile_cubin
+from app.devices.cuda.cublas import Cublas
+from app.devices.cuda.identity import Software, identify, software
+from app.devices.hostblas import reference as host_reference
+from app.errors import CompileFailed, DeviceError, LaunchFailed, NoDevice
+from kernels.device import Device
+from kernels.kernel import Build, Launch
+from kernels.problem import Problem
+
+_POOLED: Final = 2**25  # bytes: larger buffers are given back to the device when they are dropped, for the other child
+_SCRATCH: Final = 2**27  # bytes that are overwritten to keep the device busy while the host queues launches
+_SCRATCH_SECONDS: Final = 25e-6  # how long that takes at least, at 5 TB/s
+_LAUNCH_SECONDS: Final = 20e-6  # how long the host takes to queue a launch with its two events
+_LOADED: Final = 64  # modules that CuPy remembers before it is told to forget those nobody holds
+# CUDA's errors that leave the context whole (the runtime's and the driver's numbers agree): invalid value, out of
+# memory, invalid configuration, invalid function, invalid image, no binary for the GPU, invalid or unsupported PTX,
+# symbol not found, too many resources. After any other the process cannot use the device again.
+_MENDABLE: Final = {1, 2, 9, 98, 200, 209, 218, 222, 500, 701}
+_OUT_OF_MEMORY: Final = 2
+
+
+def discover(which: str, cache_dir: Path) -> list[Device]:
+    """The CUDA devices, as `cuda:0` and so on; `which` is "cuda" or one id. Raises NoDevice with the reason."""
+    del cache_dir
+    try:
+        count = runtime.getDeviceCount()
+        versions = _software()
+        numbers = [number for number in range(count) if which in {"cuda", f"cuda:{number}"}]
+        return [_identify(number, versions) for number in numbers]
+    except runtime.CUDARuntimeError as error:
+        raise NoDevice(f"CUDA shows no device: {error}") from error
+
+
+def occupancy_blocks(program: Program, threads: int) -> int:
+    """How many blocks of `threads` threads the driver says an SM holds at once."""
+    return int(driver.occupancyMaxActiveBlocksPerMultiprocessor(program.handle.kernel.ptr, threads, 0))
+
+
+class CudaBackend:
+    """One CUDA device, as base.Backend says. Everything is in order on the legacy default stream."""
+
+    def __init__(self, device_id: str, cache_dir: Path) -> None:
+        self._cache_dir = cache_dir
+        self._scratch: Any = None
+        self._loaded = 0
+        with self._failing():
+            number = int(device_id.partition(":")[2])
+            cupy.cuda.Device(number).use()
+            self.device = _identify(number, _software())
+            self._cublas, self.vendor = _cublas()
+
+    def upload(self, array: Array) -> Buffer:
+        """Copy a C-contiguous array into fresh device memory."""
+        buffer = self.allocate(array.nbytes)
+        with self._failing():
+            runtime.memcpy(_address(buffer), array.ctypes.data, array.nbytes, runtime.memcpyHostToDevice)
+        return buffer
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Fresh device memory; raises LaunchFailed, not fatal, where there is none."""
+        with self._failing():
+            try:
+                return Buffer(_memory(nbytes), nbytes)
+            except (cupy.cuda.memory.OutOfMemoryError, runtime.CUDARuntimeError) as error:
+                if getattr(error, "status", _OUT_OF_MEMORY) != _OUT_OF_MEMORY:
+                    raise
+                self._scratch = None
+                cupy.get_default_memory_pool().free_all_blocks()
+            return Buffer(_memory(nbytes), nbytes)
+
+    def fill(self, buffer: Buffer, byte: int) -> None:
+        """Set every byte of the buffer."""
+        with self._failing():
+            runtime.memset(_address(buffer), byte, buffer.nbytes)
+
+    def download(self, buffer: Buffer, out: Array) -> None:
+        """Copy the buffer's bytes into a C-contiguous array of the same number of bytes, and wait."""
+        with self._failing():
+            runtime.memcpy(out.ctypes.data, _address(buffer), out.nbytes, runtime.memcpyDeviceToHost)
+
+    def compile(self, build: Build) -> Program:
+        """Load a build's cubin, compiling it here only where nobody has yet; raises CompileFailed."""
+        cubin = compile_cubin(build, self.device.architecture, self._cache_dir)
+        self._loaded += 1
+        if self._loaded % _LOADED == 0:
+            cupy.clear_memo()
+        try:
+            kernel = cupy.RawModule(path=str(cubin.path)).get_function(build.entry)
+        except (driver.CUDADriverError, runtime.CUDARuntimeError) as error:
+            raise CompileFailed(f"the binary cannot be loaded: {error}", fatal=_is_fatal(error)) from error
+        return Program(kernel, build, cubin.registers, cubin.spills)
+
+    def warm(self, program: Program, launch: Launch) -> None:
+        """Launch one block on a problem of one element: the driver loads the code then."""
+        buffer = self.allocate(launch.problem.itemsize)
+        tiny = Problem(1, 1, 1, dtype=launch.problem.dtype)
+        with self._failing():
+            runtime.memset(_address(buffer), 0, buffer.nbytes)
+            _launch(program, 1, launch.block, tiny, Operands(buffer, buffer, self.allocate(buffer.nbytes)))
+            runtime.deviceSynchronize()
+
+    def run(self, program: Program, launch: Launch, operands: Operands) -> None:
+        """Launch once and wait."""
+        with self._failing():
+            _launch(program, launch.grid, launch.block, launch.problem, operands)
+            runtime.deviceSynchronize()
+
+    def time(self, program: Program, launch: Launch, sets: Sequence[Operands]) -> list[float]:
+        """Launch once for each set of operands; seconds between two events around each launch."""
+        with self._failing(), self._timed(len(sets)) as events:
+            for (start, end), operands in zip(events, sets, strict=True):
+                start.record()
+                _launch(program, launch.grid, launch.block, launch.problem, operands)
+                end.record()
+        return _seconds(events)
+
+    def vendor_run(self, problem: Problem, operands: Operands) -> None:
+        """The product by cuBLAS, into the same buffers; raises DeviceError where there is no cuBLAS."""
+        with self._failing():
+            self._library().multiply(problem, *map(_address, (operands.a, operands.b, operands.c)))
+            runtime.deviceSynchronize()
+
+    def vendor_time(self, problem: Problem, sets: Sequence[Operands]) -> list[float]:
+        """As `time`, for cuBLAS."""
+        library = self._library()
+        with self._failing(), self._timed(len(sets)) as events:
+            for (start, end), operands in zip(events, sets, strict=True):
+                start.record()
+                library.multiply(problem, *map(_address, (operands.a, operands.b, operands.c)))
+                end.record()
+        return _seconds(events)
+
+    def reference(self, a: Array, b: Array) -> Array:
+        """The float64 product of op(A) and op(B): by cuBLAS's double precision, or NumPy where that is missing."""
+        if self._cublas is None:
+            return host_reference(a, b)
+        batch = a.shape[0] if a.ndim > 2 else 1  # noqa: PLR2004 - a matrix has two dimensions
+        problem = Problem(a.shape[-2], b.shape[-1], a.shape[-1], batch=batch, dtype="float64")
+        left, right = (self.upload(np.ascontiguousarray(array, np.float64)) for array in (a, b))
+        product = self.allocate(problem.c_bytes)
+        self.vendor_run(problem, Operands(left, right, product))
+        out = np.empty((*a.shape[:-1], b.shape[-1]))
+        self.download(product, out)
+        return out
+
+    def free_bytes(self) -> int:
+        """Device memory that nobody has, and what this process keeps for its next small buffers."""
+        with self._failing():
+            return int(runtime.memGetInfo()[0]) + int(cupy.get_default_memory_pool().free_bytes())
+
+    def close(self) -> None:
+        """Wait until the device is idle; the rest goes with the process."""
+        with self._failing():
+            runtime.deviceSynchronize()
+
+    def _library(self) -> Cublas:
+        if self._cublas is None:
+            raise DeviceError(f"cuBLAS is not here: {self.vendor.reason}")
+        return self._cublas
+
+    @contextmanager
+    def _timed(self, count: int) -> Iterator[list[tuple[Any, Any]]]:
+        """Pairs of events, recorded while the device is still busy, so that no launch waits for the host in between."""
+        events = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in range(count)]
+        if self._scratch is None:
+            self._scratch = self.allocate(_SCRATCH)
+        for _ in range(ceil(count * _LAUNCH_SECONDS / _SCRATCH_SECONDS)):
+            runtime.memsetAsync(_address(self._scratch), 0, _SCRATCH, 0)
+        yield events
+        runtime.deviceSynchronize()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Turn CUDA's errors into ours; `fatal` where the context is broken and the process must go."""
+        try:
+            yield
+        except (runtime.CUDARuntimeError, driver.CUDADriverError) as error:
+            raise LaunchFailed(str(error), fatal=_is_fatal(error)) from error
+        except MemoryError as error:
+            raise LaunchFailed(f"out of memory: {error}", fatal=False) from error
+
+
+def _software() -> Software:
+    return software(runtime, nvrtc.getVersion())
+
+
+def _identify(number: int, versions: Software) -> Device:
+    def bandwidth() -> float:
+        with cupy.cuda.Device(number):
+            return _copy_bandwidth()
+
+    return identify(runtime, number, versions, bandwidth)
+
+
+def _copy_bandwidth() -> float:
+    """Bytes a second, read and written, of copying 128 MiB on the current device: the best of three."""
+    source, target_ = _memory(_SCRATCH), _memory(_SCRATCH)
+    milliseconds = []
+    for _ in range(3):
+        start, end = cupy.cuda.Event(), cupy.cuda.Event()
+        start.record()
+        runtime.memcpyAsync(target_.ptr, source.ptr, _SCRATCH, runtime.memcpyDeviceToDevice, 0)
+        end.record()
+        end.synchronize()
+        milliseconds.append(cupy.cuda.get_elapsed_time(start, end))
+    return float(2e3 * _SCRATCH / min(milliseconds))
+
+
+def _cublas() -> tuple[Cublas | None, Vendor]:
+    """Load cuBLAS through CuPy, or say why there is none."""
+    try:
+        from cupy_backends.cuda.libs import cublas as library  # noqa: PLC0415 - it is an optional wheel
+
+        found = Cublas(library)
+    except (ImportError, RuntimeError) as error:
+        return None, Vendor(None, f"cuBLAS cannot be loaded: {error}")
+    return found, Vendor(found.name)
+
+
+def _launch(program: Program, grid: int, block: tuple[int, int], problem: Problem, operands: Operands) -> None:
+    pointers = (np.uint64(_address(buffer)) for buffer in (operands.a, operands.b, operands.c))
+    sizes = (np.int64(size) for size in (problem.m, problem.n, problem.k))
+    program.handle((grid,), block, (*pointers, *sizes))
+
+
+def _memory(nbytes: int) -> Any:
+    """Device memory from CuPy's pool, or where it is large from the device itself."""
+    if nbytes <= _POOLED:
+        return cupy.cuda.alloc(nbytes)
+    return cupy.cuda.MemoryPointer(cupy.cuda.Memory(nbytes), 0)
+
+
+def _address(buffer: Buffer) -> int:
+    return int(buffer.handle.ptr) + buffer.offset
+
+
+def _seconds(events: list[tuple[Any, Any]]) -> list[float]:
+    return [max(cupy.cuda.get_elapsed_time(*pair), 1e-6) * 1e-3 for pair in events]
+
+
+def _is_fatal(error: Exception) -> bool:
+    return getattr(error, "status", None) not in _MENDABLE

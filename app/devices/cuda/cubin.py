@@ -1,0 +1,75 @@
+"""Compiled CUDA binaries: made by NVRTC with no GPU, kept on disk with what ptxas said of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from cupy.cuda import compiler, nvrtc
+
+from app.devices import cache
+from app.errors import CompileFailed
+from kernels.kernel import Build
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """A compiled binary on disk, with a thread's registers and bytes of local memory."""
+
+    path: Path
+    registers: int
+    spills: int
+
+
+def compile_cubin(build: Build, architecture: str, cache_dir: Path) -> Cubin:
+    """Compile a build for an architecture such as sm_90, or find it compiled; needs no GPU.
+
+    Raises CompileFailed with the compiler's words.
+    """
+    options = (f"-arch={target(architecture)}", "--ptxas-options=-v", "-std=c++17")
+    macros = tuple(f"-D{name}={value}" for name, value in build.macros)
+    key = cache.name(build.digest, *options, _compiler())
+    path = cache_dir / "cuda" / f"{key}.cubin"
+    facts = cache.read(path.with_suffix(".json"))
+    if facts is None or not path.exists():
+        binary, log = _nvrtc(build, (*options, *macros))
+        cache.write(path, binary)
+        facts = json.dumps(_usage(log, build.entry)).encode()
+        cache.write(path.with_suffix(".json"), facts)
+    return Cubin(path, **json.loads(facts))
+
+
+def target(architecture: str) -> str:
+    """What to compile for: the architecture with its own instructions where it has some (PTX ISA, "Target")."""
+    return architecture + "a" if architecture in {"sm_90", "sm_100", "sm_103"} else architecture
+
+
+def _compiler() -> str:
+    major, minor = nvrtc.getVersion()
+    return f"NVRTC {major}.{minor}"
+
+
+def _nvrtc(build: Build, options: tuple[str, ...]) -> tuple[bytes, str]:
+    """Compile to a cubin; gives it with the log. _NVRTCProgram is CuPy's own name: nothing public makes a cubin."""
+    log = io.StringIO()
+    try:
+        program = compiler._NVRTCProgram(build.text, f"{build.name}.cu", method="cubin")  # noqa: SLF001 - as said above
+        binary, _ = program.compile(options, log)
+    except compiler.CompileException as error:
+        raise CompileFailed(error.get_message().strip()) from error
+    except (nvrtc.NVRTCError, RuntimeError) as error:
+        raise CompileFailed(f"NVRTC: {error}") from error
+    return bytes(binary), log.getvalue()
+
+
+def _usage(log: str, entry: str) -> dict[str, int]:
+    """Registers, and bytes of local memory, of one thread as ptxas reports them for the function."""
+    report = log[log.find(f"Compiling entry function '{entry}'") :]
+    registers = re.search(r"Used (\d+) registers", report)
+    stack = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores", report)
+    if registers is None or stack is None:
+        raise CompileFailed(f"ptxas said nothing of {entry}: {log.strip()}")
+    return {"registers": int(registers.group(1)), "spills": max(int(stack.group(1)), int(stack.group(2)))}

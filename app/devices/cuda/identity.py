@@ -1,0 +1,101 @@
+"""Who a CUDA device is: its name, its software and its limits, from what the CUDA runtime says of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from app.devices.cuda import nvml
+from kernels.device import Device, Limits
+
+# CUDA C++ Programming Guide, "Arithmetic instructions": float32 units of an SM, and float64's share of them. What is
+# not listed has 128 units and 1/64.
+_UNITS: Final = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
+_DOUBLES: Final = {**dict.fromkeys([(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)], 1 / 2), (7, 2): 1 / 32, (7, 5): 1 / 32}
+_EXCLUSIVE_PROCESS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """The versions a device is driven with, in the words that Device has."""
+
+    driver: str
+    runtime: str
+    compiler: str
+
+
+def software(runtime: Any, nvrtc: tuple[int, int]) -> Software:
+    """Read the versions; `runtime` is cupy.cuda.runtime."""
+    driver = nvml.driver_version() or _proc_version() or f"CUDA {dotted(runtime.driverGetVersion())}"
+    return Software(
+        driver=f"NVIDIA {driver}",
+        runtime=f"CUDA {dotted(runtime.runtimeGetVersion())}",
+        compiler=f"NVRTC {nvrtc[0]}.{nvrtc[1]}",
+    )
+
+
+def dotted(version: int) -> str:
+    """CUDA's number of a version, such as 12090, as 12.9."""
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def identify(runtime: Any, number: int, versions: Software, measure: Callable[[], float]) -> Device:
+    """Read one device's identity; `measure` gives its bandwidth where the driver does not say."""
+
+    def attribute(name: str) -> int:
+        return int(runtime.deviceGetAttribute(getattr(runtime, "cudaDevAttr" + name), number))
+
+    properties = runtime.getDeviceProperties(number)
+    name = properties["name"].decode(errors="replace").strip("\0 ")
+    capability = int(properties["major"]), int(properties["minor"])
+    slice_ = re.search(r"MIG (\S+)", name)
+    bus = str(runtime.deviceGetPCIBusId(number))
+    return Device(
+        id=f"cuda:{number}",
+        platform="cuda",
+        name=name,
+        architecture=f"sm_{capability[0]}{capability[1]}",
+        driver=versions.driver,
+        runtime=versions.runtime,
+        compiler=versions.compiler,
+        uuid=nvml.uuid(bus) or bus,
+        memory_bytes=int(properties["totalGlobalMem"]),
+        limits=_limits(attribute, capability, measure),
+        mig=slice_.group(1) if slice_ else "",
+        exclusive=attribute("ComputeMode") == _EXCLUSIVE_PROCESS,
+    )
+
+
+def _limits(attribute: Callable[[str], int], capability: tuple[int, int], measure: Callable[[], float]) -> Limits:
+    sms = attribute("MultiProcessorCount")
+    peak = sms * _UNITS.get(capability, 128) * 2.0 * attribute("ClockRate") * 1e3
+    # Kilohertz, bits, and two transfers a clock.
+    bandwidth = attribute("MemoryClockRate") * 1e3 * attribute("GlobalMemoryBusWidth") / 8 * 2
+    return Limits(
+        threads=attribute("MaxThreadsPerBlock"),
+        shared_bytes=attribute("MaxSharedMemoryPerBlockOptin"),
+        warp=attribute("WarpSize"),
+        sms=sms,
+        bandwidth=bandwidth or measure(),
+        peak=peak,
+        peak64=peak * _DOUBLES.get(capability, 1 / 64),
+        registers_per_sm=attribute("MaxRegistersPerMultiprocessor"),
+        registers_per_thread=255,  # every architecture since 3.5
+        shared_bytes_per_sm=attribute("MaxSharedMemoryPerMultiprocessor"),
+        shared_bytes_reserved=attribute("ReservedSharedMemoryPerBlock"),
+        threads_per_sm=attribute("MaxThreadsPerMultiProcessor"),
+        blocks_per_sm=attribute("MaxBlocksPerMultiprocessor"),
+    )
+
+
+def _proc_version() -> str:
+    """The version that the kernel's module shows where NVML is not mounted."""
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+    found = re.search(r"\b\d+\.\d+(?:\.\d+)?\b", text)
+    return found.group(0) if found else ""

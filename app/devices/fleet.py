@@ -1,0 +1,171 @@
+"""The devices of this host: discovered, leased, each held by its children. No device library is imported here."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.devices import inside
+from app.devices.base import Vendor
+from app.devices.compilers import Compilers
+from app.devices.inside import Held
+from app.devices.process import Child
+from app.devices.scheduler import Lease, Priority
+from app.devices.slab import Slab
+from app.errors import DeviceError, NoDevice, StartRefused, UnknownDevice
+from kernels.device import Device
+from kernels.kernel import Build
+
+__all__ = ["Fleet", "Held", "Unit", "open_fleet"]
+
+_LOG = logging.getLogger(__name__)
+_DISCOVERY = 120.0  # seconds that drivers have to name their devices; a cold one on many GPUs takes tens
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One device with its lease and its two children; they are one where the device takes only one process."""
+
+    device: Device
+    vendor: Vendor
+    lease: Lease
+    products: Child
+    trials: Child
+    compilers: Compilers
+
+    def prepare(self, build: Build, deadline: float = 60.0) -> None:
+        """Have a build's binary in the cache on disk, compiled in a process that holds no device and may be killed.
+
+        PoCL compiles in the device's own process: there this does nothing. Raises CompileFailed, ChildTimedOut and
+        ChildDied.
+        """
+        if self.device.platform == "cuda":
+            self.compilers.compile(build, self.device.architecture, deadline)
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Every device that could be opened, the memory that all children share, and why others were not opened."""
+
+    units: tuple[Unit, ...]
+    slab: Slab
+    reasons: tuple[str, ...] = ()
+
+    def unit(self, device_id: str | None = None) -> Unit:
+        """The unit of a device, or the first; raises NoDevice where there is none, UnknownDevice for an unknown id."""
+        if device_id is None and not self.units:
+            raise NoDevice("; ".join(self.reasons) or "no device was asked for")
+        for unit in self.units:
+            if device_id in {None, unit.device.id}:
+                return unit
+        known = ", ".join(unit.device.id for unit in self.units) or "none"
+        raise UnknownDevice(f"there is no device {device_id}; there are: {known}", known=known)
+
+
+@contextmanager
+def open_fleet(devices: str, cache_dir: Path, slab_bytes: int) -> Iterator[Fleet]:
+    """Open the devices asked for: auto, none, or platforms and ids such as "cuda" or "cuda:0,opencl:0".
+
+    auto takes every CUDA device, or the CPU where there is none. A device that cannot be opened is a reason in the
+    fleet, not an error. Raises StartRefused where `devices` means nothing.
+    """
+    asked = _asked(devices)
+    with ExitStack() as stack:
+        slab = Slab(slab_bytes)
+        stack.callback(slab.close)
+        compilers = Compilers(cache_dir)
+        stack.callback(compilers.close)
+        found, reasons = _discover(asked, cache_dir)
+        units = []
+        for unit in _opened(found, cache_dir, slab, compilers, stack):
+            if isinstance(unit, Unit):
+                units.append(unit)
+            else:
+                reasons.append(unit)
+        for reason in reasons:
+            _LOG.log(logging.INFO if units else logging.WARNING, "%s", reason)
+        yield Fleet(tuple(units), slab, tuple(reasons))
+
+
+def _asked(devices: str) -> list[str]:
+    """The parts of the setting; raises StartRefused for one that names no platform."""
+    parts = [part.strip() for part in devices.split(",") if part.strip()]
+    for part in parts:
+        platform, _, number = part.partition(":")
+        plain = part in {"auto", "none"} and len(parts) == 1
+        if not plain and (platform not in inside.PLATFORMS or (":" in part and not number.isdecimal())):
+            raise StartRefused(f"devices are auto, none, or a list such as cuda:0,opencl; {part!r} is none of these")
+    return [] if parts == ["none"] else parts
+
+
+def _discover(asked: list[str], cache_dir: Path) -> tuple[list[Device], list[str]]:
+    """Ask the drivers, in a child that may hang or crash."""
+    found: dict[str, Device] = {}
+    reasons: list[str] = []
+    child = Child("discovery", inside.nothing, ())
+    try:
+        for which in ["cuda", "opencl"] if asked == ["auto"] else asked:
+            if asked == ["auto"] and found:
+                break
+            try:
+                devices = child.call(inside.discover, which, cache_dir, deadline=_DISCOVERY)
+            except DeviceError as error:
+                reasons.append(f"{which}: {error.message}")
+            else:
+                found |= {device.id: device for device in devices}
+                if not devices:
+                    reasons.append(f"{which}: there is no such device")
+    finally:
+        child.close()
+    return list(found.values()), reasons
+
+
+def _opened(
+    found: list[Device], cache_dir: Path, slab: Slab, compilers: Compilers, stack: ExitStack
+) -> Iterator[Unit | str]:
+    """Start every device's children at once; gives a unit, or why there is none, for each."""
+    with ThreadPoolExecutor(max_workers=max(1, len(found)), thread_name_prefix="opening") as pool:
+        parts = [_children(device, cache_dir, slab, stack) for device in found]
+        started = [pool.submit(_start, products, trials) for _, products, trials in parts]
+        for device, (lease, products, trials), vendor in zip(found, parts, started, strict=True):
+            try:
+                yield Unit(device, vendor.result(), lease, products, trials, compilers)
+            except DeviceError as error:
+                yield f"{device.id}: {error.message}"
+
+
+def _children(device: Device, cache_dir: Path, slab: Slab, stack: ExitStack) -> tuple[Lease, Child, Child]:
+    lease = Lease()
+    stack.callback(lease.close)
+
+    def child(role: str) -> Child:
+        arguments = (device.platform, device.id, cache_dir, slab.fd, slab.nbytes)
+        one = Child(f"{device.id} {role}", inside.hold, arguments, descriptors=(slab.fd,), lease=lease)
+        stack.callback(one.close)
+        return one
+
+    products = child("products")
+    return lease, products, products if device.exclusive else child("trials")
+
+
+def _start(products: Child, trials: Child) -> Vendor:
+    """Start both children at once; raises what the first of them failed of."""
+    other = threading.Thread(target=_try_to_start, args=(trials,), daemon=True)
+    other.start()
+    vendor: Any = products.call(inside.vendor, priority=Priority.PRODUCT)
+    other.join()
+    trials.start()
+    return Vendor(vendor.name, vendor.reason)
+
+
+def _try_to_start(child: Child) -> None:
+    try:
+        child.start()
+    except DeviceError:
+        _LOG.info("%s is started again", child.name)

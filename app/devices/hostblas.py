@@ -1,0 +1,36 @@
+"""NumPy's BLAS: what the CPU's own vendor offers, and the float64 reference where no device computes one."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from app.devices.base import Array, Vendor
+from kernels.problem import Problem
+
+_NAMES: Final = {"scipy-openblas": "OpenBLAS", "openblas": "OpenBLAS", "mkl": "MKL", "mkl-sdl": "MKL"}
+
+
+def vendor() -> Vendor:
+    """Name the BLAS that this NumPy was built with, such as OpenBLAS 0.3.30."""
+    config: dict[str, Any] = np.show_config(mode="dicts")  # type: ignore[assignment] # None in its other mode only
+    blas = config.get("Build Dependencies", {}).get("blas", {})
+    name, version = str(blas.get("name", "")), str(blas.get("version", ""))
+    if not name or name == "none":
+        return Vendor(f"NumPy {np.__version__}")
+    return Vendor(f"{_NAMES.get(name.lower(), name)} {version}".strip())
+
+
+def multiply(problem: Problem, a: Array, b: Array, c: Array) -> None:
+    """C = op(A) op(B) into `c`; the arrays are batched, A and B as stored."""
+    np.matmul(_op(a, problem.trans_a), _op(b, problem.trans_b), out=c)
+
+
+def reference(a: Array, b: Array) -> Array:
+    """The float64 product of op(A) and op(B), batched where they are."""
+    return np.asarray(np.matmul(a, b, dtype=np.float64))
+
+
+def _op(array: Array, transposed: bool) -> Array:
+    return array.swapaxes(-1, -2) if transposed else array

@@ -1,0 +1,79 @@
+"""What the fleet's children run. Device libraries are imported in the functions: the service has this module too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from app.devices.base import Backend, Vendor
+from app.devices.process.link import Link
+from app.devices.slab import attach
+from app.errors import NoDevice
+from kernels.device import Device
+from kernels.kernel import Build
+
+PLATFORMS: Final = ("cuda", "opencl")
+
+
+@dataclass(frozen=True)
+class Held:
+    """The state of a device's child: the device, the slab, and what functions keep between calls."""
+
+    backend: Backend
+    slab: memoryview
+    memory: dict[str, Any] = field(default_factory=dict)
+
+
+def nothing() -> None:
+    """Set up a child that holds nothing."""
+
+
+def discover(_: None, link: Link, which: str, cache_dir: Path) -> list[Device]:
+    """Name the devices of a platform, or the one of an id; raises NoDevice with the reason."""
+    del link
+    find: Callable[[str, Path], list[Device]]
+    if which.startswith("cuda"):
+        find = _cuda().discover
+    else:
+        from app.devices.opencl import discover as find  # noqa: PLC0415 - only this process may
+    return find(which, cache_dir)
+
+
+def hold(platform: str, device_id: str, cache_dir: Path, slab_fd: int, slab_bytes: int) -> Held:
+    """Set up a child that holds a device."""
+    backend: Backend
+    if platform == "cuda":
+        backend = _cuda().CudaBackend(device_id, cache_dir)
+    else:
+        from app.devices.opencl import OpenCLBackend  # noqa: PLC0415 - only this process may
+
+        backend = OpenCLBackend(device_id, cache_dir)
+    return Held(backend, attach(slab_fd, slab_bytes))
+
+
+def vendor(held: Held, link: Link) -> Vendor:
+    """Name the vendor's library, or say why there is none."""
+    del link
+    return held.backend.vendor
+
+
+def compiler() -> None:
+    """Set up a child that compiles: the library's import is its start, not the first compilation's."""
+    _cuda()
+
+
+def compile_cubin(_: None, link: Link, build: Build, architecture: str, cache_dir: Path, deadline: float) -> None:
+    """Put a build's cubin into the cache; raises CompileFailed."""
+    link.phase("compile", deadline)
+    _cuda().compile_cubin(build, architecture, cache_dir)
+
+
+def _cuda() -> Any:
+    """Import the CUDA backend; raises NoDevice where CuPy is missing or broken."""
+    try:
+        from app.devices import cuda  # noqa: PLC0415 - only this process may
+    except ImportError as error:
+        raise NoDevice(f"CuPy cannot be imported: {error}") from error
+    return cuda

@@ -1,0 +1,207 @@
+"""One OpenCL device with one queue, and NumPy's BLAS beside it on the same memory."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from types import ModuleType
+from typing import Any, Final, cast
+
+import numpy as np
+
+from app.devices import cache
+from app.devices.base import Array, Buffer, Operands, Program, Vendor
+from app.devices.hostblas import multiply, reference, vendor
+from app.devices.opencl.identity import cpus, identify
+from app.errors import CompileFailed, LaunchFailed, NoDevice
+from kernels.device import Device
+from kernels.kernel import Build, Launch
+from kernels.problem import Problem
+
+# PoCL compiles one function for every local size, and one more where a dimension of the grid has more work items.
+_SMALL_GRID: Final = 65_535
+
+
+def discover(which: str, cache_dir: Path) -> list[Device]:
+    """The CPUs that PoCL shows, as `opencl:0` and so on; `which` is "opencl" or one id. Raises NoDevice: why not."""
+    cl = _load(cache_dir)
+    devices = [identify(device, f"opencl:{number}") for number, device in enumerate(cpus(cl))]
+    return [device for device in devices if which in {"opencl", device.id}]
+
+
+class OpenCLBackend:
+    """One OpenCL device, as base.Backend says; the vendor's library is NumPy's BLAS."""
+
+    def __init__(self, device_id: str, cache_dir: Path) -> None:
+        self._cl = cl = _load(cache_dir)
+        found = {f"opencl:{number}": device for number, device in enumerate(cpus(cl))}
+        if device_id not in found:
+            raise NoDevice(f"there is no {device_id}")
+        self._native = found[device_id]
+        self._cache = cache_dir / "opencl"
+        self.device = identify(self._native, device_id)
+        self.vendor: Vendor = vendor()
+        self._context = cl.Context([self._native])
+        self._queue = cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
+
+    def upload(self, array: Array) -> Buffer:
+        """Copy a C-contiguous array into fresh device memory."""
+        buffer = self.allocate(array.nbytes)
+        with self._failing():
+            self._cl.enqueue_copy(self._queue, buffer.handle, array)
+        return buffer
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Fresh device memory; raises LaunchFailed where a buffer or the host has no room for it."""
+        free = self.free_bytes()
+        if nbytes > free:
+            raise LaunchFailed(f"out of memory: {nbytes} bytes are asked for, {free} can be had", fatal=False)
+        with self._failing():
+            return Buffer(self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, nbytes), nbytes)
+
+    def fill(self, buffer: Buffer, byte: int) -> None:
+        """Set every byte of the buffer."""
+        with self._failing():
+            pattern = np.uint8(byte)
+            self._cl.enqueue_fill_buffer(self._queue, buffer.handle, pattern, buffer.offset, buffer.nbytes).wait()
+
+    def download(self, buffer: Buffer, out: Array) -> None:
+        """Copy the buffer's bytes into a C-contiguous array of the same number of bytes, and wait."""
+        with self._failing():
+            self._cl.enqueue_copy(self._queue, out, buffer.handle, src_offset=buffer.offset)
+
+    def compile(self, build: Build) -> Program:
+        """Load a build's cached binary, or compile and cache it; raises CompileFailed with the compiler's words."""
+        cl, path = self._cl, self._cache / cache.name(build.digest, self.device.compiler, self.device.architecture)
+        try:
+            binary = cache.read(path)
+            if binary is None:
+                program = cl.Program(self._context, build.text).build(options=_options(build))
+                cache.write(path, program.get_info(cl.program_info.BINARIES)[0])
+            else:
+                program = cl.Program(self._context, [self._native], [binary]).build()
+            return Program(cl.Kernel(program, build.entry), build)
+        except cl.Error as error:
+            raise CompileFailed(_words(error)) from error
+
+    def warm(self, program: Program, launch: Launch) -> None:
+        """Make PoCL compile the function that the launch will use: same local size, same class of grid."""
+        width = launch.block[0]
+        grid = 1 if launch.grid * width <= _SMALL_GRID else _SMALL_GRID // width + 1
+        tiny = Problem(1, 1, 1, batch=grid, dtype=launch.problem.dtype)
+        buffers = [self.allocate(tiny.c_bytes) for _ in range(3)]
+        with self._failing():
+            for buffer in buffers:
+                self.fill(buffer, 0)
+            self._enqueue(program, launch.block, grid, tiny, Operands(*buffers)).wait()
+
+    def run(self, program: Program, launch: Launch, operands: Operands) -> None:
+        """Launch once and wait."""
+        with self._failing():
+            self._enqueue(program, launch.block, launch.grid, launch.problem, operands).wait()
+
+    def time(self, program: Program, launch: Launch, sets: Sequence[Operands]) -> list[float]:
+        """Launch once for each set of operands; seconds by the queue's profiling clock."""
+        with self._failing():
+            events = [self._enqueue(program, launch.block, launch.grid, launch.problem, operands) for operands in sets]
+            self._queue.finish()
+            return [max(1, event.profile.end - event.profile.start) * 1e-9 for event in events]
+
+    def vendor_run(self, problem: Problem, operands: Operands) -> None:
+        """NumPy's product, on the buffers' own memory."""
+        with self._failing(), self._mapped(problem, operands) as arrays:
+            multiply(problem, *arrays)
+
+    def vendor_time(self, problem: Problem, sets: Sequence[Operands]) -> list[float]:
+        """As `time`, for NumPy's BLAS; the mapping is not timed."""
+        seconds = []
+        for operands in sets:
+            with self._failing(), self._mapped(problem, operands) as arrays:
+                started = perf_counter()
+                multiply(problem, *arrays)
+                seconds.append(perf_counter() - started)
+        return seconds
+
+    def reference(self, a: Array, b: Array) -> Array:
+        """The float64 product of op(A) and op(B), by NumPy."""
+        return reference(a, b)
+
+    def free_bytes(self) -> int:
+        """The largest buffer that can be had now: the host's available memory, and OpenCL's own bound on one."""
+        return min(_available(), int(self._native.max_mem_alloc_size))
+
+    def close(self) -> None:
+        """Wait until the queue is empty; the rest goes with the process."""
+        self._queue.finish()
+
+    def _enqueue(
+        self, program: Program, block: tuple[int, int], grid: int, problem: Problem, operands: Operands
+    ) -> Any:
+        kernel, sizes = program.handle, (np.int64(problem.m), np.int64(problem.n), np.int64(problem.k))
+        kernel.set_args(_region(operands.a), _region(operands.b), _region(operands.c), *sizes)
+        return self._cl.enqueue_nd_range_kernel(self._queue, kernel, (grid * block[0], block[1]), block)
+
+    @contextmanager
+    def _mapped(self, problem: Problem, operands: Operands) -> Iterator[list[Any]]:
+        """A, B and C in the host's memory, without a copy, as stored and batched."""
+        shapes = (problem.a_shape, problem.b_shape, (problem.m, problem.n))
+        flags = self._cl.map_flags.READ | self._cl.map_flags.WRITE
+        arrays: list[Any] = []
+        try:
+            for buffer, shape in zip((operands.a, operands.b, operands.c), shapes, strict=True):
+                whole = (problem.batch, *shape)
+                array, _ = self._cl.enqueue_map_buffer(
+                    self._queue, buffer.handle, flags, buffer.offset, whole, np.dtype(problem.dtype)
+                )
+                arrays.append(array)
+            yield arrays
+        finally:
+            for array in arrays:
+                array.base.release(self._queue)
+            self._queue.finish()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Turn OpenCL's errors into ours. PoCL has no sticky ones: what breaks it kills the process."""
+        try:
+            yield
+        except (self._cl.Error, MemoryError) as error:
+            raise LaunchFailed(_words(error), fatal=False) from error
+
+
+def _load(cache_dir: Path) -> ModuleType:
+    """Import pyopencl with PoCL's cache where ours is, and pyopencl's own off; raises NoDevice."""
+    folder = cache_dir / "pocl"
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ |= {"PYOPENCL_NO_CACHE": "1", "POCL_CACHE_DIR": str(folder)}
+    try:
+        import pyopencl as cl  # noqa: PLC0415 - both read the environment when they are imported
+    except ImportError as error:
+        raise NoDevice(f"pyopencl cannot be imported: {error}") from error
+    warnings.simplefilter("ignore", cl.CompilerWarning)  # a compiler's remarks on a text that it accepted
+    return cast(ModuleType, cl)
+
+
+def _options(build: Build) -> list[str]:
+    return [f"-D{name}={value}" for name, value in build.macros]
+
+
+def _region(buffer: Buffer) -> Any:
+    """The buffer's window as an OpenCL object; raises pyopencl's error where it is misaligned."""
+    if buffer.offset == 0 and buffer.nbytes == buffer.handle.size:
+        return buffer.handle
+    return buffer.handle.get_sub_region(buffer.offset, buffer.nbytes)
+
+
+def _words(error: BaseException) -> str:
+    return str(error).strip() or type(error).__name__
+
+
+def _available() -> int:
+    """Bytes of the host's memory that can be had without swapping, as the kernel estimates."""
+    with Path("/proc/meminfo").open(encoding="ascii") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))

@@ -1,0 +1,93 @@
+"""Who an OpenCL CPU is: its name, its compiler and its limits, from what PoCL and the system say."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from hashlib import sha256
+from pathlib import Path
+from time import perf_counter
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+from app.errors import NoDevice
+from kernels.device import Device, Limits
+
+_POCL: Final = "Portable Computing Language"
+
+
+def cpus(cl: ModuleType) -> list[Any]:
+    """PoCL's CPU devices; raises NoDevice with the reason where there are none."""
+    try:
+        platforms = [one for one in cl.get_platforms() if one.name == _POCL]
+        found = [device for one in platforms for device in one.get_devices(cl.device_type.CPU)]
+    except cl.Error as error:
+        raise NoDevice(f"OpenCL shows no device: {error}") from error
+    if not found:
+        raise NoDevice("PoCL, the OpenCL of CPUs, is not installed")
+    return found
+
+
+def identify(device: Any, device_id: str) -> Device:
+    """Read a device's identity and measure its memory's bandwidth (tens of milliseconds)."""
+    release = re.search(r"PoCL (\S+)", device.platform.version)
+    llvm = re.search(r"LLVM (\S+?)(?:,|$)", device.platform.version)
+    driver = f"PoCL {release.group(1) if release else device.driver_version}"
+    version = re.match(r"OpenCL \d+\.\d+", device.version)
+    return Device(
+        id=device_id,
+        platform="opencl",
+        name=re.sub(r"^(pthread|cpu)-", "", device.name).strip(),
+        architecture=_architecture(device.version),
+        driver=driver,
+        runtime=version.group(0) if version else "OpenCL",
+        compiler=f"{driver} LLVM {llvm.group(1)}" if llvm else driver,
+        uuid=_machine(),
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        limits=_limits(device),
+    )
+
+
+def _limits(device: Any) -> Limits:
+    width = max(1, int(device.native_vector_width_float))
+    cores = int(device.max_compute_units)
+    # One vector of fused multiply-adds a cycle: cautious, since the clock says nothing of units or of throttling.
+    peak = cores * max(1000, int(device.max_clock_frequency)) * 1e6 * width * 2
+    return Limits(
+        threads=int(device.max_work_group_size),
+        shared_bytes=int(device.local_mem_size),
+        warp=width,
+        sms=cores,
+        bandwidth=_bandwidth(),
+        peak=peak,
+        peak64=peak / 2,
+        allocation_bytes=int(device.max_mem_alloc_size),
+    )
+
+
+def _architecture(version: str) -> str:
+    """The processor as LLVM calls it, the last part of PoCL's device string (…-linux-gnu-icelake-server)."""
+    found = re.search(r"-linux-\w+-(\S+)$", version)
+    return found.group(1) if found else platform.machine()
+
+
+def _machine() -> str:
+    """A digest that tells this machine from others, without telling which it is."""
+    try:
+        return sha256(Path("/etc/machine-id").read_bytes()).hexdigest()[:32]
+    except OSError:
+        return ""
+
+
+def _bandwidth() -> float:
+    """Bytes a second, read and written, of copying 32 MiB: the best of three."""
+    source, target = np.ones(2**25, np.uint8), np.ones(2**25, np.uint8)
+    seconds = []
+    for _ in range(3):
+        started = perf_counter()
+        np.copyto(target, source)
+        seconds.append(perf_counter() - started)
+    return 2 * source.nbytes / min(seconds)

@@ -1,0 +1,164 @@
+"""What all trials of one problem in one job share, kept in the device's child: operands, reference, buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from app.devices.base import Array, Backend, Buffer, Operands
+from app.devices.fleet import Held
+from app.devices.process import Link
+from app.tuning.verify import POISON, Expected, applied, expect, operands, pieces, spot_check
+from kernels.problem import Problem
+
+GUARD: Final = 4096  # bytes watched on each side of C; windows of buffers start at multiples of this
+_PATTERN: Final = 0xA5
+_KEY: Final = "bench"
+_CACHE: Final = 64 * 2**20  # bytes; no device here states its last-level cache, and none in use has a larger one
+_MOST_SETS: Final = 256
+_MOST_BYTES: Final = 2**30
+_TURN: Final = 0.05  # seconds that one piece of the reference takes at the device's float64 peak
+_SLOW: Final = 2e7  # bytes a second that no host work on operands is slower than: a deadline, not an estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A problem of a job, and the seed of its operands: fresh per job, equal for its candidates and its resumption."""
+
+    job_id: str
+    problem: Problem
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """Device memory: a C between guard bands to verify into, and the sets that timed launches rotate through."""
+
+    guarded: Buffer
+    verifying: Operands
+    rotation: tuple[Operands, ...]
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A bench on its device. `landing` is host memory for C with both guard bands; `buffers` come when first needed."""
+
+    bench: Bench
+    a: Array
+    b: Array
+    expected: Expected
+    landing: Array
+    buffers: Buffers | None = None
+
+    def on(self, backend: Backend) -> Buffers:
+        """Give the device buffers, making them anew where none are left; raises LaunchFailed where they do not fit."""
+        if self.buffers is None:
+            self.buffers = _buffers(backend, self.bench.problem, self.a, self.b)
+        return self.buffers
+
+
+def prepared(held: Held, link: Link, bench: Bench) -> Prepared:
+    """Give the child's bench, making it where the child has another or none; the old one's memory goes first.
+
+    Raises LaunchFailed where the device refuses, WrongResult where the reference fails its spot check.
+    """
+    ready: Prepared | None = held.memory.get(_KEY)
+    if ready is None or ready.bench != bench:
+        ready = None
+        held.memory.pop(_KEY, None)
+        held.memory[_KEY] = ready = _prepare(held, link, bench)
+    return ready
+
+
+def drop_buffers(held: Held) -> None:
+    """Give the bench's device memory back: a candidate that misbehaved may have written anywhere in it."""
+    ready: Prepared | None = held.memory.get(_KEY)
+    if ready is not None:
+        ready.buffers = None
+
+
+def poison(backend: Backend, buffers: Buffers) -> None:
+    """Fill C with NaN and its guard bands with their pattern."""
+    backend.fill(buffers.guarded, _PATTERN)
+    backend.fill(buffers.verifying.c, POISON)
+
+
+def overrun(landing: Array) -> str | None:
+    """Say how many bytes of the guard bands were written, of C as it was downloaded with them; None: none."""
+    before = int(np.count_nonzero(landing[:GUARD] != _PATTERN))
+    after = int(np.count_nonzero(landing[-GUARD:] != _PATTERN))
+    if not before and not after:
+        return None
+    places = [f"{count} bytes {where}" for count, where in ((before, "before it"), (after, "past its end")) if count]
+    return f"wrote outside C: {' and '.join(places)}"
+
+
+def product(ready: Prepared) -> Array:
+    """C as it was downloaded, [batch, m, n], sharing the landing's memory."""
+    problem = ready.bench.problem
+    flat = ready.landing[GUARD:-GUARD].view(problem.dtype)
+    return flat.reshape(problem.batch, problem.m, problem.n)
+
+
+def patience(problem: Problem) -> float:
+    """Seconds after which host work on a problem's operands is taken for hung."""
+    return 60.0 + problem.bytes / _SLOW
+
+
+def _prepare(held: Held, link: Link, bench: Bench) -> Prepared:
+    problem = bench.problem
+    link.phase("verify", patience(problem))
+    a, b = operands(problem, bench.seed)
+    reference = _reference(held.backend, link, problem, a, b)
+    spot_check(reference, a, b, problem, bench.seed)
+    landing = np.empty(problem.c_bytes + 2 * GUARD, np.uint8)
+    return Prepared(bench, a, b, expect(problem, a, b, reference), landing)
+
+
+def _reference(backend: Backend, link: Link, problem: Problem, a: Array, b: Array) -> Array:
+    """The float64 product, in pieces between which a product of the service may use the device."""
+    left, right = applied(problem, a, b)
+    reference = np.empty((problem.batch, problem.m, problem.n))
+    flops = int(_TURN * max(backend.device.limits.peak64, 1e9))
+    deadline = patience(problem)
+    with link.lease(deadline):
+        for where in pieces(problem.batch, problem.m, 2 * problem.n * problem.k, flops):
+            reference[where] = backend.reference(left[where], right[where[0]])
+            link.offer(deadline)
+    return reference
+
+
+def _buffers(backend: Backend, problem: Problem, a: Array, b: Array) -> Buffers:
+    guarded = backend.allocate(problem.c_bytes + 2 * GUARD)
+    count = _sets(problem, backend.free_bytes() // 2)
+    pools = backend.upload(_repeated(a, count)), backend.upload(_repeated(b, count))
+    pool_c = backend.allocate(count * _up(problem.c_bytes))
+    rotation = tuple(
+        Operands(
+            pools[0].window(number * _up(a.nbytes), a.nbytes),
+            pools[1].window(number * _up(b.nbytes), b.nbytes),
+            pool_c.window(number * _up(problem.c_bytes), problem.c_bytes),
+        )
+        for number in range(count)
+    )
+    verifying = Operands(rotation[0].a, rotation[0].b, guarded.window(GUARD, problem.c_bytes))
+    return Buffers(guarded, verifying, rotation)
+
+
+def _sets(problem: Problem, free: int) -> int:
+    """How many sets of A, B and C are over three times the cache, within what sets may take; one at least."""
+    size = _up(problem.a_bytes) + _up(problem.b_bytes) + _up(problem.c_bytes)
+    return max(1, min(-(-3 * _CACHE // size), _MOST_SETS, _MOST_BYTES // size, free // size))
+
+
+def _repeated(array: Array, count: int) -> Array:
+    """`count` copies of an array's bytes, each at a multiple of 4096."""
+    rows = np.zeros((count, _up(array.nbytes)), np.uint8)
+    rows[:, : array.nbytes] = array.reshape(-1).view(np.uint8)
+    return rows
+
+
+def _up(nbytes: int) -> int:
+    return -(-nbytes // GUARD) * GUARD

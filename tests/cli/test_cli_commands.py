@@ -1,0 +1,168 @@
+"""Every command, against a running service and without one."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commandline import Run
+
+from app.cli.service import Started
+
+pytest_plugins = ["commandline"]
+
+
+@pytest.fixture
+def operands(tmp_path: Path) -> tuple[Path, Path]:
+    source = np.random.default_rng(7)
+    a, b = tmp_path / "a.npy", tmp_path / "b.npy"
+    np.save(a, np.asfortranarray(source.standard_normal((30, 20)).astype(np.float32)))
+    np.save(b, source.standard_normal((20, 25)).astype(">f4"))
+    return a, b
+
+
+def nowhere() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_tuning_prints_the_table_and_what_it_found_is_exact_from_then_on(run: Run, where: list[str]) -> None:
+    ran = run("tune", "32x32x32", "24x40x16", "--seconds", 2, *where)
+    assert ran.code == 0, ran.err
+    assert all(word in ran.out for word in ("32x32x32", "24x40x16", "naive", "tiled", "vendor", "GFLOP/s", "Speed-up"))
+    found = run("best", 24, 40, 16, "--exact", "--json", *where)
+    assert found.code == 0, found.err
+    assert (found.json["match"], found.json["problem"]["n"]) == ("exact", 40)
+    shown = run("best", 24, 40, 16, *where)
+    assert shown.code == 0
+    assert all(word in shown.out for word in ("24x40x16", "exact", "GFLOP/s", "ms ±"))
+    again = run("tune", "32x32x32", "24x40x16", "--seconds", 2, "--json", *where)
+    assert again.code == 0
+    assert again.json["job"]["state"] == "succeeded"
+    for best in again.json["best"]:
+        assert all(entry["error"]["relative_l2"] < 1e-5 for entry in best["baselines"].values() if entry["timing"])
+
+
+def test_what_was_never_tuned_has_an_answer_but_no_exact_one(run: Run, where: list[str]) -> None:
+    assert run("best", 91, 92, 93, *where).code == 0
+    ran = run("best", 91, 92, 93, "--exact", *where)
+    assert ran.code == 3
+    assert "has not been tuned" in ran.err
+    assert ran.out == ""
+
+
+def test_a_product_of_files_is_numpys_whatever_their_order(
+    run: Run, where: list[str], operands: tuple[Path, Path], tmp_path: Path
+) -> None:
+    a, b = operands
+    ran = run("matmul", a, b, "-o", tmp_path / "c.npy", "--check", "--json", *where)
+    assert ran.code == 0, ran.err
+    assert np.allclose(np.load(tmp_path / "c.npy"), np.load(a) @ np.load(b), atol=1e-4)
+    assert ran.json["relative_l2"] < 1e-6
+    assert (ran.json["shape"], ran.json["dtype"]) == ([30, 25], "float32")
+    said = run("matmul", b, a, "-o", tmp_path / "c.npy", "--trans-a", "--trans-b", "--kernel", "naive", *where)
+    assert said.code == 0, said.err
+    assert "25 x 30 float32, by naive" in said.out
+    assert np.allclose(np.load(tmp_path / "c.npy"), (np.load(a) @ np.load(b)).T, atol=1e-4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy", "b.npy", "c.npy"]
+
+
+def test_the_devices_are_listed(run: Run, where: list[str]) -> None:
+    ran = run("devices", *where)
+    assert ran.code == 0, ran.err
+    assert "opencl:0" in ran.out
+    assert [device["id"] for device in run("devices", "--json", *where).json] == ["opencl:0"]
+
+
+def test_an_unknown_device_is_none_and_an_unknown_kernel_is_wrong_usage(
+    run: Run, where: list[str], operands: tuple[Path, Path], tmp_path: Path
+) -> None:
+    assert run("best", 8, 8, 8, "--device", "cuda:7", *where).code == 4
+    ran = run("matmul", *operands, "-o", tmp_path / "c.npy", "--kernel", "magic", *where)
+    assert ran.code == 2
+    assert "magic" in ran.err
+    assert not (tmp_path / "c.npy").exists()
+
+
+def test_where_nothing_listens_the_exit_code_says_so(run: Run) -> None:
+    ran = run("best", 8, 8, 8, "--url", nowhere())
+    assert ran.code == 4
+    assert "nothing listens" in ran.err
+
+
+def test_the_address_may_stand_in_the_environment(run: Run, service: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWISE_URL", service.url)
+    monkeypatch.setenv("TILEWISE_DEVICES", "none")
+    assert run("devices").code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["tune", "3", "4"],
+        ["tune", "8x8"],
+        ["tune"],
+        ["best", "0", "1", "1"],
+        ["best", "a", "1", "1"],
+        ["matmul", "missing.npy", "missing.npy", "-o", "c.npy"],
+        ["best", "8", "8", "8", "--url", "ftp://nowhere"],
+        ["demo", "--shapes", "8x8"],
+        ["serve", "--port", "99999"],
+        ["polish"],
+    ],
+)
+def test_wrong_usage_is_said_before_anything_is_opened(run: Run, words: list[str]) -> None:
+    ran = run(*words)
+    assert ran.code == 2
+    assert ran.err
+    assert ran.out == ""
+
+
+def test_files_that_are_no_matrices_are_refused_in_a_sentence(run: Run, tmp_path: Path) -> None:
+    text, whole, odd = tmp_path / "text.npy", tmp_path / "whole.npy", tmp_path / "odd.npy"
+    text.write_text("no matrix")
+    np.save(whole, np.ones((3, 3), np.int32))
+    np.save(odd, np.ones((4, 5), np.float32))
+    for left, right, reason in [(text, odd, "no .npy"), (whole, odd, "float32 or float64"), (odd, odd, "disagree")]:
+        ran = run("matmul", left, right, "-o", tmp_path / "c.npy")
+        assert ran.code == 2
+        assert reason in " ".join(ran.err.replace("│", " ").split())
+
+
+def test_a_setting_that_is_none_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWISE_PORT", "many")
+    ran = run("devices")
+    assert ran.code == 2
+    assert "TILEWISE_PORT" in ran.err
+
+
+def test_without_a_device_a_command_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWISE_DEVICES", "none")
+    assert run("devices").code == 4
+    ran = run("best", 8, 8, 8)
+    assert ran.code == 4
+    assert "device" in ran.err
+
+
+def test_a_database_that_a_service_owns_is_refused_by_naming_it(
+    run: Run, service: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWISE_DATA_DIR", str(service.log.parent))
+    for words in (["best", "8", "8", "8"], ["migrate"], ["serve", "--port", "0"]):
+        ran = run(*words)
+        assert ran.code == 1
+        assert service.url in ran.err
+        assert str(service.process.pid) in ran.err
+        assert "--url" in ran.err
+
+
+def test_migrating_says_from_where_to_where(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWISE_DATA_DIR", str(tmp_path / "new"))
+    ran = run("migrate")
+    assert ran.code == 0, ran.err
+    assert "went from nothing to" in ran.out
+    again = run("migrate", "--json").json
+    assert again["from"] == again["to"]
+    assert "current already" in run("migrate").out

@@ -1,0 +1,123 @@
+"""tilewise serve, and the demo that starts it: real processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from app.cli.service import started
+from app.client import Client
+
+COMMAND = [sys.executable, "-m", "app.cli"]
+
+
+def environment(data: Path, **more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TILEWISE_")}
+    return {**kept, "TILEWISE_DATA_DIR": str(data), "TILEWISE_DEVICES": "opencl", **more}
+
+
+def demo(data: Path, *words: str, timeout: float, **more: str) -> subprocess.CompletedProcess[str]:
+    env = environment(data, TMPDIR=str(data), **more)
+    return subprocess.run(
+        [*COMMAND, "demo", *words], env=env, capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_serving_ends_at_sigterm_and_leaves_no_child(tmp_path: Path) -> None:
+    with started(tmp_path, devices="opencl") as service, Client(service.url) as client:
+        assert client.ready(wait=60)
+        children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text().split()
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(9) in (0, -signal.SIGTERM)
+        time.sleep(0.5)
+        assert not [pid for pid in children if alive(int(pid))]
+        assert "Traceback" not in service.log.read_text()
+
+
+def test_serving_ends_with_the_parent_that_started_it(tmp_path: Path) -> None:
+    with started(tmp_path, devices="opencl") as service:
+        assert service.process.stdin is not None
+        service.process.stdin.close()
+        assert service.process.wait(10) in (0, -signal.SIGTERM)
+
+
+def test_a_port_that_is_taken_is_said_in_a_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ran = subprocess.run(
+            [*COMMAND, "serve", "--port", port], env=environment(tmp_path), capture_output=True, text=True, check=False
+        )
+    assert ran.returncode == 1
+    assert ran.stderr == f"tilewise: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+
+
+def test_a_host_that_others_reach_is_warned_of(tmp_path: Path) -> None:
+    words = [*COMMAND, "serve", "--host", "0.0.0.0", "--port", "0"]  # noqa: S104 - the warning is what is tested
+    with subprocess.Popen(
+        words, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, complaints = process.communicate(timeout=15)
+    assert re.fullmatch(r"Tilewise listens on http://0\.0\.0\.0:\d+\n", line)
+    assert "no authentication" in complaints
+    assert process.returncode == 0
+
+
+def test_a_short_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> None:
+    ran = demo(tmp_path, "--shapes", "64x64x64", "--seconds", "1", timeout=60)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for word in ("64x64x64", "naive", "tiled", "vendor", "Speed-up", "exact", "float64", "right", "tilewise serve"):
+        assert word in ran.stdout
+    assert not list(tmp_path.glob("tilewise-demo-*"))
+
+
+def test_a_demo_where_no_device_is_says_so(tmp_path: Path) -> None:
+    ran = demo(tmp_path, timeout=60, TILEWISE_DEVICES="none")
+    assert ran.returncode == 4
+    assert "no device" in ran.stderr.lower()
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_demo_that_stays_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    words = [*COMMAND, "demo", "--shapes", "16", "--seconds", "1", "--keep", "--data-dir", str(tmp_path / "kept")]
+    with subprocess.Popen(
+        words, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        line = next(line for line in process.stdout if "until Ctrl-C" in line)
+        with Client(line.split()[4]) as client:
+            assert client.best_config(16, 16, 16, exact=True).match == "exact"
+            process.send_signal(signal.SIGINT)
+            rest, _ = process.communicate(timeout=20)
+            assert not client.ready()
+    assert "Stopping it" in rest
+    assert process.returncode == 0
+    assert (tmp_path / "kept" / "tilewise.db").exists()
+
+
+@pytest.mark.slow
+def test_the_whole_demo_takes_under_two_minutes(tmp_path: Path) -> None:
+    began = time.monotonic()
+    ran = demo(tmp_path, timeout=240)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert time.monotonic() - began < 120
+    for word in ("128x128x128", "256x256x256", "512x512x512", "500x600x400", "right"):
+        assert word in ran.stdout

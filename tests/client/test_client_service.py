@@ -1,0 +1,152 @@
+"""The client against the real service."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from app.cli.service import Started, started
+from app.client import Client, ClientError, Shape
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    with started(tmp_path_factory.mktemp("service"), devices="opencl") as running:
+        with Client(running.url) as waiting:
+            assert waiting.ready(wait=90), running.log.read_text()
+        yield running
+
+
+@pytest.fixture
+def client(service: Started) -> Iterator[Client]:
+    with Client(service.url) as opened:
+        yield opened
+
+
+def pair(*shapes: tuple[int, ...], dtype: str) -> list[np.ndarray[tuple[int, ...], np.dtype[np.floating]]]:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    source = np.random.default_rng(seed)
+    return [source.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-5), ("float64", 1e-13)])
+@pytest.mark.parametrize("lead", [(), (1,), (3,)])
+@pytest.mark.parametrize(("trans_a", "trans_b"), [(False, False), (True, False), (False, True), (True, True)])
+def test_a_product_is_numpys(
+    client: Client, dtype: str, bound: float, lead: tuple[int, ...], trans_a: bool, trans_b: bool
+) -> None:
+    a, b = pair((*lead, 33, 20), (*lead, 20, 17), dtype=dtype)
+    stored_a = a.swapaxes(-1, -2) if trans_a else a
+    stored_b = b.swapaxes(-1, -2) if trans_b else b
+    made = client.product(stored_a, stored_b, trans_a, trans_b)
+    reference = a.astype(np.float64) @ b.astype(np.float64)
+    assert made.c.shape == reference.shape
+    assert made.c.dtype == dtype
+    assert np.linalg.norm(made.c - reference) <= bound * np.linalg.norm(reference)
+    assert made.match in {"exact", "stale", "nearest", "default"}
+    assert made.kernel
+    assert {"receive", "queue", "h2d", "kernel"} <= set(made.timing)
+
+
+def test_a_kernel_may_be_forced_and_is_named_with_its_config(client: Client) -> None:
+    a, b = pair((40, 50), (50, 60), dtype="float32")
+    naive, vendor = client.product(a, b, kernel="naive"), client.product(a, b, kernel="vendor")
+    assert (naive.kernel, vendor.kernel) == ("naive", "vendor")
+    assert naive.config
+    assert np.allclose(naive.c, vendor.c, atol=1e-4)
+
+
+def test_nan_and_infinity_come_through(client: Client) -> None:
+    a, b = pair((9, 8), (8, 7), dtype="float32")
+    a[2, 3], a[4, 4] = np.nan, np.inf
+    with np.errstate(invalid="ignore"):
+        assert np.array_equal(np.isfinite(client.matmul(a, b)), np.isfinite(a @ b))
+
+
+def test_matrices_of_several_megabytes_are_sent_and_come_back_whole(client: Client) -> None:
+    a, b = pair((700, 1100), (1100, 900), dtype="float32")
+    c, reference = client.matmul(a, b), a.astype(np.float64) @ b
+    assert np.linalg.norm(c - reference) <= 1e-5 * np.linalg.norm(reference)
+
+
+def test_what_the_service_refuses_is_an_error_with_its_code(client: Client) -> None:
+    a, b = pair((4, 4), (4, 4), dtype="float32")
+    for device, kernel, code in [("cuda:99", None, "unknown_device"), (None, "no", "unknown_kernel")]:
+        with pytest.raises(ClientError) as refused:
+            client.matmul(a, b, device=device, kernel=kernel)
+        assert (refused.value.status, refused.value.code, refused.value.body["status"]) == (404, code, 404)
+    with pytest.raises(ClientError) as refused:
+        client.best_config(77, 78, 79, exact=True)
+    assert (refused.value.status, refused.value.code) == (404, "not_tuned")
+    with pytest.raises(ClientError) as refused:
+        client.job("no-such-job")
+    assert refused.value.code == "unknown_job"
+    with pytest.raises(ClientError) as refused:
+        client.tune([(4, 4, 4)], strategy="guess")
+    assert refused.value.status == 422
+
+
+def test_a_job_is_tuned_followed_and_remembered(client: Client) -> None:
+    job = client.tune([48, (40, 24, 56)], seconds=2, wait=True)
+    assert job.state == "succeeded", job
+    assert not job.failures
+    best = client.best_config(40, 24, 56, exact=True)
+    assert best.match == "exact"
+    assert best.timing is not None
+    assert best.timing.ci95_ms[0] <= best.timing.median_ms <= best.timing.ci95_ms[1]
+    assert best.baselines is not None
+    assert {"naive", "tiled", "vendor"} <= set(best.baselines)
+    assert best.tuned_at is not None
+    trials = client.trials(job_id=job.id, limit=1000)
+    assert len(trials) == job.progress.done
+    assert [trial.id for trial in trials] == sorted(trial.id for trial in trials)
+    assert client.trials(after=trials[-2].id, job_id=job.id) == trials[-1:]
+    assert client.tune([48, (40, 24, 56)], seconds=2).id == job.id  # the same work is one job
+
+
+def test_every_event_comes_once_however_often_the_stream_is_taken_up(client: Client) -> None:
+    job = client.tune([Shape(36, 36, 36)], seconds=1, wait=True)
+    events = list(client.events(job.id))
+    assert events[-1].name == "end"
+    ids = [event.id for event in events]
+    assert ids == sorted(set(ids))
+    middle = ids[len(ids) // 2]
+    assert [event.id for event in client.events(job.id, after=middle)] == [number for number in ids if number > middle]
+
+
+def test_waiting_a_number_of_seconds_gives_the_job_as_it_then_stands_and_it_can_be_cancelled(client: Client) -> None:
+    job = client.tune([(300, 300, 300)], seconds=60, wait=0.5)
+    assert not job.ended
+    client.cancel(job.id)
+    assert client.wait(job.id).state == "cancelled"
+    assert client.cancel(job.id).state == "cancelled"
+
+
+def test_the_devices_and_kernels_are_listed(client: Client) -> None:
+    devices, kernels = client.devices(), client.kernels()
+    assert devices[0].id == "opencl:0"
+    assert devices[0].name
+    assert devices[0].limits["threads"] > 0
+    assert [kernel.name for kernel in kernels[:2]] == ["naive", "tiled"]
+    assert 16 in kernels[1].parameters["BM"]
+
+
+def test_many_threads_share_one_client(service: Started) -> None:
+    a, b = pair((64, 64), (64, 64), dtype="float32")
+    reference, wrong = a.astype(np.float64) @ b, list[int]()
+
+    def work() -> None:
+        wrong.extend(number for number in range(10) if not np.allclose(shared.matmul(a, b), reference, atol=1e-3))
+
+    with Client(service.url) as shared:
+        threads = [threading.Thread(target=work) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert not wrong
