@@ -33,7 +33,7 @@
 #define INDEX long
 #else
 #define PART static __device__ __forceinline__
-#define KERNEL(x, y) extern "C" __global__ __launch_bounds__((x) * (y), 1) void
+#define KERNEL(x, y) extern "C" __global__ __launch_bounds__((x) * (y)) void
 #define GLOBAL
 #define SHARED __shared__ __align__(16)
 #define LOCAL

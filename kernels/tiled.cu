@@ -90,7 +90,9 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
     const int rows = m - row < BM ? (int)(m - row) : BM, columns = n - column < BN ? (int)(n - column) : BN;
     const GLOBAL REAL *const a0 = a + batch * m * k + (TRANS_A ? row : row * k);
     const GLOBAL REAL *const b0 = b + batch * k * n + (TRANS_B ? column * k : column);
+    GLOBAL REAL *const c0 = c + (batch * m + row) * n + column;
     REAL sum = 0;
+#pragma unroll 1
     for (INDEX k0 = 0; k0 < k; k0 += BK) {
         const int depth = k - k0 < BK ? (int)(k - k0) : BK;
         BARRIER(); // the tiles are free: all have read the phase before (PoCL needs it here, at the loop's head)
@@ -100,5 +102,5 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
         sum = add_tiles(as, bs, sum);
     }
     if (THREAD_Y < rows && THREAD_X < columns)
-        c[(batch * m + row + THREAD_Y) * n + column + THREAD_X] = sum;
+        c0[THREAD_Y * n + THREAD_X] = sum;
 }

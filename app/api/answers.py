@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from app.devices.base import Vendor
 from app.services import best
 from app.store.records import JobRecord, TrialRecord
 from app.tuning import outcome
-from kernels import device, kernel, problem
+from kernels import problem
+from kernels.kernel import Launch as KernelLaunch
 
 Config = Annotated[dict[str, int], Field(description="Parameters by name.", examples=[{"BM": 16, "BN": 16, "BK": 16}])]
 Match = Literal["exact", "stale", "nearest", "default"]
+Kind = Literal["tune", "matmul"]
+State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+Outcome = Literal["measured", "rejected"]
 
 
 class Answer(BaseModel):
@@ -96,7 +98,7 @@ class Launch(Answer):
     shared_bytes: int
 
     @classmethod
-    def of(cls, value: kernel.Launch) -> Launch:
+    def of(cls, value: KernelLaunch) -> Launch:
         """Take the domain's value."""
         return cls(grid=value.grid, block=value.block, shared_bytes=value.shared_bytes)
 
@@ -152,7 +154,7 @@ class Best(Answer):
             gflops=value.gflops,
             error=Accuracy.of(value.accuracy),
             baselines=None if baselines is None else {name: Baseline.of(each) for name, each in baselines.items()},
-            match=value.match,
+            match=cast("Match", value.match),
             matched_problem=None if value.matched_problem is None else Shape.of(value.matched_problem),
             environment=value.environment,
             tuned_at=value.tuned_at,
@@ -171,8 +173,8 @@ class Job(Answer):
     """One piece of work that outlives its request. `result` and `error` are null until it ends."""
 
     id: str
-    kind: Literal["tune", "matmul"]
-    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    kind: Kind
+    state: State
     progress: Progress
     result: dict[str, Any] | None
     error: dict[str, Any] | None
@@ -185,8 +187,8 @@ class Job(Answer):
         """Take the domain's value."""
         return cls(
             id=value.id,
-            kind=value.kind,
-            state=value.state,
+            kind=cast("Kind", value.kind),
+            state=cast("State", value.state),
             progress=Progress(done=value.done, total=value.total, best_ms=value.best_ms),
             result=value.result,
             error=value.error,
@@ -219,7 +221,7 @@ class Trial(Answer):
     problem: Shape
     kernel: str
     config: dict[str, int]
-    state: Literal["measured", "rejected"]
+    state: Outcome
     stage: str | None
     reason: str | None
     timing: Timing | None
@@ -232,7 +234,6 @@ class Trial(Answer):
     def of(cls, value: TrialRecord) -> Trial:
         """Take the domain's value."""
         timing = best.timing_of(value)
-        known = value.relative_l2 is not None and value.max_scaled is not None
         return cls(
             id=value.id or 0,
             job_id=value.job_id,
@@ -242,15 +243,21 @@ class Trial(Answer):
             problem=Shape.of(value.problem),
             kernel=value.kernel,
             config=dict(value.config),
-            state=value.state,
+            state=cast("Outcome", value.state),
             stage=value.stage,
             reason=value.reason,
             timing=Timing.of(timing),
             gflops=best.gflops(value.problem, timing),
-            error=Accuracy(relative_l2=value.relative_l2, max_scaled=value.max_scaled) if known else None,
+            error=_error_of(value),
             registers=value.registers,
             created_at=value.created_at,
         )
+
+
+def _error_of(value: TrialRecord) -> Accuracy | None:
+    if value.relative_l2 is None or value.max_scaled is None:
+        return None
+    return Accuracy(relative_l2=value.relative_l2, max_scaled=value.max_scaled)
 
 
 class Trials(Answer):

@@ -1,4 +1,4 @@
-"""GET /best-config: the hot path. No device, no lock, no query; what was asked before is answered as it was rendered."""
+"""GET /best-config: the hot path. No device, no lock, no query; what was asked before is there already rendered."""
 
 from __future__ import annotations
 

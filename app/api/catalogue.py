@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,7 +15,7 @@ from app.api.answers import Answer, Launch, reply
 from app.api.errors import documented
 from app.api.openapi import DirectRoute, parameters
 from app.api.query import read_query
-from app.api.schemas import KernelQuery
+from app.api.schemas import KernelQuery, Nothing
 from app.api.service import service_of, threads_of
 from kernels import CATALOGUE
 from kernels.device import Device
@@ -25,7 +25,7 @@ from kernels.space import Config
 
 router = APIRouter(route_class=DirectRoute, tags=["kernels"])
 
-_NAME: Final = {"name": "The kernel's name, such as tiled."}
+KernelName = Annotated[str, Path(description="The kernel's name, such as tiled.")]
 _TEXT: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "The source.", "content": {"text/plain": {"schema": {"type": "string"}}}}
 }
@@ -86,10 +86,10 @@ class Detail(Summary):
     legality: Legality | None
 
 
-@router.get("/kernels", summary="The kernels", response_model=Kernels, responses=documented())
+@router.get("/kernels", summary="The kernels", response_model=Kernels, responses=documented(errors.Invalid))
 async def list_kernels(request: Request) -> Response:
     """Every kernel in ladder order, each with its parameters and rules."""
-    del request
+    read_query(Nothing, request)
     return reply(Kernels(kernels=[Summary.of(kernel) for kernel in CATALOGUE.values()]))
 
 
@@ -100,15 +100,15 @@ async def list_kernels(request: Request) -> Response:
     responses=documented(
         errors.UnknownKernel, errors.UnknownDevice, errors.Invalid, errors.RefusedConfig, errors.NoDevice
     ),
-    openapi_extra={"parameters": parameters(KernelQuery, path=_NAME)},
+    openapi_extra={"parameters": parameters(KernelQuery)},
 )
-async def get_kernel(request: Request) -> Response:
+async def get_kernel(request: Request, name: KernelName) -> Response:
     """A kernel, and with `m`, `n` and `k` which of its configs are legal on a device, and which rules refuse others.
 
     With `config` too: how that config is launched, or 422 with the name of the rule that refuses it.
     """
     asked = read_query(KernelQuery, request)
-    kernel = _kernel(request)
+    kernel = _kernel(name)
     legality = None
     if (asked.m, asked.n, asked.k) != (None, None, None):
         problem, device = _problem(asked), service_of(request).fleet.unit(asked.device).device
@@ -121,16 +121,15 @@ async def get_kernel(request: Request) -> Response:
 @router.get(
     "/kernels/{name}/source",
     summary="A kernel's source",
-    responses=_TEXT | documented(errors.UnknownKernel),
-    openapi_extra={"parameters": parameters(path=_NAME)},
+    responses=_TEXT | documented(errors.UnknownKernel, errors.Invalid),
 )
-async def get_source(request: Request) -> Response:
+async def get_source(request: Request, name: KernelName) -> Response:
     """The whole text as the compiler sees it, for CUDA C++ and OpenCL C alike."""
-    return Response(_kernel(request).text, media_type="text/plain")
+    read_query(Nothing, request)
+    return Response(_kernel(name).text, media_type="text/plain")
 
 
-def _kernel(request: Request) -> Kernel:
-    name = request.path_params["name"]
+def _kernel(name: str) -> Kernel:
     if name not in CATALOGUE:
         raise errors.UnknownKernel(f"there is no kernel {name}; there are {', '.join(CATALOGUE)}")
     return CATALOGUE[name]

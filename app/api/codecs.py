@@ -11,8 +11,8 @@ from typing import Final
 from starlette.requests import Request
 
 from app.api.formats import npy, npz, parts, rows, tensors
-from app.api.formats.operands import Loaded, Wanted, is_stacked, problem_of
-from app.api.landing import Lend, Pour, bytes_of, declared_length, staging, wrong_length
+from app.api.formats.operands import Loaded, Wanted, bytes_of, is_stacked, problem_of
+from app.api.landing import Lend, Pour, declared_length, pieces, staging, wrong_length
 from app.api.service import Threads
 from app.errors import Invalid, Malformed, NotAcceptable, UnsupportedMediaType
 from app.services.matmul import Placement
@@ -101,7 +101,7 @@ async def _raw(request: Request, wanted: Wanted, desk: Desk) -> Received:
         raise wrong_length(expected, length)
     placement = await desk.placed(problem)
     pour = Pour(bytes_of(placement.a), bytes_of(placement.b))
-    async for piece in request.stream():
+    async for piece in pieces(request):
         pour.write(piece)
     pour.finish()
     return Received(placement, problem.batch > 1, wanted)
@@ -109,7 +109,7 @@ async def _raw(request: Request, wanted: Wanted, desk: Desk) -> Received:
 
 async def _tensors(request: Request, wanted: Wanted, desk: Desk) -> Received:
     """A safetensors file: its header comes first, so its bytes too go straight into their places."""
-    stream = request.stream()
+    stream = pieces(request)
     front, needed = b"", tensors.LENGTH
     while len(front) < needed:
         piece = await anext(stream, b"")
@@ -143,7 +143,7 @@ async def _staged(
 ) -> Received:
     """A body that is understood only once it is whole; `check` is told its length so far."""
     async with staging(request, desk.lend, desk.threads) as area:
-        async for piece in request.stream():
+        async for piece in pieces(request):
             await area.write(piece)
             check(len(area.data))
         return await _filled(await desk.threads.call(load, area.data), desk)
@@ -153,7 +153,7 @@ async def _form(request: Request, wanted: Wanted, desk: Desk) -> Received:
     """A form: its parts are understood once both are there, because B's sizes come last."""
     form = parts.Form(parts.boundary(request.headers["content-type"]))
     async with staging(request, desk.lend, desk.threads) as area:
-        async for piece in request.stream():
+        async for piece in pieces(request):
             for kept in form.feed(piece):
                 await area.write(kept)
         form.finish()

@@ -10,9 +10,12 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app import errors
 from app.api.answers import Answer, reply
 from app.api.errors import documented
 from app.api.openapi import DirectRoute
+from app.api.query import read_query
+from app.api.schemas import Nothing
 from app.api.service import service_of
 from app.devices.fleet import Unit
 
@@ -80,8 +83,11 @@ class Devices(Answer):
     reasons: list[str]
 
 
-@router.get("/devices", summary="The devices of this host", response_model=Devices, responses=documented())
+@router.get(
+    "/devices", summary="The devices of this host", response_model=Devices, responses=documented(errors.Invalid)
+)
 async def list_devices(request: Request) -> Response:
     """Who they are, what limits them, and which vendor library each is compared with."""
+    read_query(Nothing, request)
     fleet = service_of(request).fleet
     return reply(Devices(devices=[Device.of(unit) for unit in fleet.units], reasons=list(fleet.reasons)))

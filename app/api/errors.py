@@ -68,7 +68,13 @@ def documented(*errors: type[TilewiseError]) -> dict[int | str, dict[str, Any]]:
     by_status: dict[int, list[type[TilewiseError]]] = {_INTERNAL: []}
     for error in errors:
         by_status.setdefault(error.status, []).append(error)
-    return {status: _described(status, kinds) for status, kinds in sorted(by_status.items())}
+    return {status: _described(kinds) for status, kinds in sorted(by_status.items())}
+
+
+def timed_out() -> dict[int | str, dict[str, Any]]:
+    """The 408 of a route that reads a body, for its OpenAPI document."""
+    text = "`request_timeout`: the client stopped sending for a minute."
+    return {408: {"description": text, "content": {MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}}}
 
 
 def install(app: FastAPI, max_body_bytes: int) -> None:
@@ -81,7 +87,7 @@ def install(app: FastAPI, max_body_bytes: int) -> None:
     app.add_middleware(BodyLimit, limit=max_body_bytes, refuse=lambda limit, size: refusal(too_large(limit, size)))
 
 
-def _described(status: int, kinds: Iterable[type[TilewiseError]]) -> dict[str, Any]:
+def _described(kinds: Iterable[type[TilewiseError]]) -> dict[str, Any]:
     codes = [f"`{kind.code}`: {(kind.__doc__ or '').strip()}" for kind in kinds]
     answer: dict[str, Any] = {
         "description": "\n\n".join(codes) or "`internal_error`: the service has a fault; its log says which.",

@@ -7,10 +7,10 @@ import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import orjson
-from fastapi import APIRouter
+from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -19,7 +19,7 @@ from app.api.answers import Job, Jobs, reply
 from app.api.errors import documented
 from app.api.openapi import DirectRoute, header, parameters
 from app.api.query import read_query
-from app.api.schemas import JobsQuery
+from app.api.schemas import JobsQuery, Nothing
 from app.api.service import Service, Threads, service_of, threads_of
 from app.services.jobs import ENDED, Event
 from app.services.principal import ANONYMOUS
@@ -29,8 +29,11 @@ router = APIRouter(route_class=DirectRoute, tags=["jobs"])
 
 _SILENCE: Final = 15.0  # seconds after which a comment keeps a quiet stream open
 _CLOSING: Final = 0.5  # seconds between looks at whether the service shuts down
-_ID: Final = {"job_id": "The job's id."}
+JobId = Annotated[str, Path(description="The job's id.")]
 _EVENT: Final = re.compile(r"[0-9]{1,18}")
+_ENDED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"model": Job, "description": "The job, which had ended already."}
+}
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "Events `progress`, `trial` and `end`, each with a rising id and JSON data.",
@@ -59,12 +62,12 @@ async def list_jobs(request: Request) -> Response:
     "/jobs/{job_id}",
     summary="One job",
     response_model=Job,
-    responses=documented(errors.UnknownJob),
-    openapi_extra={"parameters": parameters(path=_ID)},
+    responses=documented(errors.UnknownJob, errors.Invalid),
 )
-async def get_job(request: Request) -> Response:
+async def get_job(request: Request, job_id: JobId) -> Response:
     """A job as it stands. While it has not ended, Retry-After says when to ask again."""
-    job = await threads_of(request).call(service_of(request).jobs.get, request.path_params["job_id"])
+    read_query(Nothing, request)
+    job = await threads_of(request).call(service_of(request).jobs.get, job_id)
     return reply(Job.of(job), headers={} if job.state in ENDED else {"Retry-After": "1"})
 
 
@@ -74,12 +77,12 @@ async def get_job(request: Request) -> Response:
     status_code=202,
     response_model=Job,
     response_description="The job, which ends after the trial it is in.",
-    responses={200: {"model": Job, "description": "The job, which had ended already."}} | documented(errors.UnknownJob),
-    openapi_extra={"parameters": parameters(path=_ID)},
+    responses=_ENDED | documented(errors.UnknownJob, errors.Invalid),
 )
-async def cancel_job(request: Request) -> Response:
+async def cancel_job(request: Request, job_id: JobId) -> Response:
     """Ask a job to stop. It stays in the list, and what it has measured stays."""
-    job = await threads_of(request).call(service_of(request).jobs.cancel, request.path_params["job_id"], ANONYMOUS)
+    read_query(Nothing, request)
+    job = await threads_of(request).call(service_of(request).jobs.cancel, job_id, ANONYMOUS)
     return reply(Job.of(job), 200 if job.state in ENDED else 202)
 
 
@@ -87,12 +90,12 @@ async def cancel_job(request: Request) -> Response:
     "/jobs/{job_id}/result",
     summary="The result of a job",
     response_model=dict[str, Any],
-    responses=documented(errors.UnknownJob, errors.NoResult),
-    openapi_extra={"parameters": parameters(path=_ID)},
+    responses=documented(errors.UnknownJob, errors.NoResult, errors.Invalid),
 )
-async def get_result(request: Request) -> Response:
+async def get_result(request: Request, job_id: JobId) -> Response:
     """What the job's `result` holds, alone."""
-    job = await threads_of(request).call(service_of(request).jobs.get, request.path_params["job_id"])
+    read_query(Nothing, request)
+    job = await threads_of(request).call(service_of(request).jobs.get, job_id)
     if job.result is None:
         raise errors.NoResult(f"job {job.id} is {job.state} and has no result", state=job.state)
     return Response(orjson.dumps(job.result), media_type="application/json")
@@ -104,15 +107,15 @@ async def get_result(request: Request) -> Response:
     responses=_STREAM | documented(errors.UnknownJob, errors.Invalid),
     openapi_extra={
         "parameters": [
-            *parameters(path=_ID),
             header("Last-Event-ID", "Go on after this event.", type="string", pattern=f"^{_EVENT.pattern}$"),
         ]
     },
 )
-async def follow_job(request: Request) -> Response:
+async def follow_job(request: Request, job_id: JobId) -> Response:
     """Server-sent events. A trial is sent once it is committed; a comment comes every 15 s of silence."""
+    read_query(Nothing, request)
     after = _last_event(request.headers.get("last-event-id", "0"))
-    service, threads, job_id = service_of(request), threads_of(request), request.path_params["job_id"]
+    service, threads = service_of(request), threads_of(request)
     job = await threads.call(service.jobs.get, job_id)
     if job.state in ENDED and not await threads.call(service.jobs.events, job_id, after):
         return Response(status_code=204)
@@ -149,7 +152,7 @@ async def _stream(service: Service, threads: Threads, job_id: str, after: int) -
 
 @asynccontextmanager
 async def _woken(service: Service, job_id: str) -> AsyncIterator[Callable[[float], Any]]:
-    """Gives a wait of at most so many seconds, which says whether something was committed for the job since the last."""
+    """Gives a wait of at most so many seconds, which says whether something was committed for the job meanwhile."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from typing import Final
 
-import numpy as np
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from app.api.service import Threads
-from app.devices.base import Array
 from app.errors import InvalidMatrix
 
 _FIRST: Final = 2**18  # bytes lent for a body of unknown length, before it grows
 
+STALLED: Final = 60.0  # seconds without a byte after which a client is given up
+
 Lend = Callable[[int], AbstractContextManager[memoryview]]
-
-
-def bytes_of(array: Array) -> memoryview:
-    """A C-contiguous array's own bytes, writable."""
-    return memoryview(array.reshape(-1).view(np.uint8))
 
 
 def declared_length(request: Request) -> int | None:
     """The body's length as declared, None where it comes in chunks."""
     length = request.headers.get("content-length", "")
     return int(length) if length.isdigit() else None
+
+
+async def pieces(request: Request) -> AsyncIterator[bytes]:
+    """The body as it comes; a client that stops sending is answered 408, so that it holds nothing for long."""
+    stream = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(STALLED):
+                piece = await anext(stream, b"")
+        except TimeoutError as error:
+            raise HTTPException(408, f"no byte came for {STALLED:g} s", {"Connection": "close"}) from error
+        if not piece:
+            return
+        yield piece
 
 
 class Pour:

@@ -19,6 +19,7 @@ class BodyLimit:
         self._app, self._limit, self._refuse = app, limit, refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse, count, or just pass on."""
         length, chunked = _framing(scope) if scope["type"] == "http" else (0, False)
         if length > self._limit:
             await self._refuse(self._limit, length)(scope, receive, send)
@@ -28,7 +29,7 @@ class BodyLimit:
             await self._app(scope, receive, send)
 
 
-class _TooMuch(Exception):  # noqa: N818 - a signal within this file, not an error that anybody sees
+class _TooMuch(Exception):
     """The chunks so far are over the limit."""
 
 

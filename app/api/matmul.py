@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from app import errors
 from app.api.codecs import ANSWERS, RAW, Desk, Received, answer_media, media_of, receive
-from app.api.errors import documented
-from app.api.formats import npy, npz, parts, rows, tensors
+from app.api.errors import documented, timed_out
+from app.api.formats import npz, parts, rows, tensors
 from app.api.formats.operands import Wanted
 from app.api.metrics import metrics_of
 from app.api.openapi import DirectRoute, header, parameters
@@ -97,6 +97,7 @@ def body_schema(members: dict[str, Any]) -> dict[str, Any]:
     "/matmul",
     summary="Multiply two matrices",
     responses=_ANSWERED
+    | timed_out()
     | documented(
         errors.Malformed,
         errors.UnknownDevice,

@@ -69,6 +69,7 @@ class Counted:
         self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and count it at its end."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

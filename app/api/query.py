@@ -10,10 +10,12 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 
-from app.api.errors import invalid
+from app.api.errors import invalid, too_large
+from app.api.landing import declared_length, pieces
 from app.errors import Invalid, Malformed, UnsupportedMediaType
 
 _MOST: Final = 64  # query parameters; more than any route has
+_LONGEST: Final = 2**20  # bytes of a JSON body that holds no matrix
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _BOOLEAN: Final = {"true": True, "false": False}
 
@@ -55,13 +57,13 @@ def validated(model: type[M], members: dict[str, Any]) -> M:
 
 
 async def read_json(model: type[M], request: Request) -> M:
-    """The JSON body as a model; raises UnsupportedMediaType, Malformed, Invalid."""
+    """The JSON body as a model; raises UnsupportedMediaType, BodyTooLarge, Malformed, Invalid."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/json":
         raise UnsupportedMediaType(
             f"the body is {media or 'of no type'}, not application/json", accepted=["application/json"]
         )
-    body = await request.body()
+    body = await _short(request)
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
@@ -69,6 +71,21 @@ async def read_json(model: type[M], request: Request) -> M:
         if details[0]["type"] == "json_invalid":
             raise Malformed(f"the body is no JSON: {details[0]['ctx']['error']}") from error
         raise invalid(details) from error
+
+
+async def _short(request: Request) -> bytes:
+    """The whole of a body that has no reason to be long; raises BodyTooLarge."""
+    body = b""
+    size = declared_length(request) or 0
+    if size <= _LONGEST:
+        async for piece in pieces(request):
+            body += piece
+            size = len(body)
+            if size > _LONGEST:
+                break
+    if size > _LONGEST:
+        raise too_large(_LONGEST, size)
+    return body
 
 
 def _details(error: ValidationError) -> list[dict[str, Any]]:

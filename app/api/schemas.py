@@ -29,6 +29,10 @@ TransB = Annotated[bool, Field(description="B is stored as n x k.")]
 DeviceId = Annotated[Name | None, Field(description="A device's id, such as cuda:0; by default the first that suits.")]
 
 
+class Nothing(Asked):
+    """A query string with nothing in it: a parameter that means nothing is a mistake."""
+
+
 class ProblemQuery(Asked):
     """A problem, in BLAS's letters."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from app import errors
 from app.api.answers import Job, reply
-from app.api.errors import documented
+from app.api.errors import documented, timed_out
 from app.api.jobs import ended_within
 from app.api.openapi import DirectRoute, body, header
 from app.api.query import read_json
@@ -28,6 +28,11 @@ _LOCATION: Final = {"description": "The job's place.", "schema": {"type": "strin
 _AGAIN: Final = {"description": "Seconds after which to ask for the job.", "schema": {"type": "integer"}}
 _APPLIED: Final = {"description": "How long the answer was ready to wait.", "schema": {"type": "string"}}
 
+_JOB: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"model": Job, "description": "The job, ended within the time that `Prefer: wait` gave it."},
+    202: {"headers": {"Location": _LOCATION, "Retry-After": _AGAIN, "Preference-Applied": _APPLIED}},
+}
+
 
 @router.post(
     "/tune",
@@ -35,10 +40,8 @@ _APPLIED: Final = {"description": "How long the answer was ready to wait.", "sch
     status_code=202,
     response_model=Job,
     response_description="The job, which may be one that does the same work already.",
-    responses={
-        200: {"model": Job, "description": "The job, ended within the time that `Prefer: wait` gave it."},
-        202: {"headers": {"Location": _LOCATION, "Retry-After": _AGAIN, "Preference-Applied": _APPLIED}},
-    }
+    responses=_JOB
+    | timed_out()
     | documented(
         errors.Malformed,
         errors.UnknownDevice,

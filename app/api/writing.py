@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 from typing import Any, Final
 
@@ -12,7 +14,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.api.formats import npy, rows, tensors
-from app.api.landing import bytes_of
+from app.api.formats.operands import bytes_of
+from app.api.landing import STALLED
 from app.devices.base import Array
 from app.services.matmul import Product
 
@@ -67,6 +70,7 @@ class PiecesResponse(Response):
         self.init_headers({**headers, "Content-Type": media, "Content-Length": str(sum(map(len, pieces)))})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them in turn."""
         del scope, receive
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for piece in self._pieces:
@@ -84,13 +88,17 @@ class SlabResponse(Response):
         self.init_headers({**made.headers(), "Content-Type": media, "Content-Length": str(length)})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send copies of pieces, so that the slab's bytes are free once the last was taken."""
         del scope, receive
         async with self._held:
-            memory = bytes_of(self._c)
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            if self._front:
-                await send({"type": "http.response.body", "body": self._front, "more_body": True})
-            for at in range(0, len(memory), _PIECE):
-                piece = bytes(memory[at : at + _PIECE])
+            with suppress(TimeoutError):  # the server closes the connection of an answer that is not whole
+                await self._send(send)
+
+    async def _send(self, send: Send) -> None:
+        memory = bytes_of(self._c)
+        pieces = (bytes(memory[at : at + _PIECE]) for at in range(0, len(memory), _PIECE))
+        for piece in chain([self._front] if self._front else [], pieces):
+            async with asyncio.timeout(STALLED):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

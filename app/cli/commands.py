@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -129,13 +130,12 @@ def devices(url: Url = None, as_json: Json = False) -> None:
     out, err = show.consoles()
     with session(Settings(), url, "tilewise devices", err) as here:
         found = here.devices()
+        if not found:
+            here.best_config(1, 1, 1)  # refused, with the reasons why there is no device
     if as_json:
         show.print_json(found)
-    elif found:
+    else:
         out.print(show.device_table(found))
-    if not found:
-        err.print("No device: there is no CUDA GPU here, and no OpenCL driver for the processor.")
-        raise typer.Exit(Exit.NOBODY)
 
 
 @app.command(epilog=examples("tilewise migrate"))
@@ -145,7 +145,7 @@ def migrate(as_json: Json = False) -> None:
 
     settings = Settings()
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    with engine.owned(settings.database, "tilewise migrate"):
+    with engine.owned(settings.database, f"pid {os.getpid()} (tilewise migrate)"):
         before = engine.current_revision(settings.database)
         engine.migrate(settings.database)
         after = engine.current_revision(settings.database)

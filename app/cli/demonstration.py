@@ -21,7 +21,7 @@ from app.cli.exits import Exit
 from app.cli.follow import follow
 from app.cli.matrices import relative_l2
 from app.cli.service import STARTING, Started, started
-from app.cli.show import answer, comparison, config_text
+from app.cli.show import answer, comparison, comparison_note, config_text
 from app.client import Client, Device, Shape
 from app.errors import NoDevice, StartRefused
 
@@ -73,6 +73,7 @@ def _tune(client: Client, shapes: Sequence[Shape], seconds: float, out: Console,
     bests = [client.best_config(**asdict(shape)) for shape in shapes]
     out.print(f"{trials.capitalize()}. What came out:")
     out.print(comparison(with_errors(client, job, bests)))
+    out.print(comparison_note(bests) + "\n")
     out.print(f"[bold]GET /best-config[/] for {shapes[-1]} now answers:")
     out.print(answer(bests[-1]))
     return True
@@ -125,7 +126,7 @@ def _stay(service: Started, out: Console) -> None:
 
 
 def _device(client: Client, service: Started, err: Console) -> Device:
-    """The first device, once products can be served."""
+    """The first device, once products can be served; raises ClientError of code no_device where there is none."""
     until = time.monotonic() + STARTING
     with err.status("waiting until the default kernels are verified"):
         while not client.ready():
@@ -133,12 +134,9 @@ def _device(client: Client, service: Started, err: Console) -> Device:
                 tail = "\n".join(service.log.read_text(encoding="utf-8", errors="replace").splitlines()[-8:])
                 raise StartRefused(f"the service did not become ready within {STARTING:.0f} s: {tail}")
             if not client.devices():
-                break
+                client.best_config(1, 1, 1)  # refused, with the reasons why there is no device
             time.sleep(0.2)
-    devices = client.devices()
-    if not devices:
-        raise NoDevice("no device: there is no CUDA GPU here, and no OpenCL driver for this processor")
-    return devices[0]
+    return client.devices()[0]
 
 
 @contextmanager

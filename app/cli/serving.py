@@ -36,7 +36,7 @@ def serve(settings: Settings, *, until_eof: bool) -> None:
             file=sys.stderr,
         )
     closing = threading.Event()
-    plain = _Plain(create_app(settings, f"the service at {address}", closing))
+    plain = _Plain(create_app(settings, f"pid {os.getpid()} at {address}", closing))
     server = _Announcing(_config(plain, settings), closing, address)
     if until_eof:
         threading.Thread(target=_until_eof, name="until eof", daemon=True).start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -86,7 +87,7 @@ class Session(Protocol):
 def session(settings: Settings, url: str | None, who: str, console: Console) -> Iterator[Session]:
     """Speak to the service at `url`, or without one open everything here under the database's owner lock.
 
-    `who` names this process to another that finds the database owned.
+    `who` names the command to another process that finds the database owned.
     """
     if url:
         with usage():
@@ -96,5 +97,5 @@ def session(settings: Settings, url: str | None, who: str, console: Console) -> 
         return
     from app.cli.local import local  # noqa: PLC0415 - a command that speaks HTTP need not load the whole service
 
-    with local(settings, who, console) as here:
+    with local(settings, f"pid {os.getpid()} ({who})", console) as here:
         yield here

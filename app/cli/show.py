@@ -77,8 +77,14 @@ def comparison(bests: Sequence[Best]) -> Table:
             size = str(best.problem.shape) if number == 0 else ""
             table.add_row(size, name, config, *_figures(timing, gflops, error, naive))
         table.add_section()
-    table.caption = _caption(bests)
     return table
+
+
+def comparison_note(bests: Sequence[Best]) -> str:
+    """What the table's words mean, and which library the vendor's is."""
+    vendors = {entry.name for best in bests if (entry := (best.baselines or {}).get("vendor")) and entry.timing}
+    vendor = f" Vendor is {', '.join(sorted(vendors))}." if vendors else ""
+    return f"Speed-up is over the best naive config; error is relative L2 against float64.{vendor}"
 
 
 _Row = tuple[str, str, Timing | None, float | None, Accuracy | None]
@@ -117,12 +123,6 @@ def _naive_ms(best: Best) -> float | None:
     return naive.timing.median_ms if naive and naive.timing else None
 
 
-def _caption(bests: Sequence[Best]) -> str:
-    vendors = {entry.name for best in bests if (entry := (best.baselines or {}).get("vendor")) and entry.timing}
-    vendor = f" vendor is {', '.join(sorted(vendors))}." if vendors else ""
-    return f"Speed-up is over the best naive config. Error is relative L2 against float64.{vendor}"
-
-
 def answer(best: Best) -> Table:
     """One best config, a fact a line."""
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -131,7 +131,7 @@ def answer(best: Best) -> Table:
         "device": best.device,
         "kernel": best.kernel,
         "config": config_text(best.config),
-        "match": best.match + (f", from {best.matched_problem.shape}" if best.matched_problem else ""),
+        "match": _match(best),
     }
     if best.launch:
         threads = " x ".join(map(str, best.launch.block))
@@ -147,6 +147,11 @@ def answer(best: Best) -> Table:
     for name, text in facts.items():
         table.add_row(f"[bold]{name}[/]", text)
     return table
+
+
+def _match(best: Best) -> str:
+    tuned = best.matched_problem
+    return f"{best.match}, tuned for {tuned.shape}" if tuned and tuned != best.problem else best.match
 
 
 def device_table(devices: Sequence[Device]) -> Table:

@@ -102,6 +102,7 @@ def _report(job: Job, bests: list[Best], known: bool, out: Console, err: Console
         out.print("All of it had been tuned before; --retune measures it anew.")
     if bests:
         out.print(show.comparison(bests))
+        out.print(show.comparison_note(bests))
     for failure in job.failures:
         err.print(f"[red]{failure.get('problem')}[/]: {failure.get('error')}")
     if job.state != "succeeded" and not job.failures:

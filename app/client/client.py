@@ -174,6 +174,8 @@ class Client:
                     yield event
                     if event.name == "end":
                         return
+            except _EndedError:
+                return
             except FAILURES as broken:
                 failure = broken
             except ClientError as refused:
@@ -275,7 +277,13 @@ class Client:
     def _stream(self, job_id: str, after: int) -> Iterator[Event | None]:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": str(after)} if after else {})
         with self._transport.stream(Ask("GET", f"/jobs/{job_id}/events", (), headers, timeout=SILENCE)) as response:
+            if response.status == 204:  # noqa: PLR2004 - HTTP's word for: the job has ended, there is nothing more
+                raise _EndedError
             yield from parse(response)
+
+
+class _EndedError(Exception):
+    """A stream was asked for whose last event had been seen."""
 
 
 def shape_of(shape: ShapeLike) -> Shape:

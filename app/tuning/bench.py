@@ -19,7 +19,8 @@ _KEY: Final = "bench"
 _CACHE: Final = 64 * 2**20  # bytes; no device here states its last-level cache, and none in use has a larger one
 _MOST_SETS: Final = 256
 _MOST_BYTES: Final = 2**30
-_TURN: Final = 0.05  # seconds that one piece of the reference takes at the device's float64 peak
+_TURN: Final = 0.05  # seconds that one piece of the reference takes at the float64 peak of what computes it
+_HOST_PEAK: Final = 1e11  # float64 flop/s, roughly: without the vendor's library the host computes the reference
 _SLOW: Final = 2e7  # bytes a second that no host work on operands is slower than: a deadline, not an estimate
 
 
@@ -121,7 +122,7 @@ def _reference(backend: Backend, link: Link, problem: Problem, a: Array, b: Arra
     """The float64 product, in pieces between which a product of the service may use the device."""
     left, right = applied(problem, a, b)
     reference = np.empty((problem.batch, problem.m, problem.n))
-    flops = int(_TURN * max(backend.device.limits.peak64, 1e9))
+    flops = int(_TURN * (max(backend.device.limits.peak64, 1e9) if backend.vendor.name else _HOST_PEAK))
     deadline = patience(problem)
     with link.lease(deadline):
         for where in pieces(problem.batch, problem.m, 2 * problem.n * problem.k, flops):

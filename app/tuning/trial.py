@@ -51,7 +51,7 @@ class _Candidate:
 def attempt(held: Held, link: Link, launch: Launch, bench: Bench, limit: float) -> Outcome:
     """Compile, verify and measure one config, with at most about `limit` seconds of timed launches.
 
-    Raises LaunchFailed where the device is lost with this process (facts: fatal), WrongResult where the bench's own
+    Raises CompileFailed or LaunchFailed where the device is lost to this process (facts: fatal), WrongResult where the bench's own
     reference is off; what else goes wrong is Rejected.
     """
     backend, device = held.backend, held.backend.device
@@ -60,7 +60,7 @@ def attempt(held: Held, link: Link, launch: Launch, bench: Bench, limit: float) 
         program = backend.compile(launch.build)
         backend.warm(program, launch)
     except CompileFailed as error:
-        return Rejected(launch.kernel, launch.config, "compile", error.message)
+        return _survived(held, error, Rejected(launch.kernel, launch.config, "compile", error.message))
     except LaunchFailed as error:
         return _survived(held, error, Rejected(launch.kernel, launch.config, "launch", error.message))
     candidate = _Candidate(
@@ -107,8 +107,8 @@ def _tried(held: Held, link: Link, candidate: _Candidate, bench: Bench, limit: f
     return Measured(candidate.kernel, candidate.config, timing, verdict.accuracy, candidate.registers)
 
 
-def _survived(held: Held, error: LaunchFailed, rejected: Rejected) -> Rejected:
-    """Leave nothing of a failed launch behind; raises the error again where the whole process is lost."""
+def _survived(held: Held, error: CompileFailed | LaunchFailed, rejected: Rejected) -> Rejected:
+    """Leave nothing of a failure behind; raises the error again where the whole process is lost."""
     drop_buffers(held)
     if error.facts.get("fatal"):
         raise error

@@ -58,15 +58,13 @@ def tune(
     for search in searches:
         if search.default not in search.known:
             yield _try(search, search.default, problem, device, attempt)
-    while searches:
-        for search in tuple(searches):
-            if budget.seconds is not None and clock() - started >= budget.seconds:
-                return
-            config = _next(search, budget)
-            if config is None:
-                searches.remove(search)
-            else:
-                yield _try(search, config, problem, device, attempt)
+    while searches and (budget.seconds is None or clock() - started < budget.seconds):
+        search = min(searches, key=lambda one: len(one.known))  # in turn, also where saved outcomes end within a round
+        config = _next(search, budget)
+        if config is None:
+            searches.remove(search)
+        else:
+            yield _try(search, config, problem, device, attempt)
 
 
 def best_of(outcomes: Iterable[Outcome]) -> Measured | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import IO, Any
 
 from app.store.engine import Database
@@ -112,7 +114,9 @@ def promote(database: Database, *records: BestRecord) -> None:
 def process(program: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
     """A Python process that runs the text; its standard output. It is killed where the block leaves it running."""
     command = [sys.executable, "-c", program, *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as child:
         assert child.stdout is not None
         try:
             yield child, child.stdout

@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
-import numpy as np
-
 from app.api.formats import npy
-from app.api.formats.operands import Loaded, Wanted, is_stacked, problem_of
+from app.api.formats.operands import Loaded, Wanted, bytes_of, is_stacked, problem_of
 from app.devices.base import Array
 from app.errors import BodyTooLarge, InvalidMatrix, Malformed
 
@@ -121,7 +119,7 @@ def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, found: npy.Npy, o
     with archive.open(member) as stream:
         _exactly(stream, memoryview(bytearray(found.start)))
         if found.plain:
-            _exactly(stream, memoryview(out.reshape(-1).view(np.uint8)))
+            _exactly(stream, bytes_of(out))
         else:
             with lend(found.described.nbytes) as memory:
                 _exactly(stream, memory)

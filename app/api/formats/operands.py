@@ -82,7 +82,7 @@ def float_name(dtype: np.dtype[Any], operand: str) -> str:
 
 
 def problem_of(a: Described, b: Described, wanted: Wanted) -> Problem:
-    """The problem that two operands make; raises InvalidMatrix where they do not fit, Invalid where `wanted` disagrees."""
+    """The problem of two operands; raises InvalidMatrix where they do not fit, Invalid where `wanted` disagrees."""
     batch = _batch(a, b)
     if a.dtype != b.dtype:
         raise InvalidMatrix(f"a is {a.dtype} and b is {b.dtype}: send one type", a=a.dtype, b=b.dtype)
@@ -97,6 +97,11 @@ def problem_of(a: Described, b: Described, wanted: Wanted) -> Problem:
         if name in Problem.__dataclass_fields__ and getattr(found, name) != value:
             raise Invalid(f"{name} is {_word(getattr(found, name))}, the request says {_word(value)}", member=name)
     return found
+
+
+def bytes_of(array: Array) -> memoryview:
+    """A C-contiguous array's own bytes, writable."""
+    return array.reshape(-1).view(np.uint8).data
 
 
 def is_stacked(a: Described) -> bool:

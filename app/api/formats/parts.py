@@ -1,4 +1,4 @@
-"""multipart/form-data with the .npy parts a and b, parsed as it arrives; the parts' own bytes are kept, one after another."""
+"""multipart/form-data with the .npy parts a and b, parsed as it arrives; only the parts' own bytes are kept."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Form:
         return self._kept
 
     def finish(self) -> None:
-        """Say that no piece follows; raises Malformed where the form has not ended, InvalidMatrix where a part lacks."""
+        """Say that no piece follows; raises Malformed where the form has no end, InvalidMatrix where a part lacks."""
         if not self._ended:
             raise Malformed("the form is truncated: its closing boundary is missing")
         for name in _NAMES:

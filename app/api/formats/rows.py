@@ -115,9 +115,8 @@ def _numbers(name: str, index: int, row: list[Any]) -> list[float]:
 
 def write(c: Array, members: dict[str, Any]) -> list[bytes]:
     """C and what made it, as pieces of one JSON text."""
-    head = orjson.dumps(members)[:-1] + b',"c":'
     stacked = c.ndim > len(("m", "n"))
-    return [head, *(_listed(map(_matrix, c)) if stacked else _matrix(c)), b"}"]
+    return [b'{"c":', *(_listed(map(_matrix, c)) if stacked else _matrix(c)), b",", orjson.dumps(members)[1:]]
 
 
 def _matrix(matrix: Array) -> list[bytes]:

@@ -62,8 +62,10 @@ def header(text: bytes) -> Tensors:
 
 def _tensor(name: str, member: Any) -> tuple[Described, int]:
     """One tensor and the offset of its first byte."""
-    told = member if isinstance(member, dict) else {}
-    dtype, shape, offsets = (told.get(key) for key in ("dtype", "shape", "data_offsets"))
+    told: dict[str, Any] = member if isinstance(member, dict) else {}
+    dtype: Any = told.get("dtype")
+    shape: Any = told.get("shape")
+    offsets: Any = told.get("data_offsets")
     if not isinstance(dtype, str) or not _sizes(shape) or not _sizes(offsets) or len(offsets) != len(("start", "end")):
         raise Malformed(f"the safetensors header does not describe {name}")
     if dtype not in _DTYPES:

@@ -191,6 +191,8 @@ class Child:
         with self._changed:
             self._run = None
         run.close()
+        if isinstance(failure, ChildDied):
+            failure = ChildDied(f"{failure.message} ({run.cause})", **failure.facts)
         useless = not run.used and monotonic() - born < _SHORT_LIFE  # replacing it at once might never end
         self._settle("idle" if failure is not None or useless else "wanted", failure)
 

@@ -1,0 +1,288 @@
+"""The protocol of base.Backend, run on every device that can be had."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.devices.base import Array, Backend, Buffer, Operands
+from app.devices.opencl import OpenCLBackend
+from app.errors import CompileFailed, LaunchFailed
+from kernels import CATALOGUE, model
+from kernels.kernel import Build, Launch
+from kernels.problem import Problem
+
+PAGE = 4096
+SIZES = [(1, 1, 1), (1, 37, 5), (29, 1, 33), (67, 35, 1), (70, 133, 65)]
+KERNELS = sorted(CATALOGUE)
+CLASSES = list(product(("float32", "float64"), (False, True), (False, True)))
+NAMED_CLASSES = [(name, *rest) for name, rest in product(KERNELS, CLASSES)]
+POISON = 0xFF
+
+
+def integers(problem: Problem, shape: tuple[int, int], draw: np.random.Generator) -> Array:
+    """Small integers: their products are exact in every dtype, whatever the order of the sum."""
+    return draw.integers(-8, 9, (problem.batch, *shape)).astype(problem.dtype)
+
+
+def exact(problem: Problem, a: Array, b: Array) -> Array:
+    left = a.swapaxes(-1, -2) if problem.trans_a else a
+    right = b.swapaxes(-1, -2) if problem.trans_b else b
+    return np.asarray(np.matmul(left.astype(np.float64), right.astype(np.float64)), dtype=problem.dtype)
+
+
+def planned(name: str, problem: Problem, backend: Backend) -> Launch:
+    kernel = CATALOGUE[name]
+    return kernel.launch(kernel.default(problem, backend.device), problem, backend.device)
+
+
+def generator() -> np.random.Generator:
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    return np.random.default_rng(seed)
+
+
+class Contract:
+    """What any Backend must do."""
+
+    @pytest.mark.parametrize(("name", "dtype", "trans_a", "trans_b"), NAMED_CLASSES)
+    def test_products_of_integers_are_exact_at_every_edge_and_nothing_past_them_is_touched(
+        self, backend: Backend, name: str, dtype: str, trans_a: bool, trans_b: bool
+    ) -> None:
+        draw = generator()
+        for (m, n, k), batch in product(SIZES, (1, 3)):
+            problem = Problem(m, n, k, batch, dtype, trans_a=trans_a, trans_b=trans_b)
+            launch = planned(name, problem, backend)
+            program = backend.compile(launch.build)
+            a, b = integers(problem, problem.a_shape, draw), integers(problem, problem.b_shape, draw)
+            guarded = backend.allocate(problem.c_bytes + 2 * PAGE)
+            backend.fill(guarded, POISON)
+            operands = Operands(backend.upload(a), backend.upload(b), guarded.window(PAGE, problem.c_bytes))
+            backend.run(program, launch, operands)
+            landing = np.empty(guarded.nbytes, np.uint8)
+            backend.download(guarded, landing)
+            c = landing[PAGE:-PAGE].view(dtype).reshape(batch, m, n)
+            assert np.array_equal(c, exact(problem, a, b)), problem.key
+            assert (landing[:PAGE] == POISON).all()
+            assert (landing[-PAGE:] == POISON).all()
+
+    @pytest.mark.parametrize("name", KERNELS)
+    def test_a_grid_of_more_than_65535_work_items_is_right(self, backend: Backend, name: str) -> None:
+        draw = generator()
+        problem = Problem(1200, 517, 3)
+        a, b = integers(problem, problem.a_shape, draw), integers(problem, problem.b_shape, draw)
+        launch = planned(name, problem, backend)
+        assert launch.grid * launch.block[0] > 65_535 or backend.device.platform == "cuda"
+        program = backend.compile(launch.build)
+        backend.warm(program, launch)
+        operands = Operands(backend.upload(a), backend.upload(b), backend.allocate(problem.c_bytes))
+        backend.run(program, launch, operands)
+        c = np.empty((1, problem.m, problem.n), np.float32)
+        backend.download(operands.c, c)
+        assert np.array_equal(c, exact(problem, a, b))
+
+    def test_what_is_uploaded_comes_back_through_any_window(self, backend: Backend) -> None:
+        content = generator().integers(0, 256, 4 * PAGE).astype(np.uint8)
+        buffer = backend.upload(content)
+        out = np.empty(PAGE, np.uint8)
+        backend.download(buffer.window(2 * PAGE, PAGE), out)
+        assert np.array_equal(out, content[2 * PAGE : 3 * PAGE])
+        backend.download(buffer.window(PAGE, 3 * PAGE).window(PAGE, PAGE), out)
+        assert np.array_equal(out, content[2 * PAGE : 3 * PAGE])
+
+    def test_poison_makes_every_float_nan_and_stays_in_its_window(self, backend: Backend) -> None:
+        buffer = backend.upload(np.zeros(3 * PAGE, np.uint8))
+        backend.fill(buffer.window(PAGE, PAGE), POISON)
+        out = np.empty(3 * PAGE, np.uint8)
+        backend.download(buffer, out)
+        for dtype in (np.float32, np.float64):
+            assert np.isnan(out[PAGE : 2 * PAGE].view(dtype)).all()
+        assert not out[:PAGE].any()
+        assert not out[2 * PAGE :].any()
+
+    def test_the_compilers_own_words_are_the_error(self, backend: Backend) -> None:
+        with pytest.raises(CompileFailed, match="the parameters do not fit"):
+            backend.compile(Build("broken", "#error the parameters do not fit\n", "matmul", ()))
+        launch = planned("tiled", Problem(8, 8, 8), backend)
+        macros = tuple(macro for macro in launch.build.macros if macro[0] != "BK")
+        with pytest.raises(CompileFailed, match="BK must be defined"):
+            backend.compile(Build("tiled", launch.build.text, "matmul", macros))
+        with pytest.raises(CompileFailed):
+            backend.compile(Build("tiled", launch.build.text, "no_such_function", launch.build.macros))
+
+    def test_memory_that_is_not_there_is_refused_and_the_device_lives_on(self, backend: Backend) -> None:
+        with pytest.raises(LaunchFailed) as failure:
+            backend.allocate(2**50)
+        assert failure.value.facts["fatal"] is False
+        assert backend.allocate(PAGE).nbytes == PAGE
+        assert backend.free_bytes() > PAGE
+
+    def test_timing_gives_one_positive_sample_for_each_set_in_order(self, backend: Backend) -> None:
+        problem = Problem(64, 64, 64)
+        launch = planned("tiled", problem, backend)
+        program = backend.compile(launch.build)
+        draw = generator()
+        a = backend.upload(integers(problem, problem.a_shape, draw))
+        b = backend.upload(integers(problem, problem.b_shape, draw))
+        sets = [Operands(a, b, backend.allocate(problem.c_bytes)) for _ in range(3)]
+        for samples in (backend.time(program, launch, sets), backend.time(program, launch, [])):
+            assert all(0 < seconds < 10 for seconds in samples)
+        assert len(backend.time(program, launch, sets)) == 3
+        products = [np.empty((64, 64), np.float32) for _ in sets]
+        for operands, c in zip(sets, products, strict=True):
+            backend.download(operands.c, c)
+        assert np.array_equal(products[0], products[2])
+
+    def test_a_longer_sum_takes_longer_by_the_devices_clock(self, backend: Backend) -> None:
+        seconds = []
+        for k in (64, 8192):
+            problem = Problem(64, 64, k)
+            launch = planned("tiled", problem, backend)
+            program = backend.compile(launch.build)
+            a, b = np.ones(problem.a_shape, np.float32), np.ones(problem.b_shape, np.float32)
+            operands = Operands(backend.upload(a), backend.upload(b), backend.allocate(problem.c_bytes))
+            seconds.append(min(backend.time(program, launch, [operands] * 5)))
+        assert seconds[1] > 4 * seconds[0]
+
+    @pytest.mark.parametrize(("dtype", "trans_a", "trans_b"), CLASSES)
+    def test_the_vendors_library_is_right_for_every_class(
+        self, backend: Backend, dtype: str, trans_a: bool, trans_b: bool
+    ) -> None:
+        if backend.vendor.name is None:
+            assert backend.vendor.reason
+            pytest.skip(f"no vendor library: {backend.vendor.reason}")
+        draw = generator()
+        for (m, n, k), batch in product(SIZES, (1, 3)):
+            problem = Problem(m, n, k, batch, dtype, trans_a=trans_a, trans_b=trans_b)
+            a, b = integers(problem, problem.a_shape, draw), integers(problem, problem.b_shape, draw)
+            operands = Operands(backend.upload(a), backend.upload(b), self._windowed(backend, problem))
+            backend.vendor_run(problem, operands)
+            c = np.empty((batch, m, n), dtype)
+            backend.download(operands.c, c)
+            assert np.array_equal(c, exact(problem, a, b)), problem.key
+            assert all(seconds > 0 for seconds in backend.vendor_time(problem, [operands] * 2))
+
+    def test_the_vendor_has_a_name_with_a_version(self, backend: Backend) -> None:
+        name, reason = backend.vendor.name, backend.vendor.reason
+        assert (name is None) != (reason is None)
+        assert name is None or name.split()[-1][0].isdigit()
+
+    def test_the_reference_is_float64_and_takes_views(self, backend: Backend) -> None:
+        draw = generator()
+        a = draw.standard_normal((3, 20, 31)).astype(np.float32)
+        b = draw.standard_normal((3, 17, 31)).astype(np.float32)
+        expected = np.matmul(a.astype(np.float64), b.swapaxes(1, 2).astype(np.float64))
+        for left, right, want in ((a, b.swapaxes(1, 2), expected), (a[1], b[1].T, expected[1])):
+            found = backend.reference(left, right)
+            assert found.dtype == np.float64
+            assert found.shape == want.shape
+            assert np.abs(found - want).max() < 1e-13
+
+    def test_the_identity_is_sane_and_stays_the_same(self, backend: Backend) -> None:
+        device, limits = backend.device, backend.device.limits
+        assert device.id.startswith(device.platform + ":")
+        assert all((device.name, device.architecture, device.driver, device.runtime, device.compiler))
+        assert device.memory_bytes >= 2**28
+        assert limits.threads >= 64
+        assert limits.shared_bytes >= 16 * 1024
+        assert limits.sms >= 1
+        assert 1e8 < limits.bandwidth < 1e14
+        assert 1e9 < limits.peak < 1e16
+        assert 0 < limits.peak64 <= limits.peak
+
+    def _windowed(self, backend: Backend, problem: Problem) -> Buffer:
+        """C behind a page of something else: vendors must heed the window too."""
+        return backend.allocate(problem.c_bytes + PAGE).window(PAGE, problem.c_bytes)
+
+
+class TestOpenCL(Contract):
+    @pytest.fixture(scope="class")
+    def cache_dir(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return tmp_path_factory.mktemp("opencl")
+
+    @pytest.fixture(scope="class")
+    def backend(self, cache_dir: Path) -> Iterator[Backend]:
+        backend = OpenCLBackend("opencl:0", cache_dir)
+        yield backend
+        backend.close()
+
+    def test_after_warming_no_launch_compiles_anything(self, backend: Backend, cache_dir: Path) -> None:
+        """PoCL compiles per local size and class of grid, and writes what it compiled into its cache."""
+        for problem in (Problem(100, 50, 9), Problem(1500, 700, 2)):
+            kernel = CATALOGUE["tiled"]
+            config = kernel.space.config({"BM": 16, "BN": 8, "BK": 4})
+            launch = kernel.launch(config, problem, backend.device)
+            program = backend.compile(launch.build)
+            backend.warm(program, launch)
+            warmed = compiled(cache_dir)
+            operands = [backend.allocate(size) for size in (problem.a_bytes, problem.b_bytes, problem.c_bytes)]
+            backend.run(program, launch, Operands(*operands))
+            assert compiled(cache_dir) == warmed
+
+    def test_a_second_process_finds_the_binaries_on_disk(self, backend: Backend, cache_dir: Path) -> None:
+        launch = planned("tiled", Problem(9, 9, 9), backend)
+        backend.compile(launch.build)
+        folder = cache_dir / "opencl"
+        before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+        assert before
+        assert not [name for name in before if name.startswith(".")]
+        other = OpenCLBackend("opencl:0", cache_dir)
+        other.compile(launch.build)
+        assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+    def test_two_openings_agree_on_the_model(self, backend: Backend, cache_dir: Path) -> None:
+        again = OpenCLBackend("opencl:0", cache_dir).device
+        assert again.model == backend.device.model
+        assert again.environment == backend.device.environment
+        assert again.uuid == backend.device.uuid
+
+
+def compiled(cache_dir: Path) -> set[str]:
+    return {name for _, _, files in os.walk(cache_dir / "pocl") for name in files if name.endswith(".so")}
+
+
+@pytest.mark.cuda
+class TestCuda(Contract):
+    @pytest.fixture(scope="class")
+    def backend(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+        cuda = pytest.importorskip("app.devices.cuda")
+        backend: Backend = cuda.CudaBackend("cuda:0", tmp_path_factory.mktemp("cuda"))
+        yield backend
+        backend.close()
+
+    @pytest.mark.parametrize("name", KERNELS)
+    def test_our_occupancy_is_the_drivers(self, backend: Backend, name: str) -> None:
+        cuda = pytest.importorskip("app.devices.cuda")
+        kernel, problem = CATALOGUE[name], Problem(512, 512, 512)
+        for config in kernel.space.legal(problem, backend.device)[::7]:
+            launch = kernel.launch(config, problem, backend.device)
+            program = backend.compile(launch.build)
+            assert program.registers
+            ours = model.occupancy(backend.device.limits, launch.threads, launch.shared_bytes, program.registers)
+            assert ours is not None
+            assert ours.blocks_per_sm == cuda.occupancy_blocks(program, launch.threads), (config, program.registers)
+
+    def test_an_illegal_address_is_fatal(self, tmp_path: Path) -> None:
+        """In a child of its own: the context is lost with it."""
+        childwork = pytest.importorskip("childwork")
+        process = pytest.importorskip("app.devices.process")
+        child = process.Child("faulty", childwork.open_cuda, (tmp_path,))
+        try:
+            with pytest.raises(LaunchFailed) as failure:
+                child.call(childwork.write_out_of_bounds)
+            assert failure.value.facts["fatal"] is True
+            assert child.call(childwork.echo, 1)[1] == 1
+            assert child.generation == 2
+        finally:
+            child.close()
+
+    def test_a_spill_free_kernel_says_so(self, backend: Backend) -> None:
+        program = backend.compile(planned("tiled", Problem(64, 64, 64), backend).build)
+        assert program.registers
+        assert program.spills == 0

@@ -1,0 +1,89 @@
+"""CUDA compilation, which needs no GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.errors import CompileFailed
+from kernels import CATALOGUE
+from kernels.device import Device, Limits
+from kernels.kernel import Build
+from kernels.problem import Problem
+
+cuda = pytest.importorskip("app.devices.cuda")
+
+H200 = Device(
+    id="cuda:0",
+    platform="cuda",
+    name="NVIDIA H200",
+    architecture="sm_90",
+    driver="",
+    runtime="",
+    compiler="",
+    uuid="",
+    memory_bytes=141 * 2**30,
+    limits=Limits(1024, 227 * 1024, 32, 132, 4.8e12, 66.9e12, 33.5e12),
+)
+
+
+def build_of(name: str, dtype: str = "float32") -> Build:
+    kernel, problem = CATALOGUE[name], Problem(64, 64, 64, dtype=dtype)
+    return kernel.launch(kernel.default(problem, H200), problem, H200).build
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize("name", ["naive", "tiled"])
+def test_a_kernel_compiles_for_every_architecture_without_spilling(
+    name: str, architecture: str, tmp_path: Path
+) -> None:
+    cubin = cuda.compile_cubin(build_of(name), architecture, tmp_path)
+    assert cubin.path.read_bytes()[:4] == b"\x7fELF"
+    assert 8 <= cubin.registers <= 255
+    assert cubin.spills == 0
+
+
+def test_a_compiled_binary_is_found_again_by_source_flags_and_compiler(tmp_path: Path) -> None:
+    first = cuda.compile_cubin(build_of("tiled"), "sm_90", tmp_path)
+    written = first.path.stat().st_mtime_ns
+    assert cuda.compile_cubin(build_of("tiled"), "sm_90", tmp_path) == first
+    assert first.path.stat().st_mtime_ns == written
+    others = [
+        cuda.compile_cubin(build_of("tiled", "float64"), "sm_90", tmp_path),
+        cuda.compile_cubin(build_of("tiled"), "sm_80", tmp_path),
+    ]
+    assert len({first.path, *(other.path for other in others)}) == 3
+    names = sorted(path.suffix for path in (tmp_path / "cuda").iterdir())
+    assert names == [".cubin"] * 3 + [".json"] * 3, "something was left aside"
+
+
+def test_a_binary_without_its_facts_is_compiled_again(tmp_path: Path) -> None:
+    first = cuda.compile_cubin(build_of("naive"), "sm_90", tmp_path)
+    facts = first.path.with_suffix(".json")
+    before = json.loads(facts.read_text(encoding="utf-8"))
+    facts.unlink()
+    assert cuda.compile_cubin(build_of("naive"), "sm_90", tmp_path) == first
+    assert json.loads(facts.read_text(encoding="utf-8")) == before
+
+
+def test_a_thread_that_keeps_an_array_in_local_memory_is_counted_as_spilling(tmp_path: Path) -> None:
+    text = """
+    extern "C" __global__ void matmul(float *a, float *b, float *c, long long m, long long n, long long k) {
+        float kept[64];
+        for (int i = 0; i < 64; i++) kept[i] = a[i * n];
+        for (int i = 0; i < 64; i++) c[i] = kept[(i * (int)k) & 63];
+    }"""
+    assert cuda.compile_cubin(Build("spilling", text, "matmul", ()), "sm_90", tmp_path).spills == 256
+
+
+def test_the_compilers_words_are_the_error_and_nothing_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(CompileFailed, match="BK is off"):
+        cuda.compile_cubin(Build("broken", "#error BK is off\n", "matmul", ()), "sm_90", tmp_path)
+    with pytest.raises(CompileFailed, match="gpu-architecture"):
+        cuda.compile_cubin(build_of("naive"), "sm_999", tmp_path)
+    text = 'extern "C" __global__ void matmul(int *c) { __shared__ int s[20000]; s[*c] = 1; *c = s[c[1]]; }'
+    with pytest.raises(CompileFailed, match="uses too much shared data"):
+        cuda.compile_cubin(Build("greedy", text, "matmul", ()), "sm_90", tmp_path)
+    assert not (tmp_path / "cuda").exists()

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import childwork
+import pytest
+from test_process import alive, gone_within
+
+from app.devices.compilers import Compilers
+from app.devices.fleet import Fleet, open_fleet
+from app.devices.scheduler import Priority
+from app.errors import ChildTimedOut, CompileFailed, NoDevice, StartRefused, UnknownDevice
+from kernels import CATALOGUE
+from kernels.kernel import Build
+from kernels.problem import Problem
+
+
+@pytest.fixture(scope="module")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def fleet(cache_dir: Path) -> Iterator[Fleet]:
+    with open_fleet("opencl", cache_dir, 2**24) as fleet:
+        yield fleet
+
+
+def test_the_cpu_is_a_device_with_two_children_and_a_vendor(fleet: Fleet) -> None:
+    unit = fleet.unit("opencl:0")
+    assert unit is fleet.unit()
+    assert unit.device.platform == "opencl"
+    assert unit.vendor.name
+    assert unit.products.pid != unit.trials.pid
+    assert None not in {unit.products.pid, unit.trials.pid}
+
+
+def test_an_unknown_device_is_refused_by_its_name(fleet: Fleet) -> None:
+    with pytest.raises(UnknownDevice, match="cuda:7"):
+        fleet.unit("cuda:7")
+
+
+def test_children_read_and_write_the_slab(fleet: Fleet) -> None:
+    region = fleet.slab.lend(10)
+    view = fleet.slab.view(region)
+    view[:10] = bytes(range(10))
+    for child in (fleet.unit().products, fleet.unit().trials):
+        child.call(childwork.add_one_in_the_slab, region.offset, 10)
+    assert bytes(view[:10]) == bytes(range(2, 12))
+    fleet.slab.release(region)
+
+
+def test_what_a_function_keeps_is_there_at_the_next_call(fleet: Fleet) -> None:
+    products = fleet.unit().products
+    assert products.call(childwork.remember, "one") is None
+    assert products.call(childwork.remember, "two") == "one"
+
+
+def test_preparing_a_build_for_the_cpu_compiles_nothing(fleet: Fleet) -> None:
+    started = time.monotonic()
+    fleet.unit().prepare(Build("broken", "#error", "matmul", ()))
+    assert time.monotonic() - started < 0.1
+
+
+def test_a_kernel_that_never_ends_is_killed_and_the_device_serves_again(fleet: Fleet) -> None:
+    unit = fleet.unit()
+    before = unit.trials.pid
+    assert before is not None
+    with pytest.raises(ChildTimedOut) as failure:
+        unit.trials.call(childwork.run_an_endless_kernel, 0.5)
+    assert failure.value.facts["stage"] == "launch"
+    assert not alive(before)
+    started = time.monotonic()
+    unit.products.call(childwork.lease_once, priority=Priority.PRODUCT)
+    assert unit.trials.call(childwork.remember, "new") is None
+    assert time.monotonic() - started < 5
+
+
+def test_a_product_is_served_while_a_trial_child_compiles_or_computes_outside_the_lease(fleet: Fleet) -> None:
+    unit = fleet.unit()
+    with ThreadPoolExecutor(1) as pool:
+        trial = pool.submit(unit.trials.call, childwork.sleep, 1.0)
+        started = time.monotonic()
+        unit.products.call(childwork.lease_once, priority=Priority.PRODUCT)
+        assert time.monotonic() - started < 0.9
+        trial.result()
+
+
+def test_none_opens_no_device_and_says_so(tmp_path: Path) -> None:
+    with open_fleet("none", tmp_path, 2**20) as fleet:
+        assert fleet.units == ()
+        with pytest.raises(NoDevice, match="no device was asked for"):
+            fleet.unit()
+
+
+def test_a_device_that_is_not_there_is_a_reason_and_the_others_open(tmp_path: Path, cache_dir: Path) -> None:
+    with open_fleet("opencl:5", tmp_path, 2**20) as fleet:
+        assert fleet.reasons == ("opencl:5: there is no such device",)
+        with pytest.raises(NoDevice, match="opencl:5"):
+            fleet.unit()
+    with open_fleet("cuda:63,opencl:0", cache_dir, 2**20) as fleet:
+        assert [unit.device.id for unit in fleet.units] == ["opencl:0"]
+        assert fleet.reasons[0].startswith("cuda:63: ")
+
+
+@pytest.mark.parametrize("devices", ["gpu", "cuda:", "cuda:x", "auto,opencl", "opencl:0:1", "none,none"])
+def test_a_setting_that_means_nothing_refuses_to_start(devices: str, tmp_path: Path) -> None:
+    with pytest.raises(StartRefused, match="devices are"), open_fleet(devices, tmp_path, 2**20):
+        pass
+
+
+def test_closing_a_fleet_leaves_no_process_and_no_descriptor(cache_dir: Path) -> None:
+    before = childwork.descriptors()
+    with open_fleet("opencl", cache_dir, 2**20) as fleet:
+        unit = fleet.unit()
+        pids = [pid for pid in (unit.products.pid, unit.trials.pid) if pid is not None]
+        assert len(pids) == 2
+    assert not any(alive(pid) for pid in pids)
+    assert childwork.descriptors() == before
+
+
+class TestCompilers:
+    @pytest.fixture
+    def compilers(self, tmp_path: Path) -> Iterator[Compilers]:
+        pytest.importorskip("cupy")
+        compilers = Compilers(tmp_path)
+        yield compilers
+        compilers.close()
+
+    def test_a_build_is_compiled_in_another_process_and_found_on_disk(
+        self, compilers: Compilers, fleet: Fleet, tmp_path: Path
+    ) -> None:
+        problem = Problem(64, 64, 64)
+        kernel = CATALOGUE["tiled"]
+        build = kernel.launch(kernel.default(problem, fleet.unit().device), problem, fleet.unit().device).build
+        compilers.compile(build, "sm_90", 60)
+        assert sorted(path.suffix for path in (tmp_path / "cuda").iterdir()) == [".cubin", ".json"]
+
+    def test_a_failed_compilation_travels_with_the_compilers_words(self, compilers: Compilers) -> None:
+        with pytest.raises(CompileFailed, match="nothing here"):
+            compilers.compile(Build("broken", "#error nothing here\n", "matmul", ()), "sm_90", 60)
+
+    def test_a_compiler_that_takes_too_long_is_killed_and_replaced(self, compilers: Compilers, tmp_path: Path) -> None:
+        body = "".join(f"x = x * x + {number}.0f; y += __sinf(x) * y;" for number in range(20_000))
+        text = 'extern "C" __global__ void matmul(float *a, float *b, float *c) { float x = *a, y = *b;' + body
+        with pytest.raises(ChildTimedOut) as failure:
+            compilers.compile(Build("endless", text + "*c = y; }", "matmul", ()), "sm_90", 1.0)
+        assert failure.value.facts == {"stage": "compile", "deadline": 1.0}
+        compilers.compile(Build("plain", 'extern "C" __global__ void matmul() {}', "matmul", ()), "sm_90", 60)
+        assert list(tmp_path.rglob("*.cubin"))
+
+
+PARENT = """
+import sys, threading, time
+from pathlib import Path
+import childwork
+from app.devices.fleet import open_fleet
+with open_fleet("auto", Path(sys.argv[1]), 2**20) as fleet:
+    unit = fleet.unit()
+    assert not {"cupy", "cupy_backends", "pyopencl"} & set(sys.modules), "the parent imported a device library"
+    mapped = open("/proc/self/maps").read()
+    assert "libcuda" not in mapped and "OpenCL" not in mapped and "pocl" not in mapped
+    if unit.device.platform == "opencl":
+        work = childwork.run_an_endless_kernel, 50.0
+        threading.Thread(target=unit.trials.call, args=work, daemon=True).start()
+        time.sleep(1.5)
+    print(unit.products.pid, unit.trials.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_parent_loads_no_device_library_and_a_computing_child_dies_with_it(cache_dir: Path) -> None:
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", PARENT, str(cache_dir)]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, env=here, text=True)
+    assert parent.stdout is not None
+    with parent.stdout:
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+    parent.send_signal(signal.SIGKILL)
+    parent.wait(5)
+    try:
+        assert len(pids) == 2
+        assert gone_within(pids, 2.0)
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,318 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import childwork
+import pytest
+
+from app.devices.process import Child
+from app.devices.scheduler import Lease, Priority
+from app.errors import ChildDied, ChildTimedOut, Closing, DeviceError, LaunchFailed, NoDevice, NoRoom
+
+Making = Callable[..., Child]
+
+
+@pytest.fixture
+def lease() -> Iterator[Lease]:
+    lease = Lease()
+    yield lease
+    lease.close()
+
+
+@pytest.fixture
+def make(lease: Lease) -> Iterator[Making]:
+    children: list[Child] = []
+
+    def make(setup: Callable[..., Any] = childwork.hold, *arguments: Any, **options: Any) -> Child:
+        arguments = arguments or ("state",) if setup is childwork.hold else arguments
+        children.append(Child("the child", setup, arguments, lease=lease, **options))
+        return children[-1]
+
+    yield make
+    for child in children:
+        child.close()
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def gone_within(pids: list[int], seconds: float) -> bool:
+    limit = time.monotonic() + seconds
+    while any(alive(pid) for pid in pids):
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_a_call_runs_in_another_process_with_the_state_of_its_setup(make: Making) -> None:
+    child = make()
+    assert child.call(childwork.echo, 41) == ("state", 41)
+    assert child.call(childwork.pid) == child.pid != os.getpid()
+    assert child.generation == 1
+
+
+def test_a_child_starts_without_any_device_library(make: Making) -> None:
+    modules = make().call(childwork.imported)
+    assert not {"cupy", "pyopencl", "sqlalchemy", "fastapi"} & set(modules)
+
+
+def test_our_errors_travel_with_their_facts_and_the_child_lives_on(make: Making) -> None:
+    child = make()
+    with pytest.raises(NoRoom, match="no room for that") as refusal:
+        child.call(childwork.refuse_politely)
+    assert refusal.value.facts == {"limit": 1, "size": 2}
+    child.call(childwork.echo, 1)
+    assert child.generation == 1
+
+
+def test_any_other_exception_comes_back_as_its_traceback(make: Making) -> None:
+    child = make()
+    with pytest.raises(DeviceError, match=r"in break_down[^$]*ZeroDivisionError: a bug of ours") as failure:
+        child.call(childwork.break_down)
+    assert failure.value.facts["stage"] == "break_down"
+    with pytest.raises(DeviceError, match="cannot pickle"):
+        child.call(childwork.answer_with_the_unspeakable)
+    assert child.call(childwork.echo, 1) == ("state", 1)
+    assert child.generation == 1
+
+
+def test_a_fatal_error_replaces_the_child(make: Making) -> None:
+    child = make()
+    before = child.call(childwork.pid)
+    with pytest.raises(LaunchFailed) as failure:
+        child.call(childwork.fail_for_good)
+    assert failure.value.facts == {"fatal": True, "stage": "fail_for_good"}
+    assert child.call(childwork.pid) != before
+    assert child.generation == 2
+
+
+def test_a_call_that_outlives_its_deadline_is_killed_and_the_next_one_works(make: Making) -> None:
+    child = make()
+    before = child.call(childwork.pid)
+    started = time.monotonic()
+    with pytest.raises(ChildTimedOut) as failure:
+        child.call(childwork.sleep, 60, deadline=0.3)
+    assert time.monotonic() - started < 3
+    assert failure.value.facts == {"stage": "sleep", "deadline": 0.3}
+    assert not alive(before)
+    started = time.monotonic()
+    assert child.call(childwork.echo, 1) == ("state", 1)
+    assert time.monotonic() - started < 5
+
+
+def test_the_stage_that_took_too_long_is_named(make: Making) -> None:
+    child = make()
+    assert child.call(childwork.two_stages, 0.4, 0.0, deadline=0.2) == "done"
+    with pytest.raises(ChildTimedOut, match=r"verify took more than 0\.2 s") as failure:
+        child.call(childwork.two_stages, 0.0, 60, deadline=10)
+    assert failure.value.facts["stage"] == "verify"
+
+
+def test_a_child_that_dies_says_what_of_and_is_replaced(make: Making) -> None:
+    child = make()
+    with pytest.raises(ChildDied, match="exit status 3") as failure:
+        child.call(childwork.exit_at_once)
+    assert failure.value.facts["stage"] == "exit_at_once"
+    assert child.call(childwork.echo, 1) == ("state", 1)
+
+
+def test_a_child_killed_while_idle_is_replaced_without_a_call(make: Making) -> None:
+    child = make()
+    child.call(childwork.echo, 1)
+    child.kill()
+    limit = time.monotonic() + 5
+    while child.generation < 2:
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    assert child.call(childwork.echo, 2) == ("state", 2)
+
+
+def test_what_the_setup_raises_is_raised_by_the_call_each_time(make: Making) -> None:
+    child = make(childwork.refuse)
+    for _ in range(2):
+        with pytest.raises(NoDevice, match="nothing is plugged in"):
+            child.call(childwork.echo, 1)
+    with pytest.raises(ChildDied, match="exit status 7"):
+        make(childwork.die_at_start).start()
+
+
+def test_a_setup_that_hangs_is_killed(make: Making) -> None:
+    child = make(childwork.hang_at_start, starting=0.5)
+    with pytest.raises(ChildTimedOut) as failure:
+        child.start()
+    assert failure.value.facts["stage"] == "start"
+
+
+def test_a_lease_pauses_the_phase_around_it(make: Making) -> None:
+    child = make()
+    child.call(childwork.lease_then_linger, 0.8, 0.1)
+    with pytest.raises(ChildTimedOut, match="measure"):
+        child.call(childwork.lease_then_linger, 0.1, 60)
+
+
+def test_a_lease_is_given_back_when_its_holder_is_killed(make: Making, lease: Lease) -> None:
+    child = make()
+    with pytest.raises(ChildTimedOut) as failure:
+        child.call(childwork.outlive_the_lease)
+    assert failure.value.facts == {"stage": "measure", "deadline": 0.2}
+    lease.acquire(Priority.MEASUREMENT, timeout=1)
+    lease.release()
+
+
+def test_waiting_for_the_device_has_no_deadline(make: Making, lease: Lease) -> None:
+    child = make()
+    child.start()
+    lease.acquire(Priority.PRODUCT)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(child.call, childwork.lease_once, deadline=0.3)
+        time.sleep(0.9)
+        assert not waiting.done()
+        lease.release()
+        assert waiting.result(5) > 0.5
+
+
+def test_a_child_killed_while_it_waits_leaves_the_queue(make: Making, lease: Lease) -> None:
+    child = make()
+    child.start()
+    with lease.held(Priority.PRODUCT), ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(child.call, childwork.lease_once)
+        while lease.waiting == 0:
+            time.sleep(0.01)
+        child.kill()
+        with pytest.raises(ChildDied):
+            waiting.result(5)
+        assert lease.waiting == 0
+
+
+def test_a_lease_inside_a_lease_is_refused(make: Making) -> None:
+    with pytest.raises(DeviceError, match="leased already"):
+        make().call(childwork.lease_twice)
+
+
+def test_a_product_waits_for_one_launch_of_a_measurement(make: Making) -> None:
+    trials, products = make(), make()
+    trials.start()
+    products.start()
+    with ThreadPoolExecutor(1) as pool:
+        trial = pool.submit(trials.call, childwork.launch_and_offer, 10, 0.1, 1.0)
+        time.sleep(0.25)
+        waited = products.call(childwork.lease_once, 0.3, priority=Priority.PRODUCT)
+        assert not trial.done()
+        longest_offer = trial.result(10)
+    assert waited < 0.3
+    assert longest_offer > 0.25, "the trial did not wait for the product"
+
+
+def test_an_offer_renews_the_deadline(make: Making) -> None:
+    assert make().call(childwork.launch_and_offer, 8, 0.1, 0.4) < 0.1
+
+
+def test_calls_wait_for_each_other_and_the_better_priority_goes_first(make: Making) -> None:
+    child = make()
+    child.start()
+    served: list[str] = []
+
+    def call(name: str, priority: Priority) -> None:
+        child.call(childwork.sleep, 0.2, priority=priority)
+        served.append(name)
+
+    with ThreadPoolExecutor(3) as pool:
+        pool.submit(call, "first", Priority.MEASUREMENT)
+        time.sleep(0.05)
+        pool.submit(call, "measurement", Priority.MEASUREMENT)
+        time.sleep(0.05)
+        pool.submit(call, "product", Priority.PRODUCT)
+    assert served == ["first", "product", "measurement"]
+
+
+def test_a_closed_child_is_gone_and_refuses_calls(make: Making) -> None:
+    child = make()
+    before = child.call(childwork.pid)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(child.call, childwork.sleep, 60)
+        time.sleep(0.2)
+        child.close()
+        with pytest.raises(Closing):
+            running.result(5)
+    assert not alive(before)
+    with pytest.raises(Closing):
+        child.call(childwork.echo, 1)
+    child.close()
+
+
+def test_what_a_child_prints_goes_to_standard_error(make: Making, capfd: pytest.CaptureFixture[str]) -> None:
+    make().call(childwork.speak, "from the child")
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert captured.err == "from the child\n"
+
+
+def test_fifty_kills_leak_neither_a_descriptor_nor_a_process(make: Making) -> None:
+    child = make()
+    child.call(childwork.echo, 0)
+    before = childwork.descriptors()
+    pids = []
+    for number in range(50):
+        pids.append(child.call(childwork.pid))
+        child.kill()
+        assert child.call(childwork.echo, number) == ("state", number)
+    assert child.generation == 51
+    assert childwork.descriptors() <= before
+    assert not any(alive(pid) for pid in pids)
+    assert sum(thread.name == "the child supervisor" for thread in threading.enumerate()) == 1
+
+
+def test_a_terminal_interrupt_does_not_reach_the_child(make: Making) -> None:
+    pid = make().call(childwork.pid)
+    assert os.getpgid(pid) == pid != os.getpgid(0)
+    assert os.getsid(pid) == pid
+
+
+PARENT = """
+import sys, threading, time
+import childwork
+from app.devices.process import Child
+child = Child("the child", childwork.hold, (None,))
+idle = Child("an idle child", childwork.hold, (None,))
+idle.start()
+child.start()
+threading.Thread(target=child.call, args=(childwork.sleep, 60), daemon=True).start()
+time.sleep(0.2)
+print(child.pid, idle.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_no_child_outlives_its_parent_by_two_seconds(number: signal.Signals) -> None:
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=here, text=True)
+    assert parent.stdout is not None
+    with parent.stdout:
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(pids) == 2
+    assert all(alive(pid) for pid in pids)
+    parent.send_signal(number)
+    parent.wait(5)
+    try:
+        assert gone_within(pids, 2.0)
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

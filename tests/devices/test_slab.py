@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+
+import childwork
+import pytest
+
+from app.devices.slab import Region, Slab, attach
+from app.errors import NoRoom, TooLarge
+
+PAGE = 4096
+
+
+@pytest.fixture
+def slab() -> Iterator[Slab]:
+    slab = Slab(64 * PAGE)
+    yield slab
+    slab.close()
+
+
+def test_a_region_is_whole_pages_and_backed_in_full_before_it_is_lent(slab: Slab) -> None:
+    assert os.fstat(slab.fd).st_blocks == 0
+    region = slab.lend(3 * PAGE + 1)
+    assert region.offset % PAGE == 0
+    assert region.nbytes == 4 * PAGE
+    assert os.fstat(slab.fd).st_blocks * 512 >= 4 * PAGE
+    assert slab.lent_bytes == 4 * PAGE
+
+
+def test_what_one_process_writes_another_mapping_reads(slab: Slab) -> None:
+    slab.lend(PAGE)
+    region = slab.lend(2 * PAGE)
+    slab.view(region)[:5] = b"tiles"
+    other = attach(slab.fd, slab.nbytes)
+    assert bytes(other[region.offset : region.offset + 5]) == b"tiles"
+    other[region.offset] = ord("f")
+    assert bytes(slab.view(region)[:5]) == b"files"
+
+
+def test_a_request_over_the_whole_slab_can_never_fit(slab: Slab) -> None:
+    with pytest.raises(TooLarge) as refusal:
+        slab.lend(64 * PAGE + 1)
+    assert refusal.value.facts == {"limit": 64 * PAGE, "size": 64 * PAGE + 1}
+
+
+def test_a_request_that_does_not_fit_now_fits_after_a_release(slab: Slab) -> None:
+    first = slab.lend(40 * PAGE)
+    with pytest.raises(NoRoom) as refusal:
+        slab.lend(30 * PAGE)
+    assert refusal.value.facts == {"limit": 64 * PAGE, "size": 30 * PAGE}
+    slab.release(first)
+    assert slab.lend(64 * PAGE) == Region(0, 64 * PAGE)
+
+
+def test_a_second_release_is_an_error(slab: Slab) -> None:
+    region = slab.lend(1)
+    slab.release(region)
+    with pytest.raises(ValueError, match="not lent"):
+        slab.release(region)
+
+
+def test_neighbouring_holes_become_one(slab: Slab) -> None:
+    regions = [slab.lend(16 * PAGE) for _ in range(4)]
+    for index in (0, 2, 1, 3):
+        slab.release(regions[index])
+    assert slab.lend(64 * PAGE) == Region(0, 64 * PAGE)
+
+
+def test_regions_never_overlap_whatever_the_order() -> None:
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    draw = random.Random(seed)  # noqa: S311 - it draws sizes
+    slab = Slab(256 * PAGE)
+    lent: list[Region] = []
+    for _ in range(2000):
+        if lent and draw.random() < 0.5:
+            slab.release(lent.pop(draw.randrange(len(lent))))
+            continue
+        try:
+            lent.append(slab.lend(draw.randrange(1, 40 * PAGE)))
+        except NoRoom:
+            continue
+        spans = sorted((region.offset, region.offset + region.nbytes) for region in lent)
+        assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+        assert spans[-1][1] <= slab.nbytes
+    assert slab.lent_bytes == sum(region.nbytes for region in lent)
+    slab.close()
+
+
+def test_threads_lend_and_release_without_losing_a_page(slab: Slab) -> None:
+    def work(mark: int) -> None:
+        for _ in range(200):
+            region = slab.lend(4 * PAGE)
+            view = slab.view(region)
+            view[:] = bytes([mark]) * len(view)
+            assert bytes(view) == bytes([mark]) * len(view)
+            slab.release(region)
+
+    failures: list[threading.ExceptHookArgs] = []
+    hook, threading.excepthook = threading.excepthook, failures.append
+    threads = [threading.Thread(target=work, args=(mark,)) for mark in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    threading.excepthook = hook
+    assert not failures
+    assert slab.lend(64 * PAGE).nbytes == 64 * PAGE
+
+
+def test_closing_gives_the_descriptor_back_even_while_a_view_is_held() -> None:
+    before = childwork.descriptors()
+    slab = Slab(PAGE)
+    view = slab.view(slab.lend(PAGE))
+    slab.close()
+    view[0] = 1
+    assert view[0] == 1
+    del view, slab
+    assert childwork.descriptors() == before

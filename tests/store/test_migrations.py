@@ -1,0 +1,170 @@
+"""The schema: brought to head once by whoever comes first, all or nothing, and never past what the program knows."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from alembic import command
+from sqlalchemy import Connection, inspect, text
+from stored import TRIAL, add_job, add_trial, best, process, promote
+
+from app.errors import SchemaUnknown, StartRefused
+from app.store import schema
+from app.store.engine import current_revision, migrate, open_database
+from app.store.repository import Bests, Trials
+from app.store.schema import changing, configuration
+
+pytest_plugins = ("postgres",)
+
+HEAD = "0001"
+TABLES = {"alembic_version", "bests", "devices", "jobs", "trials"}
+NEXT = """
+import sqlalchemy as sa
+from alembic import op
+revision, down_revision, branch_labels, depends_on = "0002", "0001", None, None
+def upgrade():
+    with op.batch_alter_table("trials", recreate="auto") as batch:
+        batch.add_column(sa.Column("note", sa.Text(), nullable=False, server_default="none"))
+        batch.alter_column("registers", new_column_name="register_count")
+    {more}
+def downgrade():
+    with op.batch_alter_table("trials") as batch:
+        batch.alter_column("register_count", new_column_name="registers")
+        batch.drop_column("note")
+"""
+
+
+def tables(url: str) -> set[str]:
+    with changing(url) as connection:
+        return set(inspect(connection).get_table_names())
+
+
+def with_a_revision_more(monkeypatch: pytest.MonkeyPatch, folder: Path, more: str = "") -> None:
+    scripts = folder / "migrations"
+    shutil.copytree(schema.SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
+    (scripts / "versions" / "0002_more.py").write_text(NEXT.format(more=more))
+    monkeypatch.setattr(schema, "SCRIPTS", scripts)
+
+
+def store_a_best(url: str) -> None:
+    with open_database(url) as database:
+        add_job(database)
+        promote(database, best(add_trial(database, TRIAL)))
+
+
+def test_a_new_database_gets_the_whole_schema(database_url: str) -> None:
+    assert current_revision(database_url) is None
+    migrate(database_url)
+    assert current_revision(database_url) == HEAD
+    assert tables(database_url) == TABLES
+
+
+def test_asking_for_a_files_revision_does_not_make_the_file(sqlite_url: str) -> None:
+    assert current_revision(sqlite_url) is None
+    assert not Path(sqlite_url.removeprefix("sqlite:///")).exists()
+
+
+def test_migrating_again_changes_nothing(database_url: str) -> None:
+    migrate(database_url)
+    store_a_best(database_url)
+    migrate(database_url)
+    with open_database(database_url) as database:
+        assert len(database.read(lambda session: Bests(session).all())) == 1
+
+
+def test_the_migrations_make_the_tables_that_the_program_declares(database_url: str) -> None:
+    migrate(database_url)
+    with changing(database_url) as connection:
+        command.check(configuration(connection))
+
+
+def test_the_schema_goes_down_to_nothing_and_up_again(database_url: str) -> None:
+    migrate(database_url)
+    store_a_best(database_url)
+    with changing(database_url) as connection:
+        command.downgrade(configuration(connection), "base")
+    assert tables(database_url) == {"alembic_version"}
+    assert current_revision(database_url) is None
+    migrate(database_url)
+    store_a_best(database_url)
+
+
+def test_processes_that_migrate_at_once_all_find_the_schema_made(database_url: str, tmp_path: Path) -> None:
+    program = (
+        "import os, sys; os.chdir(sys.argv[2])\n"
+        "from app.store.engine import current_revision, migrate\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
+        "migrate(sys.argv[1]); print(current_revision(sys.argv[1]), flush=True)"
+    )
+    with ExitStack() as stack:
+        children = [stack.enter_context(process(program, database_url, str(tmp_path))) for _ in range(3)]
+        assert [output.readline() for _, output in children] == ["ready\n"] * 3
+        for child, _ in children:
+            assert child.stdin is not None
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        assert [output.readline() for _, output in children] == [f"{HEAD}\n"] * 3
+
+
+def test_a_newer_schema_is_refused_with_what_to_do(database_url: str) -> None:
+    migrate(database_url)
+    with changing(database_url) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(SchemaUnknown, match="9999, newer than this program's 0001: start the newer program, or"):
+        migrate(database_url)
+
+
+def test_a_later_revision_keeps_what_is_stored_and_what_refers_to_it(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migrate(database_url)
+    store_a_best(database_url)
+    with monkeypatch.context() as patch:
+        with_a_revision_more(patch, tmp_path)
+        migrate(database_url)
+        with changing(database_url) as connection:
+            row = connection.execute(text("SELECT register_count, note FROM trials")).one()
+            assert tuple(row) == (TRIAL.registers, "none")
+            command.downgrade(configuration(connection), HEAD)
+    with changing(database_url) as connection:
+        command.check(configuration(connection))
+    with open_database(database_url) as database:
+        (kept,) = database.read(lambda session: Trials(session).of_job("job"))
+        (found,) = database.read(lambda session: Bests(session).all())
+    assert found.trial == kept
+    assert kept.config == TRIAL.config
+
+
+@pytest.mark.parametrize("more", ["op.execute('NO SUCH STATEMENT')", "op.execute('DELETE FROM jobs')"])
+def test_a_revision_that_fails_leaves_nothing_behind(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str
+) -> None:
+    migrate(database_url)
+    store_a_best(database_url)
+    with_a_revision_more(monkeypatch, tmp_path, more)
+    with pytest.raises(StartRefused, match="cannot be opened"):
+        migrate(database_url)
+    assert current_revision(database_url) == HEAD
+    with open_database(database_url) as database:
+        assert len(database.read(lambda session: Bests(session).all())) == 1
+
+
+def test_a_new_revision_names_types_that_outlive_the_program(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_a_revision_more(monkeypatch, tmp_path)
+    (schema.SCRIPTS / "versions" / "0002_more.py").unlink()
+    migrate(sqlite_url)
+
+    def written(connection: Connection) -> str:
+        connection.execute(text("DROP TABLE bests"))
+        command.revision(configuration(connection), "Bests again", autogenerate=True, rev_id="0002")
+        return (schema.SCRIPTS / "versions" / "0002_bests_again.py").read_text()
+
+    with changing(sqlite_url) as connection:
+        script = written(connection)
+    assert "sa.Column('tuned_at', sa.DateTime(timezone=True), nullable=False)" in script
+    assert "app." not in script

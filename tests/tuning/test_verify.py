@@ -1,0 +1,230 @@
+"""Both measures of error against direct computation; right products pass, wrong ones are told what is wrong."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from secrets import randbits
+
+import numpy as np
+import pytest
+
+from app.devices.base import Array
+from app.errors import WrongResult
+from app.tuning import verify
+from kernels.problem import Problem
+
+SHAPES = [(1, 1, 1, 1), (64, 48, 80, 1), (7, 300, 5, 3), (1, 1000, 9, 2), (700, 1, 33, 1), (5, 5, 2000, 40)]
+
+
+def seed() -> int:
+    number = randbits(31)
+    print(f"seed {number}")
+    return number
+
+
+def case(problem: Problem) -> tuple[Array, Array, Array]:
+    """Operands as stored and their product in float64."""
+    a, b = verify.operands(problem, seed())
+    left, right = verify.applied(problem, a, b)
+    return a, b, np.matmul(left, right, dtype=np.float64)
+
+
+def sequential(problem: Problem, a: Array, b: Array) -> Array:
+    """One sum after the other in the problem's own dtype, each product rounded before: no kernel here does worse."""
+    left, right = verify.applied(problem, a, b)
+    c = np.zeros((problem.batch, problem.m, problem.n), problem.dtype)
+    for term in range(problem.k):
+        c += left[:, :, term, None] * right[:, None, term, :]
+    return c
+
+
+def problem(m: int, n: int, k: int, batch: int = 1, dtype: str = "float32", layout: str = "nn") -> Problem:
+    return Problem(m, n, k, batch, dtype, trans_a=layout[0] == "t", trans_b=layout[1] == "t")
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_accuracy_is_what_direct_computation_gives(dtype: str, shape: tuple[int, ...], layout: str) -> None:
+    what = problem(*shape, dtype=dtype, layout=layout)
+    a, b, reference = case(what)
+    noise = 1 + 1e-3 * np.random.default_rng(1).standard_normal(reference.shape)
+    c = (reference * noise).astype(dtype)
+    left, right = (operand.astype(np.float64) for operand in verify.applied(what, a, b))
+    error = c - reference
+    scale = np.linalg.norm(left, axis=2)[:, :, None] * np.linalg.norm(right, axis=1)[:, None, :]
+    found = verify.accuracy(what, a, b, reference, c)
+    assert found.relative_l2 == pytest.approx(np.linalg.norm(error) / np.linalg.norm(reference), rel=1e-9)
+    assert found.max_scaled == pytest.approx((np.abs(error) / scale).max(), rel=1e-9)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7, 100])
+@pytest.mark.parametrize("rows", [1, 3, 50])
+@pytest.mark.parametrize("cost", [1, 10, 1000])
+@pytest.mark.parametrize("limit", [1, 25, 100, 10**6])
+def test_pieces_cover_every_row_of_every_batch_once(batch: int, rows: int, cost: int, limit: int) -> None:
+    seen = np.zeros((batch, rows), int)
+    for where in verify.pieces(batch, rows, cost, limit):
+        seen[where] += 1
+        assert seen[where].size * cost <= limit or seen[where].size == 1
+    assert (seen == 1).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("k", [1, 2, 3, 10, 100, 1000, 10_000])
+def test_the_least_accurate_right_kernel_is_within_tolerance(dtype: str, k: int) -> None:
+    what = problem(96, 80, k, dtype=dtype)
+    a, b, reference = case(what)
+    c = sequential(what, a, b)
+    assert verify.judge(what, a, b, reference, c) is None
+    found, allowed = verify.accuracy(what, a, b, reference, c), verify.tolerance(what)
+    print(f"{found.relative_l2 / allowed.relative_l2:.3f} {found.max_scaled / allowed.max_scaled:.3f} of the tolerance")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_numpys_product_is_right(dtype: str, shape: tuple[int, ...], layout: str) -> None:
+    what = problem(*shape, dtype=dtype, layout=layout)
+    a, b, reference = case(what)
+    assert verify.judge(what, a, b, reference, np.matmul(*verify.applied(what, a, b))) is None
+
+
+def test_the_bound_on_one_element_never_exceeds_the_rigorous_one() -> None:
+    for k in (1, 2, 3, 4, 7, 64, 4096, 2**20, 2**26):
+        for dtype, unit, factor in (("float32", 2.0**-24, 1), ("float64", 2.0**-53, 2)):
+            bound = verify.tolerance(problem(4, 4, k, dtype=dtype)).max_scaled
+            assert 0 < bound <= factor * (k * unit / (1 - min(0.9, k * unit)) + unit) * (1 + 1e-12)
+
+
+def test_coarser_classes_have_wider_bounds() -> None:
+    classes = [
+        Problem(4, 4, 512, dtype="float64"),
+        Problem(4, 4, 512),
+        Problem(4, 4, 512, precision="tf32"),
+        Problem(4, 4, 512, dtype="bfloat16"),
+    ]
+    bounds = [verify.tolerance(one) for one in classes]
+    assert bounds == sorted(bounds, key=lambda bound: bound.relative_l2)
+    assert bounds == sorted(bounds, key=lambda bound: bound.max_scaled)
+
+
+def test_one_unwritten_element_of_millions_is_told() -> None:
+    what = problem(2048, 2048, 32)
+    a, b, reference = case(what)
+    c = reference.astype(np.float32)
+    c.view(np.uint32)[0, 1234, 567] = 0xFFFFFFFF
+    assert verify.judge(what, a, b, reference, c) == "left 1 element unwritten"
+
+
+def test_several_unwritten_elements_are_counted() -> None:
+    what = problem(40, 30, 20, batch=2, dtype="float64")
+    a, b, reference = case(what)
+    c = np.full(reference.shape, 0.0)
+    c.view(np.uint64)[...] = 0xFFFFFFFFFFFFFFFF
+    assert verify.judge(what, a, b, reference, c) == "left 2400 elements unwritten"
+
+
+def test_a_computed_nan_is_not_called_unwritten() -> None:
+    what = problem(8, 8, 8)
+    a, b, reference = case(what)
+    c = reference.astype(np.float32)
+    c[0, 3, 3] = np.nan
+    assert verify.judge(what, a, b, reference, c) == "gave NaN for 1 element of a finite product"
+
+
+def test_an_infinity_is_an_error_without_bound() -> None:
+    what = problem(8, 8, 8)
+    a, b, reference = case(what)
+    c = reference.astype(np.float32)
+    c[0, 3, 3] = np.inf
+    reason = verify.judge(what, a, b, reference, c)
+    assert reason is not None
+    assert reason.startswith("relative L2 error inf exceeds")
+
+
+@pytest.mark.parametrize("wrong", ["zero", "neighbour", "lost term"])
+def test_one_wrong_element_of_millions_is_told(wrong: str) -> None:
+    what = problem(4096, 4096, 64)
+    a, b, reference = case(what)
+    c = reference.astype(np.float32)
+    lost = float(a[0, 4000, 63]) * float(b[0, 63, 11])
+    c[0, 4000, 11] = {"zero": 0.0, "neighbour": c[0, 4000, 12], "lost term": reference[0, 4000, 11] - lost}[wrong]
+    assert verify.judge(what, a, b, reference, c) is not None
+
+
+def test_what_relative_l2_alone_would_let_pass_is_told_by_the_largest_error() -> None:
+    what = problem(2048, 2048, 64, dtype="float16")
+    a, b, reference = case(what)
+    c = reference.astype(np.float16)
+    assert verify.judge(what, a, b, reference, c) is None
+    c[0, *np.unravel_index(np.argmax(np.abs(c[0]) > 4), c[0].shape)] = 0
+    assert verify.accuracy(what, a, b, reference, c).relative_l2 < verify.tolerance(what).relative_l2 * 5
+    reason = verify.judge(what, a, b, reference, c)
+    assert reason is not None
+    assert "|a_i| |b_j| exceeds" in reason or "relative L2" in reason
+
+
+@pytest.mark.parametrize("layout", ["nt", "tn", "tt"])
+def test_a_swapped_transposition_is_a_relative_error_above_one(layout: str) -> None:
+    what, read_as = problem(50, 50, 50, layout=layout), problem(50, 50, 50)
+    a, b, reference = case(what)
+    c = np.matmul(*verify.applied(read_as, a, b))
+    reason = verify.judge(what, a, b, reference, c)
+    assert reason is not None
+    assert reason.startswith("relative L2 error 1.")
+
+
+def test_float32_accuracy_is_not_enough_for_float64() -> None:
+    what = problem(50, 50, 50, dtype="float64")
+    a, b, reference = case(what)
+    c = np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(np.float64)
+    reason = verify.judge(what, a, b, reference, c)
+    assert reason is not None
+    assert "relative L2 error" in reason
+
+
+def test_a_product_of_zeros_is_right_only_as_zeros() -> None:
+    what = problem(20, 20, 20)
+    zeros = np.zeros((1, 20, 20), np.float32)
+    reference = np.zeros((1, 20, 20))
+    assert verify.judge(what, zeros, zeros, reference, zeros) is None
+    c = zeros.copy()
+    c[0, 2, 3] = 1e-30
+    assert verify.judge(what, zeros, zeros, reference, c) == f"relative L2 error inf exceeds {2**-24 * 6.5:.2g}"
+
+
+def test_operands_are_fresh_by_seed_and_normal() -> None:
+    what = problem(300, 200, 100, batch=2, dtype="float64", layout="tn")
+    a, b = verify.operands(what, 1)
+    assert a.shape == (2, 100, 300)
+    assert b.shape == (2, 100, 200)
+    assert a.flags.c_contiguous
+    assert abs(a.mean()) < 0.02
+    assert abs(a.std() - 1) < 0.02
+    assert np.array_equal(a, verify.operands(what, 1)[0])
+    assert not np.array_equal(a, verify.operands(what, 2)[0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [*SHAPES, (2, 2, 100_000, 1)])
+def test_a_right_reference_passes_the_spot_check(dtype: str, shape: tuple[int, ...]) -> None:
+    what = problem(*shape, dtype=dtype, layout="tt")
+    a, b, reference = case(what)
+    verify.spot_check(reference, a, b, what, seed())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_reference_of_float32_accuracy_fails_the_spot_check(dtype: str) -> None:
+    what = problem(30, 40, 500, dtype=dtype)
+    a, b, reference = case(what)
+    with pytest.raises(WrongResult, match="the float64 reference of .* is off by"):
+        verify.spot_check(reference.astype(np.float32).astype(np.float64), a, b, what, seed())
+
+
+def test_exact_products_lose_nothing() -> None:
+    generator = np.random.default_rng(seed())
+    x, y = generator.standard_normal((2, 200))
+    exact = sum(Fraction(one) * Fraction(other) for one, other in zip(x.tolist(), y.tolist(), strict=True))
+    assert math.fsum(verify._exact_products(x, y)) == float(exact)
