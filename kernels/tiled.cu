@@ -88,18 +88,20 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
     const INDEX across = (n + BN - 1) / BN, down = (m + BM - 1) / BM;
     const INDEX row = BLOCK / across % down * BM, column = BLOCK % across * BN, batch = BLOCK / across / down;
     const int rows = m - row < BM ? (int)(m - row) : BM, columns = n - column < BN ? (int)(n - column) : BN;
-    const GLOBAL REAL *const a0 = a + batch * m * k + (TRANS_A ? row : row * k);
-    const GLOBAL REAL *const b0 = b + batch * k * n + (TRANS_B ? column * k : column);
+    const GLOBAL REAL *a0 = a + batch * m * k + (TRANS_A ? row : row * k);
+    const GLOBAL REAL *b0 = b + batch * k * n + (TRANS_B ? column * k : column);
     GLOBAL REAL *const c0 = c + (batch * m + row) * n + column;
     REAL sum = 0;
 #pragma unroll 1
-    for (INDEX k0 = 0; k0 < k; k0 += BK) {
-        const int depth = k - k0 < BK ? (int)(k - k0) : BK;
+    for (INDEX left = k; left > 0; left -= BK) {
+        const int depth = left < BK ? (int)left : BK;
         BARRIER(); // the tiles are free: all have read the phase before (PoCL needs it here, at the loop's head)
-        load_a(as, a0 + (TRANS_A ? k0 * m : k0), TRANS_A ? m : k, rows, depth);
-        load_b(bs, b0 + (TRANS_B ? k0 : k0 * n), TRANS_B ? k : n, depth, columns);
+        load_a(as, a0, TRANS_A ? m : k, rows, depth);
+        load_b(bs, b0, TRANS_B ? k : n, depth, columns);
         BARRIER(); // the tiles are whole
         sum = add_tiles(as, bs, sum);
+        a0 += TRANS_A ? BK * m : BK;
+        b0 += TRANS_B ? BK : BK * n;
     }
     if (THREAD_Y < rows && THREAD_X < columns)
         c0[THREAD_Y * n + THREAD_X] = sum;

@@ -65,9 +65,9 @@ def problem_text(problem: Problem) -> str:
 
 def comparison(bests: Sequence[Best]) -> Table:
     """The seeds' own table: naive, tiled and the vendor's library of each shape, with what tiling gains."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)  # just fits a terminal of 80 columns
     table.add_column("Size", no_wrap=True)
-    table.add_column("Implementation", no_wrap=True)
+    table.add_column("Kernel", no_wrap=True)
     table.add_column("Config")
     for name in ("Time (ms)", "GFLOP/s", "Speed-up", "Error"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -84,7 +84,7 @@ def comparison_note(bests: Sequence[Best]) -> str:
     """What the table's words mean, and which library the vendor's is."""
     vendors = {entry.name for best in bests if (entry := (best.baselines or {}).get("vendor")) and entry.timing}
     vendor = f" Vendor is {', '.join(sorted(vendors))}." if vendors else ""
-    return f"Speed-up is over the best naive config; error is relative L2 against float64.{vendor}"
+    return f"* the best. Speed-up is over the best naive config; error is relative L2 against float64.{vendor}"
 
 
 _Row = tuple[str, str, Timing | None, float | None, Accuracy | None]
@@ -96,9 +96,9 @@ def _rows(best: Best) -> Iterable[_Row]:
         if (entry := baselines.get(name)) and name != best.kernel:
             yield name, config_text(entry.config), entry.timing, entry.gflops, entry.error
         elif name == best.kernel:
-            yield f"{name} (best)", config_text(best.config), best.timing, best.gflops, best.error
+            yield f"{name} *", config_text(best.config), best.timing, best.gflops, best.error
     if best.kernel not in ("naive", "tiled"):
-        yield f"{best.kernel} (best)", config_text(best.config), best.timing, best.gflops, best.error
+        yield f"{best.kernel} *", config_text(best.config), best.timing, best.gflops, best.error
     if vendor := baselines.get("vendor"):
         yield "vendor", "" if vendor.timing else (vendor.reason or ""), vendor.timing, vendor.gflops, vendor.error
 

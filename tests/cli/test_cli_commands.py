@@ -29,16 +29,16 @@ def nowhere() -> str:
 
 
 def test_tuning_prints_the_table_and_what_it_found_is_exact_from_then_on(run: Run, where: list[str]) -> None:
-    ran = run("tune", "32x32x32", "24x40x16", "--seconds", 2, *where)
+    ran = run("tune", "24x40x16", "--seconds", 0.5, *where)
     assert ran.code == 0, ran.err
-    assert all(word in ran.out for word in ("32x32x32", "24x40x16", "naive", "tiled", "vendor", "GFLOP/s", "Speed-up"))
+    assert all(word in ran.out for word in ("24x40x16", "naive", "tiled", "vendor", "GFLOP/s", "Speed-up"))
     found = run("best", 24, 40, 16, "--exact", "--json", *where)
     assert found.code == 0, found.err
     assert (found.json["match"], found.json["problem"]["n"]) == ("exact", 40)
     shown = run("best", 24, 40, 16, *where)
     assert shown.code == 0
     assert all(word in shown.out for word in ("24x40x16", "exact", "GFLOP/s", "ms ±"))
-    again = run("tune", "32x32x32", "24x40x16", "--seconds", 2, "--json", *where)
+    again = run("tune", "24x40x16", "--seconds", 0.5, "--json", *where)
     assert again.code == 0
     assert again.json["job"]["state"] == "succeeded"
     for best in again.json["best"]:

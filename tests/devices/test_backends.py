@@ -49,7 +49,7 @@ def generator() -> np.random.Generator:
 
 
 class Contract:
-    """What any Backend must do."""
+    """What any Backend must do; a subclass gives the fixture `backend`."""
 
     @pytest.mark.parametrize(("name", "dtype", "trans_a", "trans_b"), NAMED_CLASSES)
     def test_products_of_integers_are_exact_at_every_edge_and_nothing_past_them_is_touched(
@@ -201,16 +201,30 @@ class Contract:
         return backend.allocate(problem.c_bytes + PAGE).window(PAGE, problem.c_bytes)
 
 
-class TestOpenCL(Contract):
-    @pytest.fixture(scope="class")
-    def cache_dir(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        return tmp_path_factory.mktemp("opencl")
+@pytest.fixture(scope="module")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
 
-    @pytest.fixture(scope="class")
-    def backend(self, cache_dir: Path) -> Iterator[Backend]:
-        backend = OpenCLBackend("opencl:0", cache_dir)
-        yield backend
-        backend.close()
+
+@pytest.fixture(scope="module")
+def opencl(cache_dir: Path) -> Iterator[OpenCLBackend]:
+    backend = OpenCLBackend("opencl:0", cache_dir)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="module")
+def gpu(cache_dir: Path) -> Iterator[Backend]:
+    cuda = pytest.importorskip("app.devices.cuda")
+    backend: Backend = cuda.CudaBackend("cuda:0", cache_dir)
+    yield backend
+    backend.close()
+
+
+class TestOpenCL(Contract):
+    @pytest.fixture
+    def backend(self, opencl: OpenCLBackend) -> Backend:
+        return opencl
 
     def test_after_warming_no_launch_compiles_anything(self, backend: Backend, cache_dir: Path) -> None:
         """PoCL compiles per local size and class of grid, and writes what it compiled into its cache."""
@@ -249,12 +263,9 @@ def compiled(cache_dir: Path) -> set[str]:
 
 @pytest.mark.cuda
 class TestCuda(Contract):
-    @pytest.fixture(scope="class")
-    def backend(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-        cuda = pytest.importorskip("app.devices.cuda")
-        backend: Backend = cuda.CudaBackend("cuda:0", tmp_path_factory.mktemp("cuda"))
-        yield backend
-        backend.close()
+    @pytest.fixture
+    def backend(self, gpu: Backend) -> Backend:
+        return gpu
 
     @pytest.mark.parametrize("name", KERNELS)
     def test_our_occupancy_is_the_drivers(self, backend: Backend, name: str) -> None:
