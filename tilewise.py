@@ -20,6 +20,7 @@ from app.client import (
     Timing,
     Trial,
     UnreachableError,
+    Winner,
 )
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "Timing",
     "Trial",
     "UnreachableError",
+    "Winner",
 ]

@@ -1,15 +1,175 @@
-"""The arithmetic of tiling (a first cut until the whole is there)."""
+"""The arithmetic of tiling: what one launch moves, computes and occupies, and how long it takes at most.
+
+Every figure is exact integer arithmetic over a config and a problem, as one does it by hand; `predict` alone guesses.
+"""
 
 from __future__ import annotations
 
-from kernels.device import Device
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kernels.device import Device, Limits
 from kernels.kernel import Kernel
 from kernels.problem import Problem
 from kernels.space import Config
 
+# CUDA's allocation units, the same on every architecture from sm_75 to sm_120 (CUDA Occupancy Calculator).
+REGISTER_UNIT: Final = 256
+WARP_UNIT: Final = 4
+# What a device fetches for one element where threads or loop steps are a row apart: a sector, or a processor's line.
+SECTOR_BYTES: Final = {"cuda": 32, "opencl": 64}
+# The part of the peak that one thread an element reaches at the least: no reuse in registers, plain processor code.
+SLOWEST: Final = {"cuda": 1 / 64, "opencl": 1 / 256}
+LAUNCH_SECONDS: Final = 1e-5
+
+Matrix = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How many blocks an SM holds at once, the fraction of its threads they are, and what allows no more."""
+
+    blocks_per_sm: int
+    fraction: float
+    limited_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """One launch by numbers: bytes of global memory, flops, tiles, shared bytes and threads a block, occupancy.
+
+    `flops_owned` counts the threads that own an element of C and the k there is, `flops_launched` all threads over
+    whole tiles. `intensity` is owned flops over bytes read. `waves` is blocks over those that run at once.
+    """
+
+    bytes_read: int
+    bytes_written: int
+    flops_owned: int
+    flops_launched: int
+    intensity: float
+    tiles_m: int
+    tiles_n: int
+    blocks: int
+    edge_tiles: int
+    shared_bytes: int
+    threads: int
+    occupancy: Occupancy | None
+    waves: float | None
+
+
+def occupancy(limits: Limits, threads: int, shared_bytes: int, registers: int) -> Occupancy | None:
+    """Blocks of `threads` with `shared_bytes` each and `registers` a thread (0: unknown) that an SM holds at once.
+
+    As cuOccupancyMaxActiveBlocksPerMultiprocessor counts them; None where the device gives no figures of an SM.
+    """
+    if not limits.threads_per_sm:
+        return None
+    warps = -(-threads // limits.warp)
+    counts = {
+        "threads": limits.threads_per_sm // limits.warp // warps,
+        "blocks": limits.blocks_per_sm,
+        "shared memory": _blocks_by_shared(limits, shared_bytes),
+        "registers": _blocks_by_registers(limits, warps, registers),
+    }
+    limited_by = min(counts, key=lambda name: counts[name])
+    blocks = counts[limited_by]
+    return Occupancy(blocks, blocks * warps * limits.warp / limits.threads_per_sm, limited_by)
+
+
+def _blocks_by_shared(limits: Limits, shared_bytes: int) -> int:
+    # From sm_80 the system reserves some of each block's shared memory, and the unit is half as large.
+    unit = 128 if limits.shared_bytes_reserved else 256
+    taken = -(-(shared_bytes + limits.shared_bytes_reserved) // unit) * unit
+    return limits.shared_bytes_per_sm // taken if taken else limits.blocks_per_sm
+
+
+def _blocks_by_registers(limits: Limits, warps: int, registers: int) -> int:
+    if not registers:
+        return limits.blocks_per_sm
+    a_warp = -(-registers * limits.warp // REGISTER_UNIT) * REGISTER_UNIT
+    # An SM's four parts each hold whole warps; a block must fit even where its warps fill the parts unevenly.
+    if registers > limits.registers_per_thread or _round_up(warps, WARP_UNIT) * a_warp > limits.registers_per_sm:
+        return 0
+    return limits.registers_per_sm // WARP_UNIT // a_warp * WARP_UNIT // warps
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def analyse(kernel: Kernel, config: Config, problem: Problem, device: Device, registers: int = 0) -> Analysis:
+    """Count one launch of a config; `registers` a thread, where the compiler has said, bound the occupancy too."""
+    blocks, (width, height), shared_bytes = kernel.plan(config, problem)
+    m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
+    bm, bn, bk = config["BM"], config["BN"], config.get("BK", 1)
+    tiles_m, tiles_n = -(-m // bm), -(-n // bn)
+    bytes_read = batch * k * problem.itemsize * sum(_reads(config, problem))
+    held = occupancy(device.limits, width * height, shared_bytes, registers)
+    together = device.limits.sms * held.blocks_per_sm if held else 0
+    return Analysis(
+        bytes_read=bytes_read,
+        bytes_written=problem.c_bytes,
+        flops_owned=problem.flops,
+        flops_launched=2 * batch * tiles_m * bm * tiles_n * bn * _round_up(k, bk),
+        intensity=problem.flops / bytes_read,
+        tiles_m=tiles_m,
+        tiles_n=tiles_n,
+        blocks=blocks,
+        edge_tiles=batch * (tiles_m * tiles_n - (m // bm) * (n // bn)),
+        shared_bytes=shared_bytes,
+        threads=width * height,
+        occupancy=held,
+        waves=blocks / together if together else None,
+    )
+
+
+def _reads(config: Config, problem: Problem) -> tuple[int, int]:
+    """Elements of A and of B read for each step along k: a tile's rows once for each tile, or once for each thread."""
+    m, n = problem.m, problem.n
+    if "BK" not in config:
+        return m * n, m * n
+    return m * -(-n // config["BN"]), n * -(-m // config["BM"])
+
+
+def tile_bytes(bm: int, bn: int, bk: int, itemsize: int = 4) -> int:
+    """Shared bytes of one tile of A and one of B without padding: 8, 32 and 128 KiB for squares of 32, 64 and 128."""
+    return (bm + bn) * bk * itemsize
+
 
 def predict(kernel: Kernel, config: Config, problem: Problem, device: Device) -> float:
-    """Seconds, from above."""
-    tile = 1 if kernel.name == "naive" else min(config["BM"], config["BN"])
-    moved = problem.flops // 2 * 2 * problem.itemsize / tile
-    return moved / device.limits.bandwidth + problem.flops / device.limits.peak * 8
+    """Seconds of one launch, from above: a roofline with no cache, and arithmetic at its slowest.
+
+    It orders configs and sets deadlines (ten times this); it is not what a launch takes.
+    """
+    limits, known = device.limits, analyse(kernel, config, problem, device)
+    peak = (limits.peak64 if problem.dtype == "float64" else limits.peak) * SLOWEST[device.platform]
+    lanes = _round_up(known.threads, max(limits.warp, 1)) / known.threads
+    moved = problem.c_bytes + problem.batch * problem.k * sum(
+        count * fetched for count, fetched in zip(_reads(config, problem), _fetched(config, problem, device), strict=True)
+    )
+    return LAUNCH_SECONDS + moved / limits.bandwidth + known.flops_launched * lanes / peak
+
+
+def _fetched(config: Config, problem: Problem, device: Device) -> tuple[int, int]:
+    """Bytes fetched for an element of A and of B: a whole sector where nothing beside it is wanted at the same time."""
+    own, sector = problem.itemsize, SECTOR_BYTES[device.platform]
+    if "BK" in config:
+        along_a = config["BM" if problem.trans_a else "BK"]
+        along_b = config["BK" if problem.trans_b else "BN"]
+        return max(own, sector // along_a), max(own, sector // along_b)
+    if device.platform == "opencl":
+        return sector, sector
+    return own, sector if problem.trans_b else max(own, sector // config["BN"])
+
+
+def trace(a: Matrix, b: Matrix, tile: int) -> Iterator[list[list[int]]]:
+    """For C's first tile, the partial sums after each phase along k: what the threads of block (0,0) hold.
+
+    `a` is m x k and `b` k x n, in rows; a tile past an edge is as short as the matrices are.
+    """
+    sums = [[0] * min(tile, len(b[0])) for _ in a[:tile]]
+    for start in range(0, len(b), tile):
+        phase = range(start, min(start + tile, len(b)))
+        sums = [[held + sum(a[y][q] * b[q][x] for q in phase) for x, held in enumerate(row)] for y, row in enumerate(sums)]
+        yield sums

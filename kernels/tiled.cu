@@ -33,6 +33,8 @@
 // Neighbouring threads load neighbouring elements of the stored rows, whatever is transposed: the threads, in their
 // order, are dealt out over rows of `f`, the length of the tile along memory. ALONG is a thread's place in its row and
 // ACROSS the row; one round covers STEP_ALONG x STEP_ACROSS. All are powers of two: shifts and masks.
+// A thread keeps IN_FLIGHT loads under way, as many as its registers hold.
+#define IN_FLIGHT (sizeof(REAL) == 4 ? 16 : 4)
 #define THREADS (BM * BN)
 #define FOLD(f) ((f) < BN ? 1 : (f) / BN)
 #define ALONG(f) ((f) < BN ? THREAD_X % (f) : THREAD_Y % FOLD(f) * BN + THREAD_X)
@@ -45,7 +47,7 @@
 PART void load_a(LOCAL REAL *to, const GLOBAL REAL *from, const INDEX pitch, const int rows, const int depth)
 {
     const int fast = TRANS_A ? BM : BK, slow = TRANS_A ? BK : BM;
-#pragma unroll
+#pragma unroll IN_FLIGHT
     for (int s = 0; s < slow; s += STEP_ACROSS(fast))
 #pragma unroll
         for (int f = 0; f < fast; f += STEP_ALONG(fast)) {
@@ -59,7 +61,7 @@ PART void load_a(LOCAL REAL *to, const GLOBAL REAL *from, const INDEX pitch, con
 PART void load_b(LOCAL REAL *to, const GLOBAL REAL *from, const INDEX pitch, const int depth, const int columns)
 {
     const int fast = TRANS_B ? BK : BN, slow = TRANS_B ? BN : BK;
-#pragma unroll
+#pragma unroll IN_FLIGHT
     for (int s = 0; s < slow; s += STEP_ACROSS(fast))
 #pragma unroll
         for (int f = 0; f < fast; f += STEP_ALONG(fast)) {

@@ -6,25 +6,28 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.kernel import Kernel
-from kernels.naive import blocks, grid_fits, threads_fit
+from kernels.naive import blocks, choose, grid_fits, threads_fit
 from kernels.problem import Problem
 from kernels.space import Config, Space
 
 SIZES: Final = (4, 8, 16, 32, 64)
+BANK_BYTES: Final = 128
+VECTOR_BYTES: Final = 16
 
 
-def padding(rows: int, depth: int, itemsize: int) -> int:
-    """Elements added to a shared row of `rows`, where a load runs along `depth`, so that its stores share no bank."""
-    wide = 128 // itemsize
-    return max(1, wide // depth) if rows * depth > wide else 0
+def strides(config: Config, problem: Problem) -> tuple[int, int]:
+    """Elements from one row to the next of A's and of B's shared tile, as STRIDE_A and STRIDE_B of tiled.cu."""
+    bm, bn, bk = config["BM"], config["BN"], config["BK"]
+    lanes, vector = BANK_BYTES // problem.itemsize, VECTOR_BYTES // problem.itemsize
+    pads_a = bk > vector and (problem.trans_a or bk > bn)
+    pads_b = problem.trans_b and bn * bk > lanes
+    return bk + pads_a * vector, bn + pads_b * max(lanes // bk, 1)
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:
-    """Bytes of both shared tiles with their padding, as tiled.cu declares them."""
-    bm, bn, bk = config["BM"], config["BN"], config["BK"]
-    stride_a = bm + (0 if problem.trans_a else padding(bm, bk, problem.itemsize))
-    stride_b = bn + (padding(bn, bk, problem.itemsize) if problem.trans_b else 0)
-    return (stride_a + stride_b) * bk * problem.itemsize
+    """Bytes of both shared tiles with their padding."""
+    stride_a, stride_b = strides(config, problem)
+    return (config["BM"] * stride_a + config["BK"] * stride_b) * problem.itemsize
 
 
 def _shared_fits(config: Config, problem: Problem, device: Device) -> bool:
@@ -46,8 +49,9 @@ SPACE: Final = Space(
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    configs = [SPACE.config({"BM": size, "BN": size, "BK": size}) for size in (16, 8, 4)]
-    return next((config for config in configs if SPACE.refusal(config, problem, device) is None), configs[-1])
+    """32 x 32 reads least; a C that gives too few such tiles for the device is cut smaller, a flat one flatter."""
+    shapes = ((32, 32, 32), (16, 32, 32), (16, 16, 16), (8, 32, 32), (8, 8, 16), (4, 32, 32), (4, 8, 16), (4, 4, 4))
+    return choose(SPACE, [dict(zip(SPACE.parameters, shape, strict=True)) for shape in shapes], problem, device)
 
 
 TILED: Final = Kernel(

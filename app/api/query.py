@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
+import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 
@@ -48,12 +49,12 @@ def parse_query(model: type[M], text: bytes) -> M:
     return validated(model, {name: _value(kinds.get(name, ""), value) for name, value in given.items()})
 
 
-def validated(model: type[M], members: dict[str, Any]) -> M:
+def validated(model: type[M], members: object) -> M:
     """Members as a model; raises Invalid."""
     try:
         return model.model_validate(members)
     except ValidationError as error:
-        raise invalid(_details(error)) from error
+        raise invalid(error.errors(include_url=False)) from error
 
 
 async def read_json(model: type[M], request: Request) -> M:
@@ -65,12 +66,10 @@ async def read_json(model: type[M], request: Request) -> M:
         )
     body = await _short(request)
     try:
-        return model.model_validate_json(body)
-    except ValidationError as error:
-        details = _details(error)
-        if details[0]["type"] == "json_invalid":
-            raise Malformed(f"the body is no JSON: {details[0]['ctx']['error']}") from error
-        raise invalid(details) from error
+        members = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"the body is no JSON: {error}") from error
+    return validated(model, members)
 
 
 async def _short(request: Request) -> bytes:
@@ -86,10 +85,6 @@ async def _short(request: Request) -> bytes:
     if size > _LONGEST:
         raise too_large(_LONGEST, size)
     return body
-
-
-def _details(error: ValidationError) -> list[dict[str, Any]]:
-    return [dict(detail) for detail in error.errors(include_url=False)]
 
 
 @cache

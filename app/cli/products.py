@@ -11,6 +11,7 @@ import typer
 from app.cli import matrices, show
 from app.cli.options import DeviceId, Json, Precision, TransA, TransB, Url, usage
 from app.cli.session import session
+from app.client import Product
 from app.client.matrices import operand, problem
 from app.settings import Settings
 
@@ -42,7 +43,14 @@ def matmul(
         seconds = perf_counter() - started
     matrices.save(output, made.c)
     error = matrices.relative_l2(left, right, made.c, trans_a, trans_b) if check else None
-    facts = {
+    if as_json:
+        show.print_json(_facts(made, output, seconds, error))
+    else:
+        print(_sentence(made, output, seconds, error))
+
+
+def _facts(made: Product, output: Path, seconds: float, error: float | None) -> dict[str, object]:
+    return {
         "output": str(output),
         "shape": made.c.shape,
         "dtype": made.c.dtype.name,
@@ -54,10 +62,10 @@ def matmul(
         "timing_ms": made.timing,
         "relative_l2": error,
     }
-    if as_json:
-        show.print_json(facts)
-        return
+
+
+def _sentence(made: Product, output: Path, seconds: float, error: float | None) -> str:
     sizes = " x ".join(map(str, made.c.shape))
     checked = "" if error is None else f" Relative error against float64: {error:.1e}."
     how = f"{made.kernel} {show.config_text(made.config)}".strip()
-    print(f"{output}: {sizes} {made.c.dtype}, by {how} ({made.match}), in {seconds * 1e3:.1f} ms.{checked}")
+    return f"{output}: {sizes} {made.c.dtype}, by {how} ({made.match}), in {seconds * 1e3:.1f} ms.{checked}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from app.cli import show
 from app.cli.comparing import with_errors
@@ -37,9 +36,7 @@ def tune(
     """Find the best config of each shape, and compare it with naive and the vendor's library."""
     with usage():
         wanted = list(dict.fromkeys(shapes_of(shapes, batch)))
-    problems = [Problem(each.m, each.n, each.k, batch, dtype, precision, trans_a, trans_b) for each in wanted]
-    out, err = show.consoles()
-    with session(Settings(), url, "tilewise tune", err) as here:
+    with session(Settings(), url, "tilewise tune", show.consoles()[1]) as here:
         job = here.tune(
             wanted,
             dtype=dtype,
@@ -53,18 +50,15 @@ def tune(
             seconds=seconds,
             retune=retune,
         )
-        known = job.ended
-        job = _followed(here, job, url, err)
-        bests = _bests(here, job, problems, device)
-    if as_json:
-        show.print_json({"job": job, "best": bests})
-    else:
-        _report(job, bests, known, out, err)
-    if job.state != "succeeded" or job.failures:
-        raise typer.Exit(Exit.FAILED)
+        known, kind = job.ended, (dtype, precision, trans_a, trans_b)
+        job = _followed(here, job, url)
+        bests = _bests(here, job, [Problem(each.m, each.n, each.k, batch, *kind) for each in wanted], device)
+    _report(job, bests, known, as_json)
+    raise typer.Exit(Exit.OK if job.state == "succeeded" and not job.failures else Exit.FAILED)
 
 
-def _followed(here: Session, job: Job, url: str | None, err: Console) -> Job:
+def _followed(here: Session, job: Job, url: str | None) -> Job:
+    _, err = show.consoles()
     try:
         return follow(here, job, err)
     except KeyboardInterrupt:
@@ -97,7 +91,11 @@ def best_of(here: Session, problem: Problem, device: str | None, *, exact: bool)
     )
 
 
-def _report(job: Job, bests: list[Best], known: bool, out: Console, err: Console) -> None:
+def _report(job: Job, bests: list[Best], known: bool, as_json: bool) -> None:
+    if as_json:
+        show.print_json({"job": job, "best": bests})
+        return
+    out, err = show.consoles()
     if known and job.state == "succeeded":
         out.print("All of it had been tuned before; --retune measures it anew.")
     if bests:

@@ -17,6 +17,7 @@ from app.client.answers import (
     Shape,
     Timing,
     Trial,
+    Winner,
 )
 from app.client.client import Client
 from app.client.transport import ClientError, UnreachableError
@@ -39,4 +40,5 @@ __all__ = [
     "Timing",
     "Trial",
     "UnreachableError",
+    "Winner",
 ]

@@ -122,6 +122,24 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Winner:
+    """One shape of a finished job: the fastest config, beside the best naive and tiled and the vendor's library.
+
+    `problem` is the problem's key; times are medians in milliseconds, None where there is none.
+    """
+
+    problem: str
+    kernel: str
+    config: Mapping[str, int]
+    device_model: str = ""
+    median_ms: float | None = None
+    gflops: float | None = None
+    naive_ms: float | None = None
+    tiled_ms: float | None = None
+    vendor_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One job as it stands."""
 
@@ -141,9 +159,9 @@ class Job:
         return self.state in ENDED
 
     @property
-    def best(self) -> tuple[Best, ...]:
-        """The best config of every shape that was tuned."""
-        return tuple(read(Best, entry) for entry in self._entries() if "kernel" in entry)
+    def best(self) -> tuple[Winner, ...]:
+        """What won each shape on each device model; best_config says more."""
+        return tuple(read(Winner, entry) for entry in self._entries() if "kernel" in entry)
 
     @property
     def failures(self) -> tuple[Mapping[str, Any], ...]:

@@ -115,12 +115,9 @@ class Client:
         `trials` and `seconds` are the job's whole budget. `wait` true waits until the job has ended, a number at most
         so many seconds; the job comes back as it then stands.
         """
-        body = {
+        kind = {"dtype": dtype, "precision": precision, "trans_a": trans_a, "trans_b": trans_b}
+        body = kind | {
             "shapes": [asdict(shape_of(each)) for each in shapes],
-            "dtype": dtype,
-            "precision": precision,
-            "trans_a": trans_a,
-            "trans_b": trans_b,
             "device": device,
             "kernels": None if kernels is None else list(kernels),
             "strategy": strategy,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,7 @@ def discover(_: None, link: Link, which: str, cache_dir: Path) -> list[Device]:
     del link
     find: Callable[[str, Path], list[Device]]
     if which.startswith("cuda"):
+        _expect_a_driver()
         find = _cuda().discover
     else:
         from app.devices.opencl import discover as find  # noqa: PLC0415 - only this process may
@@ -68,6 +70,14 @@ def compile_cubin(_: None, link: Link, build: Build, architecture: str, cache_di
     """Put a build's cubin into the cache; raises CompileFailed."""
     link.phase("compile", deadline)
     _cuda().compile_cubin(build, architecture, cache_dir)
+
+
+def _expect_a_driver() -> None:
+    """Raise NoDevice at once where no driver is installed: importing CuPy takes far longer than this."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise NoDevice(f"there is no NVIDIA driver: {error}") from error
 
 
 def _cuda() -> Any:

@@ -27,6 +27,14 @@ class Event:
     data: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many jobs and trials there are, by state."""
+
+    jobs: Mapping[str, int]
+    trials: Mapping[str, int]
+
+
 class Jobs:
     """The jobs of one database. Every method blocks for a query; none takes a device."""
 
@@ -52,6 +60,10 @@ class Jobs:
     def trials(self, **filters: Any) -> list[TrialRecord]:
         """Stored trials by device_model, problem_key, kernel, state, job_id, after (an id) and limit."""
         return self._database.read(lambda session: Trials(session).search(**filters))
+
+    def tally(self) -> Tally:
+        """How many jobs and trials there are, by state."""
+        return self._database.read(lambda session: Tally(JobRows(session).tally(), Trials(session).tally()))
 
     def cancel(self, job_id: str, principal: Principal) -> JobRecord:
         """Ask a job to stop after the trial it is in; one that has ended stays as it is. Raises UnknownJob."""

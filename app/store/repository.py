@@ -93,6 +93,10 @@ class Trials:
         query = select(TrialRow).where(TrialRow.id > after, *given).order_by(TrialRow.id).limit(limit)
         return [_trial(row) for row in self._session.scalars(query)]
 
+    def tally(self) -> dict[str, int]:
+        """How many there are by state."""
+        return _counted(self._session, TrialRow.state)
+
 
 class Bests:
     """The promoted trial of each device model and problem."""
@@ -191,10 +195,18 @@ class Jobs:
             query = query.where(JobRow.number < select(JobRow.number).where(JobRow.id == before).scalar_subquery())
         return [_job(row) for row in self._session.scalars(query)]
 
+    def tally(self) -> dict[str, int]:
+        """How many there are by state."""
+        return _counted(self._session, JobRow.state)
+
     def _change(self, job_id: str, *where: ColumnElement[bool], **values: Any) -> bool:
         unfinished = JobRow.state.in_(_UNFINISHED)
         change = update(JobRow).where(JobRow.id == job_id, unfinished, *where).values(**values)
         return self._session.scalar(change.returning(JobRow.number)) is not None
+
+
+def _counted(session: Session, column: Any) -> dict[str, int]:
+    return {str(value): count for value, count in session.execute(select(column, func.count()).group_by(column))}
 
 
 def _insert(session: Session, row: Base, what: str) -> None:

@@ -68,9 +68,14 @@ def prepared(held: Held, link: Link, bench: Bench) -> Prepared:
     ready: Prepared | None = held.memory.get(_KEY)
     if ready is None or ready.bench != bench:
         ready = None
-        held.memory.pop(_KEY, None)
+        drop(held)
         held.memory[_KEY] = ready = _prepare(held, link, bench)
     return ready
+
+
+def drop(held: Held) -> None:
+    """Forget the bench: where device and process share memory, what wrote past C may have reached the reference."""
+    held.memory.pop(_KEY, None)
 
 
 def drop_buffers(held: Held) -> None:
@@ -87,7 +92,7 @@ def poison(backend: Backend, buffers: Buffers) -> None:
 
 
 def overrun(landing: Array) -> str | None:
-    """Say how many bytes of the guard bands were written, of C as it was downloaded with them; None: none."""
+    """Say how many bytes of the guard bands have changed, of C as it was downloaded with them; None: none."""
     before = int(np.count_nonzero(landing[:GUARD] != _PATTERN))
     after = int(np.count_nonzero(landing[-GUARD:] != _PATTERN))
     if not before and not after:
@@ -151,7 +156,7 @@ def _buffers(backend: Backend, problem: Problem, a: Array, b: Array) -> Buffers:
 def _sets(problem: Problem, free: int) -> int:
     """How many sets of A, B and C are over three times the cache, within what sets may take; one at least."""
     size = _up(problem.a_bytes) + _up(problem.b_bytes) + _up(problem.c_bytes)
-    return max(1, min(-(-3 * _CACHE // size), _MOST_SETS, _MOST_BYTES // size, free // size))
+    return max(1, min(3 * _CACHE // size + 1, _MOST_SETS, _MOST_BYTES // size, free // size))
 
 
 def _repeated(array: Array, count: int) -> Array:

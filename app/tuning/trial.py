@@ -12,7 +12,7 @@ from app.devices.base import Operands
 from app.devices.fleet import Held
 from app.devices.process import Link
 from app.errors import CompileFailed, LaunchFailed
-from app.tuning.bench import Bench, Prepared, drop_buffers, overrun, patience, poison, prepared, product
+from app.tuning.bench import Bench, Prepared, drop, drop_buffers, overrun, patience, poison, prepared, product
 from app.tuning.measure import measure
 from app.tuning.outcome import Measured, Outcome, Rejected, Timing
 from app.tuning.verify import Verdict, review
@@ -27,6 +27,7 @@ __all__ = ["VENDOR", "Bench", "attempt", "attempt_vendor"]
 
 VENDOR: Final = "vendor"
 _COMPILING: Final = 60.0  # seconds
+_LOADING: Final = 10.0  # seconds
 _MEASURING: Final = 60.0  # seconds of the host's own work between launches
 _SHORTEST: Final = 2.0  # seconds: no launch is taken for hung before
 _TURN: Final = 2e-3  # seconds of launches after which the device is offered to a product
@@ -51,13 +52,15 @@ class _Candidate:
 def attempt(held: Held, link: Link, launch: Launch, bench: Bench, limit: float) -> Outcome:
     """Compile, verify and measure one config, with at most about `limit` seconds of timed launches.
 
-    Raises CompileFailed or LaunchFailed where the device is lost to this process (facts: fatal), WrongResult where the bench's own
-    reference is off; what else goes wrong is Rejected.
+    Raises CompileFailed or LaunchFailed where the device is lost to this process (facts: fatal), WrongResult where the
+    bench's own reference is off; what else goes wrong is Rejected.
     """
     backend, device = held.backend, held.backend.device
     link.phase("compile", _COMPILING)
     try:
         program = backend.compile(launch.build)
+        if device.platform == "cuda":
+            link.phase("launch", _LOADING)  # nothing is left to compile: warming up is a first, tiny launch
         backend.warm(program, launch)
     except CompileFailed as error:
         return _survived(held, error, Rejected(launch.kernel, launch.config, "compile", error.message))
@@ -127,7 +130,10 @@ def _verified(held: Held, link: Link, candidate: _Candidate, ready: Prepared) ->
     backend.download(buffers.guarded, ready.landing)
     verdict = review(problem, ready.expected, product(ready))
     outside = overrun(ready.landing)
-    return verdict if outside is None else replace(verdict, reason=outside)
+    if outside is None:
+        return verdict
+    drop(held)
+    return replace(verdict, reason=outside)
 
 
 def _measured(held: Held, link: Link, candidate: _Candidate, ready: Prepared, limit: float) -> Timing:

@@ -11,6 +11,7 @@ import numpy as np
 
 from app.devices.base import Array
 
+MAX_BODY = 2**23  # the live service's limit
 BOUNDARY = "0123456789abcdef"
 CODES = {"float32": "F32", "float64": "F64", "float16": "F16", "int32": "I32"}
 

@@ -101,6 +101,8 @@ def test_a_job_is_tuned_followed_and_remembered(client: Client) -> None:
     job = client.tune([48, (40, 24, 56)], seconds=1, wait=True)
     assert job.state == "succeeded", job
     assert not job.failures
+    assert [won.problem for won in job.best] == ["float32/strict/nn/1x48x48x48", "float32/strict/nn/1x40x24x56"]
+    assert all(won.median_ms for won in job.best)
     best = client.best_config(40, 24, 56, exact=True)
     assert best.match == "exact"
     assert best.timing is not None
@@ -123,6 +125,7 @@ def test_every_event_comes_once_however_often_the_stream_is_taken_up(client: Cli
     assert ids == sorted(set(ids))
     middle = ids[len(ids) // 2]
     assert [event.id for event in client.events(job.id, after=middle)] == [number for number in ids if number > middle]
+    assert list(client.events(job.id, after=ids[-1])) == []
 
 
 def test_waiting_a_number_of_seconds_gives_the_job_as_it_then_stands_and_it_can_be_cancelled(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""What the tests' children run: functions of a module that a child can import."""
+"""What the tests' children run: functions of a module that a child can import, and quickly."""
 
 from __future__ import annotations
 
@@ -9,22 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from app.devices.base import Operands
-from app.devices.inside import Held
 from app.devices.process import Link
 from app.errors import LaunchFailed, NoDevice, NoRoom
-from kernels.kernel import Build, Launch
-from kernels.problem import Problem
-from kernels.space import Config
-
-ENDLESS = """
-__kernel void matmul(__global float *a, __global float *b, __global float *c, long m, long n, long k) {
-    volatile __global float *seen = c;
-    while (seen[0] == 0.0f) { }
-}
-"""
 
 
 def descriptors() -> int:
@@ -139,42 +125,3 @@ def many_leases(_: Any, link: Link, count: int) -> None:
     for _number in range(count):
         with link.lease(1.0):
             pass
-
-
-def run_an_endless_kernel(held: Held, link: Link, deadline: float) -> None:
-    """Compile outside the lease, then launch what never ends."""
-    problem = Problem(1, 1, 1)
-    build = Build("endless", ENDLESS, "matmul", ())
-    launch = Launch("endless", Config(()), problem, build, 1, (1, 1), 0)
-    program = held.backend.compile(build)
-    zero = np.zeros(1, np.float32)
-    operands = Operands(held.backend.upload(zero), held.backend.upload(zero), held.backend.upload(zero))
-    link.phase("launch", 30.0)
-    with link.lease(deadline):
-        held.backend.run(program, launch, operands)
-
-
-def remember(held: Held, _: Link, value: str) -> str | None:
-    """Keep a value between calls; gives the one kept before."""
-    before = held.memory.get("value")
-    held.memory["value"] = value
-    return before
-
-
-def add_one_in_the_slab(held: Held, _: Link, offset: int, nbytes: int) -> None:
-    part = np.frombuffer(held.slab, np.uint8, nbytes, offset)
-    part += 1
-
-
-def open_cuda(cache_dir: Path) -> Any:
-    from app.devices.cuda import CudaBackend  # noqa: PLC0415 - where there is no GPU this module is imported too
-
-    return CudaBackend("cuda:0", cache_dir)
-
-
-def write_out_of_bounds(backend: Any, _: Link) -> None:
-    text = 'extern "C" __global__ void matmul(float *a, float *b, float *c, long long m, long long n, long long k)'
-    build = Build("wild", text + "{ *(float *)m = 1.0f; }", "matmul", ())
-    launch = Launch("wild", Config(()), Problem(1, 1, 1), build, 1, (1, 1), 0)
-    one = backend.allocate(4096)
-    backend.run(backend.compile(build), launch, Operands(one, one, one))

@@ -1,21 +1,20 @@
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import childwork
+import devicework
 import pytest
-from test_process import alive, gone_within
+from test_process import alive, end_and_expect_no_children, start_parent
 
 from app.devices.compilers import Compilers
-from app.devices.fleet import Fleet, open_fleet
+from app.devices.fleet import Fleet, _children, _start, open_fleet
 from app.devices.scheduler import Priority
 from app.errors import ChildTimedOut, CompileFailed, NoDevice, StartRefused, UnknownDevice
 from kernels import CATALOGUE
@@ -53,15 +52,15 @@ def test_children_read_and_write_the_slab(fleet: Fleet) -> None:
     view = fleet.slab.view(region)
     view[:10] = bytes(range(10))
     for child in (fleet.unit().products, fleet.unit().trials):
-        child.call(childwork.add_one_in_the_slab, region.offset, 10)
+        child.call(devicework.add_one_in_the_slab, region.offset, 10)
     assert bytes(view[:10]) == bytes(range(2, 12))
     fleet.slab.release(region)
 
 
 def test_what_a_function_keeps_is_there_at_the_next_call(fleet: Fleet) -> None:
     products = fleet.unit().products
-    assert products.call(childwork.remember, "one") is None
-    assert products.call(childwork.remember, "two") == "one"
+    assert products.call(devicework.remember, "one") is None
+    assert products.call(devicework.remember, "two") == "one"
 
 
 def test_preparing_a_build_for_the_cpu_compiles_nothing(fleet: Fleet) -> None:
@@ -75,12 +74,12 @@ def test_a_kernel_that_never_ends_is_killed_and_the_device_serves_again(fleet: F
     before = unit.trials.pid
     assert before is not None
     with pytest.raises(ChildTimedOut) as failure:
-        unit.trials.call(childwork.run_an_endless_kernel, 0.5)
+        unit.trials.call(devicework.run_an_endless_kernel, 0.5)
     assert failure.value.facts["stage"] == "launch"
     assert not alive(before)
     started = time.monotonic()
     unit.products.call(childwork.lease_once, priority=Priority.PRODUCT)
-    assert unit.trials.call(childwork.remember, "new") is None
+    assert unit.trials.call(devicework.remember, "new") is None
     assert time.monotonic() - started < 5
 
 
@@ -161,35 +160,69 @@ class TestCompilers:
 PARENT = """
 import sys, threading, time
 from pathlib import Path
-import childwork
+import devicework
 from app.devices.fleet import open_fleet
-with open_fleet("auto", Path(sys.argv[1]), 2**20) as fleet:
+with open_fleet(sys.argv[2], Path(sys.argv[1]), 2**20) as fleet:
     unit = fleet.unit()
     assert not {"cupy", "cupy_backends", "pyopencl"} & set(sys.modules), "the parent imported a device library"
     mapped = open("/proc/self/maps").read()
-    assert "libcuda" not in mapped and "OpenCL" not in mapped and "pocl" not in mapped
-    if unit.device.platform == "opencl":
-        work = childwork.run_an_endless_kernel, 50.0
-        threading.Thread(target=unit.trials.call, args=work, daemon=True).start()
-        time.sleep(1.5)
+    assert not any(name in mapped for name in ("libcuda", "libnvrtc", "OpenCL", "pocl")), "the parent loaded one"
+    threading.Thread(target=unit.trials.call, args=(devicework.run_an_endless_kernel, 50.0), daemon=True).start()
+    time.sleep(1.5)
     print(unit.products.pid, unit.trials.pid, flush=True)
     time.sleep(60)
 """
 
 
 def test_the_parent_loads_no_device_library_and_a_computing_child_dies_with_it(cache_dir: Path) -> None:
-    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", PARENT, str(cache_dir)]
-    parent = subprocess.Popen(command, stdout=subprocess.PIPE, env=here, text=True)
-    assert parent.stdout is not None
-    with parent.stdout:
-        pids = [int(pid) for pid in parent.stdout.readline().split()]
-    parent.send_signal(signal.SIGKILL)
-    parent.wait(5)
-    try:
-        assert len(pids) == 2
-        assert gone_within(pids, 2.0)
-    finally:
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    end_and_expect_no_children(start_parent(PARENT, str(cache_dir), "opencl"), signal.SIGKILL)
+
+
+def test_an_exclusive_device_has_one_child_for_both(fleet: Fleet, cache_dir: Path) -> None:
+    device = replace(fleet.unit().device, exclusive=True)
+    with ExitStack() as stack:
+        _, products, trials = _children(device, cache_dir, fleet.slab, stack)
+        assert trials is products
+        assert _start(products, trials) == fleet.unit().vendor
+
+
+@pytest.fixture(scope="module")
+def cuda_fleet(cache_dir: Path) -> Iterator[Fleet]:
+    with open_fleet("auto", cache_dir, 2**24) as fleet:
+        yield fleet
+
+
+@pytest.mark.cuda
+class TestCuda:
+    def test_auto_opens_every_cuda_device(self, cuda_fleet: Fleet) -> None:
+        assert {unit.device.platform for unit in cuda_fleet.units} == {"cuda"}
+        device = cuda_fleet.unit("cuda:0").device
+        assert device.architecture.startswith("sm_")
+        assert device.uuid.startswith(("GPU-", "MIG-"))
+
+    def test_a_prepared_build_is_only_loaded_by_the_device_child(self, cuda_fleet: Fleet, cache_dir: Path) -> None:
+        unit, problem = cuda_fleet.unit(), Problem(100, 70, 30)
+        kernel = CATALOGUE["tiled"]
+        launch = kernel.launch(kernel.default(problem, unit.device), problem, unit.device)
+        unit.prepare(launch.build)
+        before = set((cache_dir / "cuda").iterdir())
+        for child in (unit.products, unit.trials):
+            seconds, registers = child.call(devicework.multiply_once, launch)
+            assert seconds < 1
+            assert registers
+        assert set((cache_dir / "cuda").iterdir()) == before
+
+    def test_a_kernel_that_never_ends_is_killed_and_the_device_serves_again(self, cuda_fleet: Fleet) -> None:
+        unit = cuda_fleet.unit()
+        before = unit.trials.pid
+        assert before is not None
+        with pytest.raises(ChildTimedOut):
+            unit.trials.call(devicework.run_an_endless_kernel, 0.5)
+        assert not alive(before)
+        started = time.monotonic()
+        unit.products.call(childwork.lease_once, priority=Priority.PRODUCT)
+        unit.trials.call(devicework.remember, "new")
+        assert time.monotonic() - started < 5
+
+    def test_a_computing_child_dies_with_its_parent(self, cache_dir: Path) -> None:
+        end_and_expect_no_children(start_parent(PARENT, str(cache_dir), "cuda"), signal.SIGKILL)

@@ -152,6 +152,12 @@ def test_what_the_setup_raises_is_raised_by_the_call_each_time(make: Making) -> 
         make(childwork.die_at_start).start()
 
 
+def test_a_setup_that_cannot_travel_is_an_error_and_not_a_wait(make: Making) -> None:
+    child = make(lambda: None)
+    with pytest.raises(DeviceError, match="cannot be set up"):
+        child.start()
+
+
 def test_a_setup_that_hangs_is_killed(make: Making) -> None:
     child = make(childwork.hang_at_start, starting=0.5)
     with pytest.raises(ChildTimedOut) as failure:
@@ -299,15 +305,20 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
-def test_no_child_outlives_its_parent_by_two_seconds(number: signal.Signals) -> None:
-    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=here, text=True)
+def pids_of_children(parent: subprocess.Popen[str]) -> list[int]:
+    """Read the line that a parent prints of its children, or end it."""
     assert parent.stdout is not None
     with parent.stdout:
         pids = [int(pid) for pid in parent.stdout.readline().split()]
-    assert len(pids) == 2
-    assert all(alive(pid) for pid in pids)
+    if len(pids) < 2:
+        parent.kill()
+        parent.wait(5)
+        pytest.fail("the parent has no children")
+    return pids
+
+
+def end_and_expect_no_children(parent: subprocess.Popen[str], number: signal.Signals) -> None:
+    pids = pids_of_children(parent)
     parent.send_signal(number)
     parent.wait(5)
     try:
@@ -316,3 +327,13 @@ def test_no_child_outlives_its_parent_by_two_seconds(number: signal.Signals) -> 
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def start_parent(program: str, *arguments: str) -> subprocess.Popen[str]:
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, env=here, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_no_child_outlives_its_parent_by_two_seconds(number: signal.Signals) -> None:
+    end_and_expect_no_children(start_parent(PARENT), number)

@@ -102,7 +102,7 @@ def test_a_quiet_launch_is_measured_in_three_rounds_apart() -> None:
 
 
 def test_a_noisy_launch_is_sampled_until_its_interval_is_narrow() -> None:
-    device = Device(1e-4, noise=0.1)
+    device = Device(1e-4, noise=0.2)
     timing = measure(device.take, 0.25, device.clock, device.pause)
     assert not timing.limited
     assert timing.half_width < 0.02

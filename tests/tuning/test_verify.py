@@ -14,7 +14,15 @@ from app.errors import WrongResult
 from app.tuning import verify
 from kernels.problem import Problem
 
-SHAPES = [(1, 1, 1, 1), (64, 48, 80, 1), (7, 300, 5, 3), (1, 1000, 9, 2), (700, 1, 33, 1), (5, 5, 2000, 40)]
+Shape = tuple[int, int, int, int]
+SHAPES: list[Shape] = [
+    (1, 1, 1, 1),
+    (64, 48, 80, 1),
+    (7, 300, 5, 3),
+    (1, 1000, 9, 2),
+    (700, 1, 33, 1),
+    (5, 5, 2000, 40),
+]
 
 
 def seed() -> int:
@@ -39,14 +47,14 @@ def sequential(problem: Problem, a: Array, b: Array) -> Array:
     return c
 
 
-def problem(m: int, n: int, k: int, batch: int = 1, dtype: str = "float32", layout: str = "nn") -> Problem:
+def problem(m: int, n: int, k: int, batch: int = 1, *, dtype: str = "float32", layout: str = "nn") -> Problem:
     return Problem(m, n, k, batch, dtype, trans_a=layout[0] == "t", trans_b=layout[1] == "t")
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_accuracy_is_what_direct_computation_gives(dtype: str, shape: tuple[int, ...], layout: str) -> None:
+def test_accuracy_is_what_direct_computation_gives(dtype: str, shape: Shape, layout: str) -> None:
     what = problem(*shape, dtype=dtype, layout=layout)
     a, b, reference = case(what)
     noise = 1 + 1e-3 * np.random.default_rng(1).standard_normal(reference.shape)
@@ -85,7 +93,7 @@ def test_the_least_accurate_right_kernel_is_within_tolerance(dtype: str, k: int)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_numpys_product_is_right(dtype: str, shape: tuple[int, ...], layout: str) -> None:
+def test_numpys_product_is_right(dtype: str, shape: Shape, layout: str) -> None:
     what = problem(*shape, dtype=dtype, layout=layout)
     a, b, reference = case(what)
     assert verify.judge(what, a, b, reference, np.matmul(*verify.applied(what, a, b))) is None
@@ -144,14 +152,25 @@ def test_an_infinity_is_an_error_without_bound() -> None:
     assert reason.startswith("relative L2 error inf exceeds")
 
 
-@pytest.mark.parametrize("wrong", ["zero", "neighbour", "lost term"])
-def test_one_wrong_element_of_millions_is_told(wrong: str) -> None:
-    what = problem(4096, 4096, 64)
+def test_one_wrong_element_of_millions_is_told() -> None:
+    what = problem(4096, 1024, 64)
     a, b, reference = case(what)
     c = reference.astype(np.float32)
-    lost = float(a[0, 4000, 63]) * float(b[0, 63, 11])
-    c[0, 4000, 11] = {"zero": 0.0, "neighbour": c[0, 4000, 12], "lost term": reference[0, 4000, 11] - lost}[wrong]
-    assert verify.judge(what, a, b, reference, c) is not None
+    right, lost = c[0, 4000, 11], float(a[0, 4000, 63]) * float(b[0, 63, 11])
+    for wrong in (0.0, c[0, 4000, 12], reference[0, 4000, 11] - lost):
+        c[0, 4000, 11] = wrong
+        assert verify.judge(what, a, b, reference, c) is not None
+    c[0, 4000, 11] = right
+    assert verify.judge(what, a, b, reference, c) is None
+
+
+def test_an_element_of_a_deep_sum_that_lost_one_term_is_told() -> None:
+    what = problem(64, 64, 4096)
+    a, b, reference = case(what)
+    c = sequential(what, a, b)
+    c[0, 7, 9] -= 1.0  # about what one of 4096 terms adds
+    reason = verify.judge(what, a, b, reference, c)
+    assert reason is not None
 
 
 def test_what_relative_l2_alone_would_let_pass_is_told_by_the_largest_error() -> None:
@@ -159,11 +178,12 @@ def test_what_relative_l2_alone_would_let_pass_is_told_by_the_largest_error() ->
     a, b, reference = case(what)
     c = reference.astype(np.float16)
     assert verify.judge(what, a, b, reference, c) is None
-    c[0, *np.unravel_index(np.argmax(np.abs(c[0]) > 4), c[0].shape)] = 0
-    assert verify.accuracy(what, a, b, reference, c).relative_l2 < verify.tolerance(what).relative_l2 * 5
+    c[0, 0, int(np.argmax(np.abs(np.abs(c[0, 0]) - 3) < 1))] = 0
+    assert verify.accuracy(what, a, b, reference, c).relative_l2 < verify.tolerance(what).relative_l2
     reason = verify.judge(what, a, b, reference, c)
     assert reason is not None
-    assert "|a_i| |b_j| exceeds" in reason or "relative L2" in reason
+    assert reason.startswith("largest error")
+    assert "|a_i| |b_j| exceeds" in reason
 
 
 @pytest.mark.parametrize("layout", ["nt", "tn", "tt"])
@@ -209,7 +229,7 @@ def test_operands_are_fresh_by_seed_and_normal() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [*SHAPES, (2, 2, 100_000, 1)])
-def test_a_right_reference_passes_the_spot_check(dtype: str, shape: tuple[int, ...]) -> None:
+def test_a_right_reference_passes_the_spot_check(dtype: str, shape: Shape) -> None:
     what = problem(*shape, dtype=dtype, layout="tt")
     a, b, reference = case(what)
     verify.spot_check(reference, a, b, what, seed())
@@ -219,7 +239,7 @@ def test_a_right_reference_passes_the_spot_check(dtype: str, shape: tuple[int, .
 def test_a_reference_of_float32_accuracy_fails_the_spot_check(dtype: str) -> None:
     what = problem(30, 40, 500, dtype=dtype)
     a, b, reference = case(what)
-    with pytest.raises(WrongResult, match="the float64 reference of .* is off by"):
+    with pytest.raises(WrongResult, match="the float64 reference of float"):
         verify.spot_check(reference.astype(np.float32).astype(np.float64), a, b, what, seed())
 
 

@@ -14,7 +14,7 @@ from cupy.cuda import driver, nvrtc, runtime
 
 from app.devices.base import Array, Buffer, Operands, Program, Vendor
 from app.devices.cuda.cubin import compile_cubin
-from app.devices.cuda.cublas import Cublas
+from app.devices.cuda.cublas import Cublas, stay_strict
 from app.devices.cuda.identity import Software, identify, software
 from app.devices.hostblas import reference as host_reference
 from app.errors import CompileFailed, DeviceError, LaunchFailed, NoDevice
@@ -223,6 +223,7 @@ def _copy_bandwidth() -> float:
 
 def _cublas() -> tuple[Cublas | None, Vendor]:
     """Load cuBLAS through CuPy, or say why there is none."""
+    stay_strict()
     try:
         from cupy_backends.cuda.libs import cublas as library  # noqa: PLC0415 - it is an optional wheel
 

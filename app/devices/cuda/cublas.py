@@ -15,12 +15,16 @@ _LOOSENING: Final = ("NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION", 
 _LARGEST: Final = 2**31 - 1
 
 
+def stay_strict() -> None:
+    """Take back what the environment allows cuBLAS; to be called before the library is loaded."""
+    for name in _LOOSENING:
+        os.environ.pop(name, None)
+
+
 class Cublas:
     """A handle on the current device; `library` is CuPy's binding. Products are queued on the current stream."""
 
     def __init__(self, library: Any) -> None:
-        for name in _LOOSENING:
-            os.environ.pop(name, None)
         self._library = library
         self._handle = library.create()
         library.setMathMode(self._handle, library.CUBLAS_DEFAULT_MATH)  # float32 in float32, never in TF32

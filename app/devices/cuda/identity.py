@@ -52,7 +52,7 @@ def identify(runtime: Any, number: int, versions: Software, measure: Callable[[]
     name = properties["name"].decode(errors="replace").strip("\0 ")
     capability = int(properties["major"]), int(properties["minor"])
     slice_ = re.search(r"MIG (\S+)", name)
-    bus = str(runtime.deviceGetPCIBusId(number))
+    bus: str = runtime.deviceGetPCIBusId(number)
     return Device(
         id=f"cuda:{number}",
         platform="cuda",

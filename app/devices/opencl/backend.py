@@ -13,10 +13,10 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from app.devices import cache
 from app.devices.base import Array, Buffer, Operands, Program, Vendor
 from app.devices.hostblas import multiply, reference, vendor
 from app.devices.opencl.identity import cpus, identify
+from app.devices.opencl.toolchain import environment
 from app.errors import CompileFailed, LaunchFailed, NoDevice
 from kernels.device import Device
 from kernels.kernel import Build, Launch
@@ -42,7 +42,6 @@ class OpenCLBackend:
         if device_id not in found:
             raise NoDevice(f"there is no {device_id}")
         self._native = found[device_id]
-        self._cache = cache_dir / "opencl"
         self.device = identify(self._native, device_id)
         self.vendor: Vendor = vendor()
         self._context = cl.Context([self._native])
@@ -75,15 +74,14 @@ class OpenCLBackend:
             self._cl.enqueue_copy(self._queue, out, buffer.handle, src_offset=buffer.offset)
 
     def compile(self, build: Build) -> Program:
-        """Load a build's cached binary, or compile and cache it; raises CompileFailed with the compiler's words."""
-        cl, path = self._cl, self._cache / cache.name(build.digest, self.device.compiler, self.device.architecture)
+        """Compile a build; raises CompileFailed with the compiler's words.
+
+        PoCL keeps what it compiled on disk by text, macros and device. Keeping its binaries ourselves would make it
+        compile every function twice: once for any local size, to have a binary to give, and once more at its launch.
+        """
+        cl = self._cl
         try:
-            binary = cache.read(path)
-            if binary is None:
-                program = cl.Program(self._context, build.text).build(options=_options(build))
-                cache.write(path, program.get_info(cl.program_info.BINARIES)[0])
-            else:
-                program = cl.Program(self._context, [self._native], [binary]).build()
+            program = cl.Program(self._context, build.text).build(options=_options(build))
             return Program(cl.Kernel(program, build.entry), build)
         except cl.Error as error:
             raise CompileFailed(_words(error)) from error
@@ -174,10 +172,8 @@ class OpenCLBackend:
 
 
 def _load(cache_dir: Path) -> ModuleType:
-    """Import pyopencl with PoCL's cache where ours is, and pyopencl's own off; raises NoDevice."""
-    folder = cache_dir / "pocl"
-    folder.mkdir(parents=True, exist_ok=True)
-    os.environ |= {"PYOPENCL_NO_CACHE": "1", "POCL_CACHE_DIR": str(folder)}
+    """Import pyopencl in the environment that PoCL needs; raises NoDevice."""
+    os.environ |= environment(cache_dir)
     try:
         import pyopencl as cl  # noqa: PLC0415 - both read the environment when they are imported
     except ImportError as error:

@@ -20,7 +20,8 @@ from typing import Final
 PAGE: Final = 4096
 PROGRAM_HEADERS: Final = 4
 HEAD: Final = 64 + 56 * PROGRAM_HEADERS
-UNDEFINED, ABSOLUTE, RESERVED = 0, 0xFFF1, 0xFF00  # section numbers that are none
+UNDEFINED, ABSOLUTE = 0, 0xFFF1  # section numbers that are none
+HIDDEN: Final = (1, 2)  # kinds of visibility
 WRITE, ALLOCATE = 1, 2  # a section's flags
 EXECUTED, WRITTEN = 5, 6  # a segment's flags: read with execute, read with write
 SYMTAB, RELOCATIONS, ZEROS = 2, 4, 8  # kinds of section; those in PLACED are copied as they are
@@ -52,18 +53,19 @@ class Section:
 
 @dataclass(frozen=True)
 class Symbol:
-    """One symbol: its name, ELF's own info byte, the number of its section and its offset there."""
+    """One symbol: its name, ELF's own two bytes about it, the number of its section and its offset there."""
 
     name: bytes
     info: int
+    visibility: int
     section: int
     value: int
     size: int
 
     @property
     def exported(self) -> bool:
-        """Whether others find it by its name: it is defined, and global or weak."""
-        return self.info >> 4 != 0 and self.section != UNDEFINED
+        """Whether others find it by its name: it is defined, global or weak, and not hidden."""
+        return self.info >> 4 != 0 and self.section != UNDEFINED and self.visibility not in HIDDEN
 
     @property
     def imported(self) -> bool:
@@ -117,8 +119,9 @@ def read(data: bytes) -> Relocatable:
 def _symbols(data: bytes, sections: list[Section], table: Section) -> Iterator[Symbol]:
     names = sections[table.link].offset
     for at in range(table.offset, table.offset + table.size, SYMBOL.size):
-        name, info, _, section, value, size = SYMBOL.unpack_from(data, at)
-        yield Symbol(data[names + name : data.index(b"\0", names + name)], info, section, value, size)
+        name, info, other, section, value, size = SYMBOL.unpack_from(data, at)
+        end = data.index(b"\0", names + name)
+        yield Symbol(data[names + name : end], info, other & 3, section, value, size)
 
 
 def _fixes(data: bytes, sections: list[Section], table: Section) -> Iterator[Fix]:
@@ -168,7 +171,8 @@ def link(data: bytes) -> bytes:
     source = read(data)
     image = Image(source)
     kept = source.kept
-    symbols = [number for number, symbol in enumerate(source.symbols) if symbol.exported or symbol.imported]
+    used = {fix.symbol for fix in source.fixes}
+    symbols = [n for n, symbol in enumerate(source.symbols) if symbol.exported or (symbol.imported and n in used)]
     fixed = [number for number in kept if not source.sections[number].flags & WRITE]
     for number in fixed:
         image.place_section(number)
@@ -212,8 +216,7 @@ def _apply(image: Image, fix: Fix) -> None:
 def _finish(image: Image, symbols: list[int], writable: int) -> bytes:
     """Append what the loader reads, and fill in the file's head. The tables stand in the segment that is written."""
     names, table = _dynamic_symbols(image, symbols)
-    left = [(place, kind, addend) for place, kind, addend in image.loader]
-    rows = b"".join(RELOCATION.pack(place, kind, addend) for place, kind, addend in left)
+    rows = b"".join(RELOCATION.pack(*row) for row in image.loader)
     order = {number: row for row, number in enumerate(symbols, start=1)}
     for number in image.stubs:
         rows += RELOCATION.pack(image.slots[number], order[number] << 32 | GLOBAL_DATA, 0)
@@ -256,9 +259,9 @@ def _head(image: Image, writable: int, dynamic: int, size: int) -> None:
 def main(arguments: list[str]) -> None:
     """Link as `ld` is asked to: one .o among the arguments, the output after -o; the rest is of no use here."""
     objects = [argument for argument in arguments if argument.endswith(".o")]
+    if len(objects) != 1 or "-o" not in arguments[:-1]:
+        sys.exit("tilewise's linker: there must be one object file, and -o")
     try:
-        if len(objects) != 1 or "-o" not in arguments[:-1]:
-            raise CannotLinkError("there must be one object file, and -o")
         linked = link(Path(objects[0]).read_bytes())
         Path(arguments[arguments.index("-o") + 1]).write_bytes(linked)
     except (CannotLinkError, OSError, struct.error, ValueError, IndexError) as error:

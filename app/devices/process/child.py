@@ -12,9 +12,10 @@ from app.devices.process.conversation import Conversation
 from app.devices.process.link import PAGE, Board
 from app.devices.process.run import Run
 from app.devices.scheduler import Lease, Priority, Turns
-from app.errors import ChildDied, ChildTimedOut, Closing, DeviceError, TilewiseError
+from app.errors import ChildDied, Closing, DeviceError, TilewiseError
 
 _SHORT_LIFE: Final = 1.0  # seconds: a child that dies younger, and unused, is not replaced until somebody needs one
+_PATIENCE: Final = 5.0  # seconds to wait for a killed process, which a broken driver may keep from ending
 
 
 class Child:
@@ -94,7 +95,7 @@ class Child:
             self._changed.notify_all()
         self.kill()
         if self._supervisor is not None:
-            self._supervisor.join()
+            self._supervisor.join(_PATIENCE)
 
     def _converse(
         self, run: Run, function: Callable[..., Any], arguments: tuple[Any, ...], priority: Priority, deadline: float
@@ -105,7 +106,7 @@ class Child:
         except BaseException as error:
             if not isinstance(error, TilewiseError) or conversation.is_broken or error.facts.get("fatal"):
                 self._end(run)
-                run.ended.wait(self._starting)  # a killed process may keep the device busy until it is gone
+                run.ended.wait(_PATIENCE)  # until it is gone it may keep the device busy
             if isinstance(error, ChildDied):
                 self._closing_goes_first()
                 raise ChildDied(f"{error.message} ({run.cause})", **error.facts) from None
@@ -180,6 +181,8 @@ class Child:
             return
         with self._changed:
             self._run = run
+            if self._state == "closed":
+                run.kill()
         failure = self._introduce(run)
         born = monotonic()
         if failure is None:
@@ -201,11 +204,10 @@ class Child:
         conversation = Conversation(self.name, run, None, Priority.PRODUCT, stage="start")
         try:
             conversation.hold(self._setup, self._arguments, self._starting)
-        except (ChildDied, ChildTimedOut) as error:
-            run.kill()
-            return error
         except TilewiseError as error:
             return error
+        except Exception as error:  # noqa: BLE001 - such as a setup that no child could import: callers must hear of it
+            return DeviceError(f"{self.name} cannot be set up: {error}", stage="start")
         return None
 
     def _settle(self, state: str, failure: TilewiseError | None) -> None:

@@ -1,0 +1,29 @@
+"""A service in a process of its own, on the OpenCL device, and a client of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from bodies import MAX_BODY
+
+from app.cli.service import Started, started
+
+
+@pytest.fixture(scope="session")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    folder = tmp_path_factory.mktemp("live")
+    with started(folder, devices="opencl", max_body_bytes=str(MAX_BODY), slab_bytes=str(2**27), jobs="8") as running:
+        until = time.monotonic() + 90
+        while (answer := httpx.get(f"{running.url}/health/ready")).status_code != 200:
+            assert time.monotonic() < until, answer.text
+            time.sleep(0.1)
+        yield running
+
+
+@pytest.fixture
+def client(live: Started) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=live.url, timeout=60) as client:
+        yield client

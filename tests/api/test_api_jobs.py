@@ -1,0 +1,215 @@
+"""Jobs over HTTP: their life, their events and how a broken stream goes on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from app.cli.service import Started
+
+_SIZES = itertools.count(9)
+ENDED = {"succeeded", "failed", "cancelled"}
+
+
+def order(trials: int = 4, **members: Any) -> dict[str, Any]:
+    """An order that no other test gives."""
+    shape = {"m": next(_SIZES), "n": 16, "k": 16}
+    return {"shapes": [shape], "budget": {"trials": trials}, **members}
+
+
+def events(client: httpx.Client, job_id: str, after: int | None = None, most: int = 10**6) -> list[dict[str, Any]]:
+    """A job's events to its end, or the first `most` of them."""
+    headers = {} if after is None else {"Last-Event-ID": str(after)}
+    with client.stream("GET", f"/jobs/{job_id}/events", headers=headers) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.headers["cache-control"] == "no-cache, no-transform"
+        return list(itertools.islice(parsed(answer.iter_lines()), most))
+
+
+def parsed(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    event: dict[str, Any] = {}
+    for line in lines:
+        if not line:
+            if event:
+                yield event | {"id": int(event["id"]), "data": json.loads(event["data"])}
+            event = {}
+        elif not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            event[name] = value
+
+
+def ended(client: httpx.Client, job_id: str) -> dict[str, Any]:
+    until = time.monotonic() + 60
+    while (job := client.get(f"/jobs/{job_id}").json())["state"] not in ENDED:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return dict(job)
+
+
+def test_an_order_becomes_a_job_that_is_followed_to_its_end(client: httpx.Client) -> None:
+    answer = client.post("/tune", json=order())
+    job = answer.json()
+    assert answer.status_code == 202
+    assert answer.headers["location"] == f"/jobs/{job['id']}"
+    assert int(answer.headers["retry-after"]) >= 1
+    assert (job["kind"], job["result"], job["finished_at"]) == ("tune", None, None)
+    seen = events(client, job["id"])
+    assert [event["id"] for event in seen] == sorted({event["id"] for event in seen})
+    assert {event["event"] for event in seen} == {"trial", "progress", "end"}
+    assert seen[-1]["event"] == "end"
+    assert seen[-1]["data"]["state"] == "succeeded"
+    done = client.get(answer.headers["location"])
+    assert done.json()["state"] == "succeeded"
+    assert "retry-after" not in done.headers
+    assert done.json()["progress"]["done"] >= 4
+    assert client.get(f"/jobs/{job['id']}/result").json() == done.json()["result"]
+    trials = client.get("/trials", params={"job_id": job["id"]}).json()["trials"]
+    assert [trial["id"] for trial in trials] == [event["data"]["id"] for event in seen if event["event"] == "trial"]
+
+
+def test_a_tuned_shape_is_answered_exactly_with_its_baselines(client: httpx.Client) -> None:
+    asked = order()
+    assert client.post("/tune", json=asked, headers={"Prefer": "wait=60"}).status_code == 200
+    best = client.get("/best-config", params=asked["shapes"][0]).json()
+    assert best["match"] == "exact"
+    assert best["problem"] == best["matched_problem"]
+    assert best["timing"]["ci95_ms"][0] <= best["timing"]["median_ms"] <= best["timing"]["ci95_ms"][1]
+    assert best["gflops"] > 0
+    assert best["error"]["relative_l2"] < 1e-5
+    assert set(best["baselines"]) == {"naive", "tiled", "vendor"}
+    assert set(best["launch"]) == {"grid", "block", "shared_bytes"}
+    near = client.get("/best-config", params=asked["shapes"][0] | {"k": 17}).json()
+    assert near["match"] == "nearest"
+    assert near["problem"] != near["matched_problem"]
+
+
+def test_a_broken_stream_goes_on_after_the_last_event_that_came(client: httpx.Client) -> None:
+    job_id = client.post("/tune", json=order(trials=12)).json()["id"]
+    first = events(client, job_id, most=3)
+    rest = events(client, job_id, after=first[-1]["id"])
+    assert rest[0]["id"] > first[-1]["id"]
+    whole = [event["data"]["id"] for event in events(client, job_id) if event["event"] == "trial"]
+    parts = [event["data"]["id"] for event in first + rest if event["event"] == "trial"]
+    assert parts == whole
+    last = rest[-1]["id"]
+    assert client.get(f"/jobs/{job_id}/events", headers={"Last-Event-ID": str(last)}).status_code == 204
+    answer = client.get(f"/jobs/{job_id}/events", headers={"Last-Event-ID": "x"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+
+
+def test_prefer_wait_answers_200_once_the_job_has_ended(client: httpx.Client) -> None:
+    answer = client.post("/tune", json=order(), headers={"Prefer": "respond-async, wait=60"})
+    assert answer.status_code == 200
+    assert answer.headers["preference-applied"] == "wait=60"
+    assert answer.json()["state"] == "succeeded"
+
+
+def test_prefer_wait_answers_202_where_the_job_takes_longer(client: httpx.Client) -> None:
+    started = time.monotonic()
+    answer = client.post("/tune", json=order(trials=60), headers={"Prefer": "wait=0.2"})
+    assert answer.status_code == 202
+    assert answer.headers["preference-applied"] == "wait=0.2"
+    assert time.monotonic() - started < 5
+    assert client.delete(answer.headers["location"]).status_code == 202
+    assert ended(client, answer.json()["id"])["state"] == "cancelled"
+
+
+def test_a_cancelled_job_stays_and_keeps_what_it_measured(client: httpx.Client) -> None:
+    job_id = client.post("/tune", json=order(trials=100)).json()["id"]
+    seen = events(client, job_id, most=1)
+    assert client.delete(f"/jobs/{job_id}").status_code == 202
+    rest = events(client, job_id, after=seen[-1]["id"])
+    assert rest[-1]["event"] == "end"
+    assert rest[-1]["data"]["state"] == "cancelled"
+    assert ended(client, job_id)["state"] == "cancelled"
+    again = client.delete(f"/jobs/{job_id}")
+    assert (again.status_code, again.json()["state"]) == (200, "cancelled")
+
+
+def test_a_job_without_a_result_says_so(client: httpx.Client) -> None:
+    job_id = client.post("/tune", json=order(trials=100)).json()["id"]
+    answer = client.get(f"/jobs/{job_id}/result")
+    assert (answer.status_code, answer.json()["code"]) == (404, "no_result")
+    client.delete(f"/jobs/{job_id}")
+    ended(client, job_id)
+
+
+def test_the_same_work_is_one_job(client: httpx.Client) -> None:
+    asked = order(trials=20)
+    first, second = (client.post("/tune", json=asked).json()["id"] for _ in range(2))
+    assert first == second
+    ended(client, first)
+    assert client.post("/tune", json=asked).json()["id"] == first
+    anew = client.post("/tune", json=asked | {"retune": True}).json()["id"]
+    assert anew != first
+    client.delete(f"/jobs/{anew}")
+    ended(client, anew)
+
+
+def test_lists_are_paged_and_filtered(client: httpx.Client) -> None:
+    made = [client.post("/tune", json=order(), headers={"Prefer": "wait=60"}).json()["id"] for _ in range(3)]
+    seen: list[str] = []
+    before: dict[str, str] = {}
+    while True:
+        page = client.get("/jobs", params={"limit": 2, **before}).json()
+        seen += [job["id"] for job in page["jobs"]]
+        if page["next"] is None:
+            break
+        before = {"before": page["next"]}
+    assert seen[:3] == made[::-1]
+    assert len(seen) == len(set(seen))
+    assert all(job["state"] == "failed" for job in client.get("/jobs?state=failed").json()["jobs"])
+    trials, after = [], 0
+    while after is not None:
+        page = client.get("/trials", params={"job_id": made[0], "limit": 2, "after": after}).json()
+        trials += page["trials"]
+        after = page["next"]
+    assert len(trials) == len({trial["id"] for trial in trials}) >= 4
+    naive = client.get("/trials", params={"job_id": made[0], "kernel": "naive", "device": "opencl:0"}).json()["trials"]
+    assert naive == [trial for trial in trials if trial["kernel"] == "naive"]
+    key = "float32/strict/nn/1x{m}x{n}x{k}".format(**trials[0]["problem"])
+    assert len(client.get("/trials", params={"problem": key}).json()["trials"]) == len(trials)
+
+
+def test_a_full_queue_is_503_with_retry_after(client: httpx.Client) -> None:
+    jobs = []
+    for _ in range(12):
+        answer = client.post("/tune", json=order(trials=100))
+        if answer.status_code == 503:
+            break
+        jobs.append(answer.json()["id"])
+    assert (answer.status_code, answer.json()["code"]) == (503, "queue_full")
+    assert answer.headers["retry-after"] == "1"
+    for job_id in jobs:
+        client.delete(f"/jobs/{job_id}")
+    for job_id in jobs:
+        assert ended(client, job_id)["state"] == "cancelled"
+
+
+def test_a_quiet_stream_is_kept_open_by_comments(client: httpx.Client, live: Started) -> None:
+    ahead = [client.post("/tune", json=order(trials=128)).json()["id"] for _ in range(2)]
+    job_id = client.post("/tune", json=order()).json()["id"]
+    with client.stream("GET", f"/jobs/{job_id}/events") as answer:
+        lines = answer.iter_lines()
+        assert next(line for line in lines if line.startswith("event")) == "event: progress"
+        for each in ahead:
+            httpx.delete(f"{live.url}/jobs/{each}")
+        assert any(line == "event: end" for line in lines)
+
+
+@pytest.mark.slow
+def test_a_comment_comes_after_15_seconds_of_silence(client: httpx.Client, live: Started) -> None:
+    shapes = [{"m": 512, "n": 512, "k": 512 + i} for i in range(4)]
+    ahead = client.post("/tune", json={"shapes": shapes}).json()["id"]
+    job_id = client.post("/tune", json=order()).json()["id"]
+    with client.stream("GET", f"/jobs/{job_id}/events") as answer:
+        assert any(line.startswith(":") for line in answer.iter_lines())
+    httpx.delete(f"{live.url}/jobs/{ahead}")
+    ended(client, ahead)

@@ -1,0 +1,132 @@
+"""Devices, kernels, analysis, pages, documents, probes and metrics."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import app.web
+from kernels import CATALOGUE
+
+
+def test_devices_say_who_they_are_and_what_limits_them(client: httpx.Client) -> None:
+    body = client.get("/devices").json()
+    device = body["devices"][0]
+    assert device["id"] == "opencl:0"
+    assert device["limits"]["threads"] > 0
+    assert device["name"] in device["model"]
+    assert device["vendor"]["name"]
+    assert body["reasons"] == []
+
+
+def test_kernels_are_listed_in_ladder_order_with_their_spaces(client: httpx.Client) -> None:
+    listed = client.get("/kernels").json()["kernels"]
+    assert [kernel["name"] for kernel in listed] == list(CATALOGUE)
+    for kernel in listed:
+        ours = CATALOGUE[kernel["name"]]
+        assert kernel["parameters"] == {name: list(values) for name, values in ours.space.parameters.items()}
+        assert kernel["rules"] == list(ours.space.rules)
+        assert kernel["digest"] == ours.digest
+
+
+def test_a_kernels_source_is_the_whole_text_that_is_compiled(client: httpx.Client) -> None:
+    for name, kernel in CATALOGUE.items():
+        answer = client.get(f"/kernels/{name}/source")
+        assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+        assert answer.text == kernel.text
+
+
+def test_a_kernels_space_is_held_against_a_problem(client: httpx.Client) -> None:
+    kernel = client.get("/kernels/tiled", params={"m": 100, "n": 100, "k": 100, "dtype": "float64"}).json()
+    legality = kernel["legality"]
+    assert len(legality["legal"]) + sum(legality["refused"].values()) == kernel["configs"]
+    assert set(legality["refused"]) <= set(kernel["rules"])
+    assert legality["default"] in legality["legal"]
+    assert legality["problem"] == "float64/strict/nn/1x100x100x100"
+    asked = client.get("/kernels/tiled?m=100&n=50&k=100&config=BM=16,BN=8,BK=32").json()["legality"]["launch"]
+    assert (asked["grid"], asked["block"]) == (7 * 7, [8, 16])
+    assert client.get("/kernels/tiled").json()["legality"] is None
+    assert client.get("/kernels/tiled?m=1&n=1&k=1&dtype=bfloat16").json()["legality"]["covered"] is False
+
+
+def test_an_analysis_works_out_the_arithmetic_of_any_tile(client: httpx.Client) -> None:
+    query = {"m": 1024, "n": 1024, "k": 1024}
+    small = client.get("/analysis", params=query | {"tile": 16}).json()
+    large = client.get("/analysis", params=query | {"tile": 32}).json()
+    assert small["config"] == {"BM": 16, "BN": 16, "BK": 16}
+    assert small["blocks"] == small["tiles_m"] * small["tiles_n"] == 64 * 64
+    assert small["bytes_read"] == 2 * large["bytes_read"]
+    assert small["bytes_written"] == 4 * 1024**2
+    assert small["flops_owned"] == 2 * 1024**3
+    odd = client.get("/analysis", params={"m": 1000, "n": 1200, "k": 800, "tile": 17, "batch": 3, "dtype": "float64"})
+    assert odd.json()["edge_tiles"] > 0
+    naive = client.get("/analysis", params=query | {"tile": 16, "kernel": "naive"}).json()
+    assert naive["bytes_read"] > large["bytes_read"]
+    big = client.get("/analysis", params=dict.fromkeys(["m", "n", "k", "tile"], 2**31 - 1))
+    assert big.status_code == 200
+
+
+def test_best_config_follows_every_change_of_the_bests(client: httpx.Client) -> None:
+    query = "/best-config?m=77&n=16&k=1600"
+    before = client.get(query)
+    assert before.json()["match"] in {"default", "nearest"}
+    assert client.get(query).content == before.content
+    shape = {"m": 77, "n": 16, "k": 1600}
+    order = {"shapes": [shape], "budget": {"trials": 2}}
+    assert client.post("/tune", json=order, headers={"Prefer": "wait=60"}).status_code == 200
+    assert client.get(query).json()["match"] == "exact"
+
+
+def test_probes_say_live_and_ready(client: httpx.Client) -> None:
+    assert client.get("/health/live").json() == {"status": "live"}
+    assert client.get("/health/ready").json() == {"status": "ready"}
+
+
+def test_metrics_can_be_read_by_prometheus(client: httpx.Client) -> None:
+    client.post("/matmul", json={"a": [[1]], "b": [[1]]})
+    client.get("/jobs/none")
+    answer = client.get("/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+    routes = {sample.labels["route"] for sample in families["tilewise_requests"].samples}
+    assert {"/matmul", "/jobs/{job_id}"} <= routes
+    phases = {sample.labels["phase"] for sample in families["tilewise_product_seconds"].samples}
+    assert phases == {"receive", "queue", "h2d", "kernel", "d2h"}
+    for name in ("tilewise_jobs", "tilewise_trials", "tilewise_slab_lent_bytes", "tilewise_child_restarts"):
+        assert families[name].documentation
+
+
+def test_pages_and_documents_work_with_no_internet(client: httpx.Client) -> None:
+    for path in ("/", "/docs", "/redoc"):
+        page = client.get(path)
+        assert page.status_code == 200
+        assert "text/html" in page.headers["content-type"]
+        links = re.findall(r"""(?:src|href)\s*[=:]\s*["']([^"'#]+)["']""", page.text)
+        assert links
+        for link in links:
+            assert not link.startswith(("http:", "https:", "//")), link
+            assert link.startswith("data:") or client.get(link).status_code == 200, link
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in app.web.STATIC.iterdir()))
+def test_pages_fetch_nothing_from_elsewhere(client: httpx.Client, name: str) -> None:
+    text = (Path(app.web.STATIC) / name).read_text(encoding="utf-8")
+    assert not re.findall(r"""(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}""", text)
+    if name != "index.html":
+        assert client.get(f"/static/{name}").text == text
+
+
+def test_the_openapi_document_names_every_status_of_every_route(client: httpx.Client) -> None:
+    document = client.get("/openapi.json").json()
+    named = {
+        (path, method): set(operation["responses"])
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+    }
+    assert {"200", "400", "404", "406", "408", "413", "415", "422", "500", "503"} == named["/matmul", "post"]
+    assert {"200", "202", "400", "404", "408", "413", "415", "422", "500", "503"} == named["/tune", "post"]
+    assert {"200", "404", "422", "500", "503"} == named["/best-config", "get"]
+    assert all("500" in statuses for statuses in named.values())

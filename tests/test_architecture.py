@@ -1,0 +1,156 @@
+"""The house stands as drawn: who imports whom, what an import does, and how long a text may be."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MODULES = [*sorted(ROOT.glob("app/**/*.py")), *sorted(ROOT.glob("kernels/*.py")), ROOT / "tilewise.py"]
+KERNELS = sorted(ROOT.glob("kernels/*.cu"))
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+OWNERS = {
+    "cupy": "app/devices/cuda/",
+    "cupy_backends": "app/devices/cuda/",
+    "pyopencl": "app/devices/opencl/",
+    "sqlalchemy": "app/store/",
+    "alembic": "app/store/",
+    "pydantic_settings": "app/settings.py",
+}
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def test_every_import_contract_is_kept() -> None:
+    if find_spec("importlinter") is None:
+        pytest.skip("import-linter is not installed: pip install -e '.[dev]' has it, and CI runs it")
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_every_module_of_app_has_a_row_in_the_layers() -> None:
+    layers = next(contract for contract in CONTRACTS if contract["type"] == "layers")
+    rows = {name.strip() for row in layers["layers"] for name in row.split("|")}
+    assert layers["exhaustive"] is True
+    assert rows == {path.stem for path in (ROOT / "app").iterdir() if _is_module(path)}
+
+
+def test_kernels_import_the_standard_library_and_themselves() -> None:
+    foreign = [
+        f"{_name(path)}: {name}"
+        for path in sorted(ROOT.glob("kernels/*.py"))
+        for name in _imported(path)
+        if name not in sys.stdlib_module_names and name != "kernels"
+    ]
+    assert foreign == []
+
+
+def test_a_library_is_imported_by_its_owner_alone_even_inside_a_function() -> None:
+    strangers = [
+        f"{_name(path)}: {name}"
+        for path in MODULES
+        for name in _imported(path)
+        if name in OWNERS and not _name(path).startswith(OWNERS[name])
+    ]
+    assert strangers == []
+
+
+def test_the_service_and_the_command_line_load_no_device_library() -> None:
+    assert _after_importing("app.main", "app.cli", "[n for n in ('cupy', 'pyopencl') if n in sys.modules]") == "[]"
+
+
+def test_importing_every_module_opens_nothing_and_configures_nothing() -> None:
+    held = {"app.devices.cuda", "app.devices.opencl"}  # their children alone import them
+    names = [_module(path) for path in MODULES if not path.stem.startswith("__")]
+    free = [name for name in names if not any(name.startswith(owner) for owner in held)]
+    opened = "(threading.active_count() == 1, logging.getLogger().handlers, multiprocessing.active_children())"
+    assert _after_importing(*free, opened) == "(True, [], [])"
+
+
+@pytest.mark.parametrize(("paths", "most"), [(MODULES, 300), (KERNELS, 150)], ids=["modules", "kernels"])
+def test_no_file_is_long(paths: list[Path], most: int) -> None:
+    assert paths
+    assert {_name(path): lines for path in paths if (lines := _lines(path)) > most} == {}
+
+
+def test_functions_are_short() -> None:
+    lengths = {f"{_name(path)}:{one.lineno} {one.name}": _length(one) for path in MODULES for one in _functions(path)}
+    assert {name: length for name, length in lengths.items() if length > 40} == {}
+    assert median(lengths.values()) < 10
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    silent = [f"{_name(path)}:{line} {name}" for path in MODULES for line, name in _undocumented(path)]
+    assert silent == []
+
+
+def _after_importing(*names_and_expression: str) -> str:
+    """What an expression prints in a fresh interpreter that has imported the modules before it."""
+    *names, expression = names_and_expression
+    program = f"import sys, threading, logging, multiprocessing, {', '.join(names)}\nprint({expression})"
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+def _is_module(path: Path) -> bool:
+    return path.name not in {"__init__.py", "__pycache__"} and (path.suffix == ".py" or path.is_dir())
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def _module(path: Path) -> str:
+    return _name(path).removesuffix(".py").replace("/", ".")
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """The top-level packages that a file imports, anywhere in it."""
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module.partition(".")[0]
+
+
+def _functions(path: Path) -> Iterator[Function]:
+    return (node for node in ast.walk(_tree(path)) if isinstance(node, Function))
+
+
+def _length(function: Function) -> int:
+    """Lines from def to the end; the docstring is no length."""
+    first = function.body[0]
+    docstring = 0 if ast.get_docstring(function) is None else (first.end_lineno or 0) - first.lineno + 1
+    return (function.end_lineno or 0) - function.lineno + 1 - docstring
+
+
+def _undocumented(path: Path) -> Iterator[tuple[int, str]]:
+    """Public modules, classes, functions and methods of public classes that have no docstring."""
+    tree = _tree(path)
+    if tree.body and ast.get_docstring(tree) is None:
+        yield 1, "the module"
+    scopes: list[ast.Module | ast.ClassDef] = [tree]
+    while scopes:
+        for node in scopes.pop().body:
+            if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_"):
+                if ast.get_docstring(node) is None:
+                    yield node.lineno, node.name
+                if isinstance(node, ast.ClassDef):
+                    scopes.append(node)
