@@ -19,6 +19,7 @@ from app.errors import DeviceError
 from app.services.best import BestConfigs
 from app.services.jobs import Jobs
 from app.services.matmul import Matmul
+from app.services.results import Results
 from app.services.tuning import Tuning
 from app.settings import Settings
 from app.store.engine import Database, migrate, open_database, owned
@@ -36,6 +37,7 @@ class Service:
     jobs: Jobs
     tuning: Tuning
     matmul: Matmul
+    results: Results
     closing: threading.Event
     _unready: list[str] = field(default_factory=lambda: ["the float32 defaults are being verified"])
 
@@ -75,10 +77,12 @@ def opened(settings: Settings, who: str, closing: threading.Event | None = None)
         matmul = Matmul(
             fleet, best, queue=settings.queue, max_bytes=settings.max_body_bytes, vendor=settings.vendor == "serve"
         )
+        results = Results(database, jobs, matmul, settings.data_dir / "results", settings.result_ttl)
+        results.start()
         tuning = Tuning(database, fleet, best, jobs, queue=settings.jobs)
         stack.callback(tuning.stop)
         tuning.start()
-        yield Service(settings, database, fleet, best, jobs, tuning, matmul, closing or threading.Event())
+        yield Service(settings, database, fleet, best, jobs, tuning, matmul, results, closing or threading.Event())
 
 
 def create_app(settings: Settings, who: str = "a service", closing: threading.Event | None = None) -> FastAPI:

@@ -5,23 +5,25 @@ Every figure is exact integer arithmetic over a config and a problem, as one doe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from kernels.device import Device, Limits
 from kernels.kernel import Kernel
 from kernels.problem import Problem
-from kernels.space import Config
+from kernels.space import Config, Space
 
 # CUDA's allocation units, the same on every architecture from sm_75 to sm_120 (CUDA Occupancy Calculator).
 REGISTER_UNIT: Final = 256
 WARP_UNIT: Final = 4
 # What a device fetches for one element where threads or loop steps are a row apart: a sector, or a processor's line.
 SECTOR_BYTES: Final = {"cuda": 32, "opencl": 64}
-# The part of the peak that one thread an element reaches at the least: no reuse in registers, plain processor code.
-SLOWEST: Final = {"cuda": 1 / 64, "opencl": 1 / 256}
+# With one element to a thread every product needs loads, addresses and a wait: how far below the float32 peak that is.
+SLOWNESS: Final = 64
 LAUNCH_SECONDS: Final = 1e-5
+# What bringing one element into a tile costs, in products: an address, a comparison, a load, a store.
+READ_WEIGHT: Final = 4
 
 Matrix = Sequence[Sequence[int]]
 
@@ -138,17 +140,17 @@ def tile_bytes(bm: int, bn: int, bk: int, itemsize: int = 4) -> int:
 
 
 def predict(kernel: Kernel, config: Config, problem: Problem, device: Device) -> float:
-    """Seconds of one launch, from above: a roofline with no cache, and arithmetic at its slowest.
+    """Seconds of one launch, from above: a roofline with no cache, and arithmetic with an element to each thread.
 
     It orders configs and sets deadlines (ten times this); it is not what a launch takes.
     """
     limits, known = device.limits, analyse(kernel, config, problem, device)
-    peak = (limits.peak64 if problem.dtype == "float64" else limits.peak) * SLOWEST[device.platform]
+    peak = limits.peak64 if problem.dtype == "float64" else limits.peak
     lanes = _round_up(known.threads, max(limits.warp, 1)) / known.threads
-    moved = problem.c_bytes + problem.batch * problem.k * sum(
-        count * fetched for count, fetched in zip(_reads(config, problem), _fetched(config, problem, device), strict=True)
-    )
-    return LAUNCH_SECONDS + moved / limits.bandwidth + known.flops_launched * lanes / peak
+    steps = zip(_reads(config, problem), _fetched(config, problem, device), strict=True)
+    moved = problem.c_bytes + problem.batch * problem.k * sum(count * size for count, size in steps)
+    work = known.flops_launched * lanes
+    return LAUNCH_SECONDS + moved / limits.bandwidth + work / peak + work * SLOWNESS / limits.peak
 
 
 def _fetched(config: Config, problem: Problem, device: Device) -> tuple[int, int]:
@@ -158,9 +160,29 @@ def _fetched(config: Config, problem: Problem, device: Device) -> tuple[int, int
         along_a = config["BM" if problem.trans_a else "BK"]
         along_b = config["BK" if problem.trans_b else "BN"]
         return max(own, sector // along_a), max(own, sector // along_b)
-    if device.platform == "opencl":
-        return sector, sector
     return own, sector if problem.trans_b else max(own, sector // config["BN"])
+
+
+def lightest(space: Space, shapes: Sequence[Mapping[str, int]], problem: Problem, device: Device) -> Config:
+    """The legal config among `shapes` that leaves the busiest SM the least to do; else the space's first legal one.
+
+    Large tiles read less for each product, small ones waste less at the edges and spread a small C over more SMs.
+    Where the device allows no config at all, the space's first one, which `launch` then refuses by its rule.
+    """
+    configs = [space.config(shape) for shape in shapes]
+    legal = [config for config in configs if space.refusal(config, problem, device) is None]
+    if legal:
+        return min(legal, key=lambda config: _burden(config, problem, device.limits))
+    everything = list(space)
+    return next((each for each in everything if space.refusal(each, problem, device) is None), everything[0])
+
+
+def _burden(config: Config, problem: Problem, limits: Limits) -> float:
+    """Products and reads of the busiest SM for each step along k: threads in whole warps, operands read by tiles."""
+    bm, bn = config["BM"], config["BN"]
+    blocks = problem.batch * -(-problem.m // bm) * -(-problem.n // bn)
+    reads = bm + bn if "BK" in config else 0
+    return -(-blocks // max(limits.sms, 1)) * (_round_up(bm * bn, max(limits.warp, 1)) + READ_WEIGHT * reads)
 
 
 def trace(a: Matrix, b: Matrix, tile: int) -> Iterator[list[list[int]]]:
@@ -168,8 +190,12 @@ def trace(a: Matrix, b: Matrix, tile: int) -> Iterator[list[list[int]]]:
 
     `a` is m x k and `b` k x n, in rows; a tile past an edge is as short as the matrices are.
     """
-    sums = [[0] * min(tile, len(b[0])) for _ in a[:tile]]
+    columns = range(min(tile, len(b[0])))
+    sums = [[0 for _ in columns] for _ in a[:tile]]
     for start in range(0, len(b), tile):
         phase = range(start, min(start + tile, len(b)))
-        sums = [[held + sum(a[y][q] * b[q][x] for q in phase) for x, held in enumerate(row)] for y, row in enumerate(sums)]
+        sums = [
+            [row[x] + sum(line[q] * b[q][x] for q in phase) for x in columns]
+            for row, line in zip(sums, a[:tile], strict=True)
+        ]
         yield sums

@@ -6,6 +6,7 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.kernel import Kernel
+from kernels.model import lightest
 from kernels.problem import Problem
 from kernels.space import Config, Space
 
@@ -38,9 +39,8 @@ SPACE: Final = Space(
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    order = [(8, 32), (16, 16), (4, 32), (1, 32), (1, 8)]
-    configs = [SPACE.config({"BM": bm, "BN": bn}) for bm, bn in order]
-    return next((config for config in configs if SPACE.refusal(config, problem, device) is None), configs[-1])
+    shapes = ((4, 32), (1, 64), (1, 8))
+    return lightest(SPACE, [dict(zip(SPACE.parameters, shape, strict=True)) for shape in shapes], problem, device)
 
 
 NAIVE: Final = Kernel(

@@ -47,13 +47,14 @@
 PART void load_a(LOCAL REAL *to, const GLOBAL REAL *from, const INDEX pitch, const int rows, const int depth)
 {
     const int fast = TRANS_A ? BM : BK, slow = TRANS_A ? BK : BM;
+    const GLOBAL REAL *line = from + ACROSS(fast) * pitch + ALONG(fast);
 #pragma unroll IN_FLIGHT
-    for (int s = 0; s < slow; s += STEP_ACROSS(fast))
+    for (int s = 0; s < slow; s += STEP_ACROSS(fast), line += STEP_ACROSS(fast) * pitch)
 #pragma unroll
         for (int f = 0; f < fast; f += STEP_ALONG(fast)) {
             const int y = s + ACROSS(fast), x = f + ALONG(fast), r = TRANS_A ? x : y, q = TRANS_A ? y : x;
             if (STEP_ACROSS(fast) <= slow || y < slow)
-                to[r * STRIDE_A + q] = r < rows && q < depth ? from[y * pitch + x] : 0;
+                to[r * STRIDE_A + q] = r < rows && q < depth ? line[f] : 0;
         }
 }
 
@@ -61,13 +62,14 @@ PART void load_a(LOCAL REAL *to, const GLOBAL REAL *from, const INDEX pitch, con
 PART void load_b(LOCAL REAL *to, const GLOBAL REAL *from, const INDEX pitch, const int depth, const int columns)
 {
     const int fast = TRANS_B ? BK : BN, slow = TRANS_B ? BN : BK;
+    const GLOBAL REAL *line = from + ACROSS(fast) * pitch + ALONG(fast);
 #pragma unroll IN_FLIGHT
-    for (int s = 0; s < slow; s += STEP_ACROSS(fast))
+    for (int s = 0; s < slow; s += STEP_ACROSS(fast), line += STEP_ACROSS(fast) * pitch)
 #pragma unroll
         for (int f = 0; f < fast; f += STEP_ALONG(fast)) {
             const int y = s + ACROSS(fast), x = f + ALONG(fast), q = TRANS_B ? x : y, r = TRANS_B ? y : x;
             if (STEP_ACROSS(fast) <= slow || y < slow)
-                to[q * STRIDE_B + r] = q < depth && r < columns ? from[y * pitch + x] : 0;
+                to[q * STRIDE_B + r] = q < depth && r < columns ? line[f] : 0;
         }
 }
 

@@ -6,7 +6,8 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.kernel import Kernel
-from kernels.naive import blocks, choose, grid_fits, threads_fit
+from kernels.model import lightest
+from kernels.naive import blocks, grid_fits, threads_fit
 from kernels.problem import Problem
 from kernels.space import Config, Space
 
@@ -17,7 +18,7 @@ VECTOR_BYTES: Final = 16
 
 def strides(config: Config, problem: Problem) -> tuple[int, int]:
     """Elements from one row to the next of A's and of B's shared tile, as STRIDE_A and STRIDE_B of tiled.cu."""
-    bm, bn, bk = config["BM"], config["BN"], config["BK"]
+    bn, bk = config["BN"], config["BK"]
     lanes, vector = BANK_BYTES // problem.itemsize, VECTOR_BYTES // problem.itemsize
     pads_a = bk > vector and (problem.trans_a or bk > bn)
     pads_b = problem.trans_b and bn * bk > lanes
@@ -49,9 +50,8 @@ SPACE: Final = Space(
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    """32 x 32 reads least; a C that gives too few such tiles for the device is cut smaller, a flat one flatter."""
     shapes = ((32, 32, 32), (16, 32, 32), (16, 16, 16), (8, 32, 32), (8, 8, 16), (4, 32, 32), (4, 8, 16), (4, 4, 4))
-    return choose(SPACE, [dict(zip(SPACE.parameters, shape, strict=True)) for shape in shapes], problem, device)
+    return lightest(SPACE, [dict(zip(SPACE.parameters, shape, strict=True)) for shape in shapes], problem, device)
 
 
 TILED: Final = Kernel(

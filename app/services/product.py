@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
-from kernels.model import predict
 
 from app.devices.base import Array, Backend, Operands, Program
 from app.devices.fleet import Held
@@ -15,6 +14,7 @@ from app.errors import WrongResult
 from app.tuning import verify
 from kernels import CATALOGUE
 from kernels.kernel import Launch
+from kernels.model import predict
 from kernels.problem import Problem
 
 _COMPILING = 120.0  # seconds a compiler may take before its process is killed

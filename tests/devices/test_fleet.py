@@ -11,7 +11,7 @@ from pathlib import Path
 import childwork
 import devicework
 import pytest
-from test_process import alive, end_and_expect_no_children, start_parent
+from lifetimes import alive, end_and_expect_no_children, start_parent
 
 from app.devices.compilers import Compilers
 from app.devices.fleet import Fleet, _children, _start, open_fleet

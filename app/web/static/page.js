@@ -1,0 +1,198 @@
+// The page at /: everything it shows comes from the same API that programs use.
+
+const $ = (id) => document.getElementById(id);
+const known = new Map(); // problem key -> query string: what the table of bests asks for
+
+/** Ask the service; an error of its one shape becomes an Error with its sentence. */
+async function ask(path, options) {
+  const answer = await fetch(path, options);
+  const body = await answer.json();
+  if (!answer.ok) throw new Error(body.error ?? `the service answered ${answer.status}`);
+  return { body, headers: answer.headers };
+}
+
+/** An element with text and children; never markup from the service. */
+function element(name, text = "", { className = "", children = [] } = {}) {
+  const made = document.createElement(name);
+  made.textContent = text;
+  if (className) made.className = className;
+  made.append(...children);
+  return made;
+}
+
+const config = (values) => Object.entries(values ?? {}).map(([name, value]) => `${name}=${value}`).join(" ") || "–";
+const time = (ms) => ms == null ? "–" : ms < 1 ? `${(ms * 1000).toPrecision(3)} µs` : `${ms.toPrecision(4)} ms`;
+const rate = (gflops) => gflops == null ? "–" : gflops.toPrecision(4);
+const times = (other, ms) => other == null || ms == null ? "–" : `${(other / ms).toFixed(2)}×`;
+const gib = (bytes) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+
+function row(cells, className = "") {
+  return element("tr", "", { className, children: cells.map(([text, kind]) => element("td", text, { className: kind ?? "" })) });
+}
+
+async function showReady() {
+  const badge = $("ready");
+  try {
+    await ask("health/ready");
+    badge.textContent = "ready";
+    badge.className = "good";
+  } catch (error) {
+    badge.textContent = error.message;
+    badge.className = "";
+    setTimeout(showReady, 1000);
+  }
+}
+
+function card(device) {
+  const facts = {
+    platform: `${device.platform}, ${device.architecture}`,
+    memory: gib(device.memory_bytes),
+    "SMs or cores": device.limits.sms,
+    "threads a block": device.limits.threads,
+    "shared memory a block": `${device.limits.shared_bytes / 1024} KiB`,
+    compiler: device.compiler,
+    "compared with": device.vendor.name ?? `nothing: ${device.vendor.reason}`,
+  };
+  const list = element("dl");
+  for (const [name, value] of Object.entries(facts)) list.append(element("dt", name), element("dd", String(value)));
+  const title = element("h3", `${device.name} `, { children: [element("code", device.id, { className: "quiet" })] });
+  return element("article", "", { className: "card", children: [title, list] });
+}
+
+async function showDevices() {
+  const { body } = await ask("devices");
+  $("devices").replaceChildren(...body.devices.map(card), ...body.reasons.map((why) => element("p", why, { className: "bad" })));
+  $("tune-device").replaceChildren(...body.devices.map((device) => element("option", device.id)));
+}
+
+/** What was tuned on each device, found from the jobs, asked of the service as anybody would. */
+async function showBests() {
+  const { body } = await ask("jobs?state=succeeded&limit=50");
+  for (const job of body.jobs) for (const best of job.result?.best ?? []) note(best);
+  const answers = await Promise.allSettled([...known.values()].map((query) => ask(`best-config?${query}`)));
+  const found = answers.filter((each) => each.status === "fulfilled").map((each) => each.value.body);
+  if (found.length) $("bests").replaceChildren(...found.map(bestRow));
+}
+
+/** Remember a tuned problem, given by its key or as an object. */
+function note(best) {
+  const { problem } = best;
+  if (typeof problem === "string") {
+    const [dtype, precision, transposed, sizes] = problem.split("/");
+    const [batch, m, n, k] = (sizes ?? "").split("x");
+    const trans = { trans_a: transposed?.[0] === "t", trans_b: transposed?.[1] === "t" };
+    if (k) known.set(problem, new URLSearchParams({ m, n, k, batch, dtype, precision, ...trans }).toString());
+  } else if (problem) {
+    known.set(JSON.stringify(problem), new URLSearchParams(problem).toString());
+  }
+}
+
+function bestRow(best) {
+  const { m, n, k, batch, dtype } = best.problem;
+  const ms = best.timing?.median_ms;
+  return row([
+    [`${batch > 1 ? `${batch} × ` : ""}${m} × ${n} × ${k} ${dtype}`],
+    [best.kernel],
+    [config(best.config)],
+    [time(ms), "n"],
+    [rate(best.gflops), "n"],
+    [times(best.baselines?.naive?.timing?.median_ms, ms), "n"],
+    [times(best.baselines?.vendor?.timing?.median_ms, ms), "n"],
+    [best.match],
+  ]);
+}
+
+let stream = null;
+
+async function tune(event) {
+  event.preventDefault();
+  const given = Object.fromEntries(new FormData(event.target));
+  const order = {
+    shapes: [{ m: Number(given.m), n: Number(given.n), k: Number(given.k) }],
+    dtype: given.dtype,
+    device: given.device || null,
+    budget: { seconds: Number(given.seconds) },
+    retune: true,
+  };
+  $("job").hidden = false;
+  $("trials").replaceChildren();
+  $("bar").removeAttribute("value");
+  $("said").className = "";
+  $("said").textContent = "Asking…";
+  try {
+    const headers = { "Content-Type": "application/json" };
+    const { body } = await ask("tune", { method: "POST", headers, body: JSON.stringify(order) });
+    follow(body.id);
+  } catch (error) {
+    fail(error);
+  }
+}
+
+function follow(id) {
+  stream?.close();
+  stream = new EventSource(`jobs/${id}/events`);
+  const seen = [];
+  $("cancel").hidden = false;
+  $("cancel").onclick = () => ask(`jobs/${id}`, { method: "DELETE" }).catch(fail);
+  stream.addEventListener("trial", (message) => {
+    seen.push(JSON.parse(message.data));
+    seen.sort((one, other) => (one.median_ms ?? Infinity) - (other.median_ms ?? Infinity));
+    $("trials").replaceChildren(...seen.map(trialRow));
+  });
+  stream.addEventListener("progress", (message) => {
+    const { done, total, best_ms: best } = JSON.parse(message.data);
+    if (total) [$("bar").max, $("bar").value] = [total, done];
+    $("said").textContent = total ? `${done} of at most ${total} trials, best ${time(best)}` : "Waiting for the device…";
+  });
+  stream.addEventListener("end", (message) => {
+    const { state, best_ms: best } = JSON.parse(message.data);
+    $("bar").value = $("bar").max;
+    $("said").textContent = `The job ${state === "cancelled" ? "was stopped" : state}. Best: ${time(best)}.`;
+    $("cancel").hidden = true;
+    stream.close();
+    showBests().catch(fail);
+  });
+  stream.onerror = () => { if (stream.readyState === EventSource.CLOSED) $("cancel").hidden = true; };
+}
+
+function trialRow(trial, index) {
+  const cells = [[trial.kernel], [config(trial.config)]];
+  if (trial.median_ms == null) return row([...cells, [`${trial.stage}: ${trial.reason}`, "why"], [""]]);
+  return row([...cells, [time(trial.median_ms), "n"], [rate(trial.gflops), "n"]], index ? "" : "first");
+}
+
+function fail(error) {
+  $("job").hidden = false;
+  $("bar").value = 0;
+  $("said").className = "bad";
+  $("said").textContent = error.message;
+}
+
+const matrix = (text) => text.trim().split(/\n+/).map((line) => line.trim().split(/[\s,;]+/).map((word) =>
+  ["NaN", "Infinity", "-Infinity"].includes(word) ? word : Number(word)));
+
+async function multiply(event) {
+  event.preventDefault();
+  const given = Object.fromEntries(new FormData(event.target));
+  const made = $("made");
+  try {
+    const a = matrix(given.a);
+    const b = matrix(given.b);
+    const odd = [...a, ...b].flat().some((value) => typeof value === "number" && !Number.isFinite(value));
+    if (odd) throw new Error("something in A or B is no number");
+    const headers = { "Content-Type": "application/json" };
+    const { body, headers: told } = await ask("matmul", { method: "POST", headers, body: JSON.stringify({ a, b }) });
+    $("product").textContent = body.c.map((line) => line.join(" ")).join("\n");
+    made.className = "quiet";
+    made.textContent = `By ${body.kernel} (${config(body.config)}), ${body.match}, on ${told.get("X-Device")}. ${told.get("Server-Timing")}`;
+  } catch (error) {
+    made.className = "bad";
+    made.textContent = error.message;
+  }
+}
+
+$("tune-form").addEventListener("submit", tune);
+$("try-form").addEventListener("submit", multiply);
+showReady();
+showDevices().catch(fail);
+showBests().catch(() => {});
