@@ -22,6 +22,7 @@ def include(app: FastAPI, *, max_body_bytes: int) -> None:
     """Give `app` every route, the one shape of errors, and the limit of bodies; `app.state.service` is the service."""
     metrics = Metrics(lambda: cast("Service", app.state.service))
     app.state.threads, app.state.rendered, app.state.metrics = Threads(), Rendered(), metrics
+    app.state.tasks = set()
     errors.install(app, max_body_bytes)
     app.add_middleware(Counted, metrics=metrics)
     routes = [route for module in ROUTERS for route in module.router.routes]

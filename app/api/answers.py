@@ -110,14 +110,20 @@ class Baseline(Answer):
     timing: Timing | None
     gflops: float | None
     config: dict[str, int] | None
+    error: Accuracy | None
     reason: str | None
 
     @classmethod
     def of(cls, value: best.Baseline) -> Baseline:
         """Take the domain's value."""
-        config = None if value.config is None else dict(value.config)
-        timing = Timing.of(value.timing)
-        return cls(name=value.name, timing=timing, gflops=value.gflops, config=config, reason=value.reason)
+        return cls(
+            name=value.name,
+            timing=Timing.of(value.timing),
+            gflops=value.gflops,
+            config=None if value.config is None else dict(value.config),
+            error=Accuracy.of(value.accuracy),
+            reason=value.reason,
+        )
 
 
 class Best(Answer):

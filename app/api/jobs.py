@@ -12,11 +12,12 @@ from typing import Annotated, Any, Final
 import orjson
 from fastapi import APIRouter, Path
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import FileResponse, Response, StreamingResponse
 
 from app import errors
 from app.api.answers import Job, Jobs, reply
 from app.api.errors import documented
+from app.api.formats import npy
 from app.api.openapi import DirectRoute, header, parameters
 from app.api.query import read_query
 from app.api.schemas import JobsQuery, Nothing
@@ -33,6 +34,15 @@ JobId = Annotated[str, Path(description="The job's id.")]
 _EVENT: Final = re.compile(r"[0-9]{1,18}")
 _ENDED: Final[dict[int | str, dict[str, Any]]] = {
     200: {"model": Job, "description": "The job, which had ended already."}
+}
+_RESULT: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The result.",
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            npy.MEDIA: {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
 }
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
@@ -89,13 +99,15 @@ async def cancel_job(request: Request, job_id: JobId) -> Response:
 @router.get(
     "/jobs/{job_id}/result",
     summary="The result of a job",
-    response_model=dict[str, Any],
-    responses=documented(errors.UnknownJob, errors.NoResult, errors.Invalid),
+    responses=_RESULT | documented(errors.UnknownJob, errors.NoResult, errors.Invalid),
 )
 async def get_result(request: Request, job_id: JobId) -> Response:
-    """What the job's `result` holds, alone."""
+    """What a tune job's `result` holds, alone; of a product, C as one .npy, kept for TILEWISE_RESULT_TTL seconds."""
     read_query(Nothing, request)
-    job = await threads_of(request).call(service_of(request).jobs.get, job_id)
+    service, threads = service_of(request), threads_of(request)
+    job = await threads.call(service.jobs.get, job_id)
+    if job.kind == "matmul":
+        return FileResponse(await threads.call(service.results.path, job_id), media_type=npy.MEDIA)
     if job.result is None:
         raise errors.NoResult(f"job {job.id} is {job.state} and has no result", state=job.state)
     return Response(orjson.dumps(job.result), media_type="application/json")

@@ -17,6 +17,7 @@ from app.api.codecs import ANSWERS, RAW, Desk, Received, answer_media, media_of,
 from app.api.errors import documented, timed_out
 from app.api.formats import npz, parts, rows, tensors
 from app.api.formats.operands import Wanted
+from app.api.later import ACCEPTED, accepted, wants_job
 from app.api.metrics import metrics_of
 from app.api.openapi import DirectRoute, header, parameters
 from app.api.query import read_query
@@ -97,6 +98,7 @@ def body_schema(members: dict[str, Any]) -> dict[str, Any]:
     "/matmul",
     summary="Multiply two matrices",
     responses=_ANSWERED
+    | ACCEPTED
     | timed_out()
     | documented(
         errors.Malformed,
@@ -120,7 +122,11 @@ def body_schema(members: dict[str, Any]) -> dict[str, Any]:
         errors.WrongResult,
     ),
     openapi_extra={
-        "parameters": [*parameters(ProductQuery), header("Accept", f"One of {', '.join(ANSWERS)}.")],
+        "parameters": [
+            *parameters(ProductQuery),
+            header("Accept", f"One of {', '.join(ANSWERS)}."),
+            header("Prefer", "`respond-async` answers with a job at once."),
+        ],
         "requestBody": {
             "required": True,
             "content": {
@@ -147,6 +153,8 @@ async def matmul(request: Request) -> Response:
     _known(service, wanted)
     async with AsyncExitStack() as stack:
         received = await receive(request, media, wanted, _desk(service, threads, stack))
+        if wants_job(request):
+            return await accepted(request, received, stack)
         if answer == rows.MEDIA:
             rows.check_answer(received.placement.problem)
         made = await _made(service, threads, received, perf_counter() - started)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +18,7 @@ from app.devices.fleet import Fleet
 from app.services.best import BestConfigs
 from app.services.jobs import Jobs
 from app.services.matmul import Matmul
+from app.services.results import Results
 from app.services.tuning import Tuning
 
 P = ParamSpec("P")
@@ -51,6 +53,11 @@ class Service(Protocol):
     @property
     def matmul(self) -> Matmul:
         """Serves products."""
+        ...
+
+    @property
+    def results(self) -> Results:
+        """Products made as jobs."""
         ...
 
     @property
@@ -100,3 +107,8 @@ class Threads:
 def threads_of(request: Request) -> Threads:
     """The application's threads."""
     return cast("Threads", request.app.state.threads)
+
+
+def tasks_of(request: Request) -> set[asyncio.Task[None]]:
+    """The application's tasks that outlive their requests."""
+    return cast("set[asyncio.Task[None]]", request.app.state.tasks)

@@ -16,7 +16,6 @@ from types import FrameType
 import numpy as np
 from rich.console import Console
 
-from app.cli.comparing import with_errors
 from app.cli.exits import Exit
 from app.cli.follow import follow
 from app.cli.matrices import relative_l2
@@ -72,7 +71,7 @@ def _tune(client: Client, shapes: Sequence[Shape], seconds: float, out: Console,
     trials = f"{job.progress.done} configs were tried" if job.progress.done else "it had all been tuned before"
     bests = [client.best_config(**asdict(shape)) for shape in shapes]
     out.print(f"{trials.capitalize()}. What came out:")
-    out.print(comparison(with_errors(client, job, bests)))
+    out.print(comparison(bests))
     out.print(comparison_note(bests) + "\n")
     out.print(f"[bold]GET /best-config[/] for {shapes[-1]} now answers:")
     out.print(answer(bests[-1]))

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from app.cli import show
-from app.cli.comparing import with_errors
 from app.cli.exits import Exit
 from app.cli.follow import follow
 from app.cli.options import Batch, DeviceId, Dtype, Json, Precision, TransA, TransB, Url, usage
@@ -72,7 +71,7 @@ def _bests(here: Session, job: Job, problems: list[Problem], device: str | None)
     if job.state != "succeeded":
         return []
     answers = (best_of(here, problem, device, exact=False) for problem in problems)
-    return with_errors(here, job, [answer for answer in answers if answer.match == "exact"])
+    return [answer for answer in answers if answer.match == "exact"]
 
 
 def best_of(here: Session, problem: Problem, device: str | None, *, exact: bool) -> Best:

@@ -12,7 +12,7 @@ from typing import Any
 
 from app.devices.fleet import Unit
 from app.devices.scheduler import Priority
-from app.errors import ChildTimedOut, CompileFailed, DeviceError, LaunchFailed
+from app.errors import CompileFailed, DeviceError, LaunchFailed
 from app.services.best import covering
 from app.services.jobs import Jobs
 from app.store.engine import Database
@@ -204,8 +204,5 @@ def outcome_of(row: TrialRecord) -> Outcome:
 
 
 def _stage(error: DeviceError) -> str:
-    if isinstance(error, CompileFailed):
-        return "compile"
-    if isinstance(error, ChildTimedOut):
-        return str(error.facts.get("stage", "launch"))
-    return "launch"
+    """Where a child was when it failed: compile, launch, verify or measure."""
+    return "compile" if isinstance(error, CompileFailed) else str(error.facts.get("stage", "launch"))

@@ -31,6 +31,7 @@ class Baseline:
     timing: Timing | None
     gflops: float | None
     config: Config | None
+    accuracy: Accuracy | None = None
     reason: str | None = None
 
 
@@ -63,6 +64,13 @@ def timing_of(trial: TrialRecord) -> Timing | None:
     return Timing(trial.median_ms, (trial.ci95_lo_ms, trial.ci95_hi_ms), trial.samples or 0, trial.limited)
 
 
+def accuracy_of(trial: TrialRecord) -> Accuracy | None:
+    """A stored trial's error, or None where it was rejected."""
+    if trial.relative_l2 is None or trial.max_scaled is None:
+        return None
+    return Accuracy(trial.relative_l2, trial.max_scaled)
+
+
 def gflops(problem: Problem, timing: Timing | None) -> float | None:
     """10^9 floating-point operations a second at the median."""
     return problem.flops / timing.median_ms / 1e6 if timing and timing.median_ms else None
@@ -71,9 +79,9 @@ def gflops(problem: Problem, timing: Timing | None) -> float | None:
 def baseline(name: str, trial: TrialRecord | None, reason: str | None) -> Baseline:
     """A stored trial as a baseline; without one, the reason why."""
     if trial is None:
-        return Baseline(name, None, None, None, reason or "not measured")
+        return Baseline(name, None, None, None, reason=reason or "not measured")
     timing = timing_of(trial)
-    return Baseline(name, timing, gflops(trial.problem, timing), trial.config, trial.reason)
+    return Baseline(name, timing, gflops(trial.problem, timing), trial.config, accuracy_of(trial), trial.reason)
 
 
 def baselines_of(record: BestRecord) -> dict[str, Baseline]:
@@ -205,7 +213,6 @@ def _launch(trial: TrialRecord, problem: Problem, device: Device) -> Launch | No
 
 def _stored(record: BestRecord, device: Device, problem: Problem, launch: Launch, match: str) -> Answer:
     trial, timing = record.trial, timing_of(record.trial)
-    known = trial.relative_l2 is not None and trial.max_scaled is not None
     return Answer(
         device=device,
         problem=problem,
@@ -215,7 +222,7 @@ def _stored(record: BestRecord, device: Device, problem: Problem, launch: Launch
         match=match,
         timing=timing,
         gflops=gflops(record.problem, timing),
-        accuracy=Accuracy(trial.relative_l2 or 0.0, trial.max_scaled or 0.0) if known else None,
+        accuracy=accuracy_of(trial),
         baselines=baselines_of(record),
         matched_problem=record.problem,
         environment=trial.environment,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -53,11 +53,11 @@ class Jobs:
 
     def list(
         self, state: str | None = None, kind: str | None = None, before: str | None = None, limit: int = 50
-    ) -> list[JobRecord]:
+    ) -> Sequence[JobRecord]:
         """Jobs, newest first; `before` is the id of the last one already seen."""
         return self._database.read(lambda session: JobRows(session).list(state, kind, before, limit))
 
-    def trials(self, **filters: Any) -> list[TrialRecord]:
+    def trials(self, **filters: Any) -> Sequence[TrialRecord]:
         """Stored trials by device_model, problem_key, kernel, state, job_id, after (an id) and limit."""
         return self._database.read(lambda session: Trials(session).search(**filters))
 
@@ -117,7 +117,7 @@ class Jobs:
         for wake in wakes:
             wake()
 
-    def events(self, job_id: str, after: int = 0) -> list[Event]:
+    def events(self, job_id: str, after: int = 0) -> Sequence[Event]:
         """What happened since event `after`: committed trials, the progress they make, and the end; raises UnknownJob.
 
         A trial's event has thrice its row's id, the progress after it one more, the end two more.
