@@ -24,6 +24,8 @@ SLOWNESS: Final = 64
 LAUNCH_SECONDS: Final = 1e-5
 # What bringing one element into a tile costs, in products: an address, a comparison, a load, a store.
 READ_WEIGHT: Final = 4
+# Burdens this close are equal: the order in which the shapes are listed decides.
+CLOSE: Final = 1.03
 
 Matrix = Sequence[Sequence[int]]
 
@@ -164,7 +166,7 @@ def _fetched(config: Config, problem: Problem, device: Device) -> tuple[int, int
 
 
 def lightest(space: Space, shapes: Sequence[Mapping[str, int]], problem: Problem, device: Device) -> Config:
-    """The legal config among `shapes` that leaves the busiest SM the least to do; else the space's first legal one.
+    """The first legal config of `shapes` that leaves the busiest SM little to do; else the space's first legal one.
 
     Large tiles read less for each product, small ones waste less at the edges and spread a small C over more SMs.
     Where the device allows no config at all, the space's first one, which `launch` then refuses by its rule.
@@ -172,17 +174,19 @@ def lightest(space: Space, shapes: Sequence[Mapping[str, int]], problem: Problem
     configs = [space.config(shape) for shape in shapes]
     legal = [config for config in configs if space.refusal(config, problem, device) is None]
     if legal:
-        return min(legal, key=lambda config: _burden(config, problem, device.limits))
+        burdens = [_burden(config, problem, device.limits) for config in legal]
+        return next(config for config, burden in zip(legal, burdens, strict=True) if burden <= CLOSE * min(burdens))
     everything = list(space)
     return next((each for each in everything if space.refusal(each, problem, device) is None), everything[0])
 
 
-def _burden(config: Config, problem: Problem, limits: Limits) -> float:
-    """Products and reads of the busiest SM for each step along k: threads in whole warps, operands read by tiles."""
+def _burden(config: Config, problem: Problem, limits: Limits) -> int:
+    """Products and reads of the busiest SM, in products: threads count in whole warps, k in whole phases."""
     bm, bn = config["BM"], config["BN"]
     blocks = problem.batch * -(-problem.m // bm) * -(-problem.n // bn)
     reads = bm + bn if "BK" in config else 0
-    return -(-blocks // max(limits.sms, 1)) * (_round_up(bm * bn, max(limits.warp, 1)) + READ_WEIGHT * reads)
+    depth = _round_up(problem.k, config.get("BK", 1))
+    return -(-blocks // max(limits.sms, 1)) * depth * (_round_up(bm * bn, max(limits.warp, 1)) + READ_WEIGHT * reads)
 
 
 def trace(a: Matrix, b: Matrix, tile: int) -> Iterator[list[list[int]]]:

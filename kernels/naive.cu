@@ -20,7 +20,7 @@
 
 // One more product. Threads of a row read one element of A, and neighbours of a row read neighbours of B's row (not
 // with TRANS_B: then each runs along a row of its own, and only the caches see that these follow each other).
-// Threads past the edge of C repeat the last row, or add zeros, and write nothing: all stay in step.
+// Threads past C's edge that stay to keep step repeat the last row, or add zeros, and write nothing.
 #define ADD(q)                                                      \
     FMA(a[TRANS_A ? (q) * m + y : y * k + (q)],                     \
         x < columns ? b[TRANS_B ? x * k + (q) : (q) * n + x] : 0, sum)
@@ -52,6 +52,7 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
     const GLOBAL REAL *const a0 = a + batch * m * k + (TRANS_A ? row : row * k);
     const GLOBAL REAL *const b0 = b + batch * k * n + (TRANS_B ? column * k : column);
     GLOBAL REAL *const c0 = c + (batch * m + row) * n + column;
+    IDLE(THREAD_Y >= rows || THREAD_X >= columns);
     const INDEX whole = k / TURN * TURN;
     REAL sum = 0;
     for (INDEX i = 0; i < whole; i += TURN) {

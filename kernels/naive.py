@@ -39,7 +39,7 @@ SPACE: Final = Space(
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    shapes = ((4, 32), (1, 64), (1, 8))
+    shapes = ((8, 32), (4, 32), (1, 64), (1, 8))
     return lightest(SPACE, [dict(zip(SPACE.parameters, shape, strict=True)) for shape in shapes], problem, device)
 
 

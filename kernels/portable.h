@@ -6,7 +6,7 @@
 // SHARED        an array that a block's threads share, 16-aligned  REAL                an element of A, B and C
 // LOCAL         points into such an array                          FMA(a, b, c)        a * b + c, rounded once
 // BARRIER()     all have come here, and see each other's writes    RESTRICT            nothing else points there
-// IN_STEP()     all come here about the same time, or it is slow
+// IN_STEP()     all come here about the same time, or it is slow   IDLE(condition)     who meets it may leave the kernel
 #if defined(DTYPE_FLOAT32)
 #define REAL float
 #elif defined(DTYPE_FLOAT64)
@@ -30,6 +30,7 @@
 #define RESTRICT restrict
 // Without a barrier PoCL runs all of k for one thread before the next: down a column of B, a cache line for each element.
 #define IN_STEP() BARRIER()
+#define IDLE(condition) // all must come to that barrier
 #define THREAD_X ((int)get_local_id(0))
 #define THREAD_Y ((int)get_local_id(1))
 #define BLOCK ((long)get_group_id(0))
@@ -42,7 +43,8 @@
 #define LOCAL
 #define BARRIER() __syncthreads()
 #define RESTRICT __restrict__
-#define IN_STEP() // warps are in step as they are
+#define IN_STEP() // a warp is in step as it is
+#define IDLE(condition) if (condition) return
 #define THREAD_X ((int)threadIdx.x)
 #define THREAD_Y ((int)threadIdx.y)
 #define BLOCK ((long long)blockIdx.x)

@@ -50,8 +50,9 @@ SPACE: Final = Space(
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    shapes = ((32, 32, 32), (16, 32, 32), (16, 16, 16), (8, 32, 32), (8, 8, 16), (4, 32, 32), (4, 8, 16), (4, 4, 4))
-    return lightest(SPACE, [dict(zip(SPACE.parameters, shape, strict=True)) for shape in shapes], problem, device)
+    tiles = ((32, 32), (16, 32), (16, 16), (8, 32), (8, 8), (4, 32), (4, 8), (4, 4))
+    shapes = [{"BM": bm, "BN": bn, "BK": bk} for bm, bn in tiles for bk in (32, 8)]
+    return lightest(SPACE, shapes, problem, device)
 
 
 TILED: Final = Kernel(

@@ -13,14 +13,17 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 import pytest
+from sqlalchemy import delete
+from sqlalchemy.orm import Session
 
 from app.store.engine import Database, migrate, open_database
+from app.store.tables import Base
 
 _STARTING = 60.0  # seconds
 
@@ -110,14 +113,21 @@ def postgres_server() -> Iterator[str]:
         yield url
 
 
+@contextmanager
+def empty_database(server: str) -> Iterator[str]:
+    """The URL of a database of a server, which is dropped when the block ends."""
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+        yield f"{server}/{name}"
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
 @pytest.fixture
 def postgres_url(postgres_server: str) -> Iterator[str]:
     """The URL of an empty database of its own."""
-    name = f"test_{uuid4().hex}"
-    with psycopg.connect(f"{postgres_server}/postgres", autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
-        yield f"{postgres_server}/{name}"
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+    with empty_database(postgres_server) as url:
+        yield url
 
 
 @pytest.fixture
@@ -133,9 +143,25 @@ def database_url(request: pytest.FixtureRequest) -> str:
     return url
 
 
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def shared_database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """A migrated, open database of each kind, for all tests."""
+    with ExitStack() as stack:
+        if request.param == "sqlite":
+            url = f"sqlite:///{tmp_path_factory.mktemp('store')}/tilewise.db"
+        else:
+            url = stack.enter_context(empty_database(request.getfixturevalue("postgres_server")))
+        migrate(url)
+        yield stack.enter_context(open_database(url))
+
+
 @pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    """A migrated, open database of each kind."""
-    migrate(database_url)
-    with open_database(database_url) as opened:
-        yield opened
+def database(shared_database: Database) -> Database:
+    """The shared database of each kind, emptied."""
+
+    def clear(session: Session) -> None:
+        for table in reversed(Base.metadata.sorted_tables):
+            session.execute(delete(table))
+
+    shared_database.write(clear)
+    return shared_database

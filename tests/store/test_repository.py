@@ -191,7 +191,7 @@ class TestDevices:
 
 class TestPlans:
     # SQLite says what it will do whatever the tables hold; PostgreSQL plans by their sizes.
-    @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+    @pytest.mark.parametrize("shared_database", ["sqlite"], indirect=True)
     def test_the_hot_queries_use_their_indexes(self, database: Database) -> None:
         with statements(database) as seen:
             database.read(lambda session: Trials(session).of_job("job", 5))
