@@ -20,6 +20,7 @@ TilewiseError
 ├── Busy                      try again after retry_after seconds
 │   ├── QueueFull             503 queue_full
 │   ├── NoRoom                503 no_room
+│   ├── StoreFailed           503 store_failed
 │   └── Closing               503 closing
 ├── DeviceError               a device or its child failed
 │   ├── CompileFailed         500 compile_failed
@@ -168,6 +169,12 @@ class NoRoom(Busy):
     """The host bytes for this product are lent to others now; facts: limit, size."""
 
     code = "no_room"
+
+
+class StoreFailed(Busy):
+    """The database cannot be read or written now: its disk is full, or its server is gone."""
+
+    code = "store_failed"
 
 
 class Closing(Busy):

@@ -71,7 +71,7 @@ def opened(settings: Settings, who: str, closing: threading.Event | None = None)
         migrate(settings.database)
         database = stack.enter_context(open_database(settings.database))
         fleet = stack.enter_context(open_fleet(settings.devices, settings.cache, settings.slab_bytes))
-        database.write(lambda session: [Devices(session).save(unit.device) for unit in fleet.units])
+        database.write(lambda session: Devices(session).save(*(unit.device for unit in fleet.units)))
         best = BestConfigs.load(fleet, database)
         jobs = Jobs(database)
         matmul = Matmul(
@@ -97,7 +97,7 @@ def create_app(settings: Settings, who: str = "a service", closing: threading.Ev
             yield
             service.closing.set()
 
-    app = FastAPIOffline(
+    app: FastAPI = FastAPIOffline(
         title="Tilewise",
         version=version("tilewise"),
         summary="Finds the tile size that makes each matrix product fast, proves it, and serves the products.",

@@ -15,7 +15,7 @@
 #endif
 #include "portable.h"
 
-// How many products each turn of the loop over k adds: enough loads under way at once to wait for them together.
+// How many products each turn of the loop over k adds, their loads under way together: what NVRTC does to a plain loop.
 #define TURN 4
 
 // One more product. Threads of a row read one element of A, and neighbours of a row read neighbours of B's row (not
@@ -54,7 +54,8 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
     GLOBAL REAL *const c0 = c + (batch * m + row) * n + column;
     IDLE(THREAD_Y >= rows || THREAD_X >= columns);
     const INDEX whole = k / TURN * TURN;
-    REAL sum = 0;
+    REAL sum = 0; // stays in a register: C is written once
+#pragma unroll 1
     for (INDEX i = 0; i < whole; i += TURN) {
         IN_STEP();
         sum = add_turn(a0 + (TRANS_A ? i * m : i), b0 + (TRANS_B ? i : i * n), m, n, k, rows, columns, sum);

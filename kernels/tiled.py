@@ -51,7 +51,7 @@ SPACE: Final = Space(
 
 def _default(problem: Problem, device: Device) -> Config:
     tiles = ((32, 32), (16, 32), (16, 16), (8, 32), (8, 8), (4, 32), (4, 8), (4, 4))
-    shapes = [{"BM": bm, "BN": bn, "BK": bk} for bm, bn in tiles for bk in (32, 8)]
+    shapes = [{"BM": bm, "BN": bn, "BK": bk} for bm, bn in tiles for bk in (64, 32, 8)]
     return lightest(SPACE, shapes, problem, device)
 
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
-from app.api.answers import Answer, Config, Shape, reply
+from app.api.answers import Answer, Config, ProblemShape, reply
 from app.api.errors import documented
 from app.api.openapi import DirectRoute, parameters
 from app.api.query import read_query
@@ -34,7 +34,7 @@ class Analysis(Answer):
     """What one launch does. Occupancy and waves are null where the device gives no figures for a multiprocessor."""
 
     device: str
-    problem: Shape
+    problem: ProblemShape
     kernel: str
     config: Config
     bytes_read: Annotated[int, Field(description="Bytes loaded from global memory by all blocks.")]
@@ -69,5 +69,5 @@ async def analysis(request: Request) -> Response:
     device = service_of(request).fleet.unit(asked.device).device
     config = space.Config.of(dict.fromkeys(kernel.space.parameters, asked.tile))
     found = model.analyse(kernel, config, problem, device)
-    members = {"device": device.id, "problem": Shape.of(problem), "kernel": kernel.name, "config": dict(config)}
+    members = {"device": device.id, "problem": ProblemShape.of(problem), "kernel": kernel.name, "config": dict(config)}
     return reply(Analysis.model_validate(members | asdict(found)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Literal, cast
@@ -46,7 +47,7 @@ class Problem(BaseModel):
     error: Annotated[str, Field(description="The same sentence, where other services put it.")]
 
 
-class Shape(Answer):
+class ProblemShape(Answer):
     """A problem, in BLAS's letters."""
 
     m: int
@@ -59,7 +60,7 @@ class Shape(Answer):
     trans_b: bool
 
     @classmethod
-    def of(cls, value: problem.Problem) -> Shape:
+    def of(cls, value: problem.Problem) -> ProblemShape:
         """Take the domain's value."""
         return cls(**asdict(value))
 
@@ -133,7 +134,7 @@ class Best(Answer):
     """
 
     device: str
-    problem: Shape
+    problem: ProblemShape
     kernel: str
     config: Config
     launch: Launch
@@ -142,7 +143,7 @@ class Best(Answer):
     error: Accuracy | None
     baselines: dict[str, Baseline] | None
     match: Match
-    matched_problem: Shape | None
+    matched_problem: ProblemShape | None
     environment: str | None
     tuned_at: datetime | None
 
@@ -152,7 +153,7 @@ class Best(Answer):
         baselines = value.baselines
         return cls(
             device=value.device.id,
-            problem=Shape.of(value.problem),
+            problem=ProblemShape.of(value.problem),
             kernel=value.kernel,
             config=dict(value.config),
             launch=Launch.of(value.launch),
@@ -161,7 +162,7 @@ class Best(Answer):
             error=Accuracy.of(value.accuracy),
             baselines=None if baselines is None else {name: Baseline.of(each) for name, each in baselines.items()},
             match=cast("Match", value.match),
-            matched_problem=None if value.matched_problem is None else Shape.of(value.matched_problem),
+            matched_problem=None if value.matched_problem is None else ProblemShape.of(value.matched_problem),
             environment=value.environment,
             tuned_at=value.tuned_at,
         )
@@ -211,7 +212,7 @@ class Jobs(Answer):
     next: str | None
 
     @classmethod
-    def of(cls, page: list[JobRecord], limit: int) -> Jobs:
+    def of(cls, page: Sequence[JobRecord], limit: int) -> Jobs:
         """Take a page that was asked for with `limit`."""
         return cls(jobs=[Job.of(each) for each in page], next=page[-1].id if len(page) == limit else None)
 
@@ -224,7 +225,7 @@ class Trial(Answer):
     device_model: str
     device_uuid: str
     environment: str
-    problem: Shape
+    problem: ProblemShape
     kernel: str
     config: dict[str, int]
     state: Outcome
@@ -246,7 +247,7 @@ class Trial(Answer):
             device_model=value.device_model,
             device_uuid=value.device_uuid,
             environment=value.environment,
-            problem=Shape.of(value.problem),
+            problem=ProblemShape.of(value.problem),
             kernel=value.kernel,
             config=dict(value.config),
             state=cast("Outcome", value.state),
@@ -273,6 +274,6 @@ class Trials(Answer):
     next: int | None
 
     @classmethod
-    def of(cls, page: list[TrialRecord], limit: int) -> Trials:
+    def of(cls, page: Sequence[TrialRecord], limit: int) -> Trials:
         """Take a page that was asked for with `limit`."""
         return cls(trials=[Trial.of(each) for each in page], next=page[-1].id if len(page) == limit else None)

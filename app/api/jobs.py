@@ -44,10 +44,19 @@ _RESULT: Final[dict[int | str, dict[str, Any]]] = {
         },
     }
 }
+_ONE: Final = {
+    "type": "object",
+    "required": ["id", "event", "data"],
+    "properties": {
+        "id": {"type": "string", "pattern": "^[0-9]+$"},
+        "event": {"enum": ["progress", "trial", "end"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "Events `progress`, `trial` and `end`, each with a rising id and JSON data.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {"itemSchema": _ONE}},
     },
     204: {"description": "The job has ended, and Last-Event-ID was its last event: do not ask again."},
 }
@@ -57,7 +66,7 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     "/jobs",
     summary="List jobs, newest first",
     response_model=Jobs,
-    responses=documented(errors.Invalid),
+    responses=documented(errors.Invalid, errors.StoreFailed),
     openapi_extra={"parameters": parameters(JobsQuery)},
 )
 async def list_jobs(request: Request) -> Response:
@@ -72,7 +81,7 @@ async def list_jobs(request: Request) -> Response:
     "/jobs/{job_id}",
     summary="One job",
     response_model=Job,
-    responses=documented(errors.UnknownJob, errors.Invalid),
+    responses=documented(errors.UnknownJob, errors.Invalid, errors.StoreFailed),
 )
 async def get_job(request: Request, job_id: JobId) -> Response:
     """A job as it stands. While it has not ended, Retry-After says when to ask again."""
@@ -87,7 +96,7 @@ async def get_job(request: Request, job_id: JobId) -> Response:
     status_code=202,
     response_model=Job,
     response_description="The job, which ends after the trial it is in.",
-    responses=_ENDED | documented(errors.UnknownJob, errors.Invalid),
+    responses=_ENDED | documented(errors.UnknownJob, errors.Invalid, errors.StoreFailed),
 )
 async def cancel_job(request: Request, job_id: JobId) -> Response:
     """Ask a job to stop. It stays in the list, and what it has measured stays."""
@@ -99,7 +108,7 @@ async def cancel_job(request: Request, job_id: JobId) -> Response:
 @router.get(
     "/jobs/{job_id}/result",
     summary="The result of a job",
-    responses=_RESULT | documented(errors.UnknownJob, errors.NoResult, errors.Invalid),
+    responses=_RESULT | documented(errors.UnknownJob, errors.NoResult, errors.Invalid, errors.StoreFailed),
 )
 async def get_result(request: Request, job_id: JobId) -> Response:
     """What a tune job's `result` holds, alone; of a product, C as one .npy, kept for TILEWISE_RESULT_TTL seconds."""
@@ -116,7 +125,7 @@ async def get_result(request: Request, job_id: JobId) -> Response:
 @router.get(
     "/jobs/{job_id}/events",
     summary="Follow a job",
-    responses=_STREAM | documented(errors.UnknownJob, errors.Invalid),
+    responses=_STREAM | documented(errors.UnknownJob, errors.Invalid, errors.StoreFailed),
     openapi_extra={
         "parameters": [
             header("Last-Event-ID", "Go on after this event.", type="string", pattern=f"^{_EVENT.pattern}$"),

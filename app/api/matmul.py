@@ -113,6 +113,7 @@ def body_schema(members: dict[str, Any]) -> dict[str, Any]:
         errors.TooLarge,
         errors.QueueFull,
         errors.NoRoom,
+        errors.StoreFailed,
         errors.Closing,
         errors.ChildDied,
         errors.ChildTimedOut,

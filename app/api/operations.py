@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app import errors
 from app.api.answers import Answer, reply
 from app.api.errors import MEDIA, documented, problem
 from app.api.metrics import metrics_of
@@ -57,7 +58,7 @@ async def ready(request: Request) -> Response:
     return reply(Ready())
 
 
-@router.get("/metrics", summary="Metrics for Prometheus", responses=_TEXT | documented())
+@router.get("/metrics", summary="Metrics for Prometheus", responses=_TEXT | documented(errors.StoreFailed))
 async def metrics(request: Request) -> Response:
     """Requests, products by phase, jobs by state, trials by outcome, lent bytes, restarts of children."""
     text = await threads_of(request).call(metrics_of(request).text)

@@ -21,7 +21,7 @@ router = APIRouter(route_class=DirectRoute, tags=["tuning"])
     "/trials",
     summary="List trials, oldest first",
     response_model=Trials,
-    responses=documented(errors.UnknownDevice, errors.Invalid),
+    responses=documented(errors.UnknownDevice, errors.Invalid, errors.StoreFailed),
     openapi_extra={"parameters": parameters(TrialsQuery)},
 )
 async def list_trials(request: Request) -> Response:

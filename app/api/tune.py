@@ -52,6 +52,7 @@ _JOB: Final[dict[int | str, dict[str, Any]]] = {
         errors.Unsupported,
         errors.TooLarge,
         errors.QueueFull,
+        errors.StoreFailed,
         errors.NoDevice,
     ),
     openapi_extra={

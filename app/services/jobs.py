@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Any, Final
 
 from app.errors import UnknownJob
@@ -84,16 +85,13 @@ class Jobs:
         """The job once it has ended, or as it is after so many seconds."""
         changed = threading.Event()
         unsubscribe = self.subscribe(job_id, changed.set)
-        timer = threading.Event()
-        clock = threading.Timer(seconds, lambda: (timer.set(), changed.set()))
-        clock.start()
+        until = monotonic() + seconds
         try:
-            while (record := self.get(job_id)).state not in ENDED and not timer.is_set():
-                changed.wait()
+            while (record := self.get(job_id)).state not in ENDED and (left := until - monotonic()) > 0:
+                changed.wait(left)
                 changed.clear()
             return record
         finally:
-            clock.cancel()
             unsubscribe()
 
     def subscribe(self, job_id: str, wake: Callable[[], None]) -> Callable[[], None]:

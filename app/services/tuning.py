@@ -213,7 +213,7 @@ class Tuning:
     def _promote(self, records: Sequence[BestRecord]) -> None:
         if not records:
             return
-        self._database.write(lambda session: [Bests(session).promote(record) for record in records])
+        self._database.write(lambda session: Bests(session).promote(*records))
         self._best.promoted(records)
 
     def _finish(
@@ -230,8 +230,7 @@ class Tuning:
         error = failure or (dict(failed[0]) if state == "failed" and failed else None)
 
         def end(session: Any) -> None:
-            for record in promote:
-                Bests(session).promote(record)
+            Bests(session).promote(*promote)
             JobRows(session).finish(job_id, state, result, error, datetime.now(UTC))
 
         self._database.write(end)

@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
+from sqlalchemy.exc import InternalError, OperationalError
 from sqlalchemy.orm import Session
 
-from app.errors import Closing
+from app.errors import Closing, StoreFailed
 from app.store.connect import normalised, reader_engine, writer_engine
 from app.store.owner import owned
 from app.store.schema import current_revision, migrate
@@ -49,7 +50,7 @@ class Database:
         """Run `work` in the calling thread on one unchanging state of the database; raises Closing once closed."""
         if self._closed:
             raise Closing("the database is closed")
-        with Session(self._reader) as session, session.begin():
+        with _translated(), Session(self._reader) as session, session.begin():
             return work(session)
 
     def close(self) -> None:
@@ -63,8 +64,17 @@ class Database:
         self._writing = threading.get_ident()
 
     def _commit(self, work: Callable[[Session], T]) -> T:
-        with Session(self._writer, expire_on_commit=False) as session, session.begin():
+        with _translated(), Session(self._writer, expire_on_commit=False) as session, session.begin():
             return work(session)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """What the database itself fails of is an error of ours; raises StoreFailed."""
+    try:
+        yield
+    except (OperationalError, InternalError) as error:
+        raise StoreFailed(f"the database failed: {error.orig}") from error
 
 
 @contextmanager

@@ -166,7 +166,8 @@ def test_lists_are_paged_and_filtered(client: httpx.Client) -> None:
     assert seen[:3] == made[::-1]
     assert len(seen) == len(set(seen))
     assert all(job["state"] == "failed" for job in client.get("/jobs?state=failed").json()["jobs"])
-    trials, after = [], 0
+    trials: list[dict[str, Any]] = []
+    after: int | None = 0
     while after is not None:
         page = client.get("/trials", params={"job_id": made[0], "limit": 2, "after": after}).json()
         trials += page["trials"]

@@ -21,6 +21,7 @@ NPZ = "application/x-npz"
 NPY = "application/x-npy"
 RAW = "application/octet-stream"
 TENSORS = "application/vnd.safetensors"
+Query = dict[str, str | int]
 SENT: dict[str, Callable[[Array, Array], bytes]] = {
     JSON: rows,
     FORM: lambda a, b: form(a=npy(a), b=npy(b)),
@@ -75,7 +76,7 @@ def bound(dtype: str) -> float:
 def test_every_form_gives_numpys_product(client: httpx.Client, media: str, dtype: str, stack: tuple[int, ...]) -> None:
     m, n, k = 17, 9, 33
     a, b = operands(m, n, k, stack, dtype, (False, False))
-    sizes = {"m": m, "n": n, "k": k, "batch": stack[0] if stack else 1} if media == RAW else {}
+    sizes: Query = {"m": m, "n": n, "k": k, "batch": stack[0] if stack else 1} if media == RAW else {}
     answer = client.post(
         "/matmul", params={"dtype": dtype, **sizes}, content=SENT[media](a, b), headers={"Content-Type": media}
     )
@@ -91,7 +92,7 @@ def test_transposed_operands_are_multiplied_as_stored(
     client: httpx.Client, media: str, trans: tuple[bool, bool]
 ) -> None:
     a, b = operands(5, 7, 11, (), "float32", trans)
-    query = {"m": 5, "n": 7, "k": 11, "trans_a": str(trans[0]).lower(), "trans_b": str(trans[1]).lower()}
+    query: Query = {"m": 5, "n": 7, "k": 11, "trans_a": str(trans[0]).lower(), "trans_b": str(trans[1]).lower()}
     answer = client.post("/matmul", params=query, content=SENT[media](a, b), headers={"Content-Type": media})
     assert answer.status_code == 200, answer.text
     np.testing.assert_allclose(product_of(answer), wanted(a, b, trans), rtol=1e-4, atol=1e-4)
@@ -128,7 +129,7 @@ def test_an_answer_says_what_made_it_and_how_long_each_phase_took(client: httpx.
 
 def test_the_vendors_library_multiplies_where_it_is_asked_to(client: httpx.Client) -> None:
     a, b = operands(8, 8, 8, (), "float64", (False, False))
-    query = {"kernel": "vendor", "m": 8, "n": 8, "k": 8, "dtype": "float64"}
+    query: Query = {"kernel": "vendor", "m": 8, "n": 8, "k": 8, "dtype": "float64"}
     answer = client.post("/matmul", params=query, content=SENT[RAW](a, b), headers={"Content-Type": RAW})
     assert answer.headers["x-kernel"] == "vendor"
     np.testing.assert_allclose(product_of(answer), a @ b, rtol=1e-12)

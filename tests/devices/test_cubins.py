@@ -41,6 +41,7 @@ def test_a_kernel_compiles_for_every_architecture_without_spilling(
 ) -> None:
     cubin = cuda.compile_cubin(build_of(name), architecture, tmp_path)
     assert cubin.path.read_bytes()[:4] == b"\x7fELF"
+    assert cubin.registers is not None
     assert 8 <= cubin.registers <= 255
     assert cubin.spills == 0
 

@@ -187,12 +187,14 @@ def test_an_exclusive_device_has_one_child_for_both(fleet: Fleet, cache_dir: Pat
 
 
 @pytest.fixture(scope="module")
-def cuda_fleet(cache_dir: Path) -> Iterator[Fleet]:
+def cuda_fleet(driver: None, cache_dir: Path) -> Iterator[Fleet]:
+    del driver
     with open_fleet("auto", cache_dir, 2**24) as fleet:
         yield fleet
 
 
 @pytest.mark.cuda
+@pytest.mark.usefixtures("driver")
 class TestCuda:
     def test_auto_opens_every_cuda_device(self, cuda_fleet: Fleet) -> None:
         assert {unit.device.platform for unit in cuda_fleet.units} == {"cuda"}

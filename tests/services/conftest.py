@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from opening import settings
 
 from app.main import Service, opened
-from app.settings import Settings
-
-
-def settings(folder: Path) -> Settings:
-    """Settings of a service that keeps everything in one folder."""
-    return Settings(data_dir=folder, devices="opencl", slab_bytes=2**26, max_body_bytes=2**25)
 
 
 @pytest.fixture(scope="session")

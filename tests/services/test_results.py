@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import settings
+from opening import settings
 
 from app.errors import NoResult
 from app.main import Service, opened

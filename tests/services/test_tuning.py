@@ -8,7 +8,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
-from conftest import settings
+from opening import settings
 
 from app.errors import Invalid, UnknownDevice, UnknownJob, UnknownKernel, Unsupported
 from app.main import Service, opened

@@ -15,7 +15,7 @@ from app.store.repository import Jobs, Trials
 
 pytest_plugins = ("postgres",)
 
-ROUNDS = 4
+ROUNDS = 3
 WRITER = """
 import sys
 from stored import trial

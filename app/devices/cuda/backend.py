@@ -101,9 +101,10 @@ class CudaBackend:
             cupy.clear_memo()
         try:
             kernel = cupy.RawModule(path=str(cubin.path)).get_function(build.entry)
+            registers, local = int(kernel.num_regs), int(kernel.local_size_bytes)
         except (driver.CUDADriverError, runtime.CUDARuntimeError) as error:
             raise CompileFailed(f"the binary cannot be loaded: {error}", fatal=_is_fatal(error)) from error
-        return Program(kernel, build, cubin.registers, cubin.spills)
+        return Program(kernel, build, registers, local)
 
     def warm(self, program: Program, launch: Launch) -> None:
         """Launch one block on a problem of one element: the driver loads the code then."""

@@ -17,11 +17,14 @@ from kernels.kernel import Build
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """A compiled binary on disk, with a thread's registers and bytes of local memory."""
+    """A compiled binary on disk, with a thread's registers and bytes of local memory.
+
+    Both are None where ptxas was not run: NVRTC 13 has a cache of its own, and says nothing of what it finds there.
+    """
 
     path: Path
-    registers: int
-    spills: int
+    registers: int | None
+    spills: int | None
 
 
 def compile_cubin(build: Build, architecture: str, cache_dir: Path) -> Cubin:
@@ -65,11 +68,11 @@ def _nvrtc(build: Build, options: tuple[str, ...]) -> tuple[bytes, str]:
     return bytes(binary), log.getvalue()
 
 
-def _usage(log: str, entry: str) -> dict[str, int]:
+def _usage(log: str, entry: str) -> dict[str, int | None]:
     """Registers, and bytes of local memory, of one thread as ptxas reports them for the function."""
     report = log[log.find(f"Compiling entry function '{entry}'") :]
     registers = re.search(r"Used (\d+) registers", report)
     stack = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores", report)
     if registers is None or stack is None:
-        raise CompileFailed(f"ptxas said nothing of {entry}: {log.strip()}")
+        return {"registers": None, "spills": None}
     return {"registers": int(registers.group(1)), "spills": max(int(stack.group(1)), int(stack.group(2)))}

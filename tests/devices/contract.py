@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 
-import childwork
-import devicework
 import numpy as np
 import pytest
 
 from app.devices.base import Array, Backend, Buffer, Operands
-from app.devices.opencl import OpenCLBackend
-from app.devices.process import Child
 from app.errors import CompileFailed, LaunchFailed
-from kernels import CATALOGUE, model
+from kernels import CATALOGUE
 from kernels.kernel import Build, Launch
 from kernels.problem import Problem
 
@@ -207,101 +200,3 @@ class Contract:
     def _windowed(self, backend: Backend, problem: Problem) -> Buffer:
         """C behind a page of something else: vendors must heed the window too."""
         return backend.allocate(problem.c_bytes + PAGE).window(PAGE, problem.c_bytes)
-
-
-@pytest.fixture(scope="module")
-def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
-def opencl(cache_dir: Path) -> Iterator[OpenCLBackend]:
-    before = dict(os.environ)  # a child's own otherwise: PoCL is told where to compile by its environment
-    backend = OpenCLBackend("opencl:0", cache_dir)
-    yield backend
-    backend.close()
-    os.environ.clear()
-    os.environ |= before
-
-
-@pytest.fixture(scope="module")
-def gpu(cache_dir: Path) -> Iterator[Backend]:
-    cuda = pytest.importorskip("app.devices.cuda")
-    backend: Backend = cuda.CudaBackend("cuda:0", cache_dir)
-    yield backend
-    backend.close()
-
-
-class TestOpenCL(Contract):
-    @pytest.fixture
-    def backend(self, opencl: OpenCLBackend) -> Backend:
-        return opencl
-
-    def test_after_warming_no_launch_compiles_anything(self, backend: Backend, cache_dir: Path) -> None:
-        """PoCL compiles per local size and class of grid, and writes what it compiled into its cache."""
-        for problem in (Problem(100, 50, 9), Problem(1500, 700, 2)):
-            kernel = CATALOGUE["tiled"]
-            config = kernel.space.config({"BM": 16, "BN": 8, "BK": 4})
-            launch = kernel.launch(config, problem, backend.device)
-            program = backend.compile(launch.build)
-            backend.warm(program, launch)
-            warmed = compiled(cache_dir)
-            operands = [backend.allocate(size) for size in (problem.a_bytes, problem.b_bytes, problem.c_bytes)]
-            backend.run(program, launch, Operands(*operands))
-            assert compiled(cache_dir) == warmed
-
-    def test_what_was_compiled_once_is_found_on_disk(self, backend: Backend, cache_dir: Path) -> None:
-        launch = planned("tiled", Problem(9, 9, 9), backend)
-        backend.warm(backend.compile(launch.build), launch)
-        before = compiled(cache_dir)
-        assert before
-        other = OpenCLBackend("opencl:0", cache_dir)
-        other.warm(other.compile(launch.build), launch)
-        assert compiled(cache_dir) == before
-
-    def test_two_openings_agree_on_the_model(self, backend: Backend, cache_dir: Path) -> None:
-        again = OpenCLBackend("opencl:0", cache_dir).device
-        assert again.model == backend.device.model
-        assert again.environment == backend.device.environment
-        assert again.uuid == backend.device.uuid
-
-
-def compiled(cache_dir: Path) -> dict[Path, int]:
-    """Every binary that PoCL has written, with the time of its writing."""
-    return {path: path.stat().st_mtime_ns for path in (cache_dir / "pocl").rglob("*.so")}
-
-
-@pytest.mark.cuda
-class TestCuda(Contract):
-    @pytest.fixture
-    def backend(self, gpu: Backend) -> Backend:
-        return gpu
-
-    @pytest.mark.parametrize("name", KERNELS)
-    def test_our_occupancy_is_the_drivers(self, backend: Backend, name: str) -> None:
-        cuda = pytest.importorskip("app.devices.cuda")
-        kernel, problem = CATALOGUE[name], Problem(512, 512, 512)
-        for config in kernel.space.legal(problem, backend.device)[::7]:
-            launch = kernel.launch(config, problem, backend.device)
-            program = backend.compile(launch.build)
-            assert program.registers
-            ours = model.occupancy(backend.device.limits, launch.threads, launch.shared_bytes, program.registers)
-            assert ours is not None
-            assert ours.blocks_per_sm == cuda.occupancy_blocks(program, launch.threads), (config, program.registers)
-
-    def test_an_illegal_address_is_fatal(self, tmp_path: Path) -> None:
-        """In a child of its own: the context is lost with it."""
-        child = Child("faulty", devicework.open_cuda, (tmp_path,))
-        try:
-            with pytest.raises(LaunchFailed) as failure:
-                child.call(devicework.write_out_of_bounds)
-            assert failure.value.facts["fatal"] is True
-            assert child.call(childwork.echo, 1)[1] == 1
-            assert child.generation == 2
-        finally:
-            child.close()
-
-    def test_a_spill_free_kernel_says_so(self, backend: Backend) -> None:
-        program = backend.compile(planned("tiled", Problem(64, 64, 64), backend).build)
-        assert program.registers
-        assert program.spills == 0

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from contract import Contract, planned
+
+from app.devices.base import Backend, Operands
+from app.devices.opencl import OpenCLBackend
+from kernels import CATALOGUE
+from kernels.problem import Problem
+
+
+@pytest.fixture(scope="module")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def opencl(cache_dir: Path) -> Iterator[OpenCLBackend]:
+    before = dict(os.environ)  # a child's own otherwise: PoCL is told where to compile by its environment
+    backend = OpenCLBackend("opencl:0", cache_dir)
+    yield backend
+    backend.close()
+    os.environ.clear()
+    os.environ |= before
+
+
+class TestOpenCL(Contract):
+    @pytest.fixture
+    def backend(self, opencl: OpenCLBackend) -> Backend:
+        return opencl
+
+    def test_after_warming_no_launch_compiles_anything(self, backend: Backend, cache_dir: Path) -> None:
+        """PoCL compiles per local size and class of grid, and writes what it compiled into its cache."""
+        for problem in (Problem(100, 50, 9), Problem(1500, 700, 2)):
+            kernel = CATALOGUE["tiled"]
+            config = kernel.space.config({"BM": 16, "BN": 8, "BK": 4})
+            launch = kernel.launch(config, problem, backend.device)
+            program = backend.compile(launch.build)
+            backend.warm(program, launch)
+            warmed = compiled(cache_dir)
+            operands = [backend.allocate(size) for size in (problem.a_bytes, problem.b_bytes, problem.c_bytes)]
+            backend.run(program, launch, Operands(*operands))
+            assert compiled(cache_dir) == warmed
+
+    def test_what_was_compiled_once_is_found_on_disk(self, backend: Backend, cache_dir: Path) -> None:
+        launch = planned("tiled", Problem(9, 9, 9), backend)
+        backend.warm(backend.compile(launch.build), launch)
+        before = compiled(cache_dir)
+        assert before
+        other = OpenCLBackend("opencl:0", cache_dir)
+        other.warm(other.compile(launch.build), launch)
+        assert compiled(cache_dir) == before
+
+    def test_two_openings_agree_on_the_model(self, backend: Backend, cache_dir: Path) -> None:
+        again = OpenCLBackend("opencl:0", cache_dir).device
+        assert again.model == backend.device.model
+        assert again.environment == backend.device.environment
+        assert again.uuid == backend.device.uuid
+
+
+def compiled(cache_dir: Path) -> dict[Path, int]:
+    """Every binary that PoCL has written, with the time of its writing."""
+    return {path: path.stat().st_mtime_ns for path in (cache_dir / "pocl").rglob("*.so")}

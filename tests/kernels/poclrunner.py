@@ -1,0 +1,66 @@
+"""Runs kernels on the processor through PyOpenCL alone, with no part of the service between."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels.kernel import Build, Launch
+from kernels.problem import Problem
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@cache
+def queue() -> Any:
+    cl = pytest.importorskip("pyopencl")
+    try:
+        devices = cl.get_platforms()[0].get_devices()
+    except (cl.Error, IndexError) as error:
+        pytest.skip(f"there is no OpenCL device: {error}")
+    return cl.CommandQueue(cl.Context(devices[:1]))
+
+
+def compiled(build: Build) -> Any:
+    """The kernel, or pyopencl's RuntimeError with the compiler's words."""
+    import pyopencl as cl  # noqa: PLC0415 - only where a test runs it
+
+    options = [f"-D{name}={value}" for name, value in build.macros]
+    return cl.Kernel(cl.Program(queue().context, build.text).build(options=options), build.entry)
+
+
+def multiplied(kernel: Any, launch: Launch, a: Array, b: Array) -> Array:
+    """C of one launch, guarded: what lies around it must stay as it was."""
+    import pyopencl as cl  # noqa: PLC0415 - only where a test runs it
+
+    problem, flags, guard = launch.problem, cl.mem_flags, 64
+    out = np.full(problem.c_bytes // problem.itemsize + 2 * guard, np.nan, problem.dtype)
+    buffers = [cl.Buffer(queue().context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=x) for x in (a, b, out)]
+    window = buffers[2].get_sub_region(guard * problem.itemsize, problem.c_bytes)
+    kernel.set_args(buffers[0], buffers[1], window, *(np.int64(size) for size in (problem.m, problem.n, problem.k)))
+    width, height = launch.block
+    cl.enqueue_nd_range_kernel(queue(), kernel, (launch.grid * width, height), launch.block)
+    cl.enqueue_copy(queue(), out, buffers[2])
+    assert np.isnan(out[:guard]).all(), "C was written before its start"
+    assert np.isnan(out[-guard:]).all(), "C was written past its end"
+    return out[guard:-guard].reshape(problem.batch, problem.m, problem.n)
+
+
+def operands(problem: Problem, rng: np.random.Generator, *, integers: bool = False) -> tuple[Array, Array]:
+    shapes = [(problem.batch, *shape) for shape in (problem.a_shape, problem.b_shape)]
+    if integers:
+        a, b = (rng.integers(-8, 9, shape) for shape in shapes)
+    else:
+        a, b = (rng.standard_normal(shape) for shape in shapes)
+    return a.astype(problem.dtype), b.astype(problem.dtype)
+
+
+def reference(problem: Problem, a: Array, b: Array) -> Array:
+    """In float64, or wider where the operands are that themselves."""
+    wide = np.longdouble if problem.dtype == "float64" else np.float64
+    left = a.swapaxes(1, 2) if problem.trans_a else a
+    right = b.swapaxes(1, 2) if problem.trans_b else b
+    return np.asarray(left.astype(wide) @ right.astype(wide))

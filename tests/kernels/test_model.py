@@ -1,0 +1,172 @@
+"""The arithmetic of tiling, against figures worked out by hand and a GPU's own counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from kerneldevices import DTYPES, EDGES, H200, PROCESSOR, TRANSPOSITIONS, config, transposed
+
+from kernels import CATALOGUE
+from kernels.device import Device
+from kernels.model import analyse, occupancy, predict, tile_bytes, trace
+from kernels.problem import Problem
+
+NAIVE, TILED = CATALOGUE["naive"], CATALOGUE["tiled"]
+
+
+def square(tile: int) -> tuple[int, int, int]:
+    return tile, tile, tile
+
+
+def test_tiles_of_16_read_64704_bytes_and_write_9460() -> None:
+    counted = analyse(TILED, config("tiled", square(16)), Problem(55, 43, 48), H200)
+    assert (counted.bytes_read, counted.bytes_written) == (64_704, 9_460)
+
+
+def test_owners_do_4561040_operations_and_all_launched_threads_6553600() -> None:
+    counted = analyse(TILED, config("tiled", square(32)), Problem(142, 146, 110), H200)
+    assert (counted.flops_owned, counted.flops_launched) == (4_561_040, 6_553_600)
+
+
+def test_a_grid_of_75_by_63_has_its_last_row_of_tiles_at_the_edge() -> None:
+    problem = Problem(1000, 1200, 800)
+    counted = analyse(TILED, config("tiled", square(16)), problem, H200)
+    assert (counted.tiles_n, counted.tiles_m, counted.blocks) == (75, 63, 4_725)
+    assert counted.edge_tiles == 75
+    first = (counted.tiles_m - 1) * 16
+    assert (first, problem.m - 1) == (992, 999)
+    assert TILED.launch(config("tiled", square(16)), problem, H200).grid == 4_725
+
+
+def test_naive_intensity_is_a_quarter_and_a_tile_of_t_gives_a_quarter_of_t() -> None:
+    problem = Problem(256, 512, 128)
+    assert analyse(NAIVE, config("naive", (8, 32)), problem, H200).intensity == 0.25
+    for tile in (4, 8, 16, 32):
+        assert analyse(TILED, config("tiled", square(tile)), problem, H200).intensity == tile / 4
+
+
+def test_shared_memory_without_padding_is_8_32_and_128_kib() -> None:
+    assert [tile_bytes(tile, tile, tile) for tile in (32, 64, 128)] == [8 * 1024, 32 * 1024, 128 * 1024]
+    assert analyse(TILED, config("tiled", square(32)), Problem(64, 64, 64), H200).shared_bytes == 8 * 1024
+
+
+def test_the_trace_of_the_8_by_8_product_has_every_partial_sum() -> None:
+    halves = [[[16 * half + 4 * row + q + 1 for q in range(4)] for row in range(4)] for half in range(2)]
+    a = [halves[0][row] + halves[1][row] for row in range(4)] + [[0] * 8 for _ in range(4)]
+    b = [[a[column][q] for column in range(8)] for q in range(8)]
+    first, second = trace(a, b, 4)
+    assert first == [[30, 70, 110, 150], [70, 174, 278, 382], [110, 278, 446, 614], [150, 382, 614, 846]]
+    # The textbook's walk adds 1370 where 17 x 17 + 18 x 18 + 19 x 19 + 20 x 20 is 1374, and so prints 1400 for 1404.
+    assert second == [
+        [1404, 1740, 2076, 2412],
+        [1740, 2204, 2668, 3132],
+        [2076, 2668, 3260, 3852],
+        [2412, 3132, 3852, 4572],
+    ]
+    assert second == [[sum(a[y][q] * b[q][x] for q in range(8)) for x in range(4)] for y in range(4)]
+
+
+def test_a_trace_past_the_edges_ends_with_the_product() -> None:
+    a, b = [[1, 2, 3], [4, 5, 6]], [[1], [10], [100]]
+    assert list(trace(a, b, 2)) == [[[21], [54]], [[321], [654]]]
+
+
+def test_every_batch_counts() -> None:
+    one = analyse(TILED, config("tiled", square(16)), Problem(33, 17, 65), H200)
+    three = analyse(TILED, config("tiled", square(16)), Problem(33, 17, 65, batch=3), H200)
+    for name in ("bytes_read", "bytes_written", "flops_owned", "flops_launched", "blocks", "edge_tiles"):
+        assert getattr(three, name) == 3 * getattr(one, name)
+
+
+# Threads, registers and shared bytes of compiled kernels, and the blocks that an H200's driver said fit one SM.
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared_bytes", "blocks", "limited_by"),
+    [
+        (8, 46, 0, 32, "blocks"),
+        (16, 72, 2112, 28, "registers"),
+        (32, 63, 3200, 32, "blocks"),
+        (64, 40, 512, 24, "registers"),
+        (64, 43, 0, 20, "registers"),
+        (64, 48, 10496, 20, "shared memory"),
+        (128, 40, 1536, 12, "registers"),
+        (128, 46, 9280, 10, "registers"),
+        (256, 39, 2048, 6, "registers"),
+        (256, 56, 0, 4, "registers"),
+        (512, 32, 25088, 4, "threads"),
+        (512, 53, 0, 2, "registers"),
+        (1024, 32, 33280, 2, "threads"),
+        (1024, 48, 20480, 1, "registers"),
+    ],
+)
+def test_occupancy_is_what_the_driver_says(
+    threads: int, registers: int, shared_bytes: int, blocks: int, limited_by: str
+) -> None:
+    held = occupancy(H200.limits, threads, shared_bytes, registers)
+    assert held is not None
+    warps = -(-threads // 32)
+    assert (held.blocks_per_sm, held.fraction) == (blocks, blocks * warps / 64)
+    assert held.limited_by == limited_by
+
+
+def test_shared_memory_is_taken_in_units_with_the_systems_share() -> None:
+    held = occupancy(H200.limits, 128, 48 * 1024, 0)
+    assert held is not None
+    assert (held.blocks_per_sm, held.limited_by) == (4, "shared memory")
+    turing = replace(H200.limits, shared_bytes_per_sm=65536, shared_bytes_reserved=0, threads_per_sm=1024)
+    held = occupancy(turing, 128, 16385, 0)
+    assert held is not None
+    assert held.blocks_per_sm == 3
+
+
+def test_a_block_that_does_not_fit_has_no_occupancy() -> None:
+    held = occupancy(H200.limits, 1024, 0, 65)
+    assert held is not None
+    assert (held.blocks_per_sm, held.fraction, held.limited_by) == (0, 0.0, "registers")
+    assert analyse(TILED, config("tiled", square(32)), Problem(9, 9, 9), H200, registers=65).waves is None
+
+
+def test_waves_are_blocks_over_those_that_run_at_once() -> None:
+    counted = analyse(TILED, config("tiled", square(32)), Problem(2048, 2048, 64), H200, registers=32)
+    assert counted.occupancy is not None
+    assert counted.occupancy.blocks_per_sm == 2
+    assert counted.waves == 4096 / (132 * 2)
+
+
+def test_a_processor_has_neither_occupancy_nor_waves() -> None:
+    counted = analyse(TILED, config("tiled", square(16)), Problem(64, 64, 64), PROCESSOR)
+    assert counted.occupancy is None
+    assert counted.waves is None
+
+
+@pytest.mark.parametrize("device", [H200, PROCESSOR], ids=lambda device: device.platform)
+def test_a_prediction_is_above_the_roofline_and_grows_with_the_work(device: Device) -> None:
+    for name, kernel in CATALOGUE.items():
+        for values in EDGES[name]:
+            for dtype in DTYPES:
+                for turned in TRANSPOSITIONS:
+                    seconds = [
+                        predict(kernel, config(name, values), transposed(dtype, *turned, size, size, size), device)
+                        for size in (1, 64, 512, 4096)
+                    ]
+                    assert seconds == sorted(seconds)
+                    assert seconds[-1] > 2 * 4096**3 / device.limits.peak + 3 * 4096**2 * 4 / device.limits.bandwidth
+
+
+# Median seconds on one H200 with warm caches, of the slowest and of good configs, at m = n = k.
+@pytest.mark.parametrize(
+    ("kernel", "values", "size", "dtype", "seconds"),
+    [
+        ("naive", (1, 8), 2048, "float32", 15.0e-3),
+        ("naive", (8, 32), 2048, "float32", 2.52e-3),
+        ("naive", (1, 8), 2048, "float64", 22.3e-3),
+        ("tiled", (4, 4, 4), 2048, "float32", 10.7e-3),
+        ("tiled", (16, 32, 64), 2048, "float32", 1.85e-3),
+        ("tiled", (4, 4, 16), 1024, "float64", 1.71e-3),
+    ],
+)
+def test_a_prediction_bounds_what_was_measured_from_above(
+    kernel: str, values: tuple[int, ...], size: int, dtype: str, seconds: float
+) -> None:
+    problem = Problem(size, size, size, dtype=dtype)
+    assert seconds < predict(CATALOGUE[kernel], config(kernel, values), problem, H200)

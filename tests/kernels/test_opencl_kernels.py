@@ -1,0 +1,100 @@
+"""Both kernels on the processor: every transposition, dtype and edge against a wider product."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from kerneldevices import DTYPES, PROCESSOR, TRANSPOSITIONS, config, transposed
+from poclrunner import Array, compiled, multiplied, operands, queue, reference
+
+from kernels import CATALOGUE
+from kernels.kernel import Build
+from kernels.problem import Problem
+
+SHAPES = ((1, 1, 1), (33, 17, 65), (1, 130, 7), (64, 64, 64), (65, 3, 4), (5, 66, 129))
+TILES = {
+    "naive": [(8, 32), (1, 8), (32, 8), (4, 16), (1, 256), (2, 64), (16, 16), (4, 128)],
+    "tiled": [(16, 16, 16), (4, 64, 8), (64, 4, 16), (8, 32, 64), (4, 4, 4), (32, 8, 4), (8, 8, 64), (64, 64, 32)],
+}
+CASES = [
+    pytest.param(name, TILES[name][4 * d + t], dtype, turned, id=f"{name}-{dtype}-{'nt'[turned[0]]}{'nt'[turned[1]]}")
+    for name in CATALOGUE
+    for d, dtype in enumerate(DTYPES)
+    for t, turned in enumerate(TRANSPOSITIONS)
+]
+PRECISION = {"float32": 1e-6, "float64": 2e-15}
+
+
+@pytest.mark.parametrize(("name", "values", "dtype", "turned"), CASES)
+def test_a_kernel_multiplies_every_shape_and_passes_nan_and_infinity_on(
+    name: str, values: tuple[int, ...], dtype: str, turned: tuple[bool, bool]
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = np.random.default_rng(seed)
+    queue()
+    entry, tile, base = CATALOGUE[name], config(name, values), transposed(dtype, *turned, 1, 1, 1)
+    kernel = compiled(entry.launch(tile, base, PROCESSOR).build)
+
+    def product(problem: Problem, a: Array, b: Array) -> Array:
+        return multiplied(kernel, entry.launch(tile, problem, PROCESSOR), a, b)
+
+    for m, n, k in SHAPES:
+        for batch in (1, 3):
+            problem = replace(base, m=m, n=n, k=k, batch=batch)
+            a, b = operands(problem, rng)
+            exact = reference(problem, a, b)
+            error = np.linalg.norm((product(problem, a, b) - exact).ravel()) / np.linalg.norm(exact.ravel())
+            assert error < PRECISION[dtype], (problem, error)
+    problem = replace(base, m=33, n=17, k=65, batch=3)
+    a, b = operands(problem, rng, integers=True)
+    assert (product(problem, a, b) == reference(problem, a, b)).all(), "small integers are not exact"
+    not_finite_goes_on(problem, product, rng)
+
+
+def not_finite_goes_on(problem: Problem, product: object, rng: np.random.Generator) -> None:
+    assert callable(product)
+    a, b = operands(problem, rng)
+    a.swapaxes(1, 2)[1, 64, 32] = np.nan if problem.trans_a else 0
+    left = a.swapaxes(1, 2) if problem.trans_a else a
+    left[1, 32, 64] = np.nan
+    c = product(problem, a, b)
+    assert np.isnan(c[1, 32]).all()
+    assert np.isfinite(np.delete(c.reshape(-1, problem.n), problem.m + 32, axis=0)).all(), "NaN went astray"
+    endless = product(problem, np.ones_like(a), np.full_like(b, np.inf))
+    assert (endless == np.inf).all(), "the padding made NaN of infinity"
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products_are_added_with_one_rounding(name: str, dtype: str) -> None:
+    queue()
+    entry, problem = CATALOGUE[name], Problem(1, 1, 2, dtype=dtype)
+    kind = np.dtype(dtype).type
+    factor = kind(1) + np.finfo(kind).eps
+    rounded = kind(factor * factor)
+    residue = np.longdouble(factor) * np.longdouble(factor) - np.longdouble(rounded)
+    a, b = np.array([1, factor], kind), np.array([-rounded, factor], kind)
+    launch = entry.launch(config(name, TILES[name][0]), problem, PROCESSOR)
+    assert residue != 0
+    assert multiplied(compiled(launch.build), launch, a, b)[0, 0, 0] == residue
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_opencl_refuses_a_text_with_a_parameter_missing(name: str) -> None:
+    queue()
+    for missing, build in builds_with_one_missing(name):
+        with pytest.raises(RuntimeError, match=f"{missing}.* must be defined"):
+            compiled(build)
+
+
+def builds_with_one_missing(name: str) -> list[tuple[str, Build]]:
+    entry, problem = CATALOGUE[name], Problem(8, 8, 8)
+    build = entry.launch(entry.default(problem, PROCESSOR), problem, PROCESSOR).build
+    return [
+        (macro, replace(build, macros=tuple(pair for pair in build.macros if pair[0] != macro)))
+        for macro, _ in build.macros
+    ]

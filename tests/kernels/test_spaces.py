@@ -1,0 +1,192 @@
+"""Spaces, their rules by name, defaults, and what the sources say of them."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+
+import pytest
+from kerneldevices import DTYPES, H200, PROCESSOR, TRANSPOSITIONS, config, transposed
+
+from kernels import CATALOGUE, kernel
+from kernels.device import Device
+from kernels.kernel import source
+from kernels.problem import Problem
+from kernels.space import Config
+from kernels.tiled import strides
+
+THREADS = "more threads a block than the device allows"
+SHARED = "more shared memory a block than the device allows"
+GRID = "more than 2^31 - 1 blocks"
+GIVEN = {"TRANS_A", "TRANS_B"}
+NAMES = tuple(CATALOGUE)
+
+
+def test_the_catalogue_is_in_ladder_order_and_gives_kernels_by_name() -> None:
+    assert list(CATALOGUE) == ["naive", "tiled"]
+    assert all(kernel(name) is CATALOGUE[name] and CATALOGUE[name].name == name for name in CATALOGUE)
+    with pytest.raises(KeyError):
+        kernel("quick")
+
+
+def test_a_tile_has_4_8_16_32_or_64_every_way_rectangles_included() -> None:
+    sizes = (4, 8, 16, 32, 64)
+    assert CATALOGUE["tiled"].space.parameters == {"BM": sizes, "BN": sizes, "BK": sizes}
+    legal = CATALOGUE["tiled"].space.legal(Problem(64, 64, 64), PROCESSOR)
+    assert len(legal) == 125
+    assert config("tiled", (64, 16, 4)) in CATALOGUE["tiled"].space.legal(Problem(64, 64, 64), H200)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "rule"),
+    [("tiled", (64, 32, 8), THREADS), ("naive", (8, 256), THREADS), ("tiled", (64, 64, 4), THREADS)],
+)
+def test_a_config_that_breaks_a_rule_is_refused_by_its_name(name: str, values: tuple[int, ...], rule: str) -> None:
+    entry, problem = CATALOGUE[name], Problem(64, 64, 64)
+    assert entry.space.refusal(config(name, values), problem, H200) == rule
+    with pytest.raises(ValueError, match=re.escape(rule)):
+        entry.launch(config(name, values), problem, H200)
+
+
+def test_shared_memory_is_held_to_the_devices_limit_with_padding_and_dtype() -> None:
+    space, tile = CATALOGUE["tiled"].space, config("tiled", (32, 32, 32))
+    plain, padded = Problem(64, 64, 64), Problem(64, 64, 64, trans_b=True)
+    small = replace(H200, limits=replace(H200.limits, shared_bytes=8192))
+    assert space.refusal(tile, plain, small) is None
+    assert space.refusal(tile, padded, small) == SHARED
+    assert space.refusal(tile, replace(plain, dtype="float64"), small) == SHARED
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_grid_does_not_end_at_65535_but_at_2_to_the_31(name: str) -> None:
+    space, smallest = CATALOGUE[name].space, next(iter(CATALOGUE[name].space))
+    a_block = config(name, (4, 4, 4) if name == "tiled" else (1, 8))
+    assert smallest == a_block
+    width, height = smallest["BN"], smallest["BM"]
+    fits = Problem(height * 65536, width * 32767, 1)
+    assert space.refusal(smallest, fits, PROCESSOR) is None
+    assert CATALOGUE[name].launch(smallest, fits, PROCESSOR).grid == 65536 * 32767
+    assert space.refusal(smallest, replace(fits, batch=2), PROCESSOR) == GRID
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_sources_macros_are_the_spaces_parameters_each_explained_at_its_head(name: str) -> None:
+    text = source(CATALOGUE[name].file)
+    required = re.findall(r"^#(?:el)?if !defined\((\w+)\)\n#error \"\1 must be defined\"$", text, re.MULTILINE)
+    assert set(required) - GIVEN == set(CATALOGUE[name].space.parameters)
+    assert set(required) >= GIVEN
+    head = text[: text.index("#if")]
+    for macro in required:
+        assert re.search(rf"^// {macro} +\S", head, re.MULTILINE), f"{macro} is not explained"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_launch_gives_every_macro_and_a_text_that_includes_nothing(name: str) -> None:
+    problem = Problem(5, 6, 7, dtype="float64", trans_b=True)
+    entry = CATALOGUE[name]
+    launch = entry.launch(entry.default(problem, H200), problem, H200)
+    macros = dict(launch.build.macros)
+    assert set(macros) == {*entry.space.parameters, "DTYPE_FLOAT64", *GIVEN}
+    assert (macros["TRANS_A"], macros["TRANS_B"]) == ("0", "1")
+    assert "#include" not in launch.build.text
+    assert launch.block == (launch.config["BN"], launch.config["BM"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kernel_stays_under_150_lines_with_a_comment_on_one_in_six(name: str) -> None:
+    lines = source(CATALOGUE[name].file).replace(source("portable.h"), "").splitlines()
+    assert len(lines) < 150
+    assert sum("//" in line for line in lines) >= len(lines) / 6
+
+
+def test_no_legal_tile_on_1024_threads_needs_more_than_the_48_kib_that_cuda_gives_without_asking() -> None:
+    needed = [
+        CATALOGUE["tiled"].launch(each, problem, H200).shared_bytes
+        for dtype in DTYPES
+        for trans_a, trans_b in TRANSPOSITIONS
+        for problem in [transposed(dtype, trans_a, trans_b, 64, 64, 64)]
+        for each in CATALOGUE["tiled"].space.legal(problem, H200)
+    ]
+    assert max(needed) <= 48 * 1024
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_default_is_legal_for_any_shape_and_any_limits_that_allow_one(name: str) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)  # noqa: S311 - shapes, not secrets
+    for _ in range(300):
+        sizes = [rng.choice((1, 2, 3, 7, 16, 33, 100, 1000, 4097, 131072)) for _ in range(3)]
+        problem = Problem(*sizes, batch=rng.choice((1, 3, 512)), dtype=rng.choice(DTYPES), trans_b=rng.random() < 0.5)
+        device = limited(rng.choice((H200, PROCESSOR)), rng)
+        chosen = CATALOGUE[name].default(problem, device)
+        if CATALOGUE[name].space.legal(problem, device):
+            assert CATALOGUE[name].space.refusal(chosen, problem, device) is None, (problem, device.limits, chosen)
+        else:
+            assert CATALOGUE[name].space.refusal(chosen, problem, device) is not None
+
+
+def limited(device: Device, rng: random.Random) -> Device:
+    limits = replace(
+        device.limits,
+        threads=rng.choice((8, 16, 64, 100, 256, 1024, 4096)),
+        shared_bytes=rng.choice((256, 512, 1000, 16384, 49152, 2**20)),
+        sms=rng.choice((1, 2, 108, 132)),
+    )
+    return replace(device, limits=limits)
+
+
+def test_a_default_grows_with_the_shape() -> None:
+    default = CATALOGUE["tiled"].default
+    assert default(Problem(2048, 2048, 2048), H200) == config("tiled", (32, 32, 64))
+    assert default(Problem(1, 4096, 4096), H200)["BM"] == 4
+    small = default(Problem(64, 64, 64), H200)
+    assert small["BM"] * small["BN"] <= 64
+    assert default(Problem(1024, 1024, 8), H200)["BK"] == 8
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("turned", TRANSPOSITIONS)
+def test_threads_of_a_warp_never_wait_for_a_bank_when_they_read_the_tiles(
+    dtype: str, turned: tuple[bool, bool]
+) -> None:
+    problem = transposed(dtype, *turned, 64, 64, 64)
+    vector = 16 // problem.itemsize
+    for each in CATALOGUE["tiled"].space:
+        stride_a, stride_b = strides(each, problem)
+        for warp in warps(each, problem):
+            rows = {t // each["BN"] for t in warp}
+            a_words = [y * stride_a + q for y in rows for q in range(min(vector, each["BK"]))]
+            assert ways(a_words, problem) == 1, (each, stride_a)
+            assert ways([t % each["BN"] for t in warp], problem) == 1, (each, stride_b)
+        assert stride_a % vector == 0, "a vector of A's row would not be aligned"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("turned", TRANSPOSITIONS)
+def test_writes_to_b_never_conflict_and_writes_to_a_at_most_as_said(dtype: str, turned: tuple[bool, bool]) -> None:
+    problem = transposed(dtype, *turned, 64, 64, 64)
+    for each in CATALOGUE["tiled"].space:
+        stride_a, stride_b = strides(each, problem)
+        bm, bn, bk = each["BM"], each["BN"], each["BK"]
+        for warp in warps(each, problem):
+            b_places = [(t % bk, t // bk) if problem.trans_b else (t // bn, t % bn) for t in warp]
+            assert ways([q * stride_b + x for q, x in b_places if q < bk and x < bn], problem) <= 1
+            a_places = [(t % bm, t // bm) if problem.trans_a else (t // bk, t % bk) for t in warp]
+            written = [y * stride_a + q for y, q in a_places if y < bm and q < bk]
+            assert ways(written, problem) <= (4 if problem.trans_a else 2)
+
+
+def warps(each: Config, problem: Problem) -> list[range]:
+    """Threads whose words shared memory serves together: a warp, or half of one where words are of 8 bytes."""
+    together = 128 // problem.itemsize
+    threads = each["BM"] * each["BN"]
+    return [range(start, min(start + together, threads)) for start in range(0, min(threads, 4 * together), together)]
+
+
+def ways(words: list[int], problem: Problem) -> int:
+    """How many different words the busiest bank is asked for."""
+    lanes = 128 // problem.itemsize
+    banks = [word % lanes for word in set(words)]
+    return max((banks.count(bank) for bank in banks), default=0)
