@@ -108,7 +108,7 @@ def one_round(data: Path, chance: random.Random, seen: dict[int, Trial], *, alon
     threads = [threading.Thread(target=watch, args=(server.port, job, seen)) for job in jobs]
     for thread in threads:
         thread.start()
-    sleep(chance.uniform(0, 4))
+    sleep(chance.uniform(0, 3))
     for trial in ask(server.port, "GET", "/trials?limit=50")["trials"]:
         seen.setdefault(trial["id"], trial)
     outlived = kill(server, alone=alone)

@@ -18,13 +18,14 @@
 #endif
 #include "portable.h"
 
-// Shared memory has 128 bytes of banks, LANES elements wide. Two threads of a warp that read different words of one
+// Shared memory has 128 bytes of banks, LANES elements wide. Two threads of a warp that want different words of one
 // bank wait for each other, so the strides of both tiles are chosen:
-// A's tile is kept row by row, so that four floats (VECTOR) of k come in one read for all threads of a row. A warp
-// spans up to eight rows; a stride of an odd number of 16 bytes puts each on banks of its own. Where BK <= BN rows
-// follow each other over the banks already, and the load, along k, writes in the banks' order: no padding.
+// A's tile is kept row by row, so that one read brings 16 bytes of k (VECTOR elements) to all threads of a row. A warp
+// spans up to eight rows; a stride of an odd number of 16 bytes puts each on banks of its own. Where BK <= BN its rows
+// fill the banks one after the other already, and the load, along k, writes in the banks' order: no padding. Writes to
+// padded rows meet twice at most, four times with TRANS_A; they are one for every BN reads.
 // B's tile is kept with n along the banks, as the threads read it. A load along k (TRANS_B) writes it crosswise: a
-// stride of an odd multiple of LANES / BK fills the gaps between the BK columns that a warp writes to.
+// stride of an odd multiple of LANES / BK fills the gaps between the BK columns that a warp writes to: none meet.
 #define LANES (128 / (int)sizeof(REAL))
 #define VECTOR (16 / (int)sizeof(REAL))
 #define STRIDE_A (BK + (BK > VECTOR && (TRANS_A || BK > BN) ? VECTOR : 0))

@@ -49,9 +49,17 @@ SPACE: Final = Space(
 )
 
 
+# What defaults are chosen from, largest first: a GPU wants deep phases, which hide its latency; a processor wants the
+# threads' sums and both tiles in its first cache.
+TILES: Final = {
+    "cuda": ((32, 32), (16, 32), (16, 16), (8, 32), (8, 8), (4, 32), (4, 8), (4, 4)),
+    "opencl": ((16, 16), (8, 16), (4, 32), (4, 16), (4, 8), (4, 4)),
+}
+DEPTHS: Final = {"cuda": (64, 32, 8), "opencl": (16, 8)}
+
+
 def _default(problem: Problem, device: Device) -> Config:
-    tiles = ((32, 32), (16, 32), (16, 16), (8, 32), (8, 8), (4, 32), (4, 8), (4, 4))
-    shapes = [{"BM": bm, "BN": bn, "BK": bk} for bm, bn in tiles for bk in (64, 32, 8)]
+    shapes = [{"BM": bm, "BN": bn, "BK": bk} for bm, bn in TILES[device.platform] for bk in DEPTHS[device.platform]]
     return lightest(SPACE, shapes, problem, device)
 
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from app.api.limits import BodyLimit
-from app.errors import BodyTooLarge, Invalid, TilewiseError
+from app.errors import BodyTooLarge, Busy, Invalid, TilewiseError
 
 MEDIA: Final = "application/problem+json"
 _LOG = logging.getLogger("tilewise.api")
@@ -101,7 +101,7 @@ def _described(kinds: Iterable[type[TilewiseError]]) -> dict[str, Any]:
 
 async def _raised(_: Request, error: Exception) -> Response:
     known = cast("TilewiseError", error)
-    if known.status >= _INTERNAL:
+    if known.status >= _INTERNAL and not isinstance(known, Busy):
         _LOG.warning("%s: %s", known.code, known.message)
     return refusal(known)
 

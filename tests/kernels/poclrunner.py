@@ -25,7 +25,7 @@ def queue() -> Any:
 
 
 def compiled(build: Build) -> Any:
-    """The kernel, or pyopencl's RuntimeError with the compiler's words."""
+    """The kernel, or pyopencl.RuntimeError with the compiler's words."""
     import pyopencl as cl  # noqa: PLC0415 - only where a test runs it
 
     options = [f"-D{name}={value}" for name, value in build.macros]
@@ -51,10 +51,7 @@ def multiplied(kernel: Any, launch: Launch, a: Array, b: Array) -> Array:
 
 def operands(problem: Problem, rng: np.random.Generator, *, integers: bool = False) -> tuple[Array, Array]:
     shapes = [(problem.batch, *shape) for shape in (problem.a_shape, problem.b_shape)]
-    if integers:
-        a, b = (rng.integers(-8, 9, shape) for shape in shapes)
-    else:
-        a, b = (rng.standard_normal(shape) for shape in shapes)
+    a, b = (rng.integers(-8, 9, shape) if integers else rng.standard_normal(shape) for shape in shapes)
     return a.astype(problem.dtype), b.astype(problem.dtype)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import secrets
 from dataclasses import replace
 
 import pytest
@@ -113,12 +114,12 @@ def test_no_legal_tile_on_1024_threads_needs_more_than_the_48_kib_that_cuda_give
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_default_is_legal_for_any_shape_and_any_limits_that_allow_one(name: str) -> None:
-    seed = random.randrange(2**32)
+    seed = secrets.randbits(32)
     print(f"seed {seed}")
     rng = random.Random(seed)  # noqa: S311 - shapes, not secrets
     for _ in range(300):
-        sizes = [rng.choice((1, 2, 3, 7, 16, 33, 100, 1000, 4097, 131072)) for _ in range(3)]
-        problem = Problem(*sizes, batch=rng.choice((1, 3, 512)), dtype=rng.choice(DTYPES), trans_b=rng.random() < 0.5)
+        m, n, k = [rng.choice((1, 2, 3, 7, 16, 33, 100, 1000, 4097, 131072)) for _ in range(3)]
+        problem = Problem(m, n, k, rng.choice((1, 3, 512)), rng.choice(DTYPES), trans_b=rng.random() < 0.5)
         device = limited(rng.choice((H200, PROCESSOR)), rng)
         chosen = CATALOGUE[name].default(problem, device)
         if CATALOGUE[name].space.legal(problem, device):
@@ -144,6 +145,8 @@ def test_a_default_grows_with_the_shape() -> None:
     small = default(Problem(64, 64, 64), H200)
     assert small["BM"] * small["BN"] <= 64
     assert default(Problem(1024, 1024, 8), H200)["BK"] == 8
+    assert default(Problem(512, 512, 512), PROCESSOR) == config("tiled", (16, 16, 16))
+    assert default(Problem(1, 512, 512), PROCESSOR) == config("tiled", (4, 32, 16))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
