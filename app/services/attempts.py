@@ -29,7 +29,7 @@ from kernels.space import Config
 
 TRIALS, SECONDS = 64, 20.0  # the contract's default budget: trials a kernel, seconds a shape
 VENDOR = "vendor"
-_LOG = logging.getLogger("tilewise.tuning")
+_LOG = logging.getLogger(__name__)
 _BASELINES = ("naive", "tiled")
 _MEASURING = 0.25  # seconds of launches a trial may spend on a narrow interval
 _DEADLINE = 150.0  # seconds until the child names its first phase: it may have to be started

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Final
+from uuid import uuid4
 
 from app.errors import UnknownJob
 from app.services.principal import Principal
@@ -34,6 +35,26 @@ class Tally:
 
     jobs: Mapping[str, int]
     trials: Mapping[str, int]
+
+
+def new_job(kind: str, request: dict[str, Any], fingerprint: str = "", total: int = 0) -> JobRecord:
+    """A queued job that is not saved yet; equal fingerprints are equal work."""
+    return JobRecord(
+        id=uuid4().hex,
+        kind=kind,
+        state="queued",
+        fingerprint=fingerprint,
+        request=request,
+        done=0,
+        total=total,
+        best_ms=None,
+        result=None,
+        error=None,
+        cancel_requested=False,
+        created_at=datetime.now(UTC),
+        started_at=None,
+        finished_at=None,
+    )
 
 
 class Jobs:

@@ -76,11 +76,15 @@ class Matmul:
             slab.release(region)
 
     def _fits(self, problem: Problem) -> None:
-        if problem.dtype not in {"float32", "float64"}:
-            raise Unsupported(f"no kernel computes {problem.dtype} yet")
-        limit = min((unit.device.memory_bytes for unit in self._fleet.units), default=0)
-        if limit and problem.bytes > limit:
-            raise TooLarge(f"{problem.key} takes {problem.bytes} bytes", limit=limit, size=problem.bytes)
+        """Raise NoDevice, Unsupported, or TooLarge for what no device here can ever hold."""
+        covering(problem, self._fleet.unit(None).device)
+        largest = max(problem.a_bytes, problem.b_bytes, problem.c_bytes)
+        for unit in self._fleet.units:
+            whole, one = unit.device.memory_bytes, unit.device.limits.allocation_bytes or unit.device.memory_bytes
+            if problem.bytes > whole:
+                raise TooLarge(f"{problem.key} takes {problem.bytes} bytes", limit=whole, size=problem.bytes)
+            if largest > one:
+                raise TooLarge(f"a matrix of {problem.key} takes {largest} bytes", limit=one, size=largest)
 
     def multiply(self, placement: Placement, device_id: str | None = None, kernel: str | None = None) -> Product:
         """Fill the placement's C.

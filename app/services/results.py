@@ -6,12 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import time
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 
 from app.errors import NoResult, TilewiseError
-from app.services.jobs import ENDED, Jobs
+from app.services.jobs import ENDED, Jobs, new_job
 from app.services.matmul import Matmul, Placement, Product
 from app.store.engine import Database
 from app.store.records import JobRecord
@@ -40,23 +39,7 @@ class Results:
 
     def create(self, placement: Placement) -> JobRecord:
         """A queued job for operands that have landed."""
-        problem = placement.problem
-        job = JobRecord(
-            id=uuid4().hex,
-            kind="matmul",
-            state="queued",
-            fingerprint="",
-            request={"problem": problem.key},
-            done=0,
-            total=1,
-            best_ms=None,
-            result=None,
-            error=None,
-            cancel_requested=False,
-            created_at=datetime.now(UTC),
-            started_at=None,
-            finished_at=None,
-        )
+        job = new_job("matmul", {"problem": placement.problem.key}, total=1)
         self._database.write(lambda session: JobRows(session).add(job))
         return job
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
-from uuid import uuid4
 
 from app.devices.fleet import Fleet, Unit
 from app.errors import Invalid, QueueFull, TilewiseError, TooLarge, UnknownKernel, Unsupported
 from app.services.attempts import Attempts, expected
 from app.services.best import BestConfigs, covering, gflops, timing_of
-from app.services.jobs import Jobs
+from app.services.jobs import Jobs, new_job
 from app.services.principal import Principal
 from app.store.engine import Database
 from app.store.records import BestRecord, JobRecord
@@ -26,6 +26,8 @@ from app.store.repository import Jobs as JobRows
 from app.tuning.search import STRATEGIES
 from kernels import CATALOGUE
 from kernels.problem import Problem
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class Tuning:
             waiting = sum(queue.qsize() for queue in self._queues.values())
             if waiting >= self._limit:
                 raise QueueFull(f"{waiting} jobs wait already", limit=self._limit, size=waiting)
-            job = _new_job(request, fingerprint)
+            job = new_job("tune", request, fingerprint)
             self._database.write(lambda session: JobRows(session).add(job))
             self._enqueue(job)
         return job
@@ -156,10 +158,23 @@ class Tuning:
         while (job_id := queue.get()) is not None and not self._closing.is_set():
             try:
                 self._run(self._jobs.get(job_id))
-            except TilewiseError as error:
-                if not self._closing.is_set():
-                    self._finish(job_id, "failed", [], [], _problem(error))
+            except Exception as error:  # noqa: BLE001 - one job's fault must not end the thread that takes the next
+                self._fail(job_id, error)
             self._jobs.committed(job_id)
+
+    def _fail(self, job_id: str, error: Exception) -> None:
+        """End a job with its error; where even that cannot be stored, the job resumes at the next start."""
+        if self._closing.is_set():
+            return
+        if isinstance(error, TilewiseError):
+            failure = _problem(error)
+        else:
+            failure = {"code": "internal", "error": "the service has a fault: see its log"}
+            _LOG.error("job %s failed of a fault in the service", job_id, exc_info=error)
+        try:
+            self._finish(job_id, "failed", [], [], failure)
+        except TilewiseError as second:
+            _LOG.error("job %s cannot be ended: %s", job_id, second.message)
 
     def _run(self, job: JobRecord) -> None:
         if job.cancel_requested or self._jobs.is_cancelled(job.id):
@@ -237,25 +252,6 @@ class Tuning:
         self._best.promoted(promote)
 
 
-def _new_job(request: dict[str, Any], fingerprint: str) -> JobRecord:
-    return JobRecord(
-        id=uuid4().hex,
-        kind="tune",
-        state="queued",
-        fingerprint=fingerprint,
-        request=request,
-        done=0,
-        total=0,
-        best_ms=None,
-        result=None,
-        error=None,
-        cancel_requested=False,
-        created_at=datetime.now(UTC),
-        started_at=None,
-        finished_at=None,
-    )
-
-
 def _check(problem: Problem, unit: Unit, kernels: Sequence[str] | None) -> None:
     """Refuse at once what no trial could measure."""
     names = [kernel.name for kernel in covering(problem, unit.device)]
@@ -274,15 +270,14 @@ def _problem(error: TilewiseError) -> dict[str, Any]:
 
 
 def _result(winner: BestRecord) -> dict[str, Any]:
-    trial = replace(winner.trial)
-    timing = timing_of(trial)
+    trial = winner.trial
     return {
         "problem": winner.problem.key,
         "device_model": winner.device_model,
         "kernel": trial.kernel,
         "config": dict(trial.config),
         "median_ms": trial.median_ms,
-        "gflops": gflops(winner.problem, timing),
+        "gflops": gflops(winner.problem, timing_of(trial)),
         "naive_ms": winner.naive.median_ms if winner.naive else None,
         "tiled_ms": winner.tiled.median_ms if winner.tiled else None,
         "vendor_ms": winner.vendor.median_ms if winner.vendor else None,
