@@ -11,10 +11,10 @@ from typing import Final
 from starlette.requests import Request
 
 from app.api.formats import npy, npz, parts, rows, tensors
-from app.api.formats.operands import Loaded, Wanted, bytes_of, is_stacked, problem_of
-from app.api.landing import Lend, Pour, declared_length, pieces, staging, wrong_length
+from app.api.formats.operands import Fill, Loaded, Wanted, bytes_of, is_stacked, problem_of
+from app.api.landing import Lend, Pour, Staging, declared_length, pieces, staging, wrong_length
 from app.api.service import Threads
-from app.errors import Invalid, Malformed, NotAcceptable, UnsupportedMediaType
+from app.errors import Invalid, Malformed, NotAcceptable, TooLarge, UnsupportedMediaType
 from app.services.matmul import Placement
 from kernels.problem import Problem
 
@@ -26,15 +26,16 @@ ANSWERS: Final = (rows.MEDIA, npy.MEDIA, RAW, tensors.MEDIA)
 class Desk:
     """What reading a body takes: places for operands, staging bytes, threads, and a stack that gives all back."""
 
-    place: Callable[[Problem], AbstractAsyncContextManager[Placement]]
+    place: Callable[[Problem, Fill | None], AbstractAsyncContextManager[Placement]]
     lend: Lend
     threads: Threads
     stack: AsyncExitStack
     max_body_bytes: int
+    slab_bytes: int
 
-    async def placed(self, problem: Problem) -> Placement:
-        """Places for a problem, until the stack closes; raises TooLarge, NoRoom, Unsupported."""
-        return await self.stack.enter_async_context(self.place(problem))
+    async def placed(self, problem: Problem, fill: Fill | None = None) -> Placement:
+        """Places for a problem, filled, until the stack closes; raises TooLarge, NoRoom, Unsupported."""
+        return await self.stack.enter_async_context(self.place(problem, fill))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ async def _staged(
         async for piece in pieces(request):
             await area.write(piece)
             check(len(area.data))
-        return await _filled(await desk.threads.call(load, area.data), desk)
+        return await _filled(await desk.threads.sized(len(area.data), load, area.data), area, desk)
 
 
 async def _form(request: Request, wanted: Wanted, desk: Desk) -> Received:
@@ -157,12 +158,15 @@ async def _form(request: Request, wanted: Wanted, desk: Desk) -> Received:
             for kept in form.feed(piece):
                 await area.write(kept)
         form.finish()
-        return await _filled(await desk.threads.call(parts.load, area.data, form, wanted), desk)
+        return await _filled(await desk.threads.sized(len(area.data), parts.load, area.data, form, wanted), area, desk)
 
 
-async def _filled(loaded: Loaded, desk: Desk) -> Received:
-    placement = await desk.placed(loaded.problem)
-    await desk.threads.call(loaded.fill, placement.a, placement.b)
+async def _filled(loaded: Loaded, area: Staging, desk: Desk) -> Received:
+    size = area.lent_bytes + loaded.problem.bytes
+    if size > desk.slab_bytes:
+        message = f"operands and C take {size} bytes beside the body: send {RAW}, which needs no second place"
+        raise TooLarge(message, limit=desk.slab_bytes, size=size)
+    placement = await desk.placed(loaded.problem, loaded.fill)
     return Received(placement, loaded.stacked, loaded.wanted)
 
 

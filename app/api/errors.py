@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -117,7 +118,7 @@ async def _framework(request: Request, error: Exception) -> Response:
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = _allowed(request)
         message = f"{request.method} is not allowed at {path}, {headers['Allow']} is"
-    code = _title(status).lower().replace(" ", "_").replace("-", "_")
+    code = re.sub("[^a-z]+", "_", _title(status).lower())
     return problem(status, code, message, headers=headers)
 
 

@@ -86,6 +86,7 @@ async def list_jobs(request: Request) -> Response:
 async def get_job(request: Request, job_id: JobId) -> Response:
     """A job as it stands. While it has not ended, Retry-After says when to ask again."""
     read_query(Nothing, request)
+    _checked(job_id)
     job = await threads_of(request).call(service_of(request).jobs.get, job_id)
     return reply(Job.of(job), headers={} if job.state in ENDED else {"Retry-After": "1"})
 
@@ -101,6 +102,7 @@ async def get_job(request: Request, job_id: JobId) -> Response:
 async def cancel_job(request: Request, job_id: JobId) -> Response:
     """Ask a job to stop. It stays in the list, and what it has measured stays."""
     read_query(Nothing, request)
+    _checked(job_id)
     job = await threads_of(request).call(service_of(request).jobs.cancel, job_id, ANONYMOUS)
     return reply(Job.of(job), 200 if job.state in ENDED else 202)
 
@@ -113,6 +115,7 @@ async def cancel_job(request: Request, job_id: JobId) -> Response:
 async def get_result(request: Request, job_id: JobId) -> Response:
     """What a tune job's `result` holds, alone; of a product, C as one .npy, kept for TILEWISE_RESULT_TTL seconds."""
     read_query(Nothing, request)
+    _checked(job_id)
     service, threads = service_of(request), threads_of(request)
     job = await threads.call(service.jobs.get, job_id)
     if job.kind == "matmul":
@@ -135,6 +138,7 @@ async def get_result(request: Request, job_id: JobId) -> Response:
 async def follow_job(request: Request, job_id: JobId) -> Response:
     """Server-sent events. A trial is sent once it is committed; a comment comes every 15 s of silence."""
     read_query(Nothing, request)
+    _checked(job_id)
     after = _last_event(request.headers.get("last-event-id", "0"))
     service, threads = service_of(request), threads_of(request)
     job = await threads.call(service.jobs.get, job_id)
@@ -193,6 +197,12 @@ async def _woken(service: Service, job_id: str) -> AsyncIterator[Callable[[float
         yield wait
     finally:
         unsubscribe()
+
+
+def _checked(job_id: str) -> None:
+    """Refuse what is no id before a database is asked, some of which do not take every character."""
+    if not (job_id.isascii() and job_id.isprintable()):
+        raise errors.UnknownJob(f"there is no job {job_id!r}")
 
 
 def _written(event: Event) -> bytes:

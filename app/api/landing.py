@@ -11,10 +11,8 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from app.api.service import Threads
+from app.api.service import FEW, Threads
 from app.errors import InvalidMatrix
-
-_FIRST: Final = 2**18  # bytes lent for a body of unknown length, before it grows
 
 STALLED: Final = 60.0  # seconds without a byte after which a client is given up
 
@@ -24,7 +22,7 @@ Lend = Callable[[int], AbstractContextManager[memoryview]]
 def declared_length(request: Request) -> int | None:
     """The body's length as declared, None where it comes in chunks."""
     length = request.headers.get("content-length", "")
-    return int(length) if length.isdigit() else None
+    return int(length) if length.isdecimal() else None
 
 
 async def pieces(request: Request) -> AsyncIterator[bytes]:
@@ -81,7 +79,7 @@ class Staging:
     def __init__(self, lend: Lend, threads: Threads) -> None:
         self._lend, self._threads = lend, threads
         self._held = AsyncExitStack()
-        self._memory = memoryview(b"")
+        self._memory = memoryview(bytearray(FEW))
         self._size = 0
 
     @property
@@ -89,8 +87,13 @@ class Staging:
         """What has come."""
         return self._memory[: self._size]
 
+    @property
+    def lent_bytes(self) -> int:
+        """Bytes of the slab that are lent for it."""
+        return len(self._memory) if len(self._memory) > FEW else 0
+
     async def reserve(self, nbytes: int) -> None:
-        """Have room for so many bytes; raises TooLarge, NoRoom."""
+        """Have room for so many bytes, in the slab where they are more than a few; raises TooLarge, NoRoom."""
         if nbytes <= len(self._memory):
             return
         async with AsyncExitStack() as held:
@@ -103,7 +106,7 @@ class Staging:
         """Take a piece; raises TooLarge, NoRoom."""
         end = self._size + len(data)
         if end > len(self._memory):
-            await self.reserve(max(end, 2 * len(self._memory), _FIRST))
+            await self.reserve(max(end, 4 * len(self._memory)))
         self._memory[self._size : end] = data
         self._size = end
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from functools import partial
 from time import perf_counter
 from typing import Any, Final
@@ -16,7 +16,7 @@ from app import errors
 from app.api.codecs import ANSWERS, RAW, Desk, Received, answer_media, media_of, receive
 from app.api.errors import documented, timed_out
 from app.api.formats import npz, parts, rows, tensors
-from app.api.formats.operands import Wanted
+from app.api.formats.operands import Fill, Wanted
 from app.api.later import ACCEPTED, accepted, wants_job
 from app.api.metrics import metrics_of
 from app.api.openapi import DirectRoute, header, parameters
@@ -161,7 +161,7 @@ async def matmul(request: Request) -> Response:
         made = await _made(service, threads, received, perf_counter() - started)
         metrics_of(request).product(made.seconds)
         if answer == rows.MEDIA:
-            return PiecesResponse(await threads.call(made.text), answer, made.headers())
+            return PiecesResponse(await threads.sized(made.c.nbytes, made.text), answer, made.headers())
         return SlabResponse(made, answer, stack.pop_all())
 
 
@@ -173,12 +173,18 @@ def _known(service: Service, wanted: Wanted) -> None:
 
 
 def _desk(service: Service, threads: Threads, stack: AsyncExitStack) -> Desk:
-    @asynccontextmanager
-    async def place(problem: Problem) -> AsyncIterator[Placement]:
-        async with threads.entered(service.matmul.place(problem)) as placement:
-            yield placement
+    def place(problem: Problem, fill: Fill | None) -> AbstractAsyncContextManager[Placement]:
+        return threads.entered(_placed(service, problem, fill))
 
-    return Desk(place, partial(_lent, service), threads, stack, service.matmul.max_bytes)
+    return Desk(place, partial(_lent, service), threads, stack, service.matmul.max_bytes, service.fleet.slab.nbytes)
+
+
+@contextmanager
+def _placed(service: Service, problem: Problem, fill: Fill | None) -> Iterator[Placement]:
+    with service.matmul.place(problem) as placement:
+        if fill is not None:
+            fill(placement.a, placement.b)
+        yield placement
 
 
 @contextmanager

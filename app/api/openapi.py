@@ -60,7 +60,15 @@ def describe(app: FastAPI, models: Iterable[type[BaseModel]], schemas: Mapping[s
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+            document = get_openapi(
+                title=app.title,
+                version=app.version,
+                summary=app.summary,
+                description=app.description,
+                tags=app.openapi_tags,
+                license_info=app.license_info,
+                routes=app.routes,
+            )
             _, extra = models_json_schema([(model, "validation") for model in models], ref_template=REFERENCE)
             known = document.setdefault("components", {}).setdefault("schemas", {})
             known.update({**extra.get("$defs", {}), **schemas})

@@ -14,7 +14,7 @@ LARGEST: Final = 2**31 - 1
 _LAST: Final = 2**63 - 1
 
 Size = Annotated[int, Field(ge=1, le=LARGEST)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Name = Annotated[str, StringConstraints(pattern=r"^[ -~]{1,200}$")]  # what an id or a key is made of
 Dtype = Literal["float32", "float64", "float16", "bfloat16"]
 Precision = Literal["strict", "emulated", "tf32"]
 

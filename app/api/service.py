@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ParamSpec, Protocol, TypeVar, cast
+from typing import Final, ParamSpec, Protocol, TypeVar, cast
 
 from anyio import CancelScope, CapacityLimiter, to_thread
 from starlette.requests import Request
@@ -24,7 +24,8 @@ from app.services.tuning import Tuning
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_SHORT = 32  # calls that wait for a query, a copy or a parser at once: more than a few only wait for each other
+FEW: Final = 2**16  # bytes that are parsed or copied in less than a millisecond
+_SHORT: Final = 32  # calls that wait for a query, a copy or a parser at once: more than a few only wait for each other
 
 
 class Service(Protocol):
@@ -88,6 +89,10 @@ class Threads:
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what takes milliseconds: a query, a copy, a parser."""
         return await to_thread.run_sync(partial(function, *args, **kwargs), limiter=self.short)
+
+    async def sized(self, nbytes: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what is about so many bytes: few take less time here than a thread takes to be woken."""
+        return function(*args, **kwargs) if nbytes <= FEW else await self.call(function, *args, **kwargs)
 
     async def work(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what waits for a device."""

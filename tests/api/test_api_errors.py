@@ -28,7 +28,7 @@ B = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 def refused(answer: httpx.Response, status: int, code: str, *words: str) -> dict[str, Any]:
     """The error's body, once its shape is right."""
-    assert answer.status_code == status, answer.text
+    assert answer.status_code == status, answer.text[:500]
     assert answer.headers["content-type"] == "application/problem+json"
     body: dict[str, Any] = answer.json()
     assert body["code"] == code
@@ -70,6 +70,7 @@ def test_the_frameworks_own_errors_have_the_one_shape(client: httpx.Client) -> N
         ("m=1&n=1&k=1&match=near", ["match:"]),
         ("m=1&n=1&k=1&tile=16", ["tile: Extra inputs"]),
         ("m=1&n=1&k=1&device=", ["device:"]),
+        ("m=1&n=1&k=1&device=%00", ["device:"]),
         ("m=1&n=1&k=%ff", ["cannot be read"]),
     ],
 )
@@ -94,6 +95,8 @@ def test_what_does_not_exist_is_404_with_its_own_code(client: httpx.Client) -> N
         ("GET", "/jobs/1/result"),
     ):
         refused(client.request(method, path), 404, "unknown_job", "1")
+        refused(client.request(method, path.replace("1", "%00")), 404, "unknown_job")
+        refused(client.request(method, path.replace("1", "%F0%9F%8D%B5")), 404, "unknown_job")
     body = {"a": [[1]], "b": [[1]]}
     refused(client.post("/matmul?kernel=magic", json=body), 404, "unknown_kernel", "magic")
     refused(client.post("/matmul?device=magic", json=body), 404, "unknown_device", "magic")
@@ -228,6 +231,13 @@ def test_products_that_can_never_fit_are_422_with_limit_and_size(client: httpx.C
     query = {"m": 20_000, "n": 20_000, "k": 1}
     answer = client.post("/matmul", params=query, content=column(), headers={"Content-Type": RAW})
     told = refused(answer, 422, "too_large")
+    assert told["size"] > told["limit"] > 0
+
+
+def test_a_body_that_never_fits_beside_its_operands_says_which_form_does(client: httpx.Client) -> None:
+    tall = np.ones((5790, 2), np.float32)  # C takes nearly the whole slab
+    answer = client.post("/matmul", content=npz(a=tall, b=tall.T), headers={"Content-Type": NPZ})
+    told = refused(answer, 422, "too_large", RAW)
     assert told["size"] > told["limit"] > 0
 
 

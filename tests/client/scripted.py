@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 CLOSE = b""
 
@@ -72,7 +72,7 @@ class Scripted:
     def _talk(self, connection: socket.socket) -> None:
         connection.settimeout(5)
         with connection, connection.makefile("rb") as lines:
-            while head := b"".join(iter(lines.readline, b"\r\n")):
+            while head := _head(lines):
                 sizes = [line[15:] for line in head.lower().splitlines() if line.startswith(b"content-length:")]
                 body = lines.read(int(sizes[0]) if sizes else 0)
                 with self._turn:
@@ -81,3 +81,11 @@ class Scripted:
                 connection.sendall(said)
                 if said == CLOSE or b"\r\nConnection: close\r\n" in said:
                     return
+
+
+def _head(lines: BinaryIO) -> bytes:
+    """One request's lines up to the empty one; nothing where the client has hung up."""
+    head: list[bytes] = []
+    while (line := lines.readline()) not in {b"\r\n", b""}:
+        head.append(line)
+    return b"".join(head) if line else b""

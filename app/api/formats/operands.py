@@ -16,6 +16,8 @@ from kernels.problem import ITEMSIZE, Problem
 _FLOATS: Final = {"float32", "float64", "float16"}
 _MATRIX, _BATCH = 2, 3
 
+Fill = Callable[[Array, Array], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -69,7 +71,7 @@ class Loaded:
     problem: Problem
     stacked: bool
     wanted: Wanted
-    fill: Callable[[Array, Array], None]
+    fill: Fill
 
 
 def float_name(dtype: np.dtype[Any], operand: str) -> str:
