@@ -30,6 +30,7 @@ def cancel_everything(url: str) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_schemathesis_finds_nothing(live: Started, tmp_path: Path) -> None:
     config = Path(__file__).with_name("schemathesis.toml")

@@ -123,7 +123,7 @@ def test_closing_a_fleet_leaves_no_process_and_no_descriptor(cache_dir: Path) ->
         pids = [pid for pid in (unit.products.pid, unit.trials.pid) if pid is not None]
         assert len(pids) == 2
     assert not any(alive(pid) for pid in pids)
-    assert childwork.descriptors() == before
+    assert childwork.descriptors() <= before  # what an earlier test left may be closed meanwhile
 
 
 class TestCompilers:

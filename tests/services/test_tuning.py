@@ -135,7 +135,7 @@ def test_a_product_is_served_while_a_tune_runs(service: Service) -> None:
 
 
 def test_a_killed_trial_child_costs_one_trial(service: Service) -> None:
-    job = service.tuning.submit(order(30, trials=10), ANONYMOUS)
+    job = service.tuning.submit(order(30, trials=6), ANONYMOUS)
     while not service.jobs.trials(job_id=job.id):
         sleep(0.02)
     service.fleet.unit().trials.kill()
@@ -171,7 +171,7 @@ def test_an_unknown_job_is_named(service: Service) -> None:
 
 def test_a_stopped_service_resumes_its_job_without_repeating_a_trial(tmp_path: Path) -> None:
     with opened(settings(tmp_path), "the first") as first:
-        job = first.tuning.submit(order(33, 34, trials=16), ANONYMOUS)
+        job = first.tuning.submit(order(33, 34, trials=10), ANONYMOUS)
         while len(first.jobs.trials(job_id=job.id)) < 4:
             sleep(0.02)
     with opened(settings(tmp_path), "the second") as second:
