@@ -102,6 +102,7 @@ class _Now(Collector):
         yield GaugeMetricFamily("tilewise_slab_lent_bytes", "Slab bytes that are lent.", service.fleet.slab.lent_bytes)
         yield GaugeMetricFamily("tilewise_ready", "1 once products are served.", float(service.ready() is None))
         yield _restarts(service)
+        yield _tuning(service)
         tally = service.jobs.tally()
         yield _by("tilewise_jobs", "Jobs by state.", "state", tally.jobs)
         yield _by("tilewise_trials", "Stored trials by outcome.", "outcome", tally.trials)
@@ -112,6 +113,14 @@ def _restarts(service: Service) -> Metric:
     for unit in service.fleet.units:
         for role in ("products", "trials"):
             family.add_metric([unit.device.id, role], max(0, getattr(unit, role).generation - 1))
+    return family
+
+
+def _tuning(service: Service) -> Metric:
+    text = "Seconds spent on tune jobs: in all, and inside children compiling, verifying and measuring."
+    family = CounterMetricFamily("tilewise_tune_seconds", text, labels=["where"])
+    family.add_metric(["inside"], service.tuning.inside)
+    family.add_metric(["total"], service.tuning.total)
     return family
 
 
