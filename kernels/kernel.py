@@ -89,9 +89,7 @@ class Kernel:
     def covers(self, problem: Problem, device: Device) -> bool:
         """Whether this kernel computes such problems on such a device."""
         return (
-            problem.dtype in self.dtypes
-            and problem.precision in self.precisions
-            and device.platform in self.platforms
+            problem.dtype in self.dtypes and problem.precision in self.precisions and device.platform in self.platforms
         )
 
     def launch(self, config: Config, problem: Problem, device: Device) -> Launch:
