@@ -20,11 +20,10 @@ from statistics import median
 from typing import Any
 
 from app.devices.fleet import Unit, open_fleet
-from app.tuning.tuner import Budget, tune
-
 from app.errors import DeviceError
 from app.tuning import trial
 from app.tuning.outcome import Measured, Outcome, Rejected
+from app.tuning.tuner import Budget, tune
 from kernels import CATALOGUE
 from kernels.kernel import Launch
 from kernels.problem import Problem
