@@ -44,7 +44,6 @@ def test_schemathesis_finds_nothing(live: Started, tmp_path: Path) -> None:
     finally:
         cancel_everything(live.url)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "No issues found" in ran.stdout
     assert "Traceback" not in live.log.read_text()
 
 
