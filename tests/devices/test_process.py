@@ -215,14 +215,14 @@ def test_calls_wait_for_each_other_and_the_better_priority_goes_first(make: Maki
     served: list[str] = []
 
     def call(name: str, priority: Priority) -> None:
-        child.call(childwork.sleep, 0.2, priority=priority)
+        child.call(childwork.sleep, 0.8, priority=priority)
         served.append(name)
 
     with ThreadPoolExecutor(3) as pool:
         pool.submit(call, "first", Priority.MEASUREMENT)
-        time.sleep(0.05)
+        time.sleep(0.2)
         pool.submit(call, "measurement", Priority.MEASUREMENT)
-        time.sleep(0.05)
+        time.sleep(0.2)
         pool.submit(call, "product", Priority.PRODUCT)
     assert served == ["first", "product", "measurement"]
 
