@@ -151,7 +151,6 @@ class Matmul:
         trial = getattr(record, name, None) if record else None
         if trial is not None and trial.state == "measured":
             return name, kernel.launch(kernel.space.config(trial.config), problem, unit.device), "exact"
-        covering(problem, unit.device)
         return name, default_launch(kernel, problem, unit.device), "default"
 
     def _prepare(self, unit: Unit, launch: Launch | None) -> None:
