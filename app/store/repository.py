@@ -162,10 +162,6 @@ class Jobs:
         first = func.coalesce(JobRow.started_at, literal(at, Moment))
         return self._change(job_id, state="running", total=total, started_at=first)
 
-    def progress(self, job_id: str, done: int, total: int, best_ms: float | None) -> None:
-        """How far the job is."""
-        self._change(job_id, done=done, total=total, best_ms=best_ms)
-
     def advance(self, job_id: str, best_ms: float | None) -> None:
         """One more trial is over."""
         self._change(job_id, done=JobRow.done + 1, best_ms=best_ms)

@@ -49,13 +49,12 @@ class TestJobs:
         def live(session: Session) -> None:
             jobs = Jobs(session)
             jobs.start("job", 7, NOW)
-            jobs.progress("job", 0, 9, None)
             jobs.advance("job", 2.5)
             jobs.advance("job", 1.5)
             jobs.finish("job", "failed", {"best": []}, error, late)
 
         database.write(live)
-        ended = replace(JOB, state="failed", done=2, total=9, best_ms=1.5, result={"best": []}, error=error)
+        ended = replace(JOB, state="failed", done=2, total=7, best_ms=1.5, result={"best": []}, error=error)
         assert stored_job(database) == replace(ended, started_at=NOW, finished_at=late)
 
     def test_a_job_that_resumes_keeps_its_first_start(self, database: Database) -> None:
@@ -72,7 +71,7 @@ class TestJobs:
         def meddle(session: Session) -> None:
             jobs = Jobs(session)
             assert not jobs.start("job", 7, NOW)
-            jobs.progress("job", 5, 5, 1.0)
+            jobs.advance("job", 1.0)
             jobs.ask_cancel("job", NOW)
             jobs.finish("job", "failed", None, {"code": "late"}, NOW)
 
