@@ -8,6 +8,7 @@ from app.client import (
     Best,
     Client,
     ClientError,
+    Conditions,
     Device,
     Event,
     Job,
@@ -20,6 +21,7 @@ from app.client import (
     Timing,
     Trial,
     UnreachableError,
+    Want,
     Winner,
 )
 
@@ -29,6 +31,7 @@ __all__ = [
     "Best",
     "Client",
     "ClientError",
+    "Conditions",
     "Device",
     "Event",
     "Job",
@@ -41,5 +44,6 @@ __all__ = [
     "Timing",
     "Trial",
     "UnreachableError",
+    "Want",
     "Winner",
 ]

@@ -16,11 +16,15 @@ from fastapi_offline import FastAPIOffline
 from app import api, web
 from app.devices.fleet import Fleet, open_fleet
 from app.errors import DeviceError
+from app.services.attempts import Ledger
 from app.services.best import BestConfigs
+from app.services.idle import Idle
 from app.services.jobs import Jobs
 from app.services.matmul import Matmul
+from app.services.quarantine import Quarantine
 from app.services.results import Results
 from app.services.tuning import Tuning
+from app.services.wants import Wants
 from app.settings import Settings
 from app.store.engine import Database, migrate, open_database, owned
 from app.store.repository import Devices
@@ -38,6 +42,7 @@ class Service:
     tuning: Tuning
     matmul: Matmul
     results: Results
+    wants: Wants
     closing: threading.Event
     _unready: list[str] = field(default_factory=lambda: ["the float32 defaults are being verified"])
 
@@ -72,17 +77,30 @@ def opened(settings: Settings, who: str, closing: threading.Event | None = None)
         database = stack.enter_context(open_database(settings.database))
         fleet = stack.enter_context(open_fleet(settings.devices, settings.cache, settings.slab_bytes))
         database.write(lambda session: Devices(session).save(*(unit.device for unit in fleet.units)))
-        best = BestConfigs.load(fleet, database)
-        jobs = Jobs(database)
+        quarantine = Quarantine.load(database)
+        best = BestConfigs.load(fleet, database, quarantine)
+        jobs, wants = Jobs(database), Wants(database)
+        stack.callback(wants.stop)
+        wants.start()
         matmul = Matmul(
-            fleet, best, queue=settings.queue, max_bytes=settings.max_body_bytes, vendor=settings.vendor == "serve"
+            fleet,
+            best,
+            quarantine,
+            wants,
+            queue=settings.queue,
+            max_bytes=settings.max_body_bytes,
+            vendor=settings.vendor == "serve",
         )
         results = Results(database, jobs, matmul, settings.data_dir / "results", settings.result_ttl)
         results.start()
-        tuning = Tuning(database, fleet, best, jobs, queue=settings.jobs)
+        idle = Idle(database, best, wants, matmul.quiet) if settings.idle_tuning == "on" else None
+        ledger = Ledger(database, jobs, best, quarantine)
+        tuning = Tuning(ledger, fleet, wants, queue=settings.jobs, idle=idle)
         stack.callback(tuning.stop)
         tuning.start()
-        yield Service(settings, database, fleet, best, jobs, tuning, matmul, results, closing or threading.Event())
+        yield Service(
+            settings, database, fleet, best, jobs, tuning, matmul, results, wants, closing or threading.Event()
+        )
 
 
 def create_app(settings: Settings, who: str = "a service", closing: threading.Event | None = None) -> FastAPI:

@@ -38,6 +38,9 @@ class Settings(BaseSettings):
     vendor: Literal["off", "serve"] = Field(
         default="off", description="serve: products may come from the vendor's library where it is faster."
     )
+    idle_tuning: Literal["off", "on"] = Field(
+        default="off", description="on: an idle device tunes the shapes that were asked for most and not tuned."
+    )
     url: str | None = Field(default=None, description="A running service: the command line then speaks HTTP to it.")
     log_level: str = Field(default="info", description="debug, info, warning or error.")
 

@@ -8,9 +8,12 @@ from typing import Final
 
 from kernels.kernel import Kernel
 from kernels.naive import NAIVE
+from kernels.register_tiled import REGISTER_TILED
 from kernels.tiled import TILED
 
-CATALOGUE: Final[Mapping[str, Kernel]] = MappingProxyType({entry.name: entry for entry in (NAIVE, TILED)})
+CATALOGUE: Final[Mapping[str, Kernel]] = MappingProxyType(
+    {entry.name: entry for entry in (NAIVE, TILED, REGISTER_TILED)}
+)
 
 
 def kernel(name: str) -> Kernel:

@@ -11,7 +11,7 @@ class Limits:
 
     Threads and shared bytes are per block; a zero means that the device does not say (a CPU has no register file).
     `bandwidth` is bytes/s of global memory, `peak` and `peak64` are flop/s of fused multiply-adds (two each).
-    `allocation_bytes` is the largest single buffer.
+    `allocation_bytes` is the largest single buffer, `cache_bytes` the last-level cache.
     """
 
     threads: int
@@ -28,6 +28,7 @@ class Limits:
     threads_per_sm: int = 0
     blocks_per_sm: int = 0
     allocation_bytes: int = 0
+    cache_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class Device:
     """One device of this host: who it is, and its limits.
 
     `id` is cuda:0 or opencl:0, `platform` cuda or opencl, `architecture` sm_90 or a processor's name.
-    `compiler` names what turns kernels into binaries, with its version. `uuid` is provenance, not a key.
+    `compiler` names what turns kernels into binaries, with its version and the options that decide what it makes.
+    `uuid` is provenance, not a key.
     """
 
     id: str

@@ -23,12 +23,16 @@ def source(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What a compiler is given: a whole text, the function to find in it, and -D macros in order."""
+    """What a compiler is given: a whole text, the function to find in it, and -D macros in order.
+
+    `pooled` says that CUDA is told at the launch how much shared memory a block has: only so may that pass 48 KiB.
+    """
 
     name: str
     text: str
     entry: str
     macros: tuple[tuple[str, str], ...]
+    pooled: bool = False
 
     @property
     def digest(self) -> str:
@@ -58,12 +62,18 @@ class Launch:
         """Threads of one block."""
         return self.block[0] * self.block[1]
 
+    @property
+    def pool_bytes(self) -> int:
+        """Shared bytes that a CUDA launch asks for, since the binary does not declare them."""
+        return self.shared_bytes if self.build.pooled else 0
+
 
 @dataclass(frozen=True)
 class Kernel:
     """A rung of the ladder: its source file, its space, what it covers, and how a config of it is launched.
 
     `plan` gives (grid, block, shared_bytes) for a legal config; `default` gives the model's own choice, untuned.
+    `pooled` is its builds'.
     """
 
     name: str
@@ -75,6 +85,7 @@ class Kernel:
     platforms: tuple[str, ...]
     plan: Callable[[Config, Problem], tuple[int, tuple[int, int], int]]
     default: Callable[[Problem, Device], Config]
+    pooled: bool = False
 
     @property
     def text(self) -> str:
@@ -104,5 +115,5 @@ class Kernel:
             ("TRANS_A", str(int(problem.trans_a))),
             ("TRANS_B", str(int(problem.trans_b))),
         )
-        build = Build(self.name, self.text, "matmul", macros)
+        build = Build(self.name, self.text, "matmul", macros, self.pooled)
         return Launch(self.name, config, problem, build, grid, block, shared_bytes)

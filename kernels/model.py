@@ -20,6 +20,7 @@ WARP_UNIT: Final = 4
 # What a device fetches for one element where threads or loop steps are a row apart: a sector, or a processor's line.
 SECTOR_BYTES: Final = {"cuda": 32, "opencl": 64}
 # With one element to a thread every product needs loads, addresses and a wait: how far below the float32 peak that is.
+# TM x TN elements share their TM + TN loads, each product 1 / TM + 1 / TN where it was 2.
 SLOWNESS: Final = 64
 LAUNCH_SECONDS: Final = 1e-5
 # What bringing one element into a tile costs, in products: an address, a comparison, a load, a store.
@@ -142,9 +143,10 @@ def tile_bytes(bm: int, bn: int, bk: int, itemsize: int = 4) -> int:
 
 
 def predict(kernel: Kernel, config: Config, problem: Problem, device: Device) -> float:
-    """Seconds of one launch, from above: a roofline with no cache, and arithmetic with an element to each thread.
+    """Seconds of one launch, from above: a roofline with no cache, and arithmetic slowed down by its loads.
 
-    It orders configs and sets deadlines (ten times this); it is not what a launch takes.
+    Where threads have tiles, blocks are few and large: the busiest SM's count then. It orders configs and sets
+    deadlines (ten times this); it is not what a launch takes.
     """
     limits, known = device.limits, analyse(kernel, config, problem, device)
     peak = limits.peak64 if problem.dtype == "float64" else limits.peak
@@ -152,7 +154,14 @@ def predict(kernel: Kernel, config: Config, problem: Problem, device: Device) ->
     steps = zip(_reads(config, problem), _fetched(config, problem, device), strict=True)
     moved = problem.c_bytes + problem.batch * problem.k * sum(count * size for count, size in steps)
     work = known.flops_launched * lanes
-    return LAUNCH_SECONDS + moved / limits.bandwidth + work / peak + work * SLOWNESS / limits.peak
+    if "TM" in config:
+        work *= _round_up(known.blocks, max(limits.sms, 1)) / known.blocks
+    return LAUNCH_SECONDS + moved / limits.bandwidth + work / peak + work * SLOWNESS * _loads(config) / 2 / limits.peak
+
+
+def _loads(config: Config) -> float:
+    """Elements that a thread reads for each product: 2 where it has one element of C, less where a tile shares them."""
+    return 1 / config.get("TM", 1) + 1 / config.get("TN", 1)
 
 
 def _fetched(config: Config, problem: Problem, device: Device) -> tuple[int, int]:
@@ -176,17 +185,20 @@ def lightest(space: Space, shapes: Sequence[Mapping[str, int]], problem: Problem
     if legal:
         burdens = [_burden(config, problem, device.limits) for config in legal]
         return next(config for config, burden in zip(legal, burdens, strict=True) if burden <= CLOSE * min(burdens))
-    everything = list(space)
-    return next((each for each in everything if space.refusal(each, problem, device) is None), everything[0])
+    return next(iter(space.legal(problem, device)), next(iter(space)))
 
 
-def _burden(config: Config, problem: Problem, limits: Limits) -> int:
-    """Products and reads of the busiest SM, in products: threads count in whole warps, k in whole phases."""
+def _burden(config: Config, problem: Problem, limits: Limits) -> float:
+    """Products and reads of the busiest SM, in products: threads count in whole warps, k in whole phases.
+
+    A product costs its loads and an FMA; where these are fewer, what is read into a tile weighs more.
+    """
     bm, bn = config["BM"], config["BN"]
     blocks = problem.batch * -(-problem.m // bm) * -(-problem.n // bn)
     reads = bm + bn if "BK" in config else 0
     depth = _round_up(problem.k, config.get("BK", 1))
-    return -(-blocks // max(limits.sms, 1)) * depth * (_round_up(bm * bn, max(limits.warp, 1)) + READ_WEIGHT * reads)
+    weight = READ_WEIGHT * 3 / (1 + _loads(config))
+    return -(-blocks // max(limits.sms, 1)) * depth * (_round_up(bm * bn, max(limits.warp, 1)) + weight * reads)
 
 
 def trace(a: Matrix, b: Matrix, tile: int) -> Iterator[list[list[int]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 
 from kernels.device import Device
@@ -42,10 +42,14 @@ Rule = Callable[[Config, Problem, Device], bool]
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Parameters with their values, and rules: each is named by its reason and holds for a legal config."""
+    """Parameters with their values, and rules: each is named by its reason and holds for a legal config.
+
+    `reads` says which parameters a rule looks at, where these are not all: `legal` asks it as soon as they are chosen.
+    """
 
     parameters: Mapping[str, tuple[int, ...]]
     rules: Mapping[str, Rule]
+    reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Config]:
         names = tuple(self.parameters)
@@ -65,5 +69,12 @@ class Space:
         return next((name for name, holds in self.rules.items() if not holds(config, problem, device)), None)
 
     def legal(self, problem: Problem, device: Device) -> list[Config]:
-        """Every config that no rule refuses, in the space's order."""
-        return [config for config in self if self.refusal(config, problem, device) is None]
+        """Every config that no rule refuses, in the space's order; built a parameter at a time, refused early."""
+        found, chosen, waiting = [Config(())], set[str](), dict(self.rules)
+        for name, values in self.parameters.items():
+            found = [Config((*begun.items_, (name, value))) for begun in found for value in values]
+            chosen.add(name)
+            for reason in [one for one in waiting if chosen.issuperset(self.reads.get(one, self.parameters))]:
+                holds = waiting.pop(reason)
+                found = [config for config in found if holds(config, problem, device)]
+        return found

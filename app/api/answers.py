@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Literal, cast
@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from app.services import best
-from app.store.records import JobRecord, TrialRecord
+from app.services.jobs import progress
+from app.store.records import JobRecord
 from app.tuning import outcome
 from kernels import problem
 from kernels.kernel import Launch as KernelLaunch
@@ -20,7 +21,6 @@ Config = Annotated[dict[str, int], Field(description="Parameters by name.", exam
 Match = Literal["exact", "stale", "nearest", "default"]
 Kind = Literal["tune", "matmul"]
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
-Outcome = Literal["measured", "rejected"]
 
 
 class Answer(BaseModel):
@@ -66,12 +66,14 @@ class ProblemShape(Answer):
 
 
 class Timing(Answer):
-    """How long one launch takes: the median of `samples`, its 95 % interval, whether a time limit cut it short."""
+    """How long one launch takes: the median of `samples`, and its 95 % interval; null where one says nothing of it."""
 
     median_ms: float
-    ci95_ms: tuple[float, float]
+    ci95_ms: tuple[float, float] | None
     samples: int
-    limited: bool
+    limited: Annotated[bool, Field(description="A time limit cut it short.")]
+    dropped: Annotated[bool, Field(description="It was clearly slower than the best, and no more samples were taken.")]
+    policy: Annotated[str, Field(description="How launches were timed; figures of two policies are not compared.")]
 
     @classmethod
     def of(cls, value: outcome.Timing | None) -> Timing | None:
@@ -89,6 +91,21 @@ class Accuracy(Answer):
     def of(cls, value: outcome.Accuracy | None) -> Accuracy | None:
         """Take the domain's value."""
         return None if value is None else cls(**asdict(value))
+
+
+class Conditions(Answer):
+    """What the device was doing while samples were taken, by its sensors; null where it has none."""
+
+    sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    watts: float | None = None
+    celsius: float | None = None
+    throttled: Annotated[tuple[str, ...], Field(description="Reasons for lower clocks.")] = ()
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any] | None) -> Conditions | None:
+        """Take them as the store has them."""
+        return None if value is None else cls.model_validate(value)
 
 
 class Launch(Answer):
@@ -130,7 +147,7 @@ class Baseline(Answer):
 class Best(Answer):
     """A kernel and config for a problem, and how exact that answer is.
 
-    For nearest, timing, error and baselines are the matched problem's; for default they are null.
+    For nearest, timing, error, conditions and baselines are the matched problem's; for default they are null.
     """
 
     device: str
@@ -141,9 +158,17 @@ class Best(Answer):
     timing: Timing | None
     gflops: float | None
     error: Accuracy | None
+    conditions: Conditions | None
     baselines: dict[str, Baseline] | None
     match: Match
+    provisional: Annotated[bool, Field(description="A tune of this problem is under way and may find a better one.")]
     matched_problem: ProblemShape | None
+    expected_loss: Annotated[
+        float | None, Field(description="For nearest: the time that is expected over what a tune would reach.")
+    ]
+    loss_bound: Annotated[
+        float | None, Field(description="For nearest: what that ratio does not exceed 95 times in 100.")
+    ]
     environment: str | None
     tuned_at: datetime | None
 
@@ -160,20 +185,31 @@ class Best(Answer):
             timing=Timing.of(value.timing),
             gflops=value.gflops,
             error=Accuracy.of(value.accuracy),
+            conditions=Conditions.of(value.conditions),
             baselines=None if baselines is None else {name: Baseline.of(each) for name, each in baselines.items()},
             match=cast("Match", value.match),
+            provisional=value.provisional,
             matched_problem=None if value.matched_problem is None else ProblemShape.of(value.matched_problem),
+            expected_loss=value.expected_loss,
+            loss_bound=value.loss_bound,
             environment=value.environment,
             tuned_at=value.tuned_at,
         )
 
 
 class Progress(Answer):
-    """Trials done, of how many at most, and the fastest median so far in milliseconds."""
+    """Trials of the search done, of how many at most, and the fastest median so far in milliseconds."""
 
     done: int
     total: int
     best_ms: float | None
+    phase: Annotated[
+        Literal["search", "finals"] | None, Field(description="What a running tune does; null before its first trial.")
+    ]
+    eta_seconds: Annotated[
+        float | None,
+        Field(description="Seconds left, by the budget's limits and the pace so far; null: nobody can say."),
+    ]
 
 
 class Job(Answer):
@@ -196,7 +232,7 @@ class Job(Answer):
             id=value.id,
             kind=cast("Kind", value.kind),
             state=cast("State", value.state),
-            progress=Progress(done=value.done, total=value.total, best_ms=value.best_ms),
+            progress=Progress.model_validate(progress(value)),
             result=value.result,
             error=value.error,
             created_at=value.created_at,
@@ -217,63 +253,7 @@ class Jobs(Answer):
         return cls(jobs=[Job.of(each) for each in page], next=page[-1].id if len(page) == limit else None)
 
 
-class Trial(Answer):
-    """One config tried on one problem and device model: measured, or rejected at a stage for a reason."""
+class Bests(Answer):
+    """Stored bests."""
 
-    id: int
-    job_id: str
-    device_model: str
-    device_uuid: str
-    environment: str
-    problem: ProblemShape
-    kernel: str
-    config: dict[str, int]
-    state: Outcome
-    stage: str | None
-    reason: str | None
-    timing: Timing | None
-    gflops: float | None
-    error: Accuracy | None
-    registers: int | None
-    created_at: datetime
-
-    @classmethod
-    def of(cls, value: TrialRecord) -> Trial:
-        """Take the domain's value."""
-        timing = best.timing_of(value)
-        return cls(
-            id=value.id or 0,
-            job_id=value.job_id,
-            device_model=value.device_model,
-            device_uuid=value.device_uuid,
-            environment=value.environment,
-            problem=ProblemShape.of(value.problem),
-            kernel=value.kernel,
-            config=dict(value.config),
-            state=cast("Outcome", value.state),
-            stage=value.stage,
-            reason=value.reason,
-            timing=Timing.of(timing),
-            gflops=best.gflops(value.problem, timing),
-            error=_error_of(value),
-            registers=value.registers,
-            created_at=value.created_at,
-        )
-
-
-def _error_of(value: TrialRecord) -> Accuracy | None:
-    if value.relative_l2 is None or value.max_scaled is None:
-        return None
-    return Accuracy(relative_l2=value.relative_l2, max_scaled=value.max_scaled)
-
-
-class Trials(Answer):
-    """A page of trials, oldest first; `next` asks for the page after it."""
-
-    trials: list[Trial]
-    next: int | None
-
-    @classmethod
-    def of(cls, page: Sequence[TrialRecord], limit: int) -> Trials:
-        """Take a page that was asked for with `limit`."""
-        return cls(trials=[Trial.of(each) for each in page], next=page[-1].id if len(page) == limit else None)
+    bests: list[Best]

@@ -1,4 +1,7 @@
-"""GET /best-config: the hot path. No device, no lock, no query; what was asked before is there already rendered."""
+"""GET /best-config: the hot path. No device, no lock, no query; what was asked before is there already rendered.
+
+GET /bests is the same for all that is stored.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
-from app.api.answers import Best, reply
+from app.api.answers import Best, Bests, reply
 from app.api.errors import documented
 from app.api.openapi import DirectRoute, parameters
-from app.api.query import parse_query
-from app.api.schemas import BestQuery
-from app.api.service import Service, service_of
+from app.api.query import parse_query, read_query
+from app.api.schemas import BestQuery, BestsQuery
+from app.api.service import Service, service_of, threads_of
+from app.devices.fleet import Unit
+from app.services.answer import Answer
+from app.services.wants import Want
 
 router = APIRouter(route_class=DirectRoute, tags=["tuning"])
 
@@ -26,7 +32,7 @@ class Rendered:
 
     def __init__(self) -> None:
         self._generation = -1
-        self._answers: dict[bytes, Response] = {}
+        self._answers: dict[bytes, tuple[Response, Want | None]] = {}
 
     def answer(self, service: Service, query: bytes) -> Response:
         """The answer to a query string; raises Invalid, UnknownDevice, NoDevice, Unsupported, NotTuned."""
@@ -34,13 +40,17 @@ class Rendered:
         if generation != self._generation:
             self._answers.clear()
             self._generation = generation
-        answer = self._answers.get(query)
-        if answer is None:
+        known = self._answers.get(query)
+        if known is None:
             answer = _answer(service, query)
             if len(self._answers) >= _MOST:
                 self._answers.pop(next(iter(self._answers)))
-            self._answers[query] = answer
-        return answer
+            self._answers[query] = reply(Best.of(answer)), service.wants.noted(answer)
+            return self._answers[query][0]
+        response, want = known
+        if want is not None:
+            service.wants.note(want)
+        return response
 
 
 @router.get(
@@ -60,7 +70,33 @@ async def best_config(request: Request) -> Response:
     return rendered.answer(service_of(request), request.scope["query_string"])
 
 
-def _answer(service: Service, query: bytes) -> Response:
+@router.get(
+    "/bests",
+    summary="Every stored best of this host's devices",
+    response_model=Bests,
+    responses=documented(errors.UnknownDevice, errors.Invalid, errors.NoDevice),
+    openapi_extra={"parameters": parameters(BestsQuery)},
+)
+async def list_bests(request: Request) -> Response:
+    """What `GET /best-config` answers for every problem that has been tuned here, newest first."""
+    asked, service = read_query(BestsQuery, request), service_of(request)
+    unit = None if asked.device is None else service.fleet.unit(asked.device)
+    return await threads_of(request).call(_bests, service, asked.dtype, unit)
+
+
+def _bests(service: Service, dtype: str | None, only: Unit | None) -> Response:
+    devices: dict[str, str] = {}
+    for unit in service.fleet.units if only is None else (only,):
+        devices.setdefault(unit.device.model, unit.device.id)
+    records = sorted(service.best.all(), key=lambda record: record.tuned_at, reverse=True)
+    found = [
+        service.best.answer(record.problem, devices[record.device_model])
+        for record in records
+        if record.device_model in devices and dtype in {None, record.problem.dtype}
+    ]
+    return reply(Bests(bests=[Best.of(each) for each in found if each.match in {"exact", "stale"}]))
+
+
+def _answer(service: Service, query: bytes) -> Answer:
     asked = parse_query(BestQuery, query)
-    answer = service.best.answer(asked.problem(), asked.device, exact=asked.match == "exact")
-    return reply(Best.of(answer))
+    return service.best.answer(asked.problem(), asked.device, exact=asked.match == "exact")

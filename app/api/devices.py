@@ -39,6 +39,7 @@ class Limits(Answer):
     threads_per_sm: int
     blocks_per_sm: int
     allocation_bytes: Annotated[int, Field(description="The largest single buffer.")]
+    cache_bytes: Annotated[int, Field(description="The last-level cache.")]
 
 
 class Vendor(Answer):

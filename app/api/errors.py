@@ -136,7 +136,8 @@ def _allowed(request: Request) -> str:
     for route in request.app.routes:
         match, _ = route.matches(request.scope)
         if match is not Match.NONE:
-            methods.update(getattr(route, "methods", None) or {"GET", "HEAD"})
+            methods.update(getattr(route, "methods", None) or {"GET"})
+    methods |= {"HEAD"} if "GET" in methods else set()
     return ", ".join(sorted(methods))
 
 

@@ -103,6 +103,12 @@ class _Now(Collector):
         yield GaugeMetricFamily("tilewise_ready", "1 once products are served.", float(service.ready() is None))
         yield _restarts(service)
         yield _tuning(service)
+        yield CounterMetricFamily(
+            "tilewise_wants", "Answers that were less than exact, products and configs.", service.wants.total
+        )
+        yield CounterMetricFamily(
+            "tilewise_idle_trials", "Trials that nobody ordered, of jobs that ended.", service.tuning.idle_trials
+        )
         tally = service.jobs.tally()
         yield _by("tilewise_jobs", "Jobs by state.", "state", tally.jobs)
         yield _by("tilewise_trials", "Stored trials by outcome.", "outcome", tally.trials)

@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 REFERENCE: Final = "#/components/schemas/{model}"
@@ -23,12 +24,28 @@ class DirectRoute(APIRoute):
     """
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or leave a method that this route does not have to the framework."""
-        if scope["method"] not in (self.methods or ()):
+        """Answer, HEAD as GET but for the body, or leave a method that this route does not have to the framework."""
+        methods, method = self.methods or set(), scope["method"]
+        if method not in methods and not (method == "HEAD" and "GET" in methods):
             await super().handle(scope, receive, send)
             return
         response = await self.endpoint(Request(scope, receive, send), **scope["path_params"])
+        if method == "HEAD":
+            response = _Bodiless(response)
         await response(scope, receive, send)
+
+
+class _Bodiless:
+    """An answer's status and headers: a body is not even begun, for it may be a stream without an end."""
+
+    def __init__(self, response: Response) -> None:
+        self._response = response
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        start = {"status": self._response.status_code, "headers": self._response.raw_headers}
+        await send({"type": "http.response.start", **start})
+        await send({"type": "http.response.body", "body": b""})
 
 
 def parameters(query: type[BaseModel]) -> list[dict[str, Any]]:

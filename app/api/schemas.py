@@ -50,6 +50,20 @@ class ProblemQuery(Asked):
         return Problem(self.m, self.n, self.k, self.batch, self.dtype, self.precision, self.trans_a, self.trans_b)
 
 
+class BestsQuery(Asked):
+    """Which of the stored bests."""
+
+    device: DeviceId = None
+    dtype: Annotated[Dtype | None, Field(description="Only problems of this element type.")] = None
+
+
+class WantsQuery(Asked):
+    """How many of the shapes that were asked for and not tuned."""
+
+    device: DeviceId = None
+    limit: Annotated[int, Field(ge=1, le=1000, description="Shapes at most, those asked for most first.")] = 100
+
+
 class BestQuery(ProblemQuery):
     """Which problem the best config is asked for, where, and how exact the answer must be."""
 
@@ -69,11 +83,23 @@ class Shape(Asked):
 
 
 class Budget(Asked):
-    """How much a job may try, shared evenly among its shapes. Null means 64 trials a kernel and 20 s a shape."""
+    """How much a job may try, shared evenly among its shapes; it ends where the first of its limits is reached.
+
+    Null means 64 trials a kernel and 20 s a shape; beside a gain_percent it means no limit.
+    """
 
     trials: Annotated[Size | None, Field(description="Trials of all shapes together.")] = None
     seconds: Annotated[
         float | None, Field(gt=0, le=604_800, allow_inf_nan=False, description="Seconds of all shapes together.")
+    ] = None
+    gain_percent: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            lt=100,
+            allow_inf_nan=False,
+            description="A kernel's search ends once its best is expected to be beaten by less than this.",
+        ),
     ] = None
 
 
@@ -93,8 +119,8 @@ class TuneRequest(Asked):
         list[Name] | None, Field(min_length=1, max_length=64, description="Kernels to try; null tries all.")
     ] = None
     strategy: Annotated[
-        Literal["auto", "exhaustive", "random"],
-        Field(description="How configs are chosen. `auto` tries all of up to 64, else some at random."),
+        Literal["auto", "exhaustive", "genetic", "random"],
+        Field(description="How configs are chosen. `auto` learns from the model of tiling and from what was measured."),
     ] = "auto"
     budget: Budget = Budget()
     retune: Annotated[bool, Field(description="Measure again what has been tuned already.")] = False
@@ -109,6 +135,7 @@ class TuneRequest(Asked):
             strategy=self.strategy,
             trials=self.budget.trials,
             seconds=self.budget.seconds,
+            gain_percent=self.budget.gain_percent,
             retune=self.retune,
         )
 
@@ -156,6 +183,15 @@ class TrialsQuery(Asked):
     kernel: Annotated[Name | None, Field(description="Only this kernel's; vendor is the vendor's library.")] = None
     state: Annotated[Literal["measured", "rejected"] | None, Field(description="Only these.")] = None
     job_id: Annotated[Name | None, Field(description="Only this job's.")] = None
+    round: Annotated[
+        Literal["search", "final", "report"] | None,
+        Field(description="Only these: `final` chose the winner, `report` was measured after the choice."),
+    ] = None
+    samples: Annotated[bool, Field(description="With every sample, in milliseconds.")] = False
+    format: Annotated[
+        Literal["json", "replay"],
+        Field(description="`replay`: all that the filters name as a recording to replay, in lines; no pages."),
+    ] = "json"
     after: Annotated[int, Field(ge=0, le=_LAST, description="The `next` of the page before this one.")] = 0
     limit: Annotated[int, Field(ge=1, le=1000, description="Trials a page.")] = 100
 

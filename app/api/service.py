@@ -20,6 +20,7 @@ from app.services.jobs import Jobs
 from app.services.matmul import Matmul
 from app.services.results import Results
 from app.services.tuning import Tuning
+from app.services.wants import Wants
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,6 +60,11 @@ class Service(Protocol):
     @property
     def results(self) -> Results:
         """Products made as jobs."""
+        ...
+
+    @property
+    def wants(self) -> Wants:
+        """Shapes that were asked for and not tuned."""
         ...
 
     @property

@@ -1,41 +1,75 @@
-"""Stored trials: every config that was tried, with its timing or the reason why it was rejected."""
+"""Stored trials: every config that was tried, with its timing or the reason why it was rejected; and what to try."""
 
 from __future__ import annotations
+
+from typing import Any, Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
-from app.api.answers import Trials, reply
+from app.api.answers import reply
 from app.api.errors import documented
 from app.api.openapi import DirectRoute, parameters
 from app.api.query import read_query
-from app.api.schemas import TrialsQuery
-from app.api.service import service_of, threads_of
+from app.api.schemas import TrialsQuery, WantsQuery
+from app.api.service import Service, service_of, threads_of
+from app.api.tried import Trials, Want, Wants
 
 router = APIRouter(route_class=DirectRoute, tags=["tuning"])
+
+_LINES: Final = "application/x-ndjson"
+_REPLAY: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "A page of trials, or with `format=replay` recordings, a JSON value a line.",
+        "content": {_LINES: {"schema": {"type": "string"}}},
+    }
+}
 
 
 @router.get(
     "/trials",
     summary="List trials, oldest first",
     response_model=Trials,
-    responses=documented(errors.UnknownDevice, errors.Invalid, errors.StoreFailed),
+    responses=_REPLAY | documented(errors.UnknownDevice, errors.Invalid, errors.StoreFailed, errors.NoDevice),
     openapi_extra={"parameters": parameters(TrialsQuery)},
 )
 async def list_trials(request: Request) -> Response:
-    """A page of trials. `next` is the page after it: give it as `after`."""
+    """A page of trials. `next` is the page after it: give it as `after`.
+
+    With `format=replay` everything that the filters name, as a recording that `tilewise replay` plays a tune on.
+    """
     asked, service = read_query(TrialsQuery, request), service_of(request)
+    filters = {
+        "device_model": None if asked.device is None else service.fleet.unit(asked.device).device.model,
+        "problem_key": asked.problem,
+        "kernel": asked.kernel,
+        "state": asked.state,
+        "job_id": asked.job_id,
+        "round": asked.round,
+    }
+    if asked.format == "replay":
+        text = await threads_of(request).call(service.jobs.recordings, **filters)
+        return Response(text, media_type=_LINES)
+    return await threads_of(request).call(_page, service, asked, filters)
+
+
+@router.get(
+    "/wants",
+    summary="Shapes asked for and not tuned",
+    response_model=Wants,
+    responses=documented(errors.UnknownDevice, errors.Invalid, errors.StoreFailed, errors.NoDevice),
+    openapi_extra={"parameters": parameters(WantsQuery)},
+)
+async def list_wants(request: Request) -> Response:
+    """What was answered by less than an exact config, most often first. TILEWISE_IDLE_TUNING=on tunes it by itself."""
+    asked, service = read_query(WantsQuery, request), service_of(request)
     model = None if asked.device is None else service.fleet.unit(asked.device).device.model
-    page = await threads_of(request).call(
-        service.jobs.trials,
-        device_model=model,
-        problem_key=asked.problem,
-        kernel=asked.kernel,
-        state=asked.state,
-        job_id=asked.job_id,
-        after=asked.after,
-        limit=asked.limit,
-    )
-    return reply(Trials.of(page, asked.limit))
+    found = await threads_of(request).call(service.wants.most_wanted, asked.limit, model)
+    return reply(Wants(wants=[Want.of(each) for each in found]))
+
+
+def _page(service: Service, asked: TrialsQuery, filters: dict[str, Any]) -> Response:
+    page = service.jobs.trials(**filters, after=asked.after, limit=asked.limit)
+    return reply(Trials.of(page, asked.limit, samples=asked.samples))

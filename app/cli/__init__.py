@@ -1,4 +1,4 @@
-"""The command line: tilewise serve, demo, tune, best, matmul, devices, migrate."""
+"""The command line: tilewise serve, demo, tune, best, matmul, export, replay, devices, migrate."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from app.cli import show
 from app.cli.exits import EXPLAINED, Exit, exit_of
 from app.cli.options import Json, Url, examples, usage
 from app.cli.products import matmul
+from app.cli.recording import export, replay
 from app.cli.session import session
 from app.cli.shapes import shapes_of
 from app.cli.tuning import best, tune
@@ -113,6 +114,7 @@ app.command(
     epilog=examples(
         "tilewise tune 1024 1024 1024",
         "tilewise tune 512x512x512 1000x1200x800 --seconds 30",
+        "tilewise tune 512x512x512 --gain 1",
         "tilewise tune 256x256x256 --dtype float64 --trans-b --url http://localhost:8000",
     )
 )(tune)
@@ -122,6 +124,12 @@ app.command(
         "tilewise matmul a.npy b.npy -o c.npy", "tilewise matmul a.npy b.npy -o c.npy --kernel naive --check"
     )
 )(matmul)
+
+
+app.command(epilog=examples("tilewise export 4a1fd5a0c29b4e33a4d2a31f6f1b77c5 -o tiled.jsonl.gz"))(export)
+app.command(
+    epilog=examples("tilewise replay tiled.jsonl.gz", "tilewise replay tiled.jsonl.gz --strategy random --trials 100")
+)(replay)
 
 
 @app.command(epilog=examples("tilewise devices", "tilewise devices --json --url http://localhost:8000"))

@@ -23,9 +23,10 @@ def follow(here: Session, job: Job, console: Console) -> Job:
         MofNCompleteColumn(),
         TextColumn("{task.fields[best]}"),
         TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
     )
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task("waiting for the device".ljust(32), total=None, best="")
+        task = bar.add_task("waiting for the device".ljust(32), total=None, best="", left="")
         for event in here.events(job.id):
             _apply(bar, task, event)
     return here.job(job.id)
@@ -38,11 +39,15 @@ def _apply(bar: Progress, task: TaskID, event: Event) -> None:
         return
     if event.name == "end":
         # A job ends early where its budget is spent: what it did is then all there was to do.
-        bar.update(task, total=bar.tasks[0].completed, description=str(data.get("state", "ended")).ljust(32))
+        bar.update(task, total=bar.tasks[0].completed, description=str(data.get("state", "ended")).ljust(32), left="")
         return
+    if data.get("phase") == "finals":
+        bar.update(task, description="finals: the fastest once more".ljust(32))
     best = data.get("best_ms")
     fastest = f"fastest {best:.4g} ms" if best else ""
-    bar.update(task, completed=data.get("done", 0), total=data.get("total") or None, best=fastest)
+    seconds = data.get("eta_seconds")
+    left = "" if seconds is None else f"{seconds:.0f} s left"
+    bar.update(task, completed=data.get("done", 0), total=data.get("total") or None, best=fastest, left=left)
 
 
 def _shape(data: Mapping[str, Any]) -> str:

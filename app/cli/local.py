@@ -11,9 +11,9 @@ from typing import TypeVar
 from numpy.typing import ArrayLike
 from rich.console import Console
 
-from app.api import answers
+from app.api import answers, tried
 from app.client import Best, Device, Event, Job, Product, Shape, Trial, matrices
-from app.client.answers import read
+from app.client.reading import read
 from app.errors import Invalid
 from app.main import Service, opened
 from app.services.principal import ANONYMOUS
@@ -77,12 +77,13 @@ class Local:
         strategy: str = "auto",
         trials: int | None = None,
         seconds: float | None = None,
+        gain: float | None = None,
         retune: bool = False,
     ) -> Job:
         """As Client.tune."""
         problems = (_problem(each, dtype, precision, trans_a, trans_b) for each in shapes)
         names = None if kernels is None else tuple(kernels)
-        order = TuneOrder(tuple(problems), device, names, strategy, trials, seconds, retune)
+        order = TuneOrder(tuple(problems), device, names, strategy, trials, seconds, gain, retune)
         return _as(Job, answers.Job.of(self._service.tuning.submit(order, ANONYMOUS)))
 
     def job(self, job_id: str) -> Job:
@@ -121,14 +122,20 @@ class Local:
     ) -> Best:
         """As Client.best_config."""
         problem = _problem(Shape(m, n, k, batch), dtype, precision, trans_a, trans_b)
-        return _as(Best, answers.Best.of(self._service.best.answer(problem, device, exact=exact)))
+        answer = self._service.best.answer(problem, device, exact=exact)
+        self._service.wants.noted(answer)
+        return _as(Best, answers.Best.of(answer))
 
     def trials(self, *, job_id: str | None = None, after: int = 0, limit: int = 100) -> list[Trial]:
         """As Client.trials."""
         return [
-            _as(Trial, answers.Trial.of(row))
+            _as(Trial, tried.Trial.of(row))
             for row in self._service.jobs.trials(job_id=job_id, after=after, limit=limit)
         ]
+
+    def recording(self, job_id: str) -> str:
+        """As Client.recording."""
+        return self._service.jobs.recordings(job_id=job_id)
 
     def devices(self) -> list[Device]:
         """As Client.devices."""

@@ -18,6 +18,12 @@ Precision = Annotated[str, typer.Option(help="The precision class.")]
 TransA = Annotated[bool, typer.Option("--trans-a", help="A is stored as its transpose, K x M.")]
 TransB = Annotated[bool, typer.Option("--trans-b", help="B is stored as its transpose, N x K.")]
 Batch = Annotated[int, typer.Option(min=1, help="How many independent pairs of matrices.")]
+Gain = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01, max=99, help="Until the expected gain is below so many per cent; no other limit by default."
+    ),
+]
 DeviceId = Annotated[str | None, typer.Option("--device", help="A device's id, such as cuda:0 or opencl:0.")]
 
 

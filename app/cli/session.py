@@ -44,6 +44,7 @@ class Session(Protocol):
         strategy: str = "auto",
         trials: int | None = None,
         seconds: float | None = None,
+        gain: float | None = None,
         retune: bool = False,
     ) -> Job:
         """Start or join a tuning job."""
@@ -76,6 +77,10 @@ class Session(Protocol):
 
     def trials(self, *, job_id: str | None = None, after: int = 0, limit: int = 100) -> list[Trial]:
         """List stored trials."""
+        ...
+
+    def recording(self, job_id: str) -> str:
+        """Give a job's trials as a recording."""
         ...
 
     def devices(self) -> list[Device]:

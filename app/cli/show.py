@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from app.client import Accuracy, Best, Device, Problem, Timing
+from app.client import Accuracy, Best, Conditions, Device, Problem, Timing
 
 # A table that is piped into a file has no terminal's width to keep to.
 PIPED_WIDTH = 110
@@ -51,8 +51,10 @@ def config_text(config: Mapping[str, int] | None) -> str:
 
 def timing_text(timing: Timing) -> str:
     """The median with half the width of its 95 % interval, in milliseconds."""
+    if timing.ci95_ms is None:
+        return f"{timing.median_ms:.4g} ms (one sample, by {timing.policy})"
     low, high = timing.ci95_ms
-    return f"{timing.median_ms:.4g} ms ± {(high - low) / 2:.2g} (95 %, {timing.samples} launches)"
+    return f"{timing.median_ms:.4g} ms ± {(high - low) / 2:.2g} (95 %, {timing.samples} samples, by {timing.policy})"
 
 
 def problem_text(problem: Problem) -> str:
@@ -142,6 +144,10 @@ def answer(best: Best) -> Table:
         facts["speed"] = f"{best.gflops:.1f} GFLOP/s"
     if (naive := _naive_ms(best)) and best.timing:
         facts["gained"] = f"{naive / best.timing.median_ms:.2f} times the best naive config's speed"
+    if best.timing and (default := (best.baselines or {}).get("default")) and default.timing:
+        facts["untuned"] = f"{default.timing.median_ms / best.timing.median_ms:.2f} times the best's time by default"
+    if best.conditions and (meanwhile := conditions_text(best.conditions)):
+        facts["meanwhile"] = meanwhile
     if best.error:
         facts["error"] = f"{best.error.relative_l2:.1e} relative L2, {best.error.max_scaled:.1e} largest scaled"
     for name, text in facts.items():
@@ -149,9 +155,23 @@ def answer(best: Best) -> Table:
     return table
 
 
+def conditions_text(conditions: Conditions) -> str:
+    """Clocks, power, temperature and reasons for lower clocks, as far as they are known."""
+    units = {"sm_mhz": "MHz", "memory_mhz": "MHz of memory", "watts": "W", "celsius": "degrees Celsius"}
+    values = ((getattr(conditions, name), unit) for name, unit in units.items())
+    return ", ".join([*(f"{value:.0f} {unit}" for value, unit in values if value is not None), *conditions.throttled])
+
+
 def _match(best: Best) -> str:
+    words = [best.match]
     tuned = best.matched_problem
-    return f"{best.match}, tuned for {tuned.shape}" if tuned and tuned != best.problem else best.match
+    if tuned and tuned != best.problem:
+        words.append(f"tuned for {tuned.shape}")
+    if best.expected_loss and best.loss_bound:
+        words.append(f"expected at {best.expected_loss:.2f} times a tune's own time, {best.loss_bound:.2f} at most")
+    if best.provisional:
+        words.append("so far: its tune is under way")
+    return ", ".join(words)
 
 
 def device_table(devices: Sequence[Device]) -> Table:

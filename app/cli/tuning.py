@@ -9,7 +9,7 @@ import typer
 from app.cli import show
 from app.cli.exits import Exit
 from app.cli.follow import follow
-from app.cli.options import Batch, DeviceId, Dtype, Json, Precision, TransA, TransB, Url, usage
+from app.cli.options import Batch, DeviceId, Dtype, Gain, Json, Precision, TransA, TransB, Url, usage
 from app.cli.session import Session, session
 from app.cli.shapes import shapes_of
 from app.client import Best, Job, Problem
@@ -24,9 +24,10 @@ def tune(
     trans_b: TransB = False,
     batch: Batch = 1,
     kernels: Annotated[str | None, typer.Option(help="Only these, with commas; by default every one.")] = None,
-    strategy: Annotated[str, typer.Option(help="auto, exhaustive or random.")] = "auto",
+    strategy: Annotated[str, typer.Option(help="auto, exhaustive, genetic or random.")] = "auto",
     trials: Annotated[int | None, typer.Option(min=1, help="The whole job's trials; by default 64 a kernel.")] = None,
     seconds: Annotated[float | None, typer.Option(min=0.1, help="The whole job's time; by default 20 a shape.")] = None,
+    gain: Gain = None,
     retune: Annotated[bool, typer.Option("--retune", help="Measure anew what is known already.")] = False,
     device: DeviceId = None,
     url: Url = None,
@@ -47,6 +48,7 @@ def tune(
             strategy=strategy,
             trials=trials,
             seconds=seconds,
+            gain=gain,
             retune=retune,
         )
         known, kind = job.ended, (dtype, precision, trans_a, trans_b)

@@ -6,6 +6,7 @@ from app.client.answers import (
     Accuracy,
     Baseline,
     Best,
+    Conditions,
     Device,
     Event,
     Job,
@@ -17,6 +18,7 @@ from app.client.answers import (
     Shape,
     Timing,
     Trial,
+    Want,
     Winner,
 )
 from app.client.client import Client
@@ -28,6 +30,7 @@ __all__ = [
     "Best",
     "Client",
     "ClientError",
+    "Conditions",
     "Device",
     "Event",
     "Job",
@@ -40,5 +43,6 @@ __all__ = [
     "Timing",
     "Trial",
     "UnreachableError",
+    "Want",
     "Winner",
 ]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
-from types import UnionType
-from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final
 
 from numpy.typing import NDArray
 
-T = TypeVar("T")
+from app.client.reading import read
+
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
 
 
@@ -56,12 +55,17 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The median of `samples` launches and its 95 % interval, in milliseconds."""
+    """The median of `samples` launches and its 95 % interval, in milliseconds; None where one says nothing of it.
+
+    `policy` names how they were timed; `dropped` says that the config was clearly slower than the best.
+    """
 
     median_ms: float
-    ci95_ms: tuple[float, float]
+    ci95_ms: tuple[float, float] | None
     samples: int
     limited: bool = False
+    dropped: bool = False
+    policy: str = "events"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,19 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True)
+class Conditions:
+    """What the device was doing meanwhile: clocks in MHz, power in watts, degrees Celsius, reasons for lower clocks."""
+
+    sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    watts: float | None = None
+    celsius: float | None = None
+    throttled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a best is compared with: our best naive or tiled kernel, or the vendor's library."""
+    """What a best is compared with: our best naive or tiled kernel, the untuned default, or the vendor's library."""
 
     name: str = ""
     timing: Timing | None = None
@@ -95,7 +110,11 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best known config of a problem on a device, and how exact (`match`) that answer is."""
+    """The best known config of a problem on a device, and how exact (`match`) that answer is.
+
+    For nearest, `expected_loss` is the time that is expected over what a tune would reach, and `loss_bound` what that
+    ratio does not exceed 95 times in 100. `provisional`: a tune of the problem is under way.
+    """
 
     device: str
     problem: Problem
@@ -110,20 +129,41 @@ class Best:
     matched_problem: Problem | None = None
     environment: str | None = None
     tuned_at: datetime | None = None
+    conditions: Conditions | None = None
+    provisional: bool = False
+    expected_loss: float | None = None
+    loss_bound: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """A shape that was asked for and not tuned: how often, and how exact the last answer was."""
+
+    device_model: str
+    problem: Problem
+    count: int
+    match: str
+    first_at: datetime | None = None
+    last_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job is: trials done of about `total`, and the fastest so far in milliseconds."""
+    """How far a job is: trials done of at most `total`, and the fastest so far in milliseconds.
+
+    `phase` is search or finals; `eta_seconds` the time left, None while nobody can say.
+    """
 
     done: int = 0
     total: int = 0
     best_ms: float | None = None
+    phase: str | None = None
+    eta_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """One shape of a finished job: the fastest config, beside the best naive and tiled and the vendor's library.
+    """One shape of a finished job: the fastest config, beside naive, tiled, the default and the vendor's library.
 
     `problem` is the problem's key; times are medians in milliseconds, None where there is none.
     """
@@ -136,6 +176,7 @@ class Winner:
     gflops: float | None = None
     naive_ms: float | None = None
     tiled_ms: float | None = None
+    default_ms: float | None = None
     vendor_ms: float | None = None
 
 
@@ -201,6 +242,9 @@ class Trial:
     error: Accuracy | None = None
     registers: int | None = None
     created_at: datetime | None = None
+    round: str = "search"
+    conditions: Conditions | None = None
+    samples_ms: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,30 +286,3 @@ class Product:
     match: str
     timing: Mapping[str, float]
     device: str | None = None
-
-
-def read(kind: type[T], body: Mapping[str, Any]) -> T:
-    """Make a dataclass of a JSON object; raises TypeError where a member that has no default is missing."""
-    hints = _hints(cast("Any", kind))
-    return kind(**{name: _value(hint, body[name]) for name, hint in hints.items() if name in body})
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {member.name: hints[member.name] for member in fields(kind)}
-
-
-def _value(hint: Any, value: Any) -> Any:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if value is None:
-        return None
-    if origin in (Union, UnionType):
-        return _value(next(kind for kind in arguments if kind is not type(None)), value)
-    if origin is tuple:
-        return tuple(_value(arguments[0], each) for each in value)
-    if origin is Mapping:
-        return {name: _value(arguments[1], each) for name, each in value.items()}
-    if hint is datetime:
-        return datetime.fromisoformat(value)
-    return read(cast("type[Any]", hint), value) if is_dataclass(hint) else value

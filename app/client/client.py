@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from app.client import matrices
-from app.client.answers import Best, Device, Event, Job, Kernel, Problem, Product, Shape, Trial, read
+from app.client.answers import Event, Job, Product, Shape
+from app.client.asking import Asking
 from app.client.events import parse
-from app.client.transport import FAILURES, Ask, ClientError, Failure, Reply, Transport, target
+from app.client.transport import FAILURES, Ask, ClientError, Failure, Transport, target
 
-T = TypeVar("T")
 # The service writes a comment every 15 s: a stream silent for longer is broken.
 SILENCE: Final = 45.0
 POLL: Final = 0.1
@@ -25,7 +25,7 @@ POLL: Final = 0.1
 ShapeLike = Shape | int | tuple[int, int, int] | tuple[int, int, int, int]
 
 
-class Client:
+class Client(Asking):
     """A service at `url`. Usable from any number of threads; close it, or use it as a context manager.
 
     `timeout` bounds each wait for the service, in seconds. `retries` bounds how often a request is sent again: after
@@ -34,7 +34,7 @@ class Client:
     """
 
     def __init__(self, url: str = "http://127.0.0.1:8000", *, timeout: float = 300.0, retries: int = 4) -> None:
-        self._transport = Transport(url, timeout, retries)
+        super().__init__(Transport(url, timeout, retries))
         self.url = self._transport.url
 
     def __enter__(self) -> Self:
@@ -107,13 +107,15 @@ class Client:
         strategy: str = "auto",
         trials: int | None = None,
         seconds: float | None = None,
+        gain: float | None = None,
         retune: bool = False,
         wait: bool | float = False,
     ) -> Job:
         """Ask for one tuning job over `shapes`: (m, n, k), (m, n, k, batch), or a size for a square.
 
-        `trials` and `seconds` are the job's whole budget. `wait` true waits until the job has ended, a number at most
-        so many seconds; the job comes back as it then stands.
+        `trials` and `seconds` are the job's whole budget; with `gain` a search ends once it expects to gain less than
+        so many per cent, and what is None beside it is no limit. `wait` true waits until the job has ended, a number at
+        most so many seconds; the job comes back as it then stands.
         """
         kind = {"dtype": dtype, "precision": precision, "trans_a": trans_a, "trans_b": trans_b}
         body = kind | {
@@ -121,7 +123,7 @@ class Client:
             "device": device,
             "kernels": None if kernels is None else list(kernels),
             "strategy": strategy,
-            "budget": {"trials": trials, "seconds": seconds},
+            "budget": {"trials": trials, "seconds": seconds, "gain_percent": gain},
             "retune": retune,
         }
         patience = 0.0 if isinstance(wait, bool) else wait
@@ -136,13 +138,6 @@ class Client:
     def job(self, job_id: str) -> Job:
         """Give the job as it stands."""
         return self._as(Job, self._get(f"/jobs/{job_id}"))
-
-    def jobs(
-        self, *, state: str | None = None, kind: str | None = None, before: str | None = None, limit: int = 50
-    ) -> list[Job]:
-        """List at most `limit` jobs, newest first, from after the one whose id is `before`."""
-        query = {"state": state, "kind": kind, "before": before, "limit": limit}
-        return [read(Job, entry) for entry in self._list("/jobs", "jobs", query)]
 
     def cancel(self, job_id: str) -> Job:
         """Ask that a job ends; gives it as it then stands (cancelling takes until the running trial's end)."""
@@ -182,67 +177,6 @@ class Client:
                 raise self._transport.unreachable(failure)
             time.sleep(POLL)
 
-    def best_config(
-        self,
-        m: int,
-        n: int,
-        k: int,
-        *,
-        batch: int = 1,
-        dtype: str = "float32",
-        precision: str = "strict",
-        trans_a: bool = False,
-        trans_b: bool = False,
-        device: str | None = None,
-        exact: bool = False,
-    ) -> Best:
-        """Give the best known config; with `exact`, ClientError of code not_tuned where the problem was never tuned."""
-        query = {
-            "m": m,
-            "n": n,
-            "k": k,
-            "batch": batch,
-            "dtype": dtype,
-            "precision": precision,
-            "trans_a": trans_a,
-            "trans_b": trans_b,
-            "device": device,
-            "match": "exact" if exact else None,
-        }
-        return self._as(Best, self._get("/best-config", query))
-
-    def devices(self) -> list[Device]:
-        """List the devices of the service's host."""
-        return [read(Device, entry) for entry in self._list("/devices", "devices")]
-
-    def kernels(self) -> list[Kernel]:
-        """List the kernels that the service tunes, in ladder order."""
-        return [read(Kernel, entry) for entry in self._list("/kernels", "kernels")]
-
-    def trials(
-        self,
-        *,
-        device: str | None = None,
-        problem: Problem | str | None = None,
-        kernel: str | None = None,
-        state: str | None = None,
-        job_id: str | None = None,
-        after: int = 0,
-        limit: int = 100,
-    ) -> list[Trial]:
-        """List at most `limit` trials with an id above `after`, by id: all of them, or those that the filters name."""
-        key = problem.key if isinstance(problem, Problem) else problem
-        query = {
-            "device": device,
-            "problem": key,
-            "kernel": kernel,
-            "state": state,
-            "job_id": job_id,
-            "after": after,
-            "limit": limit,
-        }
-        return [read(Trial, entry) for entry in self._list("/trials", "trials", query)]
-
     def ready(self, wait: float = 0.0) -> bool:
         """Tell whether the service is ready, within `wait` seconds."""
         until = time.monotonic() + wait
@@ -255,21 +189,6 @@ class Client:
                 time.sleep(POLL)
             else:
                 return True
-
-    def _get(self, path: str, query: Mapping[str, object | None] | None = None) -> Reply:
-        return self._transport.exchange(Ask("GET", target(path, query or {}), again=True))
-
-    def _list(self, path: str, member: str, query: Mapping[str, object | None] | None = None) -> list[dict[str, Any]]:
-        body = self._get(path, query).json()
-        return list(body[member] if isinstance(body, dict) else body)
-
-    def _as(self, kind: type[T], reply: Reply) -> T:
-        try:
-            return read(kind, reply.json())
-        except (TypeError, KeyError, ValueError) as error:
-            raise ClientError(
-                f"the answer is no {kind.__name__.lower()}: {error}", reply.status, "unreadable"
-            ) from error
 
     def _stream(self, job_id: str, after: int) -> Iterator[Event | None]:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": str(after)} if after else {})

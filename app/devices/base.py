@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -51,11 +51,29 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """What a device's sensors say now: clocks in MHz, power in watts, degrees Celsius; None where one is missing.
+
+    `throttled` names the reasons for which its clocks are lower than they could be.
+    """
+
+    sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    watts: float | None = None
+    celsius: float | None = None
+    throttled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Vendor:
     """The vendor's library as this device has it: its name with version, or the reason why there is none."""
 
     name: str | None
     reason: str | None = None
+
+
+def nothing() -> None:
+    """Be told that compiling is over, and do nothing."""
 
 
 class Backend(Protocol):
@@ -88,28 +106,40 @@ class Backend(Protocol):
         """Load a build's cached binary, or compile and cache it; raises CompileFailed with the compiler's words."""
         ...
 
-    def warm(self, program: Program, launch: Launch) -> None:
-        """Do what the device puts off until a first launch (PoCL compiles then), on a problem of a few elements."""
+    def warm(self, program: Program, launch: Launch, compiled: Callable[[], None] = nothing) -> None:
+        """Do what the device puts off until a first launch (PoCL compiles then), on a problem of a few elements.
+
+        Calls `compiled` when nothing is left to compile: from then on a wait is the kernel's own. What a kernel writes
+        up to a mebibyte outside its operands is harmless.
+        """
         ...
 
     def run(self, program: Program, launch: Launch, operands: Operands) -> None:
         """Launch once and wait."""
         ...
 
-    def time(self, program: Program, launch: Launch, sets: Sequence[Operands]) -> list[float]:
-        """Launch once for each set of operands, in order, and give each launch's seconds by device events."""
+    def time(self, program: Program, launch: Launch, sets: Sequence[Operands], policy: str) -> list[float]:
+        """Launch once for each set of operands, in order, on a device that is kept busy before; gives seconds.
+
+        Policy "events": each launch's own, by a pair of the device's events. Policy "graph", where the device has
+        graphs: all launches in one, and the mean of them as the only sample. Raises ValueError for any other policy.
+        """
         ...
 
     def vendor_run(self, problem: Problem, operands: Operands) -> None:
         """The vendor's product of the problem, into the same buffers."""
         ...
 
-    def vendor_time(self, problem: Problem, sets: Sequence[Operands]) -> list[float]:
-        """As `time`, for the vendor's library."""
+    def vendor_time(self, problem: Problem, sets: Sequence[Operands], policy: str) -> list[float]:
+        """As `time`, for the vendor's library; raises LaunchFailed with the reason where a graph cannot hold it."""
         ...
 
     def reference(self, a: Array, b: Array) -> Array:
         """The float64 product of op(A) and op(B), batched, by a path that is none of our candidates'."""
+        ...
+
+    def conditions(self) -> Reading | None:
+        """What the sensors say now, in well under a millisecond; None where the device has none."""
         ...
 
     def free_bytes(self) -> int:

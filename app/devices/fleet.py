@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,14 +39,36 @@ class Unit:
     trials: Child
     compilers: Compilers
 
-    def prepare(self, build: Build, deadline: float = 60.0) -> None:
-        """Have a build's binary in the cache on disk, compiled in a process that holds no device and may be killed.
+    @property
+    def width(self) -> int:
+        """How many builds can be under way at once. One where the device's own process compiles, in turn."""
+        return self.compilers.width if self._is_compiled_ahead else 1
 
-        PoCL compiles in the device's own process: there this does nothing. Raises CompileFailed, ChildTimedOut and
-        ChildDied.
+    def ahead(self, build: Build) -> Future[None]:
+        """Start to have a build's binary in the cache on disk, and return at once.
+
+        It is compiled in a process that holds no device and may be killed: the future raises CompileFailed,
+        ChildTimedOut, ChildDied or CancelledError. PoCL compiles in the device's own process: there this does nothing.
         """
-        if self.device.platform == "cuda":
+        if self._is_compiled_ahead:
+            return self.compilers.start(build, self.device.architecture)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def prepare(self, build: Build, deadline: float | None = None) -> None:
+        """Have a build's binary in the cache on disk, as `ahead`, and wait; raises what its future raises."""
+        if self._is_compiled_ahead:
             self.compilers.compile(build, self.device.architecture, deadline)
+
+    def abandon(self, builds: Iterable[Build]) -> None:
+        """Give up builds that were asked for ahead and that nobody has begun."""
+        if self._is_compiled_ahead:
+            self.compilers.cancel(builds, self.device.architecture)
+
+    @property
+    def _is_compiled_ahead(self) -> bool:
+        return self.device.platform == "cuda"
 
 
 @dataclass(frozen=True)

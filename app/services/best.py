@@ -2,134 +2,128 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from math import log2
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol, TypeVar
 
 from app.devices.fleet import Fleet
 from app.errors import NotTuned, Unsupported
+from app.services.answer import Answer, Baseline, accuracy_of, baselines_of, gflops, stored, timing_of
+from app.services.nearest import is_current, launch_of, transfer_of
 from app.store.engine import Database
-from app.store.records import BestRecord, TrialRecord
+from app.store.records import BestRecord, CrossRecord, TrialRecord
 from app.store.repository import Bests
-from app.tuning.outcome import Accuracy, Timing
+from app.tuning.transfer import Transfer, distance
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.kernel import Kernel, Launch
 from kernels.problem import Problem
 from kernels.space import Config
 
+__all__ = [
+    "Answer",
+    "Baseline",
+    "BestConfigs",
+    "accuracy_of",
+    "baselines_of",
+    "covering",
+    "default_launch",
+    "distance",
+    "gflops",
+    "is_current",
+    "timing_of",
+]
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """What the best is compared with: the best of a kernel's own space, or the vendor's library.
+Record = TypeVar("Record", BestRecord, CrossRecord)
 
-    Everything but the name is None where it was not measured; `reason` says why.
-    """
-
-    name: str
-    timing: Timing | None
-    gflops: float | None
-    config: Config | None
-    accuracy: Accuracy | None = None
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A kernel and config for a problem on a device, and how exact the answer is.
-
-    For nearest, timing, accuracy and baselines are the matched problem's; for default they are None.
-    """
-
-    device: Device
-    problem: Problem
-    kernel: str
-    config: Config
-    launch: Launch
-    match: str
-    timing: Timing | None = None
-    gflops: float | None = None
-    accuracy: Accuracy | None = None
-    baselines: Mapping[str, Baseline] | None = None
-    matched_problem: Problem | None = None
-    environment: str | None = None
-    tuned_at: datetime | None = None
+_MOST: Final = 8192  # answers kept, some megabytes
 
 
-def timing_of(trial: TrialRecord) -> Timing | None:
-    """A stored trial's timing, or None where it was rejected."""
-    if trial.median_ms is None or trial.ci95_lo_ms is None or trial.ci95_hi_ms is None:
-        return None
-    return Timing(trial.median_ms, (trial.ci95_lo_ms, trial.ci95_hi_ms), trial.samples or 0, trial.limited)
+class Quarantined(Protocol):
+    """Knows the configs that answered wrong once."""
 
-
-def accuracy_of(trial: TrialRecord) -> Accuracy | None:
-    """A stored trial's error, or None where it was rejected."""
-    if trial.relative_l2 is None or trial.max_scaled is None:
-        return None
-    return Accuracy(trial.relative_l2, trial.max_scaled)
-
-
-def gflops(problem: Problem, timing: Timing | None) -> float | None:
-    """10^9 floating-point operations a second at the median."""
-    return problem.flops / timing.median_ms / 1e6 if timing and timing.median_ms else None
-
-
-def baseline(name: str, trial: TrialRecord | None, reason: str | None) -> Baseline:
-    """A stored trial as a baseline; without one, the reason why."""
-    if trial is None:
-        return Baseline(name, None, None, None, reason=reason or "not measured")
-    timing = timing_of(trial)
-    return Baseline(name, timing, gflops(trial.problem, timing), trial.config, accuracy_of(trial), trial.reason)
-
-
-def baselines_of(record: BestRecord) -> dict[str, Baseline]:
-    """The three that every tune measures: naive, tiled and the vendor's library."""
-    vendor = record.vendor.kernel_digest if record.vendor else "vendor"
-    return {
-        "naive": baseline("naive", record.naive, None),
-        "tiled": baseline("tiled", record.tiled, None),
-        "vendor": baseline(vendor, record.vendor, record.vendor_reason),
-    }
+    def holds(self, device: Device, kernel: str, config: Config) -> str | None:
+        """Why a config may not be served on such a device, or None where it may."""
+        ...
 
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """All bests of one generation: by model and problem, and by model and family for the nearest."""
+    """All bests of one generation by model and problem, and the answers given so far by device id and problem.
+
+    `transfers` say, by model and family, what the tuned problems tell of the others.
+    """
 
     exact: dict[tuple[str, Problem], BestRecord] = field(default_factory=dict)
-    families: dict[tuple[str, str], tuple[BestRecord, ...]] = field(default_factory=dict)
+    provisional: dict[tuple[str, Problem], BestRecord] = field(default_factory=dict)
+    transfers: dict[tuple[str, str], Transfer] = field(default_factory=dict)
+    answers: dict[tuple[str | None, Problem, bool], Answer] = field(default_factory=dict)
 
     def with_records(self, records: Iterable[BestRecord]) -> _Snapshot:
-        exact = dict(self.exact)
-        exact.update({(record.device_model, record.problem): record for record in records})
-        families: dict[tuple[str, str], tuple[BestRecord, ...]] = {}
-        for (model, problem), record in exact.items():
-            families[model, problem.family] = (*families.get((model, problem.family), ()), record)
-        return _Snapshot(exact, families)
+        fresh = {(record.device_model, record.problem): record for record in records}
+        provisional = {key: record for key, record in self.provisional.items() if key not in fresh}
+        return _Snapshot({**self.exact, **fresh}, provisional, self.transfers)
 
 
 class BestConfigs:
     """Every best of this database, in memory: an answer takes no lock, no query and no device.
 
-    `generation` rises whenever any answer may have changed.
+    `generation` rises whenever any answer may have changed. What the quarantine holds is never answered.
     """
 
-    def __init__(self, fleet: Fleet, records: Iterable[BestRecord] = ()) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        records: Iterable[BestRecord] = (),
+        quarantine: Quarantined | None = None,
+        crossed: Callable[[], Sequence[CrossRecord]] = list,
+    ) -> None:
         self.generation = 0
-        self._fleet = fleet
-        self._snapshot = _Snapshot().with_records(records)
+        self._fleet, self._quarantine, self._crossed = fleet, quarantine, crossed
+        self._changing = threading.Lock()
+        self._snapshot = _Snapshot()
+        self.promoted(records)
 
     @classmethod
-    def load(cls, fleet: Fleet, database: Database) -> BestConfigs:
-        """Read every stored best once."""
-        return cls(fleet, database.read(lambda session: Bests(session).all()))
+    def load(cls, fleet: Fleet, database: Database, quarantine: Quarantined | None = None) -> BestConfigs:
+        """Read every stored best once; what winners took on each other's problems is read again at each promotion."""
+        records = database.read(lambda session: Bests(session).all())
+        return cls(fleet, records, quarantine, lambda: database.read(lambda session: Bests(session).crossed()))
 
     def promoted(self, records: Iterable[BestRecord]) -> None:
-        """Take what was just committed."""
-        self._snapshot = self._snapshot.with_records(records)
-        self.generation += 1
+        """Take what was just committed; what was provisional for the same problems is forgotten.
+
+        Then works out what that says of the other problems, which takes about a millisecond for each tuned one.
+        """
+        taken = list(records)
+        with self._changing:
+            self._take(self._snapshot.with_records(taken))
+            fresh = self._transfers({(one.device_model, one.problem.family) for one in taken})
+            if fresh:
+                self._take(replace(self._snapshot, transfers={**self._snapshot.transfers, **fresh}, answers={}))
+
+    def provisional(self, record: BestRecord) -> None:
+        """Take the best so far of a tune under way, to be answered where nothing current is stored.
+
+        It is measured and its trial need not be saved. Every kernel's default should have been tried before: a first
+        trial may be far slower than the nearest shape's config.
+        """
+        with self._changing:
+            now, key = self._snapshot, (record.device_model, record.problem)
+            self._take(replace(now, provisional={**now.provisional, key: record}, answers={}))
+
+    def withdraw(self, model: str, problem: Problem) -> None:
+        """Forget what is provisional for a problem: its tune ended without a promotion."""
+        with self._changing:
+            now = self._snapshot
+            left = {key: record for key, record in now.provisional.items() if key != (model, problem)}
+            self._take(replace(now, provisional=left, answers={}))
+
+    def changed(self) -> None:
+        """Forget what was answered: the quarantine holds other configs now."""
+        with self._changing:
+            self._take(replace(self._snapshot, answers={}))
 
     def all(self) -> list[BestRecord]:
         """Every best, in no order."""
@@ -140,42 +134,91 @@ class BestConfigs:
         return self._snapshot.exact.get((model, problem))
 
     def answer(self, problem: Problem, device_id: str | None = None, *, exact: bool = False) -> Answer:
-        """Answer exact, else stale, else nearest, else the model's default.
+        """Answer exact, else provisional, else stale, else nearest, else the model's default.
 
-        Raises UnknownDevice, NoDevice, Unsupported where no kernel covers the problem, NotTuned where `exact` is
-        asked for and there is none.
+        With `exact` only what a finished tune measured under today's conditions will do: else NotTuned is raised.
+        Raises UnknownDevice, NoDevice, and Unsupported where no kernel covers the problem.
         """
+        snapshot = self._snapshot
+        known = snapshot.answers.get((device_id, problem, exact))
+        if known is not None and self._serves(known.device, known.kernel, known.config):
+            return known
         device = self._fleet.unit(device_id).device
-        record = self._snapshot.exact.get((device.model, problem))
-        if record is not None and (launch := _launch(record.trial, problem, device)):
-            match = "exact" if is_current(record.trial, device) else "stale"
-            if match == "exact" or not exact:
-                return _stored(record, device, problem, launch, match)
-        if exact:
+        answer = self._measured(snapshot, problem, device, exact=exact)
+        if answer is None and exact:
             raise NotTuned(f"{problem.key} has not been tuned on {device.id}", problem=problem.key, device=device.id)
-        return self._nearest(problem, device) or default_answer(problem, device)
+        if answer is None:
+            answer = self._nearest(snapshot, problem, device) or self._default(problem, device)
+        if len(snapshot.answers) >= _MOST:
+            snapshot.answers.clear()
+        snapshot.answers[device_id, problem, exact] = answer
+        return answer
 
-    def _nearest(self, problem: Problem, device: Device) -> Answer | None:
-        near = sorted(
-            self._snapshot.families.get((device.model, problem.family), ()),
-            key=lambda record: distance(record.problem, problem),
-        )
-        for record in near:
-            if record.problem != problem and (launch := _launch(record.trial, problem, device)):
-                return _stored(record, device, problem, launch, "nearest")
-        return None
+    def _take(self, snapshot: _Snapshot) -> None:
+        self._snapshot = snapshot
+        self.generation += 1
 
+    def _transfers(self, changed: set[tuple[str, str]]) -> dict[tuple[str, str], Transfer]:
+        """What these models and families say now, as far as a device of the model is here."""
+        devices = {unit.device.model: unit.device for unit in reversed(self._fleet.units)}
+        here = {place for place in changed if place[0] in devices}
+        bests, crossed = _grouped(self._snapshot.exact.values()), _grouped(self._crossed() if here else ())
+        return {
+            place: transfer_of(bests[place], crossed.get(place, ()), devices[place[0]], self._server(devices[place[0]]))
+            for place in here
+        }
 
-def distance(one: Problem, other: Problem) -> float:
-    """How far two shapes are apart: the Euclidean distance in log2 of m, n, k and batch."""
-    pairs = ((one.m, other.m), (one.n, other.n), (one.k, other.k), (one.batch, other.batch))
-    return float(sum(log2(x / y) ** 2 for x, y in pairs) ** 0.5)
+    def _server(self, device: Device) -> Callable[[str, Config], bool]:
+        return lambda kernel, config: self._serves(device, kernel, config)
 
+    def _serves(self, device: Device, kernel: str, config: Config) -> bool:
+        return self._quarantine is None or self._quarantine.holds(device, kernel, config) is None
 
-def is_current(trial: TrialRecord, device: Device) -> bool:
-    """Whether driver, runtime, compiler and kernel text are those the trial was measured with."""
-    kernel = CATALOGUE.get(trial.kernel)
-    return kernel is not None and trial.kernel_digest == kernel.digest and trial.environment == device.environment
+    def _measured(self, snapshot: _Snapshot, problem: Problem, device: Device, *, exact: bool) -> Answer | None:
+        """What was measured for this very problem."""
+        record = snapshot.exact.get((device.model, problem))
+        launch = self._launch(record.trial, problem, device) if record else None
+        if record and launch and is_current(record.trial, device):
+            return stored(record, device, launch, "exact")
+        if exact:
+            return None
+        so_far = snapshot.provisional.get((device.model, problem))
+        if so_far and not (record and launch and _slower(so_far, record)):
+            under_way = self._launch(so_far.trial, problem, device)
+            if under_way:
+                return stored(so_far, device, under_way, "exact", provisional=True)
+        return stored(record, device, launch, "stale") if record and launch else None
+
+    def _nearest(self, snapshot: _Snapshot, problem: Problem, device: Device) -> Answer | None:
+        transfer = snapshot.transfers.get((device.model, problem.family))
+        found = transfer.choose(problem) if transfer else None
+        launch = launch_of(found.kernel, found.config, problem, device) if found else None
+        if found is None or launch is None:
+            return None
+        answer = stored(snapshot.exact[device.model, found.source], device, launch, "nearest")
+        return replace(answer, expected_loss=found.expected_loss, loss_bound=found.loss_bound)
+
+    def _default(self, problem: Problem, device: Device) -> Answer:
+        """What the model chooses, untuned: the highest rung that covers the problem and may be served.
+
+        Raises Unsupported where no kernel can.
+        """
+        refused = []
+        for kernel in reversed(covering(problem, device)):
+            try:
+                launch = default_launch(kernel, problem, device)
+            except Unsupported as refusal:
+                refused.append(refusal.message)
+                continue
+            if self._serves(device, kernel.name, launch.config):
+                return Answer(device, problem, kernel.name, launch.config, launch, "default")
+            refused.append(f"{kernel.name} {launch.config} answered wrong on {device.id}")
+        raise Unsupported("; ".join(refused))
+
+    def _launch(self, trial: TrialRecord, problem: Problem, device: Device) -> Launch | None:
+        """The launch of a stored config on a problem, or None where it is illegal there or not to be served."""
+        launch = launch_of(trial.kernel, trial.config, problem, device)
+        return launch if launch and self._serves(device, launch.kernel, launch.config) else None
 
 
 def covering(problem: Problem, device: Device) -> list[Kernel]:
@@ -194,37 +237,13 @@ def default_launch(kernel: Kernel, problem: Problem, device: Device) -> Launch:
         raise Unsupported(f"{kernel.name} cannot run {problem.key} on {device.id}: {refusal}") from refusal
 
 
-def default_answer(problem: Problem, device: Device) -> Answer:
-    """What the model chooses, untuned: the highest rung that covers the problem, at its default config."""
-    kernel = covering(problem, device)[-1]
-    launch = default_launch(kernel, problem, device)
-    return Answer(device, problem, kernel.name, launch.config, launch, "default")
+def _slower(one: BestRecord, other: BestRecord) -> bool:
+    return (one.trial.median_ms or 0.0) > (other.trial.median_ms or 0.0)
 
 
-def _launch(trial: TrialRecord, problem: Problem, device: Device) -> Launch | None:
-    kernel = CATALOGUE.get(trial.kernel)
-    if kernel is None or not kernel.covers(problem, device):
-        return None
-    try:
-        return kernel.launch(kernel.space.config(trial.config), problem, device)
-    except ValueError:
-        return None  # the space has changed since, or a rule refuses the config for this shape
-
-
-def _stored(record: BestRecord, device: Device, problem: Problem, launch: Launch, match: str) -> Answer:
-    trial, timing = record.trial, timing_of(record.trial)
-    return Answer(
-        device=device,
-        problem=problem,
-        kernel=trial.kernel,
-        config=launch.config,
-        launch=launch,
-        match=match,
-        timing=timing,
-        gflops=gflops(record.problem, timing),
-        accuracy=accuracy_of(trial),
-        baselines=baselines_of(record),
-        matched_problem=record.problem,
-        environment=trial.environment,
-        tuned_at=record.tuned_at,
-    )
+def _grouped(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
+    """By device model and family."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        groups.setdefault((record.device_model, record.problem.family), []).append(record)
+    return groups

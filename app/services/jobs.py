@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Final
@@ -12,12 +12,17 @@ from uuid import uuid4
 
 from app.errors import UnknownJob
 from app.services.principal import Principal
+from app.services.recordings import recordings
+from app.services.running import FINALS
 from app.store.engine import Database
 from app.store.records import JobRecord, TrialRecord
+from app.store.repository import Devices, Trials
 from app.store.repository import Jobs as JobRows
-from app.store.repository import Trials
+from app.tuning.replay import lines
 
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
+_PAGE: Final = 5000  # trials read at once
+_EACH: Final = 4  # events that there may be for one trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,7 @@ class Jobs:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._wakes: dict[str, set[Callable[[], None]]] = {}
+        self._left: dict[str, Callable[[], float | None]] = {}
         self._cancelled: set[str] = set()
         self._lock = threading.Lock()
 
@@ -71,17 +77,39 @@ class Jobs:
         record = self._database.read(lambda session: JobRows(session).get(job_id))
         if record is None:
             raise UnknownJob(f"there is no job {job_id}")
-        return record
+        return self._now(record)
 
     def list(
         self, state: str | None = None, kind: str | None = None, before: str | None = None, limit: int = 50
     ) -> Sequence[JobRecord]:
         """Jobs, newest first; `before` is the id of the last one already seen."""
-        return self._database.read(lambda session: JobRows(session).list(state, kind, before, limit))
+        page = self._database.read(lambda session: JobRows(session).list(state, kind, before, limit))
+        return [self._now(record) for record in page]
+
+    def timed(self, job_id: str, left: Callable[[], float | None] | None) -> None:
+        """Have `left` say, from now on, how many seconds a running job may still take; None ends that."""
+        with self._lock:
+            if left is None:
+                self._left.pop(job_id, None)
+            else:
+                self._left[job_id] = left
+
+    def _now(self, record: JobRecord) -> JobRecord:
+        """A job with the time left as of this moment, not of its last trial."""
+        left = self._left.get(record.id) if record.state == "running" else None
+        return record if left is None else replace(record, eta_seconds=left())
 
     def trials(self, **filters: Any) -> Sequence[TrialRecord]:
-        """Stored trials by device_model, problem_key, kernel, state, job_id, after (an id) and limit."""
+        """Stored trials by device_model, problem_key, kernel, state, job_id, round, after (an id) and limit."""
         return self._database.read(lambda session: Trials(session).search(**filters))
+
+    def recordings(self, **filters: Any) -> str:
+        """All trials by the filters of `trials` but `after` and `limit`, as the text of recordings."""
+        found: list[TrialRecord] = []
+        while page := self.trials(**filters, after=found[-1].id if found else 0, limit=_PAGE):
+            found += page
+        devices = self._database.read(lambda session: Devices(session).all())
+        return "".join(lines(recordings(found, devices)))
 
     def tally(self) -> Tally:
         """How many jobs and trials there are, by state."""
@@ -129,6 +157,11 @@ class Jobs:
 
         return unsubscribe
 
+    def followed(self, job_id: str) -> bool:
+        """Whether somebody waits for the job, or watches it."""
+        with self._lock:
+            return job_id in self._wakes
+
     def committed(self, job_id: str) -> None:
         """Tell whoever follows the job that there is something to read."""
         with self._lock:
@@ -139,25 +172,36 @@ class Jobs:
     def events(self, job_id: str, after: int = 0) -> Sequence[Event]:
         """What happened since event `after`: committed trials, the progress they make, and the end; raises UnknownJob.
 
-        A trial's event has thrice its row's id, the progress after it one more, the end two more.
+        A trial's event has four times its row's id, the progress after it one more, that of the finals two more, the
+        end three more.
         """
-        seen = after // 3
+        seen = after // _EACH
         trials, job = self._database.read(
             lambda session: (Trials(session).of_job(job_id, seen), JobRows(session).get(job_id))
         )
         if job is None:
             raise UnknownJob(f"there is no job {job_id}")
-        events = [Event(3 * (trial.id or 0), "trial", trial_data(trial)) for trial in trials]
-        last = events[-1].id if events else 3 * seen
-        events.append(Event(last + 1, "progress", progress(job)))
+        job = self._now(job)
+        events = [Event(_EACH * (trial.id or 0), "trial", trial_data(trial)) for trial in trials]
+        last = events[-1].id if events else _EACH * seen
+        events.append(Event(last + (2 if job.phase == FINALS else 1), "progress", progress(job)))
         if job.state in ENDED:
-            events.append(Event(last + 2, "end", {"id": job.id, "state": job.state, **progress(job)}))
+            events.append(Event(last + 3, "end", {"id": job.id, "state": job.state, **progress(job)}))
         return [event for event in events if event.id > after]
 
 
 def progress(job: JobRecord) -> dict[str, Any]:
-    """How far a job is: trials done, of how many at most, and the fastest median so far in milliseconds."""
-    return {"done": job.done, "total": job.total, "best_ms": job.best_ms}
+    """How far a job is: trials done, of how many at most, the fastest median so far in milliseconds, what it does now.
+
+    `eta_seconds` is the time left, None while nobody can say.
+    """
+    return {
+        "done": job.done,
+        "total": job.total,
+        "best_ms": job.best_ms,
+        "phase": job.phase,
+        "eta_seconds": job.eta_seconds,
+    }
 
 
 def trial_data(trial: TrialRecord) -> dict[str, Any]:
@@ -165,8 +209,10 @@ def trial_data(trial: TrialRecord) -> dict[str, Any]:
     return {
         "id": trial.id,
         "problem": trial.problem.key,
+        "round": trial.round,
         "kernel": trial.kernel,
         "config": dict(trial.config),
+        "dropped": trial.dropped,
         "state": trial.state,
         "stage": trial.stage,
         "reason": trial.reason,

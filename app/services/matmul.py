@@ -6,14 +6,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from time import perf_counter
+from time import monotonic, perf_counter
 
 from app.devices.base import Array
 from app.devices.fleet import Fleet, Unit
 from app.devices.scheduler import Priority
-from app.errors import QueueFull, TooLarge, UnknownKernel, Unsupported
+from app.errors import QueueFull, TooLarge, UnknownKernel, Unsupported, WrongResult
 from app.services import product
 from app.services.best import Answer, BestConfigs, covering, default_launch
+from app.services.quarantine import Quarantine
+from app.services.wants import Wants
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.kernel import Launch
@@ -51,9 +53,20 @@ class Product:
 class Matmul:
     """Serves products. Methods block: call them in a thread."""
 
-    def __init__(self, fleet: Fleet, best: BestConfigs, *, queue: int, max_bytes: int, vendor: bool) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        best: BestConfigs,
+        quarantine: Quarantine,
+        wants: Wants,
+        *,
+        queue: int,
+        max_bytes: int,
+        vendor: bool,
+    ) -> None:
         self.max_bytes = max_bytes
-        self._fleet, self._best = fleet, best
+        self._fleet, self._best, self._quarantine, self._wants = fleet, best, quarantine, wants
+        self._last = monotonic()
         self._queue, self._vendor = queue, vendor
         self._waiting = 0
         self._lock = threading.Lock()
@@ -87,32 +100,62 @@ class Matmul:
                 raise TooLarge(f"a matrix of {problem.key} takes {largest} bytes", limit=one, size=largest)
 
     def multiply(self, placement: Placement, device_id: str | None = None, kernel: str | None = None) -> Product:
-        """Fill the placement's C.
+        """Fill the placement's C, by the next answer where one turns out to be wrong.
 
         Raises UnknownDevice, UnknownKernel, Unsupported, RefusedConfig, QueueFull, and DeviceError where the device
         failed.
         """
         with self._admitted():
             unit = self._fleet.unit(device_id) if device_id else self._freest()
-            name, launch, match = self._choose(placement.problem, unit, kernel)
-            started = perf_counter()
-            self._prepare(unit, launch)
-            order = product.Order(placement.problem, launch, *placement.offsets)
-            spent = unit.products.call(product.multiply, order, priority=Priority.PRODUCT, deadline=_DEADLINE)
-            total = perf_counter() - started
+            condemned: Launch | None = None
+            while True:
+                name, launch, match = self._choose(placement.problem, unit, kernel)
+                try:
+                    return self._made(placement, unit, name, launch, match)
+                except WrongResult as error:
+                    self._condemn(unit, launch, error)
+                    if kernel is not None or launch in {None, condemned}:
+                        raise
+                    condemned = launch
+
+    def _made(self, placement: Placement, unit: Unit, name: str, launch: Launch | None, match: str) -> Product:
+        started = perf_counter()
+        self._prepare(unit, launch)
+        order = product.Order(placement.problem, launch, *placement.offsets)
+        spent = unit.products.call(product.multiply, order, priority=Priority.PRODUCT, deadline=_DEADLINE)
+        total = perf_counter() - started
         seconds = {"h2d": spent.h2d, "kernel": spent.kernel, "d2h": spent.d2h}
         config = dict(launch.config) if launch else {}
         return Product(unit.device, name, config, match, {"queue": total - sum(seconds.values()), **seconds})
 
+    def quiet(self) -> float:
+        """Seconds since a product was asked for or made; none while one is being made."""
+        return 0.0 if self._waiting else monotonic() - self._last
+
     def verify_defaults(self) -> None:
-        """Verify every device's float32 defaults, so that the first product need not wait; raises DeviceError."""
+        """Verify every device's float32 defaults, so that the first product need not wait; raises DeviceError.
+
+        One that answers wrong is quarantined: others are served in its place.
+        """
         for unit in self._fleet.units:
             for kernel in CATALOGUE.values():
                 problem = Problem(256, 256, 256)
                 if kernel.covers(problem, unit.device):
-                    launch = default_launch(kernel, problem, unit.device)
-                    self._prepare(unit, launch)
-                    unit.products.call(product.verify_class, launch, priority=Priority.CANARY, deadline=_DEADLINE)
+                    self._verify(unit, default_launch(kernel, problem, unit.device))
+
+    def _verify(self, unit: Unit, launch: Launch) -> None:
+        if self._quarantine.holds(unit.device, launch.kernel, launch.config) is None:
+            self._prepare(unit, launch)
+            try:
+                unit.products.call(product.verify_class, launch, priority=Priority.CANARY, deadline=_DEADLINE)
+            except WrongResult as error:
+                self._condemn(unit, launch, error)
+
+    def _condemn(self, unit: Unit, launch: Launch | None, error: WrongResult) -> None:
+        """Never serve this launch's config again."""
+        if launch is not None and self._quarantine.holds(unit.device, launch.kernel, launch.config) is None:
+            self._quarantine.condemn(unit.device, launch, error.message)
+            self._best.changed()
 
     @contextmanager
     def _admitted(self) -> Iterator[None]:
@@ -125,6 +168,7 @@ class Matmul:
         finally:
             with self._lock:
                 self._waiting -= 1
+                self._last = monotonic()
 
     def _freest(self) -> Unit:
         first = self._fleet.unit(None)  # raises NoDevice where there is none
@@ -138,6 +182,8 @@ class Matmul:
         if kernel is not None and kernel not in CATALOGUE:
             raise UnknownKernel(f"there is no kernel {kernel}; there are {', '.join(CATALOGUE)} and vendor")
         answer = self._best.answer(problem, unit.device.id)
+        if kernel is None:
+            self._wants.noted(answer)
         if kernel is None or kernel == answer.kernel:
             if kernel is None and self._vendor and _vendor_is_faster(answer):
                 return "vendor", None, answer.match
@@ -150,8 +196,14 @@ class Matmul:
             raise Unsupported(f"{name} does not compute {problem.family} on {unit.device.id}")
         trial = getattr(record, name, None) if record else None
         if trial is not None and trial.state == "measured":
-            return name, kernel.launch(kernel.space.config(trial.config), problem, unit.device), "exact"
-        return name, default_launch(kernel, problem, unit.device), "default"
+            launch = kernel.launch(kernel.space.config(trial.config), problem, unit.device)
+            if self._quarantine.holds(unit.device, name, launch.config) is None:
+                return name, launch, "exact"
+        launch = default_launch(kernel, problem, unit.device)
+        reason = self._quarantine.holds(unit.device, name, launch.config)
+        if reason is not None:
+            raise WrongResult(f"{name} {launch.config} is quarantined on {unit.device.id}: {reason}")
+        return name, launch, "default"
 
     def _prepare(self, unit: Unit, launch: Launch | None) -> None:
         if launch is not None and (key := (unit.device.id, launch.build.digest)) not in self._prepared:

@@ -1,4 +1,4 @@
-"""Principal: on whose behalf something is done. Until authentication lands there is one."""
+"""Principal: on whose behalf something is done. Until authentication lands there is one caller."""
 
 from __future__ import annotations
 
@@ -14,3 +14,4 @@ class Principal:
 
 
 ANONYMOUS: Final = Principal("anonymous")
+IDLE: Final = Principal("idle")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
@@ -18,6 +18,7 @@ from kernels.model import predict
 from kernels.problem import Problem
 
 _COMPILING = 120.0  # seconds a compiler may take before its process is killed
+_VECTOR = 16  # bytes of the widest load
 _SMALL_GRID = 65_535  # threads up to which PoCL compiles a launch on its own
 _COPYING = 1e8  # bytes a second that no copy is slower than: a deadline, not an estimate
 
@@ -92,9 +93,10 @@ def ready(held: Held, link: Link, launch: Launch) -> Program:
     if digest not in programs:
         link.phase("compile", _COMPILING)
         programs[digest] = held.backend.compile(launch.build)
-    verified: set[tuple[str, bool, bool]] = held.memory.setdefault("verified", set())
+    verified: set[tuple[object, ...]] = held.memory.setdefault("verified", set())
     # A device may compile anew for a large grid: that counts as compiling, and is over before the lease is asked for.
-    kind = (digest, launch.problem.batch > 1, launch.grid * launch.block[0] > _SMALL_GRID)
+    large = launch.grid * launch.block[0] > _SMALL_GRID
+    kind = (digest, launch.problem.batch > 1, large, *aligned(launch.problem))
     if kind not in verified:
         link.phase("compile", _COMPILING)
         held.backend.warm(programs[digest], launch)
@@ -104,13 +106,27 @@ def ready(held: Held, link: Link, launch: Launch) -> Program:
     return programs[digest]
 
 
+def aligned(problem: Problem) -> tuple[bool, bool, bool]:
+    """Whether rows of m, of n and of k elements are whole 16 bytes: kernels read those by wider loads."""
+    m, n, k = (size * problem.itemsize % _VECTOR == 0 for size in (problem.m, problem.n, problem.k))
+    return m, n, k
+
+
 def sample(launch: Launch) -> Problem:
-    """A small ragged problem of the launch's class: more than one tile in every direction, none of them full."""
+    """A small problem of the launch's class: more than one tile in every direction, the last of them not full.
+
+    A size is a multiple of 16 bytes where the launch's is.
+    """
     problem = launch.problem
+    step = _VECTOR // problem.itemsize
+    m, n, k = (
+        2 * launch.config.get(tile, 16) + (step if whole else odd)
+        for tile, whole, odd in zip(("BM", "BN", "BK"), aligned(problem), (3, 5, 7), strict=True)
+    )
     return Problem(
-        m=2 * launch.config.get("BM", 16) + 3,
-        n=2 * launch.config.get("BN", 16) + 5,
-        k=2 * launch.config.get("BK", 16) + 7,
+        m=m,
+        n=n,
+        k=k,
         batch=2 if problem.batch > 1 else 1,
         dtype=problem.dtype,
         precision=problem.precision,
@@ -123,7 +139,7 @@ def check(held: Held, link: Link, program: Program, launch: Launch) -> None:
     """Compare one small product of the launch's class with NumPy's in float64; raises WrongResult."""
     problem, backend = sample(launch), held.backend
     grid, block, shared = CATALOGUE[launch.kernel].plan(launch.config, problem)
-    small = Launch(launch.kernel, launch.config, problem, launch.build, grid, block, shared)
+    small = replace(launch, problem=problem, grid=grid, block=block, shared_bytes=shared)
     a, b = verify.operands(problem, seed=problem.m)
     c = np.empty((problem.batch, problem.m, problem.n), dtype=problem.dtype)
     with link.lease(2.0 + 10 * predict(CATALOGUE[launch.kernel], launch.config, problem, backend.device)):

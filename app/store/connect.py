@@ -134,4 +134,4 @@ def _postgresql(url: URL, settings: str, **options: Any) -> Engine:
 
 def _json(value: Any) -> str:
     """JSON as PostgreSQL reads it too: a NaN is refused here, on both."""
-    return json.dumps(value, allow_nan=False)
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -14,9 +15,12 @@ from kernels.space import Config
 class TrialRecord:
     """One config tried on one problem and device by one job; `id` is None until it is saved, and rises with commits.
 
-    `state` is measured or rejected: a measured trial has its timing in milliseconds, a rejected one `stage` and
-    `reason`. `kernel` is "vendor" for the vendor's library, with an empty config and the library's name as digest.
-    `created_at` is aware, and comes back in UTC. Floats are finite.
+    `state` is measured or rejected: a measured trial has its timing in milliseconds (its interval is None where one
+    sample says nothing of it), a rejected one `stage` and `reason`. `kernel` is "vendor" for the vendor's library, with
+    an empty config and the library's name as digest. `round` is search; final for a finalist's samples, which chose
+    the winner; or report for fresh samples taken after the choice. `policy` names how launches were timed, `seconds`
+    are the samples in order, to the nanosecond; `retaken` rounds were disturbed and taken again. `created_at` is aware,
+    and comes back in UTC. Floats are finite.
     """
 
     id: int | None
@@ -40,13 +44,20 @@ class TrialRecord:
     max_scaled: float | None
     registers: int | None
     created_at: datetime
+    round: str = "search"
+    policy: str | None = None
+    dropped: bool = False
+    seconds: tuple[float, ...] = field(default=(), repr=False)
+    conditions: Mapping[str, Any] | None = None
+    retaken: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BestRecord:
     """The promoted trial of one device model and problem, beside the baselines measured in the same job.
 
-    Raises ValueError where the promoted trial is another model's or another problem's.
+    `default` is the trial of the untuned choice. Raises ValueError where the promoted trial is another model's or
+    another problem's.
     """
 
     device_model: str
@@ -57,6 +68,7 @@ class BestRecord:
     vendor: TrialRecord | None
     vendor_reason: str | None
     tuned_at: datetime
+    default: TrialRecord | None = None
 
     def __post_init__(self) -> None:
         if (self.trial.device_model, self.trial.problem) != (self.device_model, self.problem):
@@ -69,7 +81,7 @@ class JobRecord:
     """One piece of durable work: `request`, `result` and `error` are JSON, `fingerprint` is equal for the same work.
 
     `state` is queued, running, succeeded, failed or cancelled; `done` of at most `total` trials are over, the fastest
-    so far took `best_ms` milliseconds.
+    so far took `best_ms` milliseconds. `phase` says what a running one does, `eta_seconds` how long it may still take.
     """
 
     id: str
@@ -86,3 +98,65 @@ class JobRecord:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    phase: str | None = None
+    eta_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRecord:
+    """What a config of a kernel's text did wrong on a device model under an environment, and where it is not tried.
+
+    `kind` is wrong (the config is never served), compile, launch, timeout, died or memory. `scope` is empty for every
+    problem, or the family or the key of the problems concerned. `job_id` is None where a product found it.
+    """
+
+    device_model: str
+    environment: str
+    kernel: str
+    kernel_digest: str
+    config: Config
+    scope: str
+    kind: str
+    stage: str
+    reason: str
+    job_id: str | None
+    at: datetime
+
+    def concerns(self, problem: Problem) -> bool:
+        """Whether the config is not to be tried on this problem."""
+        return self.scope in {"", problem.family, problem.key}
+
+
+@dataclass(frozen=True, slots=True)
+class WantRecord:
+    """A shape that was asked for on a device model and is not tuned: how often, and how exact the last answer was."""
+
+    device_model: str
+    problem: Problem
+    count: int
+    match: str
+    first_at: datetime
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRecord:
+    """What a kernel's configs took on one problem and device model: medians in milliseconds, the newest of each."""
+
+    device_model: str
+    problem: Problem
+    median_ms: Mapping[Config, float] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CrossRecord:
+    """What a config that is best for another problem of the family took on this one, in milliseconds."""
+
+    device_model: str
+    problem: Problem
+    kernel: str
+    config: Config
+    round: str
+    median_ms: float
+    samples: int
+    dropped: bool

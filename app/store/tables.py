@@ -64,6 +64,23 @@ class Prose(TypeDecorator[str]):
         return value and value.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
+class Samples(TypeDecorator[tuple[float, ...]]):
+    """Samples in seconds, kept as a JSON list of whole nanoseconds."""
+
+    impl = JSON
+    cache_ok = True
+
+    def process_bind_param(self, value: tuple[float, ...] | None, dialect: Dialect) -> list[int]:
+        """As whole nanoseconds."""
+        del dialect
+        return [round(seconds * 1e9) for seconds in value or ()]
+
+    def process_result_value(self, value: list[int] | None, dialect: Dialect) -> tuple[float, ...]:
+        """In seconds."""
+        del dialect
+        return tuple(nanoseconds / 1e9 for nanoseconds in value or ())
+
+
 class Base(DeclarativeBase):
     """What all tables share: names of constraints, and the columns' types."""
 
@@ -74,6 +91,7 @@ class Base(DeclarativeBase):
         float: Double,
         datetime: Moment,
         dict[str, Any]: JSON(none_as_null=True),
+        tuple[float, ...]: Samples,
     }
 
 
@@ -124,6 +142,8 @@ class JobRow(Base):
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+    phase: Mapped[str | None]
+    eta_seconds: Mapped[float | None]
 
 
 class TrialRow(Base):
@@ -131,7 +151,9 @@ class TrialRow(Base):
 
     __tablename__ = "trials"
     __table_args__ = (
-        UniqueConstraint("job_id", "device_model", "problem_key", "kernel", "config_key"),
+        UniqueConstraint(
+            "job_id", "device_model", "problem_key", "kernel", "config_key", "round", name="uq_trials_attempt"
+        ),
         Index(None, "job_id", "id"),
         Index(None, "problem_key", "id"),
         CheckConstraint("state = 'rejected' OR median_ms IS NOT NULL", name="measured"),
@@ -168,6 +190,12 @@ class TrialRow(Base):
     max_scaled: Mapped[float | None]
     registers: Mapped[int | None]
     created_at: Mapped[datetime]
+    round: Mapped[str]
+    policy: Mapped[str | None]
+    dropped: Mapped[bool]
+    seconds: Mapped[tuple[float, ...]]
+    conditions: Mapped[dict[str, Any] | None]
+    retaken: Mapped[int]
 
 
 class BestRow(Base):
@@ -183,3 +211,57 @@ class BestRow(Base):
     vendor_id: Mapped[int | None] = mapped_column(ForeignKey("trials.id"))
     vendor_reason: Mapped[str | None] = mapped_column(Prose)
     tuned_at: Mapped[datetime]
+    default_id: Mapped[int | None] = mapped_column(ForeignKey("trials.id"))
+
+
+class FaultRow(Base):
+    """A config that failed, and the scope in which it is not tried again; an empty scope is every problem."""
+
+    __tablename__ = "faults"
+    __table_args__ = (
+        UniqueConstraint(
+            "device_model",
+            "environment",
+            "kernel",
+            "kernel_digest",
+            "config_key",
+            "scope",
+            "kind",
+            name="uq_faults_place",
+        ),
+    )
+
+    id: Mapped[int] = mapped_column(_NUMBER, primary_key=True)
+    device_model: Mapped[str]
+    environment: Mapped[str]
+    kernel: Mapped[str]
+    kernel_digest: Mapped[str]
+    config: Mapped[dict[str, Any]] = mapped_column(JSON)
+    config_key: Mapped[str]
+    scope: Mapped[str]
+    kind: Mapped[str]
+    stage: Mapped[str]
+    reason: Mapped[str] = mapped_column(Prose)
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    at: Mapped[datetime]
+
+
+class WantRow(Base):
+    """A shape that was asked for and not tuned."""
+
+    __tablename__ = "wants"
+
+    device_model: Mapped[str] = mapped_column(primary_key=True)
+    problem_key: Mapped[str] = mapped_column(primary_key=True)
+    m: Mapped[int]
+    n: Mapped[int]
+    k: Mapped[int]
+    batch: Mapped[int]
+    dtype: Mapped[str]
+    precision: Mapped[str]
+    trans_a: Mapped[bool]
+    trans_b: Mapped[bool]
+    count: Mapped[int]
+    match: Mapped[str]
+    first_at: Mapped[datetime]
+    last_at: Mapped[datetime]

@@ -9,15 +9,19 @@ import numpy as np
 
 from app.devices.base import Array, Backend, Buffer, Operands
 from app.devices.fleet import Held
+from app.devices.host import available_bytes
 from app.devices.process import Link
+from app.errors import LaunchFailed
 from app.tuning.verify import POISON, Expected, applied, expect, operands, pieces, spot_check
 from kernels.problem import Problem
 
-GUARD: Final = 4096  # bytes watched on each side of C; windows of buffers start at multiples of this
+GUARD: Final = 2**16  # bytes watched on each side of C
+_PAGE: Final = 4096  # windows of buffers start at multiples of this
 _PATTERN: Final = 0xA5
 _KEY: Final = "bench"
-_CACHE: Final = 64 * 2**20  # bytes; no device here states its last-level cache, and none in use has a larger one
-_MOST_SETS: Final = 256
+_CACHE: Final = 64 * 2**20  # bytes of a last-level cache that a device says nothing of
+_PASSED: Final = 3  # times the cache that the sets are together: what was used last time round is gone
+_MOST_SETS: Final = 1024
 _MOST_BYTES: Final = 2**30
 _TURN: Final = 0.05  # seconds that one piece of the reference takes at the float64 peak of what computes it
 _HOST_PEAK: Final = 1e11  # float64 flop/s, roughly: without the vendor's library the host computes the reference
@@ -85,10 +89,10 @@ def drop_buffers(held: Held) -> None:
         ready.buffers = None
 
 
-def poison(backend: Backend, buffers: Buffers) -> None:
+def poison(backend: Backend, guarded: Buffer, c: Buffer) -> None:
     """Fill C with NaN and its guard bands with their pattern."""
-    backend.fill(buffers.guarded, _PATTERN)
-    backend.fill(buffers.verifying.c, POISON)
+    backend.fill(guarded, _PATTERN)
+    backend.fill(c, POISON)
 
 
 def overrun(landing: Array) -> str | None:
@@ -101,11 +105,9 @@ def overrun(landing: Array) -> str | None:
     return f"wrote outside C: {' and '.join(places)}"
 
 
-def product(ready: Prepared) -> Array:
-    """C as it was downloaded, [batch, m, n], sharing the landing's memory."""
-    problem = ready.bench.problem
-    flat = ready.landing[GUARD:-GUARD].view(problem.dtype)
-    return flat.reshape(problem.batch, problem.m, problem.n)
+def product(problem: Problem, landing: Array) -> Array:
+    """C as it was downloaded with its guard bands, [batch, m, n], sharing the landing's memory."""
+    return landing[GUARD:-GUARD].view(problem.dtype).reshape(problem.batch, problem.m, problem.n)
 
 
 def patience(problem: Problem) -> float:
@@ -116,11 +118,21 @@ def patience(problem: Problem) -> float:
 def _prepare(held: Held, link: Link, bench: Bench) -> Prepared:
     problem = bench.problem
     link.phase("verify", patience(problem))
+    _expect_room(problem)
     a, b = operands(problem, bench.seed)
     reference = _reference(held.backend, link, problem, a, b)
     spot_check(reference, a, b, problem, bench.seed)
     landing = np.empty(problem.c_bytes + 2 * GUARD, np.uint8)
     return Prepared(bench, a, b, expect(problem, a, b, reference), landing)
+
+
+def _expect_room(problem: Problem) -> None:
+    """Raise LaunchFailed where the host has no memory for operands, reference, and C as it is downloaded."""
+    needed = problem.bytes + 8 * problem.batch * problem.m * problem.n
+    available = available_bytes()
+    if needed > available:
+        message = f"out of memory: the operands and their reference take {needed} bytes, the host has {available}"
+        raise LaunchFailed(message, fatal=False)
 
 
 def _reference(backend: Backend, link: Link, problem: Problem, a: Array, b: Array) -> Array:
@@ -138,7 +150,8 @@ def _reference(backend: Backend, link: Link, problem: Problem, a: Array, b: Arra
 
 def _buffers(backend: Backend, problem: Problem, a: Array, b: Array) -> Buffers:
     guarded = backend.allocate(problem.c_bytes + 2 * GUARD)
-    count = _sets(problem, backend.free_bytes() // 2)
+    cache = backend.device.limits.cache_bytes or _CACHE
+    count = _sets(problem, cache, backend.free_bytes() // 2)
     pools = backend.upload(_repeated(a, count)), backend.upload(_repeated(b, count))
     pool_c = backend.allocate(count * _up(problem.c_bytes))
     rotation = tuple(
@@ -153,18 +166,18 @@ def _buffers(backend: Backend, problem: Problem, a: Array, b: Array) -> Buffers:
     return Buffers(guarded, verifying, rotation)
 
 
-def _sets(problem: Problem, free: int) -> int:
+def _sets(problem: Problem, cache: int, free: int) -> int:
     """How many sets of A, B and C are over three times the cache, within what sets may take; one at least."""
     size = _up(problem.a_bytes) + _up(problem.b_bytes) + _up(problem.c_bytes)
-    return max(1, min(3 * _CACHE // size + 1, _MOST_SETS, _MOST_BYTES // size, free // size))
+    return max(1, min(_PASSED * cache // size + 1, _MOST_SETS, _MOST_BYTES // size, free // size))
 
 
 def _repeated(array: Array, count: int) -> Array:
-    """`count` copies of an array's bytes, each at a multiple of 4096."""
+    """`count` copies of an array's bytes, each at a multiple of a page."""
     rows = np.zeros((count, _up(array.nbytes)), np.uint8)
     rows[:, : array.nbytes] = array.reshape(-1).view(np.uint8)
     return rows
 
 
 def _up(nbytes: int) -> int:
-    return -(-nbytes // GUARD) * GUARD
+    return -(-nbytes // _PAGE) * _PAGE

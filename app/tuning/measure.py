@@ -1,26 +1,128 @@
-"""How long a launch takes, and how sure that is: samples in rounds until the median's interval is narrow."""
+"""How long a launch takes, how sure that is, and when a config is clearly slower than the best so far."""
 
 from __future__ import annotations
 
 import math
-import time
+from bisect import insort
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import fmean, median, stdev
-from typing import Final
+from typing import ClassVar, Final
 
 from app.tuning.outcome import Timing
 
 NARROW: Final = 0.02  # of the median: the half-width that is asked
+WARM: Final = 0.005  # seconds of launches before the first sample: clocks rise, caches and tables fill
+MOST: Final = 10  # samples of a config in the search
+LOSS: Final = 5e-4  # the chance of dropping a config that is as fast as the best, summed over the looks below
+# By the number of samples: upper points of Student's t, and the chance to exceed them (see Noise).
+_LOOKS: Final = {1: (16.326, 2.5e-4), 2: (8.025, 1e-4), 3: (6.594, 5e-5), 5: (5.239, 5e-5), 7: (4.784, 5e-5)}
+_UPPER: Final = 1.638  # the 90 % point of Student's t with 3 degrees of freedom
+_PRIOR: Final = 0.05  # the noise that is assumed before any was seen
+_WEIGHT: Final = 2  # configs' worth of it
+_FINEST: Final = 0.005  # the least noise that is believed
 _STUDENT: Final = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # 97.5 % points of Student's t, by the number of samples
-_WARM: Final = 0.005  # seconds of launches before the first sample: clocks rise, caches and tables fill
-_ROUNDS: Final = 10  # into which the limit is divided
-_FEWEST_ROUNDS: Final = 3  # so that what passes within a round does not decide alone
-_FEWEST: Final = 3
-_BATCH: Final = 20
-_PAUSE: Final = 0.004  # seconds between rounds
-_PATIENCE: Final = 4  # of limits: wall time after which sampling ends even if the device was mostly lent to others
 _TICK: Final = 1e-9  # an event timer's zero is less than this, and no launch takes nothing
+_BATCH: Final = 20
+
+
+@dataclass(slots=True)
+class Noise:
+    """What is known of samples' noise from the configs of a job that were sampled in full; kept between races.
+
+    A config is judged by its fastest sample so far, since what disturbs a launch makes it slower. After k samples that
+    one lies above the config's own median by more than q scales with the chance that Student's t with 3 k degrees of
+    freedom exceeds q: a sample's tail falls no slower than with 3 degrees (the variance exists), and the smallest of k
+    has k times its exponent. The looks at 1, 2, 3, 5 and 7 samples spend 2.5, 1, 0.5, 0.5 and 0.5 chances in 10,000:
+    together the chance that a config as fast as the best is dropped (LOSS). The scale is the upper tenth of samples
+    about their config's median. Launches may also be late now and then: a margin is never less than what single
+    samples were late by so rarely that k of them are by that look's part of the chance; for the first look that is
+    the latest seen until there are thousands. The best's own median may be too low (clocks boosted while it was
+    taken): by as much as the lowest twentieth of samples lies below their config's median.
+    """
+
+    looks: ClassVar[tuple[int, ...]] = tuple(_LOOKS)
+    _deviations: list[float] = field(default_factory=list, repr=False)
+    _configs: int = 0
+
+    def learn(self, seconds: Sequence[float]) -> None:
+        """Take in the samples of one config, in full."""
+        middle = median(seconds)
+        for sample in seconds:
+            insort(self._deviations, math.log(sample / middle))
+        self._configs += 1
+
+    def margin(self, samples: int) -> float:
+        """How many times the best's median the fastest of so many samples must take to be clearly slower."""
+        seen, (bound, chance) = self._deviations, _LOOKS[samples]
+        scale = low = late = 0.0
+        if seen:
+            scale, low = seen[int(0.9 * len(seen))] / _UPPER, -seen[len(seen) // 20]
+            late = seen[-1 - int(len(seen) * chance ** (1 / samples))]
+        variance = (self._configs * scale**2 + _WEIGHT * _PRIOR**2) / (self._configs + _WEIGHT)
+        return math.exp(low + max(bound * math.sqrt(variance), bound * _FINEST, late))
+
+
+@dataclass(frozen=True, slots=True)
+class Raced:
+    """The samples of a race, as they were taken, and whether it ended because the config is clearly slower."""
+
+    seconds: tuple[float, ...]
+    dropped: bool
+
+
+def race(
+    take: Callable[[int], list[float]],
+    best: float | None,
+    limit: float,
+    noise: Noise | None = None,
+    warm: float = 0.0,
+    most: int = MOST,
+) -> Raced:
+    """Sample a config up to `most` times, dropping it as soon as it is clearly slower than the best's median, `best`.
+
+    `take(n)` gives n samples' seconds. Samples of about `warm` seconds, 21 at most, are thrown away first; one that
+    takes longer by itself counts. From two samples on, `limit` seconds of them end the race. The bound on the chance
+    of dropping the winner is `noise`'s, which learns from every race that is run in full.
+    """
+    noise = Noise() if noise is None else noise
+    seconds = _warmed(take, warm)
+    for look in (*_LOOKS, most):
+        if look > len(seconds):
+            seconds += _samples(take, min(look, most) - len(seconds))
+        if best is not None and look in _LOOKS and min(seconds) > best * noise.margin(look):
+            return Raced(tuple(seconds), dropped=True)
+        if len(seconds) >= most or (len(seconds) > 1 and sum(seconds) >= limit):
+            break
+    if len(seconds) >= most:
+        noise.learn(seconds)
+    return Raced(tuple(seconds), dropped=False)
+
+
+def _warmed(take: Callable[[int], list[float]], warm: float) -> list[float]:
+    """Warm up; gives the first sample back where it took as long as warming up does."""
+    if not warm:
+        return []
+    first = _samples(take, 1)
+    if first[0] >= warm:
+        return first
+    _samples(take, min(_BATCH, math.ceil((warm - first[0]) / first[0])))
+    return []
+
+
+def _samples(take: Callable[[int], list[float]], count: int) -> list[float]:
+    return [max(sample, _TICK) for sample in take(count)]
+
+
+def timing(seconds: Sequence[float], policy: str, *, dropped: bool = False) -> Timing:
+    """The samples' median and its 95 % interval in milliseconds; limited where not dropped and not (yet) narrow."""
+    middle = median(seconds)
+    if len(seconds) < 2:  # noqa: PLR2004  one sample says nothing of its spread
+        return Timing(1e3 * middle, None, len(seconds), not dropped, dropped, policy)
+    low, high = interval(seconds)
+    limited = not dropped and not (high - low) / 2 < NARROW * middle
+    return Timing(1e3 * middle, (1e3 * max(0.0, low), 1e3 * high), len(seconds), limited, dropped, policy)
 
 
 def interval(samples: Sequence[float]) -> tuple[float, float]:
@@ -57,51 +159,3 @@ def _ranks(size: int) -> tuple[int, float]:
         rank, outer = rank + 1, inner
     way = (outer - 0.95) / (outer - inner)
     return rank, (size - rank) * way / (rank + (size - 2 * rank) * way)
-
-
-def measure(
-    take: Callable[[int], list[float]],
-    limit: float,
-    clock: Callable[[], float] = time.monotonic,
-    pause: Callable[[float], None] = time.sleep,
-) -> Timing:
-    """Sample launches until the interval's half-width is under 2 % of the median, or `limit` seconds are used.
-
-    `take(n)` launches n times back to back and gives each launch's seconds; batches of up to 20 short launches keep
-    the host's own delays between them out of the device's clock. The limit is of launches, so that a device lent to
-    others in between does not cut sampling short; four limits of `clock` end it in any case. At least three samples,
-    or two where one launch takes longer than the limit (there the warm-up counts: it is a small part of it).
-    """
-    started = clock()
-    first = take(1)[0]
-    if first > limit:
-        return _timing([first, *take(1)])
-    samples: list[float] = []
-    rounds, batch = 0, _batch(_warm_up(take, first), limit)
-    while True:
-        samples += [max(sample, _TICK) for sample in take(batch)]
-        rounds += 1
-        timing = _timing(samples)
-        spent = sum(samples) >= limit or clock() - started >= _PATIENCE * limit
-        if len(samples) >= _FEWEST and (spent or (rounds >= _FEWEST_ROUNDS and not timing.limited)):
-            return timing
-        pause(_PAUSE)
-
-
-def _warm_up(take: Callable[[int], list[float]], first: float) -> float:
-    """Launch for a few milliseconds; gives the last launch's seconds."""
-    if first >= _WARM:
-        return first
-    return take(min(_BATCH, math.ceil(_WARM / max(first, _TICK))))[-1]
-
-
-def _batch(seconds: float, limit: float) -> int:
-    return max(1, min(_BATCH, int(limit / _ROUNDS / max(seconds, _TICK))))
-
-
-def _timing(samples: Sequence[float]) -> Timing:
-    """Milliseconds of the samples' seconds; limited as long as the interval is not narrow."""
-    middle = median(samples)
-    low, high = interval(samples) if len(samples) > 1 else (0.0, math.inf)
-    limited = not (high - low) / 2 < NARROW * middle
-    return Timing(1e3 * middle, (1e3 * max(0.0, low), 1e3 * high), len(samples), limited)

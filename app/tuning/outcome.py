@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from kernels.space import Config
 
@@ -11,18 +12,24 @@ from kernels.space import Config
 class Timing:
     """How long one launch takes: the median of `samples` launches and its 95 % interval, in milliseconds.
 
-    `limited` says that a time limit ended the sampling before the interval's half-width was under 2 % of the median.
+    The interval is None where a single sample says nothing of its spread. `policy` names how launches were timed:
+    figures of two policies are not compared. `limited` says that a time limit ended the sampling before the interval's
+    half-width was under 2 % of the median, `dropped` that sampling ended because the config was clearly slower.
     """
 
     median_ms: float
-    ci95_ms: tuple[float, float]
+    ci95_ms: tuple[float, float] | None
     samples: int
     limited: bool = False
+    dropped: bool = False
+    policy: str = "events"
 
     @property
-    def half_width(self) -> float:
+    def half_width(self) -> float | None:
         """Half the interval's width over the median."""
-        return (self.ci95_ms[1] - self.ci95_ms[0]) / 2 / self.median_ms if self.median_ms else 0.0
+        if self.ci95_ms is None or not self.median_ms:
+            return None
+        return (self.ci95_ms[1] - self.ci95_ms[0]) / 2 / self.median_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +41,32 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True)
+class Conditions:
+    """What the device was doing while samples were taken: medians of its sensors; None where it has none.
+
+    Clocks in MHz, power in watts, temperature in degrees Celsius; `throttled` names the reasons for lower clocks.
+    """
+
+    sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    watts: float | None = None
+    celsius: float | None = None
+    throttled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
-    """A config that compiled, answered right and was timed."""
+    """A config that compiled, answered right and was timed; `seconds` are its samples, in the order they were taken.
+
+    The vendor's library is kernel "vendor" with an empty config.
+    """
 
     kernel: str
     config: Config
     timing: Timing
     accuracy: Accuracy
     registers: int | None = None
+    seconds: tuple[float, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +80,23 @@ class Rejected:
 
 
 Outcome = Measured | Rejected
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """The end of a tune: what was measured again, interleaved and in random order, and what came out.
+
+    `finalists` are the fastest of the search with the samples that chose among them, fastest first. `best`, `default`,
+    `vendor` and `baselines` (naive, tiled) were measured once more after the choice, interleaved with each other: their
+    timings are those that are told. `default` is the untuned choice for the problem and never faster than `best`.
+    `wrong` are finalists that failed on hostile operands. `retaken` counts rounds that were disturbed and redone.
+    """
+
+    finalists: tuple[Measured, ...]
+    best: Measured
+    default: Measured | None
+    vendor: Outcome | None
+    baselines: Mapping[str, Measured]
+    wrong: tuple[Rejected, ...] = ()
+    conditions: Conditions | None = None
+    retaken: int = 0

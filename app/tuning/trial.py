@@ -1,134 +1,132 @@
-"""In a device's child: compile, verify and measure one candidate. Whatever a candidate does is an outcome."""
+"""In a device's child: compile, verify and time contenders. Whatever a candidate does is an outcome."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from itertools import cycle, islice
+from itertools import cycle
+from statistics import median
 from typing import Final
 
-from app.devices.base import Operands
+from app.devices.base import Reading
 from app.devices.fleet import Held
 from app.devices.process import Link
-from app.errors import CompileFailed, LaunchFailed
+from app.errors import LaunchFailed
 from app.tuning.bench import Bench, Prepared, drop, drop_buffers, overrun, patience, poison, prepared, product
-from app.tuning.measure import measure
-from app.tuning.outcome import Measured, Outcome, Rejected, Timing
+from app.tuning.canary import Watch
+from app.tuning.heat import heat
+from app.tuning.loaded import VENDOR, Loaded, Rotation, loaded
+from app.tuning.measure import WARM, Noise, Raced, race, timing
+from app.tuning.outcome import Conditions, Measured, Outcome, Rejected
+from app.tuning.policy import GRAPH, policy_of
+from app.tuning.proof import prove
+from app.tuning.reference import ReferenceKernel, reference_kernel
+from app.tuning.runner import Contender, Heat
 from app.tuning.verify import Verdict, review
-from kernels import CATALOGUE
-from kernels.device import Device
-from kernels.kernel import Launch
-from kernels.model import predict
-from kernels.problem import Problem
-from kernels.space import Config
 
-__all__ = ["VENDOR", "Bench", "attempt", "attempt_vendor"]
+__all__ = ["VENDOR", "Bench", "attempt", "prove", "sample"]
 
-VENDOR: Final = "vendor"
-_COMPILING: Final = 60.0  # seconds
-_LOADING: Final = 10.0  # seconds
+_NOISE, _WATCH = "noise", "watch"
 _MEASURING: Final = 60.0  # seconds of the host's own work between launches
-_SHORTEST: Final = 2.0  # seconds: no launch is taken for hung before
-_TURN: Final = 2e-3  # seconds of launches after which the device is offered to a product
+_REFERENCE: Final = 10.0  # seconds: the reference kernel takes a ten-thousandth of this
+_RETAKEN: Final = 2  # times that a race is run again because the device was disturbed
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """What is tried, once it is compiled: launching it, timing it, and how long a first launch may take."""
+def attempt(held: Held, link: Link, contender: Contender, bench: Bench, best: float | None, limit: float) -> Outcome:
+    """Compile, verify and race one config, or the vendor's library, against `best` seconds.
 
-    kernel: str
-    config: Config
-    run: Callable[[Operands], None]
-    time: Callable[[Sequence[Operands]], list[float]]
-    deadline: float
-    registers: int | None = None
-
-    def rejected(self, stage: str, reason: str) -> Rejected:
-        """Say why it was not timed."""
-        return Rejected(self.kernel, self.config, stage, reason)
-
-
-def attempt(held: Held, link: Link, launch: Launch, bench: Bench, limit: float) -> Outcome:
-    """Compile, verify and measure one config, with at most about `limit` seconds of timed launches.
-
-    Raises CompileFailed or LaunchFailed where the device is lost to this process (facts: fatal), WrongResult where the
-    bench's own reference is off; what else goes wrong is Rejected.
+    At most about `limit` seconds of launches are timed, and again where the device was disturbed meanwhile. Raises
+    CompileFailed or LaunchFailed where the device is lost to this process (facts: fatal), WrongResult where the bench's
+    own reference is off; what else goes wrong is Rejected.
     """
-    backend, device = held.backend, held.backend.device
-    link.phase("compile", _COMPILING)
-    try:
-        program = backend.compile(launch.build)
-        if device.platform == "cuda":
-            link.phase("launch", _LOADING)  # nothing is left to compile: warming up is a first, tiny launch
-        backend.warm(program, launch)
-    except CompileFailed as error:
-        return _survived(held, error, Rejected(launch.kernel, launch.config, "compile", error.message))
-    except LaunchFailed as error:
-        return _survived(held, error, Rejected(launch.kernel, launch.config, "launch", error.message))
-    candidate = _Candidate(
-        launch.kernel,
-        launch.config,
-        run=partial(backend.run, program, launch),
-        time=partial(backend.time, program, launch),
-        deadline=_deadline(10 * predict(CATALOGUE[launch.kernel], launch.config, launch.problem, device)),
-        registers=program.registers,
-    )
-    return _tried(held, link, candidate, bench, limit)
-
-
-def attempt_vendor(held: Held, link: Link, problem: Problem, bench: Bench, limit: float) -> Measured | Rejected:
-    """Verify and measure the vendor's library as a kernel is; Rejected at stage space where there is none.
-
-    Raises as `attempt`.
-    """
-    backend, vendor = held.backend, held.backend.vendor
-    if vendor.name is None:
-        return Rejected(VENDOR, Config(()), "space", vendor.reason or "no vendor library here")
-    candidate = _Candidate(
-        VENDOR,
-        Config(()),
-        run=partial(backend.vendor_run, problem),
-        time=partial(backend.vendor_time, problem),
-        deadline=_deadline(10 * _naive_seconds(problem, backend.device)),
-    )
-    return _tried(held, link, candidate, bench, limit)
-
-
-def _tried(held: Held, link: Link, candidate: _Candidate, bench: Bench, limit: float) -> Measured | Rejected:
+    entrant = loaded(held, link, contender)
+    if isinstance(entrant, Rejected):
+        if entrant.stage == "launch":  # on a few elements, and who knows where else
+            drop_buffers(held)
+        return entrant
     stage = "launch"
     try:
         ready = prepared(held, link, bench)
-        verdict = _verified(held, link, candidate, ready)
+        verdict = _verified(held, link, entrant, ready)
         if verdict.reason is not None:
             drop_buffers(held)
-            return candidate.rejected("verify", verdict.reason)
+            return entrant.rejected("verify", verdict.reason)
         stage = "measure"
-        timing = _measured(held, link, candidate, ready, limit)
+        raced, policy = _raced(held, link, entrant, ready, best, limit)
     except LaunchFailed as error:
-        return _survived(held, error, candidate.rejected(stage, error.message))
-    return Measured(candidate.kernel, candidate.config, timing, verdict.accuracy, candidate.registers)
+        drop_buffers(held)
+        if error.facts.get("fatal"):
+            raise
+        return entrant.rejected(stage, error.message)
+    except MemoryError as error:
+        drop(held)
+        return entrant.rejected(stage, f"out of memory: {error}")
+    registers = entrant.program.registers if entrant.program else None
+    timed = timing(raced.seconds, policy, dropped=raced.dropped)
+    return Measured(entrant.kernel, entrant.config, timed, verdict.accuracy, registers, raced.seconds)
 
 
-def _survived(held: Held, error: CompileFailed | LaunchFailed, rejected: Rejected) -> Rejected:
-    """Leave nothing of a failure behind; raises the error again where the whole process is lost."""
-    drop_buffers(held)
-    if error.facts.get("fatal"):
-        raise error
-    return rejected
+def sample(held: Held, link: Link, contenders: Sequence[Contender], bench: Bench, rounds: int) -> Heat:
+    """Time contenders that were attempted before, each once a round, in random order, on cold rotating buffers.
+
+    The device is offered between launches. Raises DeviceError where one of them cannot be launched any more.
+    """
+    entrants = [_expected(loaded(held, link, contender)) for contender in contenders]
+    reference = reference_kernel(held, link)
+    ready = prepared(held, link, bench)
+    link.phase("measure", _MEASURING)
+    rotation = Rotation(ready.on(held.backend).rotation)
+    policy = policy_of(bench.problem, held.backend.device)
+    takes = [entrant.taking(link, rotation, policy) for entrant in entrants]
+    for number, entrant in enumerate(entrants):
+        if number == 0 or not entrant.slowest:
+            takes[number](1)  # the device wakes up, and what was loaded anew warms up
+    readings: list[Reading | None] = []
+    turns = cycle(range(len(takes)))
+
+    def referenced() -> float:
+        link.phase("measure", _MEASURING)
+        if next(turns) == 0:  # about once a round
+            readings.append(held.backend.conditions())
+        return _reference_seconds(link, reference)
+
+    generator = random.Random()  # noqa: S311  no secret: an order of launches
+    seconds, retaken = heat([_alone(take) for take in takes], referenced, _watch(held), rounds, generator)
+    return Heat(seconds, policy, conditions(readings), retaken)
 
 
-def _verified(held: Held, link: Link, candidate: _Candidate, ready: Prepared) -> Verdict:
+def conditions(readings: Sequence[Reading | None]) -> Conditions | None:
+    """The medians of sensors' readings, and every reason for lower clocks among them; None where none was read."""
+    read = [reading for reading in readings if reading is not None]
+    if not read:
+        return None
+
+    def middle(name: str) -> float | None:
+        values = [value for reading in read if (value := getattr(reading, name)) is not None]
+        return median(values) if values else None
+
+    return Conditions(
+        sm_mhz=middle("sm_mhz"),
+        memory_mhz=middle("memory_mhz"),
+        watts=middle("watts"),
+        celsius=middle("celsius"),
+        throttled=tuple(sorted({reason for reading in read for reason in reading.throttled})),
+    )
+
+
+def _verified(held: Held, link: Link, entrant: Loaded, ready: Prepared) -> Verdict:
     """Launch once into a poisoned C between guard bands, and compare it with the reference."""
     backend, problem = held.backend, ready.bench.problem
     link.phase("launch", patience(problem))
     buffers = ready.on(backend)
-    poison(backend, buffers)
-    with link.lease(candidate.deadline):
-        candidate.run(buffers.verifying)
+    poison(backend, buffers.guarded, buffers.verifying.c)
+    with link.lease(entrant.deadline()):
+        entrant.run(buffers.verifying)
     link.phase("verify", patience(problem))
     backend.download(buffers.guarded, ready.landing)
-    verdict = review(problem, ready.expected, product(ready))
+    verdict = review(problem, ready.expected, product(problem, ready.landing))
     outside = overrun(ready.landing)
     if outside is None:
         return verdict
@@ -136,30 +134,51 @@ def _verified(held: Held, link: Link, candidate: _Candidate, ready: Prepared) ->
     return replace(verdict, reason=outside)
 
 
-def _measured(held: Held, link: Link, candidate: _Candidate, ready: Prepared, limit: float) -> Timing:
-    """Time launches that rotate through the bench's sets; a product waits for 2 ms of them or one launch at most."""
+def _raced(
+    held: Held, link: Link, entrant: Loaded, ready: Prepared, best: float | None, limit: float
+) -> tuple[Raced, str]:
+    """Race a contender, and again while the reference kernel says that the device was disturbed meanwhile."""
+    reference, watch, noise = reference_kernel(held, link), _watch(held), _noise(held, ready.bench)
     link.phase("measure", _MEASURING)
-    rotation = cycle(ready.on(held.backend).rotation)
-    slowest = 0.0
-
-    def take(count: int) -> list[float]:
-        nonlocal slowest
-        seconds: list[float] = []
-        with link.lease(candidate.deadline):
-            while len(seconds) < count:
-                step = max(1, min(count - len(seconds), int(_TURN / slowest))) if slowest else 1
-                link.offer(_deadline(10 * slowest * step) if slowest else candidate.deadline)
-                seconds += candidate.time(tuple(islice(rotation, step)))
-                slowest = max(slowest, *seconds)
-        return seconds
-
-    return measure(take, limit)
+    referenced = partial(_reference_seconds, link, reference)
+    policy = policy_of(ready.bench.problem, held.backend.device)
+    take = entrant.taking(link, Rotation(ready.on(held.backend).rotation), policy)
+    if watch.level is None:
+        watch.disturbed(referenced)
+    if policy == GRAPH:
+        take(1)  # one graph is as long as a warm-up
+    for _ in range(1 + _RETAKEN):
+        raced = race(take, best, limit, noise, 0.0 if policy == GRAPH else WARM)
+        if not watch.disturbed(referenced):
+            break
+    return raced, policy
 
 
-def _deadline(seconds: float) -> float:
-    return max(_SHORTEST, seconds)
+def _watch(held: Held) -> Watch:
+    """What the child knows of its reference kernel, for as long as it lives."""
+    watch: Watch = held.memory.setdefault(_WATCH, Watch())
+    return watch
 
 
-def _naive_seconds(problem: Problem, device: Device) -> float:
-    naive = CATALOGUE["naive"]
-    return predict(naive, naive.default(problem, device), problem, device)
+def _noise(held: Held, bench: Bench) -> Noise:
+    """What is known of a bench's samples; another bench's is forgotten."""
+    known: tuple[Bench, Noise] | None = held.memory.get(_NOISE)
+    if known is None or known[0] != bench:
+        held.memory[_NOISE] = known = bench, Noise()
+    return known[1]
+
+
+def _reference_seconds(link: Link, reference: ReferenceKernel) -> float:
+    with link.lease(_REFERENCE):
+        return reference.seconds()
+
+
+def _alone(take: Callable[[int], list[float]]) -> Callable[[], float]:
+    return lambda: take(1)[0]
+
+
+def _expected(entrant: Loaded | Rejected) -> Loaded:
+    """A contender that can be launched; raises LaunchFailed for one that cannot, though it could before."""
+    if isinstance(entrant, Rejected):
+        raise LaunchFailed(f"{entrant.kernel} {entrant.config} is gone: {entrant.reason}", stage=entrant.stage)
+    return entrant

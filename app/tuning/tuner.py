@@ -1,107 +1,220 @@
-"""The loop of a tune: ask the kernels' strategies in turn, attempt, tell, yield. No I/O and no clock but the given."""
+"""The loop of a tune: ask the kernels' strategies in turn, build ahead, attempt, tell, yield; then the finals.
+
+No I/O and no clock but the given; a runner does what needs a device.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
 
+from app.tuning.finals import finals
+from app.tuning.outcome import Final as Finals
 from app.tuning.outcome import Measured, Outcome, Rejected
-from app.tuning.search import Strategy, strategy
+from app.tuning.runner import Runner
+from app.tuning.search import Known, Landscape, Strategy, strategy
 from kernels.device import Device
+from kernels.features import features
 from kernels.kernel import Kernel, Launch
 from kernels.problem import Problem
 from kernels.space import Config
 
+VENDOR: Final = "vendor"
+_SEARCHING: Final = 0.8  # of the seconds: the rest is the finals'
+_FINALS: Final = 5.0  # seconds of finals where there is no limit
+_HOPELESS: Final = 2.0  # times the best of all kernels: one that is slower is left by auto
+_CHANCE: Final = 16  # trials that every kernel has before
+_BATCH: Final = 8  # configs asked for at once at least: a strategy thinks once for all of them
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much a tune of one problem may take: trials of each kernel, seconds of it all; None is no limit."""
+    """How much a tune of one problem may take; None is no limit.
+
+    Trials of each kernel, seconds of it all, finals included; and the search ends once each kernel's best is expected
+    to be beaten by less than `gain_percent`.
+    """
 
     trials: int | None = None
     seconds: float | None = None
+    gain_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is tuned: kernels for a problem on a device, and how.
+
+    `known` is what a kernel's configs took elsewhere, `refused` are configs that failed here before and are not tried.
+    """
+
+    kernels: Sequence[Kernel]
+    problem: Problem
+    device: Device
+    strategy: str
+    seed: int
+    known: Mapping[str, Sequence[Known]] = field(default_factory=dict)
+    refused: Mapping[str, Iterable[Config]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Search:
-    """One kernel's part of a tune; `known` are the configs that have an outcome, earlier ones included."""
+    """One kernel's part of a tune: `told` are the configs with an outcome, `ready` those asked for and building."""
 
     kernel: Kernel
     default: Config
     strategy: Strategy
-    known: set[Config]
+    told: set[Config] = field(default_factory=set)
+    ready: deque[Config] = field(default_factory=deque)
+    best: float | None = None
+    exhausted: bool = False
 
     def tell(self, outcome: Outcome) -> None:
-        self.known.add(outcome.config)
-        self.strategy.tell(outcome.config, _seconds(outcome))
+        seconds = outcome.timing.median_ms / 1e3 if isinstance(outcome, Measured) else None
+        self.told.add(outcome.config)
+        self.strategy.tell(outcome.config, seconds)
+        if seconds is not None:
+            self.best = seconds if self.best is None else min(self.best, seconds)
 
 
 def tune(
-    kernels: Sequence[Kernel],
-    problem: Problem,
-    device: Device,
-    strategy_name: str,
-    budget: Budget,
-    seed: int,
-    attempt: Callable[[Launch], Outcome],
+    task: Task,
+    runner: Runner,
+    budget: Callable[[], Budget],
     saved: Sequence[Outcome] = (),
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Outcome]:
-    """Yield the outcome of every config tried: first each kernel's default, then each kernel's strategy in turn.
+) -> Iterator[Outcome | Finals]:
+    """Yield the outcome of every config tried, and last the finals'.
 
-    Ends when every strategy is exhausted or the budget is spent; defaults are attempted even then. `saved` outcomes
+    The vendor's library comes first, then each kernel's default, then each kernel's strategy in turn until it is
+    exhausted or the budget, read anew before each trial, is spent; defaults are attempted even then. `saved` outcomes
     are told to the strategies and count as trials; they are neither attempted again nor yielded. A default that the
-    space refuses is Rejected at stage space. Raises ValueError where the strategy is unknown.
+    space refuses is Rejected at stage space. There are no finals where nothing could be measured. Raises ValueError
+    where the strategy is unknown.
     """
     started = clock()
-    searches = [_search(kernel, problem, device, strategy_name, seed, saved) for kernel in kernels]
-    for search in searches:
-        if search.default not in search.known:
-            yield _try(search, search.default, problem, device, attempt)
-    while searches and (budget.seconds is None or clock() - started < budget.seconds):
-        search = min(searches, key=lambda one: len(one.known))  # in turn, also where saved outcomes end within a round
-        config = _next(search, budget)
-        if config is None:
-            searches.remove(search)
-        else:
-            yield _try(search, config, problem, device, attempt)
+    outcomes = list(saved)
+    for outcome in _search(task, runner, budget, outcomes, lambda: clock() - started):
+        outcomes.append(outcome)
+        yield outcome
+    seconds = budget().seconds
+    limit = _FINALS if seconds is None else max(0.2 * seconds, seconds - (clock() - started))
+    final = _finals(task, runner, outcomes, min(limit, _FINALS))
+    if final is not None:
+        yield final
 
 
 def best_of(outcomes: Iterable[Outcome]) -> Measured | None:
     """The fastest of our kernels by its median; the vendor's library is never the best."""
-    ours = (outcome for outcome in outcomes if isinstance(outcome, Measured) and outcome.kernel != "vendor")
+    ours = (outcome for outcome in outcomes if isinstance(outcome, Measured) and outcome.kernel != VENDOR)
     return min(ours, key=lambda outcome: outcome.timing.median_ms, default=None)
 
 
 def _search(
-    kernel: Kernel, problem: Problem, device: Device, strategy_name: str, seed: int, saved: Sequence[Outcome]
-) -> _Search:
-    default = kernel.default(problem, device)
-    order = strategy(strategy_name, kernel.space.legal(problem, device), default, seed)
-    search = _Search(kernel, default, order, set())
+    task: Task, runner: Runner, budget: Callable[[], Budget], saved: Sequence[Outcome], spent: Callable[[], float]
+) -> Iterator[Outcome]:
+    if not any(outcome.kernel == VENDOR for outcome in saved):
+        yield runner.attempt(task.problem, None)
+    searches = [_begun(kernel, task, saved) for kernel in task.kernels]
+    for search in searches:
+        if search.default not in search.told:
+            yield _try(search, search.default, task, runner)
+    while True:
+        now = budget()
+        if now.seconds is not None and spent() >= _SEARCHING * now.seconds:
+            return
+        left = [search for search in searches if not search.exhausted and not _is_done(search, searches, task, now)]
+        if not left:
+            return
+        search = min(left, key=lambda one: _turn(one, searches, task))
+        config = _next(search, task, runner, now)
+        if config is None:
+            search.exhausted = True
+        else:
+            yield _try(search, config, task, runner)
+
+
+def _begun(kernel: Kernel, task: Task, saved: Sequence[Outcome]) -> _Search:
+    default = kernel.default(task.problem, task.device)
+    landscape = Landscape(
+        kernel.space.legal(task.problem, task.device),
+        default,
+        partial(_features, kernel, task.problem, task.device),
+        task.known.get(kernel.name, ()),
+    )
+    search = _Search(kernel, default, strategy(task.strategy, landscape, task.seed))
+    for config in task.refused.get(kernel.name, ()):
+        search.strategy.tell(config, None)
     for outcome in saved:
         if outcome.kernel == kernel.name:
             search.tell(outcome)
     return search
 
 
-def _next(search: _Search, budget: Budget) -> Config | None:
-    spent = budget.trials is not None and len(search.known) >= budget.trials
-    return None if spent else search.strategy.ask()
+def _features(kernel: Kernel, problem: Problem, device: Device, config: Config) -> tuple[float, ...]:
+    return features(kernel, config, problem, device)
 
 
-def _try(
-    search: _Search, config: Config, problem: Problem, device: Device, attempt: Callable[[Launch], Outcome]
-) -> Outcome:
-    refusal = search.kernel.space.refusal(config, problem, device)
-    outcome: Outcome
-    if refusal is not None:
-        outcome = Rejected(search.kernel.name, config, "space", refusal)
-    else:
-        outcome = attempt(search.kernel.launch(config, problem, device))
+def _is_done(search: _Search, searches: Sequence[_Search], task: Task, budget: Budget) -> bool:
+    """Whether the budget has nothing left for this kernel, or nothing more is expected of it."""
+    if budget.trials is not None and len(search.told) >= budget.trials:
+        return True
+    if budget.gain_percent is not None and 100 * search.strategy.gain() < budget.gain_percent:
+        return True
+    return task.strategy == "auto" and len(search.told) >= _CHANCE and _slowness(search, searches) > _HOPELESS
+
+
+def _turn(search: _Search, searches: Sequence[_Search], task: Task) -> float:
+    """Who is tried next has the least: a kernel's trials, and in auto twice as slow a kernel has a quarter of them."""
+    return len(search.told) * (_slowness(search, searches) ** 2 if task.strategy == "auto" else 1.0)
+
+
+def _slowness(search: _Search, searches: Sequence[_Search]) -> float:
+    """A kernel's best over the best of all; 1 where nothing is known."""
+    fastest = min((one.best for one in searches if one.best is not None), default=None)
+    return search.best / fastest if search.best and fastest else 1.0
+
+
+def _next(search: _Search, task: Task, runner: Runner, budget: Budget) -> Config | None:
+    """The next config, with those after it building already: a batch keeps the compilers busy."""
+    size = max(runner.width, _BATCH)
+    room = size - len(search.ready)
+    if budget.trials is not None:
+        room = min(room, budget.trials - len(search.told) - len(search.ready))
+    if len(search.ready) <= (size // 2 if runner.width > 1 else 0) and room > 0:
+        for config in search.strategy.ask(room):
+            search.ready.append(config)
+            launch = _launch(search, config, task)
+            if isinstance(launch, Launch):
+                runner.prepare(launch)
+    return search.ready.popleft() if search.ready else None
+
+
+def _try(search: _Search, config: Config, task: Task, runner: Runner) -> Outcome:
+    launch = _launch(search, config, task)
+    outcome = runner.attempt(launch, search.best) if isinstance(launch, Launch) else launch
     search.tell(outcome)
     return outcome
 
 
-def _seconds(outcome: Outcome) -> float | None:
-    return outcome.timing.median_ms / 1e3 if isinstance(outcome, Measured) else None
+def _launch(search: _Search, config: Config, task: Task) -> Launch | Rejected:
+    refusal = search.kernel.space.refusal(config, task.problem, task.device)
+    if refusal is not None:
+        return Rejected(search.kernel.name, config, "space", refusal)
+    return search.kernel.launch(config, task.problem, task.device)
+
+
+def _finals(task: Task, runner: Runner, outcomes: Sequence[Outcome], limit: float) -> Finals | None:
+    kernels = {kernel.name: kernel for kernel in task.kernels}
+
+    def launch(of: Measured) -> Launch:
+        return kernels[of.kernel].launch(of.config, task.problem, task.device)
+
+    highest = task.kernels[-1]
+    default = highest.default(task.problem, task.device)
+    legal = highest.space.refusal(default, task.problem, task.device) is None
+    chosen = highest.launch(default, task.problem, task.device) if legal else None
+    return finals(outcomes, chosen, launch, runner, task.problem, limit, task.seed)

@@ -178,13 +178,17 @@ def _largest(error: Array, scale: Array) -> float:
     return float(np.divide(error, scale, out=np.where(error > 0, np.inf, error), where=scale > 0).max())
 
 
+def unwritten(problem: Problem, c: Array) -> str | None:
+    """Say how many elements of a C that was poisoned before the launch still are; None: none."""
+    bits = np.ascontiguousarray(c).view(f"u{problem.itemsize}")
+    count = int(np.count_nonzero(bits == np.iinfo(bits.dtype).max))
+    return f"left {_elements(count)} unwritten" if count else None
+
+
 def _blank(problem: Problem, c: Array) -> str:
     """Why a C with NaN in it is wrong: what still has its poison was never written."""
-    bits = np.ascontiguousarray(c).view(f"u{problem.itemsize}")
-    unwritten = int(np.count_nonzero(bits == np.iinfo(bits.dtype).max))
-    if unwritten:
-        return f"left {_elements(unwritten)} unwritten"
-    return f"gave NaN for {_elements(int(np.count_nonzero(np.isnan(c))))} of a finite product"
+    nans = int(np.count_nonzero(np.isnan(c)))
+    return unwritten(problem, c) or f"gave NaN for {_elements(nans)} of a finite product"
 
 
 def _elements(count: int) -> str:

@@ -18,5 +18,5 @@ def include(app: FastAPI) -> None:
     async def page() -> FileResponse:
         return FileResponse(STATIC / "index.html")
 
-    app.get("/", include_in_schema=False)(page)
+    app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)(page)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

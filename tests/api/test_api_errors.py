@@ -47,7 +47,7 @@ def test_the_frameworks_own_errors_have_the_one_shape(client: httpx.Client) -> N
     refused(client.get("/static/nothing.js"), 404, "not_found")
     answer = client.put("/jobs/1")
     refused(answer, 405, "method_not_allowed", "PUT")
-    assert answer.headers["allow"] == "DELETE, GET"
+    assert answer.headers["allow"] == "DELETE, GET, HEAD"
     assert client.get("/tune").headers["allow"] == "POST"
 
 

@@ -17,7 +17,7 @@ from app.cli.commands import app
 
 pytest_plugins = ["commandline"]
 
-COMMANDS = ["serve", "demo", "tune", "best", "matmul", "devices", "migrate"]
+COMMANDS = ["serve", "demo", "tune", "best", "matmul", "export", "replay", "devices", "migrate"]
 
 
 def examples(text: str) -> list[str]:
@@ -37,6 +37,7 @@ def test_the_examples_in_a_commands_help_are_lines_it_takes(
     monkeypatch.chdir(tmp_path)
     for name in ("a.npy", "b.npy"):
         np.save(name, np.eye(2))
+    Path("tiled.jsonl.gz").touch()
     ran = run(command, "--help")
     assert ran.code == 0
     shown = examples(ran.out)

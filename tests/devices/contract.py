@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from itertools import product
+from statistics import median
+from time import perf_counter
 
 import numpy as np
 import pytest
 
 from app.devices.base import Array, Backend, Buffer, Operands
 from app.errors import CompileFailed, LaunchFailed
+from app.tuning.policy import EVENTS, GRAPH, policy_of
 from kernels import CATALOGUE
-from kernels.kernel import Build, Launch
+from kernels.kernel import Build, Launch, source
 from kernels.problem import Problem
 
 PAGE = 4096
@@ -24,6 +28,15 @@ NAMED_CLASSES = [
     for name, (dtype, a, b) in product(KERNELS, CLASSES)
 ]
 POISON = 0xFF
+STRAY = """
+KERNEL(8, 1) matmul(const GLOBAL REAL *a, const GLOBAL REAL *b, GLOBAL REAL *c, const INDEX m, const INDEX n,
+                    const INDEX k)
+{
+    for (int i = 0; i < 131072; i += 1024) {
+        c[i + THREAD_X] = k;
+        c[-1 - i - THREAD_X] = k;
+    }
+}"""
 
 
 def integers(problem: Problem, shape: tuple[int, int], draw: np.random.Generator) -> Array:
@@ -76,7 +89,7 @@ class Contract:
     @pytest.mark.parametrize("name", KERNELS)
     def test_a_grid_of_more_than_65535_work_items_is_right(self, backend: Backend, name: str) -> None:
         draw = generator()
-        problem = Problem(1200, 4001, 3)
+        problem = Problem(1200, 8001, 3)
         a, b = integers(problem, problem.a_shape, draw), integers(problem, problem.b_shape, draw)
         launch = planned(name, problem, backend)
         assert launch.grid * launch.block[0] > 65_535 or backend.device.platform == "cuda"
@@ -124,6 +137,21 @@ class Contract:
         assert backend.allocate(PAGE).nbytes == PAGE
         assert backend.free_bytes() > PAGE
 
+    def test_warming_up_tells_when_nothing_is_left_to_compile(self, backend: Backend) -> None:
+        launch = planned("naive", Problem(50, 40, 30), backend)
+        told: list[str] = []
+        backend.warm(backend.compile(launch.build), launch, lambda: told.append("compiled"))
+        assert told == ["compiled"]
+
+    def test_what_is_written_near_the_operands_while_warming_up_does_no_harm(self, backend: Backend) -> None:
+        """Half a mebibyte before and past C: on a CPU that memory is the process's own."""
+        wide = "#define DTYPE_FLOAT32\n" + source("portable.h") + STRAY
+        launch = replace(planned("naive", Problem(64, 64, 64), backend), block=(8, 1))
+        launch = replace(launch, build=Build("stray", wide, "matmul", ()))
+        for _ in range(3):
+            backend.warm(backend.compile(launch.build), launch)
+        assert backend.allocate(PAGE).nbytes == PAGE
+
     def test_timing_gives_one_positive_sample_for_each_set_in_order(self, backend: Backend) -> None:
         problem = Problem(64, 64, 64)
         launch = planned("tiled", problem, backend)
@@ -132,9 +160,10 @@ class Contract:
         a = backend.upload(integers(problem, problem.a_shape, draw))
         b = backend.upload(integers(problem, problem.b_shape, draw))
         sets = [Operands(a, b, backend.allocate(problem.c_bytes)) for _ in range(3)]
-        for samples in (backend.time(program, launch, sets), backend.time(program, launch, [])):
-            assert all(0 < seconds < 10 for seconds in samples)
-        assert len(backend.time(program, launch, sets)) == 3
+        assert backend.time(program, launch, [], EVENTS) == []
+        samples = backend.time(program, launch, sets, EVENTS)
+        assert len(samples) == 3
+        assert all(0 < seconds < 10 for seconds in samples)
         products = [np.empty((64, 64), np.float32) for _ in sets]
         for operands, c in zip(sets, products, strict=True):
             backend.download(operands.c, c)
@@ -148,7 +177,7 @@ class Contract:
             program = backend.compile(launch.build)
             a, b = np.ones(problem.a_shape, np.float32), np.ones(problem.b_shape, np.float32)
             operands = Operands(backend.upload(a), backend.upload(b), backend.allocate(problem.c_bytes))
-            seconds.append(min(backend.time(program, launch, [operands] * 5)))
+            seconds.append(min(backend.time(program, launch, [operands] * 5, EVENTS)))
         assert seconds[1] > 4 * seconds[0]
 
     @pytest.mark.parametrize(("dtype", "trans_a", "trans_b"), CLASSES)
@@ -167,7 +196,30 @@ class Contract:
             c = np.empty((batch, m, n), dtype)
             backend.download(operands.c, c)
             assert np.array_equal(c, exact(problem, a, b)), problem.key
-            assert all(seconds > 0 for seconds in backend.vendor_time(problem, [operands] * 2))
+            assert all(seconds > 0 for seconds in backend.vendor_time(problem, [operands] * 2, EVENTS))
+
+    def test_a_policy_that_the_device_does_not_have_is_an_error(self, backend: Backend) -> None:
+        problem = Problem(64, 64, 64)
+        launch = planned("tiled", problem, backend)
+        program, one = backend.compile(launch.build), backend.allocate(problem.c_bytes)
+        with pytest.raises(ValueError, match="no policy 'stopwatch'"):
+            backend.time(program, launch, [Operands(one, one, one)], "stopwatch")
+        assert policy_of(problem, backend.device) in {EVENTS, GRAPH}
+
+    def test_what_the_sensors_say_is_sane_and_cheap(self, backend: Backend) -> None:
+        reading = backend.conditions()
+        if reading is None:
+            return
+        assert reading.sm_mhz is None or 50 < reading.sm_mhz < 5000
+        assert reading.memory_mhz is None or 50 < reading.memory_mhz < 20_000
+        assert reading.watts is None or 0 < reading.watts < 3000
+        assert reading.celsius is None or 0 < reading.celsius < 120
+        seconds = []
+        for _ in range(20):
+            started = perf_counter()
+            backend.conditions()
+            seconds.append(perf_counter() - started)
+        assert median(seconds) < 5e-3
 
     def test_the_vendor_has_a_name_with_a_version(self, backend: Backend) -> None:
         name, reason = backend.vendor.name, backend.vendor.reason
@@ -196,6 +248,7 @@ class Contract:
         assert 1e8 < limits.bandwidth < 1e14
         assert 1e9 < limits.peak < 1e16
         assert 0 < limits.peak64 <= limits.peak
+        assert limits.cache_bytes == 0 or 2**18 <= limits.cache_bytes < 2**32
 
     def _windowed(self, backend: Backend, problem: Problem) -> Buffer:
         """C behind a page of something else: vendors must heed the window too."""

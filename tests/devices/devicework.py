@@ -42,6 +42,21 @@ def run_an_endless_kernel(held: Held, link: Link, deadline: float) -> None:
         held.backend.run(program, launch, operands)
 
 
+def open_opencl(cache_dir: Path) -> Any:
+    from app.devices.opencl import OpenCLBackend  # noqa: PLC0415 - as above
+
+    return OpenCLBackend("opencl:0", cache_dir)
+
+
+def warm_an_endless_kernel(backend: Any, link: Link, compiling: float, launching: float) -> None:
+    """Name the stages as trials do."""
+    problem = Problem(1, 1, 1)
+    build = Build("endless", ENDLESS[backend.device.platform], "matmul", ())
+    launch = Launch("endless", Config(()), problem, build, 1, (1, 1), 0)
+    link.phase("compile", compiling)
+    backend.warm(backend.compile(build), launch, lambda: link.phase("launch", launching))
+
+
 def multiply_once(held: Held, link: Link, launch: Launch) -> tuple[float, int | None]:
     """Compile, launch on ones, and check; gives the seconds that compiling took, and the registers."""
     problem = launch.problem

@@ -14,6 +14,8 @@ from kernels.kernel import Build
 from kernels.problem import Problem
 
 cuda = pytest.importorskip("app.devices.cuda")
+options = pytest.importorskip("app.devices.cuda.options").options
+signed = pytest.importorskip("app.devices.cuda.options").signed
 
 H200 = Device(
     id="cuda:0",
@@ -77,6 +79,12 @@ def test_a_thread_that_keeps_an_array_in_local_memory_is_counted_as_spilling(tmp
         for (int i = 0; i < 64; i++) c[i] = kept[(i * (int)k) & 63];
     }"""
     assert cuda.compile_cubin(Build("spilling", text, "matmul", ()), "sm_90", tmp_path).spills == 256
+
+
+def test_a_devices_compiler_is_named_with_the_options_that_decide_what_it_makes() -> None:
+    assert signed("NVRTC 12.9", "sm_90") == "NVRTC 12.9 -arch=sm_90a -std=c++17"
+    assert signed("NVRTC 12.9", "sm_89") == "NVRTC 12.9 -arch=sm_89 -std=c++17"
+    assert set(signed("", "sm_80").split()) == {one for one in options("sm_80") if "ptxas" not in one}
 
 
 def test_the_compilers_words_are_the_error_and_nothing_is_kept(tmp_path: Path) -> None:

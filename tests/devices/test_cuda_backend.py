@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import childwork
 import devicework
+import numpy as np
 import pytest
 from contract import KERNELS, Contract, planned
 
-from app.devices.base import Backend
+from app.devices.base import Backend, Operands
 from app.devices.process import Child
 from app.errors import LaunchFailed
+from app.tuning.policy import EVENTS, GRAPH, policy_of
 from kernels import CATALOGUE, model
 from kernels.problem import Problem
 
@@ -25,6 +30,15 @@ def gpu(driver: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Back
     backend.close()
 
 
+def rotation(backend: Backend, problem: Problem, count: int) -> list[Operands]:
+    """Sets of ones."""
+    sets = []
+    for _ in range(count):
+        a, b = (np.ones((problem.batch, *shape), problem.dtype) for shape in (problem.a_shape, problem.b_shape))
+        sets.append(Operands(backend.upload(a), backend.upload(b), backend.allocate(problem.c_bytes)))
+    return sets
+
+
 @pytest.mark.cuda
 @pytest.mark.usefixtures("driver")
 class TestCuda(Contract):
@@ -35,13 +49,15 @@ class TestCuda(Contract):
     @pytest.mark.parametrize("name", KERNELS)
     def test_our_occupancy_is_the_drivers(self, backend: Backend, name: str) -> None:
         kernel, problem = CATALOGUE[name], Problem(512, 512, 512)
-        for config in kernel.space.legal(problem, backend.device)[::7]:
+        legal = kernel.space.legal(problem, backend.device)
+        for config in legal[:: max(7, len(legal) // 60)]:
             launch = kernel.launch(config, problem, backend.device)
             program = backend.compile(launch.build)
             assert program.registers
             ours = model.occupancy(backend.device.limits, launch.threads, launch.shared_bytes, program.registers)
             assert ours is not None
-            assert ours.blocks_per_sm == cuda.occupancy_blocks(program, launch.threads), (config, program.registers)
+            theirs = cuda.occupancy_blocks(program, launch.threads, launch.pool_bytes)
+            assert ours.blocks_per_sm == theirs, (config, program.registers)
 
     def test_an_illegal_address_is_fatal(self, tmp_path: Path) -> None:
         """In a child of its own: the context is lost with it."""
@@ -54,6 +70,71 @@ class TestCuda(Contract):
             assert child.generation == 2
         finally:
             child.close()
+
+    def test_a_graph_runs_every_launch_and_gives_their_mean(self, backend: Backend) -> None:
+        problem = Problem(512, 512, 512)
+        launch = planned("tiled", problem, backend)
+        program, sets = backend.compile(launch.build), rotation(backend, problem, 40)
+        for _ in range(2):
+            (mean,) = backend.time(program, launch, sets, GRAPH)
+        alone = median(backend.time(program, launch, sets, EVENTS))
+        assert 0.5 * alone < mean < 1.2 * alone
+        products = [np.empty((512, 512), np.float32) for _ in sets]
+        for operands, c in zip(sets, products, strict=True):
+            backend.download(operands.c, c)
+        assert all(np.array_equal(c, products[0]) for c in products)
+        assert (products[0] == 512).all()
+
+    def test_a_graph_of_the_same_launches_is_captured_once_and_old_ones_are_dropped(self, backend: Any) -> None:
+        problem = Problem(64, 64, 64)
+        launch = planned("tiled", problem, backend)
+        program, sets = backend.compile(launch.build), rotation(backend, problem, 3)
+        backend.time(program, launch, sets, GRAPH)
+        kept = dict(backend._clock._graphs)
+        backend.time(program, launch, sets, GRAPH)
+        assert backend._clock._graphs == kept
+        for count in range(4, 60):
+            backend.time(program, launch, (sets * 20)[:count], GRAPH)
+        assert len(backend._clock._graphs) == 32
+
+    def test_the_vendors_library_is_timed_in_a_graph_and_is_right_afterwards(self, backend: Backend) -> None:
+        if backend.vendor.name is None:
+            pytest.skip(f"no vendor library: {backend.vendor.reason}")
+        for problem in (Problem(256, 192, 320), Problem(64, 64, 8192), Problem(32, 32, 32, 50, trans_b=True)):
+            sets = rotation(backend, problem, 20)
+            for _ in range(2):
+                (mean,) = backend.vendor_time(problem, sets, GRAPH)
+            alone = median(backend.vendor_time(problem, sets, EVENTS))
+            assert 0.2 * alone < mean < 1.5 * alone, problem.key
+            c = np.empty((problem.batch, problem.m, problem.n), np.float32)
+            for operands in (sets[0], sets[-1]):
+                backend.download(operands.c, c)
+                assert (c == problem.k).all()
+            backend.fill(sets[0].c, 0xFF)
+            backend.vendor_run(problem, sets[0])
+            backend.download(sets[0].c, c)
+            assert (c == problem.k).all()
+
+    def test_a_launch_that_cannot_be_captured_is_a_reason_and_graphs_work_on(self, backend: Backend) -> None:
+        problem = Problem(64, 64, 64)
+        launch = planned("tiled", problem, backend)
+        program, sets = backend.compile(launch.build), rotation(backend, problem, 3)
+        impossible = replace(launch, block=(backend.device.limits.threads + 1, 1))
+        for policy in (GRAPH, EVENTS):
+            with pytest.raises(LaunchFailed) as failure:
+                backend.time(program, impossible, sets, policy)
+            assert failure.value.facts["fatal"] is False
+            assert backend.time(program, launch, sets, policy)
+
+    def test_short_problems_are_timed_by_graphs_and_long_ones_by_events(self, backend: Backend) -> None:
+        assert policy_of(Problem(64, 64, 64), backend.device) == GRAPH
+        assert policy_of(Problem(8192, 8192, 8192), backend.device) == EVENTS
+
+    def test_nvml_tells_clocks_and_power(self, backend: Backend) -> None:
+        reading = backend.conditions()
+        assert reading is not None
+        assert reading.sm_mhz
+        assert reading.memory_mhz
 
     def test_a_spill_free_kernel_says_so(self, backend: Backend) -> None:
         program = backend.compile(planned("tiled", Problem(64, 64, 64), backend).build)

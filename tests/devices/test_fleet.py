@@ -16,7 +16,7 @@ from lifetimes import alive, end_and_expect_no_children, start_parent
 from app.devices.compilers import Compilers
 from app.devices.fleet import Fleet, _children, _start, open_fleet
 from app.devices.scheduler import Priority
-from app.errors import ChildTimedOut, CompileFailed, NoDevice, StartRefused, UnknownDevice
+from app.errors import ChildTimedOut, Closing, CompileFailed, NoDevice, StartRefused, UnknownDevice
 from kernels import CATALOGUE
 from kernels.kernel import Build
 from kernels.problem import Problem
@@ -156,6 +156,69 @@ class TestCompilers:
         compilers.compile(Build("plain", 'extern "C" __global__ void matmul() {}', "matmul", ()), "sm_90", 60)
         assert list(tmp_path.rglob("*.cubin"))
 
+    def test_a_build_asked_for_by_many_is_compiled_once_and_asking_again_costs_nothing(
+        self, compilers: Compilers, tmp_path: Path
+    ) -> None:
+        build = plain("shared")
+        asked = [compilers.start(build, "sm_90") for _ in range(8)]
+        assert len({id(job) for job in asked}) == 1
+        assert asked[0].result() is None
+        written = next(tmp_path.rglob("*.cubin")).stat().st_mtime_ns
+        started = time.monotonic()
+        compilers.compile(build, "sm_90")
+        assert time.monotonic() - started < 0.01
+        assert next(tmp_path.rglob("*.cubin")).stat().st_mtime_ns == written
+
+    def test_builds_that_nobody_has_begun_can_be_given_up(self, compilers: Compilers, tmp_path: Path) -> None:
+        builds = [plain(f"number_{number}") for number in range(6 + compilers.width)]
+        jobs = [compilers.start(build, "sm_90") for build in builds]
+        compilers.cancel(builds, "sm_90")
+        assert jobs[-1].cancelled()
+        for job in jobs[: compilers.width]:
+            if not job.cancelled():
+                job.result()
+        assert len(list(tmp_path.rglob("*.cubin"))) <= 2 * compilers.width
+        compilers.compile(builds[-1], "sm_90")  # and asked for again
+
+    def test_a_build_that_failed_is_tried_anew(self, compilers: Compilers) -> None:
+        broken = Build("broken", "#error nothing here\n", "matmul", ())
+        for _ in range(2):
+            with pytest.raises(CompileFailed, match="nothing here"):
+                compilers.compile(broken, "sm_90")
+
+    def test_no_compiler_is_started_before_it_is_needed_and_no_more_than_work_at_once(
+        self, compilers: Compilers
+    ) -> None:
+        assert [child.pid for child in compilers._children] == [None] * compilers.width
+        for number in range(2):
+            compilers.compile(plain(f"one_{number}"), "sm_90")
+        assert len([child for child in compilers._children if child.pid is not None]) == 1
+
+    def test_a_compiler_is_given_several_times_what_the_slowest_took(self, compilers: Compilers) -> None:
+        assert compilers.deadline == 60
+        compilers.compile(plain("first"), "sm_90")
+        assert 10 <= compilers.deadline < 60
+
+    def test_what_waits_when_the_compilers_close_is_told_so(self, tmp_path: Path) -> None:
+        compilers = Compilers(tmp_path)
+        jobs = [compilers.start(plain(f"late_{number}"), "sm_90") for number in range(3 + compilers.width)]
+        compilers.close()
+        assert jobs[-1].cancelled()
+        with pytest.raises(Closing):
+            compilers.compile(plain("too_late"), "sm_90")
+
+
+def plain(name: str) -> Build:
+    return Build(name, f'extern "C" __global__ void matmul(int *c) {{ *c = {len(name)}; }} // {name}', "matmul", ())
+
+
+def test_on_a_cpu_compiling_and_measuring_take_turns(fleet: Fleet) -> None:
+    unit = fleet.unit()
+    broken = Build("broken", "#error", "matmul", ())
+    assert unit.width == 1
+    assert unit.ahead(broken).result() is None
+    unit.abandon([broken])
+
 
 PARENT = """
 import sys, threading, time
@@ -206,6 +269,8 @@ class TestCuda:
         unit, problem = cuda_fleet.unit(), Problem(100, 70, 30)
         kernel = CATALOGUE["tiled"]
         launch = kernel.launch(kernel.default(problem, unit.device), problem, unit.device)
+        assert unit.width == unit.compilers.width
+        unit.ahead(launch.build).result()
         unit.prepare(launch.build)
         before = set((cache_dir / "cuda").iterdir())
         for child in (unit.products, unit.trials):

@@ -4,11 +4,15 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import devicework
 import pytest
 from contract import Contract, planned
 
 from app.devices.base import Backend, Operands
-from app.devices.opencl import OpenCLBackend
+from app.devices.opencl import OpenCLBackend, processor
+from app.devices.process import Child
+from app.errors import ChildTimedOut
+from app.tuning.policy import GRAPH
 from kernels import CATALOGUE
 from kernels.problem import Problem
 
@@ -55,11 +59,48 @@ class TestOpenCL(Contract):
         other.warm(other.compile(launch.build), launch)
         assert compiled(cache_dir) == before
 
+    def test_a_graph_is_refused_and_there_are_no_sensors(self, backend: Backend) -> None:
+        problem = Problem(8, 8, 8)
+        one = backend.allocate(problem.c_bytes)
+        launch = planned("tiled", problem, backend)
+        with pytest.raises(ValueError, match="OpenCL has no policy 'graph'"):
+            backend.time(backend.compile(launch.build), launch, [Operands(one, one, one)], GRAPH)
+        with pytest.raises(ValueError, match="OpenCL has no policy 'graph'"):
+            backend.vendor_time(problem, [Operands(one, one, one)], GRAPH)
+        assert backend.conditions() is None
+
+    def test_the_cache_is_the_systems_largest(self, backend: Backend) -> None:
+        assert backend.device.limits.cache_bytes >= 2**20
+
+    def test_the_processor_is_one_that_llvm_knows(self, backend: Backend) -> None:
+        assert backend.device.architecture != "generic"
+
+    def test_a_kernel_that_never_ends_is_not_taken_for_a_compilation(self, cache_dir: Path) -> None:
+        """In a child of its own: the launch cannot be broken off."""
+        child = Child("endless", devicework.open_opencl, (cache_dir,))
+        try:
+            with pytest.raises(ChildTimedOut) as failure:
+                child.call(devicework.warm_an_endless_kernel, 60.0, 1.0)
+            assert failure.value.facts == {"stage": "launch", "deadline": 1.0}
+        finally:
+            child.close()
+
     def test_two_openings_agree_on_the_model(self, backend: Backend, cache_dir: Path) -> None:
         again = OpenCLBackend("opencl:0", cache_dir).device
         assert again.model == backend.device.model
         assert again.environment == backend.device.environment
         assert again.uuid == backend.device.uuid
+
+
+def test_a_processor_that_llvm_does_not_know_is_given_the_name_of_one_like_it() -> None:
+    with Path("/proc/cpuinfo").open(encoding="ascii") as lines:
+        own = set(next(line for line in lines if line.startswith("flags")).split())
+    assert processor.likeness(set()) == "x86-64"
+    assert processor.likeness(processor._HASWELL | {"avx512f"}) == "haswell"
+    assert processor.likeness(processor._SKYLAKE) == "skylake-avx512"
+    assert processor.likeness(processor._ICELAKE | {"amx_tile"}) == "icelake-server"
+    name = processor.likeness(own)
+    assert name == "x86-64" or processor._NAMES[name] <= own
 
 
 def compiled(cache_dir: Path) -> dict[Path, int]:

@@ -16,7 +16,7 @@ def device(platform: str, limits: Limits) -> Device:
         id=f"{platform}:0",
         platform=platform,
         name="a device of the tests",
-        architecture="",
+        architecture="sm_90" if platform == "cuda" else "",
         driver="",
         runtime="",
         compiler="",
@@ -61,6 +61,15 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
         (16, 64, 4),
         (64, 16, 64),
         (4, 64, 64),
+    ],
+    # One warp and many, tall and wide, each count of stages; legal in both dtypes on an H200.
+    "register_tiled": [
+        (32, 32, 4, 4, 16, 8, 1, 1, 1),
+        (256, 32, 8, 4, 16, 16, 2, 1, 8),
+        (32, 256, 4, 8, 128, 16, 3, 1, 1),
+        (64, 64, 4, 4, 64, 32, 4, 1, 8),
+        (128, 128, 8, 4, 32, 16, 4, 1, 1),
+        (64, 128, 8, 4, 32, 16, 1, 2, 8),
     ],
 }
 

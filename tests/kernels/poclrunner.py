@@ -1,4 +1,4 @@
-"""Runs kernels on the processor through PyOpenCL alone, with no part of the service between."""
+"""Runs kernels on the processor through PyOpenCL, with no part of the service between but the processor's name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.devices.opencl.processor import introduce
 from kernels.kernel import Build, Launch
 from kernels.problem import Problem
 
@@ -21,6 +22,7 @@ def queue() -> Any:
         devices = cl.get_platforms()[0].get_devices()
     except (cl.Error, IndexError) as error:
         pytest.skip(f"there is no OpenCL device: {error}")
+    introduce(devices[0])
     return cl.CommandQueue(cl.Context(devices[:1]))
 
 

@@ -1,7 +1,8 @@
-"""Both kernels on the processor: every transposition, dtype and edge against a wider product."""
+"""Every kernel on the processor: every transposition, dtype and edge against a wider product."""
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,16 @@ SHAPES = ((1, 1, 1), (33, 17, 65), (1, 130, 7), (64, 64, 64), (65, 3, 4), (5, 66
 TILES: dict[str, list[tuple[int, ...]]] = {
     "naive": [(8, 32), (1, 8), (32, 8), (4, 16), (1, 256), (2, 64), (16, 16), (4, 128)],
     "tiled": [(16, 16, 16), (4, 64, 8), (64, 4, 16), (8, 32, 64), (4, 4, 4), (32, 8, 4), (8, 8, 64), (64, 64, 32)],
+    "register_tiled": [
+        (64, 64, 8, 16, 64, 16, 1, 1, 1),
+        (32, 64, 4, 4, 16, 16, 2, 1, 8),
+        (64, 32, 8, 4, 16, 8, 1, 1, 8),
+        (32, 32, 4, 8, 32, 8, 2, 1, 1),
+        (128, 32, 8, 8, 32, 32, 1, 1, 1),
+        (32, 128, 4, 4, 16, 32, 2, 1, 1),
+        (128, 64, 16, 4, 16, 16, 2, 1, 8),
+        (64, 64, 4, 8, 32, 16, 1, 1, 8),
+    ],
 }
 CASES = [
     pytest.param(name, TILES[name][4 * d + t], dtype, turned, id=f"{name}-{dtype}-{'nt'[turned[0]]}{'nt'[turned[1]]}")
@@ -68,6 +79,30 @@ def not_finite_goes_on(
     assert np.isfinite(np.delete(c.reshape(-1, problem.n), problem.m + 32, axis=0)).all(), "NaN went astray"
     endless = product(problem, np.ones_like(a), np.full_like(b, np.inf))
     assert (endless == np.inf).all(), "the padding made NaN of infinity"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_any_legal_config_of_thread_tiles_is_right_around_its_own_edges(dtype: str) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    rng, draw = np.random.default_rng(seed), random.Random(seed)  # noqa: S311 - configs, not secrets
+    queue()
+    entry = CATALOGUE["register_tiled"]
+    base = transposed(dtype, *draw.choice(TRANSPOSITIONS), 1, 1, 1)
+    for tile in draw.sample(entry.space.legal(base, PROCESSOR), 2):
+        kernel = compiled(entry.launch(tile, base, PROCESSOR).build)
+        bm, bn, bk = tile["BM"], tile["BN"], tile["BK"]
+        # Ragged past each edge and short of it; then with rows of whole 16 bytes, in tiles that are whole and not.
+        for m, n, k in (
+            (bm + 1, 2 * bn - 1, bk + 1),
+            (bm - 1, bn + 3, 3 * bk - 1),
+            (bm, bn, bk),
+            (bm + 4, bn - 4, 2 * bk + 4),
+        ):
+            problem = replace(base, m=m, n=n, k=k, batch=draw.choice((1, 2)))
+            a, b = operands(problem, rng, integers=True)
+            c = multiplied(kernel, entry.launch(tile, problem, PROCESSOR), a, b)
+            assert (c == reference(problem, a, b)).all(), (tile, problem.key)
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

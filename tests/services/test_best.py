@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from statistics import median
+from time import thread_time
+from typing import Any
 
 import pytest
 
 from app.errors import NotTuned, UnknownDevice, Unsupported
 from app.main import Service
-from app.services.best import BestConfigs, distance
-from app.store.records import BestRecord, TrialRecord
+from app.services.best import BestConfigs, covering, distance
+from app.services.jobs import new_job
+from app.store.records import BestRecord, CrossRecord, TrialRecord
+from app.store.repository import Bests, Jobs, Trials
+from app.tuning.policy import policy_of
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.problem import Problem
+from kernels.space import Config
+
+TILE = {"BM": 8, "BN": 16, "BK": 8}
 
 
-def measured(device: Device, problem: Problem, median_ms: float = 1.0) -> TrialRecord:
+def measured(device: Device, problem: Problem, median_ms: float = 1.0, tile: Mapping[str, int] = TILE) -> TrialRecord:
     tiled = CATALOGUE["tiled"]
     return TrialRecord(
         id=1,
@@ -27,7 +38,7 @@ def measured(device: Device, problem: Problem, median_ms: float = 1.0) -> TrialR
         problem=problem,
         kernel="tiled",
         kernel_digest=tiled.digest,
-        config=tiled.space.config({"BM": 8, "BN": 16, "BK": 8}),
+        config=tiled.space.config(tile),
         state="measured",
         stage=None,
         reason=None,
@@ -40,6 +51,7 @@ def measured(device: Device, problem: Problem, median_ms: float = 1.0) -> TrialR
         max_scaled=1e-8,
         registers=None,
         created_at=datetime.now(UTC),
+        policy=policy_of(problem, device),
     )
 
 
@@ -53,7 +65,18 @@ def best(trial: TrialRecord) -> BestRecord:
         vendor=None,
         vendor_reason="not installed",
         tuned_at=trial.created_at,
+        default=trial,
     )
+
+
+class Held:
+    """A quarantine that holds what it is given."""
+
+    def __init__(self, *held: tuple[str, Config]) -> None:
+        self.held = set(held)
+
+    def holds(self, device: Device, kernel: str, config: Config) -> str | None:
+        return "it answered wrong" if device and (kernel, config) in self.held else None
 
 
 PROBLEM = Problem(256, 256, 256)
@@ -73,14 +96,16 @@ def test_a_tuned_problem_is_answered_exactly_with_everything_that_was_measured(
     assert answer.accuracy is not None
     assert answer.baselines is not None
     assert answer.baselines["vendor"].reason == "not installed"
+    assert answer.baselines["default"].timing == answer.timing
+    assert (answer.expected_loss, answer.loss_bound, answer.provisional) == (None, None, False)
 
 
-@pytest.mark.parametrize("digest", [True, False])
-def test_a_changed_kernel_text_or_environment_makes_the_answer_stale(
-    service: Service, device: Device, digest: bool
+@pytest.mark.parametrize("what", ["kernel_digest", "environment", "policy"])
+def test_a_changed_kernel_text_environment_or_policy_makes_the_answer_stale(
+    service: Service, device: Device, what: str
 ) -> None:
-    trial = measured(device, PROBLEM)
-    trial = replace(trial, kernel_digest="another") if digest else replace(trial, environment="another")
+    changed: dict[str, Any] = {what: "another"}
+    trial = replace(measured(device, PROBLEM), **changed)
     bests = BestConfigs(service.fleet, [best(trial)])
     assert bests.answer(PROBLEM).match == "stale"
     with pytest.raises(NotTuned):
@@ -93,6 +118,139 @@ def test_an_unknown_shape_is_answered_by_the_nearest_of_its_family(service: Serv
     answer = BestConfigs(service.fleet, records).answer(PROBLEM)
     assert (answer.match, answer.matched_problem) == ("nearest", near)
     assert answer.launch.problem == PROBLEM
+    assert answer.expected_loss is not None
+    assert answer.loss_bound is not None
+    assert answer.loss_bound >= answer.expected_loss >= 1
+
+
+def test_what_winners_took_on_each_others_problems_decides_between_near_ones(service: Service, device: Device) -> None:
+    sizes, tiles = (16, 32, 300, 4000), ({"BM": 4, "BN": 4, "BK": 4}, TILE)
+    records = [best(measured(device, Problem(m, m, m), 1.0, tiles[m == 300])) for m in sizes]  # 300 is the nearest
+    good, bad = (CATALOGUE["tiled"].space.config(tile) for tile in tiles)
+    crossed = [
+        CrossRecord(device.model, record.problem, "tiled", config, "search", ms, 10, dropped=False)
+        for record in records
+        for config, ms in ((good, 1.0), (bad, 1.0 if record.problem.m == 300 else 2.0))
+    ]
+    assert BestConfigs(service.fleet, records).answer(PROBLEM).config == bad
+    answer = BestConfigs(service.fleet, records, crossed=lambda: crossed).answer(PROBLEM)
+    assert (answer.config, answer.matched_problem) == (good, Problem(32, 32, 32))
+
+
+def test_what_the_store_keeps_of_winners_on_each_others_problems_is_read_at_promotion(
+    service: Service, device: Device
+) -> None:
+    job = new_job("tune", {}, "crossed")
+    good, bad = {"BM": 4, "BN": 4, "BK": 4}, TILE
+    shapes = [replace(PROBLEM, dtype="float64", trans_a=True, trans_b=True, m=m) for m in (16, 32, 300, 4000)]
+    winners = dict(zip(shapes, (good, good, bad, good), strict=True))  # 300 is the nearest to 256
+
+    def store(session: Any) -> list[BestRecord]:
+        Jobs(session).add(job)
+        kept = []
+        for shape, winner in winners.items():
+            for tile, ms in ((good, 1.0), (bad, 1.0 if winner is bad else 3.0)):
+                trial = replace(measured(device, shape, ms, tile), id=None, job_id=job.id)
+                saved = replace(trial, id=Trials(session).add(trial))
+                kept += [best(saved)] if tile is winner else []
+        Bests(session).promote(*kept)
+        return kept
+
+    asked = replace(PROBLEM, dtype="float64", trans_a=True, trans_b=True)
+    unaware = BestConfigs(service.fleet, service.database.write(store))
+    assert unaware.answer(asked).matched_problem == shapes[2]
+    assert BestConfigs.load(service.fleet, service.database).answer(asked).matched_problem == shapes[1]
+
+
+def test_a_stored_best_outranks_every_nearer_guess(service: Service, device: Device) -> None:
+    near = [best(measured(device, Problem(256 + n, 256, 256), 0.1)) for n in (-1, 1, 2)]
+    answer = BestConfigs(service.fleet, [*near, best(measured(device, PROBLEM, 9.0))]).answer(PROBLEM)
+    assert (answer.match, answer.matched_problem) == ("exact", PROBLEM)
+
+
+def test_what_is_quarantined_is_answered_neither_exactly_nor_as_nearest_nor_by_default(
+    service: Service, device: Device
+) -> None:
+    other, quarantine = Problem(260, 260, 260), Held()
+    ladder = [("default", kernel.name) for kernel in reversed(covering(PROBLEM, device))]
+    records = [best(measured(device, PROBLEM)), best(measured(device, other, tile={"BM": 4, "BN": 8, "BK": 4}))]
+    bests = BestConfigs(service.fleet, records, quarantine)
+    seen = []
+    for _ in range(2 + len(ladder)):
+        answer = bests.answer(PROBLEM)
+        seen.append((answer.match, answer.kernel))
+        quarantine.held.add((answer.kernel, answer.config))
+    assert seen == [("exact", "tiled"), ("nearest", "tiled"), *ladder]
+    with pytest.raises(Unsupported, match="answered wrong"):
+        bests.answer(PROBLEM)
+
+
+def test_a_stale_config_that_is_quarantined_is_not_served(service: Service, device: Device) -> None:
+    trial = replace(measured(device, PROBLEM), environment="another")
+    bests = BestConfigs(service.fleet, [best(trial)], Held(("tiled", trial.config)))
+    assert bests.answer(PROBLEM).match == "default"
+
+
+def test_the_best_so_far_is_served_while_a_tune_runs_and_says_so(service: Service, device: Device) -> None:
+    bests = BestConfigs(service.fleet, [best(measured(device, Problem(250, 250, 250)))])
+    before = bests.generation
+    bests.provisional(best(measured(device, PROBLEM, 0.5)))
+    answer = bests.answer(PROBLEM)
+    assert (answer.match, answer.provisional, answer.matched_problem) == ("exact", True, PROBLEM)
+    assert bests.generation > before
+    assert bests.record(device.model, PROBLEM) is None
+    with pytest.raises(NotTuned):
+        bests.answer(PROBLEM, exact=True)
+    bests.withdraw(device.model, PROBLEM)
+    assert bests.answer(PROBLEM).match == "nearest"
+
+
+def test_promotion_takes_the_place_of_what_was_provisional(service: Service, device: Device) -> None:
+    bests = BestConfigs(service.fleet)
+    bests.provisional(best(measured(device, PROBLEM, 0.5)))
+    bests.promoted([best(measured(device, PROBLEM, 0.4))])
+    answer = bests.answer(PROBLEM, exact=True)
+    assert (answer.provisional, answer.timing and answer.timing.median_ms) == (False, 0.4)
+
+
+@pytest.mark.parametrize(("so_far", "match"), [(0.5, "exact"), (2.0, "stale")])
+def test_a_stale_best_yields_only_to_what_is_faster(
+    service: Service, device: Device, so_far: float, match: str
+) -> None:
+    bests = BestConfigs(service.fleet, [best(replace(measured(device, PROBLEM, 1.0), environment="another"))])
+    bests.provisional(best(measured(device, PROBLEM, so_far)))
+    assert bests.answer(PROBLEM).match == match
+
+
+def test_a_current_best_outranks_what_a_retune_has_found_so_far(service: Service, device: Device) -> None:
+    bests = BestConfigs(service.fleet, [best(measured(device, PROBLEM, 1.0))])
+    bests.provisional(best(measured(device, PROBLEM, 0.5)))
+    assert not bests.answer(PROBLEM).provisional
+
+
+def test_an_exact_answer_takes_microseconds_and_a_nearest_one_well_under_a_millisecond(
+    service: Service, device: Device
+) -> None:
+    dice, tiles = random.Random(5), list(CATALOGUE["tiled"].space)  # noqa: S311 - shapes, no secrets
+
+    def shape() -> Problem:
+        return Problem(dice.randint(1, 3000), dice.randint(1, 3000), dice.randint(1, 3000))
+
+    shapes = [shape() for _ in range(300)]
+    records = [best(measured(device, one, dice.uniform(1, 2), dice.choice(tiles[:40]))) for one in shapes]
+    bests = BestConfigs(service.fleet, records)
+    bests.answer(shapes[0])
+
+    def seconds(problem: Problem) -> float:
+        started = thread_time()
+        bests.answer(problem)
+        return thread_time() - started
+
+    exact = median(seconds(shapes[0]) for _ in range(1000))
+    nearest = median(seconds(shape()) for _ in range(200))
+    print(f"exact {exact * 1e6:.2f} us, nearest {nearest * 1e6:.0f} us")
+    assert exact < 20e-6
+    assert nearest < 1e-3
 
 
 def test_another_family_never_answers(service: Service, device: Device) -> None:

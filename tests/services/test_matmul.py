@@ -10,6 +10,7 @@ import pytest
 from app.errors import NoRoom, QueueFull, TooLarge, UnknownKernel, Unsupported
 from app.main import Service
 from app.services.matmul import Matmul, Product
+from app.services.quarantine import Quarantine
 from kernels.problem import Problem
 
 
@@ -87,7 +88,8 @@ def test_an_unknown_kernel_and_an_uncovered_class_are_refused(service: Service) 
 
 
 def test_a_full_queue_is_an_error_not_a_wait(service: Service) -> None:
-    full = Matmul(service.fleet, service.best, queue=0, max_bytes=2**20, vendor=False)
+    quarantine = Quarantine(service.database)
+    full = Matmul(service.fleet, service.best, quarantine, service.wants, queue=0, max_bytes=2**20, vendor=False)
     with full.place(Problem(4, 4, 4)) as placed, pytest.raises(QueueFull):
         full.multiply(placed)
 

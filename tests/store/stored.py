@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from app.store.engine import Database
-from app.store.records import BestRecord, JobRecord, TrialRecord
+from app.store.records import BestRecord, FaultRecord, JobRecord, TrialRecord, WantRecord
 from app.store.repository import Bests, Jobs, Trials
 from kernels.device import Device, Limits
 from kernels.problem import Problem
@@ -46,6 +46,11 @@ TRIAL = TrialRecord(
     max_scaled=2.0**-30,
     registers=255,
     created_at=NOW,
+    policy="graph",
+    dropped=True,
+    seconds=(1.234567e-3, 2e-9, 3.0),
+    conditions={"sm_mhz": 1980.0, "watts": None, "throttled": ["power"]},
+    retaken=3,
 )
 REJECTED = replace(
     TRIAL,
@@ -61,6 +66,11 @@ REJECTED = replace(
     relative_l2=None,
     max_scaled=None,
     registers=None,
+    policy=None,
+    dropped=False,
+    seconds=(),
+    conditions=None,
+    retaken=0,
 )
 JOB = JobRecord(
     id="job",
@@ -89,6 +99,21 @@ def job(name: str, **other: Any) -> JobRecord:
 def trial(number: int, **other: Any) -> TrialRecord:
     """A trial that differs from others in its config."""
     return replace(TRIAL, config=Config((("BM", number),)), **other)
+
+
+def fault(kind: str, **other: Any) -> FaultRecord:
+    """A fault of tiled's CONFIG that a job's trial showed; a config that answered wrong is held on every problem."""
+    place: dict[str, Any] = {"device_model": MODEL, "environment": TRIAL.environment, "config": CONFIG}
+    scope = {"wrong": "", "compile": PROBLEM.family}.get(kind, PROBLEM.key)
+    told = {"stage": "verify", "reason": "off by 7", "job_id": "job", "at": NOW.astimezone(UTC)}
+    named = {"kernel": TRIAL.kernel, "kernel_digest": TRIAL.kernel_digest, "kind": kind, "scope": scope}
+    return FaultRecord(**{**place, **named, **told, **other})
+
+
+def want(problem: Problem, count: int = 1, **other: Any) -> WantRecord:
+    moment = NOW.astimezone(UTC)
+    blank: dict[str, Any] = {"device_model": MODEL, "match": "nearest", "first_at": moment, "last_at": moment}
+    return WantRecord(problem=problem, count=count, **{**blank, **other})
 
 
 def best(record: TrialRecord, **other: Any) -> BestRecord:

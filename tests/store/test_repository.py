@@ -206,7 +206,7 @@ class TestPlans:
         assert ["ix_jobs_fingerprint_number" in plans[2], "ix_jobs_state_number" in plans[3]] == [True, True], plans[
             2:4
         ]
-        assert ["ix_jobs_kind_number" in plans[4], plans[5].count("USING INTEGER PRIMARY KEY")] == [True, 4], plans[4:]
+        assert ["ix_jobs_kind_number" in plans[4], plans[5].count("USING INTEGER PRIMARY KEY")] == [True, 5], plans[4:]
         assert "TEMP B-TREE" not in "".join(plans[:3] + plans[4:])
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from app.devices.base import Array, Buffer, Operands, Program, Vendor
+from app.devices.base import Array, Buffer, Operands, Program, Reading, Vendor, nothing
 from app.devices.fleet import Held
 from app.errors import CompileFailed, LaunchFailed
 from app.tuning import verify
@@ -17,7 +17,9 @@ from kernels.device import Device, Limits
 from kernels.kernel import Build, Launch
 from kernels.problem import Problem
 
-LIMITS = Limits(threads=4096, shared_bytes=2**20, warp=16, sms=2, bandwidth=1e10, peak=1e11, peak64=5e10)
+LIMITS = Limits(
+    threads=4096, shared_bytes=2**20, warp=16, sms=2, bandwidth=1e10, peak=1e11, peak64=5e10, cache_bytes=2**20
+)
 DEVICE = Device("opencl:0", "opencl", "this process", "python", "1", "2", "3", "uuid", 2**33, LIMITS)
 
 # What stands for a kernel: the problem, op(A), op(B), all elements of the memory that C lies in, and where C starts.
@@ -39,7 +41,10 @@ def launch_of(problem: Problem, name: str) -> Launch:
 
 @dataclass
 class HostDevice:
-    """What base.Backend asks for. Notes every act in `acts`; a build whose text names no function does not compile."""
+    """What base.Backend asks for. Notes every act in `acts`.
+
+    A build's text names a function; that of a kernel of ours (the reference kernel) does nothing. No other compiles.
+    """
 
     functions: dict[str, Function]
     seconds: float = 1e-4
@@ -47,6 +52,7 @@ class HostDevice:
     device: Device = DEVICE
     vendor: Vendor = field(default_factory=lambda: Vendor("NumPy"))
     acts: list[str] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
 
     def upload(self, array: Array) -> Buffer:
         buffer = self.allocate(array.nbytes)
@@ -67,36 +73,40 @@ class HostDevice:
 
     def compile(self, build: Build) -> Program:
         self.acts.append("compile")
-        if build.text not in self.functions:
+        ours = dict.fromkeys((kernel.text for kernel in CATALOGUE.values()), idle)
+        function = (ours | self.functions).get(build.text)
+        if function is None:
             raise CompileFailed(f"error: unknown name {build.text!r}")
-        return Program(self.functions[build.text], build, registers=21)
+        return Program(function, build, registers=21)
 
-    def warm(self, program: Program, launch: Launch) -> None:
-        self.acts.append(f"warm {program.build.text} {launch.grid}")
+    def warm(self, program: Program, launch: Launch, compiled: Callable[[], None] = nothing) -> None:
+        self.acts.append(f"warm {program.build.name} {launch.grid}")
+        compiled()
 
     def run(self, program: Program, launch: Launch, operands: Operands) -> None:
         self.acts.append("run")
         self._launch(program.handle, launch.problem, operands)
 
-    def time(self, program: Program, launch: Launch, sets: Sequence[Operands]) -> list[float]:
-        self.acts.append(f"time {len(sets)}")
+    def time(self, program: Program, launch: Launch, sets: Sequence[Operands], policy: str) -> list[float]:
         for operands in sets:
             self._launch(program.handle, launch.problem, operands)
-        return [self.seconds] * len(sets)
+        return self._timed(len(sets), policy)
 
     def vendor_run(self, problem: Problem, operands: Operands) -> None:
         self.acts.append("run")
         self._launch(right, problem, operands)
 
-    def vendor_time(self, problem: Problem, sets: Sequence[Operands]) -> list[float]:
-        self.acts.append(f"time {len(sets)}")
+    def vendor_time(self, problem: Problem, sets: Sequence[Operands], policy: str) -> list[float]:
         for operands in sets:
             self._launch(right, problem, operands)
-        return [self.seconds] * len(sets)
+        return self._timed(len(sets), policy)
 
     def reference(self, a: Array, b: Array) -> Array:
         self.acts.append("reference")
         return np.asarray(np.matmul(a, b, dtype=np.float64))
+
+    def conditions(self) -> Reading | None:
+        return self.readings.pop(0) if self.readings else None
 
     def free_bytes(self) -> int:
         return self.memory
@@ -104,15 +114,24 @@ class HostDevice:
     def close(self) -> None:
         self.acts.append("close")
 
+    def _timed(self, count: int, policy: str) -> list[float]:
+        self.acts.append(f"time {count} {policy}")
+        return [self.seconds] * count if policy == "events" else [self.seconds]
+
     def _launch(self, function: Function, problem: Problem, operands: Operands) -> None:
         a, b = (data(one).view(problem.dtype) for one in (operands.a, operands.b))
         memory = operands.c.handle.view(problem.dtype)
         function(problem, *verify.applied(problem, a, b), memory, operands.c.offset // problem.itemsize)
 
 
+def idle(*_: object) -> None:
+    """Nothing."""
+
+
 def right(_: Problem, a: Array, b: Array, memory: Array, first: int) -> None:
     """The product."""
-    c = np.matmul(a, b).reshape(-1)
+    with np.errstate(invalid="ignore"):  # operands may hold NaN and infinities
+        c = np.matmul(a, b).reshape(-1)
     memory[first : first + c.size] = c
 
 

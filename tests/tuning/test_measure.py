@@ -1,15 +1,16 @@
-"""The median's interval holds what it says, and sampling ends when it should: on clocks and noise of known truth."""
+"""The median's interval holds what it says, and races end when they should: on noise of known truth."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import exp, inf
+from collections.abc import Callable, Iterator
+from math import exp, inf, lgamma
 from secrets import randbits
+from statistics import median
 
 import numpy as np
 import pytest
 
-from app.tuning.measure import interval, measure
+from app.tuning.measure import _LOOKS, LOSS, Noise, interval, race, timing
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 NOISES: dict[str, Draw] = {
@@ -26,28 +27,42 @@ def seeded() -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-class Device:
-    """Launches of a given length with noise, on a clock of its own that pauses and launches move on."""
+class Launches:
+    """Launches of a true length with noise, the first of them boosted: faster than they will stay."""
 
-    def __init__(self, seconds: float, noise: float = 0.0, overhead: float = 0.0) -> None:
-        self.now, self.launches, self.rounds, self.calls = 0.0, 0, 0, 0
-        self._seconds, self._noise, self._overhead = seconds, noise, overhead
-        self._generator = seeded()
+    def __init__(self, generator: np.random.Generator, noise: Draw, seconds: float = 1e-3, boosted: int = 0) -> None:
+        self.taken = 0
+        self._generator, self._noise, self._seconds, self._boosted = generator, noise, seconds, boosted
 
     def take(self, count: int) -> list[float]:
-        taken = [self._seconds * exp(self._noise * self._generator.standard_normal()) for _ in range(count)]
-        self.launches += count
-        self.calls += 1
-        self.now += sum(taken) + self._overhead
-        return taken
+        factors = self._noise(self._generator, (count,))
+        self.taken += count
+        number = range(self.taken - count, self.taken)
+        return [self._seconds * f * (0.88 if n < self._boosted else 1) for n, f in zip(number, factors, strict=True)]
 
-    def clock(self) -> float:
-        return self.now
 
-    def pause(self, seconds: float) -> None:
-        assert seconds > 0
-        self.rounds += 1
-        self.now += seconds
+def quiet(scale: float) -> Draw:
+    return lambda generator, shape: np.exp(scale * generator.standard_normal(shape))
+
+
+def tailed(scale: float) -> Draw:
+    return lambda generator, shape: np.exp(scale * generator.standard_t(3, shape))
+
+
+def bursting(scale: float) -> Draw:
+    """One launch in a hundred takes twice as long."""
+    return lambda generator, shape: quiet(scale)(generator, shape) * (1 + (generator.random(shape) < 0.01))
+
+
+RACED: dict[str, tuple[Draw, int]] = {
+    "0.2 %": (quiet(0.002), 0),
+    "1 %": (quiet(0.01), 0),
+    "4 %": (quiet(0.04), 0),
+    "1 %, heavy": (tailed(0.01), 0),
+    "4 %, heavy": (tailed(0.04), 0),
+    "1 %, bursts": (bursting(0.01), 0),
+    "1 %, boosted": (quiet(0.01), 6),
+}
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -91,78 +106,115 @@ def test_thousands_of_samples_have_a_narrow_interval() -> None:
     assert 0.99 < low < 1.0 < high < 1.01 or high - low < 0.01
 
 
-def test_a_quiet_launch_is_measured_in_three_rounds_apart() -> None:
-    device = Device(1e-3, noise=0.002)
-    timing = measure(device.take, 0.25, device.clock, device.pause)
-    assert not timing.limited
-    assert timing.half_width < 0.02
-    assert device.rounds == 2  # the pauses between three rounds
-    assert timing.ci95_ms[0] <= timing.median_ms <= timing.ci95_ms[1]
-    assert timing.median_ms == pytest.approx(1.0, rel=0.02)
+def test_the_looks_spend_what_is_said() -> None:
+    """The upper tails of Student's t with 3 k degrees of freedom, integrated, add up to the bound."""
+
+    def upper(bound: float, degrees: int) -> float:
+        constant = exp(lgamma((degrees + 1) / 2) - lgamma(degrees / 2)) / np.sqrt(degrees * np.pi)
+        steps = bound * np.exp(np.linspace(0, 12, 200_001))
+        heights = constant * (1 + steps**2 / degrees) ** (-(degrees + 1) / 2)
+        return float(np.sum((heights[1:] + heights[:-1]) / 2 * np.diff(steps)))
+
+    for look, (bound, chance) in _LOOKS.items():
+        assert upper(bound, 3 * look) == pytest.approx(chance, rel=0.01)
+    assert sum(chance for _, chance in _LOOKS.values()) == pytest.approx(LOSS)
 
 
-def test_a_noisy_launch_is_sampled_until_its_interval_is_narrow() -> None:
-    device = Device(1e-4, noise=0.2)
-    timing = measure(device.take, 0.25, device.clock, device.pause)
-    assert not timing.limited
-    assert timing.half_width < 0.02
-    assert timing.samples > 60
+def lost(noise: str, races: int) -> float:
+    """How often a config that is exactly as fast as the best is dropped, after 30 that were sampled in full."""
+    generator, (draw, boosted) = seeded(), RACED[noise]
+    known = Noise()
+    for _ in range(30):
+        race(Launches(generator, draw, boosted=boosted).take, None, inf, known)
+    dropped = 0
+    for number in range(races):
+        best = median(Launches(generator, draw, boosted=boosted).take(10))
+        dropped += race(Launches(generator, draw, boosted=boosted * (number % 2)).take, best, inf, known).dropped
+    return dropped / races
 
 
-def test_a_launch_too_noisy_for_its_limit_says_so() -> None:
-    device = Device(1e-2, noise=1.0)
-    timing = measure(device.take, 0.25, device.clock, device.pause)
-    assert timing.limited
-    assert timing.half_width >= 0.02
-    assert device.now < 4 * 0.25 + 0.5
+@pytest.mark.parametrize("noise", RACED)
+def test_a_config_as_fast_as_the_best_is_hardly_ever_dropped(noise: str) -> None:
+    races = 2000
+    assert lost(noise, races) <= LOSS + 4 * np.sqrt(LOSS / races)
 
 
-def test_waiting_for_others_does_not_cut_sampling_short() -> None:
-    alone, beside = Device(1e-3, noise=0.05), Device(1e-3, noise=0.05, overhead=0.02)
-    samples = [measure(device.take, 0.25, device.clock, device.pause).samples for device in (alone, beside)]
-    assert samples[1] > 30
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", RACED)
+def test_a_winner_is_lost_no_more_often_than_is_said(noise: str) -> None:
+    races = 20_000
+    assert lost(noise, races) <= LOSS + 4 * np.sqrt(LOSS / races)
 
 
-def test_sampling_ends_though_the_device_is_always_lent_to_others() -> None:
-    device = Device(1e-3, noise=0.5, overhead=0.3)
-    timing = measure(device.take, 0.25, device.clock, device.pause)
-    assert timing.limited
-    assert timing.samples >= 3
-    assert device.now < 2.5
+@pytest.mark.parametrize("noise", RACED)
+def test_what_takes_three_times_as_long_is_dropped_after_few_samples(noise: str) -> None:
+    generator, (draw, boosted) = seeded(), RACED[noise]
+    known = Noise()
+    for _ in range(30):
+        race(Launches(generator, draw, boosted=boosted).take, None, inf, known)
+    slow = [Launches(generator, draw, 3e-3, boosted) for _ in range(50)]
+    dropped = [race(one.take, 1e-3, inf, known).dropped for one in slow]
+    assert sum(dropped) >= 48  # heavy tails make one fast now and then
+    assert np.mean([one.taken for one in slow]) <= 2.5
 
 
-@pytest.mark.parametrize("seconds", [0.05, 0.2, 0.249])
-def test_at_least_three_samples_are_taken_below_the_limit(seconds: float) -> None:
-    device = Device(seconds)
-    assert measure(device.take, 0.25, device.clock, device.pause).samples >= 3
+def test_the_margin_narrows_with_what_is_known() -> None:
+    generator, known = seeded(), Noise()
+    wide = [known.margin(look) for look in Noise.looks]
+    for _ in range(100):
+        race(Launches(generator, quiet(0.002)).take, None, inf, known)
+    narrow = [known.margin(look) for look in Noise.looks]
+    assert wide == sorted(wide, reverse=True)
+    assert narrow == sorted(narrow, reverse=True)
+    assert wide[0] > 2
+    assert narrow[0] < 1.2
+    assert narrow[-1] < 1.05
 
 
-def test_a_launch_longer_than_the_limit_is_launched_twice_in_all() -> None:
-    device = Device(3.0, noise=0.1)
-    timing = measure(device.take, 0.25, device.clock, device.pause)
-    assert timing.samples == device.launches == 2
-    assert timing.limited
-    assert timing.ci95_ms[0] >= 0
-    assert timing.ci95_ms[1] < inf
+def test_an_undropped_config_has_ten_samples_in_the_order_they_were_taken() -> None:
+    raced = race(iter_take(1e-3 * (1 + number / 1000) for number in range(10)), 1e-3, inf)
+    assert raced.seconds == tuple(1e-3 * (1 + number / 1000) for number in range(10))
+    assert not raced.dropped
 
 
-def test_short_launches_are_warmed_up_and_taken_in_batches() -> None:
-    device = Device(5e-6, noise=0.01)
-    timing = measure(device.take, 0.25, device.clock, device.pause)
-    assert device.launches > timing.samples  # the warm-up's are no samples
-    assert device.launches / device.calls > 10
+def iter_take(samples: Iterator[float]) -> Callable[[int], list[float]]:
+    return lambda count: [next(samples) for _ in range(count)]
+
+
+def test_the_first_of_all_is_never_dropped() -> None:
+    assert not race(Launches(seeded(), tailed(0.5)).take, None, inf).dropped
+
+
+def test_a_limit_ends_sampling_with_two_samples_at_least() -> None:
+    launches = Launches(seeded(), quiet(0.01), 1.0)
+    assert len(race(launches.take, 1.0, 0.25).seconds) == 2
+    assert len(race(launches.take, 1.0, 2.5).seconds) == 3
+    assert race(launches.take, 0.1, 0.25).dropped
+
+
+def test_a_race_cut_short_teaches_no_noise() -> None:
+    known = Noise()
+    before = known.margin(1)
+    race(Launches(seeded(), quiet(0.2), 1.0).take, None, 0.25, known)
+    assert known.margin(1) == before
+
+
+def test_short_launches_warm_up_and_long_ones_count() -> None:
+    short, medium, long = (Launches(seeded(), quiet(0.001), seconds) for seconds in (1e-5, 1e-3, 1e-2))
+    for launches in (short, medium, long):
+        assert len(race(launches.take, None, inf, warm=5e-3).seconds) == 10
+    assert (short.taken, long.taken) == (31, 10)
+    assert 15 <= medium.taken <= 16
 
 
 def test_a_timer_too_coarse_to_see_a_launch_never_reads_nothing() -> None:
-    device = Device(0.0)
-    assert measure(device.take, 0.25, device.clock, device.pause).median_ms > 0
+    assert min(race(lambda count: [0.0] * count, None, inf).seconds) > 0
 
 
-def test_stopping_when_narrow_still_covers_the_truth() -> None:
-    """Looking again and again until the interval is narrow costs coverage: it must stay near what is promised."""
-    covered = 0
-    for _ in range(400):
-        device = Device(1e-3, noise=0.08)
-        low, high = measure(device.take, 0.25, device.clock, device.pause).ci95_ms
-        covered += low <= 1.0 <= high
-    assert covered >= 0.9 * 400, covered
+def test_a_timing_says_what_its_samples_do() -> None:
+    one, many = timing([2e-3], "events"), timing([1e-3] * 9 + [2e-3], "graph")
+    assert (one.median_ms, one.ci95_ms, one.samples, one.limited) == (2.0, None, 1, True)
+    assert (many.median_ms, many.policy, many.limited) == (1.0, "graph", False)
+    dropped = timing([3e-3], "events", dropped=True)
+    assert (dropped.dropped, dropped.limited, dropped.half_width) == (True, False, None)
+    assert timing([1e-3, 2e-3, 3e-3], "events").half_width == pytest.approx(4.303 / 3**0.5 / 4 + 0.5, rel=1e-3)

@@ -1,145 +1,237 @@
-"""The tuner's loop on a counted clock: what it attempts, in which order, and when it ends."""
+"""The tuner's loop on a counted clock: what it attempts, in which order, what it builds ahead, and when it ends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import pytest
 
-from app.tuning.outcome import Accuracy, Measured, Outcome, Rejected, Timing
-from app.tuning.tuner import Budget, best_of, tune
+from app.tuning.outcome import Accuracy, Final, Measured, Outcome, Rejected, Timing
+from app.tuning.runner import Contender, Heat
+from app.tuning.tuner import Budget, Task, best_of, tune
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.kernel import Kernel, Launch
 from kernels.problem import Problem
+from kernels.space import Config
 
 PROBLEM = Problem(64, 48, 80)
-KERNELS = tuple(CATALOGUE.values())
+KERNELS = (CATALOGUE["naive"], CATALOGUE["tiled"])
 LIMITS = Limits(threads=256, shared_bytes=2**15, warp=1, sms=2, bandwidth=1e10, peak=1e11, peak64=5e10)
 DEVICE = Device("opencl:0", "opencl", "a CPU", "x86", "1", "2", "3", "uuid", 2**33, LIMITS)
+VENDOR = Rejected("vendor", Config(()), "space", "none here")
 
 
 def legal(kernel: Kernel) -> int:
     return len(kernel.space.legal(PROBLEM, DEVICE))
 
 
-class Attempts:
-    """Stands for the device: remembers what was attempted; time passes with every attempt."""
+def seconds_of(launch: Launch) -> float:
+    """Smaller blocks are faster, and naive is a little slower than tiled."""
+    return 1e-3 * (1 + launch.threads / 1024 + (launch.kernel == "naive") / 4)
 
-    def __init__(self, seconds: float = 1.0) -> None:
-        self.launches: list[Launch] = []
-        self.now, self._seconds = 0.0, seconds
 
-    def __call__(self, launch: Launch) -> Outcome:
-        self.launches.append(launch)
-        self.now += self._seconds
-        return outcome(launch)
+@dataclass
+class Scripted:
+    """Stands for a device: remembers what was built and attempted; time passes with every attempt."""
+
+    seconds: float = 0.0
+    width: int = 4
+    now: float = 0.0
+    launches: list[Launch] = field(default_factory=list)
+    prepared: list[Launch] = field(default_factory=list)
+    bests: list[float | None] = field(default_factory=list)
+    sampled: int = 0
 
     def clock(self) -> float:
         return self.now
 
+    def prepare(self, launch: Launch) -> None:
+        self.prepared.append(launch)
+
+    def attempt(self, contender: Contender, best: float | None) -> Outcome:
+        if isinstance(contender, Problem):
+            return VENDOR
+        self.launches.append(contender)
+        self.bests.append(best)
+        self.now += self.seconds
+        return outcome(contender)
+
+    def prove(self, launch: Launch) -> Rejected | None:
+        del launch
+        return None
+
+    def sample(self, contenders: Sequence[Contender], rounds: int) -> Heat:
+        self.sampled += 1
+        each = [seconds_of(one) if isinstance(one, Launch) else 1.0 for one in contenders]
+        self.now += rounds * sum(each)
+        return Heat(tuple((one,) * rounds for one in each), "events")
+
 
 def outcome(launch: Launch) -> Outcome:
-    """Every fifth shape of a block is wrong; smaller blocks are faster."""
-    if launch.threads % 5 == 1:
+    """Blocks of 128 threads, and some others, are wrong; no default is."""
+    if launch.threads % 7 == 2:
         return Rejected(launch.kernel, launch.config, "verify", "relative L2 error 1 exceeds 1e-6")
-    milliseconds = 1.0 + launch.threads
+    milliseconds = 1e3 * seconds_of(launch)
     timing = Timing(milliseconds, (milliseconds, milliseconds), 3)
     return Measured(launch.kernel, launch.config, timing, Accuracy(1e-7, 1e-7))
 
 
+def task(strategy: str = "random", seed: int = 11, refused: dict[str, list[Config]] | None = None) -> Task:
+    return Task(KERNELS, PROBLEM, DEVICE, strategy, seed, refused=refused or {})
+
+
 def run(
-    attempts: Callable[[Launch], Outcome],
-    budget: Budget,
-    saved: list[Outcome] | None = None,
-    clock: Callable[[], float] = lambda: 0.0,
-    strategy: str = "auto",
-) -> list[Outcome]:
-    return list(tune(KERNELS, PROBLEM, DEVICE, strategy, budget, 11, attempts, saved or [], clock))
+    runner: Scripted, budget: Budget, saved: Sequence[Outcome] = (), order: Task | None = None
+) -> tuple[list[Outcome], Final | None]:
+    """A whole tune: the outcomes of our kernels, and the finals."""
+    given = list(tune(order or task(), runner, lambda: budget, saved, runner.clock))
+    finals = [one for one in given if isinstance(one, Final)]
+    return [one for one in given if not isinstance(one, Final) and one.kernel != "vendor"], finals[
+        0
+    ] if finals else None
 
 
-@pytest.mark.parametrize("strategy", ["auto", "exhaustive", "random"])
+@pytest.mark.parametrize("strategy", ["exhaustive", "random", "genetic", "auto"])
 def test_without_a_budget_every_legal_config_is_attempted_once(strategy: str) -> None:
-    attempts = Attempts()
-    outcomes = run(attempts, Budget(), strategy=strategy)
-    tried = [(launch.kernel, launch.config) for launch in attempts.launches]
+    runner = Scripted()
+    outcomes, _ = run(runner, Budget(), order=task(strategy))
+    tried = [(launch.kernel, launch.config) for launch in runner.launches]
     assert len(tried) == len(set(tried)) == len(outcomes) == sum(map(legal, KERNELS))
 
 
-def test_every_kernels_default_comes_first_then_the_kernels_take_turns() -> None:
-    attempts = Attempts()
-    run(attempts, Budget(trials=4))
-    assert [launch.config for launch in attempts.launches[:2]] == [
-        kernel.default(PROBLEM, DEVICE) for kernel in KERNELS
-    ]
-    assert [launch.kernel for launch in attempts.launches] == ["naive", "tiled"] * 4
+def test_the_vendor_comes_first_then_every_kernels_default_then_the_kernels_take_turns() -> None:
+    runner = Scripted()
+    given = list(tune(task(), runner, lambda: Budget(trials=4)))
+    assert given[0] == VENDOR
+    assert [launch.config for launch in runner.launches[:2]] == [kernel.default(PROBLEM, DEVICE) for kernel in KERNELS]
+    assert [launch.kernel for launch in runner.launches] == ["naive", "tiled"] * 4
+
+
+def test_what_is_attempted_was_built_ahead_a_batch_at_a_time() -> None:
+    runner = Scripted(width=4)
+    run(runner, Budget(trials=20))
+    defaults = {kernel.default(PROBLEM, DEVICE) for kernel in KERNELS}
+    assert runner.launches[2:] != runner.prepared  # kernels take turns, batches do not
+    assert {launch.config for launch in runner.launches} - defaults == {launch.config for launch in runner.prepared}
+    assert len(runner.prepared) == len(runner.launches) - len(KERNELS)
+
+
+def test_a_candidate_races_against_its_own_kernels_best() -> None:
+    runner = Scripted()
+    run(runner, Budget(trials=12))
+    for number, (launch, best) in enumerate(zip(runner.launches, runner.bests, strict=True)):
+        before = [one for one in runner.launches[:number] if one.kernel == launch.kernel]
+        measured = [seconds_of(one) for one in before if isinstance(outcome(one), Measured)]
+        assert best == (pytest.approx(min(measured)) if measured else None)
 
 
 def test_a_budget_of_trials_is_each_kernels_own() -> None:
-    outcomes = run(Attempts(), Budget(trials=5))
+    outcomes, _ = run(Scripted(), Budget(trials=5))
     assert [len([one for one in outcomes if one.kernel == kernel.name]) for kernel in KERNELS] == [5, 5]
 
 
 def test_a_kernel_that_is_exhausted_leaves_the_turns_to_the_others() -> None:
-    outcomes = run(Attempts(), Budget(trials=legal(KERNELS[0]) + 10))
+    outcomes, _ = run(Scripted(), Budget(trials=legal(KERNELS[0]) + 10))
     counts = [len([one for one in outcomes if one.kernel == kernel.name]) for kernel in KERNELS]
     assert counts == [legal(KERNELS[0]), legal(KERNELS[0]) + 10]
 
 
-def test_a_budget_of_seconds_covers_all_kernels() -> None:
-    attempts = Attempts(seconds=1.0)
-    assert len(run(attempts, Budget(seconds=7.0), clock=attempts.clock)) == 7
+def test_a_budget_of_seconds_covers_search_and_finals() -> None:
+    runner = Scripted(seconds=1.0)
+    outcomes, final = run(runner, Budget(seconds=20.0))
+    assert len(outcomes) == 16
+    assert final is not None
+    assert runner.now <= 21
+
+
+def test_a_budget_that_is_raised_while_the_tune_runs_takes_effect_at_once() -> None:
+    runner = Scripted()
+    budgets = iter([Budget(trials=3)] * 4 + [Budget(trials=9)] * 1000)
+    given = list(tune(task(), runner, lambda: next(budgets)))
+    assert len([one for one in given if isinstance(one, (Measured, Rejected)) and one.kernel == "tiled"]) == 9
+
+
+def test_the_search_ends_once_little_more_is_expected() -> None:
+    free, _ = run(Scripted(), Budget(), order=task("auto"))
+    eager, _ = run(Scripted(), Budget(gain_percent=50.0), order=task("auto"))
+    assert len(eager) <= len(free)
 
 
 @pytest.mark.parametrize("budget", [Budget(trials=0), Budget(seconds=0.0), Budget(trials=1, seconds=0.5)])
 def test_defaults_are_measured_even_when_the_budget_is_spent(budget: Budget) -> None:
-    attempts = Attempts()
-    outcomes = run(attempts, budget, clock=attempts.clock)
+    runner = Scripted(seconds=1.0)
+    outcomes, _ = run(runner, budget)
     assert [one.config for one in outcomes] == [kernel.default(PROBLEM, DEVICE) for kernel in KERNELS]
 
 
 @pytest.mark.parametrize("done", [0, 1, 2, 3, 9, 20])
+@pytest.mark.parametrize("strategy", ["exhaustive", "random", "genetic", "auto"])
+def test_a_resumed_tune_repeats_nothing_and_keeps_its_budget(done: int, strategy: str) -> None:
+    whole, _ = run(Scripted(), Budget(trials=10), order=task(strategy))
+    runner = Scripted()
+    rest, final = run(runner, Budget(trials=10), [VENDOR, *whole[:done]], task(strategy))
+    assert len(rest) == len(whole) - done
+    assert not {(one.kernel, one.config) for one in whole[:done]} & {(one.kernel, one.config) for one in rest}
+    assert final is not None
+
+
 @pytest.mark.parametrize("strategy", ["exhaustive", "random"])
-def test_a_resumed_tune_does_the_rest_and_nothing_twice(done: int, strategy: str) -> None:
-    whole = run(Attempts(), Budget(trials=10), strategy=strategy)
-    attempts = Attempts()
-    rest = run(attempts, Budget(trials=10), saved=whole[:done], strategy=strategy)
-    assert rest == whole[done:]
-    assert not {(one.kernel, one.config) for one in whole[:done]} & {
-        (launch.kernel, launch.config) for launch in attempts.launches
+def test_a_fixed_order_resumes_where_it_was(strategy: str) -> None:
+    whole, _ = run(Scripted(), Budget(trials=10), order=task(strategy))
+    rest, _ = run(Scripted(), Budget(trials=10), whole[:7], task(strategy))
+    assert rest == whole[7:]
+
+
+def test_what_failed_here_before_is_not_tried_again_and_costs_no_trial() -> None:
+    first, _ = run(Scripted(), Budget(trials=12))
+    failed: dict[str, list[Config]] = {"naive": [], "tiled": []}
+    for one in first:
+        if isinstance(one, Rejected):
+            failed[one.kernel].append(one.config)
+    assert sum(map(len, failed.values())) > 0
+    again, _ = run(Scripted(), Budget(trials=12), order=task(refused=failed))
+    assert not {(one.kernel, one.config) for one in again} & {
+        (name, config) for name, configs in failed.items() for config in configs
     }
-
-
-def test_a_saved_default_is_neither_attempted_nor_yielded() -> None:
-    attempts = Attempts()
-    first = run(attempts, Budget(trials=1))
-    assert run(attempts, Budget(trials=1), saved=first) == []
-    assert len(attempts.launches) == len(KERNELS)
+    assert len(again) == 24
 
 
 def test_a_default_that_the_space_refuses_is_rejected_by_the_rules_name() -> None:
     tiny = Device(
         "opencl:0", "opencl", "a CPU", "x86", "1", "2", "3", "uuid", 2**33, Limits(4, 16, 1, 1, 1.0, 1.0, 1.0)
     )
-    attempts = Attempts()
-    outcomes = list(tune(KERNELS, PROBLEM, tiny, "auto", Budget(), 1, attempts))
+    runner = Scripted()
+    outcomes, final = run(runner, Budget(), order=Task(KERNELS, PROBLEM, tiny, "auto", 1))
     assert {(one.kernel, getattr(one, "stage", None)) for one in outcomes} == {("naive", "space"), ("tiled", "space")}
     assert all("than the device allows" in getattr(one, "reason", "") for one in outcomes)
-    assert not attempts.launches
-    assert list(tune(KERNELS, PROBLEM, tiny, "auto", Budget(), 1, attempts, saved=outcomes)) == []
+    assert not runner.launches
+    assert final is None
 
 
 def test_an_outcome_is_yielded_before_the_next_is_attempted() -> None:
-    attempts = Attempts()
-    outcomes = tune(KERNELS, PROBLEM, DEVICE, "auto", Budget(), 1, attempts)
+    runner = Scripted()
+    outcomes = tune(task(), runner, Budget)
+    next(outcomes)  # the vendor's
     for count in range(1, 6):
         next(outcomes)
-        assert len(attempts.launches) == count
+        assert len(runner.launches) == count
+
+
+def test_the_finals_choose_the_fastest_and_it_is_never_slower_than_the_default() -> None:
+    outcomes, final = run(Scripted(), Budget(trials=20))
+    assert final is not None
+    best = best_of(outcomes)
+    assert best is not None
+    assert (final.best.kernel, final.best.config) == (best.kernel, best.config)
+    assert final.default is not None
+    assert final.best.timing.median_ms <= final.default.timing.median_ms
 
 
 def test_the_best_is_the_fastest_of_ours_and_never_the_vendors() -> None:
-    outcomes = run(Attempts(), Budget(trials=20))
-    vendor = Measured("vendor", KERNELS[0].default(PROBLEM, DEVICE), Timing(1e-9, (0.0, 1.0), 3), Accuracy(0.0, 0.0))
+    outcomes, _ = run(Scripted(), Budget(trials=20))
+    vendor = Measured("vendor", Config(()), Timing(1e-9, (0.0, 1.0), 3), Accuracy(0.0, 0.0))
     measured = [one for one in outcomes if isinstance(one, Measured)]
     best = best_of([*outcomes, vendor])
     assert best is not None
@@ -149,3 +241,14 @@ def test_the_best_is_the_fastest_of_ours_and_never_the_vendors() -> None:
 
 def test_where_nothing_was_measured_there_is_no_best() -> None:
     assert best_of([Rejected("naive", KERNELS[0].default(PROBLEM, DEVICE), "compile", "no")]) is None
+
+
+def test_auto_leaves_a_kernel_that_cannot_catch_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(launch: Launch) -> float:
+        return 1e-3 * (1 + launch.threads / 1024) * (50 if launch.kernel == "naive" else 1)
+
+    monkeypatch.setitem(globals(), "seconds_of", slow)
+    outcomes, _ = run(Scripted(), Budget(), order=task("auto"))
+    counts = {kernel.name: len([one for one in outcomes if one.kernel == kernel.name]) for kernel in KERNELS}
+    assert counts["tiled"] == legal(KERNELS[1])
+    assert counts["naive"] <= legal(KERNELS[0])

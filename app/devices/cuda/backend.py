@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from math import ceil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,10 +13,12 @@ import cupy
 import numpy as np
 from cupy.cuda import driver, nvrtc, runtime
 
-from app.devices.base import Array, Buffer, Operands, Program, Vendor
+from app.devices.base import Array, Buffer, Operands, Program, Reading, Vendor, nothing
+from app.devices.cuda.clock import Clock
 from app.devices.cuda.cubin import compile_cubin
 from app.devices.cuda.cublas import Cublas, stay_strict
 from app.devices.cuda.identity import Software, identify, software
+from app.devices.cuda.nvml import Sensors
 from app.devices.hostblas import reference as host_reference
 from app.errors import CompileFailed, DeviceError, LaunchFailed, NoDevice
 from kernels.device import Device
@@ -23,14 +26,15 @@ from kernels.kernel import Build, Launch
 from kernels.problem import Problem
 
 _POOLED: Final = 2**25  # bytes: larger buffers are given back to the device when they are dropped, for the other child
-_SCRATCH: Final = 2**27  # bytes that are overwritten to keep the device busy while the host queues launches
-_SCRATCH_SECONDS: Final = 25e-6  # how long that takes at least, at 5 TB/s
-_LAUNCH_SECONDS: Final = 20e-6  # how long the host takes to queue a launch with its two events
+_ROOM: Final = 2**20  # bytes on each side of what a kernel is warmed up on
+_COPIED: Final = 2**27  # bytes that are copied to measure a device's bandwidth
+_UNASKED: Final = 48 * 1024  # bytes of shared memory that every launch may have
 _LOADED: Final = 64  # modules that CuPy remembers before it is told to forget those nobody holds
 # CUDA's errors that leave the context whole (the runtime's and the driver's numbers agree): invalid value, out of
 # memory, invalid configuration, invalid function, invalid image, no binary for the GPU, invalid or unsupported PTX,
-# symbol not found, too many resources. After any other the process cannot use the device again.
-_MENDABLE: Final = {1, 2, 9, 98, 200, 209, 218, 222, 500, 701}
+# symbol not found, too many resources, and all that a capture for a graph can be refused for (900 to 908). After any
+# other the process cannot use the device again.
+_MENDABLE: Final = {1, 2, 9, 98, 200, 209, 218, 222, 500, 701, *range(900, 909)}
 _OUT_OF_MEMORY: Final = 2
 
 
@@ -46,9 +50,10 @@ def discover(which: str, cache_dir: Path) -> list[Device]:
         raise NoDevice(f"CUDA shows no device: {error}") from error
 
 
-def occupancy_blocks(program: Program, threads: int) -> int:
-    """How many blocks of `threads` threads the driver says an SM holds at once."""
-    return int(driver.occupancyMaxActiveBlocksPerMultiprocessor(program.handle.kernel.ptr, threads, 0))
+def occupancy_blocks(program: Program, threads: int, pool_bytes: int = 0) -> int:
+    """How many blocks of `threads` threads, with `pool_bytes` each, the driver says an SM holds at once."""
+    _give_room(program, pool_bytes)
+    return int(driver.occupancyMaxActiveBlocksPerMultiprocessor(program.handle.kernel.ptr, threads, pool_bytes))
 
 
 class CudaBackend:
@@ -56,13 +61,16 @@ class CudaBackend:
 
     def __init__(self, device_id: str, cache_dir: Path) -> None:
         self._cache_dir = cache_dir
-        self._scratch: Any = None
         self._loaded = 0
+        self._workspace: Any = None
+        self._sensors: Sensors | None = None
         with self._failing():
             number = int(device_id.partition(":")[2])
             cupy.cuda.Device(number).use()
             self.device = _identify(number, _software())
+            self._bus: str = runtime.deviceGetPCIBusId(number)
             self._cublas, self.vendor = _cublas()
+            self._clock = Clock(self.device.limits, lambda nbytes: self.allocate(nbytes).handle)
 
     def upload(self, array: Array) -> Buffer:
         """Copy a C-contiguous array into fresh device memory."""
@@ -79,7 +87,7 @@ class CudaBackend:
             except (cupy.cuda.memory.OutOfMemoryError, runtime.CUDARuntimeError) as error:
                 if getattr(error, "status", _OUT_OF_MEMORY) != _OUT_OF_MEMORY:
                     raise
-                self._scratch = None
+                self._clock.forget()
                 cupy.get_default_memory_pool().free_all_blocks()
             return Buffer(_memory(nbytes), nbytes)
 
@@ -106,45 +114,48 @@ class CudaBackend:
             raise CompileFailed(f"the binary cannot be loaded: {error}", fatal=_is_fatal(error)) from error
         return Program(kernel, build, registers, local)
 
-    def warm(self, program: Program, launch: Launch) -> None:
+    def warm(self, program: Program, launch: Launch, compiled: Callable[[], None] = nothing) -> None:
         """Launch one block on a problem of one element: the driver loads the code then."""
-        buffer = self.allocate(launch.problem.itemsize)
+        compiled()
         tiny = Problem(1, 1, 1, dtype=launch.problem.dtype)
+        buffers = [self.allocate(tiny.c_bytes + 2 * _ROOM) for _ in range(3)]
         with self._failing():
-            runtime.memset(_address(buffer), 0, buffer.nbytes)
-            _launch(program, 1, launch.block, tiny, Operands(buffer, buffer, self.allocate(buffer.nbytes)))
+            for buffer in buffers:
+                self.fill(buffer, 0)
+            operands = Operands(*(buffer.window(_ROOM, tiny.c_bytes) for buffer in buffers))
+            _launch(program, replace(launch, grid=1, problem=tiny), operands)
             runtime.deviceSynchronize()
 
     def run(self, program: Program, launch: Launch, operands: Operands) -> None:
         """Launch once and wait."""
         with self._failing():
-            _launch(program, launch.grid, launch.block, launch.problem, operands)
+            _launch(program, launch, operands)
             runtime.deviceSynchronize()
 
-    def time(self, program: Program, launch: Launch, sets: Sequence[Operands]) -> list[float]:
-        """Launch once for each set of operands; seconds between two events around each launch."""
-        with self._failing(), self._timed(len(sets)) as events:
-            for (start, end), operands in zip(events, sets, strict=True):
-                start.record()
-                _launch(program, launch.grid, launch.block, launch.problem, operands)
-                end.record()
-        return _seconds(events)
+    def time(self, program: Program, launch: Launch, sets: Sequence[Operands], policy: str) -> list[float]:
+        """Seconds of each launch by events, or their mean by a graph: the policies that base.Backend names."""
+        launches = [partial(_launch, program, launch, operands) for operands in sets]
+        key = (launch.grid, launch.block, launch.problem, *map(_addresses, sets))
+        with self._failing():
+            return self._clock.seconds(policy, launches, program, key, nullcontext)
 
     def vendor_run(self, problem: Problem, operands: Operands) -> None:
         """The product by cuBLAS, into the same buffers; raises DeviceError where there is no cuBLAS."""
         with self._failing():
-            self._library().multiply(problem, *map(_address, (operands.a, operands.b, operands.c)))
+            self._library().multiply(problem, *_addresses(operands))
             runtime.deviceSynchronize()
 
-    def vendor_time(self, problem: Problem, sets: Sequence[Operands]) -> list[float]:
+    def vendor_time(self, problem: Problem, sets: Sequence[Operands], policy: str) -> list[float]:
         """As `time`, for cuBLAS."""
         library = self._library()
-        with self._failing(), self._timed(len(sets)) as events:
-            for (start, end), operands in zip(events, sets, strict=True):
-                start.record()
-                library.multiply(problem, *map(_address, (operands.a, operands.b, operands.c)))
-                end.record()
-        return _seconds(events)
+        launches = [partial(library.multiply, problem, *_addresses(operands)) for operands in sets]
+
+        def around(stream: int) -> AbstractContextManager[None]:
+            self._workspace = self._workspace or self.allocate(library.workspace_bytes).handle
+            return library.on(stream, int(self._workspace.ptr))
+
+        with self._failing():
+            return self._clock.seconds(policy, launches, library, (problem, *map(_addresses, sets)), around)
 
     def reference(self, a: Array, b: Array) -> Array:
         """The float64 product of op(A) and op(B): by cuBLAS's double precision, or NumPy where that is missing."""
@@ -158,6 +169,11 @@ class CudaBackend:
         out = np.empty((*a.shape[:-1], b.shape[-1]))
         self.download(product, out)
         return out
+
+    def conditions(self) -> Reading | None:
+        """What NVML says of clocks, power and temperature; None where it is not there."""
+        self._sensors = self._sensors or Sensors(self._bus)
+        return self._sensors.read()
 
     def free_bytes(self) -> int:
         """Device memory that nobody has, and what this process keeps for its next small buffers."""
@@ -173,17 +189,6 @@ class CudaBackend:
         if self._cublas is None:
             raise DeviceError(f"cuBLAS is not here: {self.vendor.reason}")
         return self._cublas
-
-    @contextmanager
-    def _timed(self, count: int) -> Iterator[list[tuple[Any, Any]]]:
-        """Pairs of events, recorded while the device is still busy, so that no launch waits for the host in between."""
-        events = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in range(count)]
-        if self._scratch is None:
-            self._scratch = self.allocate(_SCRATCH)
-        for _ in range(ceil(count * _LAUNCH_SECONDS / _SCRATCH_SECONDS)):
-            runtime.memsetAsync(_address(self._scratch), 0, _SCRATCH, 0)
-        yield events
-        runtime.deviceSynchronize()
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -210,16 +215,16 @@ def _identify(number: int, versions: Software) -> Device:
 
 def _copy_bandwidth() -> float:
     """Bytes a second, read and written, of copying 128 MiB on the current device: the best of three."""
-    source, target_ = _memory(_SCRATCH), _memory(_SCRATCH)
+    source, target_ = _memory(_COPIED), _memory(_COPIED)
     milliseconds = []
     for _ in range(3):
         start, end = cupy.cuda.Event(), cupy.cuda.Event()
         start.record()
-        runtime.memcpyAsync(target_.ptr, source.ptr, _SCRATCH, runtime.memcpyDeviceToDevice, 0)
+        runtime.memcpyAsync(target_.ptr, source.ptr, _COPIED, runtime.memcpyDeviceToDevice, 0)
         end.record()
         end.synchronize()
         milliseconds.append(cupy.cuda.get_elapsed_time(start, end))
-    return float(2e3 * _SCRATCH / min(milliseconds))
+    return float(2e3 * _COPIED / min(milliseconds))
 
 
 def _cublas() -> tuple[Cublas | None, Vendor]:
@@ -229,15 +234,23 @@ def _cublas() -> tuple[Cublas | None, Vendor]:
         from cupy_backends.cuda.libs import cublas as library  # noqa: PLC0415 - it is an optional wheel
 
         found = Cublas(library)
-    except (ImportError, RuntimeError) as error:
+    except (ImportError, RuntimeError, OSError, AttributeError) as error:
         return None, Vendor(None, f"cuBLAS cannot be loaded: {error}")
     return found, Vendor(found.name)
 
 
-def _launch(program: Program, grid: int, block: tuple[int, int], problem: Problem, operands: Operands) -> None:
-    pointers = (np.uint64(_address(buffer)) for buffer in (operands.a, operands.b, operands.c))
+def _launch(program: Program, launch: Launch, operands: Operands) -> None:
+    problem = launch.problem
+    pointers = (np.uint64(address) for address in _addresses(operands))
     sizes = (np.int64(size) for size in (problem.m, problem.n, problem.k))
-    program.handle((grid,), block, (*pointers, *sizes))
+    _give_room(program, launch.pool_bytes)
+    program.handle((launch.grid,), launch.block, (*pointers, *sizes), shared_mem=launch.pool_bytes)
+
+
+def _give_room(program: Program, pool_bytes: int) -> None:
+    """Let the function be launched with so much shared memory: past 48 KiB CUDA wants to be asked."""
+    if pool_bytes > _UNASKED:
+        program.handle.max_dynamic_shared_size_bytes = pool_bytes
 
 
 def _memory(nbytes: int) -> Any:
@@ -251,8 +264,8 @@ def _address(buffer: Buffer) -> int:
     return int(buffer.handle.ptr) + buffer.offset
 
 
-def _seconds(events: list[tuple[Any, Any]]) -> list[float]:
-    return [max(cupy.cuda.get_elapsed_time(*pair), 1e-6) * 1e-3 for pair in events]
+def _addresses(operands: Operands) -> tuple[int, int, int]:
+    return _address(operands.a), _address(operands.b), _address(operands.c)
 
 
 def _is_fatal(error: Exception) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from cupy.cuda import compiler, nvrtc
 
 from app.devices import cache
+from app.devices.cuda.options import options
 from app.errors import CompileFailed
 from kernels.kernel import Build
 
@@ -32,22 +33,17 @@ def compile_cubin(build: Build, architecture: str, cache_dir: Path) -> Cubin:
 
     Raises CompileFailed with the compiler's words.
     """
-    options = (f"-arch={target(architecture)}", "--ptxas-options=-v", "-std=c++17")
+    given = options(architecture)
     macros = tuple(f"-D{name}={value}" for name, value in build.macros)
-    key = cache.name(build.digest, *options, _compiler())
+    key = cache.name(build.digest, *given, _compiler())
     path = cache_dir / "cuda" / f"{key}.cubin"
     facts = cache.read(path.with_suffix(".json"))
     if facts is None or not path.exists():
-        binary, log = _nvrtc(build, (*options, *macros))
+        binary, log = _nvrtc(build, (*given, *macros))
         cache.write(path, binary)
         facts = json.dumps(_usage(log, build.entry)).encode()
         cache.write(path.with_suffix(".json"), facts)
     return Cubin(path, **json.loads(facts))
-
-
-def target(architecture: str) -> str:
-    """What to compile for: the architecture with its own instructions where it has some (PTX ISA, "Target")."""
-    return architecture + "a" if architecture in {"sm_90", "sm_100", "sm_103"} else architecture
 
 
 def _compiler() -> str:
@@ -55,12 +51,12 @@ def _compiler() -> str:
     return f"NVRTC {major}.{minor}"
 
 
-def _nvrtc(build: Build, options: tuple[str, ...]) -> tuple[bytes, str]:
+def _nvrtc(build: Build, given: tuple[str, ...]) -> tuple[bytes, str]:
     """Compile to a cubin; gives it with the log. _NVRTCProgram is CuPy's own name: nothing public makes a cubin."""
     log = io.StringIO()
     try:
         program = compiler._NVRTCProgram(build.text, f"{build.name}.cu", method="cubin")  # noqa: SLF001 - as said above
-        binary, _ = program.compile(options, log)
+        binary, _ = program.compile(given, log)
     except compiler.CompileException as error:
         raise CompileFailed(error.get_message().strip()) from error
     except (nvrtc.NVRTCError, RuntimeError) as error:

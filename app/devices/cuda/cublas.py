@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
-from typing import Any, Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -13,6 +16,22 @@ from kernels.problem import Problem
 # What would make cuBLAS answer a float32 product in another precision class.
 _LOOSENING: Final = ("NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION", "CUBLAS_EMULATE_DOUBLE_PRECISION")
 _LARGEST: Final = 2**31 - 1
+_INT, _LONG, _POINTER = ctypes.c_int, ctypes.c_longlong, ctypes.c_void_p
+_Kinds: TypeAlias = tuple[type[ctypes.c_int | ctypes.c_longlong | ctypes.c_void_p], ...]
+# cublas<t>gemmStridedBatched: handle, two operations, m, n, k, alpha, A, B, beta, C with their strides, batch count.
+_OPERAND: Final[_Kinds] = (_POINTER, _INT, _LONG)
+_ARGUMENTS: Final[_Kinds] = (_POINTER, *5 * [_INT], _POINTER, *_OPERAND, *_OPERAND, _POINTER, *_OPERAND, _INT)
+# cublasStatus_t
+_STATUS: Final = {
+    1: "not initialized",
+    3: "allocation failed",
+    7: "invalid value",
+    8: "architecture mismatch",
+    11: "mapping error",
+    13: "execution failed",
+    14: "internal error",
+    15: "not supported",
+}
 
 
 def stay_strict() -> None:
@@ -22,26 +41,55 @@ def stay_strict() -> None:
 
 
 class Cublas:
-    """A handle on the current device; `library` is CuPy's binding. Products are queued on the current stream."""
+    """A handle on the current device; `library` is CuPy's binding. Products are queued on the legacy default stream.
+
+    Products are asked of the library itself: CuPy's binding sets the stream anew each time, and that takes away the
+    workspace which a graph needs. Raises RuntimeError, OSError or AttributeError where the library is not whole.
+    """
+
+    workspace_bytes: Final = 2**25  # what cuBLAS takes itself on Hopper; it takes less elsewhere
 
     def __init__(self, library: Any) -> None:
         self._library = library
         self._handle = library.create()
         library.setMathMode(self._handle, library.CUBLAS_DEFAULT_MATH)  # float32 in float32, never in TF32
         library.setPointerMode(self._handle, library.CUBLAS_POINTER_MODE_HOST)
-        self._products = {"float32": library.sgemmStridedBatched, "float64": library.dgemmStridedBatched}
+        self._version = int(library.getVersion(self._handle))
+        direct = ctypes.CDLL(f"libcublas.so.{self._version // 10_000}")  # loaded already: found by this name
+        direct.cublasSetStream_v2.argtypes = (_POINTER, _POINTER)
+        direct.cublasSetWorkspace_v2.argtypes = (_POINTER, _POINTER, ctypes.c_size_t)
+        self._direct = direct
+        self._products = {
+            "float32": direct.cublasSgemmStridedBatched,
+            "float64": direct.cublasDgemmStridedBatched,
+        }
+        for product in self._products.values():
+            product.argtypes = _ARGUMENTS
         self._factors = {name: (np.ones(1, name), np.zeros(1, name)) for name in self._products}
 
     @property
     def name(self) -> str:
         """The library with its version, such as cuBLAS 12.9.1."""
-        version = int(self._library.getVersion(self._handle))
-        return f"cuBLAS {version // 10_000}.{version // 100 % 100}.{version % 100}"
+        return f"cuBLAS {self._version // 10_000}.{self._version // 100 % 100}.{self._version % 100}"
+
+    @contextmanager
+    def on(self, stream: int, workspace: int) -> Iterator[None]:
+        """Queue on another stream inside the block, with a workspace of ours of `workspace_bytes`.
+
+        cuBLAS would put allocations of its own workspace into a graph ("CUDA Graphs Support", cuBLAS documentation).
+        """
+        _check(self._direct.cublasSetStream_v2(self._handle, stream))
+        try:
+            _check(self._direct.cublasSetWorkspace_v2(self._handle, workspace, self.workspace_bytes))
+            yield
+        finally:
+            _check(self._direct.cublasSetStream_v2(self._handle, 0))
 
     def multiply(self, problem: Problem, a: int, b: int, c: int) -> None:
-        """Queue C = op(A) op(B) for addresses of row-major operands; raises LaunchFailed for sizes over 32 bits.
+        """Queue C = op(A) op(B) for addresses of row-major operands.
 
         cuBLAS reads columns first: it sees every operand transposed, and computes C^T = op(B)^T op(A)^T.
+        Raises LaunchFailed, not fatal, for sizes over 32 bits and for what cuBLAS refuses.
         """
         m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
         if max(m, n, k, batch) > _LARGEST:
@@ -51,7 +99,13 @@ class Cublas:
         second = (a, problem.a_shape[1], m * k)
         multiply = self._products[problem.dtype]
         ops = self._op(problem.trans_b), self._op(problem.trans_a)
-        multiply(self._handle, *ops, n, m, k, one, *first, *second, zero, c, n, m * n, batch)
+        _check(multiply(self._handle, *ops, n, m, k, one, *first, *second, zero, c, n, m * n, batch))
 
     def _op(self, transposed: bool) -> int:
         return int(self._library.CUBLAS_OP_T if transposed else self._library.CUBLAS_OP_N)
+
+
+def _check(status: int) -> None:
+    """Raise what cuBLAS says. It is not fatal: a broken context is told by CUDA itself, at the next wait."""
+    if status:
+        raise LaunchFailed(f"cuBLAS: {_STATUS.get(status, f'status {status}')}", fatal=False)

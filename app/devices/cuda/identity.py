@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.devices.cuda import nvml
+from app.devices.cuda.options import signed
 from kernels.device import Device, Limits
 
 # CUDA C++ Programming Guide, "Arithmetic instructions": float32 units of an SM, and float64's share of them. What is
@@ -51,16 +52,17 @@ def identify(runtime: Any, number: int, versions: Software, measure: Callable[[]
     properties = runtime.getDeviceProperties(number)
     name = properties["name"].decode(errors="replace").strip("\0 ")
     capability = int(properties["major"]), int(properties["minor"])
+    architecture = f"sm_{capability[0]}{capability[1]}"
     slice_ = re.search(r"MIG (\S+)", name)
     bus: str = runtime.deviceGetPCIBusId(number)
     return Device(
         id=f"cuda:{number}",
         platform="cuda",
         name=name,
-        architecture=f"sm_{capability[0]}{capability[1]}",
+        architecture=architecture,
         driver=versions.driver,
         runtime=versions.runtime,
-        compiler=versions.compiler,
+        compiler=signed(versions.compiler, architecture),
         uuid=nvml.uuid(bus) or bus,
         memory_bytes=int(properties["totalGlobalMem"]),
         limits=_limits(attribute, capability, measure),
@@ -88,6 +90,7 @@ def _limits(attribute: Callable[[str], int], capability: tuple[int, int], measur
         shared_bytes_reserved=attribute("ReservedSharedMemoryPerBlock"),
         threads_per_sm=attribute("MaxThreadsPerMultiProcessor"),
         blocks_per_sm=attribute("MaxBlocksPerMultiprocessor"),
+        cache_bytes=attribute("L2CacheSize"),
     )
 
 

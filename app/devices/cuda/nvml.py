@@ -1,4 +1,7 @@
-"""NVIDIA's management library by ctypes: the driver's version and a GPU's UUID, or nothing where it is not there."""
+"""NVIDIA's management library by ctypes: the driver's version, a GPU's UUID and sensors, or nothing without it.
+
+Names and numbers are those of nvml.h (NVML API Reference Guide).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from app.devices.base import Reading
+
 _LENGTH: Final = 96  # NVML's own buffers are 80 and 96 characters
+_SM, _MEMORY = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
+_GPU: Final = 0  # NVML_TEMPERATURE_GPU
+# nvmlClocksEventReason...: why clocks are lower than they could be. Idleness, the first bit, is no such reason.
+_REASONS: Final = {
+    0x002: "application clocks",
+    0x004: "power cap",
+    0x008: "hardware slowdown",
+    0x010: "sync boost",
+    0x020: "software thermal",
+    0x040: "hardware thermal",
+    0x080: "power brake",
+    0x100: "display clocks",
+}
 
 
 def driver_version() -> str:
@@ -19,10 +37,45 @@ def driver_version() -> str:
 def uuid(bus: str) -> str:
     """The UUID of the GPU at a PCI address such as 0000:3B:00.0; empty where NVML does not say."""
     with _opened() as library:
-        handle = ctypes.c_void_p()
-        if library is None or library.nvmlDeviceGetHandleByPciBusId_v2(bus.encode(), ctypes.byref(handle)):
-            return ""
-        return _text(library, "nvmlDeviceGetUUID", handle)
+        handle = _handle(library, bus) if library else None
+        return _text(library, "nvmlDeviceGetUUID", handle) if library and handle else ""
+
+
+class Sensors:
+    """The sensors of the GPU at a PCI address; NVML stays open until the process ends, so that reading is cheap."""
+
+    def __init__(self, bus: str) -> None:
+        self._library = _open()
+        self._device = _handle(self._library, bus) if self._library else None
+
+    def read(self) -> Reading | None:
+        """What they say now; None where NVML or the GPU cannot be had."""
+        if self._library is None or self._device is None:
+            return None
+        reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong)
+        milliwatts = self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint)
+        return Reading(
+            sm_mhz=self._number("nvmlDeviceGetClockInfo", ctypes.c_uint, _SM),
+            memory_mhz=self._number("nvmlDeviceGetClockInfo", ctypes.c_uint, _MEMORY),
+            watts=None if milliwatts is None else milliwatts / 1e3,
+            celsius=self._number("nvmlDeviceGetTemperature", ctypes.c_uint, _GPU),
+            throttled=tuple(name for bit, name in _REASONS.items() if int(reasons or 0) & bit),
+        )
+
+    def _number(self, function: str, kind: type[ctypes.c_uint | ctypes.c_ulonglong], *which: int) -> float | None:
+        """One sensor's figure; None where this GPU or this NVML has none (a MIG slice, say)."""
+        found = kind()
+        try:
+            failed = getattr(self._library, function)(self._device, *map(ctypes.c_uint, which), ctypes.byref(found))
+        except AttributeError:
+            return None
+        return None if failed else float(found.value)
+
+
+def _handle(library: ctypes.CDLL, bus: str) -> ctypes.c_void_p | None:
+    handle = ctypes.c_void_p()
+    failed = library.nvmlDeviceGetHandleByPciBusId_v2(bus.encode(), ctypes.byref(handle))
+    return None if failed else handle
 
 
 def _text(library: ctypes.CDLL, function: str, *arguments: object) -> str:
@@ -31,15 +84,19 @@ def _text(library: ctypes.CDLL, function: str, *arguments: object) -> str:
     return "" if failed else buffer.value.decode(errors="replace")
 
 
-@contextmanager
-def _opened() -> Iterator[ctypes.CDLL | None]:
+def _open() -> ctypes.CDLL | None:
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
-        failed = library.nvmlInit_v2()
+        return None if library.nvmlInit_v2() else library
     except (OSError, AttributeError):
-        yield None
-        return
+        return None
+
+
+@contextmanager
+def _opened() -> Iterator[ctypes.CDLL | None]:
+    library = _open()
     try:
-        yield None if failed else library
+        yield library
     finally:
-        library.nvmlShutdown()
+        if library is not None:
+            library.nvmlShutdown()

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from types import ModuleType
 from typing import Any, Final, cast
 
 import numpy as np
 
-from app.devices.base import Array, Buffer, Operands, Program, Vendor
+from app.devices.base import Array, Buffer, Operands, Program, Reading, Vendor, nothing
+from app.devices.host import available_bytes
 from app.devices.hostblas import multiply, reference, vendor
-from app.devices.opencl.identity import cpus, identify
+from app.devices.opencl.identity import cpus, identify, options
 from app.devices.opencl.toolchain import environment
 from app.errors import CompileFailed, LaunchFailed, NoDevice
 from kernels.device import Device
@@ -24,6 +25,8 @@ from kernels.problem import Problem
 
 # PoCL compiles one function for every local size, and one more where a dimension of the grid has more work items.
 _SMALL_GRID: Final = 65_535
+_ROOM: Final = 2**20  # bytes on each side of what a kernel is warmed up on: its memory is the process's own
+_GLANCES: Final = (2e-4, 1e-2)  # seconds between looks at whether PoCL still compiles: the first, and at most
 
 
 def discover(which: str, cache_dir: Path) -> list[Device]:
@@ -81,29 +84,41 @@ class OpenCLBackend:
         """
         cl = self._cl
         try:
-            program = cl.Program(self._context, build.text).build(options=_options(build))
+            program = cl.Program(self._context, build.text).build(options=[*_macros(build), *options(self.device)])
             return Program(cl.Kernel(program, build.entry), build)
         except cl.Error as error:
             raise CompileFailed(_words(error)) from error
 
-    def warm(self, program: Program, launch: Launch) -> None:
-        """Make PoCL compile the function that the launch will use: same local size, same class of grid."""
+    def warm(self, program: Program, launch: Launch, compiled: Callable[[], None] = nothing) -> None:
+        """Make PoCL compile the function that the launch will use: same local size, same class of grid.
+
+        PoCL compiles after it has taken the launch in, and calls it running when that is done.
+        """
         width = launch.block[0]
         grid = 1 if launch.grid * width <= _SMALL_GRID else _SMALL_GRID // width + 1
         tiny = Problem(1, 1, 1, batch=grid, dtype=launch.problem.dtype)
-        buffers = [self.allocate(tiny.c_bytes) for _ in range(3)]
+        buffers = [self.allocate(tiny.c_bytes + 2 * _ROOM) for _ in range(3)]
         with self._failing():
             for buffer in buffers:
                 self.fill(buffer, 0)
-            self._enqueue(program, launch.block, grid, tiny, Operands(*buffers)).wait()
+            windows = (buffer.window(_ROOM, tiny.c_bytes) for buffer in buffers)
+            event = self._enqueue(program, launch.block, grid, tiny, Operands(*windows))
+            self._queue.flush()
+            glance, longest = _GLANCES
+            while event.command_execution_status > self._cl.command_execution_status.RUNNING:
+                sleep(glance)
+                glance = min(2 * glance, longest)
+            compiled()
+            event.wait()
 
     def run(self, program: Program, launch: Launch, operands: Operands) -> None:
         """Launch once and wait."""
         with self._failing():
             self._enqueue(program, launch.block, launch.grid, launch.problem, operands).wait()
 
-    def time(self, program: Program, launch: Launch, sets: Sequence[Operands]) -> list[float]:
-        """Launch once for each set of operands; seconds by the queue's profiling clock."""
+    def time(self, program: Program, launch: Launch, sets: Sequence[Operands], policy: str) -> list[float]:
+        """Launch once for each set of operands; seconds by the queue's profiling clock, which is policy "events"."""
+        _expect_events(policy)
         with self._failing():
             events = [self._enqueue(program, launch.block, launch.grid, launch.problem, operands) for operands in sets]
             self._queue.finish()
@@ -114,8 +129,9 @@ class OpenCLBackend:
         with self._failing(), self._mapped(problem, operands) as arrays:
             multiply(problem, *arrays)
 
-    def vendor_time(self, problem: Problem, sets: Sequence[Operands]) -> list[float]:
+    def vendor_time(self, problem: Problem, sets: Sequence[Operands], policy: str) -> list[float]:
         """As `time`, for NumPy's BLAS; the mapping is not timed."""
+        _expect_events(policy)
         seconds = []
         for operands in sets:
             with self._failing(), self._mapped(problem, operands) as arrays:
@@ -128,9 +144,13 @@ class OpenCLBackend:
         """The float64 product of op(A) and op(B), by NumPy."""
         return reference(a, b)
 
+    def conditions(self) -> Reading | None:
+        """Nothing: a processor does not tell these to everybody."""
+        return None
+
     def free_bytes(self) -> int:
         """The largest buffer that can be had now: the host's available memory, and OpenCL's own bound on one."""
-        return min(_available(), int(self._native.max_mem_alloc_size))
+        return min(available_bytes(), int(self._native.max_mem_alloc_size))
 
     def close(self) -> None:
         """Wait until the queue is empty; the rest goes with the process."""
@@ -182,8 +202,13 @@ def _load(cache_dir: Path) -> ModuleType:
     return cast(ModuleType, cl)
 
 
-def _options(build: Build) -> list[str]:
+def _macros(build: Build) -> list[str]:
     return [f"-D{name}={value}" for name, value in build.macros]
+
+
+def _expect_events(policy: str) -> None:
+    if policy != "events":
+        raise ValueError(f"OpenCL has no policy {policy!r}")
 
 
 def _region(buffer: Buffer) -> Any:
@@ -195,9 +220,3 @@ def _region(buffer: Buffer) -> Any:
 
 def _words(error: BaseException) -> str:
     return str(error).strip() or type(error).__name__
-
-
-def _available() -> int:
-    """Bytes of the host's memory that can be had without swapping, as the kernel estimates."""
-    with Path("/proc/meminfo").open(encoding="ascii") as lines:
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))

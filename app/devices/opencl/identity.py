@@ -13,10 +13,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from app.devices.opencl.processor import introduce
 from app.errors import NoDevice
 from kernels.device import Device, Limits
 
 _POCL: Final = "Portable Computing Language"
+# PoCL's settings that decide what it makes of a text.
+_SETTINGS: Final = ("POCL_WORK_GROUP_METHOD", "POCL_EXTRA_BUILD_FLAGS", "POCL_WILOOPS_MAX_UNROLL_COUNT")
+_CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def cpus(cl: ModuleType) -> list[Any]:
@@ -37,18 +41,24 @@ def identify(device: Any, device_id: str) -> Device:
     llvm = re.search(r"LLVM (\S+?)(?:,|$)", device.platform.version)
     driver = f"PoCL {release.group(1) if release else device.driver_version}"
     version = re.match(r"OpenCL \d+\.\d+", device.version)
+    settings = [f"{name}={os.environ[name]}" for name in _SETTINGS if name in os.environ]
     return Device(
         id=device_id,
         platform="opencl",
         name=re.sub(r"^(pthread|cpu)-", "", device.name).strip(),
-        architecture=_architecture(device.version),
+        architecture=introduce(device) or _architecture(device.version),
         driver=driver,
         runtime=version.group(0) if version else "OpenCL",
-        compiler=f"{driver} LLVM {llvm.group(1)}" if llvm else driver,
+        compiler=" ".join([driver, *([f"LLVM {llvm.group(1)}"] if llvm else []), *settings]),
         uuid=_machine(),
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         limits=_limits(device),
     )
+
+
+def options(device: Device) -> list[str]:
+    """What a compilation is told beside its own macros: the processor, since PoCL's cache may know it by no name."""
+    return [f"-DPROCESSOR_{re.sub(r'[^A-Z0-9]', '_', device.architecture.upper())}"]
 
 
 def _limits(device: Any) -> Limits:
@@ -65,6 +75,7 @@ def _limits(device: Any) -> Limits:
         peak=peak,
         peak64=peak / 2,
         allocation_bytes=int(device.max_mem_alloc_size),
+        cache_bytes=max(int(device.global_mem_cache_size), _cache_bytes()),
     )
 
 
@@ -80,6 +91,13 @@ def _machine() -> str:
         return sha256(Path("/etc/machine-id").read_bytes()).hexdigest()[:32]
     except OSError:
         return ""
+
+
+def _cache_bytes() -> int:
+    """The largest cache of the first processor, which PoCL may not know; 0 where the system does not say."""
+    sizes = [path.read_text(encoding="ascii").strip() for path in _CACHES.glob("index*/size")]
+    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    return max((int(size[:-1]) * units[size[-1]] for size in sizes if size[-1:] in units), default=0)
 
 
 def _bandwidth() -> float:

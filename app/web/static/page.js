@@ -1,7 +1,6 @@
 // The page at /: everything it shows comes from the same API that programs use.
 
 const $ = (id) => document.getElementById(id);
-const known = new Map(); // problem key -> query string: what the table of bests asks for
 
 /** Ask the service; an error of its one shape becomes an Error with its sentence. */
 async function ask(path, options) {
@@ -65,40 +64,42 @@ async function showDevices() {
   $("tune-device").replaceChildren(...body.devices.map((device) => element("option", device.id)));
 }
 
-/** What was tuned on each device, found from the jobs, asked of the service as anybody would. */
 async function showBests() {
-  const { body } = await ask("jobs?state=succeeded&limit=50");
-  for (const job of body.jobs) for (const best of job.result?.best ?? []) note(best);
-  const answers = await Promise.allSettled([...known.values()].map((query) => ask(`best-config?${query}`)));
-  const found = answers.filter((each) => each.status === "fulfilled").map((each) => each.value.body);
-  if (found.length) $("bests").replaceChildren(...found.map(bestRow));
+  const { body } = await ask("bests");
+  if (body.bests.length) $("bests").replaceChildren(...body.bests.map(bestRow));
 }
 
-/** Remember a tuned problem, given by its key or as an object. */
-function note(best) {
-  const { problem } = best;
-  if (typeof problem === "string") {
-    const [dtype, precision, transposed, sizes] = problem.split("/");
-    const [batch, m, n, k] = (sizes ?? "").split("x");
-    const trans = { trans_a: transposed?.[0] === "t", trans_b: transposed?.[1] === "t" };
-    if (k) known.set(problem, new URLSearchParams({ m, n, k, batch, dtype, precision, ...trans }).toString());
-  } else if (problem) {
-    known.set(JSON.stringify(problem), new URLSearchParams(problem).toString());
-  }
+/** What was asked for and not tuned, with a button for each that fills the form. */
+async function showWants() {
+  const { body } = await ask("wants?limit=8");
+  $("wants").replaceChildren(...body.wants.map(wanted));
+  $("wanted").hidden = !body.wants.length;
+}
+
+function wanted(want) {
+  const fill = element("button", `${sizes(want.problem)}, asked ${want.count} ${want.count > 1 ? "times" : "time"}`);
+  fill.type = "button";
+  fill.onclick = () => {
+    for (const name of ["m", "n", "k", "dtype"]) $("tune-form").elements[name].value = want.problem[name];
+  };
+  return element("li", "", { children: [fill] });
+}
+
+function sizes({ m, n, k, batch, dtype }) {
+  return `${batch > 1 ? `${batch} × ` : ""}${m} × ${n} × ${k} ${dtype}`;
 }
 
 function bestRow(best) {
-  const { m, n, k, batch, dtype } = best.problem;
   const ms = best.timing?.median_ms;
   return row([
-    [`${batch > 1 ? `${batch} × ` : ""}${m} × ${n} × ${k} ${dtype}`],
+    [sizes(best.problem)],
     [best.kernel],
     [config(best.config)],
     [time(ms), "n"],
     [rate(best.gflops), "n"],
     [times(best.baselines?.naive?.timing?.median_ms, ms), "n"],
     [times(best.baselines?.vendor?.timing?.median_ms, ms), "n"],
-    [best.match],
+    [best.provisional ? `${best.match}, so far` : best.match],
   ]);
 }
 
@@ -131,18 +132,22 @@ async function tune(event) {
 function follow(id) {
   stream?.close();
   stream = new EventSource(`jobs/${id}/events`);
-  const seen = [];
+  const seen = new Map(); // kernel and config -> its latest trial: finalists are measured more than once
   $("cancel").hidden = false;
   $("cancel").onclick = () => ask(`jobs/${id}`, { method: "DELETE" }).catch(fail);
   stream.addEventListener("trial", (message) => {
-    seen.push(JSON.parse(message.data));
-    seen.sort((one, other) => (one.median_ms ?? Infinity) - (other.median_ms ?? Infinity));
-    $("trials").replaceChildren(...seen.map(trialRow));
+    const trial = JSON.parse(message.data);
+    seen.set(`${trial.kernel} ${config(trial.config)}`, trial);
+    const rows = [...seen.values()].sort((one, other) => (one.median_ms ?? Infinity) - (other.median_ms ?? Infinity));
+    $("trials").replaceChildren(...rows.map(trialRow));
   });
   stream.addEventListener("progress", (message) => {
-    const { done, total, best_ms: best } = JSON.parse(message.data);
+    const { done, total, best_ms: best, phase, eta_seconds: left } = JSON.parse(message.data);
     if (total) [$("bar").max, $("bar").value] = [total, done];
-    $("said").textContent = total ? `${done} of at most ${total} trials, best ${time(best)}` : "Waiting for the device…";
+    const now = phase === "finals" ? "the fastest once more, after " : "";
+    const rest = left == null ? "" : `, about ${Math.ceil(left)} s left`;
+    $("said").textContent = total
+      ? `${now}${done} of at most ${total} trials, best ${time(best)}${rest}` : "Waiting for the device…";
   });
   stream.addEventListener("end", (message) => {
     const { state, best_ms: best } = JSON.parse(message.data);
@@ -151,6 +156,7 @@ function follow(id) {
     $("cancel").hidden = true;
     stream.close();
     showBests().catch(fail);
+    showWants().catch(fail);
   });
   stream.onerror = () => { if (stream.readyState === EventSource.CLOSED) $("cancel").hidden = true; };
 }
@@ -196,3 +202,4 @@ $("try-form").addEventListener("submit", multiply);
 showReady();
 showDevices().catch(fail);
 showBests().catch(() => {});
+showWants().catch(() => {});

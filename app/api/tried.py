@@ -1,0 +1,109 @@
+"""What the service answers about trials and wants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Literal, cast
+
+from pydantic import Field
+
+from app.api.answers import Accuracy, Answer, Conditions, Match, ProblemShape, Timing
+from app.services import best
+from app.store.records import TrialRecord, WantRecord
+
+Outcome = Literal["measured", "rejected"]
+Round = Literal["search", "final", "report"]
+
+
+class Trial(Answer):
+    """One config tried on one problem and device model: measured, or rejected at a stage for a reason."""
+
+    id: int
+    job_id: str
+    device_model: str
+    device_uuid: str
+    environment: str
+    problem: ProblemShape
+    kernel: str
+    config: dict[str, int]
+    state: Outcome
+    stage: str | None
+    reason: str | None
+    timing: Timing | None
+    gflops: float | None
+    error: Accuracy | None
+    registers: int | None
+    created_at: datetime
+    round: Round
+    conditions: Conditions | None
+    samples_ms: Annotated[list[float] | None, Field(description="Every sample in order; null unless asked for.")]
+
+    @classmethod
+    def of(cls, value: TrialRecord, *, samples: bool = False) -> Trial:
+        """Take the domain's value."""
+        timing = best.timing_of(value)
+        return cls(
+            id=value.id or 0,
+            job_id=value.job_id,
+            device_model=value.device_model,
+            device_uuid=value.device_uuid,
+            environment=value.environment,
+            problem=ProblemShape.of(value.problem),
+            kernel=value.kernel,
+            config=dict(value.config),
+            state=cast("Outcome", value.state),
+            stage=value.stage,
+            reason=value.reason,
+            timing=Timing.of(timing),
+            gflops=best.gflops(value.problem, timing),
+            error=Accuracy.of(best.accuracy_of(value)),
+            registers=value.registers,
+            created_at=value.created_at,
+            round=cast("Round", value.round),
+            conditions=Conditions.of(value.conditions),
+            samples_ms=[1e3 * seconds for seconds in value.seconds] if samples else None,
+        )
+
+
+class Trials(Answer):
+    """A page of trials, oldest first; `next` asks for the page after it."""
+
+    trials: list[Trial]
+    next: int | None
+
+    @classmethod
+    def of(cls, page: Sequence[TrialRecord], limit: int, *, samples: bool = False) -> Trials:
+        """Take a page that was asked for with `limit`."""
+        return cls(
+            trials=[Trial.of(each, samples=samples) for each in page], next=page[-1].id if len(page) == limit else None
+        )
+
+
+class Want(Answer):
+    """A shape that was asked for and not tuned: how often, and how exact the last answer was."""
+
+    device_model: str
+    problem: ProblemShape
+    count: int
+    match: Match
+    first_at: datetime
+    last_at: datetime
+
+    @classmethod
+    def of(cls, value: WantRecord) -> Want:
+        """Take the domain's value."""
+        return cls(
+            device_model=value.device_model,
+            problem=ProblemShape.of(value.problem),
+            count=value.count,
+            match=cast("Match", value.match),
+            first_at=value.first_at,
+            last_at=value.last_at,
+        )
+
+
+class Wants(Answer):
+    """Wanted shapes, those asked for most first."""
+
+    wants: list[Want]

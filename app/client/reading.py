@@ -1,0 +1,39 @@
+"""A JSON object into a frozen dataclass, by its members' types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from functools import cache
+from types import UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+
+def read(kind: type[T], body: Mapping[str, Any]) -> T:
+    """Make a dataclass of a JSON object; raises TypeError where a member that has no default is missing."""
+    hints = _hints(cast("Any", kind))
+    return kind(**{name: _value(hint, body[name]) for name, hint in hints.items() if name in body})
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {member.name: hints[member.name] for member in fields(kind)}
+
+
+def _value(hint: Any, value: Any) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if value is None:
+        return None
+    if origin in (Union, UnionType):
+        return _value(next(kind for kind in arguments if kind is not type(None)), value)
+    if origin is tuple:
+        return tuple(_value(arguments[0], each) for each in value)
+    if origin is Mapping:
+        return {name: _value(arguments[1], each) for name, each in value.items()}
+    if hint is datetime:
+        return datetime.fromisoformat(value)
+    return read(cast("type[Any]", hint), value) if is_dataclass(hint) else value

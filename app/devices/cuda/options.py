@@ -1,0 +1,23 @@
+"""What NVRTC is told beside a build's own macros."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_OPTIONS: Final = ("-std=c++17",)
+_REPORT: Final = "--ptxas-options=-v"  # changes what is said, not what is made
+
+
+def target(architecture: str) -> str:
+    """What to compile for: the architecture with its own instructions where it has some (PTX ISA, "Target")."""
+    return architecture + "a" if architecture in {"sm_90", "sm_100", "sm_103"} else architecture
+
+
+def options(architecture: str) -> tuple[str, ...]:
+    """All options for an architecture such as sm_90."""
+    return f"-arch={target(architecture)}", *_OPTIONS, _REPORT
+
+
+def signed(compiler: str, architecture: str) -> str:
+    """The compiler's name with the options that decide what it makes of a text."""
+    return " ".join([compiler, *(option for option in options(architecture) if option != _REPORT)])

@@ -1,0 +1,171 @@
+"""A tune job under way: its budget, read anew before each trial, whether it is to stop, and how much time is left."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, Final
+
+from app.tuning.tuner import Budget
+
+TRIALS: Final = 64  # a kernel, where an order says nothing
+SECONDS: Final = 20.0  # a shape, where an order says nothing
+SEARCH: Final = "search"
+FINALS: Final = "finals"
+_FINALISTS: Final = 8  # that are verified once more, which takes each about as long as a trial
+_FINALS: Final = 5.0  # seconds for which the finals of a shape take samples, about
+_SHARE: Final = 0.2  # of a shape's seconds that are left to its finals
+_FEWEST: Final = 3  # trials before a rate means anything
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What a job may spend on each of its shapes: trials of all kernels together, seconds, and when to be content.
+
+    None is the default of 64 trials a kernel and 20 s; beside a `gain_percent` it is no limit.
+    """
+
+    trials: int | None = None
+    seconds: float | None = None
+    gain_percent: float | None = None
+
+    @classmethod
+    def of(cls, request: Mapping[str, Any]) -> Allowance:
+        """Read it from a stored request."""
+        return cls(request["trials"], request["seconds"], request.get("gain_percent"))
+
+    def each(self, kernels: int) -> Budget:
+        """A shape's budget: trials are shared among its kernels, at least one each."""
+        limited = self.gain_percent is None
+        trials = (TRIALS if limited else None) if self.trials is None else max(1, self.trials // kernels)
+        seconds = (SECONDS if limited else None) if self.seconds is None else self.seconds
+        return Budget(trials, seconds, self.gain_percent)
+
+    def covers(self, other: Allowance, kernels: int) -> bool:
+        """Whether whoever spends this has spent the other too."""
+        mine, theirs = _reach(self.each(kernels)), _reach(other.each(kernels))
+        return all(one >= another for one, another in zip(mine, theirs, strict=True))
+
+
+def _reach(budget: Budget) -> tuple[float, float, float]:
+    """How far a budget goes, in three directions in which more is stricter."""
+    trials, seconds = budget.trials or inf, budget.seconds or inf
+    return trials, seconds, -(budget.gain_percent or 0.0)
+
+
+class Running:
+    """One job as its own thread works it off, shape after shape; only `raise_to` is for other threads.
+
+    `expected` are the trials that each shape takes at most. `interrupted` says whether to stop where it is.
+    """
+
+    def __init__(
+        self,
+        allowance: Allowance,
+        expected: Sequence[int],
+        interrupted: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.allowance, self.expected = allowance, expected
+        self.interrupted = interrupted
+        self.trials = 0
+        self._clock = clock
+        self._changing = threading.Lock()
+        self._closed = False
+        self._handed = allowance
+        self._given: dict[int, Allowance] = {}  # what each shape that is done was given
+        self._before: dict[int, float] = {}  # seconds of a shape's earlier rounds, under a smaller allowance
+        self._shape, self._done, self._seconds, self._phase = 0, 0, 0.0, SEARCH
+        self._began = self._since = clock()
+        self._told: tuple[float, float] | None = None  # seconds left, and when that was
+
+    def begin(self, shape: int) -> None:
+        """The shape of that number is next."""
+        self._shape, self._done, self._phase, self._handed = shape, 0, SEARCH, self.allowance
+        self._began = self._since = self._clock()
+
+    def resumed(self, trials: int) -> None:
+        """So many trials of the shape were saved before."""
+        self._done = trials
+
+    def budget(self, kernels: int) -> Budget:
+        """What the shape may take of each kernel, as of now."""
+        self._handed = self.allowance
+        budget, before = self._handed.each(kernels), self._before.get(self._shape)
+        return budget if before is None or budget.seconds is None else replace(budget, seconds=budget.seconds - before)
+
+    def ended(self) -> None:
+        """The shape is done, with what it was given last."""
+        self._given[self._shape] = self._handed
+        self._before[self._shape] = self._before.get(self._shape, 0.0) + self._clock() - self._began
+
+    def unsettled(self) -> list[int]:
+        """The shapes that are still to be done, or to be done more of; none closes the job to `raise_to`."""
+        with self._changing:
+            left = [shape for shape in range(len(self.expected)) if self._is_left(shape)]
+            self._closed = not left
+            return left
+
+    def raise_to(self, allowance: Allowance, expected: Sequence[int]) -> bool:
+        """Spend more from now on, on the shapes done already too; False where the job is about to end."""
+        with self._changing:
+            if not self._closed:
+                self.allowance, self.expected = allowance, expected
+            return not self._closed
+
+    def tried(self) -> float | None:
+        """Take note that a trial is over; gives the seconds left, for the job's row."""
+        now = self._clock()
+        self._done, self.trials = self._done + 1, self.trials + 1
+        self._seconds += now - self._since
+        self._since = now
+        return self._tell()
+
+    def finals(self) -> float | None:
+        """Take note that the shape's search is over; gives the seconds left, for the job's row."""
+        self._phase = FINALS
+        return self._tell()
+
+    def eta_seconds(self) -> float | None:
+        """Seconds left of those that were told last; None where nobody can say, or they are over."""
+        if self._told is None:
+            return None
+        left = self._told[0] - (self._clock() - self._told[1])
+        return left if left > 0 else None
+
+    def _tell(self) -> float | None:
+        """The seconds that the job may still take, by its limits and its pace so far."""
+        budget = self.allowance.each(1)
+        self._told = None
+        if self.trials < _FEWEST or (budget.seconds is None and budget.trials is None):
+            return None
+        pace = self._seconds / self.trials
+        others = (trials for shape, trials in enumerate(self.expected) if shape != self._shape and self._is_left(shape))
+        left = self._this(pace, budget.seconds) + sum(_whole(trials, pace, budget.seconds) for trials in others)
+        self._told = left, self._clock()
+        return left
+
+    def _is_left(self, shape: int) -> bool:
+        return self._given.get(shape) != self.allowance
+
+    def _this(self, pace: float, limit: float | None) -> float:
+        trials = self.expected[self._shape]
+        if self._phase == FINALS:
+            return _finals(trials, pace, limit)
+        left = pace * max(0, trials - self._done)
+        if limit is not None:
+            left = min(left, max(0.0, (1 - _SHARE) * limit - (self._clock() - self._began)))
+        return left + _finals(trials, pace, limit)
+
+
+def _whole(trials: int, pace: float, limit: float | None) -> float:
+    searching = pace * trials
+    searching = searching if limit is None else min(searching, (1 - _SHARE) * limit)
+    return searching + _finals(trials, pace, limit)
+
+
+def _finals(trials: int, pace: float, limit: float | None) -> float:
+    return min(_FINALISTS, trials) * pace + (_FINALS if limit is None else min(_FINALS, _SHARE * limit))

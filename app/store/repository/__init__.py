@@ -1,0 +1,10 @@
+"""Every SELECT of the project: records in, records out, within the caller's transaction."""
+
+from app.store.repository.bests import Bests
+from app.store.repository.devices import Devices
+from app.store.repository.faults import Faults
+from app.store.repository.jobs import Jobs
+from app.store.repository.trials import Trials
+from app.store.repository.wants import Wants
+
+__all__ = ["Bests", "Devices", "Faults", "Jobs", "Trials", "Wants"]

@@ -1,0 +1,121 @@
+"""Durable work, in the order in which it was taken."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, func, literal, select, update
+from sqlalchemy.orm import Session
+
+from app.store.records import JobRecord
+from app.store.repository.rows import counted, insert, taken
+from app.store.tables import JobRow, Moment
+
+_UNFINISHED: Final = ("queued", "running")
+_JOB: Final = tuple(field.name for field in fields(JobRecord))
+
+
+class Jobs:
+    """Durable work, in the order in which it was taken."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, record: JobRecord) -> None:
+        """Save a new job; raises ValueError where there is one of its id, and the transaction is then over."""
+        insert(self._session, JobRow(**taken(record, _JOB)), f"job {record.id}")
+
+    def get(self, job_id: str) -> JobRecord | None:
+        """One job, or None."""
+        return _job_or_none(self._session.scalar(select(JobRow).where(JobRow.id == job_id)))
+
+    def active(self, fingerprint: str) -> JobRecord | None:
+        """The queued or running job of this work, unless its end has been asked for."""
+        query = select(JobRow).where(
+            JobRow.fingerprint == fingerprint, JobRow.state.in_(_UNFINISHED), JobRow.cancel_requested.is_(False)
+        )
+        return _job_or_none(self._session.scalar(query.order_by(JobRow.number).limit(1)))
+
+    def finished(self, fingerprint: str) -> JobRecord | None:
+        """The newest job that succeeded at this work."""
+        query = select(JobRow).where(JobRow.fingerprint == fingerprint, JobRow.state == "succeeded")
+        return _job_or_none(self._session.scalar(query.order_by(JobRow.number.desc()).limit(1)))
+
+    def unfinished(self) -> list[JobRecord]:
+        """Every queued or running job, oldest first."""
+        query = select(JobRow).where(JobRow.state.in_(_UNFINISHED)).order_by(JobRow.number)
+        return [_job(row) for row in self._session.scalars(query)]
+
+    def start(self, job_id: str, total: int, at: datetime) -> bool:
+        """The job runs, with at most `total` trials before it: False where it has ended, or is unknown.
+
+        One that resumes keeps the moment it first started.
+        """
+        first = func.coalesce(JobRow.started_at, literal(at, Moment))
+        return self._change(job_id, state="running", total=total, started_at=first)
+
+    def advance(self, job_id: str, best_ms: float | None, eta_seconds: float | None = None) -> None:
+        """One more trial of the search is over; the job may take `eta_seconds` more."""
+        values = {"best_ms": best_ms, "phase": "search", "eta_seconds": eta_seconds}
+        self._change(job_id, done=JobRow.done + 1, **values)
+
+    def enter(self, job_id: str, phase: str, eta_seconds: float | None = None) -> None:
+        """From now the job does something else: queries see its phase and how long it may still take."""
+        self._change(job_id, phase=phase, eta_seconds=eta_seconds)
+
+    def upgrade(self, job_id: str, request: dict[str, Any], fingerprint: str, total: int | None = None) -> bool:
+        """Give a job that has not ended a request that asks for more; False where it has ended, or is unknown.
+
+        `total` is how many trials it takes at most from now, where it runs.
+        """
+        values = {"request": request, "fingerprint": fingerprint} | ({} if total is None else {"total": total})
+        return self._change(job_id, JobRow.cancel_requested.is_(False), **values)
+
+    def postpone(self, job_id: str) -> None:
+        """Put a running job back among those that wait."""
+        self._change(job_id, state="queued", phase=None, eta_seconds=None)
+
+    def finish(
+        self, job_id: str, state: str, result: dict[str, Any] | None, error: dict[str, Any] | None, at: datetime
+    ) -> None:
+        """End the job; one that has ended stays as it is."""
+        values = {"result": result, "error": error, "finished_at": at, "phase": None, "eta_seconds": None}
+        self._change(job_id, state=state, **values)
+
+    def ask_cancel(self, job_id: str, at: datetime | None = None) -> None:
+        """Ask the job to end; with `at`, one that nobody has started ends at once; one that has ended stays."""
+        self._change(job_id, cancel_requested=True)
+        if at is not None:
+            self._change(job_id, JobRow.state == "queued", state="cancelled", finished_at=at)
+
+    def list(
+        self, state: str | None = None, kind: str | None = None, before: str | None = None, limit: int = 50
+    ) -> list[JobRecord]:
+        """The newest `limit` jobs that equal what is given, newest first; `before` is the last id already seen."""
+        query = select(JobRow).order_by(JobRow.number.desc()).limit(limit)
+        if state is not None:
+            query = query.where(JobRow.state == state)
+        if kind is not None:
+            query = query.where(JobRow.kind == kind)
+        if before is not None:
+            query = query.where(JobRow.number < select(JobRow.number).where(JobRow.id == before).scalar_subquery())
+        return [_job(row) for row in self._session.scalars(query)]
+
+    def tally(self) -> dict[str, int]:
+        """How many there are by state."""
+        return counted(self._session, JobRow.state)
+
+    def _change(self, job_id: str, *where: ColumnElement[bool], **values: Any) -> bool:
+        unfinished = JobRow.state.in_(_UNFINISHED)
+        change = update(JobRow).where(JobRow.id == job_id, unfinished, *where).values(**values)
+        return self._session.scalar(change.returning(JobRow.number)) is not None
+
+
+def _job(row: JobRow) -> JobRecord:
+    return JobRecord(**taken(row, _JOB))
+
+
+def _job_or_none(row: JobRow | None) -> JobRecord | None:
+    return None if row is None else _job(row)

@@ -1,0 +1,141 @@
+"""The trials of every job, and what they tell of other problems and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import log2
+from typing import Final
+
+from sqlalchemy import and_, delete, or_, select
+from sqlalchemy.orm import Session
+
+from app.store.records import KnownRecord, TrialRecord
+from app.store.repository.rows import PROBLEM, counted, insert, problem_of, trial_of, trial_row
+from app.store.tables import BestRow, TrialRow
+from kernels.problem import Problem
+from kernels.space import Config
+
+_ROUNDS: Final = ("search", "final")  # a report's trials repeat two of these
+_SIZES: Final = ("m", "n", "k", "batch")
+_FAMILY: Final = tuple(name for name in PROBLEM if name not in _SIZES)
+_VENDOR: Final = "vendor"
+
+
+class Trials:
+    """The trials of every job."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, record: TrialRecord) -> int:
+        """Save a new trial and return its id.
+
+        Raises ValueError where the job already has a trial of this model, problem, kernel, config and round, or is
+        unknown; the transaction is then over.
+        """
+        row = trial_row(record)
+        tried = f"{record.kernel} {record.config} on {record.problem.key} in job {record.job_id}"
+        insert(self._session, row, f"the trial of {tried}")
+        return row.id
+
+    def of_job(self, job_id: str, after: int = 0) -> list[TrialRecord]:
+        """A job's trials with an id above `after`, in the order of their commits."""
+        query = select(TrialRow).where(TrialRow.job_id == job_id, TrialRow.id > after).order_by(TrialRow.id)
+        return [trial_of(row) for row in self._session.scalars(query)]
+
+    def search(
+        self,
+        device_model: str | None = None,
+        problem_key: str | None = None,
+        kernel: str | None = None,
+        state: str | None = None,
+        job_id: str | None = None,
+        round: str | None = None,  # noqa: A002 - the column's name
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[TrialRecord]:
+        """The first `limit` trials with an id above `after` that equal what is given, in the order of their commits."""
+        wanted = {
+            TrialRow.device_model: device_model,
+            TrialRow.problem_key: problem_key,
+            TrialRow.kernel: kernel,
+            TrialRow.state: state,
+            TrialRow.job_id: job_id,
+            TrialRow.round: round,
+        }
+        given = [column == value for column, value in wanted.items() if value is not None]
+        query = select(TrialRow).where(TrialRow.id > after, *given).order_by(TrialRow.id).limit(limit)
+        return [trial_of(row) for row in self._session.scalars(query)]
+
+    def top(self, job_id: str, device_model: str, problem: Problem, count: int = 8) -> list[TrialRecord]:
+        """The fastest configs that a job measured on a problem and model, finalists first.
+
+        Neither the vendor's library nor finalists that were found wrong.
+        """
+        query = select(TrialRow).where(
+            TrialRow.job_id == job_id,
+            TrialRow.device_model == device_model,
+            TrialRow.problem_key == problem.key,
+            TrialRow.round.in_(_ROUNDS),
+            TrialRow.kernel != _VENDOR,
+        )
+        order = (TrialRow.round != "final", TrialRow.state != "rejected", TrialRow.median_ms, TrialRow.id)
+        first: dict[tuple[str, str], TrialRow] = {}
+        for row in self._session.scalars(query.order_by(*order)):
+            first.setdefault((row.kernel, row.config_key), row)
+        measured = [row for row in first.values() if row.state == "measured"]
+        return [trial_of(row) for row in measured[:count]]
+
+    def redo(self, job_id: str, device_model: str, problem: Problem) -> None:
+        """Make room for a problem's promotion: its best goes, and what this job measured of it after its search."""
+        best = (BestRow.device_model == device_model, BestRow.problem_key == problem.key)
+        self._session.execute(delete(BestRow).where(*best))
+        place = (TrialRow.device_model == device_model, TrialRow.problem_key == problem.key)
+        self._session.execute(delete(TrialRow).where(TrialRow.job_id == job_id, *place, TrialRow.round != "search"))
+
+    def known(
+        self, kernel: str, kernel_digest: str, problem: Problem, device_model: str, most: int = 8
+    ) -> list[KnownRecord]:
+        """What a kernel's configs took elsewhere: on the tuned problems of the family, nearest first.
+
+        At most `most` other problems of this model and as many other models with this very problem.
+        """
+        places = self._places(problem, device_model, most)
+        if not places:
+            return []
+        columns = (TrialRow.device_model, TrialRow.problem_key, TrialRow.config, TrialRow.median_ms)
+        there = [and_(TrialRow.device_model == model, TrialRow.problem_key == other.key) for model, other in places]
+        query = select(*columns).where(
+            or_(*there),
+            TrialRow.kernel == kernel,
+            TrialRow.kernel_digest == kernel_digest,
+            TrialRow.state == "measured",
+            TrialRow.round.in_(_ROUNDS),
+        )
+        times: dict[tuple[str, str], dict[Config, float]] = {}
+        for model, key, config, median_ms in self._session.execute(query.order_by(TrialRow.id)):
+            times.setdefault((model, key), {})[Config.of(config)] = median_ms
+        measured = ((model, other, times.get((model, other.key))) for model, other in places)
+        return [KnownRecord(model, other, found) for model, other, found in measured if found]
+
+    def tally(self) -> dict[str, int]:
+        """How many there are by state."""
+        return counted(self._session, TrialRow.state)
+
+    def _places(self, problem: Problem, device_model: str, most: int) -> list[tuple[str, Problem]]:
+        """Where the family has been tuned, this problem on this model excepted, nearest first."""
+        family = [getattr(TrialRow, name) == getattr(problem, name) for name in _FAMILY]
+        relevant = or_(TrialRow.device_model == device_model, TrialRow.problem_key == problem.key)
+        query = select(TrialRow).join(BestRow, BestRow.trial_id == TrialRow.id).where(*family, relevant)
+        found = [(row.device_model, problem_of(row)) for row in self._session.scalars(query)]
+        here = [place for place in found if place[0] == device_model and place[1] != problem]
+        there = [place for place in found if place[0] != device_model]
+        return [*sorted(there, key=lambda place: place[0])[:most], *_nearest(here, problem)[:most]]
+
+
+def _nearest(places: Iterable[tuple[str, Problem]], problem: Problem) -> list[tuple[str, Problem]]:
+    def distance(place: tuple[str, Problem]) -> tuple[float, Problem]:
+        other = place[1]
+        return sum(log2(getattr(other, size) / getattr(problem, size)) ** 2 for size in _SIZES), other
+
+    return sorted(places, key=distance)

@@ -1,0 +1,37 @@
+"""How launches are timed. The policy is the problem's, never the config's, so that all contenders are timed alike.
+
+Its name is part of a stored time's key: it changes when its meaning does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kernels.device import Device
+from kernels.problem import Problem
+
+EVENTS: Final = "events"  # a pair of the device's events around each launch
+GRAPH: Final = "graph"  # the mean over about 2 ms of launches in one graph, their buffers rotating
+_SHORT: Final = 50e-6  # seconds: about 1 us of a pair of events is 2 % of this
+_LAUNCH: Final = 2e-6  # seconds that the shortest launch takes
+# How much faster than the float32 peak the units of a class are (H100 Tensor Core GPU Architecture, table of peaks).
+_FASTER: Final = {"tf32": 7.5, "emulated": 2.0}
+_HALF_FASTER: Final = 15.0
+
+
+def policy_of(problem: Problem, device: Device) -> str:
+    """Name the policy of a problem on a device: graphs where a good launch takes under about 50 us, else events."""
+    if device.platform == "cuda" and floor_seconds(problem, device) < _SHORT:
+        return GRAPH
+    return EVENTS
+
+
+def floor_seconds(problem: Problem, device: Device) -> float:
+    """Seconds that no launch takes less than: every byte moved once, every product by the fastest units there are."""
+    limits = device.limits
+    peak = limits.peak64 if problem.dtype == "float64" else limits.peak * _faster(problem)
+    return _LAUNCH + max(problem.bytes / limits.bandwidth, problem.flops / peak)
+
+
+def _faster(problem: Problem) -> float:
+    return _HALF_FASTER if problem.itemsize == 2 else _FASTER.get(problem.precision, 1.0)  # noqa: PLR2004  bytes

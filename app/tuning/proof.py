@@ -1,0 +1,102 @@
+"""In a device's child: a finalist's config on hostile operands and the shape's neighbours, before it may be a best."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from app.devices.base import Array, Backend, Buffer, Operands, Program
+from app.devices.fleet import Held
+from app.devices.process import Link
+from app.errors import CompileFailed, LaunchFailed
+from app.tuning import hostile
+from app.tuning.bench import GUARD, Bench, drop, drop_buffers, overrun, patience, poison, product
+from app.tuning.hostile import Case
+from app.tuning.loaded import Loaded, loaded, warm
+from app.tuning.outcome import Rejected
+from app.tuning.verify import POISON, applied
+from kernels import CATALOGUE
+from kernels.device import Device
+from kernels.kernel import Launch
+from kernels.model import predict
+
+_SHORTEST: Final = 2.0  # seconds: no launch is taken for hung before
+
+
+def prove(held: Held, link: Link, launch: Launch, bench: Bench) -> Rejected | None:
+    """Launch a config on every case that hostile.cases has of it; None where all are right.
+
+    Neighbours for which the kernel's space refuses the config are left out. Raises CompileFailed or LaunchFailed where
+    the device is lost to this process (facts: fatal).
+    """
+    entrant = loaded(held, link, launch)
+    if isinstance(entrant, Rejected):
+        return entrant
+    try:
+        return _first_wrong(held, link, entrant, launch, bench)
+    except (CompileFailed, LaunchFailed) as error:
+        if error.facts.get("fatal"):
+            raise
+        drop_buffers(held)
+        return entrant.rejected("launch", error.message)
+    except MemoryError as error:
+        drop(held)
+        return entrant.rejected("launch", f"out of memory: {error}")
+
+
+def _first_wrong(held: Held, link: Link, entrant: Loaded, launch: Launch, bench: Bench) -> Rejected | None:
+    for number, case in enumerate(hostile.cases(launch.config, launch.problem, held.backend.device)):
+        planned = _planned(launch, case, held.backend.device)
+        if planned is None:
+            continue
+        other = entrant if planned.build == launch.build else loaded(held, link, planned)
+        if isinstance(other, Rejected):
+            return other
+        reason = _wrong(held, link, other.program, planned, case, bench.seed + number) if other.program else None
+        if reason is not None:
+            return entrant.rejected("verify", f"{case.name}: {reason}")
+    return None
+
+
+def _planned(launch: Launch, case: Case, device: Device) -> Launch | None:
+    """The launch of the same config, by the same binary where the shape decides nothing of it; None: it is refused."""
+    kernel = CATALOGUE[launch.kernel]
+    if any(kernel.space.refusal(launch.config, one, device) for one in (launch.problem, case.problem)):
+        return None
+    usual = kernel.launch(launch.config, launch.problem, device)
+    planned = kernel.launch(launch.config, case.problem, device)
+    return replace(planned, build=launch.build) if planned.build == usual.build else planned
+
+
+def _wrong(held: Held, link: Link, program: Program, launch: Launch, case: Case, seed: int) -> str | None:
+    """Launch once into a poisoned C between guard bands, A and B between NaN, and say what is wrong with it."""
+    backend, problem = held.backend, case.problem
+    link.phase("verify", patience(problem))
+    a, b = hostile.draw(case, seed)
+    left, right = applied(problem, hostile.finite(a), hostile.finite(b))
+    warm(held, link, program, launch)
+    link.phase("launch", patience(problem))
+    guarded = backend.allocate(problem.c_bytes + 2 * GUARD)
+    operands = Operands(_among_nan(backend, a), _among_nan(backend, b), guarded.window(GUARD, problem.c_bytes))
+    poison(backend, guarded, operands.c)
+    predicted = predict(CATALOGUE[launch.kernel], launch.config, problem, backend.device)
+    with link.lease(max(_SHORTEST, 10 * predicted)):
+        backend.run(program, launch, operands)
+    with link.lease(patience(problem)):
+        reference = backend.reference(left, right)
+    link.phase("verify", patience(problem))
+    landing = np.empty(guarded.nbytes, np.uint8)
+    backend.download(guarded, landing)
+    outside = overrun(landing)
+    if outside is not None:
+        drop(held)
+    return outside or hostile.judge(case, a, b, reference, product(problem, landing))
+
+
+def _among_nan(backend: Backend, array: Array) -> Buffer:
+    """The array on the device, with NaN before it and past its end: what is read there shows in C."""
+    bands = np.full(array.nbytes + 2 * GUARD, POISON, np.uint8)
+    bands[GUARD:-GUARD] = array.reshape(-1).view(np.uint8)
+    return backend.upload(bands).window(GUARD, array.nbytes)

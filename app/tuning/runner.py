@@ -1,0 +1,58 @@
+"""Runner: where a tune's candidates are tried. A device's trial child is one, a recording of a space another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from app.tuning.outcome import Conditions, Outcome, Rejected
+from kernels.kernel import Launch
+from kernels.problem import Problem
+
+# What is timed: one config of a kernel, or the vendor's own product of a problem.
+Contender: TypeAlias = Launch | Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """Samples that contenders took in turn: `seconds[i]` are contender i's, one for each round, in order.
+
+    Rounds in which the reference kernel was disturbed are not among them; `retaken` counts those.
+    """
+
+    seconds: tuple[tuple[float, ...], ...]
+    policy: str
+    conditions: Conditions | None = None
+    retaken: int = 0
+
+
+class Runner(Protocol):
+    """Tries candidates of one problem on one device, one at a time.
+
+    `width` is how many builds can be under way at once: a batch of that size keeps the compilers busy.
+    """
+
+    width: int
+
+    def prepare(self, launch: Launch) -> None:
+        """Have the launch's binary made ahead, in parallel, where that can be done; returns at once."""
+        ...
+
+    def attempt(self, contender: Contender, best: float | None) -> Outcome:
+        """Compile, verify and time one candidate; sampling ends early where it is clearly slower than `best` seconds.
+
+        Whatever the candidate does to its process is Rejected.
+        """
+        ...
+
+    def prove(self, launch: Launch) -> Rejected | None:
+        """Verify a finalist on ragged neighbours of the shape, zeros, integers, NaN and infinities; None: it holds."""
+        ...
+
+    def sample(self, contenders: Sequence[Contender], rounds: int) -> Heat:
+        """Time contenders that have been attempted, each once a round, in random order, on cold rotating buffers.
+
+        Raises DeviceError where a contender takes its process down.
+        """
+        ...

@@ -1,0 +1,68 @@
+"""What a search may learn from before anything is measured: a config's launch, as numbers of similar size."""
+
+from __future__ import annotations
+
+from math import ceil, log2
+
+from kernels.device import Device, Limits
+from kernels.kernel import Kernel
+from kernels.model import Occupancy, analyse, occupancy, predict
+from kernels.problem import Problem
+from kernels.space import Config
+
+
+def features(kernel: Kernel, config: Config, problem: Problem, device: Device) -> tuple[float, ...]:
+    """A legal config's row: log2 of predicted seconds, then figures of its launch, its tile, and each parameter's log2.
+
+    Of one length for a kernel. Where a config has no BM and BN nothing is predicted: every config of the kernel has the
+    same first figure, the time of the problem's products at the device's peak.
+    """
+    return (
+        _predicted(kernel, config, problem, device),
+        *_launch(kernel, config, problem, device.limits),
+        *_tile(kernel, config, problem, device),
+        *(_log(value) for _, value in config.items_),
+    )
+
+
+def _is_tiled(config: Config) -> bool:
+    return "BM" in config and "BN" in config
+
+
+def _predicted(kernel: Kernel, config: Config, problem: Problem, device: Device) -> float:
+    seconds = predict(kernel, config, problem, device) if _is_tiled(config) else problem.flops / device.limits.peak
+    return log2(seconds)
+
+
+def _launch(kernel: Kernel, config: Config, problem: Problem, limits: Limits) -> tuple[float, ...]:
+    """Threads, blocks, shared bytes and elements of C a thread, and how they fill warps, SMs and waves."""
+    blocks, (width, height), shared_bytes = kernel.plan(config, problem)
+    threads = width * height
+    warp = max(limits.warp, 1)
+    held = occupancy(limits, threads, shared_bytes, 0) or Occupancy(1, 1.0, "")
+    waves = blocks / (max(limits.sms, 1) * max(held.blocks_per_sm, 1))
+    return (
+        log2(threads),
+        log2(blocks),
+        _log(shared_bytes),
+        log2(problem.batch * problem.m * problem.n / (blocks * threads)),
+        threads / (ceil(threads / warp) * warp),
+        held.fraction,
+        log2(max(held.blocks_per_sm, 1)),
+        log2(waves),
+        waves / ceil(waves),
+    )
+
+
+def _tile(kernel: Kernel, config: Config, problem: Problem, device: Device) -> tuple[float, ...]:
+    """A tile's area, aspect and intensity, and the part of the launched products that is wanted."""
+    if not _is_tiled(config):
+        return ()
+    known = analyse(kernel, config, problem, device)
+    bm, bn = config["BM"], config["BN"]
+    return log2(bm * bn), log2(bm / bn), log2(known.intensity), known.flops_owned / known.flops_launched
+
+
+def _log(value: int) -> float:
+    """The log2 of a count; a count of nothing is as far below one as one is below two."""
+    return log2(value) if value > 0 else -1.0

@@ -1,0 +1,205 @@
+"""What the tuner tells over HTTP: budgets, progress, upgrades, bests, wants, recordings; and HEAD."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from app.cli.service import Started
+from app.tuning.replay import read
+
+_SIZES = itertools.count(301)
+ENDED = {"succeeded", "failed", "cancelled"}
+
+
+def order(trials: int | None = 4, **members: Any) -> dict[str, Any]:
+    """An order that no other test gives, for the kernels that compile fast."""
+    shape = {"m": next(_SIZES), "n": 24, "k": 16}
+    return {"shapes": [shape], "budget": {"trials": trials}, "kernels": ["tiled"], **members}
+
+
+def tuned(client: httpx.Client, asked: dict[str, Any]) -> dict[str, Any]:
+    job = dict(client.post("/tune", json=asked).json())
+    until = time.monotonic() + 180
+    while job["state"] not in ENDED:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+        job = client.get(f"/jobs/{job['id']}").json()
+    assert job["state"] == "succeeded", job
+    return job
+
+
+def stopped(client: httpx.Client, *jobs: str) -> None:
+    for job in jobs:
+        client.delete(f"/jobs/{job}")
+    until = time.monotonic() + 60
+    for job in jobs:
+        while client.get(f"/jobs/{job}").json()["state"] not in ENDED:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A shape that was asked for twice before it was tuned."""
+
+    shape: dict[str, int]
+    job: str
+
+
+@pytest.fixture(scope="module")
+def tune(live: Started) -> Tuned:
+    asked = order(8)
+    shape = asked["shapes"][0]
+    with httpx.Client(base_url=live.url, timeout=60) as client:
+        for _ in range(2):
+            assert client.get("/best-config", params=shape).json()["match"] in {"nearest", "default"}
+        assert shape["m"] in wanted(client)
+        return Tuned(shape, tuned(client, asked)["id"])
+
+
+def wanted(client: httpx.Client) -> dict[int, dict[str, Any]]:
+    wants = client.get("/wants", params={"device": "opencl:0", "limit": 1000}).json()["wants"]
+    assert [each["count"] for each in wants] == sorted((each["count"] for each in wants), reverse=True)
+    return {each["problem"]["m"]: each for each in wants}
+
+
+@pytest.mark.parametrize("strategy", ["auto", "exhaustive", "genetic", "random"])
+def test_every_strategy_is_taken(client: httpx.Client, strategy: str) -> None:
+    answer = client.post("/tune", json=order(strategy=strategy))
+    assert answer.status_code == 202
+    stopped(client, answer.json()["id"])
+
+
+@pytest.mark.parametrize("budget", [{"gain_percent": 0}, {"gain_percent": 100}, {"gain": 1}, {"gain_percent": "1"}])
+def test_a_gain_that_is_no_percentage_is_refused(client: httpx.Client, budget: dict[str, Any]) -> None:
+    answer = client.post("/tune", json=order() | {"budget": budget})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+
+
+@pytest.mark.slow
+def test_a_tune_may_end_once_little_is_to_be_gained(client: httpx.Client) -> None:
+    asked = order() | {"budget": {"gain_percent": 50, "seconds": 120}}
+    job = tuned(client, asked)
+    assert job["progress"]["done"] < job["progress"]["total"]
+
+
+def test_a_running_job_says_what_it_does_and_how_long_it_may_take(client: httpx.Client) -> None:
+    job = client.post("/tune", json=order(None) | {"budget": {"seconds": 30}}).json()
+    assert (job["progress"]["phase"], job["progress"]["eta_seconds"]) == (None, None)
+    seen: list[dict[str, Any]] = []
+    until = time.monotonic() + 30
+    while not seen or seen[-1]["eta_seconds"] is None:
+        assert time.monotonic() < until
+        seen.append(client.get(f"/jobs/{job['id']}").json()["progress"])
+        time.sleep(0.02)
+    assert seen[-1]["phase"] == "search"
+    assert 0 < seen[-1]["eta_seconds"] <= 60
+    stopped(client, job["id"])
+    ended = client.get(f"/jobs/{job['id']}").json()["progress"]
+    assert (ended["phase"], ended["eta_seconds"]) == (None, None)
+
+
+def test_a_stricter_request_upgrades_the_job_and_a_smaller_one_joins_it(client: httpx.Client) -> None:
+    ahead = client.post("/tune", json=order(None) | {"budget": {"seconds": 120, "trials": 500}}).json()["id"]
+    asked = order(20)
+    first = client.post("/tune", json=asked).json()["id"]
+    larger = asked | {"budget": {"trials": 40}}
+    assert client.post("/tune", json=larger).json()["id"] == first
+    assert client.post("/tune", json=asked).json()["id"] == first
+    crossing = asked | {"budget": {"trials": 10, "seconds": 100}}
+    other = client.post("/tune", json=crossing).json()["id"]
+    assert other != first
+    stopped(client, ahead, first, other)
+
+
+def test_the_answer_says_how_it_was_measured_and_beside_what(client: httpx.Client, tune: Tuned) -> None:
+    best = client.get("/best-config", params=tune.shape).json()
+    assert best["timing"]["policy"] in {"events", "graph"}
+    assert best["timing"]["samples"] >= 2
+    assert set(best["baselines"]) == {"naive", "tiled", "default", "vendor"}
+    assert best["baselines"]["default"]["timing"]["median_ms"] >= best["timing"]["median_ms"]
+    assert (best["provisional"], best["expected_loss"], best["loss_bound"]) == (False, None, None)
+    near = client.get("/best-config", params=tune.shape | {"m": tune.shape["m"] + 1000}).json()
+    assert near["match"] == "nearest"
+    assert near["loss_bound"] >= near["expected_loss"] >= 1
+
+
+def test_all_bests_are_listed_and_filtered(client: httpx.Client, tune: Tuned) -> None:
+    bests = client.get("/bests").json()["bests"]
+    assert tune.shape in [{name: best["problem"][name] for name in "mnk"} for best in bests]
+    assert {best["match"] for best in bests} <= {"exact", "stale"}
+    assert client.get("/bests", params={"dtype": "float64"}).json()["bests"] == []
+    assert client.get("/bests", params={"device": "opencl:0"}).json()["bests"] == bests
+    assert client.get("/bests", params={"device": "cuda:9"}).status_code == 404
+
+
+def test_what_is_not_tuned_is_wanted_as_often_as_it_was_asked_for(client: httpx.Client) -> None:
+    shape = order()["shapes"][0]
+    for _ in range(3):
+        client.get("/best-config", params=shape)
+    client.get("/best-config", params=shape | {"match": "exact"})
+    raw = {"Content-Type": "application/octet-stream"}
+    body = bytes(4 * shape["k"] * (shape["m"] + shape["n"]))
+    assert client.post("/matmul", params=shape, content=body, headers=raw).status_code == 200
+    want = wanted(client)[shape["m"]]
+    assert want["count"] == 4
+    assert want["match"] in {"nearest", "default"}
+    assert "tilewise_wants_total" in client.get("/metrics").text
+
+
+def test_what_has_been_tuned_is_not_wanted_any_more(client: httpx.Client, tune: Tuned) -> None:
+    assert tune.shape["m"] not in wanted(client)
+
+
+def test_trials_tell_their_round_and_their_samples_only_where_they_are_asked_for(
+    client: httpx.Client, tune: Tuned
+) -> None:
+    trials = client.get("/trials", params={"job_id": tune.job}).json()["trials"]
+    assert {trial["round"] for trial in trials} == {"search", "final", "report"}
+    assert {trial["samples_ms"] for trial in trials} == {None}
+    measured = [trial for trial in trials if trial["timing"]]
+    assert all(set(trial["timing"]) >= {"policy", "dropped", "limited"} for trial in measured)
+    params = {"job_id": tune.job, "samples": "true", "round": "report"}
+    for trial in client.get("/trials", params=params).json()["trials"]:
+        assert trial["round"] == "report"
+        assert len(trial["samples_ms"]) == trial["timing"]["samples"]
+
+
+def test_a_job_is_exported_as_a_recording_that_can_be_read(client: httpx.Client, tune: Tuned) -> None:
+    answer = client.get("/trials", params={"job_id": tune.job, "format": "replay"})
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    recordings = {recording.kernel: recording for recording in read(answer.text.splitlines())}
+    trials = client.get("/trials", params={"job_id": tune.job, "limit": 1000}).json()["trials"]
+    for kernel, recording in recordings.items():
+        tried = {tuple(trial["config"].items()) for trial in trials if trial["kernel"] == kernel}
+        assert {tuple(config.items()) for config in recording.outcomes} == tried
+    assert "tiled" in recordings
+    assert client.get("/trials", params={"job_id": "nothing", "format": "replay"}).text == ""
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/best-config?m=8&n=8&k=8", "/jobs", "/devices", "/health/live", "/openapi.json", "/", "/metrics", "/wants"],
+)
+def test_head_answers_as_get_does_but_for_the_body(client: httpx.Client, path: str) -> None:
+    get, head = client.get(path), client.head(path)
+    assert (head.status_code, head.content) == (get.status_code, b"")
+    assert head.headers["content-type"] == get.headers["content-type"]
+    if path != "/metrics":
+        assert head.headers["content-length"] == get.headers["content-length"]
+
+
+def test_head_of_a_stream_ends_at_once_and_of_an_order_is_refused(client: httpx.Client) -> None:
+    job = client.post("/tune", json=order(100)).json()["id"]
+    head = client.head(f"/jobs/{job}/events", timeout=5)
+    assert (head.status_code, head.headers["content-type"].partition(";")[0]) == (200, "text/event-stream")
+    assert client.head(f"/jobs/{job}").status_code == 200
+    assert client.head("/jobs/nothing").status_code == 404
+    assert client.head("/tune").status_code == 405
+    stopped(client, job)

@@ -1,0 +1,208 @@
+"""The space of register_tiled: how large it is, what refuses what, its defaults, and the banks of its shared tiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from time import process_time
+
+import pytest
+from kerneldevices import DTYPES, H200, PROCESSOR, TRANSPOSITIONS, config, transposed
+
+from kernels import CATALOGUE
+from kernels.device import Device
+from kernels.model import analyse, predict
+from kernels.problem import Problem
+from kernels.register_tiled import granted, lines, registers, shared_bytes, threads
+from kernels.space import Config
+
+ENTRY = CATALOGUE["register_tiled"]
+CUBE = Problem(1024, 1024, 1024)
+TURING = replace(H200, architecture="sm_75")
+
+
+def tile(*values: int) -> Config:
+    return config("register_tiled", values)
+
+
+@cache
+def legal(dtype: str, platform: str) -> list[Config]:
+    return ENTRY.space.legal(replace(CUBE, dtype=dtype), H200 if platform == "cuda" else PROCESSOR)
+
+
+def test_the_space_is_rich_and_listed_fast() -> None:
+    started = process_time()
+    found = ENTRY.space.legal(CUBE, H200)
+    assert process_time() - started < 0.3
+    assert 1500 <= len(found) <= 6000
+    assert 200 <= len(legal("float32", "opencl")) <= 1500
+
+
+@pytest.mark.parametrize("device", [H200, TURING, PROCESSOR], ids=["sm_90", "sm_75", "opencl"])
+def test_building_configs_up_finds_what_asking_each_one_finds(device: Device) -> None:
+    problem = transposed("float64", True, False, 300, 200, 100)
+    sixth = (each for place, each in enumerate(ENTRY.space) if place % 61 == 0)
+    asked = [each for each in sixth if ENTRY.space.refusal(each, problem, device) is None]
+    found = ENTRY.space.legal(problem, device)
+    assert set(asked) <= set(found)
+    assert all(ENTRY.space.refusal(each, problem, device) is None for each in found)
+    assert found == sorted(found, key=lambda each: tuple(each.values()))
+
+
+def test_a_rule_reads_no_more_than_it_says() -> None:
+    whole = tile(64, 64, 4, 4, 16, 16, 2, 1, 1)
+    assert set(ENTRY.space.reads) == set(ENTRY.space.rules)
+    for reason, names in ENTRY.space.reads.items():
+        part = Config(tuple((name, value) for name, value in whole.items() if name in names))
+        assert ENTRY.space.rules[reason](part, CUBE, H200)
+
+
+@pytest.mark.parametrize(
+    ("values", "device", "rule"),
+    [
+        ((256, 256, 4, 4, 16, 8, 1, 1, 1), H200, "fewer threads a block than a warp has"),
+        ((32, 32, 8, 16, 16, 8, 1, 1, 1), PROCESSOR, "fewer threads a block than a warp has"),
+        ((64, 32, 8, 8, 64, 8, 1, 1, 1), H200, "a tile that 32 threads"),
+        ((32, 64, 8, 8, 32, 8, 1, 1, 1), H200, "a tile that 32 threads"),
+        ((64, 64, 4, 4, 32, 16, 1, 1, 1), PROCESSOR, "another warp than 4 threads across"),
+        ((32, 64, 4, 4, 16, 8, 1, 1, 1), H200, "loads of 16 bytes that do not divide evenly"),
+        ((64, 64, 4, 4, 16, 16, 3, 1, 1), TURING, "more than two stages"),
+        ((64, 64, 4, 4, 16, 16, 3, 1, 1), PROCESSOR, "more than two stages"),
+        ((256, 256, 16, 8, 64, 32, 4, 1, 1), H200, "more shared memory a block"),
+        ((128, 128, 16, 16, 64, 8, 1, 1, 1), H200, "more registers a thread"),
+        ((256, 256, 8, 8, 64, 16, 3, 1, 1), H200, "more registers a thread"),
+        ((64, 64, 8, 8, 32, 8, 1, 2, 1), H200, "a bound on registers that binds nothing"),
+        ((64, 64, 4, 4, 16, 16, 1, 2, 1), PROCESSOR, "a bound on registers that binds nothing"),
+        ((128, 128, 8, 8, 32, 32, 4, 2, 1), H200, "more blocks to hold at once"),
+    ],
+)
+def test_what_cannot_run_well_is_refused_by_its_reason(values: tuple[int, ...], device: Device, rule: str) -> None:
+    refusal = ENTRY.space.refusal(tile(*values), CUBE, device)
+    assert refusal is not None
+    assert refusal.startswith(rule)
+
+
+def test_registers_are_counted_with_doubles_and_what_is_under_way() -> None:
+    staged, copied = tile(128, 128, 8, 8, 64, 16, 2, 2, 1), tile(128, 128, 8, 8, 64, 16, 3, 2, 1)
+    assert registers(copied, CUBE) == 8 * 8 + 8 + 8 + 40
+    assert registers(staged, CUBE) == registers(copied, CUBE) + 256 * 16 // 256
+    assert registers(copied, replace(CUBE, dtype="float64")) == 2 * (64 + 16) + 48
+    assert granted(copied, H200) == 128
+    assert granted(tile(128, 128, 8, 8, 64, 16, 3, 1, 1), H200) == 255
+
+
+def test_a_launch_past_48_kib_asks_for_what_it_needs_and_others_declare_it() -> None:
+    deep = ENTRY.launch(tile(128, 128, 8, 8, 64, 32, 4, 1, 1), CUBE, H200)
+    assert deep.shared_bytes == deep.pool_bytes == 4 * 32 * (128 + 4 + 128) * 4
+    assert deep.pool_bytes > 48 * 1024
+    plain = CATALOGUE["tiled"].launch(config("tiled", (32, 32, 32)), CUBE, H200)
+    assert plain.shared_bytes > plain.pool_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [(1024, 1024, 1024), (4096, 4096, 4096), (4096, 64, 1024), (64, 4096, 512), (1, 4096, 4096), (1, 1, 1)],
+)
+def test_defaults_leave_few_sms_without_work_and_little_of_c_past_its_edges(m: int, n: int, k: int) -> None:
+    problem = Problem(m, n, k)
+    counted = analyse(ENTRY, ENTRY.default(problem, H200), problem, H200)
+    smallest = 32 * 32 * -(-m // 32) * -(-n // 32)
+    assert counted.flops_launched <= 2 * 1.6 * smallest * max(k, 16)
+    assert counted.blocks >= min(0.45 * 132, smallest // (32 * 32))
+
+
+def test_defaults_grow_with_the_shape_and_use_what_the_device_has() -> None:
+    default = ENTRY.default
+    big, small = default(Problem(4096, 4096, 4096), H200), default(Problem(256, 256, 256), H200)
+    assert big["BM"] * big["BN"] == 256 * 128
+    assert small["BM"] * small["BN"] == 32 * 32
+    assert (big["STAGES"], default(CUBE, TURING)["STAGES"], default(CUBE, PROCESSOR)["STAGES"]) == (3, 2, 1)
+    assert default(CUBE, PROCESSOR) == tile(64, 64, 8, 16, 64, 16, 1, 1, 1)
+
+
+def test_a_launch_of_thread_tiles_is_counted_as_by_hand() -> None:
+    counted = analyse(ENTRY, tile(128, 64, 8, 8, 32, 16, 3, 1, 8), Problem(1000, 1000, 100), H200, registers=168)
+    assert (counted.tiles_m, counted.tiles_n, counted.blocks, counted.edge_tiles) == (8, 16, 128, 128 - 7 * 15)
+    assert counted.bytes_read == 4 * 100 * (1000 * 16 + 1000 * 8)
+    assert counted.flops_launched == 2 * 1024 * 1024 * 112
+    assert (counted.threads, counted.shared_bytes) == (128, 3 * 16 * (132 + 64) * 4)
+    assert counted.occupancy is not None
+    assert (counted.occupancy.blocks_per_sm, counted.occupancy.limited_by) == (3, "registers")
+    assert counted.waves == 128 / (132 * 3)
+
+
+def test_a_prediction_is_lower_for_larger_thread_tiles_and_higher_where_sms_are_idle() -> None:
+    cube = Problem(4096, 4096, 4096)
+    one, four, sixteen = (
+        predict(ENTRY, tile(128, 128, *rest), cube, H200)
+        for rest in ((4, 4, 16, 16, 1, 1, 1), (8, 8, 32, 16, 1, 1, 1), (16, 8, 64, 16, 1, 1, 1))
+    )
+    assert one > four > sixteen
+    assert predict(ENTRY, tile(128, 128, 8, 8, 32, 16, 1, 1, 1), Problem(128, 128, 4096), H200) > predict(
+        ENTRY, tile(32, 32, 4, 4, 16, 16, 1, 1, 1), Problem(128, 128, 4096), H200
+    )
+    # Nothing here is slower than one element to a thread is said to be, nor faster than the device.
+    slowest = predict(CATALOGUE["tiled"], config("tiled", (32, 32, 32)), cube, H200)
+    assert cube.flops / H200.limits.peak < sixteen < slowest
+
+
+def ways(words: list[int], banks: int) -> int:
+    """How many different words the busiest of the banks is asked for."""
+    places = [word % banks for word in set(words)]
+    return max(places.count(place) for place in places)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_quarter_of_a_warp_reads_packs_of_16_bytes_from_banks_of_their_own(dtype: str) -> None:
+    pack = 16 // replace(CUBE, dtype=dtype).itemsize
+    for tm, tn, wn in {(each["TM"], each["TN"], each["WN"]) for each in legal(dtype, "cuda")}:
+        across = wn // tn
+        for start in (0, 8, 16, 24):
+            quarter = range(start, start + 8)
+            for run in range(tm // pack):
+                assert ways([run * (32 // across) + lane // across for lane in quarter], 8) == 1
+            for run in range(tn // pack):
+                assert ways([run * across + lane % across for lane in quarter], 8) == 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("turned", TRANSPOSITIONS)
+def test_no_write_to_shared_memory_waits_for_a_bank(dtype: str, turned: tuple[bool, bool]) -> None:
+    problem = transposed(dtype, *turned, 64, 64, 64)
+    shapes = {(each["BM"], each["BN"], each["BK"], threads(each)) for each in legal(dtype, "cuda")}
+    for bm, bn, bk, count in shapes:
+        line_a, line_b = lines(Config.of({"BM": bm, "BN": bn}), problem)
+        for side, line, cross in ((bm, line_a, not problem.trans_a), (bn, line_b, problem.trans_b)):
+            for w in (1, 16 // problem.itemsize):
+                check_writes(side, bk, line, cross, count, w, problem.itemsize)
+
+
+@cache
+def check_writes(side: int, bk: int, line: int, cross: bool, count: int, w: int, itemsize: int) -> None:
+    """Every element is written once, and threads served together, 128 bytes, never meet on a bank."""
+    items, vectors = side * bk // w, w > 1 and not cross
+    words = [place(item, side, bk, line, cross, w, itemsize) for item in range(items)]
+    written = {word + e * (line if cross else 1) for word in words for e in range(w)}
+    assert written == {q * line + r for q, r in product(range(bk), range(side))}
+    assert items % count == 0
+    together = 8 if vectors else 128 // itemsize
+    for start in range(0, items, together):
+        group = words[start : start + together]
+        assert ways([word // w for word in group] if vectors else group, 8 if vectors else together) == 1
+        assert not vectors or all(word % w == 0 for word in group), "a vector would not be aligned"
+
+
+def place(item: int, side: int, bk: int, line: int, cross: bool, w: int, itemsize: int) -> int:
+    """The first word that an item of a tile is written to, as PLACE of register_tiled.cu."""
+    span = (32 // itemsize if cross else side) // w
+    slow = side if cross else bk
+    along, across = (item % span + item // (span * slow) * span) * w, item // span % slow
+    return along * line + across if cross else across * line + along
+
+
+def test_shared_bytes_are_all_stages_of_both_padded_tiles() -> None:
+    each = tile(64, 32, 4, 4, 16, 16, 2, 1, 1)
+    plain, crossed = (transposed("float32", turned, turned, 64, 64, 64) for turned in (False, True))
+    assert shared_bytes(each, plain) == 2 * 16 * (68 + 32) * 4
+    assert shared_bytes(each, crossed) == 2 * 16 * (64 + 36) * 4

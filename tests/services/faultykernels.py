@@ -1,0 +1,58 @@
+"""Real kernels with a fault: naive's default launch with another body, and tiled's text with one bad config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from typing import Final
+
+import pytest
+
+from app.devices.fleet import Unit
+from kernels import CATALOGUE
+from kernels.kernel import Launch, source
+from kernels.problem import Problem
+from kernels.space import Config
+
+RIGHT: Final = "c[row * n + col] = sum;"
+# What takes a process down does so where k > 1 only: a device warms up on a single element.
+ENDLESS: Final = "if (k > 1) for (volatile GLOBAL REAL *p = c; ; ) p[0] = sum;"
+WILD: Final = "if (k > 1) c[(((INDEX)1) << 44) + col] = sum;"
+_HEAD: Final = """
+KERNEL(BN, BM) matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c,
+                      const INDEX m, const INDEX n, const INDEX k)
+{
+    const INDEX across = (n + BN - 1) / BN;
+    const INDEX row = BLOCK / across * BM + THREAD_Y, col = BLOCK % across * BN + THREAD_X;
+    if (row >= m || col >= n) return;
+    REAL sum = 0;
+    for (INDEX i = 0; i < k; i++) sum = FMA(a[row * k + i], b[i * n + col], sum);
+"""
+_STORE: Final = "c0[THREAD_Y * n + THREAD_X] = sum;"
+
+
+def naive(unit: Unit, problem: Problem, body: str = RIGHT) -> Launch:
+    """Naive's default launch with another text: `body` follows the sum that a thread has made of its element."""
+    one = CATALOGUE["naive"]
+    launch = one.launch(one.default(problem, unit.device), problem, unit.device)
+    return replace(launch, build=replace(launch.build, text=source("portable.h") + _HEAD + body + "}"))
+
+
+def tiled(bm: int, bn: int, bk: int) -> Config:
+    return CATALOGUE["tiled"].space.config({"BM": bm, "BN": bn, "BK": bk})
+
+
+def break_tiled(monkeypatch: pytest.MonkeyPatch, bad: Mapping[Config, str]) -> None:
+    """From now tiled's text does something else than store the sum where it is compiled with one of these configs."""
+    cases = "".join(f"#if {_is(config)}\n{body}\n#else\n" for config, body in bad.items())
+    text = source("tiled.cu")
+    assert text.count(_STORE) == 1
+    broken = text.replace(_STORE, "{\n" + cases + _STORE + "\n" + "#endif\n" * len(bad) + "}")
+    monkeypatch.setattr(
+        import_module("kernels.kernel"), "source", lambda name: broken if name == "tiled.cu" else source(name)
+    )
+
+
+def _is(config: Config) -> str:
+    return " && ".join(f"{name} == {value}" for name, value in config.items())

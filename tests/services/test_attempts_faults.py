@@ -1,0 +1,196 @@
+"""Faulty configs of a real kernel on a real device: each costs one trial, is not tried again, and is never served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from faultykernels import break_tiled, tiled
+from tunings import House, brief_finals, house
+
+from app.devices.fleet import Fleet, open_fleet
+from app.errors import WrongResult
+from app.services.matmul import Matmul
+from app.services.quarantine import Quarantine
+from app.services.wants import Wants
+from app.store.records import BestRecord
+from app.store.repository import Bests
+from kernels import CATALOGUE
+from kernels.problem import Problem
+
+PROBLEM, OTHER = Problem(40, 41, 42), Problem(50, 51, 52)
+TRANSPOSED = Problem(40, 41, 42, trans_a=True)
+BAD, GOOD = tiled(4, 32, 8), tiled(8, 16, 8)
+OFF = "c0[THREAD_Y * n + THREAD_X] = sum * 1.01f;"
+ENDLESS = "if (k > 1) for (volatile GLOBAL REAL *p = c; ; ) p[0] = sum; else c0[0] = sum;"
+LIMITS: dict[str, Any] = {"queue": 4, "max_bytes": 2**20, "vendor": False}
+NO_NAN = "c0[THREAD_Y * n + THREAD_X] = sum != sum ? 0 : sum;"
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with brief_finals(), open_fleet("opencl", tmp_path_factory.mktemp("cache"), 2**24) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def short_ladder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave two kernels to serve: tiled first, and naive where that may not."""
+    two = {name: CATALOGUE[name] for name in ("naive", "tiled")}
+    for module in ("best", "matmul"):
+        monkeypatch.setattr(f"app.services.{module}.CATALOGUE", two)
+
+
+@pytest.fixture
+def room(fleet: Fleet, tmp_path: Path) -> Iterator[House]:
+    with house(fleet, tmp_path / "tilewise.db") as room:
+        yield room
+
+
+def searched(room: House, problem: Problem) -> dict[str, str]:
+    """What became of tiled's configs in the search of a fresh job."""
+    job = room.job(problem, [BAD, GOOD])
+    room.tune(job)
+    rows = room.trials(job, "search", kernel="tiled")
+    return {str(row.config): row.stage or "measured" for row in rows}
+
+
+def stored_best(room: House) -> BestRecord:
+    """A promoted best of OTHER whose config is BAD, as a tune would have left it."""
+    best = room.tune(room.job(OTHER, [GOOD]))
+    odd = replace(best.trial, kernel="tiled", kernel_digest=CATALOGUE["tiled"].digest, config=BAD)
+    return replace(best, trial=odd)
+
+
+def product(room: House, matmul: Matmul, problem: Problem, kernel: str | None = None) -> tuple[str, float]:
+    """The kernel that made a product, and the product's largest error."""
+    with matmul.place(problem) as placed:
+        rng = np.random.default_rng(problem.m)
+        placed.a[...], placed.b[...] = rng.standard_normal(placed.a.shape), rng.standard_normal(placed.b.shape)
+        made = matmul.multiply(placed, room.unit.device.id, kernel)
+        return made.kernel, float(np.abs(placed.c - placed.a.astype(np.float64) @ placed.b).max())
+
+
+def test_a_config_that_answers_wrong_is_never_served_for_any_problem(
+    room: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_tiled(monkeypatch, {BAD: OFF})
+    best = room.ledger.best
+    best.promoted([stored_best(room)])
+    assert best.answer(OTHER).config == BAD
+    assert searched(room, PROBLEM)[str(BAD)] == "verify"
+    assert str(BAD) not in searched(room, PROBLEM)
+    assert best.answer(PROBLEM).config != BAD
+    assert best.answer(OTHER).config != BAD
+    assert "relative L2" in (room.ledger.quarantine.holds(room.unit.device, "tiled", BAD) or "")
+    assert room.ledger.quarantine.holds(room.unit.device, "tiled", GOOD) is None
+    (fault,) = room.faults()
+    assert (fault.kind, fault.scope, fault.config, fault.kernel) == ("wrong", "", BAD, "tiled")
+
+
+def test_the_quarantine_outlives_the_service_and_ends_with_the_kernels_text(
+    room: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_tiled(monkeypatch, {BAD: OFF})
+    searched(room, PROBLEM)
+    again = Quarantine.load(room.database)
+    assert again.holds(room.unit.device, "tiled", BAD) is not None
+    assert again.holds(replace(room.unit.device, driver="newer"), "tiled", BAD) is None
+    break_tiled(monkeypatch, {BAD: OFF, GOOD: OFF})
+    assert Quarantine.load(room.database).holds(room.unit.device, "tiled", BAD) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "stage", "elsewhere"),
+    [
+        (OFF, "wrong", "verify", [True, True]),
+        ("nonsense;", "compile", "compile", [True, False]),
+        (ENDLESS, "timeout", "launch", [False, False]),
+    ],
+)
+def test_a_config_that_failed_is_not_tried_again_where_it_would_fail_again(
+    room: House, monkeypatch: pytest.MonkeyPatch, body: str, kind: str, stage: str, elsewhere: list[bool]
+) -> None:
+    break_tiled(monkeypatch, {BAD: body})
+    first = searched(room, PROBLEM)
+    assert first[str(BAD)] == stage
+    assert first[str(GOOD)] == "measured"
+    assert [(fault.kind, fault.stage, fault.config) for fault in room.faults()] == [(kind, stage, BAD)]
+    refused = [room.attempts(room.job(problem))._task().refused["tiled"] for problem in (PROBLEM, OTHER, TRANSPOSED)]
+    assert [BAD in configs for configs in refused] == [True, *elsewhere]
+
+
+def test_a_finalist_that_fails_on_hostile_operands_is_quarantined_and_not_promoted(
+    room: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_tiled(monkeypatch, {BAD: NO_NAN})
+    job = room.job(PROBLEM, [BAD, GOOD])
+    best = room.tune(job)
+    (row,) = room.trials(job, "final", state="rejected")
+    assert (row.kernel, row.config, row.stage) == ("tiled", BAD, "verify")
+    assert [(fault.kind, fault.config) for fault in room.faults()] == [("wrong", BAD)]
+    told = (best.trial, best.naive, best.tiled, best.default)
+    assert all(one is None or one.config != BAD or one.kernel != "tiled" for one in told)
+    assert room.ledger.quarantine.holds(room.unit.device, "tiled", BAD) is not None
+
+
+def test_a_fault_and_its_trial_are_one_transaction(room: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_tiled(monkeypatch, {BAD: OFF})
+    job = room.job(PROBLEM, [BAD, GOOD])
+    attempts, seen = room.attempts(job), []
+    unsubscribe = room.ledger.jobs.subscribe(
+        job.id, lambda: seen.append((len(room.trials(job, state="rejected")), len(room.faults())))
+    )
+    attempts.tune()
+    unsubscribe()
+    assert set(seen) == {(0, 0), (1, 1)}
+
+
+@pytest.mark.usefixtures("short_ladder")
+def test_a_product_whose_class_answers_wrong_is_made_by_the_next_answer(
+    room: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default = CATALOGUE["tiled"].default(PROBLEM, room.unit.device)
+    break_tiled(monkeypatch, {default: OFF})
+    ledger = room.ledger
+    matmul = Matmul(room.fleet, ledger.best, ledger.quarantine, Wants(room.database), **LIMITS)
+    assert ledger.best.answer(PROBLEM).kernel == "tiled"
+    kernel, error = product(room, matmul, PROBLEM)
+    assert (kernel, error < 1e-4) == ("naive", True)
+    (fault,) = room.faults()
+    assert (fault.kind, fault.job_id, fault.config) == ("wrong", None, default)
+    for _ in range(2):
+        with pytest.raises(WrongResult, match="quarantined"):
+            product(room, matmul, PROBLEM, "tiled")
+    assert room.faults() == [fault]
+
+
+@pytest.mark.usefixtures("short_ladder")
+def test_a_default_that_answers_wrong_does_not_keep_the_service_from_being_ready(
+    room: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default = CATALOGUE["tiled"].default(Problem(256, 256, 256), room.unit.device)
+    break_tiled(monkeypatch, {default: OFF})
+    ledger = room.ledger
+    matmul = Matmul(room.fleet, ledger.best, ledger.quarantine, Wants(room.database), **LIMITS)
+    matmul.verify_defaults()
+    assert ledger.quarantine.holds(room.unit.device, "tiled", default) is not None
+    matmul.verify_defaults()
+    assert ledger.best.answer(Problem(256, 256, 256)).kernel == "naive"
+
+
+def test_a_best_whose_config_is_held_is_stored_but_not_answered(room: House) -> None:
+    best = room.tune(room.job(PROBLEM, [GOOD]))
+    launch = CATALOGUE[best.trial.kernel].launch(best.trial.config, PROBLEM, room.unit.device)
+    before = datetime.now(UTC)
+    room.ledger.quarantine.condemn(room.unit.device, launch, "seen to be off")
+    room.ledger.best.changed()
+    answer = room.ledger.best.answer(PROBLEM)
+    assert (answer.kernel, answer.config) != (best.trial.kernel, best.trial.config)
+    assert room.database.read(lambda session: Bests(session).all()) == [best]
+    assert room.faults()[0].at >= before

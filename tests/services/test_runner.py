@@ -1,0 +1,164 @@
+"""ChildRunner: whatever a candidate does to the trial child is a value, and what kind of fault it was is known."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from time import monotonic
+
+import pytest
+from faultykernels import ENDLESS, RIGHT, WILD, naive
+
+from app.devices.fleet import Unit, open_fleet
+from app.errors import ChildDied, ChildTimedOut, CompileFailed, DeviceError, LaunchFailed, WrongResult
+from app.services.runner import ChildRunner, Interrupted, kind_of
+from app.tuning.outcome import Measured, Outcome, Rejected
+from app.tuning.trial import Bench
+from kernels.problem import Problem
+from kernels.space import Config
+
+PROBLEM = Problem(64, 48, 80)
+
+
+@pytest.fixture(scope="module")
+def unit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Unit]:
+    with open_fleet("opencl", tmp_path_factory.mktemp("cache"), 2**24) as fleet:
+        yield fleet.unit()
+
+
+class Room:
+    """A runner, with a switch that interrupts it and a list of the times it said that the finals begin."""
+
+    def __init__(self, unit: Unit) -> None:
+        self.stopped = threading.Event()
+        self.finals: list[str] = []
+        self.unit = unit
+        bench = Bench("0123abcd", PROBLEM, 7)
+        self.runner = ChildRunner(unit, bench, self.stopped.is_set, lambda: self.finals.append("finals"))
+
+    def attempt(self, body: str) -> Outcome:
+        return self.runner.attempt(naive(self.unit, PROBLEM, body), None)
+
+    def kind(self, body: str) -> tuple[str, str | None]:
+        """The stage at which a body is rejected, and what kind of fault that is; the next candidate is well."""
+        outcome = self.attempt(body)
+        assert isinstance(outcome, Rejected), outcome
+        kind = self.runner.kind(outcome)
+        assert isinstance(self.attempt(RIGHT), Measured)
+        return outcome.stage, kind
+
+
+@pytest.fixture
+def room(unit: Unit) -> Room:
+    return Room(unit)
+
+
+@pytest.mark.parametrize(
+    ("body", "stage", "kind"),
+    [
+        ("nonsense here;", "compile", "compile"),
+        ("c[row * n + col] = sum * 1.01f;", "verify", "wrong"),
+        (RIGHT + "if (k > 1 && row == 0) c[m * n + col] = 1;", "verify", "wrong"),
+        (ENDLESS, "launch", "timeout"),
+        (WILD, "launch", "died"),
+    ],
+)
+def test_a_faulty_kernel_costs_one_trial_and_its_kind_is_known(room: Room, body: str, stage: str, kind: str) -> None:
+    assert room.kind(body) == (stage, kind)
+
+
+def test_a_child_that_is_killed_from_outside_costs_one_trial(room: Room) -> None:
+    assert isinstance(room.attempt(RIGHT), Measured)
+    killer = threading.Timer(0.5, room.unit.trials.kill)
+    killer.start()
+    began = monotonic()
+    assert room.kind(ENDLESS) == ("launch", "died")
+    assert monotonic() - began < 5
+    killer.join()
+
+
+def test_the_seconds_in_the_child_are_added_up(room: Room) -> None:
+    began = monotonic()
+    room.attempt(RIGHT)
+    room.attempt("nonsense here;")
+    assert 0 < room.runner.inside <= monotonic() - began
+
+
+def test_the_vendors_library_is_attempted_as_a_contender(room: Room) -> None:
+    outcome = room.runner.attempt(PROBLEM, None)
+    assert isinstance(outcome, Measured)
+    assert (outcome.kernel, outcome.config) == ("vendor", Config(()))
+
+
+def test_a_kernel_that_is_right_on_plain_operands_only_is_found_out(room: Room) -> None:
+    plain = "c[row * n + col] = sum != sum ? 0 : sum;"  # it swallows NaN
+    launch = naive(room.unit, PROBLEM, plain)
+    assert isinstance(room.runner.attempt(launch, None), Measured)
+    found = room.runner.prove(launch)
+    assert found is not None
+    assert (found.stage, room.runner.kind(found)) == ("verify", "wrong")
+    assert room.runner.prove(naive(room.unit, PROBLEM)) is None
+
+
+def test_contenders_are_sampled_in_turn_and_the_finals_are_said_to_begin_once(room: Room) -> None:
+    launch = naive(room.unit, PROBLEM)
+    room.runner.attempt(launch, None)
+    assert room.finals == []
+    room.runner.prove(launch)
+    heat = room.runner.sample([launch, PROBLEM], 4)
+    assert [len(seconds) for seconds in heat.seconds] == [4, 4]
+    assert all(second > 0 for seconds in heat.seconds for second in seconds)
+    assert room.finals == ["finals"]
+
+
+def test_long_rounds_are_asked_for_a_few_at_a_time_and_interrupted_between(room: Room) -> None:
+    launch = naive(room.unit, PROBLEM)
+    outcome = room.runner.attempt(launch, None)
+    assert isinstance(outcome, Measured)
+    room.runner._seconds[launch.kernel, launch.config] = 0.4
+    whole = room.runner.sample([launch], 5)
+    assert [len(seconds) for seconds in whole.seconds] == [5]
+    looks: list[int] = []
+
+    def interrupted() -> bool:
+        looks.append(1)
+        return len(looks) > 2
+
+    room.runner._interrupted = interrupted
+    with pytest.raises(Interrupted):
+        room.runner.sample([launch], 5)
+    assert len(looks) == 3
+
+
+def test_nothing_begins_once_the_tune_is_interrupted(room: Room) -> None:
+    room.stopped.set()
+    launch = naive(room.unit, PROBLEM, ENDLESS)
+    for begin in (
+        lambda: room.runner.attempt(launch, None),
+        lambda: room.runner.prove(launch),
+        lambda: room.runner.sample([launch], 1),
+    ):
+        with pytest.raises(Interrupted):
+            begin()
+    assert room.runner.inside == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (CompileFailed("no such type"), "compile"),
+        (LaunchFailed("CL_OUT_OF_HOST_MEMORY"), "memory"),
+        (LaunchFailed("cudaErrorMemoryAllocation: out of memory"), "memory"),
+        (LaunchFailed("an illegal memory access was encountered"), "launch"),
+        (ChildTimedOut("compile took more than 60 s", stage="compile"), "timeout"),
+        (ChildDied("died during verify", stage="verify"), "died"),
+        (ChildDied("died during start", stage="start"), None),
+        (ChildTimedOut("start took more than 60 s", stage="start"), None),
+        (WrongResult("the reference is off"), None),
+        (DeviceError("failed: Traceback"), None),
+    ],
+)
+def test_an_error_is_held_against_a_config_only_where_the_config_may_cause_it(
+    error: DeviceError, kind: str | None
+) -> None:
+    assert kind_of(error) == kind

@@ -1,0 +1,138 @@
+"""Wants: what was answered by less than an exact config is counted, stored, and tuned by a device that is idle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+from opening import settings
+from trialrows import trial
+
+from app.main import Service, opened
+from app.services.best import BestConfigs
+from app.services.idle import Idle
+from app.services.principal import ANONYMOUS
+from app.services.tuning import TuneOrder
+from app.services.wants import Want, Wants
+from app.store.records import BestRecord, TrialRecord
+from kernels.device import Device
+from kernels.problem import Problem
+
+
+def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = monotonic() + seconds
+    while not holds():
+        assert monotonic() < end
+        sleep(0.05)
+
+
+def best(row: TrialRecord) -> BestRecord:
+    beside = dict.fromkeys(("naive", "tiled", "vendor", "vendor_reason"))
+    return BestRecord(row.device_model, row.problem, row, tuned_at=row.created_at, **beside)
+
+
+@pytest.fixture
+def device(service: Service) -> Device:
+    return service.fleet.unit().device
+
+
+def test_an_answer_that_is_not_exact_is_counted_and_an_exact_one_is_not(service: Service, device: Device) -> None:
+    wants = Wants(service.database)
+    one, other = Problem(71, 72, 73), Problem(74, 75, 76)
+    for problem in (one, other, other):
+        wants.noted(service.best.answer(problem))
+    exact = BestConfigs(service.fleet, [best(trial(device))]).answer(trial(device).problem)
+    assert wants.noted(exact) is None
+    counts = {want.problem: want.count for want in wants.most_wanted()}
+    assert (counts[one], counts[other]) == (1, 2)
+    assert exact.problem not in counts
+    wants.noted(service.best.answer(other))
+    wants.forget(device.model, other)
+    assert other not in {want.problem for want in wants.most_wanted()}
+    assert one in {want.problem for want in wants.most_wanted(device_model=device.model)}
+    assert list(wants.most_wanted(device_model="another")) == []
+    wants.forget(device.model, one)
+
+
+def test_what_is_left_is_stored_at_the_end(service: Service, device: Device) -> None:
+    problem = Problem(77, 78, 79)
+    wants = Wants(service.database)
+    wants.start()
+    wants.note(Want(device.model, problem, "default"))
+    wants.stop()
+    stored = {want.problem: want for want in Wants(service.database).most_wanted()}
+    assert (stored[problem].count, stored[problem].match) == (1, "default")
+    wants.forget(device.model, problem)
+
+
+def test_a_product_of_an_untuned_shape_is_a_want_unless_its_kernel_was_forced(service: Service) -> None:
+    for kernel, problem in ((None, Problem(81, 3, 3)), ("naive", Problem(82, 3, 3))):
+        with service.matmul.place(problem) as placed:
+            placed.a[...], placed.b[...] = 1, 1
+            service.matmul.multiply(placed, kernel=kernel)
+    wanted = {want.problem for want in service.wants.most_wanted()}
+    assert Problem(81, 3, 3) in wanted
+    assert Problem(82, 3, 3) not in wanted
+
+
+def test_an_idle_device_is_given_the_most_wanted_shape_each_once(service: Service, device: Device) -> None:
+    wants = Wants(service.database)
+    often, seldom = Problem(83, 84, 85), Problem(86, 87, 88)
+    for problem in (often, often, seldom):
+        wants.note(Want(device.model, problem, "nearest"))
+    idle = Idle(service.database, BestConfigs(service.fleet), wants, lambda: 60.0)
+    asked = [Problem(**request["problems"][0]) for request in iter(lambda: idle.next(device), None)]
+    assert [problem for problem in asked if problem in {often, seldom}] == [often, seldom]
+    assert len(asked) == len(set(asked))
+    for problem in (often, seldom):
+        wants.forget(device.model, problem)
+
+
+def test_nothing_is_tuned_while_products_come(service: Service, device: Device) -> None:
+    wants = Wants(service.database)
+    wants.note(Want(device.model, Problem(89, 84, 85), "default"))
+    assert Idle(service.database, BestConfigs(service.fleet), wants, lambda: 1.0).next(device) is None
+    wants.forget(device.model, Problem(89, 84, 85))
+
+
+def test_an_idle_service_tunes_what_was_asked_for_and_revalidates_what_is_stale(tmp_path: Path) -> None:
+    stale, wanted = Problem(20, 21, 22), Problem(30, 31, 32)
+    with opened(settings(tmp_path), "the first") as service:
+        job = service.tuning.submit(TuneOrder((stale,), trials=8), ANONYMOUS)
+        assert service.jobs.wait(job.id, 60).state == "succeeded"
+        record = service.best.record(service.fleet.unit().device.model, stale)
+        assert record is not None
+        tried = {trial.config for trial in service.jobs.trials(job_id=job.id, limit=1000)}
+        service.best.promoted([replace(record, trial=replace(record.trial, environment="another driver"))])
+        assert service.best.answer(stale).match == "stale"
+        service.wants.noted(service.best.answer(wanted))
+        idle = Idle(service.database, service.best, service.wants, lambda: 60.0)
+        requests = list(iter(lambda: idle.next(service.fleet.unit().device), None))
+        assert [request["problems"][0]["m"] for request in requests] == [30, 20]
+        assert "configs" not in requests[0]
+        again = requests[1]["configs"]
+        assert 1 <= len(again) <= 8
+        assert all(service.fleet.unit().device.id == device for device in requests[1]["devices"])
+        assert {tuple(entry["config"].items()) for entry in again} <= {tuple(config.items()) for config in tried}
+
+
+def test_idle_work_yields_to_an_order_and_goes_on_after_it(tmp_path: Path) -> None:
+    wanted, ordered = Problem(150, 151, 152), Problem(24, 25, 26)
+    with opened(settings(tmp_path).model_copy(update={"idle_tuning": "on"}), "the tests") as service:
+        service.wants.noted(service.best.answer(wanted))
+        until(lambda: bool(service.jobs.list(state="running")))
+        (idle,) = service.jobs.list(state="running")
+        assert idle.request["problems"][0]["m"] == 150
+        until(lambda: bool(service.jobs.trials(job_id=idle.id)))
+        job = service.tuning.submit(TuneOrder((ordered,), trials=4), ANONYMOUS)
+        until(lambda: service.jobs.get(job.id).state != "queued", 10)
+        assert service.jobs.get(idle.id).state in {"queued", "running"}
+        assert service.jobs.wait(job.id, 60).state == "succeeded"
+        ended = service.jobs.wait(idle.id, 90)
+        assert ended.state == "succeeded"
+        assert service.best.answer(wanted).match == "exact"
+        assert service.tuning.idle_trials > 0
+        assert wanted not in {want.problem for want in service.wants.most_wanted()}

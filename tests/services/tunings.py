@@ -1,0 +1,104 @@
+"""One device and one database, and tunes of single shapes between them, without a service around."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.devices.fleet import Fleet, Unit
+from app.services.attempts import Attempts, Ledger
+from app.services.best import BestConfigs
+from app.services.jobs import Jobs, new_job
+from app.services.quarantine import Quarantine
+from app.services.running import Allowance, Running
+from app.services.scope import configs_of, expected
+from app.store.engine import Database, migrate, open_database
+from app.store.records import BestRecord, FaultRecord, JobRecord, TrialRecord
+from app.store.repository import Faults, Trials
+from app.store.repository import Jobs as JobRows
+from app.tuning import finals
+from kernels.problem import Problem
+from kernels.space import Config
+
+
+@dataclass
+class House:
+    """What a service has open; `stops` says when a tune is to be interrupted."""
+
+    fleet: Fleet
+    ledger: Ledger
+    stops: Callable[[], bool] = field(default=lambda: False)
+
+    @property
+    def unit(self) -> Unit:
+        return self.fleet.unit()
+
+    @property
+    def database(self) -> Database:
+        return self.ledger.database
+
+    def job(self, problem: Problem, configs: Sequence[Config] | None = None, **rest: Any) -> JobRecord:
+        """A running job of one shape, with a small budget; `configs` are tiled's that it tries, default beside them."""
+        request: dict[str, Any] = {
+            "problems": [asdict(problem)],
+            "devices": [self.unit.device.id],
+            "kernels": ["tiled"],
+            "strategy": "auto" if configs is None else "exhaustive",
+            "trials": 6 if configs is None else None,
+            "seconds": 60.0,
+            "gain_percent": None,
+            **({} if configs is None else {"configs": configs_of(("tiled", one) for one in configs)}),
+        }
+        job = new_job("tune", {**request, **rest})
+        job = replace(job, id=f"{len(self.ledger.jobs.list()) + 1:08x}{job.id[8:]}")
+        self.database.write(lambda session: JobRows(session).add(job))
+        self.database.write(lambda session: JobRows(session).start(job.id, 1, datetime.now(UTC)))
+        return job
+
+    def attempts(self, job: JobRecord) -> Attempts:
+        problem = Problem(**job.request["problems"][0])
+        most = expected(problem, self.unit.device, job.request)
+        running = Running(Allowance.of(job.request), [most], self.stops)
+        running.begin(0)
+        return Attempts(self.ledger, job, self.unit, problem, running)
+
+    def tune(self, job: JobRecord) -> BestRecord:
+        """Tune the job's shape to its end."""
+        best = self.attempts(job).tune()
+        assert best is not None
+        return best
+
+    def trials(self, job: JobRecord, round_: str | None = None, **filters: Any) -> list[TrialRecord]:
+        """The job's trials, of one round or all."""
+        return self.database.read(
+            lambda session: Trials(session).search(job_id=job.id, round=round_, limit=1000, **filters)
+        )
+
+    def faults(self) -> list[FaultRecord]:
+        device = self.unit.device
+        return self.database.read(lambda session: Faults(session).of(device.model, device.environment))
+
+
+@contextmanager
+def brief_finals() -> Iterator[None]:
+    """Let finals take few rounds: what these tests are about does not depend on how sure the timings are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finals, "_ROUNDS", 12)
+        yield
+
+
+@contextmanager
+def house(fleet: Fleet, file: Path) -> Iterator[House]:
+    """A house on a database, which is made where there is none."""
+    url = f"sqlite:///{file}"
+    migrate(url)
+    with open_database(url) as database:
+        quarantine = Quarantine.load(database)
+        best = BestConfigs.load(fleet, database, quarantine)
+        yield House(fleet, Ledger(database, Jobs(database), best, quarantine))

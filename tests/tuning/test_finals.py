@@ -1,0 +1,215 @@
+"""Finals on machines of known truth: who is chosen, what is told of it, and what becomes of wrong and deadly ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from secrets import randbits
+from typing import Any
+
+import numpy as np
+import pytest
+from noise import PROBLEM, Machine, Synthetic, launch, launches
+
+from app.errors import ChildDied, DeviceError
+from app.tuning.finals import finals
+from app.tuning.outcome import Final, Measured, Outcome, Rejected
+from app.tuning.runner import Contender, Heat
+from kernels.kernel import Launch
+from kernels.space import Config
+
+LIMIT = 1.0  # seconds
+
+
+def runner(truth: dict[Contender, float], scale: float = 0.01, **machine: Any) -> Synthetic:
+    seed = randbits(32)
+    print(f"seed {seed}")
+    return Synthetic(Machine(np.random.default_rng(seed), scale, **machine), truth)
+
+
+def ladder(count: int, step: float = 0.01, best: float = 1e-4) -> dict[Contender, float]:
+    """Configs that each take a little longer than the one before."""
+    return {launch(number): best * (1 + step * number) for number in range(count)}
+
+
+def run(
+    on: Synthetic, default: Launch | None = None, outcomes: Sequence[Outcome] | None = None, limit: float = LIMIT
+) -> Final:
+    """Search in random order, then the finals."""
+    contenders = list(on.truth)
+    random.Random(5).shuffle(contenders)  # noqa: S311  no secret
+    found = finals(outcomes or on.search(contenders), default, launches, on, PROBLEM, limit, 3)
+    assert found is not None
+    return found
+
+
+def test_the_fastest_is_chosen_among_close_ones_and_told_from_fresh_samples() -> None:
+    on = runner(ladder(40, 0.02))
+    final = run(on, launch(6))
+    assert final.best.config["number"] == 0
+    assert final.finalists[0].config == final.best.config
+    assert final.finalists[0].seconds != final.best.seconds
+    assert final.best.timing.median_ms == pytest.approx(0.1, rel=0.005)
+    assert final.best.timing.samples == len(final.best.seconds) == 200
+    assert final.default is not None
+    assert final.default.timing.median_ms == pytest.approx(0.112, rel=0.005)
+
+
+@pytest.mark.parametrize(("count", "least", "most"), [(3, 3, 3), (8, 8, 8), (40, 8, 24)])
+def test_eight_finalists_at_least_or_all(count: int, least: int, most: int) -> None:
+    final = run(runner(ladder(count, 0.2)))
+    assert least <= len(final.finalists) <= most
+    assert all(one.timing.samples >= 3 for one in final.finalists)
+
+
+def test_whatever_could_still_be_the_best_is_a_finalist() -> None:
+    final = run(runner(ladder(20, 0.0005), 0.02))
+    assert len(final.finalists) == 20
+
+
+def test_no_more_than_24_are_finalists() -> None:
+    on = runner(ladder(60, 0.0001), 0.02)
+    assert len(run(on).finalists) == 24
+    assert on.proofs == 24
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_only_close_finalists_are_sampled_to_the_end(seed: int) -> None:
+    truth: dict[Contender, float] = {launch(number): 1e-4 if number < 4 else 1.3e-4 for number in range(12)}
+    final = run(Synthetic(Machine(np.random.default_rng(seed), 0.03), truth))
+    samples = {one.config["number"]: one.timing.samples for one in final.finalists}
+    assert max(samples[number] for number in range(4)) > max(samples[number] for number in samples if number > 3)
+    assert [one.config["number"] < 4 for one in final.finalists[:5]] == [True] * 4 + [False]
+
+
+def test_wrong_finalists_are_named_and_replaced_by_the_next() -> None:
+    on = runner(ladder(20, 0.2), 0.002)
+    on.wrong = {launch(0), launch(3)}
+    final = run(on)
+    assert final.best.config["number"] == 1
+    assert {one.config["number"] for one in final.wrong} == {0, 3}
+    assert len(final.finalists) == 8
+
+
+def test_where_all_are_wrong_or_nothing_was_measured_there_is_no_final() -> None:
+    on = runner(ladder(12))
+    on.wrong = {launch(number) for number in range(12)}
+    assert finals(on.search(on.truth), None, launches, on, PROBLEM, LIMIT, 1) is None
+    rejected = Rejected("tiled", Config(()), "compile", "no")
+    assert finals([rejected], None, launches, on, PROBLEM, LIMIT, 1) is None
+
+
+@pytest.mark.parametrize("where", ["a finalist", "the vendor", "the default"])
+def test_one_that_takes_the_process_down_is_found_and_dropped(where: str) -> None:
+    on = runner({**ladder(12), PROBLEM: 9e-5}, 0.002)
+    deadly: dict[str, Contender] = {"a finalist": launch(0), "the vendor": PROBLEM, "the default": launch(11)}
+    outcomes = on.search(on.truth)
+    on.deadly = {deadly[where]}
+    final = run(on, launch(11), outcomes)
+    assert final.best.config["number"] == (1 if where == "a finalist" else 0)
+    assert isinstance(final.vendor, Rejected if where == "the vendor" else Measured)
+    if where == "the vendor":
+        assert not final.wrong
+    else:
+        assert [(one.stage, one.reason) for one in final.wrong] == [("measure", "the child died")]
+    assert (final.default is None) == (where == "the default")
+
+
+class Dying(Synthetic):
+    """A runner on which everything runs alone and nothing together."""
+
+    def sample(self, contenders: Sequence[Contender], rounds: int) -> Heat:
+        """Die of company."""
+        if len(contenders) > 1:
+            raise ChildDied("the child died")
+        return super().sample(contenders, rounds)
+
+
+def test_a_failure_that_nobody_is_to_blame_for_is_raised() -> None:
+    on = Dying(Machine(np.random.default_rng(1)), ladder(3))
+    outcomes = on.search(on.truth)
+    with pytest.raises(DeviceError):
+        finals(outcomes, None, launches, on, PROBLEM, LIMIT, 1)
+
+
+def test_a_default_that_is_faster_than_the_winner_is_promoted_and_told_afresh() -> None:
+    on = runner({**ladder(30, 0.01), launch(99, "tiled"): 0.95e-4}, 0.002)
+    outcomes = on.search(on.truth)
+    on.truth[launch(99, "tiled")] = 1.5e-4
+    unlucky = on.search([launch(99, "tiled")])
+    on.truth[launch(99, "tiled")] = 0.95e-4
+    final = run(on, launch(99, "tiled"), [*outcomes[:-1], *unlucky])
+    assert final.best.kernel == "tiled"
+    assert final.default == final.best == final.baselines["tiled"]
+    assert final.best.timing.median_ms == pytest.approx(0.095, rel=0.003)
+    assert on.sampled[-1] == [launch(99, "tiled")]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_stored_best_is_never_slower_than_the_default(seed: int) -> None:
+    on = Synthetic(Machine(np.random.default_rng(seed), 0.03), ladder(9, 0.0002))
+    final = finals(on.search(on.truth), launch(seed), launches, on, PROBLEM, 0.05, seed)
+    assert final is not None
+    assert final.default is not None
+    assert final.best.timing.median_ms <= final.default.timing.median_ms
+
+
+def test_the_vendor_and_the_baselines_are_told_beside_the_winner() -> None:
+    truth = {**ladder(10), PROBLEM: 9e-5, launch(0, "tiled"): 2e-4, launch(1, "tiled"): 3e-4, launch(0, "naive"): 5e-3}
+    on = runner(truth, 0.002)
+    outcomes = on.search(truth)
+    final = run(on, launch(5), outcomes)
+    assert isinstance(final.vendor, Measured)
+    assert final.vendor.timing.median_ms == pytest.approx(0.09, rel=0.005)
+    assert final.baselines["tiled"].timing.samples == final.best.timing.samples
+    assert final.baselines["tiled"].config["number"] == 0
+    assert final.baselines["naive"] == outcomes[-1]  # too slow to be worth the rounds
+    assert set(on.sampled[-1]) == {launch(0), launch(5), launch(0, "tiled"), PROBLEM}
+
+
+def test_a_vendor_that_was_refused_is_told_so() -> None:
+    on = runner(ladder(3))
+    refused = Rejected("vendor", Config(()), "space", "none here")
+    assert run(on, None, [refused, *on.search(on.truth)]).vendor == refused
+
+
+@pytest.mark.parametrize("limit", [0.05, 0.5])
+def test_the_limit_of_timed_launches_is_kept(limit: float) -> None:
+    on = runner(ladder(24, 0.0001), 0.02)
+    on.reference = 1e-9
+    outcomes = on.search(on.truth)
+    started = on.machine.now
+    run(on, launch(20), outcomes, limit)
+    assert on.machine.now - started <= 1.1 * limit
+
+
+def test_large_launches_are_finished_in_the_fewest_rounds() -> None:
+    on = runner(ladder(10, 0.1, best=2.0))
+    final = run(on, launch(4))
+    assert final.best.config["number"] == 0
+    assert {one.timing.samples for one in final.finalists} <= {3, 4, 5}
+    assert final.best.timing.samples == 5
+    assert final.best.timing.ci95_ms is not None
+
+
+MACHINES: dict[str, dict[str, Any]] = {
+    "quiet": {"scale": 0.002},
+    "white": {"scale": 0.01},
+    "heavy": {"scale": 0.01, "tail": 3},
+    "AR 0.8": {"scale": 0.01, "phi": 0.8, "common": 0.7},
+    "drift": {"scale": 0.01, "drift": 0.02},
+}
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_the_choice_costs_little_and_the_report_is_no_flattery(kind: str) -> None:
+    regrets, optimism = [], []
+    for _ in range(10):
+        on = runner(ladder(20, 0.003), **MACHINES[kind])
+        final = run(on)
+        best = on.truth[launch(final.best.config["number"])]
+        regrets.append(best / 1e-4 - 1)
+        optimism.append(1 - final.best.timing.median_ms / 1e3 / (best * np.exp(on.machine.drift * on.machine.now)))
+    assert np.mean(regrets) <= 0.002
+    assert max(regrets) <= 0.0061
+    assert abs(np.mean(optimism)) <= 0.01
