@@ -3,8 +3,8 @@
     python benchmarks/tiles.py [--device cuda:0] [--seconds 20] [--out benchmarks/results/tiles-cpu.json] [SHAPE ...]
 
 Each shape is searched first (naive's and tiled's whole spaces, as far as the seconds reach). Then the contestants are
-measured again in turn, several rounds, every one verified against float64 each time: the table holds the median of
-the rounds' medians, so that both sides of every ratio come from the same minute.
+verified against float64 and sampled again in turn, many rounds in random order: the table holds the medians, so that
+both sides of every ratio come from the same minute.
 """
 
 from __future__ import annotations
@@ -20,54 +20,40 @@ from statistics import median
 from typing import Any
 
 from app.devices.fleet import Unit, open_fleet
-from app.errors import DeviceError
+from app.services.runner import ChildRunner
 from app.tuning import trial
-from app.tuning.outcome import Measured, Outcome, Rejected
-from app.tuning.tuner import Budget, tune
+from app.tuning.outcome import Measured
+from app.tuning.runner import Contender, Heat
+from app.tuning.tuner import Budget, Task, tune
 from kernels import CATALOGUE
-from kernels.kernel import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 
 SHAPES = ("32x32x32", "256x256x256", "1024x1024x1024", "2048x2048x2048", "1000x1200x800")
-ROUNDS = 3
-MEASURING = 0.25  # seconds of launches a round
+ROUNDS = 15
 
 
-def attempt(unit: Unit, launch: Launch, bench: trial.Bench) -> Outcome:
-    """One candidate, compiled, verified and measured in the trial child."""
-    try:
-        unit.prepare(launch.build)
-        outcome: Outcome = unit.trials.call(trial.attempt, launch, bench, MEASURING)
-    except DeviceError as error:
-        return Rejected(launch.kernel, launch.config, "launch", error.message)
-    return outcome
+def runner_of(unit: Unit, bench: trial.Bench) -> ChildRunner:
+    """What tries the candidates in the trial child."""
+    return ChildRunner(unit, bench, lambda: False, lambda: None)
 
 
 def search(unit: Unit, problem: Problem, bench: trial.Bench, seconds: float) -> dict[str, Config]:
-    """The best config of each kernel, and which of tiled's configs are square tiles."""
-    kernels = list(CATALOGUE.values())
-    outcomes = tune(
-        kernels,
-        problem,
-        unit.device,
-        "random",
-        Budget(None, seconds),
-        0,
-        lambda launch: attempt(unit, launch, bench),
-    )
+    """The best config of naive and of tiled."""
+    kernels = [CATALOGUE["naive"], CATALOGUE["tiled"]]
+    task = Task(kernels, problem, unit.device, "random", 0)
     best: dict[str, Measured] = {}
-    for outcome in outcomes:
-        if isinstance(outcome, Measured):
+    for outcome in tune(task, runner_of(unit, bench), lambda: Budget(None, seconds)):
+        if isinstance(outcome, Measured) and outcome.kernel != trial.VENDOR:
             first = best.setdefault(outcome.kernel, outcome)
             if outcome.timing.median_ms < first.timing.median_ms:
                 best[outcome.kernel] = outcome
     return {name: outcome.config for name, outcome in best.items()}
 
 
-def contestants(unit: Unit, problem: Problem, best: Mapping[str, Config]) -> dict[str, Launch | None]:
-    """What is measured in turn: None is the vendor's library."""
-    field: dict[str, Launch | None] = {
+def contestants(unit: Unit, problem: Problem, best: Mapping[str, Config]) -> dict[str, Contender]:
+    """What is measured in turn: the problem itself is the vendor's library."""
+    field: dict[str, Contender] = {
         name: CATALOGUE[name].launch(config, problem, unit.device) for name, config in best.items()
     }
     tiled = CATALOGUE["tiled"]
@@ -75,32 +61,28 @@ def contestants(unit: Unit, problem: Problem, best: Mapping[str, Config]) -> dic
         config = tiled.space.config({"BM": tile, "BN": tile, "BK": tile})
         if tiled.space.refusal(config, problem, unit.device) is None:
             field[f"tiled {tile}"] = tiled.launch(config, problem, unit.device)
-    return field | {"vendor": None}
+    return field | {"vendor": problem}
 
 
-def measure(unit: Unit, problem: Problem, bench: trial.Bench, field: Mapping[str, Launch | None]) -> dict[str, Any]:
-    """Every contestant in turn, ROUNDS times."""
-    rounds: dict[str, list[Measured]] = {name: [] for name in field}
-    for _ in range(ROUNDS):
-        for name, launch in field.items():
-            if launch is None:
-                outcome = unit.trials.call(trial.attempt_vendor, problem, bench, MEASURING)
-            else:
-                outcome = attempt(unit, launch, bench)
-            if isinstance(outcome, Measured):
-                rounds[name].append(outcome)
-    return {name: row(problem, outcomes) for name, outcomes in rounds.items() if outcomes}
+def measure(unit: Unit, problem: Problem, bench: trial.Bench, field: Mapping[str, Contender]) -> dict[str, Any]:
+    """Every contestant verified, then all of them in turn."""
+    runner = runner_of(unit, bench)
+    verified = {name: runner.attempt(contender, None) for name, contender in field.items()}
+    right = {name: outcome for name, outcome in verified.items() if isinstance(outcome, Measured)}
+    heat = runner.sample([field[name] for name in right], ROUNDS)
+    return {name: row(problem, right[name], heat, number) for number, name in enumerate(right)}
 
 
-def row(problem: Problem, outcomes: list[Measured]) -> dict[str, Any]:
-    """The median of the rounds, in the words of the service's answers."""
-    time = median(outcome.timing.median_ms for outcome in outcomes)
+def row(problem: Problem, outcome: Measured, heat: Heat, number: int) -> dict[str, Any]:
+    """A contestant's figures, in the words of the service's answers."""
+    time = 1e3 * median(heat.seconds[number])
     return {
-        "config": dict(outcomes[0].config),
+        "config": dict(outcome.config),
         "median_ms": time,
         "gflops": problem.flops / time / 1e6,
-        "relative_l2": max(outcome.accuracy.relative_l2 for outcome in outcomes),
-        "samples": sum(outcome.timing.samples for outcome in outcomes),
+        "relative_l2": outcome.accuracy.relative_l2,
+        "samples": len(heat.seconds[number]),
+        "policy": heat.policy,
     }
 
 

@@ -1,0 +1,173 @@
+"""Seconds until a config within 95 % of the whole space's best has been measured: ours against Kernel Tuner.
+
+Both search the same recorded space of one kernel and problem on the same device in one run, from nothing compiled.
+A config counts as found when the recording says that it is within 95 % of the recorded best.
+
+    python benchmarks/wall.py RECORDING [--device cuda] [--seconds 120] [--out wall.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from app.devices.fleet import open_fleet
+from app.services.runner import ChildRunner
+from app.tuning.outcome import Final
+from app.tuning.replay import Recording, load
+from app.tuning.trial import Bench
+from app.tuning.tuner import Budget, Task, tune
+from kernels import CATALOGUE
+from kernels.kernel import Build
+from kernels.space import Config
+
+GOOD = 0.95
+STRATEGIES = ("genetic_algorithm", "diff_evo")
+
+
+def ours(recording: Recording, devices: str, seconds: float, seed: int) -> dict[str, Any]:
+    """Our tuner's wall time with the strategy auto, child processes started and nothing compiled."""
+    kernel = CATALOGUE[recording.kernel]
+    with TemporaryDirectory() as cache, open_fleet(devices, Path(cache), 2**26) as fleet:
+        unit = fleet.unit()
+        problem = recording.problem
+        runner = ChildRunner(unit, Bench("wall", problem, seed), lambda: False, lambda: None)
+        task = Task((kernel,), problem, unit.device, "auto", seed)
+        started = time.perf_counter()
+        found: list[tuple[float, Config]] = []
+        for outcome in tune(task, runner, lambda: Budget(seconds=seconds)):
+            if not isinstance(outcome, Final) and outcome.kernel == kernel.name:
+                found.append((time.perf_counter() - started, outcome.config))
+                if _is_good(recording, outcome.config):
+                    break
+    return _row("tilewise auto", recording, found)
+
+
+def theirs(recording: Recording, strategy: str, seconds: float, seed: int) -> dict[str, Any]:
+    """Kernel Tuner's wall time through CuPy: its own compilation, seven runs a config, no verification."""
+    import kernel_tuner  # noqa: PLC0415  a development tool, for this comparison only
+
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  Kernel Tuner draws from the old generators
+
+    kernel, problem, device = CATALOGUE[recording.kernel], recording.problem, recording.device
+    names = list(kernel.space.parameters)
+    legal = {tuple(config.values()): kernel.launch(config, problem, device) for config in recording.outcomes}
+    parameters = {name: list(values) for name, values in kernel.space.parameters.items()}
+    for axis, name in enumerate(("block_size_x", "block_size_y")):
+        parameters[name] = sorted({launch.block[axis] for launch in legal.values()})
+
+    def launch_of(values: dict[str, int]) -> Any:
+        return legal.get(tuple(values[name] for name in names))
+
+    def allowed(values: dict[str, int]) -> bool:
+        launch = launch_of(values)
+        return launch is not None and launch.block == (values["block_size_x"], values["block_size_y"])
+
+    found: list[tuple[float, Config]] = []
+    started = time.perf_counter()
+
+    class Stop(Exception):
+        pass
+
+    def observe(values: dict[str, int]) -> int:
+        config = Config(tuple((name, values[name]) for name in names))
+        found.append((time.perf_counter() - started, config))
+        if _is_good(recording, config):
+            raise Stop
+        return 0
+
+    with contextlib.suppress(Stop):
+        kernel_tuner.tune_kernel(
+            "matmul",
+            _source(legal, names),
+            lambda values: (launch_of(values).grid * values["block_size_x"], values["block_size_y"]),
+            _arguments(problem, seed),
+            parameters,
+            smem_args={"size": lambda values: launch_of(values).pool_bytes},
+            lang="CUPY" if device.platform == "cuda" else "OpenCL",
+            restrictions=allowed,
+            strategy=strategy,
+            strategy_options={"max_fevals": 10_000, "time_limit": seconds},
+            metrics={"seen": observe},
+            quiet=True,
+        )
+    return _row(f"Kernel Tuner {strategy}", recording, found)
+
+
+def sides(recording: Recording, options: argparse.Namespace, seed: int) -> Iterator[dict[str, Any]]:
+    """A row of ours, and one of each of Kernel Tuner's strategies."""
+    yield ours(recording, options.device, options.seconds, seed)
+    for strategy in options.strategies:
+        yield theirs(recording, strategy, options.seconds, seed)
+
+
+def _allow_shared_memory() -> None:
+    """Let Kernel Tuner launch what takes over 48 KiB of shared memory: else it would lose the configs that do."""
+    from kernel_tuner.backends.cupy import CupyFunctions  # noqa: PLC0415  as above
+
+    ask = CupyFunctions.copy_shared_memory_args
+
+    def ask_and_allow(self: Any, shared: dict[str, int]) -> None:
+        ask(self, shared)
+        self.func.max_dynamic_shared_size_bytes = shared["size"]
+
+    CupyFunctions.copy_shared_memory_args = ask_and_allow
+
+
+def _is_good(recording: Recording, config: Config) -> bool:
+    seconds = recording.seconds(config)
+    return seconds is not None and recording.optimum / seconds >= GOOD
+
+
+def _row(who: str, recording: Recording, found: list[tuple[float, Config]]) -> dict[str, Any]:
+    good = next((at for at, config in found if _is_good(recording, config)), None)
+    return {"who": who, "evaluations": len(found), "seconds_to_95": good, "seconds": found[-1][0] if found else None}
+
+
+def _source(legal: dict[Any, Any], names: list[str]) -> str:
+    """The kernel's text with what is not tuned defined first; Kernel Tuner defines the rest."""
+    build: Build = next(iter(legal.values())).build
+    fixed = [f"#define {name} {value}\n" for name, value in build.macros if name not in names]
+    return "".join(fixed) + build.text
+
+
+def _arguments(problem: Any, seed: int) -> list[Any]:
+    generator = np.random.default_rng(seed)
+    shapes = (problem.a_shape, problem.b_shape, (problem.m, problem.n))
+    arrays = [generator.standard_normal((problem.batch, *shape)).astype(problem.dtype) for shape in shapes]
+    return [*arrays, *(np.int64(size) for size in (problem.m, problem.n, problem.k))]
+
+
+def main() -> None:
+    """Run both sides and print a row each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recording", type=Path)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--strategies", nargs="*", default=list(STRATEGIES), help="of Kernel Tuner")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=None)
+    options = parser.parse_args()
+    _allow_shared_memory()
+    rows: list[dict[str, Any]] = []
+    for recording in load(options.recording):
+        for seed in range(options.seeds):
+            for row in sides(recording, options, seed):
+                rows.append({"problem": recording.problem.key, "seed": seed, **row})
+                print(rows[-1], flush=True)
+                if options.out:
+                    options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
