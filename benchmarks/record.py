@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 from app.devices.fleet import Unit, open_fleet
@@ -66,7 +67,8 @@ def sample_close(unit: Unit, kernel: Kernel, recording: Recording, until: float)
     """Measure what is close to the best many times more, a heat of contenders at a time."""
     runner = ChildRunner(unit, Bench("record", recording.problem, SEED), lambda: False, lambda: None)
     outcomes = dict(recording.outcomes)
-    close = [config for config in outcomes if (recording.seconds(config) or 1e9) <= CLOSE * recording.optimum]
+    medians = {config: median(found) for config, found in outcomes.items() if not isinstance(found, Rejected)}
+    close = [config for config, middle in medians.items() if middle <= CLOSE * min(medians.values())]
     policy = recording.policy
     for start in range(0, len(close), HEAT):
         part = close[start : start + HEAT]

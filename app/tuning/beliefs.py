@@ -18,8 +18,10 @@ _AMPLITUDE: Final = (1e-2, 1e3)
 _SCALE: Final = (0.1, 20.0)
 # Variance of a measurement in parts of the log times': where it begins, and its bounds. A tenth of their deviation is
 # a few per cent of a time; with more to spare, a process takes what it cannot explain for noise.
-_NOISE: Final = (1e-3, (1e-3, 1e-2))
+_NOISE: Final = (1e-3, (1e-5, 1e-2))
 _RIDGE: Final = 1e-2  # columns are of size one, and so are their slopes
+# A process takes its hyperparameters for certain and its parameters for smooth; so its deviations are too small.
+_WIDER: Final = 1.5
 _TREES: Final = 100
 _DOUBT: Final = 0.02  # the least chance that a config is given
 
@@ -77,12 +79,12 @@ class Process:
     def believe(self, points: Matrix) -> Belief:
         """What is believed of points."""
         mean, deviation = self._fitted.predict(points, return_std=True)
-        return Belief(mean * self._spread + self._centre, deviation * self._spread)
+        return Belief(mean * self._spread + self._centre, _WIDER * deviation * self._spread)
 
     def jointly(self, points: Matrix) -> tuple[Matrix, Matrix]:
         """Means of the points' log times, and their covariance."""
         mean, covariance = self._fitted.predict(points, return_cov=True)
-        return mean * self._spread + self._centre, covariance * self._spread**2
+        return mean * self._spread + self._centre, covariance * (_WIDER * self._spread) ** 2
 
     def _conditioned(self, points: Matrix, targets: Matrix) -> Any:
         from sklearn.gaussian_process import GaussianProcessRegressor  # noqa: PLC0415 - it takes a second to load

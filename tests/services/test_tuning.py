@@ -104,6 +104,7 @@ def test_a_finished_job_is_the_same_work_only_if_its_budget_covered_the_orders(
     assert finish(service, more).state == "cancelled"
 
 
+@pytest.mark.slow
 def test_a_larger_budget_is_given_to_the_running_job_at_once(service: Service) -> None:
     job = service.tuning.submit(order(26, trials=4, seconds=100.0), ANONYMOUS)
     assert service.tuning.submit(order(26, trials=6, seconds=100.0), ANONYMOUS).id == job.id
@@ -291,6 +292,7 @@ def test_an_unknown_job_is_named(service: Service) -> None:
         service.jobs.get("nothing")
 
 
+@pytest.mark.slow
 def test_a_stopped_service_resumes_its_job_without_repeating_a_trial(tmp_path: Path) -> None:
     with opened(settings(tmp_path), "the first") as first:
         job = first.tuning.submit(order(33, trials=10), ANONYMOUS)

@@ -119,6 +119,7 @@ def test_an_idle_service_tunes_what_was_asked_for_and_revalidates_what_is_stale(
         assert {tuple(entry["config"].items()) for entry in again} <= {tuple(config.items()) for config in tried}
 
 
+@pytest.mark.slow
 def test_idle_work_yields_to_an_order_and_goes_on_after_it(tmp_path: Path) -> None:
     wanted, ordered = Problem(150, 151, 152), Problem(24, 25, 26)
     with opened(settings(tmp_path).model_copy(update={"idle_tuning": "on"}), "the tests") as service:

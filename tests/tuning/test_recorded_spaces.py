@@ -1,0 +1,67 @@
+"""The recorded spaces in tests/data: whole, and searched and tuned by Replay with no device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from app.tuning.outcome import Final, Rejected
+from app.tuning.replay import Recording, Replay, load
+from app.tuning.tuner import Budget, Task, tune
+from kernels import CATALOGUE
+
+PATHS = sorted((Path(__file__).parent.parent / "data").glob("*.replay.gz"))
+
+
+@pytest.fixture(params=PATHS, ids=lambda path: path.name.removesuffix(".replay.gz"))
+def recording(request: pytest.FixtureRequest) -> Recording:
+    (found,) = load(request.param)
+    return found
+
+
+def tuned(recording: Recording, strategy: str, seed: int, trials: int) -> tuple[int, Final]:
+    """The evaluations that a tune made, and its finals."""
+    replay = Replay(recording, seed)
+    task = Task((recording.space(),), recording.problem, recording.device, strategy, seed)
+    *_, final = tune(task, replay, lambda: Budget(trials=trials))
+    assert isinstance(final, Final)
+    return replay.evaluations, final
+
+
+def test_there_are_spaces_of_a_gpu_and_of_a_processor() -> None:
+    assert {load(path)[0].device.platform for path in PATHS} == {"cuda", "opencl"}
+
+
+def test_a_recording_is_of_the_whole_space_as_it_was(recording: Recording) -> None:
+    kernel = CATALOGUE[recording.kernel]
+    if kernel.digest == recording.digest:
+        assert set(kernel.space.legal(recording.problem, recording.device)) == set(recording.outcomes)
+    assert recording.policy in {"events", "graph"}
+
+
+def test_what_is_close_to_the_best_was_measured_often(recording: Recording) -> None:
+    found = {config: one for config, one in recording.outcomes.items() if not isinstance(one, Rejected)}
+    limit = 1.1 * min(map(median, found.values()))  # which were close was judged by fewer samples
+    assert all(len(samples) >= (32 if median(samples) <= limit else 2) for samples in found.values())
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_auto_finds_a_config_within_a_fiftieth_of_the_best_in_a_hundred_and_fifty(
+    recording: Recording, seed: int
+) -> None:
+    evaluations, final = tuned(recording, "auto", seed, 150)
+    chosen = recording.outcomes[final.best.config]
+    best = min(median(found) for found in recording.outcomes.values() if not isinstance(found, Rejected))
+    print(f"seed {seed}: {recording.problem.key} of {len(recording.outcomes)} configs after {evaluations}")
+    assert evaluations <= 150
+    assert not isinstance(chosen, Rejected)
+    assert median(chosen) <= 1.02 * best
+
+
+def test_what_is_told_of_the_winner_is_what_it_takes(recording: Recording) -> None:
+    _, final = tuned(recording, "random", 3, 60)
+    found = recording.outcomes[final.best.config]
+    assert not isinstance(found, Rejected)
+    assert final.best.timing.median_ms == pytest.approx(1e3 * median(found), rel=0.01)
