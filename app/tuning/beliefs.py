@@ -23,7 +23,7 @@ _RIDGE: Final = 1e-2  # columns are of size one, and so are their slopes
 # A process takes its hyperparameters for certain and its parameters for smooth; so its deviations are too small.
 _WIDER: Final = 1.5
 _TREES: Final = 100
-_DOUBT: Final = 0.02  # the least chance that a config is given
+_DOUBT: Final = 0.5 / _TREES  # the least chance that a config is given: half a vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,5 +143,5 @@ def chances(tried: Matrix, held: Matrix, points: Matrix, seed: int) -> Matrix:
     """The chance of each point not to be rejected, learnt from tried ones: `held` [tried] is 1 for a measured one."""
     from sklearn.ensemble import ExtraTreesClassifier  # noqa: PLC0415 - it takes a second to load
 
-    trees = ExtraTreesClassifier(_TREES, random_state=seed).fit(tried, held)
+    trees = ExtraTreesClassifier(_TREES, max_features=None, random_state=seed).fit(tried, held)
     return np.asarray(np.maximum(trees.predict_proba(points)[:, -1], _DOUBT))
