@@ -36,16 +36,16 @@ def _predicted(kernel: Kernel, config: Config, problem: Problem, device: Device)
 
 def _launch(kernel: Kernel, config: Config, problem: Problem, limits: Limits) -> tuple[float, ...]:
     """Threads, blocks, shared bytes and elements of C a thread, and how they fill warps, SMs and waves."""
-    blocks, (width, height), shared_bytes = kernel.plan(config, problem)
-    threads = width * height
+    plan = kernel.plan(config, problem)
+    threads = plan.block[0] * plan.block[1]
     warp = max(limits.warp, 1)
-    held = occupancy(limits, threads, shared_bytes, 0) or Occupancy(1, 1.0, "")
-    waves = blocks / (max(limits.sms, 1) * max(held.blocks_per_sm, 1))
+    held = occupancy(limits, threads, plan.shared_bytes, 0) or Occupancy(1, 1.0, "")
+    waves = plan.grid / (max(limits.sms, 1) * max(held.blocks_per_sm, 1))
     return (
         log2(threads),
-        log2(blocks),
-        _log(shared_bytes),
-        log2(problem.batch * problem.m * problem.n / (blocks * threads)),
+        log2(plan.grid),
+        _log(plan.shared_bytes),
+        log2(problem.batch * problem.m * problem.n / (plan.grid * threads)),
         threads / (ceil(threads / warp) * warp),
         held.fraction,
         log2(max(held.blocks_per_sm, 1)),

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from typing import Final
 
 from kernels.device import Device
 from kernels.problem import Problem
 from kernels.space import Config, Space
 
+COUNTERS: Final = 16_384
+_INCLUDE: Final = re.compile(r'^#include "(\w+\.h)"$', re.MULTILINE)
+
 
 @cache
 def source(name: str) -> str:
-    """The text of one of this package's sources, with portable.h standing where it is included."""
+    """The text of one of this package's sources, with this package's headers standing where they are included."""
     text = files("kernels").joinpath(name).read_text(encoding="utf-8")
-    include = '#include "portable.h"'
-    return text.replace(include, source("portable.h")) if include in text else text
+    return _INCLUDE.sub(lambda found: source(found.group(1)), text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +46,38 @@ class Build:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A launch that has to end before another begins, on the same arguments: its build, its blocks and threads."""
+
+    build: Build
+    grid: int
+    block: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a config meets a problem: blocks, threads (x fastest), shared bytes a block, and what else a launch needs.
+
+    `numbers` are further arguments, 64 bits each; with ones for them, and a problem of a few elements, no kernel goes
+    further than a mebibyte from its operands or scratch. `scratch_bytes` is device memory that a launch may use: its
+    first `COUNTERS` 32-bit integers are zero before and after each launch, the rest is whatever was left there.
+    """
+
+    grid: int
+    block: tuple[int, int]
+    shared_bytes: int = 0
+    scratch_bytes: int = 0
+    numbers: tuple[int, ...] = ()
+    before: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """One config on one problem: what to compile, how many blocks of how many threads (x fastest), shared bytes.
 
-    The function takes (A, B, C, m, n, k): three device pointers and three 64-bit sizes. Tiles and batches are decoded
-    from the one-dimensional grid.
+    The function takes (A, B, C, m, n, k): three device pointers and three 64-bit sizes; where there are `numbers` it
+    takes a pointer to scratch (null where there is none) and these as well. Tiles and batches are decoded from the
+    one-dimensional grid.
     """
 
     kernel: str
@@ -56,6 +87,9 @@ class Launch:
     grid: int
     block: tuple[int, int]
     shared_bytes: int
+    scratch_bytes: int = 0
+    numbers: tuple[int, ...] = ()
+    before: tuple[Step, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -68,12 +102,18 @@ class Launch:
         return self.shared_bytes if self.build.pooled else 0
 
 
+def _all(_: Problem) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A rung of the ladder: its source file, its space, what it covers, and how a config of it is launched.
 
-    `plan` gives (grid, block, shared_bytes) for a legal config; `default` gives the model's own choice, untuned.
-    `pooled` is its builds'.
+    `plan` is asked for legal configs; `default` gives the model's own choice, untuned. `suits` tells of which problems
+    this kernel can be the best: for others it is not tried. `pooled` is its builds'. `arguments` names the parameters
+    that reach the function among a plan's numbers and not as macros: configs that differ in these alone share a binary.
+    `also` are the files of the steps that its plans put before a launch.
     """
 
     name: str
@@ -83,9 +123,12 @@ class Kernel:
     dtypes: tuple[str, ...]
     precisions: tuple[str, ...]
     platforms: tuple[str, ...]
-    plan: Callable[[Config, Problem], tuple[int, tuple[int, int], int]]
+    plan: Callable[[Config, Problem], Plan]
     default: Callable[[Problem, Device], Config]
     pooled: bool = False
+    arguments: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    suits: Callable[[Problem], bool] = _all
 
     @property
     def text(self) -> str:
@@ -94,26 +137,39 @@ class Kernel:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the text: a stored result is stale once it changes."""
-        return sha256(self.text.encode()).hexdigest()
+        """SHA-256 of the text and of what runs before it: a stored result is stale once it changes."""
+        return sha256("\0".join([self.text, *map(source, self.also)]).encode()).hexdigest()
 
     def covers(self, problem: Problem, device: Device) -> bool:
-        """Whether this kernel computes such problems on such a device."""
-        return (
-            problem.dtype in self.dtypes and problem.precision in self.precisions and device.platform in self.platforms
-        )
+        """Whether this kernel is one for such problems on such a device."""
+        known = problem.dtype in self.dtypes and problem.precision in self.precisions
+        return known and device.platform in self.platforms and self.suits(problem)
 
     def launch(self, config: Config, problem: Problem, device: Device) -> Launch:
         """Plan one launch; raises ValueError with the rule's name where the space refuses the config."""
         refusal = self.space.refusal(config, problem, device)
         if refusal is not None:
             raise ValueError(refusal)
-        grid, block, shared_bytes = self.plan(config, problem)
         macros = (
-            *((name, str(value)) for name, value in config.items()),
-            ("DTYPE_" + problem.dtype.upper(), "1"),
-            ("TRANS_A", str(int(problem.trans_a))),
-            ("TRANS_B", str(int(problem.trans_b))),
+            *((name, str(value)) for name, value in config.items() if name not in self.arguments),
+            *dtype_macros(problem),
         )
         build = Build(self.name, self.text, "matmul", macros, self.pooled)
-        return Launch(self.name, config, problem, build, grid, block, shared_bytes)
+        return _planned(self.plan(config, problem), Launch(self.name, config, problem, build, 0, (0, 0), 0))
+
+    def resized(self, launch: Launch, problem: Problem) -> Launch:
+        """The same binary on another problem of its class, without asking the space."""
+        return _planned(self.plan(launch.config, problem), replace(launch, problem=problem))
+
+
+def dtype_macros(problem: Problem) -> tuple[tuple[str, str], ...]:
+    """The macros that every build has: the dtype, and how the operands are stored."""
+    return (
+        ("DTYPE_" + problem.dtype.upper(), "1"),
+        ("TRANS_A", str(int(problem.trans_a))),
+        ("TRANS_B", str(int(problem.trans_b))),
+    )
+
+
+def _planned(plan: Plan, launch: Launch) -> Launch:
+    return replace(launch, **{each.name: getattr(plan, each.name) for each in fields(plan)})

@@ -105,12 +105,13 @@ def _round_up(value: int, unit: int) -> int:
 
 def analyse(kernel: Kernel, config: Config, problem: Problem, device: Device, registers: int = 0) -> Analysis:
     """Count one launch of a config; `registers` a thread, where the compiler has said, bound the occupancy too."""
-    blocks, (width, height), shared_bytes = kernel.plan(config, problem)
+    plan = kernel.plan(config, problem)
+    width, height = plan.block
     m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
     bm, bn, bk = config["BM"], config["BN"], config.get("BK", 1)
     tiles_m, tiles_n = -(-m // bm), -(-n // bn)
     bytes_read = batch * k * problem.itemsize * sum(_reads(config, problem))
-    held = occupancy(device.limits, width * height, shared_bytes, registers)
+    held = occupancy(device.limits, width * height, plan.shared_bytes, registers)
     together = device.limits.sms * held.blocks_per_sm if held else 0
     return Analysis(
         bytes_read=bytes_read,
@@ -120,12 +121,12 @@ def analyse(kernel: Kernel, config: Config, problem: Problem, device: Device, re
         intensity=problem.flops / bytes_read,
         tiles_m=tiles_m,
         tiles_n=tiles_n,
-        blocks=blocks,
+        blocks=plan.grid,
         edge_tiles=batch * (tiles_m * tiles_n - (m // bm) * (n // bn)),
-        shared_bytes=shared_bytes,
+        shared_bytes=plan.shared_bytes,
         threads=width * height,
         occupancy=held,
-        waves=blocks / together if together else None,
+        waves=plan.grid / together if together else None,
     )
 
 

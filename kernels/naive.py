@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.device import Device
-from kernels.kernel import Kernel
+from kernels.kernel import Kernel, Plan
 from kernels.model import lightest
 from kernels.problem import Problem
 from kernels.space import Config, Space
@@ -28,8 +28,8 @@ def grid_fits(config: Config, problem: Problem, _: Device) -> bool:
     return blocks(config, problem) <= MAX_GRID
 
 
-def _plan(config: Config, problem: Problem) -> tuple[int, tuple[int, int], int]:
-    return blocks(config, problem), (config["BN"], config["BM"]), 0
+def _plan(config: Config, problem: Problem) -> Plan:
+    return Plan(blocks(config, problem), (config["BN"], config["BM"]))
 
 
 SPACE: Final = Space(

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from kernels.device import Device
-from kernels.kernel import Kernel
+from kernels.kernel import Kernel, Plan
 from kernels.model import lightest
 from kernels.naive import blocks, grid_fits
 from kernels.problem import Problem
@@ -106,8 +106,8 @@ def _held_fit(config: Config, problem: Problem, device: Device) -> bool:
     return held == 1 or (shared <= limits.shared_bytes_per_sm and held * threads(config) <= limits.threads_per_sm)
 
 
-def _plan(config: Config, problem: Problem) -> tuple[int, tuple[int, int], int]:
-    return blocks(config, problem), (threads(config), 1), shared_bytes(config, problem)
+def _plan(config: Config, problem: Problem) -> Plan:
+    return Plan(blocks(config, problem), (threads(config), 1), shared_bytes(config, problem))
 
 
 _TILE: Final = ("BM", "BN", "TM", "TN")

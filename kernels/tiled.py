@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.device import Device
-from kernels.kernel import Kernel
+from kernels.kernel import Kernel, Plan
 from kernels.model import lightest
 from kernels.naive import blocks, grid_fits, threads_fit
 from kernels.problem import Problem
@@ -35,8 +35,8 @@ def _shared_fits(config: Config, problem: Problem, device: Device) -> bool:
     return shared_bytes(config, problem) <= device.limits.shared_bytes
 
 
-def _plan(config: Config, problem: Problem) -> tuple[int, tuple[int, int], int]:
-    return blocks(config, problem), (config["BN"], config["BM"]), shared_bytes(config, problem)
+def _plan(config: Config, problem: Problem) -> Plan:
+    return Plan(blocks(config, problem), (config["BN"], config["BM"]), shared_bytes(config, problem))
 
 
 SPACE: Final = Space(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
@@ -96,7 +96,7 @@ def ready(held: Held, link: Link, launch: Launch) -> Program:
     verified: set[tuple[object, ...]] = held.memory.setdefault("verified", set())
     # A device may compile anew for a large grid: that counts as compiling, and is over before the lease is asked for.
     large = launch.grid * launch.block[0] > _SMALL_GRID
-    kind = (digest, launch.problem.batch > 1, large, *aligned(launch.problem))
+    kind = (digest, launch.config, launch.problem.batch > 1, large, *aligned(launch.problem))
     if kind not in verified:
         link.phase("compile", _COMPILING)
         held.backend.warm(programs[digest], launch)
@@ -138,8 +138,7 @@ def sample(launch: Launch) -> Problem:
 def check(held: Held, link: Link, program: Program, launch: Launch) -> None:
     """Compare one small product of the launch's class with NumPy's in float64; raises WrongResult."""
     problem, backend = sample(launch), held.backend
-    grid, block, shared = CATALOGUE[launch.kernel].plan(launch.config, problem)
-    small = replace(launch, problem=problem, grid=grid, block=block, shared_bytes=shared)
+    small = CATALOGUE[launch.kernel].resized(launch, problem)
     a, b = verify.operands(problem, seed=problem.m)
     c = np.empty((problem.batch, problem.m, problem.n), dtype=problem.dtype)
     with link.lease(2.0 + 10 * predict(CATALOGUE[launch.kernel], launch.config, problem, backend.device)):

@@ -72,8 +72,7 @@ def _compiled(held: Held, link: Link) -> ReferenceKernel:
 
 def _of_size(first: ReferenceKernel, size: int) -> ReferenceKernel:
     problem, launch = Problem(size, size, size), first.launch
-    grid, block, shared_bytes = CATALOGUE[launch.kernel].plan(launch.config, problem)
-    sized = replace(launch, problem=problem, grid=grid, block=block, shared_bytes=shared_bytes)
+    sized = CATALOGUE[launch.kernel].resized(launch, problem)
     return replace(first, launch=sized, operands=_operands(first.held, problem))
 
 

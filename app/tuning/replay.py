@@ -22,7 +22,7 @@ from app.tuning.outcome import Accuracy, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, Heat
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
-from kernels.kernel import Kernel, Launch
+from kernels.kernel import Kernel, Launch, Plan
 from kernels.problem import Problem
 from kernels.space import Config, Space
 
@@ -71,7 +71,7 @@ class Recording:
             dtypes=(self.problem.dtype,),
             precisions=(self.problem.precision,),
             platforms=platforms,
-            plan=lambda _config, _problem: (1, (1, 1), 0),
+            plan=lambda _config, _problem: Plan(1, (1, 1)),
             default=lambda _problem, _device: first,
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.devices.opencl.processor import introduce
-from kernels.kernel import Build, Launch
+from kernels.kernel import COUNTERS, Build, Launch
 from kernels.problem import Problem
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -42,13 +42,37 @@ def multiplied(kernel: Any, launch: Launch, a: Array, b: Array) -> Array:
     out = np.full(problem.c_bytes // problem.itemsize + 2 * guard, np.nan, problem.dtype)
     buffers = [cl.Buffer(queue().context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=x) for x in (a, b, out)]
     window = buffers[2].get_sub_region(guard * problem.itemsize, problem.c_bytes)
-    kernel.set_args(buffers[0], buffers[1], window, *(np.int64(size) for size in (problem.m, problem.n, problem.k)))
+    scratch = _scratch(launch)
+    arguments = [buffers[0], buffers[1], window, *map(np.int64, (problem.m, problem.n, problem.k))]
+    if launch.numbers:
+        arguments += [scratch, *map(np.int64, launch.numbers)]
+    for step in launch.before:
+        before = compiled(step.build)
+        before.set_args(*arguments)
+        cl.enqueue_nd_range_kernel(queue(), before, (step.grid * step.block[0], step.block[1]), step.block)
+    kernel.set_args(*arguments)
     width, height = launch.block
     cl.enqueue_nd_range_kernel(queue(), kernel, (launch.grid * width, height), launch.block)
     cl.enqueue_copy(queue(), out, buffers[2])
+    if scratch is not None:
+        counters = np.ones(COUNTERS, np.int32)
+        cl.enqueue_copy(queue(), counters, scratch)
+        assert not counters.any(), "a counter was not put back to zero"
     assert np.isnan(out[:guard]).all(), "C was written before its start"
     assert np.isnan(out[-guard:]).all(), "C was written past its end"
     return out[guard:-guard].reshape(problem.batch, problem.m, problem.n)
+
+
+def _scratch(launch: Launch) -> Any:
+    """Counters of zero, and NaN where a kernel is to read only what it wrote; None where it wants nothing."""
+    import pyopencl as cl  # noqa: PLC0415 - only where a test runs it
+
+    if not launch.scratch_bytes:
+        return None
+    content = np.full(launch.scratch_bytes, 0xFF, np.uint8)
+    content[: 4 * COUNTERS] = 0
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    return cl.Buffer(queue().context, flags, hostbuf=content)
 
 
 def operands(problem: Problem, rng: np.random.Generator, *, integers: bool = False) -> tuple[Array, Array]:

@@ -11,6 +11,7 @@ from kerneldevices import H200, PROCESSOR, config
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.features import features
+from kernels.kernel import Plan
 from kernels.model import analyse, predict
 from kernels.problem import Problem
 from kernels.space import Config
@@ -57,7 +58,7 @@ def test_they_are_the_launchs_own_figures() -> None:
 
 def test_a_kernel_with_parameters_of_any_name_has_features_and_no_prediction() -> None:
     problem = Problem(64, 64, 64)
-    kernel = replace(TILED, plan=lambda _config, _problem: (1, (1, 1), 0))
+    kernel = replace(TILED, plan=lambda _config, _problem: Plan(1, (1, 1)))
     rows = [features(kernel, Config.of({"block_size_x": size, "unroll": 0}), problem, H200) for size in (32, 96)]
     assert rows[0][0] == rows[1][0]
     assert rows[0][-2:] == (5, -1)

@@ -18,17 +18,18 @@ from app.devices.cuda.clock import Clock
 from app.devices.cuda.cubin import compile_cubin
 from app.devices.cuda.cublas import Cublas, stay_strict
 from app.devices.cuda.identity import Software, identify, software
+from app.devices.cuda.launching import as_launch, give_room, queue
 from app.devices.cuda.nvml import Sensors
 from app.devices.hostblas import reference as host_reference
+from app.devices.scratch import Scratch
 from app.errors import CompileFailed, DeviceError, LaunchFailed, NoDevice
 from kernels.device import Device
-from kernels.kernel import Build, Launch
+from kernels.kernel import Build, Launch, Step
 from kernels.problem import Problem
 
 _POOLED: Final = 2**25  # bytes: larger buffers are given back to the device when they are dropped, for the other child
 _ROOM: Final = 2**20  # bytes on each side of what a kernel is warmed up on
 _COPIED: Final = 2**27  # bytes that are copied to measure a device's bandwidth
-_UNASKED: Final = 48 * 1024  # bytes of shared memory that every launch may have
 _LOADED: Final = 64  # modules that CuPy remembers before it is told to forget those nobody holds
 # CUDA's errors that leave the context whole (the runtime's and the driver's numbers agree): invalid value, out of
 # memory, invalid configuration, invalid function, invalid image, no binary for the GPU, invalid or unsupported PTX,
@@ -52,7 +53,7 @@ def discover(which: str, cache_dir: Path) -> list[Device]:
 
 def occupancy_blocks(program: Program, threads: int, pool_bytes: int = 0) -> int:
     """How many blocks of `threads` threads, with `pool_bytes` each, the driver says an SM holds at once."""
-    _give_room(program, pool_bytes)
+    give_room(program, pool_bytes)
     return int(driver.occupancyMaxActiveBlocksPerMultiprocessor(program.handle.kernel.ptr, threads, pool_bytes))
 
 
@@ -64,6 +65,8 @@ class CudaBackend:
         self._loaded = 0
         self._workspace: Any = None
         self._sensors: Sensors | None = None
+        self._scratch = Scratch(self.allocate, self.fill)
+        self._steps: dict[str, Program] = {}
         with self._failing():
             number = int(device_id.partition(":")[2])
             cupy.cuda.Device(number).use()
@@ -88,6 +91,7 @@ class CudaBackend:
                 if getattr(error, "status", _OUT_OF_MEMORY) != _OUT_OF_MEMORY:
                     raise
                 self._clock.forget()
+                self._scratch.forget()
                 cupy.get_default_memory_pool().free_all_blocks()
             return Buffer(_memory(nbytes), nbytes)
 
@@ -118,26 +122,35 @@ class CudaBackend:
         """Launch one block on a problem of one element: the driver loads the code then."""
         compiled()
         tiny = Problem(1, 1, 1, dtype=launch.problem.dtype)
-        buffers = [self.allocate(tiny.c_bytes + 2 * _ROOM) for _ in range(3)]
+        buffers = [self.allocate(tiny.c_bytes + 2 * _ROOM) for _ in range(4)]
         with self._failing():
             for buffer in buffers:
                 self.fill(buffer, 0)
-            operands = Operands(*(buffer.window(_ROOM, tiny.c_bytes) for buffer in buffers))
-            _launch(program, replace(launch, grid=1, problem=tiny), operands)
+            windows = [buffer.window(_ROOM, tiny.c_bytes) for buffer in buffers]
+            ones = (1,) * len(launch.numbers)
+            one = replace(launch, grid=1, problem=tiny, numbers=ones, before=())
+            addresses = [_address(window) for window in windows]
+            queue(program, one, addresses)
+            for step in launch.before:
+                queue(self._program(step), replace(as_launch(one, step), grid=1), addresses)
             runtime.deviceSynchronize()
 
     def run(self, program: Program, launch: Launch, operands: Operands) -> None:
         """Launch once and wait."""
         with self._failing():
-            _launch(program, launch, operands)
+            self._queued(program, launch, operands)()
             runtime.deviceSynchronize()
+        self._scratch.trim()
 
     def time(self, program: Program, launch: Launch, sets: Sequence[Operands], policy: str) -> list[float]:
         """Seconds of each launch by events, or their mean by a graph: the policies that base.Backend names."""
-        launches = [partial(_launch, program, launch, operands) for operands in sets]
-        key = (launch.grid, launch.block, launch.problem, *map(_addresses, sets))
+        launches = [self._queued(program, launch, operands) for operands in sets]
+        scratch = self._scratch.lend(launch.scratch_bytes)
+        key = (launch, _address(scratch) if scratch else 0, *map(_addresses, sets))
         with self._failing():
-            return self._clock.seconds(policy, launches, program, key, nullcontext)
+            seconds = self._clock.seconds(policy, launches, program, key, nullcontext)
+        self._scratch.trim()
+        return seconds
 
     def vendor_run(self, problem: Problem, operands: Operands) -> None:
         """The product by cuBLAS, into the same buffers; raises DeviceError where there is no cuBLAS."""
@@ -190,6 +203,22 @@ class CudaBackend:
             raise DeviceError(f"cuBLAS is not here: {self.vendor.reason}")
         return self._cublas
 
+    def _program(self, step: Step) -> Program:
+        """The program of a step before a launch; compiled here where nobody has yet, and kept."""
+        return self._steps.get(step.build.digest) or self._steps.setdefault(step.build.digest, self.compile(step.build))
+
+    def _queued(self, program: Program, launch: Launch, operands: Operands) -> Callable[[], None]:
+        """A launch and the steps before it, ready to be queued as often as is wanted."""
+        scratch = self._scratch.lend(launch.scratch_bytes)
+        addresses = (*_addresses(operands), _address(scratch) if scratch else 0)
+        steps = [(self._program(step), as_launch(launch, step)) for step in launch.before]
+
+        def go() -> None:
+            for each, step in (*steps, (program, launch)):
+                queue(each, step, addresses)
+
+        return go
+
     @contextmanager
     def _failing(self) -> Iterator[None]:
         """Turn CUDA's errors into ours; `fatal` where the context is broken and the process must go."""
@@ -237,20 +266,6 @@ def _cublas() -> tuple[Cublas | None, Vendor]:
     except (ImportError, RuntimeError, OSError, AttributeError) as error:
         return None, Vendor(None, f"cuBLAS cannot be loaded: {error}")
     return found, Vendor(found.name)
-
-
-def _launch(program: Program, launch: Launch, operands: Operands) -> None:
-    problem = launch.problem
-    pointers = (np.uint64(address) for address in _addresses(operands))
-    sizes = (np.int64(size) for size in (problem.m, problem.n, problem.k))
-    _give_room(program, launch.pool_bytes)
-    program.handle((launch.grid,), launch.block, (*pointers, *sizes), shared_mem=launch.pool_bytes)
-
-
-def _give_room(program: Program, pool_bytes: int) -> None:
-    """Let the function be launched with so much shared memory: past 48 KiB CUDA wants to be asked."""
-    if pool_bytes > _UNASKED:
-        program.handle.max_dynamic_shared_size_bytes = pool_bytes
 
 
 def _memory(nbytes: int) -> Any:

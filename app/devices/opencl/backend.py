@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, sleep
 from types import ModuleType
@@ -18,9 +19,10 @@ from app.devices.host import available_bytes
 from app.devices.hostblas import multiply, reference, vendor
 from app.devices.opencl.identity import cpus, identify, options
 from app.devices.opencl.toolchain import environment
+from app.devices.scratch import Scratch
 from app.errors import CompileFailed, LaunchFailed, NoDevice
 from kernels.device import Device
-from kernels.kernel import Build, Launch
+from kernels.kernel import Build, Launch, Step
 from kernels.problem import Problem
 
 # PoCL compiles one function for every local size, and one more where a dimension of the grid has more work items.
@@ -49,6 +51,8 @@ class OpenCLBackend:
         self.vendor: Vendor = vendor()
         self._context = cl.Context([self._native])
         self._queue = cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
+        self._scratch = Scratch(self.allocate, self.fill)
+        self._steps: dict[str, Program] = {}
 
     def upload(self, array: Array) -> Buffer:
         """Copy a C-contiguous array into fresh device memory."""
@@ -94,15 +98,18 @@ class OpenCLBackend:
 
         PoCL compiles after it has taken the launch in, and calls it running when that is done.
         """
+        for step in launch.before:
+            self.warm(self._program(step), _as_launch(launch, step))
         width = launch.block[0]
         grid = 1 if launch.grid * width <= _SMALL_GRID else _SMALL_GRID // width + 1
         tiny = Problem(1, 1, 1, batch=grid, dtype=launch.problem.dtype)
-        buffers = [self.allocate(tiny.c_bytes + 2 * _ROOM) for _ in range(3)]
+        buffers = [self.allocate(tiny.c_bytes + 2 * _ROOM) for _ in range(4)]
         with self._failing():
             for buffer in buffers:
                 self.fill(buffer, 0)
-            windows = (buffer.window(_ROOM, tiny.c_bytes) for buffer in buffers)
-            event = self._enqueue(program, launch.block, grid, tiny, Operands(*windows))
+            windows = [_region(buffer.window(_ROOM, tiny.c_bytes)) for buffer in buffers]
+            ones = (1,) * len(launch.numbers)
+            event = self._enqueue(program, replace(launch, grid=grid, problem=tiny, numbers=ones), windows)
             self._queue.flush()
             glance, longest = _GLANCES
             while event.command_execution_status > self._cl.command_execution_status.RUNNING:
@@ -114,15 +121,18 @@ class OpenCLBackend:
     def run(self, program: Program, launch: Launch, operands: Operands) -> None:
         """Launch once and wait."""
         with self._failing():
-            self._enqueue(program, launch.block, launch.grid, launch.problem, operands).wait()
+            self._enqueue_all(program, launch, operands)[-1].wait()
+        self._scratch.trim()
 
     def time(self, program: Program, launch: Launch, sets: Sequence[Operands], policy: str) -> list[float]:
         """Launch once for each set of operands; seconds by the queue's profiling clock, which is policy "events"."""
         _expect_events(policy)
         with self._failing():
-            events = [self._enqueue(program, launch.block, launch.grid, launch.problem, operands) for operands in sets]
+            launches = [self._enqueue_all(program, launch, operands) for operands in sets]
             self._queue.finish()
-            return [max(1, event.profile.end - event.profile.start) * 1e-9 for event in events]
+            nanoseconds = [sum(event.profile.end - event.profile.start for event in events) for events in launches]
+        self._scratch.trim()
+        return [max(1, each) * 1e-9 for each in nanoseconds]
 
     def vendor_run(self, problem: Problem, operands: Operands) -> None:
         """NumPy's product, on the buffers' own memory."""
@@ -156,12 +166,24 @@ class OpenCLBackend:
         """Wait until the queue is empty; the rest goes with the process."""
         self._queue.finish()
 
-    def _enqueue(
-        self, program: Program, block: tuple[int, int], grid: int, problem: Problem, operands: Operands
-    ) -> Any:
-        kernel, sizes = program.handle, (np.int64(problem.m), np.int64(problem.n), np.int64(problem.k))
-        kernel.set_args(_region(operands.a), _region(operands.b), _region(operands.c), *sizes)
-        return self._cl.enqueue_nd_range_kernel(self._queue, kernel, (grid * block[0], block[1]), block)
+    def _program(self, step: Step) -> Program:
+        """The program of a step before a launch, kept."""
+        return self._steps.get(step.build.digest) or self._steps.setdefault(step.build.digest, self.compile(step.build))
+
+    def _enqueue_all(self, program: Program, launch: Launch, operands: Operands) -> list[Any]:
+        """The events of the steps before a launch, and of the launch."""
+        scratch = self._scratch.lend(launch.scratch_bytes)
+        regions = [*map(_region, (operands.a, operands.b, operands.c)), scratch.handle if scratch else None]
+        steps = [(self._program(step), _as_launch(launch, step)) for step in launch.before]
+        return [self._enqueue(each, step, regions) for each, step in (*steps, (program, launch))]
+
+    def _enqueue(self, program: Program, launch: Launch, regions: Sequence[Any]) -> Any:
+        """Queue one launch on A, B, C and scratch."""
+        kernel, problem, block = program.handle, launch.problem, launch.block
+        *operands, scratch = regions
+        more = (scratch, *map(np.int64, launch.numbers)) if launch.numbers else ()
+        kernel.set_args(*operands, *map(np.int64, (problem.m, problem.n, problem.k)), *more)
+        return self._cl.enqueue_nd_range_kernel(self._queue, kernel, (launch.grid * block[0], block[1]), block)
 
     @contextmanager
     def _mapped(self, problem: Problem, operands: Operands) -> Iterator[list[Any]]:
@@ -189,6 +211,10 @@ class OpenCLBackend:
             yield
         except (self._cl.Error, MemoryError) as error:
             raise LaunchFailed(_words(error), fatal=False) from error
+
+
+def _as_launch(launch: Launch, step: Step) -> Launch:
+    return replace(launch, build=step.build, grid=step.grid, block=step.block, before=())
 
 
 def _load(cache_dir: Path) -> ModuleType:
