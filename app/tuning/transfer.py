@@ -32,7 +32,7 @@ _COLUMNS: Final = 16  # winners of theirs that are weighed
 _SHORT: Final = 6  # of those, how many the model is asked for
 _SAMPLE: Final = 32  # tuned shapes that reach and trust are chosen on
 _NOISE: Final = 0.05  # variance of what no distance explains, over that of what it does
-_FLOOR: Final = 0.03  # the least spread of a logarithm of a loss: timing noise, and the winner's curse
+_FLOOR: Final = 0.1  # the least spread of a logarithm of a loss: timing noise, and the winner's curse of short tunes
 _CAUTION: Final = 0.3  # spreads by which the less known of two equals is put behind
 _STEEPEST: Final = 1.5  # logarithm of a loss above which all losses are alike
 
