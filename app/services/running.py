@@ -16,7 +16,7 @@ SECONDS: Final = 20.0  # a shape, where an order says nothing
 SEARCH: Final = "search"
 FINALS: Final = "finals"
 _FINALISTS: Final = 8  # that are verified once more, which takes each about as long as a trial
-_FINALS: Final = 5.0  # seconds for which the finals of a shape take samples, about
+_FINALS: Final = (1.0, 5.0)  # seconds for which the finals of a shape take samples, at least and at most
 _SHARE: Final = 0.2  # of a shape's seconds that are left to its finals
 _FEWEST: Final = 3  # trials before a rate means anything
 
@@ -162,10 +162,14 @@ class Running:
 
 
 def _whole(trials: int, pace: float, limit: float | None) -> float:
-    searching = pace * trials
-    searching = searching if limit is None else min(searching, (1 - _SHARE) * limit)
-    return searching + _finals(trials, pace, limit)
+    return _searching(trials, pace, limit) + _finals(trials, pace, limit)
+
+
+def _searching(trials: int, pace: float, limit: float | None) -> float:
+    return pace * trials if limit is None else min(pace * trials, (1 - _SHARE) * limit)
 
 
 def _finals(trials: int, pace: float, limit: float | None) -> float:
-    return min(_FINALISTS, trials) * pace + (_FINALS if limit is None else min(_FINALS, _SHARE * limit))
+    least, most = _FINALS
+    sampling = min(max(least, _searching(trials, pace, limit) * _SHARE / (1 - _SHARE)), most)
+    return min(_FINALISTS, trials) * pace + (sampling if limit is None else min(sampling, _SHARE * limit))

@@ -25,7 +25,7 @@ from kernels.space import Config
 
 VENDOR: Final = "vendor"
 _SEARCHING: Final = 0.8  # of the seconds: the rest is the finals'
-_FINALS: Final = 5.0  # seconds of finals where there is no limit
+_FINALS: Final = (1.0, 5.0)  # seconds of finals at least, where the budget has them, and at most
 _HOPELESS: Final = 2.0  # times the best of all kernels: one that is slower is left by auto
 _CHANCE: Final = 16  # trials that every kernel has before
 _BATCH: Final = 8  # configs asked for at once at least: a strategy thinks once for all of them
@@ -100,11 +100,16 @@ def tune(
     for outcome in _search(task, runner, budget, outcomes, lambda: clock() - started):
         outcomes.append(outcome)
         yield outcome
-    seconds = budget().seconds
-    limit = _FINALS if seconds is None else max(0.2 * seconds, seconds - (clock() - started))
-    final = _finals(task, runner, outcomes, min(limit, _FINALS))
+    final = _finals(task, runner, outcomes, _finals_limit(budget().seconds, clock() - started))
     if final is not None:
         yield final
+
+
+def _finals_limit(seconds: float | None, spent: float) -> float:
+    """Seconds of finals: the share of a whole budget that they have, of what the search took; at least a second."""
+    least, most = _FINALS
+    limit = min(max(least, spent * (1 / _SEARCHING - 1)), most)
+    return limit if seconds is None else min(limit, max((1 - _SEARCHING) * seconds, seconds - spent))
 
 
 def best_of(outcomes: Iterable[Outcome]) -> Measured | None:

@@ -122,11 +122,11 @@ def test_the_time_left_falls_with_the_trials_and_counts_the_shapes_to_come() -> 
     job.begin(0)
     told = [seconds for seconds in worked(job, clock, 50, 0.1) if seconds is not None]
     assert told == sorted(told, reverse=True)
-    assert told[-1] == pytest.approx(50 * 0.1 + 100 * 0.1 + 2 * (8 * 0.1 + 5.0))
+    assert told[-1] == pytest.approx(50 * 0.1 + 100 * 0.1 + 2 * (8 * 0.1 + 2.5))
     job.ended()
     job.begin(1)
-    assert list(worked(job, clock, 99, 0.1))[-1] == pytest.approx(0.1 + 8 * 0.1 + 5.0)
-    assert job.finals() == pytest.approx(8 * 0.1 + 5.0)
+    assert list(worked(job, clock, 99, 0.1))[-1] == pytest.approx(0.1 + 8 * 0.1 + 2.5)
+    assert job.finals() == pytest.approx(8 * 0.1 + 2.5)
 
 
 def test_a_limit_of_seconds_bounds_the_time_left() -> None:
