@@ -6,13 +6,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from kernels.batched import BATCHED
+from kernels.double_tensor import DOUBLE_TENSOR
 from kernels.kernel import Kernel
 from kernels.naive import NAIVE
+from kernels.pipelined import PIPELINED
 from kernels.register_tiled import REGISTER_TILED
+from kernels.skinny import SKINNY
+from kernels.tall import TALL
 from kernels.tiled import TILED
 
 CATALOGUE: Final[Mapping[str, Kernel]] = MappingProxyType(
-    {entry.name: entry for entry in (NAIVE, TILED, REGISTER_TILED)}
+    {entry.name: entry for entry in (NAIVE, TILED, REGISTER_TILED, PIPELINED, SKINNY, BATCHED, TALL, DOUBLE_TENSOR)}
 )
 
 

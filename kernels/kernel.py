@@ -47,7 +47,7 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A launch that has to end before another begins, on the same arguments: its build, its blocks and threads."""
+    """A launch before or after another, on the same arguments: its build, its blocks and threads."""
 
     build: Build
     grid: int
@@ -69,6 +69,7 @@ class Plan:
     scratch_bytes: int = 0
     numbers: tuple[int, ...] = ()
     before: tuple[Step, ...] = ()
+    after: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class Launch:
     scratch_bytes: int = 0
     numbers: tuple[int, ...] = ()
     before: tuple[Step, ...] = ()
+    after: tuple[Step, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -113,7 +115,8 @@ class Kernel:
     `plan` is asked for legal configs; `default` gives the model's own choice, untuned. `suits` tells of which problems
     this kernel can be the best: for others it is not tried. `pooled` is its builds'. `arguments` names the parameters
     that reach the function among a plan's numbers and not as macros: configs that differ in these alone share a binary.
-    `also` are the files of the steps that its plans put before a launch.
+    `also` are the files of the steps that its plans put before and after a launch. `architectures` are those that the
+    kernel is for, where it is not for all of its platforms'. `shapes` says in words which problems it suits.
     """
 
     name: str
@@ -129,6 +132,8 @@ class Kernel:
     arguments: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     suits: Callable[[Problem], bool] = _all
+    architectures: tuple[str, ...] = ()
+    shapes: str = "any shape"
 
     @property
     def text(self) -> str:
@@ -137,13 +142,24 @@ class Kernel:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the text and of what runs before it: a stored result is stale once it changes."""
+        """SHA-256 of the text and of what runs before and after it: a stored result is stale once it changes."""
         return sha256("\0".join([self.text, *map(source, self.also)]).encode()).hexdigest()
 
     def covers(self, problem: Problem, device: Device) -> bool:
         """Whether this kernel is one for such problems on such a device."""
-        known = problem.dtype in self.dtypes and problem.precision in self.precisions
-        return known and device.platform in self.platforms and self.suits(problem)
+        return self.refusal(problem, device) is None
+
+    def refusal(self, problem: Problem, device: Device) -> str | None:
+        """Why this kernel is not one for such a problem on such a device, in a clause; None where it is."""
+        if problem.dtype not in self.dtypes or problem.precision not in self.precisions:
+            own = f"{' and '.join(self.dtypes)} ({', '.join(self.precisions)})"
+            return f"it computes {own}, not {problem.dtype} ({problem.precision})"
+        if device.platform not in self.platforms:
+            return f"it is for {' and '.join(self.platforms)}, not {device.platform}"
+        if self.architectures and device.architecture not in self.architectures:
+            return f"it is for {', '.join(self.architectures)}, not {device.architecture}"
+        sizes = f"{problem.m} x {problem.n} x {problem.k}"
+        return None if self.suits(problem) else f"it is for {self.shapes}, not for {sizes}"
 
     def launch(self, config: Config, problem: Problem, device: Device) -> Launch:
         """Plan one launch; raises ValueError with the rule's name where the space refuses the config."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isqrt
 from typing import Final
 
 from kernels.device import Device, Limits
@@ -25,6 +26,10 @@ SLOWNESS: Final = 64
 LAUNCH_SECONDS: Final = 1e-5
 # What bringing one element into a tile costs, in products: an address, a comparison, a load, a store.
 READ_WEIGHT: Final = 4
+# Adding up slices of k, in products of an SM: what writing and reading an element of its sums costs, and the waits of
+# one block for the others, some microseconds.
+JOIN_WEIGHT: Final = 16
+JOIN_WAIT: Final = 800_000
 # Burdens this close are equal: the order in which the shapes are listed decides.
 CLOSE: Final = 1.03
 
@@ -146,23 +151,49 @@ def tile_bytes(bm: int, bn: int, bk: int, itemsize: int = 4) -> int:
 def predict(kernel: Kernel, config: Config, problem: Problem, device: Device) -> float:
     """Seconds of one launch, from above: a roofline with no cache, and arithmetic slowed down by its loads.
 
-    Where threads have tiles, blocks are few and large: the busiest SM's count then. It orders configs and sets
+    Where threads or warps have tiles, blocks are few and large: the busiest SM's count then. It orders configs and sets
     deadlines (ten times this); it is not what a launch takes.
     """
     limits, known = device.limits, analyse(kernel, config, problem, device)
+    plan = kernel.plan(config, problem)
+    besides = len(plan.before) + len(plan.after)
     peak = limits.peak64 if problem.dtype == "float64" else limits.peak
     lanes = _round_up(known.threads, max(limits.warp, 1)) / known.threads
     steps = zip(_reads(config, problem), _fetched(config, problem, device), strict=True)
     moved = problem.c_bytes + problem.batch * problem.k * sum(count * size for count, size in steps)
-    work = known.flops_launched * lanes
-    if "TM" in config:
+    # Scratch is written once and read once, and a step before or after reads operands or writes C once more.
+    moved += 2 * plan.scratch_bytes + besides * problem.bytes
+    work = known.flops_launched * lanes * _rounding(known, config, problem)
+    if _side(config, "M") > 1:
         work *= _round_up(known.blocks, max(limits.sms, 1)) / known.blocks
-    return LAUNCH_SECONDS + moved / limits.bandwidth + work / peak + work * SLOWNESS * _loads(config) / 2 / limits.peak
+    joined = 2 * _joining(config) * max(limits.sms, 1) / limits.peak
+    started = LAUNCH_SECONDS * (1 + besides) + joined
+    return started + moved / limits.bandwidth + work / peak + work * SLOWNESS * _loads(config) / 2 / limits.peak
+
+
+def _joining(config: Config) -> int:
+    """What adding up the slices of k costs the last block to come, in products: about two square roots of them."""
+    slices = config.get("SPLIT_K", 1)
+    reads = 2 * (isqrt(slices - 1) + 1) * config["BM"] * config["BN"]
+    return JOIN_WAIT + JOIN_WEIGHT * reads if slices > 1 else 0
+
+
+def _rounding(known: Analysis, config: Config, problem: Problem) -> float:
+    """How much more of k is launched where each of several slices ends in a phase of its own."""
+    slices, bk = max(known.blocks // (known.tiles_m * known.tiles_n * problem.batch), 1), config.get("BK", 1)
+    return slices * _round_up(-(-problem.k // slices), bk) / _round_up(problem.k, bk)
 
 
 def _loads(config: Config) -> float:
-    """Elements that a thread reads for each product: 2 where it has one element of C, less where a tile shares them."""
-    return 1 / config.get("TM", 1) + 1 / config.get("TN", 1)
+    """Elements that a thread reads for each product: 2 where it has one element of C, less where a tile shares them.
+
+    A tile is a thread's, or where threads have none its warp's.
+    """
+    return 1 / _side(config, "M") + 1 / _side(config, "N")
+
+
+def _side(config: Config, side: str) -> int:
+    return config.get("T" + side, config.get("W" + side, 1))
 
 
 def _fetched(config: Config, problem: Problem, device: Device) -> tuple[int, int]:
@@ -192,14 +223,14 @@ def lightest(space: Space, shapes: Sequence[Mapping[str, int]], problem: Problem
 def _burden(config: Config, problem: Problem, limits: Limits) -> float:
     """Products and reads of the busiest SM, in products: threads count in whole warps, k in whole phases.
 
-    A product costs its loads and an FMA; where these are fewer, what is read into a tile weighs more.
+    A product costs its loads and an FMA, what is read into a tile as much as READ_WEIGHT products of three.
     """
-    bm, bn = config["BM"], config["BN"]
-    blocks = problem.batch * -(-problem.m // bm) * -(-problem.n // bn)
+    bm, bn, slices = config["BM"], config["BN"], config.get("SPLIT_K", 1)
+    blocks = problem.batch * -(-problem.m // bm) * -(-problem.n // bn) * slices
     reads = bm + bn if "BK" in config else 0
-    depth = _round_up(problem.k, config.get("BK", 1))
-    weight = READ_WEIGHT * 3 / (1 + _loads(config))
-    return -(-blocks // max(limits.sms, 1)) * depth * (_round_up(bm * bn, max(limits.warp, 1)) + weight * reads)
+    depth = _round_up(-(-problem.k // slices), config.get("BK", 1))
+    phase = _round_up(bm * bn, max(limits.warp, 1)) * (1 + _loads(config)) + READ_WEIGHT * 3 * reads
+    return -(-blocks // max(limits.sms, 1)) * depth * phase + _joining(config)
 
 
 def trace(a: Matrix, b: Matrix, tile: int) -> Iterator[list[list[int]]]:

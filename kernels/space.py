@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 
 from kernels.device import Device
 from kernels.problem import Problem
@@ -68,13 +69,26 @@ class Space:
         """The name of the first rule that refuses this config here, or None where it is legal."""
         return next((name for name, holds in self.rules.items() if not holds(config, problem, device)), None)
 
+    def __len__(self) -> int:
+        return prod(map(len, self.parameters.values()))
+
     def legal(self, problem: Problem, device: Device) -> list[Config]:
-        """Every config that no rule refuses, in the space's order; built a parameter at a time, refused early."""
+        """Every config that no rule refuses, in the space's order."""
+        return self.sifted(problem, device)[0]
+
+    def sifted(self, problem: Problem, device: Device) -> tuple[list[Config], dict[str, int]]:
+        """The legal configs, and how many others each rule refuses, which are asked for in the order of `reads`.
+
+        Configs are built a parameter at a time, and those that begin as a rule refuses are never built.
+        """
         found, chosen, waiting = [Config(())], set[str](), dict(self.rules)
+        refused, endings = dict.fromkeys(self.rules, 0), len(self)
         for name, values in self.parameters.items():
+            endings //= len(values)
             found = [Config((*begun.items_, (name, value))) for begun in found for value in values]
             chosen.add(name)
             for reason in [one for one in waiting if chosen.issuperset(self.reads.get(one, self.parameters))]:
-                holds = waiting.pop(reason)
+                holds, before = waiting.pop(reason), len(found)
                 found = [config for config in found if holds(config, problem, device)]
-        return found
+                refused[reason] = (before - len(found)) * endings
+        return found, refused

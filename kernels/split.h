@@ -1,8 +1,8 @@
 // A product whose k is shared out among blocks: each leaves the sums of its slice in scratch, and the last to arrive
 // adds them up, always in the same order, so that one input has one output. There is no second launch.
 //
-// Slices come in groups of `fan`. The last block of a group adds up the group's sums, and of the groups' last blocks the
-// last one adds up those: two short waits where one long one would be. The including file defines before:
+// Slices come in groups of `fan`. A group's last block adds up the group's sums, and of the groups' last blocks the last
+// one adds up those: two short waits where one long one would be. The including file defines before:
 //
 // THREADS  threads of a block, one-dimensional     SUM        a PACK of sums, of SUM_RUN elements
 // SUMS     packs of sums that a thread has         SUM_RUN    RUN of what a thread's neighbours are
@@ -50,6 +50,8 @@ INNER int all_arrived(int *counter, const int of, int *told)
 }
 #endif
 
+// One block reads what many wrote, and each read takes long: as many slices at a time as fill 8 packs of a thread.
+#define TOGETHER (SUMS < 8 ? 8 / SUMS : 1)
 // Neighbouring threads have neighbouring packs in scratch: a warp writes and reads whole lines.
 #define SUM_AT(e) (((e) * THREADS + THREAD_X) * SUM_RUN)
 
@@ -61,8 +63,13 @@ INNER void leave_sums(GLOBAL REAL *to, SUM *sums)
 INNER void gather_sums(const GLOBAL REAL *from, const int count, const INDEX pitch, SUM *sums)
 {
     EACH(e, SUMS) sums[e] = NOTHING(SUM_RUN);
-    for (int i = 0; i < count; i++)
-        EACH(e, SUMS) sums[e] = SCALED(SUM_RUN, 1, FRESH(SUM_RUN, from + i * pitch + SUM_AT(e)), sums[e]);
+    for (int i = 0; i < count; i += TOGETHER) {
+        SUM read[TOGETHER * SUMS];
+        EACH(e, TOGETHER * SUMS)
+            read[e] = i + e / SUMS < count ? FRESH(SUM_RUN, from + (i + e / SUMS) * pitch + SUM_AT(e % SUMS))
+                                           : NOTHING(SUM_RUN);
+        EACH(e, TOGETHER * SUMS) sums[e % SUMS] = SCALED(SUM_RUN, 1, read[e], sums[e % SUMS]);
+    }
 }
 
 // Whether this block now has the tile's whole sums, and is to write them to C: of all slices' blocks one has.

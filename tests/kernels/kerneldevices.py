@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.problem import Problem
@@ -62,15 +64,58 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
         (64, 16, 64),
         (4, 64, 64),
     ],
-    # One warp and many, tall and wide, each count of stages; legal in both dtypes on an H200.
+    # One warp and many, one team and four, tall and wide, each count of stages; some legal before sm_80 only.
     "register_tiled": [
-        (32, 32, 4, 4, 16, 8, 1, 1, 1),
-        (256, 32, 8, 4, 16, 16, 2, 1, 8),
-        (32, 256, 4, 8, 128, 16, 3, 1, 1),
-        (64, 64, 4, 4, 64, 32, 4, 1, 8),
-        (128, 128, 8, 4, 32, 16, 4, 1, 1),
-        (64, 128, 8, 4, 32, 16, 1, 2, 8),
+        (32, 32, 4, 4, 16, 1, 0, 8, 3, 1, 1, 1),
+        (64, 32, 4, 4, 16, 1, 0, 16, 1, 1, 1, 1),
+        (32, 32, 4, 4, 16, 4, 0, 64, 4, 1, 1, 1),
+        (256, 32, 8, 4, 32, 1, 0, 16, 2, 1, 1, 1),
+        (32, 256, 4, 8, 32, 1, 0, 16, 3, 1, 1, 1),
+        (64, 64, 8, 8, 32, 4, 0, 32, 3, 1, 1, 1),
+        (128, 128, 8, 4, 32, 1, 0, 16, 4, 1, 1, 1),
+        (64, 128, 8, 4, 32, 1, 0, 32, 3, 2, 1, 1),
     ],
+    # One team and four, copies of an element and of four, operands copied before.
+    "pipelined": [
+        (32, 32, 1, 4, 4, 16, 4, 1, 0, 4, 64, 4, 1),
+        (128, 256, 1, 8, 16, 128, 1, 1, 0, 4, 16, 4, 1),
+        (64, 64, 1, 8, 8, 32, 1, 1, 0, 1, 16, 3, 1),
+        (128, 64, 1, 8, 8, 32, 1, 1, 1, 4, 32, 4, 1),
+    ],
+    # Several products a block and one, a product in tiles, one stage and four.
+    "batched": [
+        (16, 16, 4, 4, 16, 8, 1, 1),
+        (64, 64, 8, 4, 32, 1, 2, 1),
+        (16, 32, 4, 4, 16, 1, 4, 1),
+    ],
+    # Each side kept, whole and in pieces, one stage and four.
+    "tall": [
+        (0, 64, 64, 4, 4, 1, 4, 64, 64, 1),
+        (0, 128, 64, 8, 4, 1, 4, 64, 32, 2),
+        (1, 32, 128, 4, 4, 2, 4, 64, 16, 4),
+    ],
+    # Short sides of one, four and 16, upright and lying, with slices of k and without.
+    "skinny": [
+        (1, 128, 1, 4, 8, 1024, 2, 1, 8),
+        (128, 4, 4, 4, 8, 256, 2, 1, 1),
+        (16, 64, 16, 4, 8, 256, 1, 1, 2),
+    ],
+    # Each depth of the instruction, operands read ahead and not, slices of k.
+    "double_tensor": [
+        (32, 32, 16, 16, 16, 4, 1, 3, 4, 1, 1),
+        (64, 64, 32, 32, 16, 8, 1, 5, 1, 1, 1),
+        (256, 64, 64, 32, 16, 4, 1, 4, 1, 1, 3),
+        (64, 64, 32, 32, 16, 16, 0, 3, 1, 1, 1),
+    ],
+}
+# What the kernels are for, as m, n, k, batch: each config of a test is legal for one of its kernel's, here or there.
+HOMES: dict[str, list[tuple[int, int, int, int]]] = {
+    "register_tiled": [(64, 64, 64, 1), (2048, 2048, 2048, 1)],
+    "pipelined": [(64, 64, 64, 1), (2048, 2048, 2048, 1), (2047, 2047, 2047, 1)],
+    "batched": [(16, 16, 16, 4096), (64, 64, 64, 512)],
+    "tall": [(131072, 64, 64, 1), (64, 131072, 64, 1)],
+    "skinny": [(1, 4096, 4096, 1), (4096, 4, 4096, 1), (16, 4096, 4096, 1)],
+    "double_tensor": [(1024, 1024, 1024, 1)],
 }
 
 
@@ -81,3 +126,16 @@ def config(kernel: str, values: tuple[int, ...]) -> Config:
 
 def transposed(dtype: str, trans_a: bool, trans_b: bool, m: int, n: int, k: int) -> Problem:
     return Problem(m, n, k, dtype=dtype, trans_a=trans_a, trans_b=trans_b)
+
+
+def homes(kernel: str, like: Problem, device: Device) -> list[Problem]:
+    """Problems that the kernel is for, stored as `like` is; none where it is not for such or for the device."""
+    shapes = HOMES.get(kernel, [(64, 64, 64, 1)])
+    found = [replace(like, m=m, n=n, k=k, batch=batch) for m, n, k, batch in shapes]
+    return [problem for problem in found if CATALOGUE[kernel].covers(problem, device)]
+
+
+def home(kernel: str, tile: Config, like: Problem, device: Device) -> Problem | None:
+    """The first problem that the kernel is for where a config is legal."""
+    space = CATALOGUE[kernel].space
+    return next((each for each in homes(kernel, like, device) if space.refusal(tile, each, device) is None), None)

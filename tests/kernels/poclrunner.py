@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from app.devices.opencl.processor import introduce
-from kernels.kernel import COUNTERS, Build, Launch
+from kernels.kernel import COUNTERS, Build, Launch, Step
 from kernels.problem import Problem
 
 Array = np.ndarray[Any, np.dtype[Any]]
+GUARD = 64  # elements: a region of a buffer starts at a multiple of 128 bytes
 
 
 @cache
@@ -35,32 +36,33 @@ def compiled(build: Build) -> Any:
 
 
 def multiplied(kernel: Any, launch: Launch, a: Array, b: Array) -> Array:
-    """C of one launch, guarded: what lies around it must stay as it was."""
+    """C of one launch. A, B and C lie among NaN: none of it may come into C, and what is around C must stay."""
     import pyopencl as cl  # noqa: PLC0415 - only where a test runs it
 
-    problem, flags, guard = launch.problem, cl.mem_flags, 64
-    out = np.full(problem.c_bytes // problem.itemsize + 2 * guard, np.nan, problem.dtype)
-    buffers = [cl.Buffer(queue().context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=x) for x in (a, b, out)]
-    window = buffers[2].get_sub_region(guard * problem.itemsize, problem.c_bytes)
+    problem, flags = launch.problem, cl.mem_flags
+    blank = np.full(problem.c_bytes // problem.itemsize, np.nan, problem.dtype)
+    arrays = [np.pad(each.ravel(), GUARD, constant_values=np.nan) for each in (a, b, blank)]
+    buffers = [cl.Buffer(queue().context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=each) for each in arrays]
+    start = GUARD * problem.itemsize
+    windows = [each.get_sub_region(start, each.size - 2 * start) for each in buffers]
     scratch = _scratch(launch)
-    arguments = [buffers[0], buffers[1], window, *map(np.int64, (problem.m, problem.n, problem.k))]
+    arguments = [*windows, *map(np.int64, (problem.m, problem.n, problem.k))]
     if launch.numbers:
         arguments += [scratch, *map(np.int64, launch.numbers)]
-    for step in launch.before:
-        before = compiled(step.build)
-        before.set_args(*arguments)
-        cl.enqueue_nd_range_kernel(queue(), before, (step.grid * step.block[0], step.block[1]), step.block)
-    kernel.set_args(*arguments)
-    width, height = launch.block
-    cl.enqueue_nd_range_kernel(queue(), kernel, (launch.grid * width, height), launch.block)
+    steps: list[tuple[Any, Launch | Step]] = [(compiled(step.build), step) for step in (*launch.before, *launch.after)]
+    steps.insert(len(launch.before), (kernel, launch))
+    for program, each in steps:
+        program.set_args(*arguments)
+        cl.enqueue_nd_range_kernel(queue(), program, (each.grid * each.block[0], each.block[1]), each.block)
+    out = arrays[2]
     cl.enqueue_copy(queue(), out, buffers[2])
     if scratch is not None:
         counters = np.ones(COUNTERS, np.int32)
         cl.enqueue_copy(queue(), counters, scratch)
         assert not counters.any(), "a counter was not put back to zero"
-    assert np.isnan(out[:guard]).all(), "C was written before its start"
-    assert np.isnan(out[-guard:]).all(), "C was written past its end"
-    return out[guard:-guard].reshape(problem.batch, problem.m, problem.n)
+    assert np.isnan(out[:GUARD]).all(), "C was written before its start"
+    assert np.isnan(out[-GUARD:]).all(), "C was written past its end"
+    return out[GUARD:-GUARD].reshape(problem.batch, problem.m, problem.n)
 
 
 def _scratch(launch: Launch) -> Any:

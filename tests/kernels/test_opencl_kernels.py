@@ -10,11 +10,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from kerneldevices import DTYPES, PROCESSOR, TRANSPOSITIONS, config, transposed
+from kerneldevices import DTYPES, PROCESSOR, TRANSPOSITIONS, config, home, transposed
 from poclrunner import Array, compiled, multiplied, operands, queue, reference
 
 from kernels import CATALOGUE
-from kernels.kernel import Build
+from kernels.kernel import Build, Launch
 from kernels.problem import Problem
 
 SHAPES = ((1, 1, 1), (33, 17, 65), (1, 130, 7), (64, 64, 64), (65, 3, 4), (5, 66, 129))
@@ -22,23 +22,75 @@ TILES: dict[str, list[tuple[int, ...]]] = {
     "naive": [(8, 32), (1, 8), (32, 8), (4, 16), (1, 256), (2, 64), (16, 16), (4, 128)],
     "tiled": [(16, 16, 16), (4, 64, 8), (64, 4, 16), (8, 32, 64), (4, 4, 4), (32, 8, 4), (8, 8, 64), (64, 64, 32)],
     "register_tiled": [
-        (64, 64, 8, 16, 64, 16, 1, 1, 1),
-        (32, 64, 4, 4, 16, 16, 2, 1, 8),
-        (64, 32, 8, 4, 16, 8, 1, 1, 8),
-        (32, 32, 4, 8, 32, 8, 2, 1, 1),
-        (128, 32, 8, 8, 32, 32, 1, 1, 1),
-        (32, 128, 4, 4, 16, 32, 2, 1, 1),
-        (128, 64, 16, 4, 16, 16, 2, 1, 8),
-        (64, 64, 4, 8, 32, 16, 1, 1, 8),
+        (64, 64, 8, 16, 64, 1, 0, 16, 1, 1, 1, 1),
+        (32, 64, 4, 4, 16, 1, 0, 16, 2, 1, 1, 1),
+        (64, 32, 8, 4, 16, 2, 0, 16, 1, 1, 1, 1),
+        (32, 32, 4, 8, 32, 1, 0, 8, 2, 1, 1, 1),
+        (128, 32, 8, 8, 32, 1, 0, 32, 1, 1, 1, 1),
+        (32, 128, 4, 4, 16, 1, 0, 32, 2, 1, 1, 1),
+        (128, 64, 16, 4, 16, 1, 0, 16, 2, 1, 1, 1),
+        (64, 64, 4, 8, 32, 4, 0, 32, 1, 1, 1, 1),
+    ],
+    "skinny": [
+        (16, 64, 16, 8, 8, 256, 2, 1, 1),
+        (16, 4, 4, 4, 16, 256, 2, 1, 1),
+        (1, 128, 1, 4, 8, 256, 1, 1, 1),
+        (64, 4, 8, 4, 32, 256, 2, 1, 1),
+        (1, 128, 1, 8, 8, 1024, 2, 1, 1),
+        (16, 4, 4, 4, 16, 1024, 4, 1, 1),
+        (16, 32, 16, 8, 32, 1024, 4, 1, 1),
+        (32, 4, 4, 4, 16, 1024, 1, 1, 1),
+    ],
+    "batched": [
+        (16, 16, 4, 4, 16, 8, 1, 1),
+        (64, 16, 4, 8, 16, 1, 1, 1),
+        (16, 16, 8, 8, 8, 16, 1, 1),
+        (32, 64, 4, 8, 32, 1, 1, 1),
+        (64, 64, 4, 8, 32, 2, 1, 1),
+        (16, 16, 4, 8, 8, 4, 1, 1),
+        (64, 8, 4, 4, 32, 1, 1, 1),
+        (16, 16, 2, 16, 16, 32, 1, 1),
+    ],
+    "tall": [
+        (0, 64, 64, 4, 8, 1, 256, 64, 64, 1),
+        (1, 64, 128, 8, 16, 1, 128, 64, 64, 1),
+        (0, 512, 32, 4, 16, 1, 64, 64, 64, 1),
+        (1, 8, 256, 4, 16, 1, 512, 64, 64, 1),
+        (0, 256, 64, 8, 8, 1, 256, 64, 16, 1),
+        (1, 64, 64, 8, 4, 1, 256, 64, 16, 1),
+        (0, 1024, 8, 8, 4, 1, 128, 64, 32, 1),
+        (1, 32, 512, 4, 16, 1, 128, 64, 16, 1),
     ],
 }
+# One of each dtype by default of what its own tests run on every shape too.
+FIRST = {"naive", "tiled", "register_tiled"}
 CASES = [
-    pytest.param(name, TILES[name][4 * d + t], dtype, turned, id=f"{name}-{dtype}-{'nt'[turned[0]]}{'nt'[turned[1]]}")
-    for name in CATALOGUE
+    pytest.param(
+        name,
+        values,
+        dtype,
+        turned,
+        id=f"{name}-{dtype}-{'nt'[turned[0]]}{'nt'[turned[1]]}",
+        marks=[] if name in FIRST or t == 1 + d else [pytest.mark.slow],
+    )
+    for name in TILES
     for d, dtype in enumerate(DTYPES)
     for t, turned in enumerate(TRANSPOSITIONS)
+    for values in [TILES[name][4 * d + t]]
 ]
 PRECISION = {"float32": 1e-6, "float64": 2e-15}
+
+
+def at_home(name: str, values: tuple[int, ...], like: Problem) -> Launch:
+    """The launch of a config on a problem that its kernel is for."""
+    tile = config(name, values)
+    problem = home(name, tile, like, PROCESSOR)
+    assert problem is not None
+    return CATALOGUE[name].launch(tile, problem, PROCESSOR)
+
+
+def test_every_kernel_that_opencl_can_have_is_tried() -> None:
+    assert list(TILES) == [name for name, kernel in CATALOGUE.items() if "opencl" in kernel.platforms]
 
 
 @pytest.mark.parametrize(("name", "values", "dtype", "turned"), CASES)
@@ -49,11 +101,12 @@ def test_a_kernel_multiplies_every_shape_and_passes_nan_and_infinity_on(
     print(f"seed {seed}")
     rng = np.random.default_rng(seed)
     queue()
-    entry, tile, base = CATALOGUE[name], config(name, values), transposed(dtype, *turned, 1, 1, 1)
-    kernel = compiled(entry.launch(tile, base, PROCESSOR).build)
+    entry, base = CATALOGUE[name], transposed(dtype, *turned, 1, 1, 1)
+    first = at_home(name, values, base)
+    kernel = compiled(first.build)
 
     def product(problem: Problem, a: Array, b: Array) -> Array:
-        return multiplied(kernel, entry.launch(tile, problem, PROCESSOR), a, b)
+        return multiplied(kernel, entry.resized(first, problem), a, b)
 
     for m, n, k in SHAPES:
         for batch in (1, 3):
@@ -90,7 +143,8 @@ def test_any_legal_config_of_thread_tiles_is_right_around_its_own_edges(dtype: s
     entry = CATALOGUE["register_tiled"]
     base = transposed(dtype, *draw.choice(TRANSPOSITIONS), 1, 1, 1)
     for tile in draw.sample(entry.space.legal(base, PROCESSOR), 2):
-        kernel = compiled(entry.launch(tile, base, PROCESSOR).build)
+        first = entry.launch(tile, base, PROCESSOR)
+        kernel = compiled(first.build)
         bm, bn, bk = tile["BM"], tile["BN"], tile["BK"]
         # Ragged past each edge and short of it; then with rows of whole 16 bytes, in tiles that are whole and not.
         for m, n, k in (
@@ -101,11 +155,11 @@ def test_any_legal_config_of_thread_tiles_is_right_around_its_own_edges(dtype: s
         ):
             problem = replace(base, m=m, n=n, k=k, batch=draw.choice((1, 2)))
             a, b = operands(problem, rng, integers=True)
-            c = multiplied(kernel, entry.launch(tile, problem, PROCESSOR), a, b)
+            c = multiplied(kernel, entry.resized(first, problem), a, b)
             assert (c == reference(problem, a, b)).all(), (tile, problem.key)
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", TILES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_products_are_added_with_one_rounding(name: str, dtype: str) -> None:
     queue()
@@ -115,12 +169,12 @@ def test_products_are_added_with_one_rounding(name: str, dtype: str) -> None:
     rounded = kind(factor * factor)
     residue = Fraction(float(factor)) ** 2 - Fraction(float(rounded))
     a, b = np.array([1, factor], kind), np.array([-rounded, factor], kind)
-    launch = entry.launch(config(name, TILES[name][0]), problem, PROCESSOR)
+    launch = entry.resized(at_home(name, TILES[name][0], problem), problem)
     assert residue != 0
     assert multiplied(compiled(launch.build), launch, a, b)[0, 0, 0] == float(residue)
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", TILES)
 def test_opencl_refuses_a_text_with_a_parameter_missing(name: str) -> None:
     queue()
     import pyopencl as cl  # noqa: PLC0415 - only where a test runs it
@@ -131,8 +185,7 @@ def test_opencl_refuses_a_text_with_a_parameter_missing(name: str) -> None:
 
 
 def builds_with_one_missing(name: str) -> list[tuple[str, Build]]:
-    entry, problem = CATALOGUE[name], Problem(8, 8, 8)
-    build = entry.launch(entry.default(problem, PROCESSOR), problem, PROCESSOR).build
+    build = at_home(name, TILES[name][0], Problem(1, 1, 1)).build
     return [
         (macro, replace(build, macros=tuple(pair for pair in build.macros if pair[0] != macro)))
         for macro, _ in build.macros

@@ -128,10 +128,10 @@ class CudaBackend:
                 self.fill(buffer, 0)
             windows = [buffer.window(_ROOM, tiny.c_bytes) for buffer in buffers]
             ones = (1,) * len(launch.numbers)
-            one = replace(launch, grid=1, problem=tiny, numbers=ones, before=())
+            one = replace(launch, grid=1, problem=tiny, numbers=ones, before=(), after=())
             addresses = [_address(window) for window in windows]
             queue(program, one, addresses)
-            for step in launch.before:
+            for step in (*launch.before, *launch.after):
                 queue(self._program(step), replace(as_launch(one, step), grid=1), addresses)
             runtime.deviceSynchronize()
 
@@ -204,17 +204,18 @@ class CudaBackend:
         return self._cublas
 
     def _program(self, step: Step) -> Program:
-        """The program of a step before a launch; compiled here where nobody has yet, and kept."""
+        """The program of a step; compiled here where nobody has yet, and kept."""
         return self._steps.get(step.build.digest) or self._steps.setdefault(step.build.digest, self.compile(step.build))
 
     def _queued(self, program: Program, launch: Launch, operands: Operands) -> Callable[[], None]:
-        """A launch and the steps before it, ready to be queued as often as is wanted."""
+        """A launch with the steps before and after it, ready to be queued as often as is wanted."""
         scratch = self._scratch.lend(launch.scratch_bytes)
         addresses = (*_addresses(operands), _address(scratch) if scratch else 0)
-        steps = [(self._program(step), as_launch(launch, step)) for step in launch.before]
+        before = [(self._program(step), as_launch(launch, step)) for step in launch.before]
+        after = [(self._program(step), as_launch(launch, step)) for step in launch.after]
 
         def go() -> None:
-            for each, step in (*steps, (program, launch)):
+            for each, step in (*before, (program, launch), *after):
                 queue(each, step, addresses)
 
         return go

@@ -98,7 +98,7 @@ class OpenCLBackend:
 
         PoCL compiles after it has taken the launch in, and calls it running when that is done.
         """
-        for step in launch.before:
+        for step in (*launch.before, *launch.after):
             self.warm(self._program(step), _as_launch(launch, step))
         width = launch.block[0]
         grid = 1 if launch.grid * width <= _SMALL_GRID else _SMALL_GRID // width + 1
@@ -167,15 +167,16 @@ class OpenCLBackend:
         self._queue.finish()
 
     def _program(self, step: Step) -> Program:
-        """The program of a step before a launch, kept."""
+        """The program of a step, kept."""
         return self._steps.get(step.build.digest) or self._steps.setdefault(step.build.digest, self.compile(step.build))
 
     def _enqueue_all(self, program: Program, launch: Launch, operands: Operands) -> list[Any]:
-        """The events of the steps before a launch, and of the launch."""
+        """The events of the steps before a launch, of the launch, and of those after it."""
         scratch = self._scratch.lend(launch.scratch_bytes)
         regions = [*map(_region, (operands.a, operands.b, operands.c)), scratch.handle if scratch else None]
-        steps = [(self._program(step), _as_launch(launch, step)) for step in launch.before]
-        return [self._enqueue(each, step, regions) for each, step in (*steps, (program, launch))]
+        before = [(self._program(step), _as_launch(launch, step)) for step in launch.before]
+        after = [(self._program(step), _as_launch(launch, step)) for step in launch.after]
+        return [self._enqueue(each, step, regions) for each, step in (*before, (program, launch), *after)]
 
     def _enqueue(self, program: Program, launch: Launch, regions: Sequence[Any]) -> Any:
         """Queue one launch on A, B, C and scratch."""
@@ -214,7 +215,7 @@ class OpenCLBackend:
 
 
 def _as_launch(launch: Launch, step: Step) -> Launch:
-    return replace(launch, build=step.build, grid=step.grid, block=step.block, before=())
+    return replace(launch, build=step.build, grid=step.grid, block=step.block, before=(), after=())
 
 
 def _load(cache_dir: Path) -> ModuleType:

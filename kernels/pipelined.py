@@ -1,0 +1,258 @@
+"""pipelined: register_tiled's product with operands read and copied ahead, on CUDA from sm_80; strict float32."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kernels.device import Device
+from kernels.kernel import COUNTERS, Build, Kernel, Plan, Step, source
+from kernels.model import lightest
+from kernels.naive import blocks
+from kernels.problem import Problem
+from kernels.register_plan import (
+    LINE_BYTES,
+    REPACKED,
+    SUMS_BYTES,
+    VECTOR_BYTES,
+    copied_bytes,
+    copied_lines,
+    phases,
+    repack,
+    share,
+    shared_bytes,
+    threads,
+)
+from kernels.register_space import HOPPER, capability
+from kernels.register_tiled import SPACE as TILED
+from kernels.register_tiled import SPLITS, WARP, granted
+from kernels.space import Config, Rule, Space
+
+JOINED: Final = "join.cu"
+JOIN_THREADS: Final = 256
+MOST_TEAMS: Final = 8
+# Registers beside sums and two steps' operands: addresses, counters, and which copies are inside C.
+REST: Final = 28
+# So many sums leave registers for the rest on sm_90 only: before and after, NVRTC spills a few. It also does so there
+# where sums are half of what registers there are; before sm_90, if one team has them all to write.
+LARGE: Final = 128
+# One bit of a word for each copy that a thread makes in a phase.
+BITS: Final = 32
+# Copies of a side of whose addresses, where B's are crosswise, NVRTC keeps no more than there are registers: twice as
+# many in short phases of a large block that has an SM for itself, half as many where two share it.
+FEW: Final = 8
+SHALLOW: Final = 16
+BUSY_THREADS: Final = 256
+
+
+# What copies of one element instead of four add to the time of the loop over k, as the instructions in it say.
+SINGLE_COST: Final = 0.05
+LAUNCH: Final = 2e-6  # seconds
+
+
+def copies(config: Config, problem: Problem) -> tuple[int, int]:
+    """Copies of A, and of B, that a thread makes in a phase, where each is of as much as its order allows."""
+    along = not config["REPACK"]
+    crosswise = (along and not problem.trans_a, along and problem.trans_b)
+    width_a, width_b = (1 if cross else config["VECTOR"] for cross in crosswise)
+    count = threads(config)
+    return config["BM"] * config["BK"] // count // width_a, config["BN"] * config["BK"] // count // width_b
+
+
+def registers(config: Config) -> int:
+    """Registers that a thread needs at least if nothing is to be spilled."""
+    tm, tn = config["TM"], config["TN"]
+    return tm * tn + 2 * (tm + tn) + REST
+
+
+def sums_lines(problem: Problem, slices: int) -> int:
+    """Lines of 128 bytes that the sums of so many slices take in scratch."""
+    return problem.batch * slices * -(-problem.m * problem.n // (LINE_BYTES // problem.itemsize))
+
+
+def plan(config: Config, problem: Problem) -> Plan:
+    """The launch of a legal config, with copies before and the joining of slices after where it has these."""
+    phased = share(config, problem) if _fit(config, problem) else phases(config, problem)
+    slices = -(-phases(config, problem) // phased)
+    lines_a, lines_b = copied_lines(problem) if config["REPACK"] else (0, 0)
+    depth, at_c = problem.batch * problem.k, 4 * COUNTERS // LINE_BYTES
+    at_a = at_c + (sums_lines(problem, slices) if slices > 1 else 0)
+    at_b = at_a + depth * lines_a
+    end = at_b + depth * lines_b
+    return Plan(
+        grid=blocks(config, problem) * slices,
+        block=(threads(config), 1),
+        shared_bytes=shared_bytes(config, problem),
+        scratch_bytes=end * LINE_BYTES if end > at_c else 0,
+        numbers=(slices, at_c, phased, config["GROUP"], at_a, lines_a, at_b, lines_b),
+        before=(repack(problem),) if lines_a + lines_b else (),
+        after=(_join(problem, slices),) if slices > 1 else (),
+    )
+
+
+def _join(problem: Problem, slices: int) -> Step:
+    """The launch that adds up slices: a block for each piece of C, threads in teams that share out the slices."""
+    teams = min(MOST_TEAMS, 1 << (slices.bit_length() - 1))
+    piece = JOIN_THREADS // teams * VECTOR_BYTES // problem.itemsize
+    macros = (("DTYPE_" + problem.dtype.upper(), "1"), ("TEAMS", str(teams)))
+    build = Build("join", source(JOINED), "join", macros)
+    return Step(build, problem.batch * -(-problem.m * problem.n // piece), (JOIN_THREADS, 1))
+
+
+def _fit(config: Config, problem: Problem) -> bool:
+    return config["SPLIT_K"] == 1 or sums_lines(problem, config["SPLIT_K"]) * LINE_BYTES <= SUMS_BYTES
+
+
+def _sums_fit(config: Config, problem: Problem, _: Device) -> bool:
+    return _fit(config, problem)
+
+
+def _registers_fit(config: Config, _: Problem, device: Device) -> bool:
+    return registers(config) <= granted(config, device)
+
+
+def _registers_left(config: Config, _: Problem, device: Device) -> bool:
+    sums, number = config["TM"] * config["TN"], capability(device)
+    if number == HOPPER:
+        return True
+    stored = 2 * sums < granted(config, device) or (number < HOPPER and config["SLICES"] > 1)
+    return stored and sums * config["HELD"] < LARGE
+
+
+def _copies_counted(config: Config, problem: Problem, _: Device) -> bool:
+    return max(copies(config, problem)) <= BITS
+
+
+def _addresses_fit(config: Config, problem: Problem, device: Device) -> bool:
+    of_a, of_b = copies(config, problem)
+    large = 2 * config["TM"] * config["TN"] >= granted(config, device)
+    if config["REPACK"] or not problem.trans_b:
+        return not large or of_a + of_b < BITS
+    return max(of_a, of_b) <= _most_copies(config) and (not large or of_a <= FEW)
+
+
+def _most_copies(config: Config) -> int:
+    if threads(config) < BUSY_THREADS or config["SLICES"] > 1:
+        return FEW
+    if config["HELD"] > 1:
+        return FEW // 2
+    return 2 * FEW if config["BK"] <= SHALLOW else FEW
+
+
+def _warp_is_compact(config: Config, _: Problem, __: Device) -> bool:
+    wn, area = config["WN"], WARP * config["TM"] * config["TN"]
+    return area <= 4 * wn * wn <= 16 * area
+
+
+def _copies_whole(config: Config, problem: Problem, _: Device) -> bool:
+    return config["VECTOR"] == 1 or config["REPACK"] == 1 or not _is_ragged(problem)
+
+
+def _copies_wide(config: Config, problem: Problem, _: Device) -> bool:
+    return config["VECTOR"] > 1 or (config["REPACK"] == 0 and _is_ragged(problem))
+
+
+def _is_ragged(problem: Problem) -> bool:
+    """Whether rows that lie along C are not whole 16 bytes."""
+    wide = VECTOR_BYTES // problem.itemsize
+    return bool((problem.trans_a and problem.m % wide) or (not problem.trans_b and problem.n % wide))
+
+
+def _parameters() -> dict[str, tuple[int, ...]]:
+    """register_tiled's and the width of copies; what is refused soonest comes first, so that little is built up."""
+    order = ("BM", "BN", "GROUP", "TM", "TN", "WN", "SLICES", "HELD", "REPACK", "VECTOR", "BK", "STAGES", "SPLIT_K")
+    return {name: _VALUES.get(name) or TILED.parameters[name] for name in order}
+
+
+_VALUES: Final = {"VECTOR": (1, 4), "STAGES": (3, 4)}
+_TILE: Final = ("BM", "BN", "TM", "TN", "SLICES")
+_OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
+    "a warp's part of the tile more than four times as long as wide": (_warp_is_compact, ("TM", "TN", "WN")),
+    "more registers a thread than there are": (_registers_fit, (*_TILE, "HELD")),
+    "more sums a thread than leave registers for the rest": (_registers_left, (*_TILE, "HELD")),
+    "more copies a thread in a phase than a word has bits": (_copies_counted, (*_TILE, "REPACK", "VECTOR", "BK")),
+    "copies whose addresses take the registers of other things": (
+        _addresses_fit,
+        (*_TILE, "REPACK", "VECTOR", "BK", "HELD"),
+    ),
+    "copies of 16 bytes, where rows are not whole ones": (_copies_whole, ("REPACK", "VECTOR")),
+    "copies of one element, where rows are whole 16 bytes": (_copies_wide, ("REPACK", "VECTOR")),
+    "more sums of slices than scratch has room for": (_sums_fit, ("SPLIT_K",)),
+}
+# What is register_tiled's business alone: stages that are not copied, and how its slices meet.
+_OTHERS: Final = {
+    "more sums a thread than a processor's registers hold",
+    "another warp than 4 threads across, where the device has none",
+    "a warp's part of the tile more than twice as long as wide",
+    "fewer than three stages, where copies can be under way",
+    "copies against crosswise ones of 4 bytes, where there are none",
+}
+_SHARED: Final = {reason: rule for reason, rule in TILED.rules.items() if reason not in _OTHERS}
+SPACE: Final = Space(
+    parameters=_parameters(),
+    rules=_SHARED | {reason: rule for reason, (rule, _) in _OWN.items()},
+    reads={reason: TILED.reads[reason] for reason in _SHARED} | {reason: names for reason, (_, names) in _OWN.items()},
+)
+
+# What defaults are chosen from, largest first: BM, BN, TM, TN, WN, BK, STAGES, HELD.
+_TILES: Final = (
+    (128, 256, 8, 16, 128, 16, 4, 1),
+    (256, 128, 16, 8, 64, 16, 4, 1),
+    (128, 128, 8, 8, 64, 16, 4, 1),
+    (64, 128, 8, 8, 64, 16, 4, 1),
+    (128, 64, 8, 8, 32, 16, 4, 1),
+    (64, 64, 8, 8, 32, 16, 4, 1),
+    (32, 128, 4, 8, 64, 16, 4, 1),
+    (64, 32, 8, 4, 16, 16, 4, 1),
+    (32, 64, 4, 8, 32, 16, 4, 1),
+    (32, 32, 4, 4, 16, 16, 4, 1),
+)
+_NAMES: Final = ("BM", "BN", "TM", "TN", "WN", "BK", "STAGES", "HELD")
+
+
+def _default(problem: Problem, device: Device) -> Config:
+    shapes = [dict(zip(_NAMES, tile, strict=True)) for tile in _TILES]
+    ways = [each for shape in shapes for each in _ways(shape, problem, device)]
+    return lightest(SPACE, sorted(ways, key=lambda each: each["SPLIT_K"] > 1), problem, device)
+
+
+def _is_cheap(problem: Problem, device: Device) -> bool:
+    """Whether copying operands takes no more than copies of single elements in the loop over k would."""
+    copying = LAUNCH + 2 * copied_bytes(problem) / device.limits.bandwidth
+    return copying <= SINGLE_COST * problem.flops / device.limits.peak
+
+
+def _tiles(shape: dict[str, int], problem: Problem) -> int:
+    return -(-problem.m // shape["BM"]) * -(-problem.n // shape["BN"]) * problem.batch
+
+
+def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[str, int]]:
+    """A tile with what its shape asks for: teams, slices, copies where rows are ragged, and an order of tiles."""
+    tiles, ragged = _tiles(shape, problem), _is_ragged(problem)
+    own = shape["BM"] // shape["TM"] * shape["BN"] // shape["TN"]
+    teams = (team for team in (4, 2, 1) if team * own <= BUSY_THREADS)
+    splits = [split for split in SPLITS if split * tiles <= 2 * device.limits.sms or split == 1]
+    group = 8 if tiles > 2 * device.limits.sms else 1
+    ways = [(1, 4), (0, 1)] if ragged and _is_cheap(problem, device) else [(0, 1), (1, 4)] if ragged else [(0, 4)]
+    return [
+        shape | {"BK": 16 * team, "SLICES": team, "SPLIT_K": split, "REPACK": copied, "VECTOR": width, "GROUP": group}
+        for team in teams
+        for split in splits
+        for copied, width in ways
+    ]
+
+
+PIPELINED: Final = Kernel(
+    name="pipelined",
+    summary="Tiles as register_tiled's, with the next operands read and copied between the products.",
+    file="pipelined.cu",
+    space=SPACE,
+    dtypes=("float32",),
+    precisions=("strict",),
+    platforms=("cuda",),
+    plan=plan,
+    default=_default,
+    pooled=True,
+    arguments=("GROUP", "SPLIT_K"),
+    also=(REPACKED, JOINED),
+    architectures=("sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121"),
+)

@@ -1,0 +1,222 @@
+"""skinny: C with a short side; its long operand goes from memory into registers once, k is shared out among threads."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import ceil
+from typing import Final
+
+from kernels.device import Device
+from kernels.kernel import COUNTERS, Kernel
+from kernels.naive import MAX_GRID, blocks
+from kernels.problem import Problem
+from kernels.skinny_plan import (
+    SCRATCH_BYTES,
+    SHORTEST,
+    VECTOR_BYTES,
+    covering,
+    each_long,
+    granted,
+    long_side,
+    plan,
+    registers,
+    scratch,
+    shared_bytes,
+    short_side,
+    threads,
+    together,
+    turn,
+    wide,
+)
+from kernels.space import Config, Space
+
+# This kernel suits a C whose short side is no longer.
+SUITED: Final = 32
+LONGEST: Final = (16, 32, 64, 128, 256, 512)
+FEWEST, MOST = 64, 512
+PHASES: Final = (256, 512, 1024)
+# Of a row or column of the long operand neighbouring threads read at least so much at once: two sectors.
+TOGETHER_BYTES: Final = 64
+
+
+def _tile_lies(config: Config, problem: Problem, _: Device) -> bool:
+    flat = problem.m <= problem.n
+    along, across = (config["BM"], config["BN"]) if flat else (config["BN"], config["BM"])
+    return along == covering(min(problem.m, problem.n)) and across in LONGEST and across > along
+
+
+def _tile_is_filled(config: Config, problem: Problem, _: Device) -> bool:
+    long, smallest = long_side(config), next(each for each in LONGEST if each > short_side(config))
+    return long == smallest or long < 2 * max(problem.m, problem.n)
+
+
+def _thread_tile(config: Config, problem: Problem, _: Device) -> bool:
+    flat, each = config["BM"] < config["BN"], each_long(config)
+    own = config["TM"] if flat else config["TN"]
+    return own == short_side(config) and each in {wide(problem), 4, 8} and each <= long_side(config)
+
+
+def _threads_fit(config: Config, _: Problem, device: Device) -> bool:
+    count = threads(config)
+    return FEWEST <= count <= min(MOST, device.limits.threads) and count & (count - 1) == 0
+
+
+def _reads_together(config: Config, problem: Problem, _: Device) -> bool:
+    return together(config, problem) >= TOGETHER_BYTES
+
+
+def _turns_fill(config: Config, problem: Problem, _: Device) -> bool:
+    each, depth = turn(config, problem), config["BK"]
+    return depth % each == 0 and (depth < 2 * problem.k or depth == max(PHASES[0], each))
+
+
+def _shared_fits(config: Config, problem: Problem, device: Device) -> bool:
+    return shared_bytes(config, problem) <= device.limits.shared_bytes
+
+
+def _registers_fit(config: Config, problem: Problem, device: Device) -> bool:
+    return not device.limits.registers_per_sm or registers(config, problem) <= granted(config, device)
+
+
+def _bound_binds(config: Config, _: Problem, device: Device) -> bool:
+    return config["HELD"] == 1 or 0 < granted(config, device) < device.limits.registers_per_thread
+
+
+def _held_fit(config: Config, problem: Problem, device: Device) -> bool:
+    limits, held = device.limits, config["HELD"]
+    shared = held * (shared_bytes(config, problem) + limits.shared_bytes_reserved)
+    return held == 1 or (shared <= limits.shared_bytes_per_sm and held * threads(config) <= limits.threads_per_sm)
+
+
+def _slices_have_turns(config: Config, problem: Problem, _: Device) -> bool:
+    return config["SPLIT_K"] == 1 or config["SPLIT_K"] * turn(config, problem) <= problem.k
+
+
+def _slices_run_at_once(config: Config, problem: Problem, device: Device) -> bool:
+    most = 2 * device.limits.sms * config["HELD"]
+    return config["SPLIT_K"] == 1 or blocks(config, problem) * config["SPLIT_K"] <= most
+
+
+def _scratch_suffices(config: Config, problem: Problem, _: Device) -> bool:
+    counters, left = scratch(config, problem)
+    return config["SPLIT_K"] == 1 or (counters <= COUNTERS and left <= SCRATCH_BYTES)
+
+
+def _grid_fits(config: Config, problem: Problem, _: Device) -> bool:
+    return blocks(config, problem) * config["SPLIT_K"] <= MAX_GRID
+
+
+_TILE: Final = ("BM", "BN", "TM", "TN")
+_RULES: Final = {
+    "a tile that is not short and long as C is": (_tile_lies, ("BM", "BN")),
+    "a tile twice as long as C, where there are shorter ones": (_tile_is_filled, ("BM", "BN")),
+    "a thread without its tile's whole short side, or without whole packs": (_thread_tile, _TILE),
+    "fewer threads a block than 64, or more than 512 or the device allows": (_threads_fit, (*_TILE, "SLICES")),
+    "less than two sectors of a row that neighbours read at once": (_reads_together, (*_TILE, "SLICES")),
+    "a phase that is not whole turns, or reaches far past k": (_turns_fill, ("BK", "SLICES", "STAGES")),
+    "more shared memory a block than the device allows": (_shared_fits, (*_TILE, "BK", "SLICES")),
+    "more registers a thread than there are": (_registers_fit, (*_TILE, "SLICES", "STAGES", "HELD")),
+    "a bound on registers that binds nothing": (_bound_binds, (*_TILE, "SLICES", "HELD")),
+    "more blocks to hold at once than an SM has room for": (_held_fit, (*_TILE, "BK", "SLICES", "HELD")),
+    "more slices of k than it has turns": (_slices_have_turns, ("SLICES", "STAGES", "SPLIT_K")),
+    "more blocks of slices than run in two goes": (_slices_run_at_once, ("BM", "BN", "HELD", "SPLIT_K")),
+    "slices whose sums scratch does not hold": (_scratch_suffices, (*_TILE, "SLICES", "STAGES", "SPLIT_K")),
+    "more than 2^31 - 1 blocks": (_grid_fits, ("BM", "BN", "SPLIT_K")),
+}
+_SIDES: Final = tuple(sorted({*SHORTEST, *LONGEST}))
+SPACE: Final = Space(
+    parameters={
+        "BM": _SIDES,
+        "BN": _SIDES,
+        "TM": SHORTEST,
+        "TN": SHORTEST,
+        "SLICES": (2, 4, 8, 16, 32, 64, 128),
+        "BK": PHASES,
+        "STAGES": (1, 2, 4),
+        "HELD": (1, 2, 3, 4),
+        "SPLIT_K": (1, 2, 4, 8, 16, 32, 64, 128),
+    },
+    rules={reason: rule for reason, (rule, _) in _RULES.items()},
+    reads={reason: names for reason, (_, names) in _RULES.items()},
+)
+
+# Seconds: first loads and last stores of the blocks that run at once, and what sums of slices take to the cache and
+# back, once or twice.
+_STARTING: Final = 2e-6
+_LEAVING: Final = 2e-6
+# The cache gives so much more than memory, FMAs with their loads reach so much of the peak, and memory gives so much
+# where less than a whole line is read at once. Bringing an element into a phase takes so many products.
+_CACHE: Final = 1.25
+_FMAS: Final = 0.75
+_LINE_BYTES: Final = 128
+_PARTS: Final = 0.9
+_STAGED: Final = 8
+# Bytes under way on an SM that keep memory busy.
+_UNDER_WAY: Final = 40 * 1024
+# Elements of a phase of the short operand: more take room, fewer are waited for more often.
+_PHASE: Final = 4096
+# Threads of a block of a default.
+_BLOCKS: Final = (128, 256, 512)
+
+
+def _seconds(config: Config, problem: Problem, device: Device) -> float:
+    """What a launch takes about: bytes of memory and of the cache, FMAs, SMs without work, and sums of slices."""
+    limits, planned, size = device.limits, plan(config, problem), problem.itemsize
+    tiles, sms, short = blocks(config, problem), max(device.limits.sms, 1), short_side(config)
+    reads = problem.batch * problem.k * size * max(problem.m, problem.n)
+    moved = reads + tiles * short * problem.k * size + 2 * planned.scratch_bytes
+    bandwidth = limits.bandwidth * (1 if together(config, problem) >= _LINE_BYTES else _PARTS)
+    # A step that is being added is no longer under way: half of one on average.
+    packs = threads(config) * each_long(config) * (config["STAGES"] - 1 / 2)
+    fed = min(1.0, min(planned.grid / sms, config["HELD"]) * packs * VECTOR_BYTES / _UNDER_WAY)
+    busy = planned.grid / (sms * ceil(planned.grid / sms))
+    peak = (limits.peak if problem.dtype == "float32" else limits.peak64) * _FMAS * busy
+    products = tiles * short * (long_side(config) + _STAGED) * problem.k
+    slices, fan, _ = planned.numbers
+    leaving = _LEAVING * ((slices > 1) + (slices > fan))
+    starting = _STARTING * ceil(planned.grid / (sms * config["HELD"]))
+    return starting + leaving + max(reads / (bandwidth * fed), moved / (limits.bandwidth * _CACHE), 2 * products / peak)
+
+
+def _candidates(problem: Problem) -> list[Config]:
+    short, pack, flat = covering(min(problem.m, problem.n)), wide(problem), problem.m <= problem.n
+    most = PHASES[-1] if short * PHASES[-1] <= _PHASE and problem.k > PHASES[0] else PHASES[0]
+    found = []
+    for long, each, slices, stages in product(LONGEST, sorted({4, pack}), SPACE.parameters["SLICES"], (4, 2, 1)):
+        depth = max(most, slices * stages * pack)
+        tile = (short, long, short, each) if flat else (long, short, each, short)
+        if depth in PHASES and long // each * slices in _BLOCKS:
+            found += [
+                SPACE.config(dict(zip(SPACE.parameters, (*tile, slices, depth, stages, *rest), strict=True)))
+                for rest in product((1, 2), SPACE.parameters["SPLIT_K"])
+            ]
+    return found
+
+
+def _default(problem: Problem, device: Device) -> Config:
+    """The candidate of the least seconds; else the space's first legal config, or its first, which `launch` refuses."""
+    candidates = [each for each in _candidates(problem) if SPACE.refusal(each, problem, device) is None]
+    if candidates:
+        return min(candidates, key=lambda each: _seconds(each, problem, device))
+    return next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
+
+
+def _suits(problem: Problem) -> bool:
+    return min(problem.m, problem.n) <= SUITED
+
+
+SKINNY: Final = Kernel(
+    name="skinny",
+    summary="C with a short side: the long operand straight into registers, k shared out among threads and blocks.",
+    file="skinny.cu",
+    space=SPACE,
+    dtypes=("float32", "float64"),
+    precisions=("strict",),
+    platforms=("cuda", "opencl"),
+    plan=plan,
+    default=_default,
+    pooled=True,
+    arguments=("SPLIT_K",),
+    suits=_suits,
+    shapes=f"a C with a side of at most {SUITED}",
+)

@@ -1,0 +1,60 @@
+"""A launch with its steps before and after it, interpreted: what kernels' tests ask of ptxmachine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from ptxmachine import Machine
+from ptxprogram import ptx_of
+from ptxshared import Array
+
+from app.devices.cuda.launching import as_launch
+from kernels.device import Device
+from kernels.kernel import COUNTERS, Launch
+
+# Pointers of a launch start here and there in memory that is NaN around them.
+GAP: Final = 1024
+
+
+def interpreted(
+    launch: Launch, a: Array, b: Array, device: Device, shift: int = 0, draw: Any = None
+) -> tuple[Array, int]:
+    """C, and how often reads of shared memory met on a bank; nothing but C and scratch may be written.
+
+    A, B and C are `shift` bytes off 16. Blocks run in an order that `draw`, a random.Random, chooses, if it is given.
+    """
+    problem = launch.problem
+    starts = [GAP + shift]
+    for size in (a.nbytes, b.nbytes, problem.c_bytes):
+        starts.append((starts[-1] + size + GAP) // 16 * 16 + shift)
+    starts[3] = -(-starts[3] // 128) * 128
+    memory = np.full(starts[3] + launch.scratch_bytes + GAP, 0xFF, np.uint8)
+    for start, content in zip(starts[:2], (a, b), strict=True):
+        memory[start : start + content.nbytes] = np.ascontiguousarray(content).view(np.uint8).reshape(-1)
+    memory[starts[3] : starts[3] + min(launch.scratch_bytes, 4 * COUNTERS)] = 0
+    readable = np.zeros(len(memory), np.bool_)
+    for start, size in zip((*starts[:2], starts[3]), (a.nbytes, b.nbytes, launch.scratch_bytes), strict=True):
+        readable[start : start + size] = True
+    before, conflicts = memory.copy(), run(launch, starts, memory, readable, device, draw)
+    written = slice(starts[2], starts[2] + problem.c_bytes)
+    c = memory[written].view(problem.dtype).reshape(problem.batch, problem.m, problem.n).copy()
+    before[written] = memory[written]
+    sums = slice(starts[3] + 4 * COUNTERS, starts[3] + launch.scratch_bytes)
+    before[sums] = memory[sums]
+    assert np.array_equal(before, memory), "something else than C was written, or a counter was left"
+    return c, conflicts
+
+
+def run(launch: Launch, starts: Sequence[int], memory: Array, readable: Array, device: Device, draw: Any = None) -> int:
+    """Bank conflicts of a launch and its steps on A, B, C and scratch, which begin at `starts`."""
+    problem, conflicts = launch.problem, 0
+    steps = [as_launch(launch, each) for each in launch.before], [as_launch(launch, each) for each in launch.after]
+    scratch = starts[3] if launch.scratch_bytes else 0
+    arguments = (*starts[:3], problem.m, problem.n, problem.k, scratch, *launch.numbers)
+    for one in (*steps[0], launch, *steps[1]):
+        machine = Machine(ptx_of(one.build, device.architecture.removeprefix("sm_")))
+        machine.launch(one, arguments, memory, readable, draw.sample(range(one.grid), one.grid) if draw else ())
+        conflicts += machine.conflicts
+    return conflicts

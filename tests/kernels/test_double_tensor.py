@@ -1,0 +1,313 @@
+"""double_tensor: its space and defaults, what NVRTC makes of it, and its products, interpreted and on a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+import pytest
+from kerneldevices import H200, PROCESSOR, TRANSPOSITIONS, transposed
+from poclrunner import Array, operands, reference
+
+from kernels.device import Device
+from kernels.double_tensor import DOUBLE_TENSOR, SPACE, granted, registers, shared_bytes, threads
+from kernels.kernel import COUNTERS, Launch
+from kernels.problem import Problem
+from kernels.space import Config
+
+cuda = pytest.importorskip("app.devices.cuda")
+interpreted = pytest.importorskip("interpreted").interpreted
+
+CUBE = Problem(1024, 1024, 1024, dtype="float64")
+A100 = replace(
+    H200,
+    architecture="sm_80",
+    limits=replace(H200.limits, sms=108, shared_bytes=163 * 1024, shared_bytes_per_sm=164 * 1024),
+)
+DEVICES = {"sm_80": A100, "sm_90": H200}
+
+
+def tile(*values: int) -> Config:
+    return SPACE.config(dict(zip(SPACE.parameters, values, strict=True)))
+
+
+SMALL = tile(32, 32, 16, 16, 16, 8, 1, 3, 1, 1, 1)
+WIDE = tile(64, 32, 32, 16, 16, 4, 1, 3, 1, 1, 1)
+
+
+def test_the_space_is_rich_and_listed_fast() -> None:
+    started = process_time()
+    found = SPACE.legal(CUBE, H200)
+    assert process_time() - started < 0.5
+    assert 500 <= len(found) <= 4000
+    assert {each["MMA_K"] for each in found} == {4, 8, 16}
+    assert {each["MMA_K"] for each in SPACE.legal(CUBE, A100)} == {4}
+
+
+def test_building_configs_up_finds_what_asking_each_one_finds() -> None:
+    draw, problem = random.Random(7), replace(CUBE, m=300, n=200, k=900)  # noqa: S311 - configs, not secrets
+    found = SPACE.legal(problem, H200)
+    names, values = tuple(SPACE.parameters), tuple(SPACE.parameters.values())
+    asked = [
+        Config(tuple((name, draw.choice(kind)) for name, kind in zip(names, values, strict=True))) for _ in range(4000)
+    ]
+    assert {each for each in asked if SPACE.refusal(each, problem, H200) is None} <= set(found)
+    assert all(SPACE.refusal(each, problem, H200) is None for each in found)
+
+
+def test_a_rule_reads_no_more_than_it_says() -> None:
+    assert set(SPACE.reads) == set(SPACE.rules)
+    for reason, names in SPACE.reads.items():
+        part = Config(tuple((name, value) for name, value in WIDE.items() if name in names))
+        assert SPACE.rules[reason](part, CUBE, H200)
+
+
+@pytest.mark.parametrize(
+    ("values", "device", "rule"),
+    [
+        ((64, 64, 32, 32, 16, 4, 1, 4, 1, 1, 1), replace(H200, architecture="sm_89"), "no tensor cores"),
+        ((64, 64, 32, 32, 16, 4, 1, 4, 1, 1, 1), PROCESSOR, "no tensor cores"),
+        ((32, 64, 64, 32, 16, 4, 1, 4, 1, 1, 1), H200, "a tile that its warps' parts do not divide"),
+        ((128, 128, 16, 32, 16, 4, 1, 4, 1, 1, 1), H200, "small parts for more than four warps"),
+        ((32, 256, 16, 64, 16, 4, 1, 4, 1, 1, 1), H200, "small parts for more than four warps"),
+        ((64, 64, 32, 32, 16, 8, 1, 4, 1, 1, 1), A100, "an instruction deeper than 4"),
+        ((64, 64, 32, 32, 16, 16, 1, 4, 1, 1, 1), H200, "operands read ahead in turns"),
+        ((32, 32, 32, 32, 16, 4, 1, 4, 1, 1, 1), H200, "fewer threads than keep an SM busy"),
+        ((128, 128, 64, 64, 16, 4, 1, 4, 1, 1, 1), H200, "more registers a thread"),
+        ((128, 128, 64, 32, 16, 8, 1, 4, 1, 1, 1), H200, "more registers a thread"),
+        ((64, 64, 32, 32, 16, 4, 1, 4, 2, 1, 1), H200, "a bound on registers that binds nothing"),
+        ((64, 64, 32, 32, 16, 4, 1, 2, 1, 1, 1), H200, "less of k in shared memory than 48"),
+        ((128, 128, 64, 32, 32, 4, 0, 4, 1, 1, 1), H200, "more shared memory a block"),
+        ((64, 64, 32, 32, 32, 4, 0, 3, 3, 1, 1), H200, "more blocks to hold at once"),
+        ((128, 128, 64, 32, 16, 4, 1, 4, 1, 8, 1), H200, "an order of tiles"),
+        ((64, 64, 32, 32, 16, 4, 1, 4, 1, 1, 8), H200, "more slices of k, where"),
+        ((256, 128, 64, 32, 16, 4, 0, 4, 1, 1, 1), H200, "more registers a thread"),
+    ],
+)
+def test_what_cannot_run_well_is_refused_by_its_reason(values: tuple[int, ...], device: Device, rule: str) -> None:
+    refusal = SPACE.refusal(tile(*values), CUBE, device)
+    assert refusal is not None
+    assert refusal.startswith(rule)
+
+
+def test_slices_that_are_empty_short_or_too_few_are_refused() -> None:
+    def refusal(split: int, k: int) -> str | None:
+        return SPACE.refusal(tile(64, 64, 32, 32, 16, 4, 1, 4, 1, 1, split), Problem(64, 64, k, dtype="float64"), H200)
+
+    assert str(refusal(8, 256)).startswith("slices of k of which some are empty")
+    assert str(refusal(6, 16 * 32)).startswith("SMs left idle")
+    assert refusal(8, 16 * 32) is None
+    assert refusal(264, 131072) is None
+
+
+def test_registers_are_those_of_sums_operands_and_addresses() -> None:
+    chosen = tile(128, 128, 64, 32, 16, 4, 1, 4, 1, 1, 1)
+    assert threads(chosen) == 256
+    assert registers(chosen) == 2 * (64 * 32 + 2 * 4 * (64 + 32)) // 32 + 76
+    assert (granted(chosen, H200), granted(tile(64, 64, 32, 32, 16, 4, 1, 4, 3, 1, 1), H200)) == (255, 168)
+    assert shared_bytes(chosen, CUBE) == 4 * 256 * 16 * 8
+
+
+def test_only_architectures_with_these_tensor_cores_are_covered() -> None:
+    small = Problem(16, 512, 512, dtype="float64")
+    assert DOUBLE_TENSOR.covers(CUBE, H200)
+    assert DOUBLE_TENSOR.covers(CUBE, A100)
+    assert not DOUBLE_TENSOR.covers(CUBE, replace(H200, architecture="sm_120"))
+    assert not DOUBLE_TENSOR.covers(CUBE, replace(PROCESSOR, architecture="sm_90"))
+    assert not DOUBLE_TENSOR.covers(replace(CUBE, dtype="float32"), H200)
+    assert not DOUBLE_TENSOR.covers(small, H200)
+
+
+@pytest.mark.parametrize("size", [1, 64, 512, 1023, 1024, 2048, 4096, 8192])
+def test_defaults_are_legal_and_grow_with_the_shape(size: int) -> None:
+    for device in (H200, A100):
+        for problem in (Problem(size, size, size, dtype="float64"), Problem(64, size, 65536, dtype="float64")):
+            assert SPACE.refusal(DOUBLE_TENSOR.default(problem, device), problem, device) is None
+    chosen = DOUBLE_TENSOR.default(Problem(size, size, size, dtype="float64"), H200)
+    tiles = -(-size // chosen["BM"]) * -(-size // chosen["BN"])
+    assert tiles * chosen["SPLIT_K"] >= min(100, (size // 64) ** 2)
+    assert chosen["BM"] * chosen["BN"] == 128 * 128 or size < 2048
+
+
+def test_a_plan_on_another_problem_than_the_config_was_legal_for_is_still_right() -> None:
+    launch = DOUBLE_TENSOR.launch(
+        tile(64, 64, 32, 32, 16, 4, 1, 4, 1, 1, 66), Problem(64, 64, 4096, dtype="float64"), H200
+    )
+    assert (launch.grid, launch.numbers) == (64, (1, 64, 8, 64))
+    assert launch.scratch_bytes == 4 * COUNTERS + 64 * 64 * 64 * 8
+    short = DOUBLE_TENSOR.resized(launch, Problem(64, 64, 40, dtype="float64"))
+    assert (short.grid, short.numbers) == (3, (1, 3, 2, 16))
+    many = DOUBLE_TENSOR.resized(launch, Problem(8192, 8192, 4096, dtype="float64"))
+    assert (many.grid, many.numbers, many.scratch_bytes) == (128 * 128, (1, 1, 1, 4096), 0)
+
+
+COMPILED = [
+    pytest.param("sm_80", 4096, TRANSPOSITIONS[2]),
+    pytest.param("sm_90", 4096, TRANSPOSITIONS[0]),
+    pytest.param("sm_90", 1024, TRANSPOSITIONS[3]),
+    *(
+        pytest.param(architecture, size, turned, marks=pytest.mark.slow)
+        for architecture in sorted(DEVICES)
+        for size in (64, 512, 1024, 4096)
+        for turned in TRANSPOSITIONS
+    ),
+]
+
+
+@pytest.mark.parametrize(("architecture", "size", "turned"), COMPILED)
+def test_defaults_compile_and_spill_nothing(
+    architecture: str, size: int, turned: tuple[bool, bool], tmp_path: Path
+) -> None:
+    device = DEVICES[architecture]
+    check_compiled(DOUBLE_TENSOR.default(replace(CUBE, m=size, n=size), device), turned, device, tmp_path)
+
+
+@pytest.mark.parametrize("architecture", sorted(DEVICES))
+@pytest.mark.parametrize("count", [1, pytest.param(30, marks=pytest.mark.slow)])
+def test_whatever_the_rules_leave_compiles_and_spills_nothing(architecture: str, count: int, tmp_path: Path) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)  # noqa: S311 - configs, not secrets
+    for chosen in draw.sample(SPACE.legal(CUBE, DEVICES[architecture]), count):
+        check_compiled(chosen, draw.choice(TRANSPOSITIONS), DEVICES[architecture], tmp_path)
+
+
+def check_compiled(chosen: Config, turned: tuple[bool, bool], device: Device, cache: Path) -> None:
+    problem = transposed("float64", *turned, 4096, 4096, 4096)
+    launch = DOUBLE_TENSOR.launch(Config.of(dict(chosen) | {"SPLIT_K": 1}), problem, device)
+    cubin = cuda.compile_cubin(launch.build, device.architecture, cache)
+    assert cubin.spills == 0, (chosen, turned)
+    assert cubin.registers <= granted(chosen, device), (chosen, turned)
+
+
+# Rows of whole 16 bytes and not, tiles that are whole and not, one phase and several, bases that are aligned and not.
+CASES = [
+    pytest.param(SMALL, H200, TRANSPOSITIONS[0], (33, 37, 21), 2, 0, id="sm_90-nn"),
+    pytest.param(SMALL, H200, TRANSPOSITIONS[1], (40, 30, 38), 1, 8, id="sm_90-nt-shifted"),
+    pytest.param(SMALL, H200, TRANSPOSITIONS[2], (34, 36, 66), 1, 0, id="sm_90-tn"),
+    pytest.param(SMALL, H200, TRANSPOSITIONS[3], (31, 66, 50), 1, 0, id="sm_90-tt"),
+    pytest.param(WIDE, A100, TRANSPOSITIONS[0], (66, 34, 50), 1, 0, id="sm_80-nn"),
+    pytest.param(WIDE, A100, TRANSPOSITIONS[3], (65, 31, 33), 1, 8, id="sm_80-tt-shifted"),
+    pytest.param(WIDE, H200, TRANSPOSITIONS[2], (64, 32, 1), 3, 0, id="sm_90-tn-batch"),
+    pytest.param(
+        tile(64, 32, 32, 16, 32, 16, 0, 3, 1, 1, 1), H200, TRANSPOSITIONS[1], (60, 36, 70), 1, 0, id="sm_90-nt-deep"
+    ),
+    pytest.param(
+        tile(32, 32, 16, 16, 16, 4, 0, 4, 1, 1, 6), H200, TRANSPOSITIONS[0], (31, 30, 500), 1, 0, id="sm_90-nn-sliced"
+    ),
+    pytest.param(
+        tile(32, 32, 16, 16, 16, 8, 1, 4, 1, 8, 1),
+        replace(H200, limits=replace(H200.limits, sms=4)),
+        TRANSPOSITIONS[0],
+        (290, 34, 8),
+        1,
+        0,
+        id="sm_90-nn-grouped",
+    ),
+]
+
+
+@pytest.mark.parametrize(("chosen", "device", "turned", "shape", "batch", "shift"), CASES)
+def test_products_of_integers_are_exact_and_no_read_of_shared_memory_meets_another_on_a_bank(
+    chosen: Config, device: Device, turned: tuple[bool, bool], shape: tuple[int, int, int], batch: int, shift: int
+) -> None:
+    problem = replace(transposed("float64", *turned, *shape), batch=batch)
+    launch = DOUBLE_TENSOR.resized(DOUBLE_TENSOR.launch(SMALL, replace(CUBE, k=64), H200), problem)
+    launch = DOUBLE_TENSOR.resized(replace(launch, config=chosen), problem)
+    macros = tuple((name, str(value)) for name, value in chosen.items() if name not in DOUBLE_TENSOR.arguments)
+    turns = tuple(zip(("TRANS_A", "TRANS_B"), (str(int(each)) for each in turned), strict=True))
+    launch = replace(launch, build=replace(launch.build, macros=(*macros, ("DTYPE_FLOAT64", "1"), *turns)))
+    a, b = operands(problem, np.random.default_rng(11), integers=True)
+    c, conflicts = interpreted(launch, a, b, device, shift)
+    assert np.array_equal(c, reference(problem, a, b))
+    assert conflicts == 0
+    assert launch.numbers[1] == chosen["SPLIT_K"]
+
+
+def test_the_interpreter_sees_reads_that_meet_on_a_bank() -> None:
+    launch = DOUBLE_TENSOR.launch(SMALL, Problem(32, 32, 16, dtype="float64"), H200)
+    plain = launch.build.text.replace("((x) ^ ((line) & 3) << 2)", "(x)")
+    assert plain != launch.build.text
+    a, b = operands(launch.problem, np.random.default_rng(11), integers=True)
+    c, conflicts = interpreted(replace(launch, build=replace(launch.build, text=plain)), a, b, H200)
+    assert np.array_equal(c, reference(launch.problem, a, b))
+    assert conflicts > 0
+
+
+def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity() -> None:
+    problem = Problem(33, 17, 19, dtype="float64")
+    launch = DOUBLE_TENSOR.launch(SMALL, problem, H200)
+    a, b = operands(problem, np.random.default_rng(11))
+    a[0, 32, 18] = np.nan
+    c, _ = interpreted(launch, a, b, H200)
+    assert np.isnan(c[0, 32]).all()
+    assert np.isfinite(c[0, :32]).all()
+    c, _ = interpreted(launch, np.ones_like(a), np.full_like(b, np.inf), H200)
+    assert (c == np.inf).all()
+
+
+@pytest.fixture(scope="module")
+def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        pytest.skip(f"no NVIDIA driver: {error}")
+    backend = cuda.CudaBackend("cuda:0", tmp_path_factory.mktemp("cache"))
+    if backend.device.architecture not in DEVICES:
+        pytest.skip(f"{backend.device.architecture} has no such tensor cores")
+    yield backend
+    backend.close()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("turned", TRANSPOSITIONS)
+def test_configs_at_random_are_exact_on_a_gpu_and_no_less_accurate_than_one_sum_after_the_other(
+    gpu: Any,
+    turned: tuple[bool, bool],
+) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    draw, rng = random.Random(seed), np.random.default_rng(seed)  # noqa: S311 - configs, not secrets
+    for shape in ((1, 1, 1), (65, 130, 7), (129, 127, 1000), (64, 66, 5000), (300, 200, 64)):
+        problem = replace(transposed("float64", *turned, *shape), batch=draw.choice((1, 3)))
+        for chosen in draw.sample(SPACE.legal(problem, gpu.device), 4):
+            launch = DOUBLE_TENSOR.launch(chosen, problem, gpu.device)
+            a, b = operands(problem, rng, integers=True)
+            assert np.array_equal(product(gpu, launch, a, b), reference(problem, a, b)), (chosen, problem.key)
+            a, b = operands(problem, rng)
+            first, wide = product(gpu, launch, a, b), reference(problem, a, b)
+            assert np.array_equal(first, product(gpu, launch, a, b)), "two launches, two answers"
+            error = np.linalg.norm((first - wide).ravel())
+            assert error <= 1.1 * np.linalg.norm((in_turn(problem, a, b) - wide).ravel()) + 1e-300, (
+                chosen,
+                problem.key,
+            )
+
+
+def in_turn(problem: Problem, a: Array, b: Array) -> Array:
+    """Products added one after the other, each with one rounding: sums of long doubles, rounded each time."""
+    left = (a.swapaxes(1, 2) if problem.trans_a else a).astype(np.longdouble)
+    right = (b.swapaxes(1, 2) if problem.trans_b else b).astype(np.longdouble)
+    sums = np.zeros((problem.batch, problem.m, problem.n))
+    for q in range(problem.k):
+        sums = (sums + left[:, :, q, None] * right[:, None, q]).astype(np.float64)
+    return sums
+
+
+def product(gpu: Any, launch: Launch, a: Array, b: Array) -> Array:
+    from app.devices.base import Operands  # noqa: PLC0415 - only where a GPU runs it
+
+    problem = launch.problem
+    buffers = Operands(gpu.upload(a), gpu.upload(b), gpu.allocate(problem.c_bytes))
+    gpu.fill(buffers.c, 0xFF)
+    gpu.run(gpu.compile(launch.build), launch, buffers)
+    c = np.empty((problem.batch, problem.m, problem.n))
+    gpu.download(buffers.c, c)
+    return c

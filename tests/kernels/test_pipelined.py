@@ -1,0 +1,261 @@
+"""pipelined: its products as interpreted, what NVRTC makes of it, and the sums that join.cu adds up."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kerneldevices import H200, TRANSPOSITIONS, transposed
+from pipelinedtiles import BARS, DEVICES, planned, tile
+from poclrunner import Array, compiled, operands, queue, reference
+
+from kernels.device import Device
+from kernels.kernel import Build, Launch, source
+from kernels.pipelined import JOIN_THREADS, JOINED, PIPELINED, SPACE
+from kernels.problem import Problem
+from kernels.register_plan import threads
+from kernels.register_tiled import granted
+from kernels.space import Config
+
+cuda = pytest.importorskip("app.devices.cuda")
+interpreter = pytest.importorskip("interpreted")
+
+MEBIBYTE = 2**20
+
+
+def interpreted(launch: Launch, a: Array, b: Array, shift: int = 0, draw: random.Random | None = None) -> Array:
+    """C, of a launch in which no reads of shared memory meet on a bank."""
+    c, conflicts = interpreter.interpreted(launch, a, b, H200, shift, draw)
+    assert conflicts == 0
+    return np.asarray(c)
+
+
+# Tiles that are whole and not, rows of whole 16 bytes and not, k of one phase and many, shorter than the stages and no
+# multiple of BK; bases 4 bytes off 16 with copies as wide as they can be, which then go by the element.
+CASES = {
+    "nn": (tile(), 0, (36, 40, 50), 1, 0),
+    "nt": (tile(), 1, (33, 31, 64), 2, 0),
+    "tn": (tile(), 2, (36, 68, 37), 1, 0),
+    "tt": (tile(), 3, (36, 37, 50), 2, 0),
+    "nn-element": (tile(VECTOR=1), 0, (33, 37, 50), 1, 0),
+    "nt-short": (tile(), 1, (1, 1, 5), 1, 0),
+    "tn-element": (tile(VECTOR=1, STAGES=4), 2, (35, 30, 40), 2, 4),
+    "tt-element": (tile(VECTOR=1), 3, (31, 33, 17), 1, 0),
+    "nn-shifted": (tile(), 0, (36, 40, 53), 1, 4),
+    "tn-shifted": (tile(), 2, (40, 36, 48), 2, 4),
+    "nn-repacked": (tile(REPACK=1), 0, (33, 37, 50), 2, 0),
+    "nt-repacked": (tile(REPACK=1, SLICES=2), 1, (70, 31, 45), 1, 4),
+    "tn-repacked": (tile(REPACK=1, STAGES=4), 2, (33, 36, 66), 1, 0),
+    "tt-repacked": (tile(REPACK=1, SLICES=4, BK=32), 3, (31, 66, 70), 1, 0),
+    "nn-teams": (tile(SLICES=2, TN=8, WN=32), 0, (40, 36, 90), 1, 0),
+    "tn-teams": (tile(SLICES=4, BK=32, TM=8, BM=64), 2, (36, 36, 130), 1, 0),
+    "nt-tall": (tile(TM=8, TN=4, WN=16, BM=64), 1, (70, 36, 40), 1, 0),
+    "tt-wide": (tile(TM=4, TN=8, WN=64, BN=64, BK=8), 3, (34, 72, 33), 1, 0),
+    "nn-split": (tile(SPLIT_K=3), 0, (36, 36, 150), 1, 0),
+    "nt-split": (tile(SPLIT_K=4, SLICES=2), 1, (30, 33, 200), 2, 4),
+    "tn-split-element": (tile(SPLIT_K=2, VECTOR=1), 2, (33, 37, 55), 2, 0),
+    "tt-split-repacked": (tile(SPLIT_K=11, REPACK=1), 3, (33, 38, 340), 1, 0),
+    "nn-grouped": (tile(GROUP=8), 0, (300, 40, 16), 1, 0),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_products_of_integers_are_exact_with_no_race_for_shared_memory_and_no_bank_asked_twice(name: str) -> None:
+    chosen, turned, shape, batch, shift = CASES[name]
+    problem = replace(transposed("float32", *TRANSPOSITIONS[turned], *shape), batch=batch)
+    launch = planned(chosen, problem)
+    assert (len(launch.before), len(launch.after)) == (chosen["REPACK"], chosen["SPLIT_K"] > 1)
+    a, b = operands(problem, np.random.default_rng(11), integers=True)
+    assert np.array_equal(interpreted(launch, a, b, shift), reference(problem, a, b))
+
+
+def random_case(draw: random.Random) -> tuple[Config, Problem]:
+    """A config that can be launched, and a problem around its tile's edges."""
+    while True:
+        values = {name: draw.choice(kind) for name, kind in SPACE.parameters.items()}
+        chosen = SPACE.config(values | {"HELD": 1, "SPLIT_K": draw.choice((1, 1, 2, 3)), "GROUP": draw.choice((1, 8))})
+        m, n = (max(1, chosen[side] * draw.choice((1, 1, 2)) + draw.choice((-3, -1, 0, 4))) for side in ("BM", "BN"))
+        k = chosen["BK"] * chosen["SPLIT_K"] * draw.choice((1, 2, 3)) + draw.choice((-7, 0, 0, 3))
+        problem = replace(transposed("float32", *draw.choice(TRANSPOSITIONS), m, n, k), batch=draw.choice((1, 1, 2)))
+        launched = problem.batch * -(-m // chosen["BM"]) * -(-n // chosen["BN"]) * chosen["SPLIT_K"]
+        if threads(chosen) * launched <= 2048 and is_sound(chosen, problem):
+            return chosen, problem
+
+
+def is_sound(chosen: Config, problem: Problem) -> bool:
+    """Whether what a launch cannot do without holds, whatever is said of its speed."""
+    sound = (
+        "a tile that 32 threads",
+        "fewer threads a block",
+        "a part of each phase",
+        "loads of 16 bytes",
+        "more shared memory",
+        "more registers a thread",
+        "more copies a thread",
+        "copies of",
+    )
+    rules = [rule for reason, rule in SPACE.rules.items() if reason.startswith(sound) and "too long" not in reason]
+    return all(rule(chosen, problem, H200) for rule in rules)
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(60, marks=pytest.mark.slow)])
+def test_configs_at_random_are_exact(count: int) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    draw, rng = random.Random(seed), np.random.default_rng(seed)  # noqa: S311 - configs, not secrets
+    for _ in range(count):
+        chosen, problem = random_case(draw)
+        a, b = operands(problem, rng, integers=True)
+        c = interpreted(planned(chosen, problem), a, b, draw.choice((0, 4)), draw)
+        assert np.array_equal(c, reference(problem, a, b)), (chosen, problem.key)
+
+
+def test_slices_are_added_up_in_their_teams_order_whatever_order_blocks_run_in() -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    rng = np.random.default_rng(seed)
+    problem = Problem(8, 12, 11 * 16)
+    launch = planned(tile(SPLIT_K=11), problem)
+    a, b = operands(problem, rng)
+    first = interpreted(launch, a, b)
+    again = interpreted(launch, a, b, draw=random.Random(seed))  # noqa: S311 - an order, not a secret
+    assert np.array_equal(first, again)
+    slices = np.stack([in_turn(a[..., q : q + 16], b[:, q : q + 16]) for q in range(0, problem.k, 16)])
+    assert launch.numbers[0] == len(slices) == 11
+    assert np.array_equal(first, joined(slices, teams=8))
+
+
+def in_turn(a: Array, b: Array) -> Array:
+    """Products added one after the other, each sum rounded once."""
+    sums = np.zeros((*a.shape[:2], b.shape[2]), np.float32)
+    for q in range(a.shape[2]):
+        sums = (a[:, :, q, None].astype(np.float64) * b[:, None, q] + sums).astype(np.float32)
+    return sums
+
+
+def joined(slices: Array, teams: int) -> Array:
+    """Each team's slices in order, and then the teams' sums in order, each sum rounded to the slices' type."""
+    sums = np.zeros((teams, *slices.shape[1:]), slices.dtype)
+    for number, each in enumerate(slices):
+        sums[number % teams] += each
+    total = sums[0]
+    for each in sums[1:]:
+        total = total + each
+    return np.asarray(total)
+
+
+@pytest.mark.parametrize("repack", [0, 1])
+def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity(repack: int) -> None:
+    problem = Problem(33, 18, 35)
+    launch = planned(tile(REPACK=repack, VECTOR=4 if repack else 1, SPLIT_K=2), problem)
+    a, b = operands(problem, np.random.default_rng(11))
+    a[0, 32, 34] = np.nan
+    c = interpreted(launch, a, b)
+    assert np.isnan(c[0, 32]).all()
+    assert np.isfinite(c[0, :32]).all()
+    assert (interpreted(launch, np.ones_like(a), np.full_like(b, np.inf)) == np.inf).all()
+
+
+@pytest.mark.parametrize("repack", [0, 1])
+def test_ones_for_all_numbers_leave_a_tiny_problem_near_its_operands(repack: int) -> None:
+    launch = planned(tile(REPACK=repack, SPLIT_K=2), Problem(33, 33, 64))
+    assert (len(launch.before), len(launch.after)) == (repack, 1)
+    one = replace(launch, problem=Problem(1, 1, 1), numbers=(1,) * len(launch.numbers), grid=1, scratch_bytes=4)
+    one = replace(one, before=tuple(replace(each, grid=1) for each in one.before))
+    one = replace(one, after=tuple(replace(each, grid=1) for each in one.after))
+    # So far apart that what is a mebibyte from one is as far from the next one.
+    starts = [(1 + 3 * place) * MEBIBYTE for place in range(4)]
+    memory, near = np.zeros(12 * MEBIBYTE, np.uint8), np.zeros(12 * MEBIBYTE, np.bool_)
+    for start in starts:
+        near[start - MEBIBYTE : start + MEBIBYTE] = True
+    interpreter.run(one, starts, memory, near, H200)
+    assert not memory[~near].any()
+
+
+def test_the_interpreter_sees_a_barrier_that_is_missing_and_a_copy_that_is_not_waited_for() -> None:
+    problem = Problem(32, 32, 80)
+    launch = planned(tile(), problem)
+    a, b = operands(problem, np.random.default_rng(11), integers=True)
+
+    def changed(old: str, new: str) -> Launch:
+        text = launch.build.text.replace(old, new)
+        assert text != launch.build.text
+        return replace(launch, build=replace(launch.build, text=text))
+
+    step = "as += step, bs += step, at = at == STAGES - 1 ? 0 : at + 1;\n                    "
+    with pytest.raises(AssertionError, match="no barrier"):
+        interpreted(changed(step + "BARRIER();", step), a, b)
+    late = changed("COPIES_LEFT(STAGES - 2);\n                    const int step", "const int step")
+    assert np.isnan(interpreted(late, a, b)).any()
+    with pytest.raises(AssertionError, match="not aligned"):
+        interpreted(changed("const int fits = VECTOR == 1 ||", "const int fits = 1 ||"), a, b, 4)
+
+
+def compiles(chosen: Config, problem: Problem, device: Device, directory: Path) -> None:
+    launch = PIPELINED.launch(chosen, problem, device)
+    for build in (launch.build, *(step.build for step in (*launch.before, *launch.after))):
+        cubin = cuda.compile_cubin(build, device.architecture, directory)
+        assert cubin.spills == 0, (chosen, problem.key, device.architecture, build.name)
+    assert cuda.compile_cubin(launch.build, device.architecture, directory).registers <= granted(chosen, device)
+
+
+SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (300, 200, 300), (256, 256, 16384), (1023, 1023, 1023))
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(40, marks=pytest.mark.slow)])
+def test_whatever_the_rules_leave_compiles_and_spills_nothing(count: int, tmp_path: Path) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)  # noqa: S311 - configs, not secrets
+    for number in range(count):
+        device = DEVICES["sm_80" if number % 2 else "sm_90"]
+        problem = transposed("float32", *draw.choice(TRANSPOSITIONS), *draw.choice(SHAPES))
+        compiles(draw.choice(SPACE.legal(problem, device)), problem, device, tmp_path)
+
+
+@pytest.mark.parametrize("architecture", sorted(DEVICES))
+@pytest.mark.parametrize(
+    "shape", [(4096, 4096, 4096), *(pytest.param(shape, marks=pytest.mark.slow) for shape in BARS)], ids=str
+)
+def test_defaults_compile_and_spill_nothing(architecture: str, shape: tuple[int, int, int], tmp_path: Path) -> None:
+    device = DEVICES[architecture]
+    for turned in TRANSPOSITIONS[:1] if shape == BARS[6] else TRANSPOSITIONS:
+        problem = transposed("float32", *turned, *shape)
+        compiles(PIPELINED.default(problem, device), problem, device, tmp_path)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("teams", [1, 2, 4, 8])
+def test_slices_are_joined_on_the_processor_in_the_teams_order(teams: int, dtype: str) -> None:
+    import pyopencl as cl  # noqa: PLC0415 - only where there is one
+
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    rng = np.random.default_rng(seed)
+    queue()
+    kernel = compiled(Build("join", source(JOINED), "join", (("DTYPE_" + dtype.upper(), "1"), ("TEAMS", str(teams)))))
+    line = 128 // np.dtype(dtype).itemsize
+    piece = JOIN_THREADS // teams * 16 // np.dtype(dtype).itemsize
+    for m, n, slices, batch in ((1, 1, teams, 1), (33, 17, teams + 3, 3), (64, 64, 3 * teams, 2), (5, 1001, 40, 1)):
+        pitch, start = -(-m * n // line) * line, 2 * line
+        left = rng.standard_normal((batch, slices, pitch)).astype(dtype)
+        left[:, :, m * n :] = np.nan
+        scratch = np.concatenate([np.full(start, np.nan, dtype), left.ravel(), np.full(line, np.nan, dtype)])
+        c = np.full(line + batch * m * n + line, np.nan, dtype)
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        whole, held = (cl.Buffer(queue().context, flags, hostbuf=each) for each in (c, scratch))
+        window = whole.get_sub_region(128, batch * m * n * c.itemsize)
+        sizes = map(np.int64, (m, n, 7))
+        numbers = map(np.int64, (slices, start // line, 1, 1, 0, 0, 0, 0))
+        kernel.set_args(window, window, window, *sizes, held, *numbers)
+        grid = batch * -(-m * n // piece)
+        cl.enqueue_nd_range_kernel(queue(), kernel, (grid * JOIN_THREADS, 1), (JOIN_THREADS, 1))
+        cl.enqueue_copy(queue(), c, whole)
+        expected = joined(np.moveaxis(left[:, :, : m * n], 1, 0), teams)
+        assert np.array_equal(c[line:-line].reshape(batch, m * n), expected), (m, n, slices, batch)
+        assert np.isnan(c[:line]).all(), "C was written before its start"
+        assert np.isnan(c[-line:]).all(), "C was written past its end"

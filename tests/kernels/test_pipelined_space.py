@@ -1,0 +1,177 @@
+"""pipelined: how large its space is, what refuses what, its defaults, and what a launch of it is made of."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from dataclasses import replace
+from time import process_time
+
+import pytest
+from kerneldevices import H200, TRANSPOSITIONS, transposed
+from pipelinedtiles import A100, BARS, CUBE, DEVICES, LARGE, planned, tile
+
+from kernels.device import Device
+from kernels.kernel import COUNTERS
+from kernels.pipelined import BITS, JOIN_THREADS, MOST_TEAMS, PIPELINED, SPACE, copies, plan, registers, sums_lines
+from kernels.problem import Problem
+from kernels.register_plan import shared_bytes
+from kernels.register_tiled import granted
+from kernels.space import Config
+
+
+def test_the_space_is_rich_and_listed_fast() -> None:
+    for shape in ((1024, 1024, 1024), (512, 512, 512), (32, 1024, 32768), (256, 256, 16384)):
+        assert 2000 <= len(SPACE.legal(Problem(*shape), H200)) < 15_000, shape
+
+    def seconds() -> float:
+        started = process_time()
+        assert len(SPACE.legal(Problem(16, 8192, 8192), H200)) < 15_000
+        return process_time() - started
+
+    assert min(seconds() for _ in range(3)) < 1.0
+
+
+def test_building_configs_up_finds_what_asking_each_one_finds() -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    draw, problem = random.Random(seed), Problem(300, 201, 300, trans_a=True)  # noqa: S311 - configs, not secrets
+    drawn = [Config(tuple((name, draw.choice(kind)) for name, kind in SPACE.parameters.items())) for _ in range(30_000)]
+    asked = [each for each in drawn if SPACE.refusal(each, problem, H200) is None]
+    found = SPACE.legal(problem, H200)
+    assert asked
+    assert set(asked) <= set(found)
+    assert all(SPACE.refusal(each, problem, H200) is None for each in found)
+
+
+def test_a_rule_reads_no_more_than_it_says() -> None:
+    whole = tile()
+    assert set(SPACE.reads) == set(SPACE.rules)
+    for reason, names in SPACE.reads.items():
+        part = Config(tuple((name, value) for name, value in whole.items() if name in names))
+        assert SPACE.rules[reason](part, Problem(256, 256, 256), H200), reason
+
+
+BLACKWELL = replace(H200, architecture="sm_100")
+RAGGED, TURNED = Problem(1023, 1023, 1023), replace(CUBE, trans_b=True)
+REFUSED = [
+    (tile(BM=256, BN=256), CUBE, H200, "fewer threads a block than a warp has"),
+    (tile(TM=8, TN=8, WN=64), CUBE, H200, "a tile that 32 threads"),
+    (tile(LARGE, BN=128, TM=16, TN=4, WN=16), CUBE, H200, "a warp's part of the tile more than four times"),
+    (tile(BK=64), CUBE, H200, "a part of each phase for a team"),
+    (tile(LARGE, SLICES=2, BK=8), CUBE, H200, "a part of each phase for a team"),
+    (tile(BN=64, BK=8), CUBE, H200, "loads of 16 bytes that do not divide evenly"),
+    (tile(LARGE, TM=16, TN=16), CUBE, H200, "more registers a thread"),
+    (tile(LARGE, BM=256), CUBE, H200, "more registers a thread"),
+    (tile(LARGE), CUBE, A100, "more sums a thread than stay in registers"),
+    (tile(LARGE, BN=128, TN=8, WN=64, HELD=2), CUBE, A100, "more sums a thread than leave registers"),
+    (
+        tile(LARGE, BN=128, BM=256, TN=8, WN=64),
+        Problem(4096, 4096, 4096),
+        A100,
+        "more sums a thread than leave registers",
+    ),
+    (tile(LARGE, TN=8, WN=64), Problem(4096, 4096, 4096), BLACKWELL, "more sums a thread than leave registers"),
+    (tile(BM=64, TM=8, TN=8, WN=32, BK=32, VECTOR=1), RAGGED, H200, "more copies a thread"),
+    (tile(BM=64, BN=64, TM=8, TN=8, WN=32), TURNED, H200, "copies whose addresses take"),
+    (tile(BM=256, TM=16, TN=8, WN=32, REPACK=1, BK=32), RAGGED, H200, "copies whose addresses take"),
+    (tile(HELD=2), CUBE, H200, "a bound on registers that binds nothing"),
+    (tile(LARGE, TN=8, WN=64, BN=128, BK=32, HELD=2), CUBE, H200, "more blocks to hold at once"),
+    (tile(LARGE, BN=128, TN=8, WN=64, BK=64, SLICES=2), CUBE, H200, "more shared memory a block"),
+    (tile(VECTOR=4), RAGGED, H200, "copies of 16 bytes, where rows are not whole ones"),
+    (tile(VECTOR=1), CUBE, H200, "copies of one element, where rows are whole 16 bytes"),
+    (tile(VECTOR=1, REPACK=1), RAGGED, H200, "copies of one element, where rows are whole 16 bytes"),
+    (tile(REPACK=1), replace(CUBE, trans_a=True), H200, "copies of operands that lie well as they are"),
+    (tile(LARGE, REPACK=1), Problem(2**15, 2**15 + 1, 2**13), H200, "copies of operands that take more than 1 GiB"),
+    (tile(REPACK=1), Problem(8191, 16, 8191), H200, "copies of operands that take too long"),
+    (tile(LARGE, BN=128, TN=8, WN=64, GROUP=8), CUBE, H200, "an order of tiles, where all run at once"),
+    (tile(SPLIT_K=6), CUBE, H200, "more slices of k, where there are blocks enough"),
+    (tile(SPLIT_K=6), Problem(64, 64, 21 * 16), H200, "SMs left idle"),
+    (tile(SPLIT_K=16), Problem(64, 64, 21 * 16), H200, "slices of k no shorter than fewer of them"),
+    (tile(SPLIT_K=22), Problem(64, 64, 22 * 16), H200, "slices of k shorter than two phases"),
+    (tile(SLICES=4, BK=64, BM=64, BN=64), Problem(4096, 4096, 4096), H200, "more teams, where threads are enough"),
+]
+
+
+@pytest.mark.parametrize(("chosen", "problem", "device", "rule"), REFUSED)
+def test_what_cannot_run_well_is_refused_by_its_reason(
+    chosen: Config, problem: Problem, device: Device, rule: str
+) -> None:
+    refusal = SPACE.refusal(chosen, problem, device)
+    assert refusal is not None
+    assert refusal.startswith(rule)
+
+
+@pytest.mark.parametrize("shape", BARS, ids=str)
+def test_defaults_are_legal_and_leave_few_sms_without_work(shape: tuple[int, int, int]) -> None:
+    for device in DEVICES.values():
+        for turned in TRANSPOSITIONS:
+            problem = transposed("float32", *turned, *shape)
+            chosen = PIPELINED.default(problem, device)
+            assert SPACE.refusal(chosen, problem, device) is None
+            launch = PIPELINED.launch(chosen, problem, device)
+            smallest = -(-problem.m // 32) * -(-problem.n // 32)
+            assert launch.grid >= min(0.45 * device.limits.sms, smallest)
+
+
+@pytest.mark.parametrize(("batch", "size"), [(4096, 16), (1024, 32), (512, 64), (128, 128)])
+def test_defaults_of_batches_are_legal(batch: int, size: int) -> None:
+    for device in DEVICES.values():
+        problem = Problem(size, size, size, batch=batch)
+        assert SPACE.refusal(PIPELINED.default(problem, device), problem, device) is None
+
+
+def test_only_float32_on_cuda_with_asynchronous_copies_is_covered() -> None:
+    assert PIPELINED.covers(CUBE, H200)
+    assert PIPELINED.covers(CUBE, A100)
+    assert not PIPELINED.covers(CUBE, replace(H200, architecture="sm_75"))
+    assert not PIPELINED.covers(CUBE, replace(H200, platform="opencl"))
+    assert not PIPELINED.covers(replace(CUBE, dtype="float64"), H200)
+
+
+def test_copies_of_a_thread_are_counted_as_wide_as_each_side_is_copied() -> None:
+    assert copies(tile(LARGE), CUBE) == (128 * 16 // 256, 256 * 16 // 256 // 4)
+    assert copies(tile(LARGE), replace(CUBE, trans_a=True)) == (128 * 16 // 256 // 4, 256 * 16 // 256 // 4)
+    assert copies(tile(LARGE), replace(CUBE, trans_b=True)) == (128 * 16 // 256, 256 * 16 // 256)
+    assert copies(tile(LARGE, REPACK=1), RAGGED) == (128 * 16 // 256 // 4, 256 * 16 // 256 // 4)
+    assert copies(tile(LARGE, VECTOR=1), RAGGED) == (128 * 16 // 256, 256 * 16 // 256)
+    assert max(max(copies(each, CUBE)) for each in SPACE.legal(CUBE, H200)) <= BITS
+
+
+def test_every_slice_has_a_phase_and_what_lies_in_scratch_lies_apart() -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)  # noqa: S311 - shapes, not secrets
+    for _ in range(500):
+        chosen = tile(SPLIT_K=draw.choice(SPACE.parameters["SPLIT_K"]), REPACK=draw.choice((0, 1)))
+        m, n, k, batch = draw.randint(1, 3000), draw.randint(1, 300), draw.randint(1, 100_000), draw.randint(1, 9)
+        problem = replace(transposed("float32", *draw.choice(TRANSPOSITIONS), m, n, k), batch=batch)
+        found = plan(chosen, problem)
+        slices, at_c, share, _, at_a, lines_a, at_b, lines_b = found.numbers
+        steps = -(-k // 16)
+        assert (slices - 1) * share < steps <= slices * share
+        assert slices <= chosen["SPLIT_K"]
+        assert 128 * at_c == 4 * COUNTERS
+        assert at_a == at_c + (sums_lines(problem, slices) if slices > 1 else 0)
+        assert at_b == at_a + batch * k * lines_a
+        assert sums_lines(problem, slices) * 128 >= batch * slices * m * n * 4
+        assert slices == 1 or sums_lines(problem, slices) * 128 <= 2**26
+        end = 128 * (at_b + batch * k * lines_b)
+        assert found.scratch_bytes == (end if end > 4 * COUNTERS else 0)
+        assert len(found.before) == (lines_a + lines_b > 0)
+        assert len(found.after) == (slices > 1)
+
+
+def test_a_launch_joins_with_as_many_teams_as_its_slices_fill() -> None:
+    for split, teams in ((2, 2), (3, 2), (4, 4), (6, 4), (8, 8), (33, 8)):
+        launch = planned(tile(SPLIT_K=split), Problem(100, 33, 264 * 16, batch=2))
+        (step,) = launch.after
+        assert dict(step.build.macros)["TEAMS"] == str(min(teams, MOST_TEAMS))
+        assert step.grid == 2 * -(-3300 // (JOIN_THREADS // teams * 4))
+
+
+def test_shared_bytes_are_all_stages_of_both_tiles_or_the_teams_sums() -> None:
+    assert shared_bytes(tile(LARGE), CUBE) == 4 * 16 * (128 + 4 + 256) * 4
+    assert shared_bytes(tile(LARGE, REPACK=1), CUBE) == 4 * 16 * (128 + 256) * 4
+    assert shared_bytes(tile(SLICES=4, BK=32), CUBE) == max(3 * 32 * (36 + 32), 4 * 32 * 32) * 4
+    assert registers(tile(LARGE)) <= granted(tile(LARGE), H200)

@@ -1,0 +1,116 @@
+"""The launches that a sanitizer watches on a GPU, on the processor; and what is made of a sanitizer's words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kerneldevices import H200, PROCESSOR
+from poclrunner import queue
+
+from kernels import CATALOGUE
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+WINNERS = [
+    {"kernel": "naive", "config": {"BM": 2, "BN": 16}, "problem": {"m": 4096, "n": 4096, "k": 4096, "trans_b": True}},
+    {"kernel": "tiled", "config": {"BM": 8, "BN": 8, "BK": 8}, "problem": {"m": 64, "n": 64, "k": 131072}},
+]
+# Stands between as the sanitizer does: what it finds comes between the lines of the program that it watches. The third
+# time that a case begins it ends at once, with the program.
+WATCHING = """#!{python}
+import pathlib, subprocess, sys
+tool, program = sys.argv[sys.argv.index("--tool") + 1], sys.argv[sys.argv.index({python!r}):]
+begun = pathlib.Path({begun!r})
+print("========= COMPUTE-SANITIZER", flush=True)
+with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as watched:
+    for line in watched.stdout:
+        print(line, end="", flush=True)
+        if '"begins"' in line:
+            begun.write_text(begun.read_text() + ".")
+            if tool == "memcheck" and begun.read_text() == ".":
+                print("========= Invalid __global__ write of size 4 bytes")
+                print("=========     at matmul+0x190")
+                print("=========     Address 0x7f is out of bounds", flush=True)
+            if begun.read_text() == "...":
+                watched.kill()
+                sys.exit(255)
+errors = int(tool == "memcheck")
+print(f"========= ERROR SUMMARY: {{errors}} error" if errors else
+      "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)")
+sys.exit(9 * errors)
+"""
+
+
+def ran(folder: Path, *options: str) -> tuple[int, str, Any]:
+    """The status, the last lines and the report of a run over the winners alone."""
+    winners, out = folder / "winners.json", folder / "out.json"
+    winners.write_text(json.dumps(WINNERS))
+    command = [sys.executable, str(BENCHMARKS / "sanitize.py"), "--device", "opencl:0", "--kernels", ""]
+    command += ["--winners", str(winners), "--out", str(out), "--cache", str(folder), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr, json.loads(out.read_text()) if out.exists() else None
+
+
+def test_winners_are_launched_on_small_problems_of_their_class(tmp_path: Path) -> None:
+    queue()
+    status, said, report = ran(tmp_path)
+    assert status == 0, said
+    (only,) = report["reports"]
+    assert [each["name"].split()[0] for each in only["findings"]] == ["naive", "tiled"]
+    assert [each["wrong"] for each in only["findings"]] == [None, None]
+    naive, tiled = ([key.split("/") for key in each["problems"]] for each in only["findings"])
+    assert {(dtype, turned) for dtype, _, turned, _ in naive} == {("float32", "nt")}
+    assert {(dtype, turned) for dtype, _, turned, _ in tiled} == {("float32", "nn")}
+    assert len(naive) == len(tiled) == 4
+
+
+def test_what_a_sanitizer_says_and_a_death_belong_to_the_case_that_had_begun(tmp_path: Path) -> None:
+    queue()
+    begun, stand_in = tmp_path / "begun", tmp_path / "compute-sanitizer"
+    begun.write_text("")
+    stand_in.write_text(WATCHING.format(python=sys.executable, begun=str(begun)))
+    stand_in.chmod(0o755)
+    status, said, report = ran(tmp_path, "--sanitizer", str(stand_in), "--tools", "memcheck,racecheck")
+    assert status == 1, said
+    memory, races = report["reports"]
+    assert [(each["errors"], each["wrong"]) for each in memory["findings"]] == [(1, None), (0, None)]
+    assert memory["findings"][0]["first"] == "Invalid __global__ write of size 4 bytes"
+    assert (memory["counted"], races["counted"]) == (1, 0)
+    assert [each["wrong"] is None for each in races["findings"]] == [False, True]
+    assert "ended with 255" in races["findings"][0]["wrong"]
+    assert len(report["faults"]) == 2
+
+
+def test_a_missing_or_broken_sanitizer_is_no_clean_run(tmp_path: Path) -> None:
+    status, said, report = ran(tmp_path, "--sanitizer", "/bin/false", "--tools", "memcheck")
+    assert status == 1
+    assert "nothing was launched" in said
+    assert report is None
+
+
+@pytest.fixture
+def sanitized(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import sanitized  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415 - a script's module
+
+    yield sanitized
+    del sys.modules["sanitized"]
+
+
+@pytest.mark.parametrize("device", [H200, PROCESSOR], ids=["cuda", "opencl"])
+def test_every_kernels_defaults_are_launched_on_something(sanitized: Any, device: Any) -> None:
+    cases = sanitized.cases(list(CATALOGUE), [], device)
+    assert {each.kernel for each in cases} == {
+        name for name in CATALOGUE if device.platform in CATALOGUE[name].platforms
+    }
+    for case in cases:
+        assert case.launch(case.own, device).grid >= 1
+        assert len({(each.m % 2, each.n % 2, each.k % 2) for each in case.problems}) > 1, case.name
+        assert all(each.m * each.n * each.k * each.batch <= 2**30 for each in case.problems), case.name
+        assert all(each.family == case.own.family for each in case.problems)
+    assert len({case.own.family for case in cases}) == 8

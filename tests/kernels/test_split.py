@@ -1,0 +1,162 @@
+"""k shared out among blocks and teams, and operands copied before: right whatever the shape."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kerneldevices import DTYPES, H200, TRANSPOSITIONS, config, transposed
+from poclrunner import compiled, multiplied, operands, queue, reference
+
+from kernels import CATALOGUE
+from kernels.kernel import COUNTERS, Build, Launch, dtype_macros
+from kernels.problem import Problem
+from kernels.register_plan import fan, plan
+from kernels.space import Config
+
+ENTRY = CATALOGUE["register_tiled"]
+PRECISION = {"float32": 1e-6, "float64": 2e-15}
+# BM, BN, TM, TN, WN, SLICES, REPACK, BK, STAGES, HELD, SPLIT_K, GROUP
+SPLIT = (32, 32, 4, 8, 32, 1, 0, 16, 1, 1, 11, 1)
+TEAMS = (32, 64, 4, 8, 32, 4, 0, 32, 2, 1, 3, 1)
+COPIED = (64, 32, 4, 4, 16, 2, 1, 32, 1, 1, 4, 8)
+CASES = [
+    pytest.param(values, dtype, turned, id=f"{name}-{dtype}-{'nt'[turned[0]]}{'nt'[turned[1]]}")
+    for place, (name, values) in enumerate({"split": SPLIT, "teams": TEAMS, "copied": COPIED}.items())
+    for number, turned in enumerate(TRANSPOSITIONS)
+    for dtype in [DTYPES[(place + number) % 2]]
+]
+
+
+def planned(tile: Config, problem: Problem) -> Launch:
+    """A launch of a config that the rules of speed may refuse: what the kernel has to do right in any case."""
+    macros = [(name, str(value)) for name, value in tile.items() if name not in ENTRY.arguments]
+    build = Build(ENTRY.name, ENTRY.text, "matmul", (*macros, *dtype_macros(problem)), pooled=True)
+    return ENTRY.resized(Launch(ENTRY.name, tile, problem, build, 0, (0, 0), 0), problem)
+
+
+@pytest.mark.parametrize(("values", "dtype", "turned"), CASES)
+def test_sums_of_slices_teams_and_copies_are_the_product(
+    values: tuple[int, ...], dtype: str, turned: tuple[bool, bool]
+) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    rng = np.random.default_rng(seed)
+    queue()
+    tile, base = config("register_tiled", values), transposed(dtype, *turned, 1, 1, 1)
+    kernel = compiled(planned(tile, base).build)
+    for m, n, k, batch in ((1, 1, 1, 1), (33, 17, 65, 3), (64, 64, 512, 1), (70, 5, 301, 2), (130, 68, 129, 1)):
+        problem = replace(base, m=m, n=n, k=k, batch=batch)
+        launch = planned(tile, problem)
+        a, b = operands(problem, rng)
+        exact = reference(problem, a, b)
+        error = np.linalg.norm((multiplied(kernel, launch, a, b) - exact).ravel()) / np.linalg.norm(exact.ravel())
+        assert error < PRECISION[dtype], (problem, error)
+        a, b = operands(problem, rng, integers=True)
+        assert (multiplied(kernel, launch, a, b) == reference(problem, a, b)).all(), "small integers are not exact"
+    problem = replace(base, m=33, n=17, k=200)
+    launch = planned(tile, problem)
+    a, b = operands(problem, rng)
+    left = a.swapaxes(1, 2) if problem.trans_a else a
+    left[0, 32, 150] = np.nan
+    c = multiplied(kernel, launch, a, b)
+    assert np.isnan(c[0, 32]).all()
+    assert np.isfinite(c[0, :32]).all(), "NaN went astray"
+    endless = multiplied(kernel, launch, np.ones_like(a), np.full_like(b, np.inf))
+    assert (endless == np.inf).all(), "what fills a tile up made NaN of infinity"
+
+
+def test_slices_are_added_up_in_the_same_order_every_time() -> None:
+    queue()
+    problem = Problem(64, 64, 2048)
+    launch = planned(config("register_tiled", SPLIT), problem)
+    kernel = compiled(launch.build)
+    a, b = operands(problem, np.random.default_rng(1))
+    first = multiplied(kernel, launch, a, b)
+    assert all((multiplied(kernel, launch, a, b) == first).all() for _ in range(3))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_slice_has_a_phase_and_together_they_have_all(dtype: str) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)  # noqa: S311 - shapes, not secrets
+    splits = ENTRY.space.parameters["SPLIT_K"]
+    for _ in range(500):
+        tile = config("register_tiled", (*SPLIT[:-2], rng.choice(splits), 1))
+        problem = Problem(rng.randint(1, 3000), rng.randint(1, 300), rng.randint(1, 100_000), rng.randint(1, 9), dtype)
+        chosen = plan(tile, problem)
+        slices, fanned, share = chosen.numbers[:3]
+        steps = -(-problem.k // tile["BK"])
+        assert (slices - 1) * share < steps <= slices * share
+        assert slices <= tile["SPLIT_K"]
+        tiles = chosen.grid // slices
+        groups = -(-slices // fanned)
+        assert slices == 1 or tiles * (groups + 1) <= COUNTERS
+        sums = tiles * slices * tile["BM"] * tile["BN"] * problem.itemsize
+        assert chosen.scratch_bytes == (4 * COUNTERS + sums if slices > 1 else 0)
+
+
+@pytest.mark.parametrize("slices", [1, 2, 3, 4, 11, 16, 33, 132, 264])
+def test_groups_of_slices_and_slices_of_a_group_are_fewest_together(slices: int) -> None:
+    fewest = min(one + -(-slices // one) for one in range(1, slices + 1))
+    assert fan(slices) + -(-slices // fan(slices)) == fewest
+
+
+def test_a_product_without_slices_or_copies_has_no_scratch() -> None:
+    launch = planned(config("register_tiled", (*SPLIT[:-2], 1, 1)), Problem(100, 100, 1000))
+    assert (launch.scratch_bytes, launch.before, launch.numbers[:2]) == (0, (), (1, 1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("turned", TRANSPOSITIONS)
+def test_only_operands_that_lie_badly_are_copied_and_copies_lie_behind_the_sums(
+    dtype: str, turned: tuple[bool, bool]
+) -> None:
+    tile, line = config("register_tiled", COPIED), 128 // replace(Problem(1, 1, 1), dtype=dtype).itemsize
+    for m, n in ((1024, 1024), (1024, 1023), (1023, 1024), (1023, 1023)):
+        problem = replace(transposed(dtype, *turned, m, n, 500), batch=2)
+        chosen = plan(tile, problem)
+        *_, at_a, lines_a, at_b, lines_b = chosen.numbers
+        assert (lines_a > 0) == (not problem.trans_a or m == 1023)
+        assert (lines_b > 0) == (problem.trans_b or n == 1023)
+        assert lines_a in {0, -(-m // line)}
+        assert lines_b in {0, -(-n // line)}
+        assert 128 * at_a >= 4 * COUNTERS + chosen.grid * tile["BM"] * tile["BN"] * problem.itemsize
+        assert at_b == at_a + 2 * 500 * lines_a
+        assert len(chosen.before) == (lines_a + lines_b > 0)
+        if chosen.before:
+            assert chosen.scratch_bytes == 128 * (at_b + 2 * 500 * lines_b)
+            assert chosen.before[0].grid == 2 * 8 * ((lines_a > 0) * 16 + (lines_b > 0) * 16)
+
+
+def test_configs_that_differ_in_slices_and_order_share_a_binary() -> None:
+    problem = Problem(4096, 4096, 4096)
+    tile = ENTRY.space.legal(problem, H200)[0]
+    one, other = (ENTRY.launch(Config.of({**tile, "GROUP": group}), problem, H200) for group in (1, 16))
+    assert one.build == other.build
+    assert one.numbers != other.numbers
+    assert planned(config("register_tiled", SPLIT), problem).build == (
+        planned(config("register_tiled", (*SPLIT[:-2], 2, 8)), problem).build
+    )
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_slices_teams_and_copies_compile_and_spill_nothing(architecture: str, tmp_path: Path) -> None:
+    cuda = pytest.importorskip("app.devices.cuda")
+    device = replace(H200, architecture=architecture)
+    for values, dtype in (
+        ((64, 64, 8, 8, 32, 4, 0, 64, 3, 1, 132, 1), "float32"),
+        ((128, 128, 8, 8, 64, 2, 1, 32, 3, 1, 2, 1), "float32"),
+        ((32, 64, 4, 4, 32, 4, 1, 64, 3, 1, 16, 1), "float64"),
+    ):
+        problem = Problem(64, 64, 131072, dtype=dtype, trans_b=True)
+        launch = planned(config("register_tiled", values), problem)
+        builds = (launch.build, *(step.build for step in launch.before))
+        for each in builds:
+            assert cuda.compile_cubin(each, architecture, tmp_path).spills == 0, (values, each.name)
+        assert launch.threads <= device.limits.threads
