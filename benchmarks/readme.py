@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from peer_table import section
+
 from app.settings import Settings
 
 DERIVED = {
@@ -122,6 +124,11 @@ def tuner() -> str:
     return "\n".join([*head, *(line([what, figure]) for what, figure in rows.items())])
 
 
+def peers() -> str:
+    """The section on how fast the kernels are beside others; empty until that is measured."""
+    return section(load("peers-h200")) if (RESULTS / "peers-h200.json").exists() else ""
+
+
 def load(name: str) -> Any:
     """One benchmark's committed result."""
     return json.loads((RESULTS / f"{name}.json").read_text())
@@ -139,6 +146,7 @@ def settings() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "tiles-h200": lambda: tiles("tiles-h200"),
     "tiles-cpu": lambda: tiles("tiles-cpu"),
+    "peers-h200": peers,
     "tuner": tuner,
     "serving": serving,
     "settings": settings,

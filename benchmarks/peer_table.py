@@ -1,0 +1,95 @@
+"""The tables of peers.py: for a terminal, and for the README."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from peer_rows import Figure, Row, bar_of, meets, read_row, summaries
+from peer_shapes import CANDIDATE, DEFAULT, NAIVE, TILED, TRITON, TUNED, VENDOR, named
+
+ORDER = (TUNED, DEFAULT, TILED, NAIVE, VENDOR, CANDIDATE, TRITON)
+HEAD = ("class", "shape", *ORDER, "TFLOP/s", "floor", "ratio", "95 %", "to", "to fastest", "bar", "met")
+NOTE = (
+    "Ratios are the faster peer's time over ours, so that above 1 we are faster; all were measured in turn in one run"
+    " on cold caches, and a bar is met where the upper end of the 95 % interval reaches it. Peers are {peers}."
+    " The last column is how near the floor we are: bytes by what a copy reaches, or flops by the peak."
+)
+
+
+def cells(row: Row) -> list[str]:
+    """One shape's line: microseconds, TFLOP/s, the floor's share, and the ratios."""
+    ours, ratio, bar = row.of(TUNED), row.ratio, bar_of(row)
+    return [
+        row.shape_class,
+        named(row.problem),
+        *(micros(row.of(name)) for name in ORDER),
+        f"{row.problem.flops / ours.median_ms / 1e9:.3g}" if ours and ours.median_ms else "-",
+        f"{row.floor_share:.0%}" if row.floor_share else "-",
+        f"{ratio.ratio:.3f}" if ratio else "-",
+        f"{ratio.low:.3f}-{ratio.high:.3f}" if ratio else "-",
+        ratio.to if ratio else "-",
+        f"{row.to_fastest.ratio:.3f}" if row.to_fastest else "-",
+        f"{bar:g}",
+        ("yes" if meets(row, bar) else "NO") if ratio else "-",
+    ]
+
+
+def micros(figure: Figure | None) -> str:
+    """Microseconds to four significant digits at most."""
+    if figure is None or figure.median_ms is None:
+        return "-"
+    value = 1e3 * figure.median_ms
+    return f"{value:.4g}" if value < 10_000 else f"{value:.0f}"
+
+
+def text(rows: Sequence[Row]) -> str:
+    """All shapes and their classes for a terminal; times are microseconds."""
+    lines = [list(HEAD), *(cells(row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    shown = [" ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
+    reasons = dict.fromkeys(f"{one.name}: {one.reason}" for row in rows for one in row.figures if one.reason)
+    classes = [
+        f"{one.shape_class.name:14} {one.met} of {one.shapes} meet {one.shape_class.bar:g}; least {one.least:.3f},"
+        f" geomean {one.geomean:.3f}, floor {one.floor_share:.0%}; goal {one.shape_class.goal}"
+        for one in summaries(rows)
+    ]
+    return "\n".join([*shown, "", *classes, *(f"without {reason}" for reason in reasons)])
+
+
+def section(report: Mapping[str, Any]) -> str:
+    """README's section on performance, of a report that peers.py wrote."""
+    rows = [read_row(line) for line in report["shapes"]]
+    days = sorted({row.measured_at[:10] for row in rows})
+    peers = f"{report['vendor']}" + (f" and Triton {report['triton']}, autotuned" if report["triton"] else "")
+    of_classes = markdown(("class", "shapes", "bar", "reach it", "least", "geomean", "of the floor"), classes_of(rows))
+    last = 6 + len(ORDER)
+    of_shapes = markdown(
+        ("shape", *ORDER, "TFLOP/s", "of the floor", "ratio", "95 %"), [line[1:last] for line in map(cells, rows)]
+    )
+    where = f"{report['device']} ({report['environment']}), {' to '.join(dict.fromkeys((days[0], days[-1])))}."
+    summary = "<details><summary>Every shape, in microseconds: ours, tuned and not, and its peers</summary>"
+    heading, note = "## How fast it is", f"{where} {NOTE.format(peers=peers)}"
+    return "\n".join([heading, "", note, "", *of_classes, "", summary, "", *of_shapes, "", "</details>"])
+
+
+def classes_of(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """A line for each class."""
+    return [
+        (
+            one.shape_class.name,
+            str(one.shapes),
+            f"{one.shape_class.bar:g}",
+            str(one.met),
+            f"{one.least:.2f}",
+            f"{one.geomean:.2f}",
+            f"{one.floor_share:.0%}",
+        )
+        for one in summaries(rows)
+    ]
+
+
+def markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table: names to the left, figures to the right."""
+    ruler = ["---", *["---:"] * (len(head) - 1)]
+    return [f"| {' | '.join(line)} |" for line in (head, ruler, *lines)]

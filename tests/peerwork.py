@@ -1,0 +1,39 @@
+"""Contestants that the tests send into a device's child."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.devices.base import Operands
+from app.devices.fleet import Held
+from app.devices.process import Link
+from app.tuning.loaded import Loaded, loaded
+from app.tuning.outcome import Rejected
+from kernels.kernel import Launch
+from kernels.problem import Problem
+from kernels.space import Config
+
+
+@dataclass(frozen=True)
+class Careless:
+    """The quickest variant computes nothing; the other is a launch, twice in a row where `also_right` is false."""
+
+    launch: Launch
+    also_right: bool
+    name: str = "careless"
+
+    def variants(self, held: Held, link: Link, _problem: Problem) -> Sequence[Loaded] | Rejected:
+        """Both of them, or the wrong one alone."""
+        right = loaded(held, link, self.launch)
+        if isinstance(right, Rejected):
+            return right
+
+        def idle(_: Operands) -> None:
+            pass
+
+        def time(sets: Sequence[Operands], _policy: str) -> list[float]:
+            return [1e-9 for _ in sets]
+
+        quick = Loaded("careless", Config((("number", 1),)), idle, time, 1e-9)
+        return [right, quick] if self.also_right else [quick]

@@ -1,0 +1,247 @@
+"""The comparison with other libraries: whole on a processor, and the parts that a GPU's run is made of."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from peerwork import Careless
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+
+import peers
+from peer_contest import Contest, Result, contest
+from peer_contestants import Absent, Candidates, Library, Ours
+from peer_cublaslt import Found
+from peer_rows import Ratio, Row, meets, ratio_to, read_row, row_of, summaries
+from peer_shapes import CLASSES, SMALLER, TRITON, TUNED, VENDOR, ShapeClass
+from peer_table import section, text
+from peer_triton import TILES, Cubin, TritonFunction, compile_all, orders
+from readme import generated
+
+from app.devices.fleet import Fleet, open_fleet
+from app.tuning.outcome import Accuracy
+from app.tuning.trial import Bench
+from kernels import CATALOGUE
+from kernels.device import Device, Limits
+from kernels.problem import Problem
+from kernels.space import Config
+
+ROOT = Path(__file__).resolve().parent.parent
+H200 = Device(
+    *("cuda:0", "cuda", "NVIDIA H200", "sm_90", "", "", "", ""),
+    memory_bytes=2**37,
+    limits=Limits(1024, 232448, 32, 132, 4.8e12, 66.9e12, 33.45e12),
+)
+EVERY = [problem for one in CLASSES for problem in one.problems]
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with open_fleet("opencl", tmp_path_factory.mktemp("cache"), 2**24) as fleet:
+        yield fleet
+
+
+def run(*arguments: str | Path) -> str:
+    command = [sys.executable, "benchmarks/peers.py", *map(str, arguments)]
+    alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # its threads wait for each other where cores are shared
+    ran = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def result(name: str, *seconds: float) -> Result:
+    return Result(name, name, Config(()), seconds, Accuracy(1e-7, 1e-8))
+
+
+@pytest.mark.slow
+def test_two_shapes_are_measured_told_and_not_measured_again(tmp_path: Path) -> None:
+    out, report, known = tmp_path / "out.jsonl", tmp_path / "report.json", tmp_path / "known.jsonl"
+    config = {"BM": 8, "BN": 8, "BK": 8}
+    known.write_text(json.dumps({"is": "tuned", "sizes": [32, 32, 32], "kernel": "tiled", "config": config}) + "\n")
+    where = (
+        str(out),
+        "--device",
+        "opencl",
+        "--smaller",
+        "--classes",
+        "small square",
+        "ragged",
+        "--shapes",
+        "^(32|97)x",
+    )
+    tuning = ("--winners", str(known), "--kernels", "naive", "--seconds", "0.2", "--measuring", "0.1")
+    shown = run(*where, *tuning, "--report", report)
+    head, *rows = map(json.loads, out.read_text().splitlines())
+    square, ragged = map(read_row, rows)
+    assert set(head["digests"]) == set(CATALOGUE)
+    assert (square.problem, ragged.problem) == (Problem(32, 32, 32), Problem(97, 101, 103))
+    for row in (square, ragged):
+        timed = {one.name for one in row.figures if one.median_ms}
+        assert timed == {"tuned", "default", "tiled", "naive", "vendor"}
+        assert {one.name for one in row.figures if one.reason} == {"best candidate", "Triton"}
+        assert all(one.relative_l2 < 1e-4 and one.samples >= 7 for one in row.figures if one.relative_l2 is not None)
+        assert row.ratio is not None
+        assert row.ratio.low <= row.ratio.ratio <= row.ratio.high
+    assert dict(square.figures[0].config) == config
+    assert "97x101x103" in shown
+    assert "only cuBLAS tells its candidates" in shown
+    written = out.read_bytes()
+    run(*where)
+    assert out.read_bytes() == written
+    told = section(json.loads(report.read_text()))
+    assert told.startswith("## ")
+    assert "| 32x32x32 |" in told
+
+
+def test_a_stopped_run_goes_on_where_it_was_and_other_kernels_are_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    head = {"is": "run", "model": "a", "digests": {"naive": "1"}}
+    row = row_of(CLASSES[0], EVERY[0], Contest((result(TUNED, 1e-3, 1e-3),), "graph", None, 0), H200)
+    out.write_text("".join(json.dumps(line) + "\n" for line in (head, row.json())) + '{"is": "sha')
+    assert peers.begun(out, head) == [row]
+    with pytest.raises(SystemExit, match="other kernel"):
+        peers.begun(out, {**head, "digests": {"naive": "2"}})
+
+
+def test_the_shapes_are_at_least_sixty_and_have_every_class_that_has_a_bar() -> None:
+    assert len(set(EVERY)) == len(EVERY) >= 60
+    bars = {one.name: one.bar for one in CLASSES}
+    assert bars["skinny"] == bars["tall"] == 1.2
+    assert bars["float64 square"] == 0.9
+    skinny = next(one for one in CLASSES if one.name == "skinny").problems
+    assert {min(one.m, one.n) for one in skinny} == {1, 2, 4, 8, 16}
+    assert all(2048 <= size <= 8192 for one in skinny for size in (max(one.m, one.n), one.k))
+    assert {one.name for one in SMALLER} <= set(bars)
+
+
+def test_the_ratio_is_to_the_faster_rival_round_by_round() -> None:
+    ours = result(TUNED, *(1.0, 2.0) * 5)
+    slow, fast = result(TRITON, *(9.0, 9.0) * 5), result(VENDOR, *(1.5, 3.0) * 5)
+    assert ratio_to([ours, slow, fast], (VENDOR, TRITON)) == Ratio(VENDOR, 1.5, 1.5, 1.5)
+    assert ratio_to([ours, slow], (VENDOR, TRITON)) == Ratio(TRITON, 6.75, 4.5, 9.0)
+    assert ratio_to([ours, slow], (VENDOR,)) is None
+    assert ratio_to([slow, fast], (VENDOR, TRITON)) is None
+
+
+def row_with(low: float, high: float) -> Row:
+    row = row_of(CLASSES[0], EVERY[0], Contest((result(TUNED, 1e-3, 1e-3),), "graph", None, 0), H200)
+    values = row.json() | {"ratio": {"to": VENDOR, "ratio": (low + high) / 2, "low": low, "high": high}}
+    return read_row(json.loads(json.dumps(values)))
+
+
+def test_a_bar_is_met_where_the_upper_end_of_the_interval_reaches_it() -> None:
+    assert meets(row_with(0.98, 1.0), 1.0)
+    assert not meets(row_with(0.95, 0.99), 1.0)
+    (summary,) = summaries([row_with(0.98, 1.0), row_with(0.95, 0.99)])
+    assert (summary.shapes, summary.met, summary.least) == (2, 1, 0.97)
+
+
+def test_a_shape_that_ours_failed_on_stays_in_its_class() -> None:
+    failed = row_of(
+        CLASSES[0], EVERY[0], Contest((Result(TUNED, "a", Config(()), reason="wrong"),), "graph", None, 0), H200
+    )
+    (summary,) = summaries([row_with(0.98, 1.0), failed])
+    assert (summary.shapes, summary.met, summary.least, summary.geomean) == (2, 1, 0.0, 0.0)
+    assert "tuned: wrong" in text([failed])
+
+
+@pytest.mark.parametrize(
+    ("problem", "microseconds"),
+    [
+        (Problem(1, 4096, 4096), 15.6),
+        (Problem(4096, 4096, 4096), 2054),
+        (Problem(1024, 1024, 1024, dtype="float64"), 32),
+    ],
+)
+def test_the_floor_is_bytes_by_what_a_copy_reaches_or_flops_by_the_peak(problem: Problem, microseconds: float) -> None:
+    row = row_of(ShapeClass("a", 1, "", ()), problem, Contest((), "graph", None, 0), H200)
+    assert 1e3 * row.floor_ms == pytest.approx(microseconds, rel=0.01)
+
+
+def test_a_wrong_variant_never_takes_part_however_fast(fleet: Fleet) -> None:
+    unit, problem = fleet.unit(), Problem(40, 24, 56)
+    kernel = CATALOGUE["naive"]
+    launch = kernel.launch(kernel.default(problem, unit.device), problem, unit.device)
+    field = (Ours(TUNED, launch), Careless(launch, True), Careless(launch, False, "wrong"), Library(VENDOR))
+    whole = (*field, Candidates(), Absent(TRITON, "not here"))
+    found: Contest = unit.trials.call(contest, Bench("peers", problem, 3), whole, 0.05, deadline=60)
+    ours, careless, wrong, vendor, candidates, triton = found.results
+    assert (careless.kernel, careless.tried) == ("naive", 2)
+    assert "unwritten" in str(wrong.reason)
+    assert not wrong.seconds
+    assert (candidates.reason, triton.reason) == ("only cuBLAS tells its candidates", "not here")
+    assert len(ours.seconds) >= 7
+    assert vendor.accuracy is not None
+
+
+def test_configs_are_read_from_recordings_and_from_earlier_files(tmp_path: Path) -> None:
+    recorded = peers.winners_of([ROOT / "tests/data/tiled-cpu-256x256x256.replay.gz"])
+    kernel, config = recorded[Problem(256, 256, 256)]
+    assert kernel == "tiled"
+    assert set(config) == {"BM", "BN", "BK"}
+    earlier = tmp_path / "out.jsonl"
+    row = row_of(CLASSES[0], EVERY[0], Contest((result(TUNED, 1e-3, 1e-3),), "graph", None, 0), H200)
+    earlier.write_text(json.dumps({"is": "run"}) + "\n" + json.dumps(row.json()) + "\n")
+    assert peers.winners_of([earlier]) == {EVERY[0]: (TUNED, {})}
+
+
+def test_triton_is_told_what_it_would_see_itself_of_the_sizes() -> None:
+    order = orders(Problem(1, 100, 96, trans_b=True), "sm_90")[0]
+    assert order.signature["m"] == "constexpr"
+    assert order.constants["m"] == 1
+    assert order.signature["n"] == order.signature["k"] == "i32"
+    assert order.divisible == (0, 1, 2, 5)
+    assert order.constants["TRANS_B"] is True
+    assert 12 <= len(TILES) == len(set(TILES)) <= 20
+
+
+def test_a_triton_launch_covers_c_and_passes_what_triton_added() -> None:
+    problem = Problem(130, 1, 96, batch=5)
+    order = orders(problem, "sm_90")[0]
+    function = TritonFunction(None, Cubin(order, Path(), 64, 0, hidden=2), problem)
+    assert function.grid == (-(-130 // order.tile.BM), 5)
+    given = (*map(np.uint64, (11, 22, 33)), *map(np.int64, (130, 1, 96)))
+    assert function.arguments(given) == (11, 22, 33, 130, 96, 0, 0)
+    assert [type(one) for one in function.arguments(given)[3:5]] == [np.int32, np.int32]
+
+
+@pytest.mark.parametrize("problem", [Problem(1, 256, 256), Problem(33, 65, 127, dtype="float64", trans_a=True)])
+def test_triton_compiles_without_a_gpu(problem: Problem, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    order = orders(problem, "sm_90")[0]
+    made = compile_all([order], tmp_path)[order]
+    assert made.reason is None
+    assert made.path.stat().st_size > 0
+    assert made.hidden == 2
+
+
+def test_a_heuristics_result_is_laid_out_as_cublaslt_has_it() -> None:
+    assert ctypes.sizeof(Found) == 96
+    assert (Found.workspace.offset, Found.state.offset, Found.waves.offset) == (64, 72, 76)
+
+
+def test_the_readme_has_the_section_exactly_when_its_figures_are_committed() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    committed = (ROOT / "benchmarks/results/peers-h200.json").exists()
+    assert ("## How fast it is" in generated(readme)) is committed
+
+
+def report_of(*rows: Row) -> dict[str, Any]:
+    facts = {"device": "NVIDIA H200", "environment": "CUDA 13", "vendor": "cuBLAS 13.1.0", "triton": "3.6.0"}
+    return facts | {"shapes": [row.json() for row in rows]}
+
+
+def test_the_section_tells_each_class_and_each_shape() -> None:
+    told = section(report_of(row_with(0.98, 1.0), row_with(0.95, 0.99)))
+    assert "| small square | 2 | 1 | 1 | 0.97 | 0.98 |" in told
+    assert "cuBLAS 13.1.0 and Triton 3.6.0" in told
+    assert told.count("| 64x64x64 |") == 2
