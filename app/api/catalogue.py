@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path
@@ -41,6 +40,8 @@ class Summary(Answer):
     dtypes: list[str]
     precisions: list[str]
     platforms: list[str]
+    architectures: Annotated[list[str], Field(description="Those it is for; empty where it is for all.")]
+    shapes: Annotated[str, Field(description="Which problems it is for.")]
     parameters: Annotated[dict[str, list[int]], Field(description="Values of each parameter.")]
     rules: Annotated[list[str], Field(description="Names of the rules that refuse some configs.")]
     configs: Annotated[int, Field(description="Configs in all, legal or not.")]
@@ -56,9 +57,11 @@ class Summary(Answer):
             dtypes=list(kernel.dtypes),
             precisions=list(kernel.precisions),
             platforms=list(kernel.platforms),
+            architectures=list(kernel.architectures),
+            shapes=kernel.shapes,
             parameters={name: list(values) for name, values in kernel.space.parameters.items()},
             rules=list(kernel.space.rules),
-            configs=sum(1 for _ in kernel.space),
+            configs=len(kernel.space),
         )
 
 
@@ -76,7 +79,7 @@ class Legality(Answer):
     covered: Annotated[bool, Field(description="Whether the kernel computes such problems on this device.")]
     default: Annotated[dict[str, int] | None, Field(description="The config used untuned; null where none is legal.")]
     legal: Annotated[list[dict[str, int]], Field(description="Every config that no rule refuses.")]
-    refused: Annotated[dict[str, int], Field(description="How many configs each rule refuses first.")]
+    refused: Annotated[dict[str, int], Field(description="How many configs each rule was first to refuse.")]
     launch: Annotated[Launch | None, Field(description="How `config` is launched, where one was asked about.")]
 
 
@@ -143,15 +146,15 @@ def _problem(asked: KernelQuery) -> Problem:
 
 
 def _legality(kernel: Kernel, problem: Problem, device: Device, config: str | None) -> Legality:
-    refusals = {each: kernel.space.refusal(each, problem, device) for each in kernel.space}
+    legal, refused = kernel.space.sifted(problem, device)
     default = kernel.default(problem, device)
     return Legality(
         device=device.id,
         problem=problem.key,
         covered=kernel.covers(problem, device),
         default=dict(default) if kernel.space.refusal(default, problem, device) is None else None,
-        legal=[dict(each) for each, rule in refusals.items() if rule is None],
-        refused=dict(Counter(rule for rule in refusals.values() if rule is not None)),
+        legal=[dict(each) for each in legal],
+        refused={rule: count for rule, count in refused.items() if count},
         launch=None
         if config is None
         else Launch.of(kernel.launch(_config(kernel, problem, device, config), problem, device)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic, perf_counter
 
@@ -137,10 +137,10 @@ class Matmul:
 
         One that answers wrong is quarantined: others are served in its place.
         """
+        problem = Problem(256, 256, 256)
         for unit in self._fleet.units:
-            for kernel in CATALOGUE.values():
-                problem = Problem(256, 256, 256)
-                if kernel.covers(problem, unit.device):
+            for kernel in covering(problem, unit.device):
+                with suppress(Unsupported):  # a device that allows no config of a kernel is not served by it
                     self._verify(unit, default_launch(kernel, problem, unit.device))
 
     def _verify(self, unit: Unit, launch: Launch) -> None:
@@ -192,8 +192,9 @@ class Matmul:
 
     def _forced(self, name: str, problem: Problem, unit: Unit) -> tuple[str, Launch, str]:
         record, kernel = self._best.record(unit.device.model, problem), CATALOGUE[name]
-        if not kernel.covers(problem, unit.device):
-            raise Unsupported(f"{name} does not compute {problem.family} on {unit.device.id}")
+        unsuited = kernel.refusal(problem, unit.device)
+        if unsuited is not None:
+            raise Unsupported(f"{name} does not compute {problem.key} on {unit.device.id}: {unsuited}")
         trial = getattr(record, name, None) if record else None
         if trial is not None and trial.state == "measured":
             launch = kernel.launch(kernel.space.config(trial.config), problem, unit.device)

@@ -89,6 +89,7 @@ def _check(problem: Problem, unit: Unit, kernels: Sequence[str] | None) -> None:
     """Refuse at once what no trial could measure."""
     names = [kernel.name for kernel in covering(problem, unit.device)]
     if kernels and not set(kernels) & set(names):
-        raise Unsupported(f"none of {', '.join(kernels)} computes {problem.family} on {unit.device.id}")
+        reasons = "; ".join(f"{name}: {CATALOGUE[name].refusal(problem, unit.device)}" for name in kernels)
+        raise Unsupported(f"none of the kernels asked for computes {problem.key} on {unit.device.id}: {reasons}")
     if problem.bytes > unit.device.memory_bytes:
         raise TooLarge(f"{problem.key} takes {problem.bytes} bytes", limit=unit.device.memory_bytes, size=problem.bytes)

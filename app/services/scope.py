@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from app.services.best import covering
@@ -14,6 +14,24 @@ from kernels.problem import Problem
 from kernels.space import Config, Space
 
 _BASELINES: Final = ("naive", "tiled")
+_LISTED: Final = 10_000  # configs, legal or not: the legal ones of a larger space are more than a budget allows
+
+
+@dataclass(frozen=True, slots=True)
+class _Few(Space):
+    """A space of which only some configs are wanted."""
+
+    wanted: tuple[Config, ...] = ()
+
+    def __iter__(self) -> Iterator[Config]:
+        return iter(self.wanted)
+
+    def __len__(self) -> int:
+        return len(self.wanted)
+
+    def legal(self, problem: Problem, device: Device) -> list[Config]:
+        """Those of the wanted that no rule refuses."""
+        return [config for config in self.wanted if self.refusal(config, problem, device) is None]
 
 
 def searched(problem: Problem, device: Device, request: Mapping[str, Any]) -> list[Kernel]:
@@ -30,8 +48,14 @@ def expected(problem: Problem, device: Device, request: Mapping[str, Any]) -> in
     """How many trials a problem takes at most: the vendor's, and each kernel's share or its whole space."""
     kernels = searched(problem, device, request)
     most = Allowance.of(request).each(len(kernels)).trials
-    sizes = (len(kernel.space.legal(problem, device)) for kernel in kernels)
-    return 1 + sum(size if most is None else min(most, size) for size in sizes)
+    return 1 + sum(_most(kernel, problem, device, most) for kernel in kernels)
+
+
+def _most(kernel: Kernel, problem: Problem, device: Device, trials: int | None) -> int:
+    if trials is not None and len(kernel.space) > _LISTED:
+        return trials
+    size = len(kernel.space.legal(problem, device))
+    return size if trials is None else min(trials, size)
 
 
 def configs_of(configs: Iterable[tuple[str, Config]]) -> list[dict[str, Any]]:
@@ -47,6 +71,7 @@ def _narrowed(kernel: Kernel, problem: Problem, device: Device, configs: Sequenc
                 kept.add(kernel.space.config(entry["config"]))
         except ValueError:
             continue  # the space has changed since it was stored
+    wanted = tuple(sorted(kept, key=lambda config: tuple(config.values())))
     values = {name: tuple(sorted({config[name] for config in kept})) for name in kernel.space.parameters}
     rules = {**kernel.space.rules, "is not among those asked for": lambda config, _problem, _device: config in kept}
-    return replace(kernel, space=Space(values, rules))
+    return replace(kernel, space=_Few(values, rules, wanted=wanted))

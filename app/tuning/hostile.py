@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -24,6 +24,7 @@ _SHARE: Final = 1e-3  # seconds at the device's peak that a neighbour takes at m
 _LINE: Final = 128  # sizes lose whole multiples of this, so that rows stay as aligned as they were
 _TILES: Final = 3  # in each direction that are left at least
 _BATCHES: Final = 3
+_VECTOR: Final = 16  # bytes of the widest load: rows that are not whole ones are another class
 _EXACT: Final = {"float64": 2**52, "float32": 2**24, "float16": 2**24, "bfloat16": 2**24}  # the accumulator's integers
 _LARGEST: Final = 8
 
@@ -42,19 +43,27 @@ class Case:
         return f"{self.kind} of {problem.batch}x{problem.m}x{problem.n}x{problem.k}"
 
 
-def cases(config: Config, problem: Problem, device: Device) -> Iterator[Case]:
+def cases(
+    config: Config, problem: Problem, device: Device, legal: Callable[[Problem], bool] = lambda _: True
+) -> Iterator[Case]:
     """Every neighbour of the shape with plain numbers; the shape itself and an odd one with each kind of operands.
 
     Neighbours have m, n or k one less or more. Of a large problem they are cut down, in whole tiles and lines, to what
-    takes milliseconds: first where they are the problem's own size, then all around.
+    takes milliseconds: first where they are the problem's own size, then all around. Where the config is not `legal` on
+    one, its rows are made as whole as the problem's own, by up to 16 bytes: there a binary has to be right on any size.
     """
+
+    def cut(shape: Problem) -> Problem:
+        found = _cut(shape, problem, config, device)
+        return found if legal(found) else _cut(_alike(shape, problem), problem, config, device)
+
     around = [_sized(problem, {name: size}) for name in "mnk" for size in _beside(getattr(problem, name))]
     odd = replace(problem, m=problem.m + 1, n=max(1, problem.n - 1), k=problem.k + 3)
     for neighbour in (*around, odd):
-        yield Case("numbers", _cut(neighbour, problem, config, device))
+        yield Case("numbers", cut(neighbour))
     for shape in (problem, odd):
         for kind in _SPECIAL:
-            yield Case(kind, _cut(shape, problem, config, device))
+            yield Case(kind, cut(shape))
 
 
 def draw(case: Case, seed: int) -> tuple[Array, Array]:
@@ -87,6 +96,18 @@ def judge(case: Case, a: Array, b: Array, reference: Array, c: Array) -> str | N
         expected = reference.reshape(c.shape).astype(problem.dtype)
     off = int(np.count_nonzero(c != expected))
     return unwritten(problem, c) or (f"{off} of {c.size} elements are not exact" if off else None)
+
+
+def _alike(shape: Problem, own: Problem) -> Problem:
+    """The nearest shape, away from the own, whose rows are whole 16 bytes where its own are and only there."""
+    step = _VECTOR // own.itemsize
+
+    def moved(size: int, base: int) -> int:
+        if base % step:
+            return size + (size % step == 0) * (1 if size > base else -1)
+        return max(step, size // step * step if size < base else -(-size // step) * step)
+
+    return _sized(shape, {name: moved(getattr(shape, name), getattr(own, name)) for name in "mnk"})
 
 
 def _beside(size: int) -> tuple[int, ...]:

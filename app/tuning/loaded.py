@@ -119,7 +119,7 @@ def loaded(held: Held, link: Link, contender: Contender) -> Loaded | Rejected:
     where the device is lost to this process (facts: fatal).
     """
     kept: OrderedDict[object, Loaded] = held.memory.setdefault(_KEY, OrderedDict())
-    key = contender if isinstance(contender, Problem) else (contender.build.digest, contender.problem)
+    key = contender if isinstance(contender, Problem) else (contender.build.digest, contender.config, contender.problem)
     if key not in kept:
         made = _vendor(held, contender) if isinstance(contender, Problem) else _compiled(held, link, contender)
         if isinstance(made, Rejected):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -18,9 +17,9 @@ from app.tuning.loaded import Loaded, loaded, warm
 from app.tuning.outcome import Rejected
 from app.tuning.verify import POISON, applied
 from kernels import CATALOGUE
-from kernels.device import Device
 from kernels.kernel import Launch
 from kernels.model import predict
+from kernels.problem import Problem
 
 _SHORTEST: Final = 2.0  # seconds: no launch is taken for hung before
 
@@ -28,8 +27,8 @@ _SHORTEST: Final = 2.0  # seconds: no launch is taken for hung before
 def prove(held: Held, link: Link, launch: Launch, bench: Bench) -> Rejected | None:
     """Launch a config on every case that hostile.cases has of it; None where all are right.
 
-    Neighbours for which the kernel's space refuses the config are left out. Raises CompileFailed or LaunchFailed where
-    the device is lost to this process (facts: fatal).
+    Neighbours for which the kernel's space refuses the config are moved into the class that it serves. Raises
+    CompileFailed or LaunchFailed where the device is lost to this process (facts: fatal).
     """
     entrant = loaded(held, link, launch)
     if isinstance(entrant, Rejected):
@@ -47,27 +46,17 @@ def prove(held: Held, link: Link, launch: Launch, bench: Bench) -> Rejected | No
 
 
 def _first_wrong(held: Held, link: Link, entrant: Loaded, launch: Launch, bench: Bench) -> Rejected | None:
-    for number, case in enumerate(hostile.cases(launch.config, launch.problem, held.backend.device)):
-        planned = _planned(launch, case, held.backend.device)
-        if planned is None:
-            continue
-        other = entrant if planned.build == launch.build else loaded(held, link, planned)
-        if isinstance(other, Rejected):
-            return other
-        reason = _wrong(held, link, other.program, planned, case, bench.seed + number) if other.program else None
+    kernel, device = CATALOGUE[launch.kernel], held.backend.device
+
+    def legal(problem: Problem) -> bool:
+        return kernel.space.refusal(launch.config, problem, device) is None
+
+    for number, case in enumerate(hostile.cases(launch.config, launch.problem, device, legal)):
+        planned = kernel.resized(launch, case.problem)
+        reason = _wrong(held, link, entrant.program, planned, case, bench.seed + number) if entrant.program else None
         if reason is not None:
             return entrant.rejected("verify", f"{case.name}: {reason}")
     return None
-
-
-def _planned(launch: Launch, case: Case, device: Device) -> Launch | None:
-    """The launch of the same config, by the same binary where the shape decides nothing of it; None: it is refused."""
-    kernel = CATALOGUE[launch.kernel]
-    if any(kernel.space.refusal(launch.config, one, device) for one in (launch.problem, case.problem)):
-        return None
-    usual = kernel.launch(launch.config, launch.problem, device)
-    planned = kernel.launch(launch.config, case.problem, device)
-    return replace(planned, build=launch.build) if planned.build == usual.build else planned
 
 
 def _wrong(held: Held, link: Link, program: Program, launch: Launch, case: Case, seed: int) -> str | None:

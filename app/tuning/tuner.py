@@ -28,6 +28,8 @@ _SEARCHING: Final = 0.8  # of the seconds: the rest is the finals'
 _FINALS: Final = (1.0, 5.0)  # seconds of finals at least, where the budget has them, and at most
 _HOPELESS: Final = 2.0  # times the best of all kernels: one that is slower is left by auto
 _CHANCE: Final = 16  # trials that every kernel has before
+_BASELINES: Final = ("naive", "tiled")
+_BASELINES_CHANCE: Final = 4  # what others are compared with need not be at its best where it is that slow
 _BATCH: Final = 8  # configs asked for at once at least: a strategy thinks once for all of them
 
 
@@ -169,7 +171,8 @@ def _is_done(search: _Search, searches: Sequence[_Search], task: Task, budget: B
         return True
     if budget.gain_percent is not None and 100 * search.strategy.gain() < budget.gain_percent:
         return True
-    return task.strategy == "auto" and len(search.told) >= _CHANCE and _slowness(search, searches) > _HOPELESS
+    chance = _BASELINES_CHANCE if search.kernel.name in _BASELINES else _CHANCE
+    return task.strategy == "auto" and len(search.told) >= chance and _slowness(search, searches) > _HOPELESS
 
 
 def _turn(search: _Search, searches: Sequence[_Search], task: Task) -> float:
@@ -218,8 +221,13 @@ def _finals(task: Task, runner: Runner, outcomes: Sequence[Outcome], limit: floa
     def launch(of: Measured) -> Launch:
         return kernels[of.kernel].launch(of.config, task.problem, task.device)
 
-    highest = task.kernels[-1]
-    default = highest.default(task.problem, task.device)
-    legal = highest.space.refusal(default, task.problem, task.device) is None
-    chosen = highest.launch(default, task.problem, task.device) if legal else None
-    return finals(outcomes, chosen, launch, runner, task.problem, limit, task.seed)
+    return finals(outcomes, _untuned(task), launch, runner, task.problem, limit, task.seed)
+
+
+def _untuned(task: Task) -> Launch | None:
+    """The default of the highest kernel whose space allows one, or None."""
+    for kernel in reversed(task.kernels):
+        default = kernel.default(task.problem, task.device)
+        if kernel.space.refusal(default, task.problem, task.device) is None:
+            return kernel.launch(default, task.problem, task.device)
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import prod
 from pathlib import Path
 
 import httpx
@@ -31,6 +32,9 @@ def test_kernels_are_listed_in_ladder_order_with_their_spaces(client: httpx.Clie
         assert kernel["parameters"] == {name: list(values) for name, values in ours.space.parameters.items()}
         assert kernel["rules"] == list(ours.space.rules)
         assert kernel["digest"] == ours.digest
+        assert kernel["shapes"] == ours.shapes
+        assert kernel["architectures"] == list(ours.architectures)
+        assert kernel["configs"] == prod(len(values) for values in kernel["parameters"].values())
 
 
 def test_a_kernels_source_is_the_whole_text_that_is_compiled(client: httpx.Client) -> None:
@@ -51,6 +55,24 @@ def test_a_kernels_space_is_held_against_a_problem(client: httpx.Client) -> None
     assert (asked["grid"], asked["block"]) == (7 * 7, [8, 16])
     assert client.get("/kernels/tiled").json()["legality"] is None
     assert client.get("/kernels/tiled?m=1&n=1&k=1&dtype=bfloat16").json()["legality"]["covered"] is False
+
+
+def test_a_space_of_millions_is_held_against_a_problem_too(client: httpx.Client) -> None:
+    for name in ("register_tiled", "skinny"):
+        kernel = client.get(f"/kernels/{name}", params={"m": 16, "n": 200, "k": 300}).json()
+        legality = kernel["legality"]
+        assert kernel["configs"] > 10**6
+        assert legality["covered"] is True
+        assert legality["default"] in legality["legal"]
+        assert len(legality["legal"]) + sum(legality["refused"].values()) == kernel["configs"]
+    assert client.get("/kernels/skinny?m=100&n=100&k=100").json()["legality"]["covered"] is False
+
+
+def test_a_product_by_a_kernel_for_other_shapes_is_refused_in_a_sentence(client: httpx.Client) -> None:
+    square = [[1.0] * 40] * 40
+    answer = client.post("/matmul?kernel=skinny", json={"a": square, "b": square})
+    assert (answer.status_code, answer.json()["code"]) == (422, "unsupported")
+    assert answer.json()["error"].endswith("it is for a C with a side of at most 32, not for 40 x 40 x 40")
 
 
 def test_an_analysis_works_out_the_arithmetic_of_any_tile(client: httpx.Client) -> None:

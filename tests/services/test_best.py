@@ -20,7 +20,7 @@ from app.store.records import BestRecord, CrossRecord, TrialRecord
 from app.store.repository import Bests, Jobs, Trials
 from app.tuning.policy import policy_of
 from kernels import CATALOGUE
-from kernels.device import Device
+from kernels.device import Device, Limits
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -258,6 +258,49 @@ def test_another_family_never_answers(service: Service, device: Device) -> None:
     for other in (replace(PROBLEM, dtype="float64"), replace(PROBLEM, trans_a=True)):
         answer = bests.answer(other)
         assert (answer.match, answer.timing, answer.baselines) == ("default", None, None)
+
+
+@pytest.mark.parametrize(
+    ("problem", "kernel"),
+    [
+        (Problem(256, 256, 256), "register_tiled"),
+        (Problem(5, 300, 900), "skinny"),
+        (Problem(64, 64, 64, 9), "batched"),
+        (Problem(16, 16, 16, 4096), "batched"),
+        (Problem(2100, 40, 30), "tall"),
+        (Problem(131072, 16, 32), "tall"),
+    ],
+)
+def test_an_untuned_problem_is_answered_by_the_highest_kernel_for_it(
+    service: Service, problem: Problem, kernel: str
+) -> None:
+    answer = BestConfigs(service.fleet).answer(problem)
+    assert (answer.match, answer.kernel) == ("default", kernel)
+
+
+def test_a_kernel_whose_space_refuses_its_default_leaves_the_answer_to_the_one_below(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skinny = CATALOGUE["skinny"]
+    closed = replace(skinny, space=replace(skinny.space, rules={"never": lambda *_: False}, reads={}))
+    monkeypatch.setattr("app.services.best.CATALOGUE", {**CATALOGUE, "skinny": closed})
+    answer = BestConfigs(service.fleet).answer(Problem(5, 300, 900))
+    assert (answer.match, answer.kernel) == ("default", "register_tiled")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "dtype", "highest"),
+    [
+        ("sm_90", "float32", "pipelined"),
+        ("sm_75", "float32", "register_tiled"),
+        ("sm_90", "float64", "double_tensor"),
+        ("sm_89", "float64", "register_tiled"),
+    ],
+)
+def test_the_highest_kernel_for_a_square_is_the_architectures(architecture: str, dtype: str, highest: str) -> None:
+    limits = Limits(1024, 48 * 1024, 32, 80, 1e12, 1e13, 5e12)
+    card = Device("cuda:0", "cuda", "a GPU", architecture, "1", "2", "3", "uuid", 2**34, limits)
+    assert covering(Problem(256, 256, 256, dtype=dtype), card)[-1].name == highest
 
 
 def test_a_class_that_no_kernel_covers_is_refused_by_its_name(service: Service) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import numpy as np
@@ -47,6 +48,47 @@ def test_a_kernel_can_be_forced(service: Service, kernel: str) -> None:
     product, error = multiply(service, Problem(40, 50, 60), kernel=kernel)
     assert product.kernel == kernel
     assert error < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("kernel", "problem"),
+    [
+        ("batched", Problem(24, 24, 24, 20)),
+        ("tall", Problem(40, 2100, 30)),
+        ("skinny", Problem(5, 130, 700)),
+        ("skinny", Problem(130, 5, 700, dtype="float64", trans_a=True)),
+    ],
+)
+def test_a_kernel_for_some_shapes_makes_their_products(service: Service, kernel: str, problem: Problem) -> None:
+    product, error = multiply(service, problem, kernel=kernel)
+    assert product.kernel == kernel
+    assert error < (1e-6 if problem.dtype == "float32" else 1e-14)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [
+        ("skinny", "it is for a C with a side of at most 32, not for 140 x 150 x 160"),
+        ("batched", "it is for m, n and k of at most 128, not for 140 x 150 x 160"),
+        ("pipelined", "it is for cuda, not opencl"),
+        ("double_tensor", "it computes float64 (strict), not float32 (strict)"),
+    ],
+)
+def test_a_kernel_that_is_not_for_a_shape_says_what_it_is_for(service: Service, kernel: str, reason: str) -> None:
+    with pytest.raises(Unsupported, match=re.escape(f"{kernel} does not compute float32/strict/nn/1x140x150x160")) as e:
+        multiply(service, Problem(140, 150, 160), kernel=kernel)
+    assert e.value.message.endswith(reason)
+
+
+def test_what_is_verified_at_the_start_is_what_an_untuned_product_uses(service: Service) -> None:
+    """Of a float32 shape that no kernel for some shapes is for, and whose rows are whole 16 bytes."""
+    problem = Problem(256, 256, 256)
+    answer = service.best.answer(problem)
+    assert (answer.kernel, answer.match) == ("register_tiled", "default")
+    service.matmul.verify_defaults()
+    product, _ = multiply(service, problem)
+    assert product.kernel == "register_tiled"
+    assert product.seconds["queue"] < 1.0, "it was compiled or verified again"
 
 
 def test_a_product_says_where_its_time_went(service: Service) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, process_time, sleep
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from app.main import Service, opened
 from app.services.jobs import ENDED
 from app.services.orders import resolve
 from app.services.principal import ANONYMOUS
-from app.services.scope import configs_of
+from app.services.scope import configs_of, searched
 from app.services.tuning import TuneOrder
 from app.store.records import JobRecord
 from kernels import CATALOGUE
@@ -165,6 +165,38 @@ def test_a_job_of_listed_configs_tries_them_and_the_defaults_alone(service: Serv
     tried = {(trial.kernel, trial.config) for trial in service.jobs.trials(job_id=job.id) if trial.kernel != "vendor"}
     defaults = {(name, CATALOGUE[name].default(problem, device)) for name in ("naive", "tiled")}
     assert tried == {*listed, *defaults}
+
+
+def test_listed_configs_of_many_parameters_are_a_space_of_their_own(service: Service) -> None:
+    device, problem = service.fleet.unit().device, Problem(300, 200, 100)
+    tiled = CATALOGUE["register_tiled"]
+    legal = tiled.space.legal(problem, device)
+    request = resolve(TuneOrder((problem,), kernels=("register_tiled",), strategy="exhaustive"), service.fleet)
+    request["configs"] = configs_of((tiled.name, config) for config in legal[:: len(legal) // 12])
+    started = process_time()
+    *_, narrowed = searched(problem, device, request)
+    found = narrowed.space.legal(problem, device)
+    assert process_time() - started < 0.1
+    assert set(found) == {*legal[:: len(legal) // 12], tiled.default(problem, device)}
+    assert len(narrowed.space) == len(list(narrowed.space)) == len(found)
+    other = next(config for config in legal if config not in found)
+    assert narrowed.space.refusal(other, problem, device) == "is not among those asked for"
+
+
+def test_kernels_for_some_shapes_are_tuned_where_these_are_asked_for(service: Service) -> None:
+    shapes = {"batched": Problem(24, 20, 28, 30), "tall": Problem(2100, 33, 20), "skinny": Problem(3, 200, 600)}
+    asked = TuneOrder(tuple(shapes.values()), kernels=tuple(shapes), trials=15, seconds=9.0)
+    job = finish(service, service.tuning.submit(asked, ANONYMOUS))
+    assert job.state == "succeeded"
+    trials = [one for one in service.jobs.trials(job_id=job.id) if one.state == "measured"]
+    for name, problem in shapes.items():
+        assert name in {one.kernel for one in trials if one.problem == problem}
+        assert service.best.answer(problem, exact=True).match == "exact"
+
+
+def test_an_order_for_a_kernel_that_is_not_for_a_shape_is_refused_with_what_it_is_for(service: Service) -> None:
+    with pytest.raises(Unsupported, match="skinny: it is for a C with a side of at most 32, not for 64 x 64 x 64"):
+        service.tuning.submit(TuneOrder((Problem(64, 64, 64),), kernels=("skinny",)), ANONYMOUS)
 
 
 def test_a_job_that_somebody_waits_for_goes_before_those_nobody_waits_for(service: Service) -> None:

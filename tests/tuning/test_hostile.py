@@ -70,6 +70,21 @@ def test_the_shape_and_its_neighbours_are_all_there_and_ragged() -> None:
     assert all(one.problem.family == problem.family and one.problem.batch == 2 for one in found)
 
 
+def test_neighbours_where_the_config_is_not_legal_are_as_whole_as_the_shape() -> None:
+    def around(problem: Problem) -> list[tuple[int, int, int]]:
+        found = hostile.cases(SMALL, problem, DEVICE, lambda one: one == problem)
+        return [(one.problem.m, one.problem.n, one.problem.k) for one in found if one.kind == "numbers"]
+
+    whole = [(60, 48, 80), (68, 48, 80), (64, 44, 80), (64, 52, 80), (64, 48, 76), (64, 48, 84), (68, 44, 84)]
+    assert around(Problem(64, 48, 80)) == whole
+    assert around(Problem(8, 5, 6, dtype="float64"))[2:4] == [(8, 3, 6), (8, 7, 6)]
+    assert around(Problem(9, 5, 6))[2:6] == [(9, 3, 6), (9, 6, 6), (9, 5, 5), (9, 5, 7)]
+    large = Problem(8192, 8192, 8192)
+    for case in hostile.cases(LARGE, large, DEVICE, lambda one: one == large):
+        assert all(size % 4 == 0 for size in (case.problem.m, case.problem.n, case.problem.k))
+        assert case.problem.flops < large.flops
+
+
 @pytest.mark.parametrize("problem", [Problem(1, 1, 1), Problem(1, 4096, 4096), Problem(7, 1, 2)])
 def test_no_size_falls_below_one(problem: Problem) -> None:
     assert all(min(one.problem.m, one.problem.n, one.problem.k) >= 1 for one in hostile.cases(SMALL, problem, DEVICE))

@@ -462,16 +462,29 @@ def test_a_finalist_is_proved_on_neighbours_and_hostile_operands(
         assert rejected.reason.startswith(reason)
 
 
-def test_neighbours_that_the_space_refuses_are_left_out(
-    held: Held, link: RecordedLink, device: HostDevice, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("width", "reason"), [(4, None), (8, "numbers of 1x64x48x76: relative L2 error"), (16, "numbers of 1x64x48x76")]
+)
+def test_where_the_space_refuses_a_neighbour_one_of_the_class_that_is_served_is_tried(
+    held: Held,
+    link: RecordedLink,
+    device: HostDevice,
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+    reason: str | None,
 ) -> None:
+    def loses_what_is_not_whole(problem: Problem, a: Array, b: Array, memory: Array, first: int) -> None:
+        whole = problem.k // width * width
+        right(problem, np.ascontiguousarray(a[:, :, :whole]), np.ascontiguousarray(b[:, :whole]), memory, first)
+
     tiled = CATALOGUE["tiled"]
-    rules = {**tiled.space.rules, "odd": lambda _, problem, __: problem.k % 8 == 0}
+    rules = {**tiled.space.rules, "only this one": lambda _, problem, __: problem == PROBLEM}
     spaced = {**CATALOGUE, "tiled": replace(tiled, space=replace(tiled.space, rules=rules))}
     monkeypatch.setattr("app.tuning.proof.CATALOGUE", spaced)
-    device.functions["finalist"] = loses_the_tail
-    launch = launch_of(PROBLEM, "finalist")
-    assert trial.prove(held, cast("Link", link), launch, trial.Bench("job", PROBLEM, 5)) is None
+    device.functions["finalist"] = loses_what_is_not_whole
+    rejected = trial.prove(held, cast("Link", link), launch_of(PROBLEM, "finalist"), trial.Bench("job", PROBLEM, 5))
+    assert (rejected is None) == (reason is None)
+    assert rejected is None or rejected.reason.startswith(str(reason))
 
 
 def test_a_host_without_memory_rejects_the_shape_before_it_tries(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -241,6 +241,28 @@ def test_the_best_is_the_fastest_of_ours_and_never_the_vendors() -> None:
 
 def test_where_nothing_was_measured_there_is_no_best() -> None:
     assert best_of([Rejected("naive", KERNELS[0].default(PROBLEM, DEVICE), "compile", "no")]) is None
+
+
+def test_auto_leaves_a_baseline_that_is_twice_slower_after_four_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"naive": 20.0, "tiled": 2.2, "register_tiled": 1.0}
+    monkeypatch.setitem(globals(), "seconds_of", lambda launch: 1e-3 * times[launch.kernel])
+    ladder = tuple(CATALOGUE[name] for name in times)
+    for order, most in ((ladder, 4), (ladder[:2], legal(KERNELS[1]))):
+        outcomes, _ = run(Scripted(), Budget(trials=legal(KERNELS[1])), order=Task(order, PROBLEM, DEVICE, "auto", 1))
+        tried = {name: [one for one in outcomes if one.kernel == name] for name in times}
+        assert len(tried["naive"]) <= 4
+        assert len(tried["tiled"]) == most
+        assert tried["naive"][0].config == KERNELS[0].default(PROBLEM, DEVICE)
+        assert tried["tiled"][0].config == KERNELS[1].default(PROBLEM, DEVICE)
+
+
+def test_the_finals_default_is_the_highest_kernels_that_has_one() -> None:
+    closed = replace(CATALOGUE["tiled"], space=replace(CATALOGUE["tiled"].space, rules={"never": lambda *_: False}))
+    order = Task((KERNELS[0], closed), PROBLEM, DEVICE, "random", 1)
+    _, final = run(Scripted(), Budget(trials=6), order=order)
+    assert final is not None
+    assert final.default is not None
+    assert (final.default.kernel, final.default.config) == ("naive", KERNELS[0].default(PROBLEM, DEVICE))
 
 
 def test_auto_leaves_a_kernel_that_cannot_catch_up(monkeypatch: pytest.MonkeyPatch) -> None:
