@@ -14,18 +14,6 @@
 // Whether all `of` blocks that count here have come; the last one puts the counter back to zero. `told` is SHARED.
 #ifdef __OPENCL_VERSION__
 #define FRESH(n, p) LOAD(n, p)
-INNER int all_arrived(GLOBAL int *counter, const int of, LOCAL int *told)
-{
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    if (THREAD_X == 0) {
-        mem_fence(CLK_GLOBAL_MEM_FENCE);
-        *told = atomic_inc((volatile GLOBAL int *)counter);
-        if (*told == of - 1) *counter = 0;
-        mem_fence(CLK_GLOBAL_MEM_FENCE);
-    }
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    return *told == of - 1;
-}
 #else
 // What other blocks wrote is read past the SM's own cache, which may be older.
 template <int n> INNER Pack<n> fresh(const REAL *p)
@@ -72,6 +60,36 @@ INNER void gather_sums(const GLOBAL REAL *from, const int count, const INDEX pit
     }
 }
 
+#ifdef __OPENCL_VERSION__
+// As below, in a loop that all threads go through alike: a barrier behind a condition makes PoCL compile all that
+// follows it once more.
+INNER int sum_slices(GLOBAL REAL *scratch, const INDEX tile, const int slice, const int slices, const int fan,
+                     LOCAL int *told, SUM *sums)
+{
+    const INDEX pitch = THREADS * SUM_SIZE;
+    const int groups = (slices + fan - 1) / fan, group = slice / fan;
+    const int members = slices - group * fan < fan ? slices - group * fan : fan;
+    GLOBAL int *const counters = (GLOBAL int *)scratch + tile * (groups + 1);
+    GLOBAL REAL *const left = scratch + COUNTERS * 4 / (int)sizeof(REAL) + tile * slices * pitch;
+    int whole = 1;
+    for (int level = 0; level < (slices == 1 ? 0 : groups == 1 ? 1 : 2); level++) {
+        GLOBAL int *const counter = counters + (level ? groups : group);
+        const int of = level ? groups : members;
+        if (whole) leave_sums(left + (level ? group * fan : slice) * pitch, sums);
+        barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+        if (whole && THREAD_X == 0) {
+            mem_fence(CLK_GLOBAL_MEM_FENCE);
+            *told = atomic_inc((volatile GLOBAL int *)counter);
+            if (*told == of - 1) *counter = 0;
+            mem_fence(CLK_GLOBAL_MEM_FENCE);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+        whole = whole && *told == of - 1;
+        if (whole) gather_sums(left + (level ? 0 : group * fan) * pitch, of, (level ? fan : 1) * pitch, sums);
+    }
+    return whole;
+}
+#else
 // Whether this block now has the tile's whole sums, and is to write them to C: of all slices' blocks one has.
 INNER int sum_slices(GLOBAL REAL *scratch, const INDEX tile, const int slice, const int slices, const int fan,
                      LOCAL int *told, SUM *sums)
@@ -90,3 +108,4 @@ INNER int sum_slices(GLOBAL REAL *scratch, const INDEX tile, const int slice, co
     gather_sums(left, groups, fan * pitch, sums);
     return 1;
 }
+#endif
