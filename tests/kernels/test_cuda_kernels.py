@@ -18,10 +18,9 @@ from kernels.register_tiled import granted
 cuda = pytest.importorskip("app.devices.cuda")
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
-# The first kernels are compiled for the oldest and for Hopper by default; the others' own tests compile these for sm_80
-# and sm_90.
+# The first kernels are compiled for the oldest by default; the others' own tests compile these for sm_80 and sm_90.
 FIRST = {"naive", "tiled", "register_tiled"}
-USUAL = {"sm_75", "sm_90"}
+USUAL = {"sm_75"}
 CASES = [
     pytest.param(
         architecture,

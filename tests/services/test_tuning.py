@@ -183,6 +183,7 @@ def test_listed_configs_of_many_parameters_are_a_space_of_their_own(service: Ser
     assert narrowed.space.refusal(other, problem, device) == "is not among those asked for"
 
 
+@pytest.mark.slow
 def test_kernels_for_some_shapes_are_tuned_where_these_are_asked_for(service: Service) -> None:
     shapes = {"batched": Problem(24, 20, 28, 30), "tall": Problem(2100, 33, 20), "skinny": Problem(3, 200, 600)}
     asked = TuneOrder(tuple(shapes.values()), kernels=tuple(shapes), trials=15, seconds=9.0)
