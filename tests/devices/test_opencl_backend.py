@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import devicework
@@ -50,14 +52,12 @@ class TestOpenCL(Contract):
             backend.run(program, launch, Operands(*operands))
             assert compiled(cache_dir) == warmed
 
-    def test_what_was_compiled_once_is_found_on_disk(self, backend: Backend, cache_dir: Path) -> None:
-        launch = planned("tiled", Problem(9, 9, 9), backend)
-        backend.warm(backend.compile(launch.build), launch)
-        before = compiled(cache_dir)
+    def test_what_was_compiled_once_is_found_on_disk(self, tmp_path: Path) -> None:
+        # In a process of its own: PoCL's cache stays where the first to load it wanted it.
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            before, after = pool.submit(compiled_twice, tmp_path).result(60)
         assert before
-        other = OpenCLBackend("opencl:0", cache_dir)
-        other.warm(other.compile(launch.build), launch)
-        assert compiled(cache_dir) == before
+        assert after == before
 
     def test_a_graph_is_refused_and_there_are_no_sensors(self, backend: Backend) -> None:
         problem = Problem(8, 8, 8)
@@ -101,6 +101,17 @@ def test_a_processor_that_llvm_does_not_know_is_given_the_name_of_one_like_it() 
     assert processor.likeness(processor._ICELAKE | {"amx_tile"}) == "icelake-server"
     name = processor.likeness(own)
     assert name == "x86-64" or processor._NAMES[name] <= own
+
+
+def compiled_twice(cache_dir: Path) -> tuple[dict[Path, int], dict[Path, int]]:
+    """What is on disk after one backend has compiled a kernel, and after another has."""
+    found = []
+    for _ in range(2):
+        backend = OpenCLBackend("opencl:0", cache_dir)
+        launch = planned("tiled", Problem(9, 9, 9), backend)
+        backend.warm(backend.compile(launch.build), launch)
+        found.append(compiled(cache_dir))
+    return found[0], found[1]
 
 
 def compiled(cache_dir: Path) -> dict[Path, int]:

@@ -51,7 +51,7 @@ def test_it_suits_what_is_small_and_nothing_else() -> None:
 def test_the_space_is_rich_and_listed_fast(problem: Problem, dtype: str) -> None:
     started = process_time()
     found = SPACE.legal(replace(problem, dtype=dtype), H200)
-    assert process_time() - started < 0.3
+    assert process_time() - started < 1.0
     assert 100 <= len(found) <= 4000
     assert len(SPACE.legal(replace(problem, dtype=dtype), PROCESSOR)) >= 50
 

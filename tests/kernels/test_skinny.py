@@ -133,7 +133,7 @@ def test_a_space_is_rich_and_listed_fast(shape: tuple[int, int, int], dtype: str
     for device in (H200, PROCESSOR):
         started = process_time()
         found = SKINNY.space.legal(Problem(*shape, dtype=dtype), device)
-        assert process_time() - started < 0.3
+        assert process_time() - started < 1.0
         assert 100 <= len(found) <= 4000
 
 

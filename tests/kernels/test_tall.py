@@ -174,7 +174,7 @@ def test_building_configs_up_finds_what_asking_each_one_finds(device: Device) ->
     problem = sized(flipped((300000, 33, 100)), "float64", turned=(True, False))
     started = process_time()
     found = SPACE.legal(problem, device)
-    assert process_time() - started < 0.3
+    assert process_time() - started < 1.0
     assert len(found) >= (100 if device is H200 else 10)
     assert all(SPACE.refusal(each, problem, device) is None for each in found)
     some = random.Random(len(found))  # noqa: S311 - configs, not secrets
@@ -186,7 +186,7 @@ def test_the_space_is_rich_on_each_shape_and_listed_fast() -> None:
     for shape in (LONG, THIN, DEEP, flipped(LONG)):
         started = process_time()
         found = SPACE.legal(sized(shape), H200)
-        assert process_time() - started < 0.3
+        assert process_time() - started < 1.0
         assert 500 <= len(found) <= 5000, shape
 
 
