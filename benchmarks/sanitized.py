@@ -117,12 +117,12 @@ class Gpu:
 
     def launch(self, launch: Launch, where: Operands) -> str | None:
         """Launch once, with scratch of exactly the plan's size; says where a counter is not zero afterwards."""
-        from app.devices.cuda.launching import as_launch, queue  # noqa: PLC0415 - as above
+        from app.devices.cuda.launching import queue  # noqa: PLC0415 - as above
 
         scratch = self._scratch(launch.scratch_bytes)
         buffers = (where.a, where.b, where.c, *([scratch] if scratch else []))
         addresses = [int(buffer.handle.ptr) + buffer.offset for buffer in buffers] + ([] if scratch else [0])
-        before, after = ([as_launch(launch, step) for step in steps] for steps in (launch.before, launch.after))
+        before, after = ([launch.as_step(step) for step in steps] for steps in (launch.before, launch.after))
         for each in (*before, launch, *after):
             queue(self.backend.compile(each.build), each, addresses)
         if scratch is None:

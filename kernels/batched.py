@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -99,14 +98,8 @@ def _one_tile(config: Config, problem: Problem, _: Device) -> bool:
 
 def _stages(config: Config, problem: Problem, device: Device) -> bool:
     return config["STAGES"] == 1 or (
-        (config["STAGES"] - 1) * config["BK"] < problem.k and _capability(device) >= COPIES_SINCE
+        (config["STAGES"] - 1) * config["BK"] < problem.k and device.capability >= COPIES_SINCE
     )
-
-
-def _capability(device: Device) -> int:
-    """The number of a CUDA architecture, 90 of sm_90; 0 where there is none."""
-    found = re.fullmatch(r"sm_(\d+)", device.architecture)
-    return int(found.group(1)) if found and device.platform == "cuda" else 0
 
 
 def _shared_fits(config: Config, problem: Problem, device: Device) -> bool:
@@ -242,7 +235,7 @@ def _filled(tile: Tile, problem: Problem, device: Device) -> dict[str, int]:
     chosen["BK"] = next(bk for bk in SPACE.parameters["BK"] if bk >= needed)
     chosen["PER"] = _products(tile, problem, device)
     chosen |= {"STAGES": 1, "HELD": 1}
-    if _capability(device) >= COPIES_SINCE:
+    if device.capability >= COPIES_SINCE:
         pairs = max(1, threads(Config.of(chosen)) // (2 * WARP))
         room = POOL_BYTES * pairs // shared_bytes(Config.of(chosen), problem)
         chosen["STAGES"] = max(1, min(room, -(-problem.k // chosen["BK"]), SPACE.parameters["STAGES"][-1]))

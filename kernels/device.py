@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import cache
+
+
+@cache
+def _number(architecture: str) -> int:
+    found = re.fullmatch(r"sm_(\d+)", architecture)
+    return int(found.group(1)) if found else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,11 @@ class Device:
         """The key equal devices share: name, architecture, SMs or cores, memory in GiB, MIG profile."""
         parts = [self.name, self.architecture, f"{self.limits.sms} SMs", f"{round(self.memory_bytes / 2**30)} GiB"]
         return " | ".join(parts + ([self.mig] if self.mig else []))
+
+    @property
+    def capability(self) -> int:
+        """The number of a CUDA architecture, 90 of sm_90; 0 where there is none."""
+        return _number(self.architecture) if self.platform == "cuda" else 0
 
     @property
     def environment(self) -> str:

@@ -98,6 +98,10 @@ class Launch:
         """Threads of one block."""
         return self.block[0] * self.block[1]
 
+    def as_step(self, step: Step) -> Launch:
+        """A step before or after this launch, in the form of a launch; it has no steps and no pool of its own."""
+        return replace(self, build=step.build, grid=step.grid, block=step.block, shared_bytes=0, before=(), after=())
+
     @property
     def pool_bytes(self) -> int:
         """Shared bytes that a CUDA launch asks for, since the binary does not declare them."""

@@ -22,7 +22,7 @@ from kernels.register_plan import (
     shared_bytes,
     threads,
 )
-from kernels.register_space import HOPPER, capability
+from kernels.register_space import HOPPER
 from kernels.register_tiled import SPACE as TILED
 from kernels.register_tiled import SPLITS, WARP, granted
 from kernels.space import Config, Rule, Space
@@ -111,7 +111,7 @@ def _registers_fit(config: Config, _: Problem, device: Device) -> bool:
 
 
 def _registers_left(config: Config, _: Problem, device: Device) -> bool:
-    sums, number = config["TM"] * config["TN"], capability(device)
+    sums, number = config["TM"] * config["TN"], device.capability
     if number == HOPPER:
         return True
     stored = 2 * sums < granted(config, device) or (number < HOPPER and config["SLICES"] > 1)

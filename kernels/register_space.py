@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Final
@@ -98,12 +97,12 @@ def _sums_fit_processor(config: Config, _: Problem, device: Device) -> bool:
 
 
 def _registers_fit(config: Config, problem: Problem, device: Device) -> bool:
-    lost = OLDER * (capability(device) < HOPPER)
+    lost = OLDER * (device.capability < HOPPER)
     return not device.limits.registers_per_sm or registers(config, problem) + lost <= granted(config, device)
 
 
 def _sums_stay(config: Config, problem: Problem, device: Device) -> bool:
-    old = device.platform == "cuda" and capability(device) < HOPPER
+    old = device.platform == "cuda" and device.capability < HOPPER
     return not old or config["TM"] * config["TN"] * problem.itemsize // 4 < LARGE
 
 
@@ -116,23 +115,12 @@ def _loads_divide(config: Config, problem: Problem, _: Device) -> bool:
     return config["BM"] * config["BK"] % turn == 0 and config["BN"] * config["BK"] % turn == 0
 
 
-@cache
-def _number(architecture: str) -> int:
-    found = re.fullmatch(r"sm_(\d+)", architecture)
-    return int(found.group(1)) if found else 0
-
-
-def capability(device: Device) -> int:
-    """The number of a CUDA architecture, 90 of sm_90; 0 where there is none."""
-    return _number(device.architecture) if device.platform == "cuda" else 0
-
-
 def _stages(config: Config, _: Problem, device: Device) -> bool:
-    return config["STAGES"] <= BUFFERED or capability(device) >= COPIES_SINCE
+    return config["STAGES"] <= BUFFERED or device.capability >= COPIES_SINCE
 
 
 def _copies_made(config: Config, _: Problem, device: Device) -> bool:
-    return config["STAGES"] > BUFFERED or capability(device) < COPIES_SINCE
+    return config["STAGES"] > BUFFERED or device.capability < COPIES_SINCE
 
 
 def _shared_fits(config: Config, problem: Problem, device: Device) -> bool:

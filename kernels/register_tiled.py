@@ -16,7 +16,6 @@ from kernels.register_space import (
     SPACE,
     SPLITS,
     WARP,
-    capability,
     granted,
     registers,
 )
@@ -59,7 +58,7 @@ def _default(problem: Problem, device: Device) -> Config:
     large = _CUDA if problem.dtype == "float32" else _DOUBLES
     tiles = (*large, *_SMALL) if device.platform == "cuda" else _OPENCL
     shapes = [dict(zip(_TILE_NAMES, tile, strict=True)) for tile in tiles]
-    if device.platform == "cuda" and capability(device) < COPIES_SINCE:
+    if device.platform == "cuda" and device.capability < COPIES_SINCE:
         shapes = [shape | {"STAGES": BUFFERED} for shape in shapes]
     return lightest(SPACE, [each for shape in shapes for each in _ways(shape, problem, device)], problem, device)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from kernels.device import Device
@@ -37,12 +36,6 @@ LEAST: Final = 8
 PARTS: Final = 4
 # Defaults that leave the busiest SM so little more to do are equal: the order in which they are listed decides.
 CLOSE: Final = 1.15
-
-
-def _capability(device: Device) -> int:
-    """The number of a CUDA architecture, 90 of sm_90; 0 where there is none."""
-    found = re.fullmatch(r"sm_(\d+)", device.architecture)
-    return int(found.group(1)) if found and device.platform == "cuda" else 0
 
 
 def _threads_fit(config: Config, _: Problem, device: Device) -> bool:
@@ -87,7 +80,7 @@ def _phase_fits(config: Config, _: Problem, __: Device) -> bool:
 
 
 def _stages(config: Config, _: Problem, device: Device) -> bool:
-    return (config["STAGES"] > 1) == (_capability(device) >= COPIES_SINCE)
+    return (config["STAGES"] > 1) == (device.capability >= COPIES_SINCE)
 
 
 def _parts_work(config: Config, _: Problem, device: Device) -> bool:
@@ -196,7 +189,7 @@ _NARROWER: Final = 32
 def _rows(problem: Problem, device: Device) -> tuple[tuple[int, ...], ...]:
     if device.platform != "cuda":
         return _OPENCL
-    if _capability(device) < COPIES_SINCE:
+    if device.capability < COPIES_SINCE:
         return _UNCOPIED
     wide = _FLOATS if problem.dtype == "float32" else _DOUBLES
     return _NARROW if short_and_long(problem)[0] <= _NARROWER else (*wide, *_NARROW)

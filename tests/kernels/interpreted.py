@@ -10,7 +10,6 @@ from ptxmachine import Machine
 from ptxprogram import ptx_of
 from ptxshared import Array
 
-from app.devices.cuda.launching import as_launch
 from kernels.device import Device
 from kernels.kernel import COUNTERS, Launch
 
@@ -50,7 +49,7 @@ def interpreted(
 def run(launch: Launch, starts: Sequence[int], memory: Array, readable: Array, device: Device, draw: Any = None) -> int:
     """Bank conflicts of a launch and its steps on A, B, C and scratch, which begin at `starts`."""
     problem, conflicts = launch.problem, 0
-    steps = [as_launch(launch, each) for each in launch.before], [as_launch(launch, each) for each in launch.after]
+    steps = [launch.as_step(each) for each in launch.before], [launch.as_step(each) for each in launch.after]
     scratch = starts[3] if launch.scratch_bytes else 0
     arguments = (*starts[:3], problem.m, problem.n, problem.k, scratch, *launch.numbers)
     for one in (*steps[0], launch, *steps[1]):

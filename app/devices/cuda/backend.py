@@ -18,7 +18,7 @@ from app.devices.cuda.clock import Clock
 from app.devices.cuda.cubin import compile_cubin
 from app.devices.cuda.cublas import Cublas, stay_strict
 from app.devices.cuda.identity import Software, identify, software
-from app.devices.cuda.launching import as_launch, give_room, queue
+from app.devices.cuda.launching import give_room, queue
 from app.devices.cuda.nvml import Sensors
 from app.devices.hostblas import reference as host_reference
 from app.devices.scratch import Scratch
@@ -132,7 +132,7 @@ class CudaBackend:
             addresses = [_address(window) for window in windows]
             queue(program, one, addresses)
             for step in (*launch.before, *launch.after):
-                queue(self._program(step), replace(as_launch(one, step), grid=1), addresses)
+                queue(self._program(step), replace(one.as_step(step), grid=1), addresses)
             runtime.deviceSynchronize()
 
     def run(self, program: Program, launch: Launch, operands: Operands) -> None:
@@ -211,8 +211,8 @@ class CudaBackend:
         """A launch with the steps before and after it, ready to be queued as often as is wanted."""
         scratch = self._scratch.lend(launch.scratch_bytes)
         addresses = (*_addresses(operands), _address(scratch) if scratch else 0)
-        before = [(self._program(step), as_launch(launch, step)) for step in launch.before]
-        after = [(self._program(step), as_launch(launch, step)) for step in launch.after]
+        before = [(self._program(step), launch.as_step(step)) for step in launch.before]
+        after = [(self._program(step), launch.as_step(step)) for step in launch.after]
 
         def go() -> None:
             for each, step in (*before, (program, launch), *after):

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from app.devices.base import Program
-from kernels.kernel import Launch, Step
+from kernels.kernel import Launch
 
 _UNASKED: Final = 48 * 1024  # bytes of shared memory that every launch may have
-
-
-def as_launch(launch: Launch, step: Step) -> Launch:
-    """A step in the form of the launch that it comes before."""
-    return replace(launch, build=step.build, grid=step.grid, block=step.block, shared_bytes=0)
 
 
 def queue(program: Program, launch: Launch, addresses: Sequence[int]) -> None:

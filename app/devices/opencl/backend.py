@@ -99,7 +99,7 @@ class OpenCLBackend:
         PoCL compiles after it has taken the launch in, and calls it running when that is done.
         """
         for step in (*launch.before, *launch.after):
-            self.warm(self._program(step), _as_launch(launch, step))
+            self.warm(self._program(step), launch.as_step(step))
         width = launch.block[0]
         grid = 1 if launch.grid * width <= _SMALL_GRID else _SMALL_GRID // width + 1
         tiny = Problem(1, 1, 1, batch=grid, dtype=launch.problem.dtype)
@@ -174,8 +174,8 @@ class OpenCLBackend:
         """The events of the steps before a launch, of the launch, and of those after it."""
         scratch = self._scratch.lend(launch.scratch_bytes)
         regions = [*map(_region, (operands.a, operands.b, operands.c)), scratch.handle if scratch else None]
-        before = [(self._program(step), _as_launch(launch, step)) for step in launch.before]
-        after = [(self._program(step), _as_launch(launch, step)) for step in launch.after]
+        before = [(self._program(step), launch.as_step(step)) for step in launch.before]
+        after = [(self._program(step), launch.as_step(step)) for step in launch.after]
         return [self._enqueue(each, step, regions) for each, step in (*before, (program, launch), *after)]
 
     def _enqueue(self, program: Program, launch: Launch, regions: Sequence[Any]) -> Any:
@@ -212,10 +212,6 @@ class OpenCLBackend:
             yield
         except (self._cl.Error, MemoryError) as error:
             raise LaunchFailed(_words(error), fatal=False) from error
-
-
-def _as_launch(launch: Launch, step: Step) -> Launch:
-    return replace(launch, build=step.build, grid=step.grid, block=step.block, before=(), after=())
 
 
 def _load(cache_dir: Path) -> ModuleType:
