@@ -99,6 +99,20 @@ def test_numpys_product_is_right(dtype: str, shape: Shape, layout: str) -> None:
     assert verify.judge(what, a, b, reference, np.matmul(*verify.applied(what, a, b))) is None
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_few_elements_whose_terms_cancel_are_right_all_the_same(dtype: str) -> None:
+    generator = np.random.default_rng(seed())
+    for _ in range(3000):
+        m, n, k = int(generator.integers(1, 4)), int(generator.integers(1, 3)), int(generator.integers(1, 200))
+        what = problem(m, n, k, dtype=dtype)
+        a, b = (generator.standard_normal(shape).astype(dtype) for shape in (what.a_shape, what.b_shape))
+        c = np.zeros((m, n), dtype)
+        for q in range(k):
+            c += np.outer(a[:, q], b[q])
+        reference = np.matmul(a, b, dtype=np.longdouble).astype(np.float64)
+        assert verify.judge(what, a, b, reference, c) is None
+
+
 def test_the_bound_on_one_element_never_exceeds_the_rigorous_one() -> None:
     for k in (1, 2, 3, 4, 7, 64, 4096, 2**20, 2**26):
         for dtype, unit, factor in (("float32", 2.0**-24, 1), ("float64", 2.0**-53, 2)):
@@ -212,7 +226,7 @@ def test_a_product_of_zeros_is_right_only_as_zeros() -> None:
     assert verify.judge(what, zeros, zeros, reference, zeros) is None
     c = zeros.copy()
     c[0, 2, 3] = 1e-30
-    assert verify.judge(what, zeros, zeros, reference, c) == f"relative L2 error inf exceeds {2**-24 * 6.5:.2g}"
+    assert str(verify.judge(what, zeros, zeros, reference, c)).startswith("relative L2 error inf exceeds ")
 
 
 def test_operands_are_fresh_by_seed_and_normal() -> None:
