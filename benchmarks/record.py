@@ -29,6 +29,7 @@ from kernels.space import Config
 
 CLOSE, MANY, FEW = 1.5, 32, 3
 HEAT = 24  # contenders interleaved at once
+AHEAD = 8  # launches prepared for each compiler: configs that differ in arguments alone share a binary
 SEED = 20261121
 
 
@@ -49,7 +50,7 @@ def attempt_all(unit: Unit, kernel: Kernel, problem: Problem, partial: Path, unt
     waiting = deque(config for config in kernel.space.legal(problem, unit.device) if config not in done)
     ahead: deque[Config] = deque()
     while waiting or ahead:
-        while waiting and len(ahead) < 2 * runner.width:
+        while waiting and len(ahead) < AHEAD * runner.width:
             ahead.append(waiting.popleft())
             runner.prepare(kernel.launch(ahead[-1], problem, unit.device))
         launch = kernel.launch(ahead.popleft(), problem, unit.device)
