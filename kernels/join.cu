@@ -10,8 +10,8 @@
 #define SIDE (LANES * WIDE)
 #define LINE (128 / (int)sizeof(REAL))
 
-// The arguments are those of the launch before. A slice's sums lie as C does, each from a multiple of 128 bytes on: what
-// lanes read are neighbours in memory, 16 bytes each, and no read waits for another. Teams meet in shared memory.
+// The arguments are the first of the launch before. A slice's sums lie as C does, each from a multiple of 128 bytes on:
+// what lanes read are neighbours in memory, 16 bytes each, and no read waits for another. Teams meet in shared memory.
 KERNEL(THREADS, 1)
 join(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c, const INDEX m,
      const INDEX n, const INDEX k, const GLOBAL REAL *RESTRICT scratch, const INDEX split_k, const INDEX at_c,

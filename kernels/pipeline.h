@@ -8,6 +8,9 @@
 #define OWN_SUMS (TM * PACKS_N)
 #define SUMS (OWN_SUMS / SLICES)
 #include "move.h"
+// A warp that copies single elements has 32 of a line, and turns to the next 32: most addresses are constants apart.
+#undef SPAN
+#define SPAN ((cross ? 32 / (int)sizeof(REAL) : w == 1 && side > 32 ? 32 : side / w))
 #include "teams.h"
 // A warp is LANES_M x LANES_N threads, and neighbours read neighbouring packs of A and of B: no bank is asked twice,
 // one read serves all who want the same pack, and what the warp writes of C fills whole sectors.
@@ -35,28 +38,28 @@
 template <int side, int cross> struct Side {
     static constexpr int w = cross ? 1 : VECTOR, turns = SHARE(side) / w;
     const REAL *start, *from;
-    REAL *pool;
-    INDEX pitch;
-    int sides, stage;
+    REAL *const pool;
+    const INDEX pitch;
+    int sides;
     unsigned to, kept;
 
-    // What is past C's edge is never copied: its places in all stages are zeros from the start, which add nothing.
-    __device__ __forceinline__ Side(REAL *pool, const REAL *start, const INDEX pitch, const int sides)
-        : start(start), from(start + (ACROSS(ME) * pitch + ALONG(ME))), pool(pool), pitch(pitch), sides(sides),
-          stage(0), to((unsigned)__cvta_generic_to_shared(pool + PLACE(ME))), kept(0)
+    __device__ __forceinline__ Side(REAL *pool, const INDEX pitch) : pool(pool), pitch(pitch) {}
+
+    // What is past C's edge is never copied: what is found there adds to sums that nobody stores.
+    __device__ __forceinline__ void begin(const REAL *start, const int sides)
     {
+        this->start = start, this->sides = sides, kept = 0;
+        from = start + (ACROSS(ME) * pitch + ALONG(ME));
+        to = (unsigned)__cvta_generic_to_shared(pool + PLACE(ME));
         EACH(i, turns) {
             const int at = cross ? ACROSS(ME) + ACROSS(i * THREADS) : ALONG(ME) + ALONG(i * THREADS);
             kept |= (unsigned)(at < sides) << i;
         }
-        if (sides < side) EACH(i, turns) if (!(kept >> i & 1)) EACH(s, STAGES) EACH(e, w)
-            pool[s * STAGE + PLACE(ME) + PLACE(i * THREADS) + e] = 0;
     }
 
-    __device__ __forceinline__ void next()
+    __device__ __forceinline__ void next(const int step)
     {
-        to += (stage == STAGES - 1 ? 1 - STAGES : 1) * STAGE * (int)sizeof(REAL);
-        stage = stage == STAGES - 1 ? 0 : stage + 1;
+        to += step * (int)sizeof(REAL);
         from += cross ? BK : BK * pitch;
     }
 
@@ -77,13 +80,13 @@ template <int side, int cross> struct Side {
         }
     }
 
-    // Phase `p` of any depth and alignment, with zeros past the edges.
-    __device__ __forceinline__ void bring_slowly(const int s, const int p, const INDEX depth, const int wide)
+    // Phase `p` of a depth and alignment of any kind, with zeros past the edges.
+    __device__ __forceinline__ void bring_slowly(const int p, const INDEX depth, const int wide)
     {
         const REAL *const phase = start + (INDEX)p * BK * (cross ? 1 : pitch);
-        const int deep = depth < BK ? (int)depth : BK;
-        if (!cross && wide) copy_all<WIDE>(pool + s * STAGE, phase, deep);
-        else copy_all<1>(pool + s * STAGE, phase, deep);
+        const int deep = depth - (INDEX)p * BK < BK ? (int)(depth - (INDEX)p * BK) : BK;
+        if (!cross && wide) copy_all<WIDE>(pool + p % STAGES * STAGE, phase, deep);
+        else copy_all<1>(pool + p % STAGES * STAGE, phase, deep);
     }
 
     template <int w> __device__ __forceinline__ void copy_all(REAL *to, const REAL *from, const int deep)
@@ -118,3 +121,4 @@ struct Operands {
         }
     }
 };
+#include "work.h"

@@ -26,6 +26,8 @@ from kernels.register_space import HOPPER
 from kernels.register_tiled import SPACE as TILED
 from kernels.register_tiled import SPLITS, WARP, granted
 from kernels.space import Config, Rule, Space
+from kernels.stream_k import LAUNCH, SMS, Shares, parts_lines, seconds, shares, sums_lines
+from kernels.stream_k import RULES as STREAMING
 
 JOINED: Final = "join.cu"
 JOIN_THREADS: Final = 256
@@ -46,7 +48,6 @@ BUSY_THREADS: Final = 256
 
 # What copies of one element instead of four add to the time of the loop over k, as the instructions in it say.
 SINGLE_COST: Final = 0.05
-LAUNCH: Final = 2e-6  # seconds
 
 
 def copies(config: Config, problem: Problem) -> tuple[int, int]:
@@ -64,29 +65,32 @@ def registers(config: Config) -> int:
     return tm * tn + 2 * (tm + tn) + REST
 
 
-def sums_lines(problem: Problem, slices: int) -> int:
-    """Lines of 128 bytes that the sums of so many slices take in scratch."""
-    return problem.batch * slices * -(-problem.m * problem.n // (LINE_BYTES // problem.itemsize))
-
-
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config, with copies before and the joining of slices after where it has these."""
-    phased = share(config, problem) if _fit(config, problem) else phases(config, problem)
+    streamed = shares(config, problem) if config["STREAM_K"] else None
+    phased = share(config, problem) if _fit(config, problem) and not streamed else phases(config, problem)
     slices = -(-phases(config, problem) // phased)
     lines_a, lines_b = copied_lines(problem) if config["REPACK"] else (0, 0)
     depth, at_c = problem.batch * problem.k, 4 * COUNTERS // LINE_BYTES
-    at_a = at_c + (sums_lines(problem, slices) if slices > 1 else 0)
+    at_a = at_c + _left_lines(config, problem, slices, streamed)
     at_b = at_a + depth * lines_a
     end = at_b + depth * lines_b
+    own = streamed.numbers if streamed else (0, 0, 0, 0)
     return Plan(
-        grid=blocks(config, problem) * slices,
+        grid=streamed.blocks if streamed else blocks(config, problem) * slices,
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
         scratch_bytes=end * LINE_BYTES if end > at_c else 0,
-        numbers=(slices, at_c, phased, config["GROUP"], at_a, lines_a, at_b, lines_b),
+        numbers=(slices, at_c, phased, config["GROUP"], at_a, lines_a, at_b, lines_b, *own),
         before=(repack(problem),) if lines_a + lines_b else (),
         after=(_join(problem, slices),) if slices > 1 else (),
     )
+
+
+def _left_lines(config: Config, problem: Problem, slices: int, streamed: Shares | None) -> int:
+    if streamed:
+        return parts_lines(config, problem, streamed)
+    return sums_lines(problem, slices) if slices > 1 else 0
 
 
 def _join(problem: Problem, slices: int) -> Step:
@@ -116,6 +120,11 @@ def _registers_left(config: Config, _: Problem, device: Device) -> bool:
         return True
     stored = 2 * sums < granted(config, device) or (number < HOPPER and config["SLICES"] > 1)
     return stored and sums * config["HELD"] < LARGE
+
+
+def _or_streamed(reason: str) -> Rule:
+    """register_tiled's rule, but where phases are shared out: then HELD says how many blocks there are on an SM."""
+    return lambda config, problem, device: config["STREAM_K"] > 0 or TILED.rules[reason](config, problem, device)
 
 
 def _copies_counted(config: Config, problem: Problem, _: Device) -> bool:
@@ -158,12 +167,19 @@ def _is_ragged(problem: Problem) -> bool:
 
 
 def _parameters() -> dict[str, tuple[int, ...]]:
-    """register_tiled's and the width of copies; what is refused soonest comes first, so that little is built up."""
-    order = ("BM", "BN", "GROUP", "TM", "TN", "WN", "SLICES", "HELD", "REPACK", "VECTOR", "BK", "STAGES", "SPLIT_K")
-    return {name: _VALUES.get(name) or TILED.parameters[name] for name in order}
+    """register_tiled's and its own; what is refused soonest comes first, so that little is built up."""
+    order = ("BM", "BN", "STREAM_K", "HELD", "GROUP", "TM", "TN", "WN", "SLICES", "REPACK", "VECTOR", "BK", "STAGES")
+    return {name: _VALUES.get(name) or TILED.parameters[name] for name in (*order, "SPLIT_K")}
 
 
-_VALUES: Final = {"VECTOR": (1, 4), "STAGES": (3, 4)}
+_VALUES: Final = {
+    "BM": (32, 64, 128, 256),
+    "SLICES": (1, 2, 4),
+    "STREAM_K": (0, *SMS),
+    "VECTOR": (1, 4),
+    "STAGES": (3, 4),
+}
+_UNLESS_STREAMED: Final = ("a bound on registers that binds nothing", "SMs left idle that more slices of k would use")
 _TILE: Final = ("BM", "BN", "TM", "TN", "SLICES")
 _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "a warp's part of the tile more than four times as long as wide": (_warp_is_compact, ("TM", "TN", "WN")),
@@ -174,9 +190,11 @@ _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
         _addresses_fit,
         (*_TILE, "REPACK", "VECTOR", "BK", "HELD"),
     ),
+    **{reason: (_or_streamed(reason), (*TILED.reads[reason], "STREAM_K")) for reason in _UNLESS_STREAMED},
     "copies of 16 bytes, where rows are not whole ones": (_copies_whole, ("REPACK", "VECTOR")),
     "copies of one element, where rows are whole 16 bytes": (_copies_wide, ("REPACK", "VECTOR")),
     "more sums of slices than scratch has room for": (_sums_fit, ("SPLIT_K",)),
+    **STREAMING,
 }
 # What is register_tiled's business alone: stages that are not copied, and how its slices meet.
 _OTHERS: Final = {
@@ -212,7 +230,10 @@ _NAMES: Final = ("BM", "BN", "TM", "TN", "WN", "BK", "STAGES", "HELD")
 def _default(problem: Problem, device: Device) -> Config:
     shapes = [dict(zip(_NAMES, tile, strict=True)) for tile in _TILES]
     ways = [each for shape in shapes for each in _ways(shape, problem, device)]
-    return lightest(SPACE, sorted(ways, key=lambda each: each["SPLIT_K"] > 1), problem, device)
+    chosen = lightest(SPACE, sorted(ways, key=lambda each: each["SPLIT_K"] > 1), problem, device)
+    shared = [SPACE.config(each | {"STREAM_K": device.limits.sms}) for each in ways if device.limits.sms in SMS]
+    legal = [each for each in shared if SPACE.refusal(each, problem, device) is None]
+    return min((chosen, *legal), key=lambda each: seconds(each, problem, device))
 
 
 def _is_cheap(problem: Problem, device: Device) -> bool:
@@ -234,7 +255,16 @@ def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[
     group = 8 if tiles > 2 * device.limits.sms else 1
     ways = [(1, 4), (0, 1)] if ragged and _is_cheap(problem, device) else [(0, 1), (1, 4)] if ragged else [(0, 4)]
     return [
-        shape | {"BK": 16 * team, "SLICES": team, "SPLIT_K": split, "REPACK": copied, "VECTOR": width, "GROUP": group}
+        shape
+        | {
+            "STREAM_K": 0,
+            "BK": 16 * team,
+            "SLICES": team,
+            "SPLIT_K": split,
+            "REPACK": copied,
+            "VECTOR": width,
+            "GROUP": group,
+        }
         for team in teams
         for split in splits
         for copied, width in ways

@@ -46,8 +46,8 @@ TEAM_STEPS: Final = (8, 32)
 # Threads of an SM that have its schedulers busy, and blocks for each SM that leave the last wave a small part.
 BUSY_THREADS: Final = 512
 WAVES: Final = 4
-# A launch of fewer blocks than a third of the SMs is not tried where k can be split.
-IDLE: Final = 3
+# A launch of fewer blocks than a quarter of the SMs is not tried where k can be split.
+IDLE: Final = 4
 # How much of the products' own time copying may take: it saves crosswise copies, or copies of 4 bytes as well.
 TIDY_SHARE: Final = 0.1
 RAGGED_SHARE: Final = 0.5
@@ -258,7 +258,7 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
 }
 SPACE: Final = Space(
     parameters={
-        "BM": (32, 64, 128, 256),
+        "BM": (16, 32, 64, 128, 256),
         "BN": (32, 64, 128, 256),
         "TM": (4, 8, 16),
         "TN": (4, 8, 16),

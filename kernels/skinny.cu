@@ -1,5 +1,5 @@
-// C[m,n] = op(A)[m,k] x op(B)[k,n] where C has a short side: the operand of its long side is read once, from memory
-// into registers, and all that C wants of an element is added up while it is there.
+// C[m,n] = op(A)[m,k] x op(B)[k,n] where C has a short side: the operand of its long side is read once, and all that C
+// wants of an element is added up while a thread has it. Until then it is in the thread's own part of shared memory.
 //
 // BM       rows of C's tile
 // BN       columns of C's tile; the shorter of the two is along C's short side
@@ -7,7 +7,7 @@
 // TM       rows of C that a thread keeps in registers
 // TN       columns of C that a thread keeps in registers; along the short side the whole tile
 // SLICES   threads that share out k among them, for the same elements of C
-// STAGES   steps of the long operand that a thread has under way
+// STAGES   steps of the long operand that a thread has under way; without asynchronous copies one
 // HELD     blocks that an SM is to hold at once, at least
 // TRANS_A  1 where A is stored k x m, else 0
 // TRANS_B  1 where B is stored n x k, else 0
@@ -47,22 +47,9 @@
 // In a step a thread has EACH_LONG packs of the long operand: WIDE of k for each of its elements along the long side.
 #define STEP (SLICES * WIDE)
 #include "slices.h"
+#include "ring.h"
 #include "split.h"
-#define PHASE (SHORT * (BK + 4))
-#define ROOM MOST(2 * PHASE, ROUND * LONG * (SLICES + 1))
-
-// Whole 16 bytes are read in packs (w is WIDE). Of other rows a pack's elements are LANES or SLICES apart, so that what a
-// warp reads at once lies together. From the thread's first element on there are `rows` and `left` of k, then zeros.
-INNER void load_step(SUM *x, const GLOBAL REAL *from, const INDEX pitch, const int rows, const int left, const int w)
-{
-    TURNS(p, EACH_LONG, 8) TURNS(e, w == 1 ? WIDE : 1, 4) {
-        const int row = LANES * (LONG_BY_K ? p : w == 1 ? p % PACKS * WIDE + e : p % PACKS * WIDE);
-        const int q = LONG_BY_K ? e * SLICES : p / PACKS, inside = row < rows && q < left;
-        const GLOBAL REAL *const at = from + (LONG_BY_K ? row * pitch + q : q * pitch + row);
-        if (w == 1) ELEMENT(x[p], e) = inside ? *at : 0;
-        else x[p] = inside ? LOAD(WIDE, at) : NOTHING(WIDE);
-    }
-}
+#define ROOM MOST(RING + 2 * PHASE, ROUND * LONG * (SLICES + 1))
 
 // A pack of the short operand, along k, serves EACH_LONG elements of the long one, and all LANES.
 INNER void add_step(const LOCAL REAL *y, SUM *x, REAL *sums)
@@ -76,28 +63,25 @@ INNER void add_step(const LOCAL REAL *y, SUM *x, REAL *sums)
     }
 }
 
-// As soon as a step is added its registers are filled again, for the next turn; before the first, they only are filled.
-PART void add_phase(const LOCAL REAL *y, SUM *x, const GLOBAL REAL **from, INDEX *rest, const INDEX pitch,
-                    const int rows, const int turns, const int fills, const int w, REAL *sums)
+// What a thread brings it alone reads: no step waits for other threads. As soon as a step is added its place in the
+// ring is filled again; before the first, places only are filled.
+#define LOAD_STEP(w) load_step(mine, x, *from, pitch, rows, left, w)
+PART void add_phase(const LOCAL REAL *y, LOCAL REAL *ring, int *slot, const GLOBAL REAL **from, const INDEX pitch,
+                    const int rows, int left, const int steps, const int fills, const int wide, REAL *sums)
 {
-    TURNS(i, turns, 1) TURNS(s, STAGES, 4) {
-        if (!fills) add_step(y + (i * STAGES + s) * STEP, x + s * EACH_LONG, sums);
-        load_step(x + s * EACH_LONG, *from, pitch, rows, (int)LEAST(*rest, STEP), w);
-        *from += STEP * (LONG_BY_K ? 1 : pitch), *rest -= STEP;
-    }
-}
-
-// The short operand comes while threads go on, with k along the banks; where `apart`, in the order in which steps have it.
-PART void stage(LOCAL REAL *y, const GLOBAL REAL *from, INDEX pitch, int columns, int left, int apart)
-{
-    TURNS(i, (SHORT * BK + THREADS - 1) / THREADS, 4) {
-        const unsigned item = i * THREADS + THREAD_X;
-        const int s = SHORT_BY_K ? item / BK : item % SHORT, q = SHORT_BY_K ? item % BK : item / SHORT;
-        const int place = apart ? q / STEP * STEP + q % SLICES * WIDE + q / SLICES % WIDE : q;
-        const int inside = s < columns && q < left;
-        if (SHORT * BK % THREADS != 0 && item >= SHORT * BK) continue;
-        if (COPIES) COPY(1, y + s * (BK + 4) + place, from + (SHORT_BY_K ? s * pitch + q : q * pitch + s), inside);
-        else y[s * (BK + 4) + place] = inside ? from[SHORT_BY_K ? s * pitch + q : q * pitch + s] : 0;
+    TURNS(i, steps, 1) {
+        LOCAL REAL *const mine = ring + *slot + THREAD_X * WIDE;
+        SUM x[EACH_LONG];
+        if (COPIES && !fills) COPIES_LEFT(STAGES - 1);
+        if (COPIES && !fills) EACH(p, EACH_LONG) x[p] = LOAD(WIDE, mine + p * THREADS * WIDE);
+        if (COPIES <= fills && wide) LOAD_STEP(WIDE);
+        if (COPIES <= fills && !wide) LOAD_STEP(1);
+        if (!fills) add_step(y + i * STEP, x, sums);
+        if (COPIES && !fills && wide) LOAD_STEP(WIDE);
+        if (COPIES && !fills && !wide) LOAD_STEP(1);
+        if (COPIES) COPIES_SENT();
+        *from += STEP * (LONG_BY_K ? 1 : pitch), left -= STEP;
+        *slot = *slot < RING - EACH_LONG * THREADS * WIDE ? *slot + EACH_LONG * THREADS * WIDE : 0;
     }
 }
 
@@ -105,7 +89,7 @@ HELD_KERNEL(THREADS, 1, HELD)
 matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k, GLOBAL REAL *scratch, const INDEX slices, const INDEX fan, const INDEX depth)
 {
-    POOL(pool, ROOM + 12);
+    POOL(pool, ROOM + 16);
     const INDEX shorter = FLAT ? m : n, longer = FLAT ? n : m, pitch = LONG_BY_K ? k : longer;
     // Blocks that read the same of the long operand follow each other, and then those of the same slice of k.
     const unsigned across = (unsigned)((shorter + SHORT - 1) / SHORT), down = (unsigned)((longer + LONG - 1) / LONG);
@@ -118,32 +102,42 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
     const GLOBAL REAL *x0 = (FLAT ? b : a) + batch * longer * k + (row + own) * (LONG_BY_K ? k : 1)
                             + (start + first) * (LONG_BY_K ? 1 : pitch);
     const INDEX along = SHORT_BY_K ? 1 : shorter;
-    const GLOBAL REAL *y0 = (FLAT ? a : b) + batch * shorter * k + column * (SHORT_BY_K ? k : 1) + start * along;
-    LOCAL INDEX *const place = (LOCAL INDEX *)(pool + ROOM); // what only the end wants takes no registers until then
+    const INDEX offset = batch * shorter * k + column * (SHORT_BY_K ? k : 1) + start * along;
+    const GLOBAL REAL *const y0 = FLAT ? a : b;
+    const int even = k % WIDE == 0 && ADDRESS(y0) % 16 == 0, packed = COPIES & SHORT_BY_K & even & (!LONG_BY_K | wide);
+    LOCAL INDEX *const place = (LOCAL INDEX *)(pool + ROOM); // what the loop over k does not want takes no registers
     if (THREAD_X == 0) {
         place[0] = batch * m * n + column * (FLAT ? n : 1) + row * (FLAT ? 1 : n), place[1] = pile % count;
-        place[2] = (batch * down + line % down) * across + (unsigned)BLOCK % across, place[3] = columns, place[4] = rows;
+        place[2] = (batch * down + line % down) * across + (unsigned)BLOCK % across, place[3] = columns;
+        place[4] = rows, place[5] = offset;
     }
-    SUM x[STAGES * EACH_LONG], totals[SUMS];
+    LOCAL REAL *const phases = pool + RING;
+    SUM totals[SUMS];
     REAL sums[SHORT * EACH_LONG] = {0}; // stay in registers: C is written once
-    INDEX rest = left - first;
-#define ADD_PHASE(y, turns, fills)                                                             \
-    if (wide) add_phase(y, x, &x0, &rest, pitch, rows - own, turns, fills, WIDE, sums);        \
-    else add_phase(y, x, &x0, &rest, pitch, rows - own, turns, fills, 1, sums)
-#define STAGE(y, q) \
-    stage(y, y0 + (q) * along, SHORT_BY_K ? k : shorter, columns, (int)LEAST(left - (q), BK), LONG_BY_K && !wide)
-    ADD_PHASE(pool, 1, 1);
-    STAGE(pool, 0);
+    int next = 0, now = 0;
+#define ADD_PHASE(y, q, steps, fills)                               \
+    const int rest = (int)LEAST(left - first - (q), 1 << 30); \
+    add_phase(y, pool, &next, &x0, pitch, rows - own, rest, steps, fills, wide, sums)
+#define STAGED(y, start, q, w)                                                                        \
+    stage(y, y0 + start + (q) * along, SHORT_BY_K ? k : shorter, columns, (int)LEAST(left - (q), BK), \
+          LONG_BY_K && !wide, w)
+#define STAGE(y, start, q)                 \
+    if (packed) STAGED(y, start, q, WIDE); \
+    if (!packed) STAGED(y, start, q, 1)
+    // The first phase of the short operand and a ring full of the long one are under way together.
+    STAGE(phases, offset, 0);
+    if (COPIES) { ADD_PHASE(phases, 0, STAGES, 1); }
 #pragma unroll 1
-    for (INDEX q = 0, now = 0; q < left; q += BK, now = PHASE - now) {
-        if (COPIES) COPIES_SENT();
-        if (COPIES) COPIES_LEFT(0);
+    for (INDEX q = 0; q < left; q += BK, now = PHASE - now) {
+        if (COPIES) COPIES_LEFT(LEAST(STAGES, BK / STEP) - 1);
         BARRIER(); // this phase is whole, and all have added the one before
-        if (q + BK < left) STAGE(pool + (PHASE - now), q + BK);
-        ADD_PHASE(pool + now, ((int)LEAST(left - q, BK) + STAGES * STEP - 1) / (STAGES * STEP), 0);
+        if (q + BK < left) { STAGE(phases + (PHASE - now), place[5], q + BK); }
+        ADD_PHASE(phases + now, q + AHEAD, ((int)LEAST(left - q, BK) + STEP - 1) / STEP, 0);
     }
+    // What is still under way is zeros past the end of k; then the ring's place is the sums'.
+    if (COPIES) COPIES_LEFT(0);
     join_slices(pool, sums, totals);
-    LOCAL int *const told = (LOCAL int *)(place + 5);
+    LOCAL int *const told = (LOCAL int *)(place + 6);
     if (slices == 1 || sum_slices(scratch, place[2], (int)place[1], (int)slices, (int)fan, told, totals))
         store_sums(c + place[0], FLAT ? n : 1, FLAT ? 1 : n, (int)place[3], (int)place[4], !LONG_BY_K && wide, totals);
 }

@@ -23,9 +23,12 @@ from kernels.skinny_plan import (
     scratch,
     shared_bytes,
     short_side,
+    step,
+    sums,
     threads,
     together,
     turn,
+    under_way,
     wide,
 )
 from kernels.space import Config, Space
@@ -34,7 +37,13 @@ from kernels.space import Config, Space
 SUITED: Final = 32
 LONGEST: Final = (16, 32, 64, 128, 256, 512)
 FEWEST, MOST = 64, 512
-PHASES: Final = (256, 512, 1024)
+PHASES: Final = (128, 256, 512, 1024, 2048)
+# Elements of a phase of the short operand: of fewer threads wait for each other too often, more take room.
+PHASE_LEAST: Final = 1024
+PHASE_MOST: Final = 8192
+RINGS: Final = (2, 3, 4, 6, 8)
+# What an SM has under way at least, so that memory answers all the time: 4.3 TB/s x 700 ns over 132 of them are 23 KB.
+UNDER_WAY_BYTES: Final = 32 * 1024
 # Of a row or column of the long operand neighbouring threads read at least so much at once: two sectors.
 TOGETHER_BYTES: Final = 64
 
@@ -66,8 +75,16 @@ def _reads_together(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _turns_fill(config: Config, problem: Problem, _: Device) -> bool:
-    each, depth = turn(config, problem), config["BK"]
-    return depth % each == 0 and (depth < 2 * problem.k or depth == max(PHASES[0], each))
+    depth, short = config["BK"], short_side(config)
+    least = max(turn(config, problem), PHASES[0], PHASE_LEAST // short)
+    fills = depth < 2 * problem.k or depth < 2 * least
+    return fills and least <= depth <= PHASE_MOST // short and depth % step(config, problem) == 0
+
+
+def _copied_meanwhile(config: Config, _: Problem, device: Device) -> bool:
+    if device.platform != "cuda":
+        return config["STAGES"] == RINGS[0]
+    return config["HELD"] * under_way(config) >= UNDER_WAY_BYTES
 
 
 def _shared_fits(config: Config, problem: Problem, device: Device) -> bool:
@@ -113,11 +130,18 @@ _RULES: Final = {
     "a thread without its tile's whole short side, or without whole packs": (_thread_tile, _TILE),
     "fewer threads a block than 64, or more than 512 or the device allows": (_threads_fit, (*_TILE, "SLICES")),
     "less than two sectors of a row that neighbours read at once": (_reads_together, (*_TILE, "SLICES")),
-    "a phase that is not whole turns, or reaches far past k": (_turns_fill, ("BK", "SLICES", "STAGES")),
-    "more shared memory a block than the device allows": (_shared_fits, (*_TILE, "BK", "SLICES")),
-    "more registers a thread than there are": (_registers_fit, (*_TILE, "SLICES", "STAGES", "HELD")),
+    "a phase of fewer steps than are under way, of too few or many elements, or far past k": (
+        _turns_fill,
+        ("BM", "BN", "BK", "SLICES", "STAGES"),
+    ),
+    "too little under way at once, or a ring where nothing is copied meanwhile": (
+        _copied_meanwhile,
+        (*_TILE, "SLICES", "STAGES", "HELD"),
+    ),
+    "more shared memory a block than the device allows": (_shared_fits, (*_TILE, "BK", "SLICES", "STAGES")),
+    "more registers a thread than there are": (_registers_fit, (*_TILE, "SLICES", "HELD")),
     "a bound on registers that binds nothing": (_bound_binds, (*_TILE, "SLICES", "HELD")),
-    "more blocks to hold at once than an SM has room for": (_held_fit, (*_TILE, "BK", "SLICES", "HELD")),
+    "more blocks to hold at once than an SM has room for": (_held_fit, (*_TILE, "BK", "SLICES", "STAGES", "HELD")),
     "more slices of k than it has turns": (_slices_have_turns, ("SLICES", "STAGES", "SPLIT_K")),
     "more blocks of slices than run in two goes": (_slices_run_at_once, ("BM", "BN", "HELD", "SPLIT_K")),
     "slices whose sums scratch does not hold": (_scratch_suffices, (*_TILE, "SLICES", "STAGES", "SPLIT_K")),
@@ -132,63 +156,96 @@ SPACE: Final = Space(
         "TN": SHORTEST,
         "SLICES": (2, 4, 8, 16, 32, 64, 128),
         "BK": PHASES,
-        "STAGES": (1, 2, 4),
+        "STAGES": RINGS,
         "HELD": (1, 2, 3, 4),
-        "SPLIT_K": (1, 2, 4, 8, 16, 32, 64, 128),
+        "SPLIT_K": (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128),
     },
     rules={reason: rule for reason, (rule, _) in _RULES.items()},
     reads={reason: names for reason, (_, names) in _RULES.items()},
 )
 
-# Seconds: first loads and last stores of the blocks that run at once, and what sums of slices take to the cache and
-# back, once or twice.
+# Seconds: first loads and last stores of the blocks that run at once, what sums of slices take to the cache and back,
+# once or twice, an access to shared memory that waits for none before it, and one in its turn.
 _STARTING: Final = 2e-6
 _LEAVING: Final = 2e-6
-# The cache gives so much more than memory, FMAs with their loads reach so much of the peak, and memory gives so much
-# where less than a whole line is read at once. Bringing an element into a phase takes so many products.
-_CACHE: Final = 1.25
-_FMAS: Final = 0.75
+_MEETING: Final = 0.5e-9
+_TAKING: Final = 1.6e-9
+# Of what memory gives, one SM gets so much, and of all SMs so many get all.
+_ONE_GETS: Final = 1 / 48
+_BUSY: Final = 0.6
+# The cache gives so much more than memory, and memory gives so much where less than a whole line is read at once.
+# Memory is kept half as busy as it can be by so many bytes under way on an SM.
+_CACHE: Final = 1.15
 _LINE_BYTES: Final = 128
 _PARTS: Final = 0.9
-_STAGED: Final = 8
-# Bytes under way on an SM that keep memory busy.
-_UNDER_WAY: Final = 40 * 1024
-# Elements of a phase of the short operand: more take room, fewer are waited for more often.
+_HALF_BUSY: Final = 12 * 1024
+# Instructions of a step beside FMAs: one for each pack of either operand that is read, so many for each pack that is
+# copied, and in all. So many warps of a scheduler issue half of what they could. What is not the longest costs so much.
+_COPYING: Final = 5
+_AROUND: Final = 25
+_HALF_ISSUED: Final = 0.8
+_BESIDE: Final = 0.2
+# Elements of a phase of the short operand, and of k.
 _PHASE: Final = 4096
-# Threads of a block of a default.
+_DEEPEST: Final = 1024
+# Threads of a block of a default, and blocks that an SM holds of it.
 _BLOCKS: Final = (128, 256, 512)
+_HELD: Final = (1, 2, 4)
+
+
+def _issuing(config: Config, problem: Problem, device: Device, at_once: float, grid: int) -> float:
+    """Seconds of issuing all instructions, for so many blocks an SM at once of so many in all."""
+    limits, short, each = device.limits, short_side(config), each_long(config)
+    products = short * each * wide(problem)
+    share = products / (products + short + (1 + _COPYING) * each + _AROUND)
+    warps = at_once * threads(config) / 128
+    sms = max(limits.sms, 1)
+    busy = grid / (sms * ceil(grid / sms))
+    peak = (
+        (limits.peak if problem.dtype == "float32" else limits.peak64) * share * busy * warps / (warps + _HALF_ISSUED)
+    )
+    return 2 * blocks(config, problem) * short * long_side(config) * problem.k / peak
+
+
+def _ending(config: Config, problem: Problem, device: Device) -> float:
+    """Seconds in which sums of a block's threads, and of slices of k, come together."""
+    packs, (slices, fan, _) = sums(config, problem), plan(config, problem).numbers
+    given = short_side(config) * each_long(config) * threads(config) / 32 * config["HELD"]
+    joining = _MEETING * given + _TAKING * packs * wide(problem) * config["SLICES"]
+    left = packs * threads(config) * VECTOR_BYTES * (min(slices, fan) + -(-slices // fan))
+    return joining + (slices > 1) * (_LEAVING * (1 + (slices > fan)) + left / (device.limits.bandwidth * _ONE_GETS))
 
 
 def _seconds(config: Config, problem: Problem, device: Device) -> float:
-    """What a launch takes about: bytes of memory and of the cache, FMAs, SMs without work, and sums of slices."""
+    """What a launch takes about: bytes of memory and of the cache, instructions, and sums of slices."""
     limits, planned, size = device.limits, plan(config, problem), problem.itemsize
-    tiles, sms, short = blocks(config, problem), max(device.limits.sms, 1), short_side(config)
     reads = problem.batch * problem.k * size * max(problem.m, problem.n)
-    moved = reads + tiles * short * problem.k * size + 2 * planned.scratch_bytes
+    moved = reads + blocks(config, problem) * short_side(config) * problem.k * size + 2 * planned.scratch_bytes
+    at_once = min(planned.grid / max(limits.sms, 1), config["HELD"])
     bandwidth = limits.bandwidth * (1 if together(config, problem) >= _LINE_BYTES else _PARTS)
     # A step that is being added is no longer under way: half of one on average.
-    packs = threads(config) * each_long(config) * (config["STAGES"] - 1 / 2)
-    fed = min(1.0, min(planned.grid / sms, config["HELD"]) * packs * VECTOR_BYTES / _UNDER_WAY)
-    busy = planned.grid / (sms * ceil(planned.grid / sms))
-    peak = (limits.peak if problem.dtype == "float32" else limits.peak64) * _FMAS * busy
-    products = tiles * short * (long_side(config) + _STAGED) * problem.k
-    slices, fan, _ = planned.numbers
-    leaving = _LEAVING * ((slices > 1) + (slices > fan))
-    starting = _STARTING * ceil(planned.grid / (sms * config["HELD"]))
-    return starting + leaving + max(reads / (bandwidth * fed), moved / (limits.bandwidth * _CACHE), 2 * products / peak)
+    ahead = at_once * under_way(config) * (1 - 1 / (2 * config["STAGES"]))
+    bandwidth *= min(1.0, planned.grid / max(limits.sms, 1) / _BUSY)
+    starting = _STARTING * ceil(planned.grid / (max(limits.sms, 1) * config["HELD"]))
+    parts = (
+        reads / bandwidth * (1 + _HALF_BUSY / ahead),
+        moved / (limits.bandwidth * _CACHE),
+        _issuing(config, problem, device, at_once, planned.grid),
+    )
+    return starting + _ending(config, problem, device) + (1 - _BESIDE) * max(parts) + _BESIDE * sum(parts)
 
 
 def _candidates(problem: Problem) -> list[Config]:
     short, pack, flat = covering(min(problem.m, problem.n)), wide(problem), problem.m <= problem.n
-    most = PHASES[-1] if short * PHASES[-1] <= _PHASE and problem.k > PHASES[0] else PHASES[0]
+    most = min(_DEEPEST, _PHASE // short)
     found = []
-    for long, each, slices, stages in product(LONGEST, sorted({4, pack}), SPACE.parameters["SLICES"], (4, 2, 1)):
-        depth = max(most, slices * stages * pack)
+    for long, each, slices, stages in product(LONGEST, sorted({4, pack}), SPACE.parameters["SLICES"], RINGS):
+        depth = next((step for step in PHASES if step >= max(min(most, problem.k), slices * stages * pack)), 0)
         tile = (short, long, short, each) if flat else (long, short, each, short)
-        if depth in PHASES and long // each * slices in _BLOCKS:
+        if depth and long // each * slices in _BLOCKS:
             found += [
                 SPACE.config(dict(zip(SPACE.parameters, (*tile, slices, depth, stages, *rest), strict=True)))
-                for rest in product((1, 2), SPACE.parameters["SPLIT_K"])
+                for rest in product(_HELD, SPACE.parameters["SPLIT_K"])
             ]
     return found
 

@@ -19,11 +19,9 @@ MEETING: Final = 2048
 # One block adds up what so many slices left; of more, groups' last blocks do so first.
 FAN: Final = 16
 SCRATCH_BYTES: Final = 2**26
-# Registers beside sums and what is under way, as NVRTC 12.9 allots them: addresses and sizes, what is read ahead for
-# each element of the short side, and each step's own.
-REST: Final = 56
-AHEAD: Final = 3
-STEPS: Final = 4
+# Registers beside sums and a step's packs, as NVRTC 12.9 allots them: addresses, sizes and what is read ahead; beside
+# these one for each element along the long side, and of elements of 8 bytes one for each along the short side.
+REST: Final = 40
 
 
 def short_side(config: Config) -> int:
@@ -46,9 +44,19 @@ def threads(config: Config) -> int:
     return long_side(config) // each_long(config) * config["SLICES"]
 
 
+def step(config: Config, problem: Problem) -> int:
+    """How much of k the threads of a block add at a time."""
+    return config["SLICES"] * VECTOR_BYTES // problem.itemsize
+
+
 def turn(config: Config, problem: Problem) -> int:
     """How much of k the threads of a block have under way."""
-    return config["SLICES"] * config["STAGES"] * VECTOR_BYTES // problem.itemsize
+    return config["STAGES"] * step(config, problem)
+
+
+def under_way(config: Config) -> int:
+    """Bytes of the long operand that a block has under way."""
+    return config["STAGES"] * each_long(config) * threads(config) * VECTOR_BYTES
 
 
 def wide(problem: Problem) -> int:
@@ -70,17 +78,16 @@ def sums(config: Config, problem: Problem) -> int:
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:
-    """Bytes of two phases of the short operand, or of a round of sums, and of what blocks tell each other."""
-    phase = short_side(config) * (config["BK"] + 4)
-    sums = meeting(config, problem) * long_side(config) * (config["SLICES"] + 1)
-    return (max(2 * phase, sums) + 12) * problem.itemsize
+    """Bytes of the ring and two phases of the short operand, or of a round of sums, and of what the end wants."""
+    phase = short_side(config) * (config["BK"] + 4) * problem.itemsize
+    sums = meeting(config, problem) * long_side(config) * (config["SLICES"] + 1) * problem.itemsize
+    return max(under_way(config) + 2 * phase, sums) + 16 * problem.itemsize
 
 
 def registers(config: Config, problem: Problem) -> int:
     """Registers that a thread needs at least if nothing is to be spilled."""
-    words, stages = problem.itemsize // 4, config["STAGES"]
-    held = each_long(config) * (short_side(config) + stages * wide(problem))
-    return words * held + REST + AHEAD * short_side(config) + STEPS * stages
+    words, short, each = problem.itemsize // 4, short_side(config), each_long(config)
+    return words * each * (short + wide(problem)) + REST + each + (words - 1) * short
 
 
 def granted(config: Config, device: Device) -> int:
@@ -102,11 +109,11 @@ def together(config: Config, problem: Problem) -> int:
 
 
 def slicing(config: Config, problem: Problem) -> tuple[int, int, int]:
-    """Slices of k that have something, how many one block adds up, and how much of k each has, in whole turns."""
-    each = turn(config, problem)
-    turns = -(-problem.k // each)
-    share = -(-turns // config["SPLIT_K"])
-    slices = -(-turns // share)
+    """Slices of k that have something, how many one block adds up, and how much of k each has, in whole steps."""
+    each = step(config, problem)
+    steps = -(-problem.k // each)
+    share = -(-steps // config["SPLIT_K"])
+    slices = -(-steps // share)
     fan = slices if slices <= FAN else isqrt(slices - 1) + 1
     return slices, fan, share * each
 

@@ -17,9 +17,21 @@
 
 #ifdef __OPENCL_VERSION__
 #define WARP_BARRIER() BARRIER()
+#define IN_ORDER()
+#define LAID 1
+#define ADD(x, y, sums, back) EACH(t, PACKS) (sums)[t] = SCALED(RUN(TS), x, (y)[t], (sums)[t])
 #define STREAM(n, v, p) STORE(n, v, p)
 #else
 #define WARP_BARRIER() __syncwarp()
+#define IN_ORDER() __syncwarp() // what stands before is issued before what stands after: reads run ahead of FMAs
+#define LAID (TL * TS * WIDE > 256 ? 2 : 512 / (TL * TS * WIDE))
+// `back` each other time: an operand that was just used is used again, and comes from the FMA units' own cache.
+#define ADD(x, y, sums, back)                                            \
+    EACH(t, TS) {                                                        \
+        const int j = back ? TS - 1 - t : t;                             \
+        REAL &sum = ELEMENT((sums)[j / RUN(TS)], j % RUN(TS));           \
+        sum = FMA(x, ELEMENT((y)[j / RUN(TS)], j % RUN(TS)), sum);       \
+    }
 #define STREAM(n, v, p) __stcs((float4 *)(p), *(float4 *)&(v)) // C is not read again: what is, stays in the cache
 #endif
 #define ALIGNED(p, pitch) ((pitch) % WIDE == 0 && ADDRESS(p) % 16 == 0)
@@ -30,15 +42,18 @@
 #define X(item) ((int)((item) % (run / w) * w + (item) / (run / w * lines) * run))
 #define Y(item) ((int)((item) / (run / w) % lines))
 #define TO(x, y) (!kept ? PLACE(y) + (x) : CROSS ? (x) * LINE + (y) : (y) * LINE + (x))
+#define DEALT(kept, w) \
+    const int deep = kept ? CROSS : DEEP, side = kept ? SHORT : SPAN, most = kept ? DEPTH : BK; \
+    const int run = !deep ? side : kept ? 32 / (int)sizeof(REAL) : most, lines = deep ? side : most; \
+    const unsigned team = kept ? 32 * WARPS : 32, me = THREAD_X % team;
+// `from` and `to` are where the thread begins.
 INNER void bring(LOCAL REAL *to, const GLOBAL REAL *from, const INDEX pitch, const int sides, const int depth,
                  const int kept, const int w)
 {
-    const int deep = kept ? CROSS : DEEP, side = kept ? SHORT : SPAN, most = kept ? DEPTH : BK;
-    const int run = !deep ? side : kept ? 32 / (int)sizeof(REAL) : most, lines = deep ? side : most;
-    const unsigned team = kept ? 32 * WARPS : 32, me = THREAD_X % team;
+    DEALT(kept, w)
     const int xs = (deep ? depth : sides) - X(me), ys = (deep ? sides : depth) - Y(me);
-    from += Y(me) * pitch + X(me), to += (INDEX)TO(X(me), Y(me));
-    TURNS(i, (side * most / w + (int)team - 1) / (int)team, 16) {
+    to += (INDEX)TO(X(me), Y(me));
+    TURNS(i, (side * most / w + (int)team - 1) / (int)team, 8) {
         const int x = X(i * team), y = Y(i * team), inside = x < xs && y < ys; // else zeros, which add nothing
         if (me + i * team >= side * most / w) continue;
         if (STAGES > 1) COPY(w, to + (INDEX)TO(x, y), from + (y * pitch + x), inside);
@@ -46,13 +61,43 @@ INNER void bring(LOCAL REAL *to, const GLOBAL REAL *from, const INDEX pitch, con
     }
 }
 
-// 16 bytes at a time where all stored rows start at multiples of 16 (`wide`); crosswise, element by element.
-PART void move(LOCAL REAL *to, const GLOBAL REAL *from, const INDEX pitch, const int sides, const int depth,
-               const int kept, const int wide)
+INNER INDEX begins(const INDEX pitch, const int kept, const int w)
 {
-    if (kept & wide & (STAGES > 1) & !CROSS) bring(to, from, pitch, sides, depth, 1, WIDE);
-    else if (kept) bring(to, from, pitch, sides, depth, 1, 1);
-    else if (wide & (STAGES > 1)) bring(to, from, pitch, sides, depth, 0, WIDE);
-    else bring(to, from, pitch, sides, depth, 0, 1);
+    DEALT(kept, w)
+    return Y(me) * pitch + X(me);
+}
+
+// What is kept: 16 bytes at a time where all stored rows start at multiples of 16; crosswise, element by element.
+PART void move(LOCAL REAL *to, const GLOBAL REAL *from, const INDEX pitch, const int sides, const int depth,
+               const int wide)
+{
+    if (wide & (STAGES > 1) & !CROSS) bring(to, from + begins(pitch, 1, WIDE), pitch, sides, depth, 1, WIDE);
+    else bring(to, from + begins(pitch, 1, 1), pitch, sides, depth, 1, 1);
     if (STAGES > 1) COPIES_SENT();
+}
+
+// The large operand on its way: where this thread's next copy begins, what is left of the long side, and of k.
+typedef struct {
+    const GLOBAL REAL *from;
+    INDEX pitch;
+    int left, q, k, wide;
+} Stream;
+
+PART void start(Stream *s, const GLOBAL REAL *from, const INDEX pitch, const int k, const int all, const int own)
+{
+    s->wide = STAGES > 1 && ALIGNED(from, pitch);
+    s->from = from + own * (DEEP ? pitch : 1) + (s->wide ? begins(pitch, 0, WIDE) : begins(pitch, 0, 1));
+    s->pitch = pitch, s->left = all - own, s->q = 0, s->k = k;
+}
+
+// The next phase, with zeros past the ends.
+PART void send(Stream *s, LOCAL REAL *to)
+{
+    if (s->wide) bring(to, s->from, s->pitch, s->left, s->k - s->q, 0, WIDE);
+    else bring(to, s->from, s->pitch, s->left, s->k - s->q, 0, 1);
+    if (STAGES > 1) COPIES_SENT();
+    s->from += DEEP ? BK : BK * s->pitch, s->q += BK;
+    if (s->q < s->k) return;
+    s->from += DEEP ? SPAN * WARPS * s->pitch - s->q : SPAN * WARPS - s->q * s->pitch;
+    s->q = 0, s->left -= SPAN * WARPS;
 }

@@ -64,25 +64,7 @@
 #define SUM PACK(RUN(TS))
 #define PACKS (TS / RUN(TS))
 #include "stream.h"
-
-// As many FMAs as the instruction cache likes are laid out one after the other, so that reads run ahead of them.
-PART void add_phase(const LOCAL REAL *small, const LOCAL REAL *large, SUM *sums)
-{
-    TURNS(q, BK / WIDE, TL * TS * BK <= 1024 ? BK / WIDE : 1024 / (TL * TS * WIDE)) {
-        PACK(WIDE) deep[TL];
-        EACH(i, DEEP * TL) deep[i] = LOAD(WIDE, large + PLACE(MY_L) + PLACE(AT_L(i)) + q * WIDE);
-        EACH(e, WIDE) {
-            PACK(RUN(TL)) x[TL / RUN(TL)];
-            SUM y[PACKS];
-            EACH(i, !DEEP * TL / RUN(TL))
-                x[i] = LOAD(RUN(TL), large + MY_L + AT_L(i * RUN(TL)) + (q * WIDE + e) * SPAN);
-            EACH(i, DEEP * TL) ELEMENT(x[i / RUN(TL)], i % RUN(TL)) = ELEMENT(deep[i], e);
-            EACH(j, PACKS) y[j] = LOAD(RUN(TS), small + MY_S + (q * WIDE + e) * LINE + AT_S(j * RUN(TS)));
-            EACH(t, TL * PACKS) sums[t] =
-                SCALED(RUN(TS), ELEMENT(x[t / PACKS / RUN(TL)], t / PACKS % RUN(TL)), y[t % PACKS], sums[t]);
-        }
-    }
-}
+#include "operands.h"
 
 // `wide`: packs of C's row start at multiples of their size, and none is cut by the edge.
 PART void store_tile(GLOBAL REAL *c, const INDEX n, const int rows, const int columns, const int wide, SUM *sums)
@@ -109,41 +91,55 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
 {
     POOL(pool, DEPTH * LINE + WARPS * STAGES * STAGE);
     // A block takes `tiles` tiles one after the other; blocks that stream the same past other pieces follow each other.
-    const INDEX shorter = KEEP_A ? m : n, longer = KEEP_A ? n : m, step = SPAN * WARPS;
-    const INDEX pieces = (shorter + SHORT - 1) / SHORT, runs = (longer + step * tiles - 1) / (step * tiles);
-    const INDEX batch = BLOCK / pieces / runs, piece = BLOCK % pieces * SHORT, own = THREAD_X / 32 * SPAN;
-    const INDEX first = BLOCK / pieces % runs * step * tiles + own, last = first + step * tiles, down = DEEP ? k : 1;
-    const INDEX pitch = DEEP ? k : longer, pitch_small = CROSS ? k : shorter, along = DEEP ? 1 : longer;
-    const int sides = REST(shorter - piece, SHORT);
+    const INDEX shorter = KEEP_A ? m : n, longer = KEEP_A ? n : m, run = SPAN * WARPS * tiles;
+    const unsigned pieces = (unsigned)((shorter + SHORT - 1) / SHORT), block = (unsigned)BLOCK / pieces;
+    const unsigned runs = (unsigned)((longer + run - 1) / run);
+    const INDEX batch = block / runs, piece = (unsigned)BLOCK % pieces * SHORT, first = block % runs * run;
+    const INDEX pitch_small = CROSS ? k : shorter;
+    const int sides = REST(shorter - piece, SHORT), all = REST(longer - first, run), own = THREAD_X / 32 * SPAN;
     const GLOBAL REAL *const small = (KEEP_A ? a : b) + batch * shorter * k + piece * (CROSS ? k : 1);
-    const GLOBAL REAL *from = (KEEP_A ? b : a) + batch * longer * k + first * down;
     LOCAL REAL *const mine = pool + DEPTH * LINE + THREAD_X / 32 * (STAGES * STAGE), *at = mine;
-    const int wide = ALIGNED(from - first * down, pitch), wide_small = ALIGNED(small, pitch_small);
+    const int wide_small = ALIGNED(small, pitch_small);
+    Stream stream;
+    start(&stream, (KEEP_A ? b : a) + (batch * longer * k + first * (DEEP ? k : 1)), DEEP ? k : longer, (int)k, all,
+          own);
     SUM sums[TL * PACKS] = {0};
-    INDEX now = first, q = 0, next = first, next_q = 0, have = -1, ahead = STAGES - 1;
+    Operands operands;
+    int now = 0, q = 0, have = -1;
 #pragma unroll 1
-    while (now < last && now - own < longer) { // the whole block alike
-        if (STAGES > 1) COPIES_LEFT(STAGES - 2);
-        WARP_BARRIER(); // this phase is whole, and the next one's place free: all lanes have read the phase before
+    while (now < all) {
         if (have != q / DEPTH * DEPTH) { // at first, and again only where k is deeper than DEPTH
-            if (have >= 0) BARRIER();
-            move(pool, small + q * (CROSS ? 1 : shorter), pitch_small, sides, REST(k - q, DEPTH), 1, wide_small);
-            if (have >= 0) { ahead = 0; if (STAGES > 1) COPIES_LEFT(0); }
+            BARRIER();
+            move(pool, small + q * (CROSS ? 1 : shorter), pitch_small, sides, REST(k - q, DEPTH), wide_small);
+            if (STAGES > 1) {
+                if (have < 0) {
+#pragma unroll 1
+                    for (int s = 0; s < STAGES; s++) send(&stream, mine + s * STAGE);
+                    COPIES_LEFT(STAGES - 1); // what is kept and the first phase are here
+                }
+                else COPIES_LEFT(0);
+            }
             have = q;
+            BARRIER();
+            if (STAGES > 1) read_large(&operands, at, 0, 0, 1), read_small(&operands, pool, 0); // step 0 is read here
         }
-        move(at, from, pitch, next < last ? REST(longer - next, SPAN) : 0, REST(k - next_q, BK), 0, wide);
-        next_q += BK, from += BK * along;
-        if (next_q >= k) from += step * down - next_q * along, next_q = 0, next += step;
+        if (STAGES == 1) {
+            WARP_BARRIER(); // all lanes have read the phase before
+            send(&stream, at);
+            WARP_BARRIER();
+        }
+        LOCAL REAL *const phase = at;
+        const LOCAL REAL *const kept = pool + (q - have) * LINE;
+        const int ends = q + BK >= (int)k;
         at = at < mine + (STAGES - 1) * STAGE ? at + STAGE : mine;
-        if (ahead-- > 0) continue;
-        if (ahead == -1) BARRIER(); // what is kept has come as well
-        else if (STAGES == 1) WARP_BARRIER();
-        add_phase(pool + (int)(q - have) * LINE, at, sums);
-        if ((q += BK) < k) continue;
-        const int rest = REST(longer - now, SPAN);
-        store_tile(c + batch * m * n + (KEEP_A ? piece * n + now : now * n + piece), n, KEEP_A ? sides : rest,
+        add_phase(kept, phase, ends || q + BK == have + DEPTH ? pool : kept + BK * LINE, at, &stream, &operands, sums);
+        q += BK;
+        if (!ends) continue;
+        const int rest = REST(all - now - own, SPAN);
+        const INDEX along = first + now + own;
+        store_tile(c + batch * m * n + (KEEP_A ? piece * n + along : along * n + piece), n, KEEP_A ? sides : rest,
                    KEEP_A ? rest : sides, ALIGNED(c, n) && (KEEP_A ? rest : sides) % RUN(TN) == 0, sums);
         EACH(t, TL * PACKS) sums[t] = NOTHING(RUN(TS));
-        q = 0, now += step;
+        q = 0, now += SPAN * WARPS;
     }
 }

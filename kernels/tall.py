@@ -151,7 +151,7 @@ SPACE: Final = Space(
         "a phase deeper than what is kept": ("DEPTH", "BK"),
         "one stage where others can be copied meanwhile, or more where they cannot": ("STAGES",),
         "more shared memory a block than the device allows": (*_TILE, "DEPTH", "BK", "STAGES"),
-        "more registers a thread than there are": (*_TILE, "HELD"),
+        "more registers a thread than there are": (*_TILE, "HELD", "STAGES"),
         "more blocks to hold at once than an SM has room for": (*_TILE, "HELD", "DEPTH", "BK", "STAGES"),
     },
 )
@@ -161,6 +161,7 @@ SPACE: Final = Space(
 # STAGES. Wide pieces are near the peak of arithmetic and want large thread tiles, narrow ones want bytes under way; few
 # tiles want small ones, so that every SM has some.
 _FLOATS: Final = (
+    (8, 8, 8, 1, 16, 4),
     (8, 8, 8, 1, 32, 3),
     (8, 8, 8, 1, 32, 2),
     (8, 8, 4, 1, 32, 3),

@@ -17,11 +17,13 @@ SLACK: Final = 1.1
 WAVES: Final = 4
 # What streams has a quarter of shared memory at least, and so many bytes: a few warps' phases.
 STREAMED: Final = 40 * 1024
-# Registers beside sums and operands, as NVRTC 12.9 allots them: addresses, sizes, counters; more of them where what is
-# kept is written crosswise; and what is lost between the aligned pairs that doubles live in.
-ADDRESSES: Final = 60
+# Registers beside sums and operands, as NVRTC 12.9 allots them: addresses, sizes, counters; more of them where the
+# large operand does not lie along k (packs along k are used one element after the other, and so need less than is
+# counted for them); more where what is kept is written crosswise; and what aligned pairs lose that doubles live in.
+ADDRESSES: Final = 30
+ACROSS: Final = 30
 CROSSWISE: Final = 16
-GAPS: Final = 28
+GAPS: Final = 8
 DEPTHS: Final = (16, 32, 64, 128, 256, 512)
 TILES: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 48, 64, 96, 128, 256, 512, 1024)
 
@@ -70,10 +72,11 @@ def shared_bytes(config: Config, problem: Problem) -> int:
 
 def registers(config: Config, problem: Problem) -> int:
     """Registers that a thread needs at least if nothing is to be spilled."""
-    words = problem.itemsize // 4
+    words, deep = problem.itemsize // 4, is_deep(config, problem)
     ts, tl = (config["TM"], config["TN"]) if config["KEEP_A"] else (config["TN"], config["TM"])
-    large = tl * VECTOR_BYTES // 4 if is_deep(config, problem) else words * tl
-    return words * (ts * tl + ts) + large + ADDRESSES + CROSSWISE * is_crossed(config, problem) + GAPS * (words - 1)
+    operands = words * ts + (tl * VECTOR_BYTES // 4 if deep else words * tl)
+    others = ADDRESSES + ACROSS * (not deep) + CROSSWISE * is_crossed(config, problem) + GAPS * (words - 1)
+    return words * ts * tl + (2 if config["STAGES"] > 1 else 1) * operands + others
 
 
 def granted(config: Config, device: Device) -> int:

@@ -77,10 +77,11 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
     ],
     # One team and four, copies of an element and of four, operands copied before.
     "pipelined": [
-        (32, 32, 1, 4, 4, 16, 4, 1, 0, 4, 64, 4, 1),
-        (128, 256, 1, 8, 16, 128, 1, 1, 0, 4, 16, 4, 1),
-        (64, 64, 1, 8, 8, 32, 1, 1, 0, 1, 16, 3, 1),
-        (128, 64, 1, 8, 8, 32, 1, 1, 1, 4, 32, 4, 1),
+        (32, 32, 0, 1, 1, 4, 4, 16, 4, 0, 4, 64, 4, 1),
+        (128, 256, 0, 1, 1, 8, 16, 128, 1, 0, 4, 16, 4, 1),
+        (128, 256, 132, 1, 1, 8, 16, 128, 1, 0, 4, 16, 4, 1),
+        (64, 64, 0, 1, 1, 8, 8, 32, 1, 0, 1, 16, 4, 1),
+        (128, 64, 0, 1, 1, 8, 8, 32, 1, 1, 4, 32, 4, 1),
     ],
     # Several products a block and one, a product in tiles, one stage and four.
     "batched": [
@@ -98,7 +99,7 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
     "skinny": [
         (1, 128, 1, 4, 8, 1024, 2, 1, 8),
         (128, 4, 4, 4, 8, 256, 2, 1, 1),
-        (16, 64, 16, 4, 8, 256, 1, 1, 2),
+        (16, 64, 16, 4, 8, 256, 4, 1, 2),
     ],
     # Each depth of the instruction, operands read ahead and not, slices of k.
     "double_tensor": [

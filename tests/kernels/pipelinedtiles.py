@@ -25,8 +25,17 @@ LARGE = {"BM": 128, "BN": 256, "TM": 8, "TN": 16, "WN": 128, "SLICES": 1, "REPAC
 }
 
 
+# Fewer SMs than any device of the list has: tiles enough for all of them are quickly interpreted.
+FEW_SMS = 3
+
+
+def streamed(sms: int = FEW_SMS, start: Mapping[str, int] = SMALL, **values: int) -> Config:
+    """A config whose blocks share out all phases, as a device of so many SMs would have it."""
+    return Config(tuple((name, sms if name == "STREAM_K" else value) for name, value in tile(start, **values).items()))
+
+
 def tile(start: Mapping[str, int] = SMALL, **values: int) -> Config:
-    return SPACE.config({"HELD": 1, "SPLIT_K": 1, "GROUP": 1} | dict(start) | values)
+    return SPACE.config({"HELD": 1, "STREAM_K": 0, "SPLIT_K": 1, "GROUP": 1} | dict(start) | values)
 
 
 def planned(chosen: Config, problem: Problem) -> Launch:

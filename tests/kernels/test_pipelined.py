@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kerneldevices import H200, TRANSPOSITIONS, transposed
-from pipelinedtiles import BARS, DEVICES, planned, tile
+from pipelinedtiles import BARS, DEVICES, planned, streamed, tile
 from poclrunner import Array, compiled, operands, queue, reference
 
 from kernels.device import Device
@@ -60,6 +60,14 @@ CASES = {
     "tn-split-element": (tile(SPLIT_K=2, VECTOR=1), 2, (33, 37, 55), 2, 0),
     "tt-split-repacked": (tile(SPLIT_K=11, REPACK=1), 3, (33, 38, 340), 1, 0),
     "nn-grouped": (tile(GROUP=8), 0, (300, 40, 16), 1, 0),
+    # Phases shared out: many blocks a tile, few, and whole tiles after these; past C's edge and a batch's end.
+    "nn-streamed": (streamed(7), 0, (36, 40, 150), 1, 0),
+    "nt-streamed": (streamed(5), 1, (33, 70, 85), 1, 0),
+    "tn-streamed-element": (streamed(3, VECTOR=1, STAGES=4), 2, (35, 37, 100), 2, 4),
+    "tt-streamed-repacked": (streamed(3, REPACK=1, GROUP=8), 3, (70, 38, 50), 2, 4),
+    "nn-streamed-teams": (streamed(4, SLICES=2, TN=8, WN=32), 0, (68, 36, 133), 1, 0),
+    "tn-streamed-whole": (streamed(2), 2, (36, 40, 37), 1, 0),
+    "nn-streamed-idle": (streamed(58), 0, (8, 12, 40), 1, 0),
 }
 
 
@@ -77,7 +85,9 @@ def random_case(draw: random.Random) -> tuple[Config, Problem]:
     """A config that can be launched, and a problem around its tile's edges."""
     while True:
         values = {name: draw.choice(kind) for name, kind in SPACE.parameters.items()}
-        chosen = SPACE.config(values | {"HELD": 1, "SPLIT_K": draw.choice((1, 1, 2, 3)), "GROUP": draw.choice((1, 8))})
+        slices, sms = draw.choice(((1, 0), (1, draw.randint(1, 9)), (2, 0), (3, 0)))
+        values |= {"HELD": 1, "STREAM_K": 0, "SPLIT_K": slices, "GROUP": draw.choice((1, 8))}
+        chosen = streamed(sms, values)
         m, n = (max(1, chosen[side] * draw.choice((1, 1, 2)) + draw.choice((-3, -1, 0, 4))) for side in ("BM", "BN"))
         k = chosen["BK"] * chosen["SPLIT_K"] * draw.choice((1, 2, 3)) + draw.choice((-7, 0, 0, 3))
         problem = replace(transposed("float32", *draw.choice(TRANSPOSITIONS), m, n, k), batch=draw.choice((1, 1, 2)))
@@ -110,7 +120,9 @@ def test_configs_at_random_are_exact(count: int) -> None:
     for _ in range(count):
         chosen, problem = random_case(draw)
         a, b = operands(problem, rng, integers=True)
-        c = interpreted(planned(chosen, problem), a, b, draw.choice((0, 4)), draw)
+        # Blocks that share tiles wait for those before them.
+        order = None if chosen["STREAM_K"] else draw
+        c = interpreted(planned(chosen, problem), a, b, draw.choice((0, 4)), order)
         assert np.array_equal(c, reference(problem, a, b)), (chosen, problem.key)
 
 
@@ -127,6 +139,19 @@ def test_slices_are_added_up_in_their_teams_order_whatever_order_blocks_run_in()
     slices = np.stack([in_turn(a[..., q : q + 16], b[:, q : q + 16]) for q in range(0, problem.k, 16)])
     assert launch.numbers[0] == len(slices) == 11
     assert np.array_equal(first, joined(slices, teams=8))
+
+
+def test_parts_of_a_tile_are_added_up_from_the_first_phases_on() -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    problem = Problem(8, 12, 11 * 16)
+    launch = planned(streamed(4), problem)
+    a, b = operands(problem, np.random.default_rng(seed))
+    c = interpreted(launch, a, b)
+    assert np.array_equal(c, interpreted(launch, a, b))
+    assert launch.numbers[8:] == (4, 2, 3, 0)
+    parts = [in_turn(a[..., q : q + 48], b[:, q : q + 48]) for q in (0, 48, 96, 144)]
+    assert np.array_equal(c, ((parts[0] + parts[1]) + parts[2]) + parts[3])
 
 
 def in_turn(a: Array, b: Array) -> Array:
@@ -148,10 +173,10 @@ def joined(slices: Array, teams: int) -> Array:
     return np.asarray(total)
 
 
-@pytest.mark.parametrize("repack", [0, 1])
-def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity(repack: int) -> None:
+@pytest.mark.parametrize(("repack", "sms"), [(0, 0), (1, 0), (0, 3)])
+def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity(repack: int, sms: int) -> None:
     problem = Problem(33, 18, 35)
-    launch = planned(tile(REPACK=repack, VECTOR=4 if repack else 1, SPLIT_K=2), problem)
+    launch = planned(streamed(sms, REPACK=repack, VECTOR=4 if repack else 1, SPLIT_K=1 if sms else 2), problem)
     a, b = operands(problem, np.random.default_rng(11))
     a[0, 32, 34] = np.nan
     c = interpreted(launch, a, b)
@@ -160,10 +185,10 @@ def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity(repack: int) ->
     assert (interpreted(launch, np.ones_like(a), np.full_like(b, np.inf)) == np.inf).all()
 
 
-@pytest.mark.parametrize("repack", [0, 1])
-def test_ones_for_all_numbers_leave_a_tiny_problem_near_its_operands(repack: int) -> None:
-    launch = planned(tile(REPACK=repack, SPLIT_K=2), Problem(33, 33, 64))
-    assert (len(launch.before), len(launch.after)) == (repack, 1)
+@pytest.mark.parametrize(("repack", "sms"), [(0, 0), (1, 0), (0, 3)])
+def test_ones_for_all_numbers_leave_a_tiny_problem_near_its_operands(repack: int, sms: int) -> None:
+    launch = planned(streamed(sms, REPACK=repack, SPLIT_K=1 if sms else 2), Problem(33, 33, 64))
+    assert (len(launch.before), len(launch.after)) == (repack, sms == 0)
     one = replace(launch, problem=Problem(1, 1, 1), numbers=(1,) * len(launch.numbers), grid=1, scratch_bytes=4)
     one = replace(one, before=tuple(replace(each, grid=1) for each in one.before))
     one = replace(one, after=tuple(replace(each, grid=1) for each in one.after))
@@ -186,13 +211,13 @@ def test_the_interpreter_sees_a_barrier_that_is_missing_and_a_copy_that_is_not_w
         assert text != launch.build.text
         return replace(launch, build=replace(launch.build, text=text))
 
-    step = "as += step, bs += step, at = at == STAGES - 1 ? 0 : at + 1;\n                    "
+    step = "as += step, bs += step, at = at == STAGES - 1 ? 0 : at + 1;\n                        "
     with pytest.raises(AssertionError, match="no barrier"):
         interpreted(changed(step + "BARRIER();", step), a, b)
-    late = changed("COPIES_LEFT(STAGES - 2);\n                    const int step", "const int step")
+    late = changed("COPIES_LEFT(STAGES - 2);\n                        const int step", "const int step")
     assert np.isnan(interpreted(late, a, b)).any()
     with pytest.raises(AssertionError, match="not aligned"):
-        interpreted(changed("const int fits = VECTOR == 1 ||", "const int fits = 1 ||"), a, b, 4)
+        interpreted(changed("const int fits = (VECTOR == 1 ||", "const int fits = (1 ||"), a, b, 4)
 
 
 def compiles(chosen: Config, problem: Problem, device: Device, directory: Path) -> None:

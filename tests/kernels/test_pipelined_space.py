@@ -9,15 +9,17 @@ from time import process_time
 
 import pytest
 from kerneldevices import H200, TRANSPOSITIONS, transposed
-from pipelinedtiles import A100, BARS, CUBE, DEVICES, LARGE, planned, tile
+from pipelinedtiles import A100, BARS, CUBE, DEVICES, LARGE, planned, streamed, tile
 
 from kernels.device import Device
 from kernels.kernel import COUNTERS
-from kernels.pipelined import BITS, JOIN_THREADS, MOST_TEAMS, PIPELINED, SPACE, copies, plan, registers, sums_lines
+from kernels.naive import blocks
+from kernels.pipelined import BITS, JOIN_THREADS, MOST_TEAMS, PIPELINED, SPACE, copies, plan, registers
 from kernels.problem import Problem
-from kernels.register_plan import shared_bytes
+from kernels.register_plan import phases, shared_bytes
 from kernels.register_tiled import granted
 from kernels.space import Config
+from kernels.stream_k import PARTS, shares, sums_lines
 
 
 def test_the_space_is_rich_and_listed_fast() -> None:
@@ -36,7 +38,8 @@ def test_building_configs_up_finds_what_asking_each_one_finds() -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     draw, problem = random.Random(seed), Problem(300, 201, 300, trans_a=True)  # noqa: S311 - configs, not secrets
-    drawn = [Config(tuple((name, draw.choice(kind)) for name, kind in SPACE.parameters.items())) for _ in range(30_000)]
+    kinds = dict(SPACE.parameters) | {"STREAM_K": (0, H200.limits.sms)}
+    drawn = [Config(tuple((name, draw.choice(kinds[name])) for name in SPACE.parameters)) for _ in range(30_000)]
     asked = [each for each in drawn if SPACE.refusal(each, problem, H200) is None]
     found = SPACE.legal(problem, H200)
     assert asked
@@ -89,6 +92,15 @@ REFUSED = [
     (tile(SPLIT_K=6), Problem(64, 64, 21 * 16), H200, "SMs left idle"),
     (tile(SPLIT_K=16), Problem(64, 64, 21 * 16), H200, "slices of k no shorter than fewer of them"),
     (tile(SPLIT_K=22), Problem(64, 64, 22 * 16), H200, "slices of k shorter than two phases"),
+    (tile(LARGE, STREAM_K=108), CUBE, H200, "phases shared out among another number of SMs"),
+    (tile(LARGE, STREAM_K=132, SPLIT_K=2), CUBE, H200, "phases shared out, and k in slices"),
+    (tile(STREAM_K=132), CUBE, H200, "phases shared out among small tiles"),
+    (tile(LARGE, STREAM_K=132, BK=32), CUBE, H200, "phases shared out that are longer"),
+    (tile(LARGE, STREAM_K=132, REPACK=1), Problem(1535, 1535, 1535), H200, "phases shared out of copies"),
+    (tile(LARGE, STREAM_K=132), Problem(128 * 132, 256, 1024), H200, "phases shared out, where tiles fill"),
+    (tile(LARGE, STREAM_K=132), Problem(60, 16000, 1024), H200, "phases shared out of tiles that are more than half"),
+    (tile(LARGE, STREAM_K=132), Problem(256, 256, 16384), H200, "a tile's phases shared out among too many"),
+    (tile(LARGE, STREAM_K=132), Problem(1024, 1024, 128), H200, "too few phases to share out"),
     (tile(SLICES=4, BK=64, BM=64, BN=64), Problem(4096, 4096, 4096), H200, "more teams, where threads are enough"),
 ]
 
@@ -147,7 +159,7 @@ def test_every_slice_has_a_phase_and_what_lies_in_scratch_lies_apart() -> None:
         m, n, k, batch = draw.randint(1, 3000), draw.randint(1, 300), draw.randint(1, 100_000), draw.randint(1, 9)
         problem = replace(transposed("float32", *draw.choice(TRANSPOSITIONS), m, n, k), batch=batch)
         found = plan(chosen, problem)
-        slices, at_c, share, _, at_a, lines_a, at_b, lines_b = found.numbers
+        slices, at_c, share, _, at_a, lines_a, at_b, lines_b = found.numbers[:8]
         steps = -(-k // 16)
         assert (slices - 1) * share < steps <= slices * share
         assert slices <= chosen["SPLIT_K"]
@@ -160,6 +172,48 @@ def test_every_slice_has_a_phase_and_what_lies_in_scratch_lies_apart() -> None:
         assert found.scratch_bytes == (end if end > 4 * COUNTERS else 0)
         assert len(found.before) == (lines_a + lines_b > 0)
         assert len(found.after) == (slices > 1)
+
+
+def test_blocks_share_out_every_phase_once_and_whole_tiles_are_one_blocks() -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)  # noqa: S311 - shapes, not secrets
+    for _ in range(500):
+        chosen = streamed(draw.randint(1, 200), HELD=draw.choice((1, 2)), REPACK=draw.choice((0, 1)))
+        held = chosen["STREAM_K"] * chosen["HELD"]
+        m, n, k, batch = draw.randint(1, 2000), draw.randint(1, 300), draw.randint(1, 5000), draw.randint(1, 9)
+        problem = Problem(m, n, k, batch=batch)
+        found, launch = shares(chosen, problem), plan(chosen, problem)
+        tiles, steps = blocks(chosen, problem), phases(chosen, problem)
+        assert found.blocks * (found.each + found.rounds * steps) + found.more == tiles * steps
+        assert launch.grid == found.blocks <= held
+        assert found.each + found.rounds > 0, "a block with nothing to do"
+        assert found.more < found.blocks
+        assert found.each < 2 * steps
+        assert (found.blocks * found.each + found.more) % steps == 0
+        assert launch.numbers[0] == 1
+        parts = found.blocks * chosen["BM"] * chosen["BN"] * 4 if found.each else 0
+        assert 128 * launch.numbers[4] == 4 * COUNTERS + parts
+        assert not launch.after
+
+
+def test_tiles_too_deep_to_count_their_phases_are_left_whole() -> None:
+    problem = Problem(64, 32, 2**36)
+    assert shares(streamed(132), problem).numbers == (2, 0, 0, 1)
+    assert plan(streamed(132), problem).grid == 2
+
+
+@pytest.mark.parametrize("shape", [(1536, 1536, 1536), (123, 4567, 8901), (3072, 3072, 3072)], ids=str)
+def test_tiles_that_leave_a_wave_half_empty_are_shared_out(shape: tuple[int, int, int]) -> None:
+    problem = Problem(*shape)
+    chosen = PIPELINED.default(problem, H200)
+    assert chosen["STREAM_K"] == H200.limits.sms
+    assert PIPELINED.launch(chosen, problem, H200).grid == H200.limits.sms * chosen["HELD"]
+    shared = [each for each in SPACE.legal(problem, H200) if each["STREAM_K"]]
+    assert {(128, 256), (128, 128)} <= {(each["BM"], each["BN"]) for each in shared}
+    assert all(each["STREAM_K"] * each["HELD"] <= PARTS * blocks(each, problem) for each in shared)
+    older = replace(H200, limits=replace(H200.limits, sms=7))
+    assert PIPELINED.default(problem, older)["STREAM_K"] == 0
 
 
 def test_a_launch_joins_with_as_many_teams_as_its_slices_fill() -> None:

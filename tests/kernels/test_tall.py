@@ -217,7 +217,7 @@ def test_a_rule_reads_no_more_than_it_says() -> None:
         ((0, 256, 64, 8, 8, 1, 4, 64, 64, 4), H200, "more shared memory a block"),
         ((0, 512, 64, 16, 16, 1, 2, 64, 16, 3), H200, "more registers a thread"),
         ((0, 256, 64, 8, 8, 2, 2, 64, 32, 2), H200, "more registers a thread"),
-        ((0, 128, 64, 8, 8, 3, 3, 64, 64, 2), H200, "more blocks to hold at once"),
+        ((0, 128, 64, 8, 8, 2, 4, 64, 64, 4), H200, "more blocks to hold at once"),
     ],
 )
 def test_what_cannot_run_well_is_refused_by_its_reason(values: tuple[int, ...], device: Device, rule: str) -> None:
@@ -234,7 +234,8 @@ def test_shared_bytes_registers_and_blocks_are_counted_as_by_hand() -> None:
     assert shared_bytes(each, sized(LONG, turned=(True, True))) == 4 * (64 * 68 + 8 * 3 * 32 * 32)
     wide, mirrored = tile(1, 64, 256, 8, 8, 1, 4, 64, 32, 3), sized(flipped(LONG), turned=(False, True))
     assert shared_bytes(wide, mirrored) == 4 * (64 * 68 + 8 * 3 * (32 * 32 + 8 * 4))
-    assert registers(each, problem) == 64 + 8 + 32 + 60
+    assert registers(each, problem) == 64 + 2 * (8 + 32) + 30
+    assert registers(wide, sized(flipped(LONG))) == 64 + 2 * (8 + 8) + 30 + 30 + 16
     assert blocks(each, replace(problem, n=65, batch=3), 4) == 3 * 2 * 128
     launch = TALL.launch(each, problem, H200)
     assert (launch.grid, launch.block, launch.numbers, launch.scratch_bytes) == (128, (256, 1), (4,), 0)
@@ -263,8 +264,8 @@ def test_defaults_keep_all_of_k_give_every_sm_work_and_use_what_the_device_has()
     def default(shape: tuple[int, int, int], device: Device = H200) -> Config:
         return TALL.default(sized(shape), device)
 
-    assert default(LONG) == tile(0, 256, 64, 8, 8, 1, 4, 64, 32, 3)
-    assert default(flipped(LONG)) == tile(1, 64, 256, 8, 8, 1, 4, 64, 32, 3)
+    assert default(LONG) == tile(0, 256, 64, 8, 8, 1, 4, 64, 16, 4)
+    assert default(flipped(LONG)) == tile(1, 64, 256, 8, 8, 1, 4, 64, 16, 4)
     assert default(THIN) == tile(0, 256, 16, 4, 4, 2, 4, 32, 32, 3)
     assert (default(DEEP)["DEPTH"], default(DEEP)["BN"]) == (512, 64)
     assert (default(LONG, TURING)["STAGES"], default(LONG, PROCESSOR)["STAGES"]) == (1, 1)

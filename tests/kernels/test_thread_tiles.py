@@ -173,7 +173,7 @@ def test_defaults_grow_with_the_shape_and_use_what_the_device_has() -> None:
     default = ENTRY.default
     big, small = default(Problem(4096, 4096, 4096), H200), default(Problem(256, 256, 256), H200)
     assert big["BM"] * big["BN"] == 256 * 128
-    assert small["BM"] * small["BN"] == 32 * 32
+    assert small["BM"] * small["BN"] == 16 * 32
     assert (big["STAGES"], default(CUBE, TURING)["STAGES"], default(CUBE, PROCESSOR)["STAGES"]) == (3, 2, 1)
     assert default(CUBE, PROCESSOR) == tile(64, 64, 8, 16, 64, 16, 1, 1)
 
