@@ -108,10 +108,11 @@ def tune(
 
 
 def _finals_limit(seconds: float | None, spent: float) -> float:
-    """Seconds of finals: the share of a whole budget that they have, of what the search took; at least a second."""
+    """Seconds of finals: a share of what the search took, one at least; the most where seconds are not counted."""
     least, most = _FINALS
-    limit = min(max(least, spent * (1 / _SEARCHING - 1)), most)
-    return limit if seconds is None else min(limit, max((1 - _SEARCHING) * seconds, seconds - spent))
+    if seconds is None:
+        return most
+    return min(max(least, spent * (1 / _SEARCHING - 1)), most, max((1 - _SEARCHING) * seconds, seconds - spent))
 
 
 def best_of(outcomes: Iterable[Outcome]) -> Measured | None:

@@ -157,6 +157,7 @@ def test_a_child_that_can_have_no_more_memory_rejects_what_needs_some_and_lives_
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("unit", ["cuda"], indirect=True)
 def test_a_launch_that_runs_out_of_memory_costs_one_trial(unit: Unit) -> None:
     """Threads ask for half a megabyte each of local memory, while another process has most of the device's."""
     unit.products.call(faultwork.hold_memory, 2**32)
