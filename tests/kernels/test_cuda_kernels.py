@@ -57,6 +57,7 @@ def test_a_kernel_compiles_at_the_edges_of_its_space_and_spills_nothing(
         assert cubin.registers * launch.threads * tile.get("HELD", 1) <= 65536, (tile, problem.key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
 def test_whatever_the_rules_leave_compiles_and_spills_little(architecture: str, tmp_path: Path) -> None:
     seed = secrets.randbits(32)
