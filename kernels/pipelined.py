@@ -133,7 +133,8 @@ def _copies_counted(config: Config, problem: Problem, _: Device) -> bool:
 
 def _addresses_fit(config: Config, problem: Problem, device: Device) -> bool:
     of_a, of_b = copies(config, problem)
-    large = 2 * config["TM"] * config["TN"] >= granted(config, device)
+    # NVRTC keeps more addresses in registers for what came after Hopper.
+    large = 2 * config["TM"] * config["TN"] >= granted(config, device) or device.capability > HOPPER
     if config["REPACK"] or not problem.trans_b:
         return not large or of_a + of_b < BITS
     return max(of_a, of_b) <= _most_copies(config) and (not large or of_a <= FEW)
