@@ -175,7 +175,7 @@ def test_defaults_grow_with_the_shape_and_use_what_the_device_has() -> None:
     assert big["BM"] * big["BN"] == 256 * 128
     assert small["BM"] * small["BN"] == 16 * 32
     assert (big["STAGES"], default(CUBE, TURING)["STAGES"], default(CUBE, PROCESSOR)["STAGES"]) == (3, 2, 1)
-    assert default(CUBE, PROCESSOR) == tile(256, 256, 8, 16, 64, 32, 1, 1)
+    assert default(CUBE, PROCESSOR) == tile(64, 64, 8, 16, 64, 16, 1, 1)
 
 
 def test_a_launch_of_thread_tiles_is_counted_as_by_hand() -> None:
