@@ -32,9 +32,10 @@ LAUNCH: Final = 2e-6  # seconds
 # What a tile's first copies and its stores take, in which nothing is multiplied; what operands' reads add to a product.
 START: Final = 4e-6  # seconds
 LOAD_COST: Final = 1.0
-# What the loop over k is slower by, as measured: where phases are shared out, and with copies of one element as well.
+# What the loop over k is slower by where phases are shared out, as measured; and where copies of one element crowd the
+# registers of large thread tiles as well.
 SHARED_COST: Final = 0.08
-SINGLE_COST: Final = 0.12
+CROWDED_COST: Final = 0.12
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     tiles, whole = blocks(config, problem), phases(config, problem)
     if config["STREAM_K"]:
         held, found = config["HELD"], shares(config, problem)
-        phase *= 1 + SHARED_COST + SINGLE_COST * (config["VECTOR"] == 1 and config["TM"] * config["TN"] > SUMS)
+        phase *= 1 + SHARED_COST + CROWDED_COST * (config["VECTOR"] == 1 and config["TM"] * config["TN"] > SUMS)
         parts = problem.itemsize * size * (2 + found.blocks / tiles) * found.blocks / limits.bandwidth
         return held * (found.each + 1 + found.rounds * whole) * phase + START + parts
     waves, slices = -(-tiles * config["SPLIT_K"] // limits.sms), config["SPLIT_K"]
