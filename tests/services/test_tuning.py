@@ -106,11 +106,11 @@ def test_a_finished_job_is_the_same_work_only_if_its_budget_covered_the_orders(
 
 @pytest.mark.slow
 def test_a_larger_budget_is_given_to_the_running_job_at_once(service: Service) -> None:
-    job = service.tuning.submit(order(26, trials=4, seconds=100.0), ANONYMOUS)
-    assert service.tuning.submit(order(26, trials=6, seconds=100.0), ANONYMOUS).id == job.id
+    job = service.tuning.submit(order(26, trials=4, seconds=100.0, strategy="random"), ANONYMOUS)
+    assert service.tuning.submit(order(26, trials=6, seconds=100.0, strategy="random"), ANONYMOUS).id == job.id
     until(lambda: bool(service.jobs.trials(job_id=job.id)))
-    assert service.tuning.submit(order(26, trials=12, seconds=100.0), ANONYMOUS).id == job.id
-    assert service.tuning.submit(order(26, trials=5, seconds=100.0), ANONYMOUS).id == job.id
+    assert service.tuning.submit(order(26, trials=12, seconds=100.0, strategy="random"), ANONYMOUS).id == job.id
+    assert service.tuning.submit(order(26, trials=5, seconds=100.0, strategy="random"), ANONYMOUS).id == job.id
     ended = finish(service, job)
     assert ended.state == "succeeded"
     search = service.jobs.trials(job_id=job.id, round="search")
@@ -121,10 +121,10 @@ def test_a_larger_budget_is_given_to_the_running_job_at_once(service: Service) -
 
 @pytest.mark.slow
 def test_a_larger_budget_is_for_the_shapes_that_are_done_too(service: Service) -> None:
-    job = service.tuning.submit(order(27, 28, trials=8, seconds=500.0), ANONYMOUS)
+    job = service.tuning.submit(order(27, 28, trials=8, seconds=500.0, strategy="random"), ANONYMOUS)
     first = Problem(27, 28, 29).key
     until(lambda: bool(service.jobs.trials(job_id=job.id, problem_key=first, round="report")))
-    assert service.tuning.submit(order(27, 28, trials=24, seconds=500.0), ANONYMOUS).id == job.id
+    assert service.tuning.submit(order(27, 28, trials=24, seconds=500.0, strategy="random"), ANONYMOUS).id == job.id
     ended = finish(service, job)
     assert ended.state == "succeeded"
     assert ended.result is not None
