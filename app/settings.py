@@ -28,18 +28,52 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", description="The address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="The port to listen on; 0 takes a free one.")
+    uds: Path | None = Field(default=None, description="A Unix socket to listen on beside the port, for its user only.")
+    tls_certificate: Path | None = Field(default=None, description="PEM file of a certificate chain: then HTTPS only.")
+    tls_key: Path | None = Field(default=None, description="PEM file of the certificate's key, where it is another.")
+    stalled_seconds: float = Field(
+        default=60.0, gt=0, description="A client that moves no byte for so long is given up, with 408 if it sends."
+    )
+    receipt_seconds: float = Field(default=3600.0, gt=0, description="Seconds that one body or answer may take in all.")
+    least_rate: int = Field(
+        default=2**14, ge=0, description="Bytes a second that a client moves at least, after its first ten seconds."
+    )
     max_body_bytes: int = Field(default=2**30, ge=1, description="A larger request body is answered 413.")
-    slab_bytes: int = Field(default=2**31, ge=2**12, description="Host memory for operands and results, all requests.")
+    slab_bytes: int = Field(
+        default=2**31, ge=2**12, description="Host memory for operands and results; CUDA locks all of it."
+    )
+    resident_bytes: int = Field(
+        default=2**30, ge=0, description="Bytes of the slab for matrices that one caller keeps; more is answered 507."
+    )
+    resident_count: int = Field(default=1024, ge=0, description="Matrices that one caller keeps; more is answered 507.")
+    resident_device_bytes: int = Field(
+        default=2**30, ge=0, description="Memory of each device for copies of them; the least recently used go first."
+    )
     queue: int = Field(default=256, ge=1, description="Products that may wait at once; more are answered 503.")
     jobs: int = Field(default=256, ge=1, description="Tune jobs that may wait at once; more are answered 503.")
+    share: float = Field(
+        default=1.0, gt=0, le=1, description="How much of the queue and of the slab one caller may hold; over it: 429."
+    )
+    gather: int = Field(
+        default=64, ge=1, description="Small products of one shape that one launch may make together; 1: none."
+    )
     result_ttl: int = Field(
         default=3600, ge=0, description="Seconds that the result of an asynchronous product is kept."
+    )
+    result_bytes: int = Field(
+        default=2**34, ge=1, description="Bytes of disk for such results; beyond it the oldest go first."
+    )
+    idempotency_ttl: int = Field(
+        default=86400, ge=0, description="Seconds that the first answer to an Idempotency-Key is kept and replayed."
     )
     vendor: Literal["off", "serve"] = Field(
         default="off", description="serve: products may come from the vendor's library where it is faster."
     )
     idle_tuning: Literal["off", "on"] = Field(
         default="off", description="on: an idle device tunes the shapes that were asked for most and not tuned."
+    )
+    shared_memory: Literal["off", "on"] = Field(
+        default="off", description="on: callers on this host may name their shared memory under /v2 in place of bodies."
     )
     url: str | None = Field(default=None, description="A running service: the command line then speaks HTTP to it.")
     log_level: str = Field(default="info", description="debug, info, warning or error.")

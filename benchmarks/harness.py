@@ -59,10 +59,10 @@ def stop(server: Running) -> None:
         server.process.wait()
 
 
-def serve(data: Path) -> Running:
-    """Start the service on a free port with its data in a folder."""
+def serve(data: Path, command: Sequence[str] | None = None) -> Running:
+    """Start the service, by another command where one is given, on a free port with its data in a folder."""
     environment = {"TILEWISE_DATA_DIR": str(data), "TILEWISE_LOG_LEVEL": "warning"}
-    return start(["-m", "app.cli", "serve", "--port", "0"], data / "server.log", environment)
+    return start(command or ["-m", "app.cli", "serve", "--port", "0"], data / "server.log", environment)
 
 
 def wait_ready(server: Running, seconds: float = 60) -> None:
@@ -78,9 +78,9 @@ def wait_ready(server: Running, seconds: float = 60) -> None:
 
 
 @contextmanager
-def service(data: Path) -> Iterator[Running]:
+def service(data: Path, command: Sequence[str] | None = None) -> Iterator[Running]:
     """A ready service, ended with the block."""
-    server = serve(data)
+    server = serve(data, command)
     try:
         wait_ready(server)
         yield server

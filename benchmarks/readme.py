@@ -85,7 +85,35 @@ def serving() -> str:
         ),
     }
     head = [line(["what", "measured (2 cores, no GPU)"]), line(["---", "---"])]
-    return "\n".join([*head, *(line([what, figure]) for what, figure in rows.items())])
+    return "\n".join([*head, *(line([what, figure]) for what, figure in (rows | wire()).items())])
+
+
+def wire() -> dict[str, str]:
+    """How matrices travel: rows of the same table."""
+    path, client, crowd = load("wire"), load("client"), load("overload-null")
+    busy = load("overload")
+    ingest, emit, latency, ours = path["ingest"], path["emit"], path["latency"], client["ways"]["ours"]
+    return {
+        f"receiving {path['mib']} MiB over TCP, against a bare `recv_into` loop": (
+            f"{ingest['ratio']:.2f} of its speed, {ingest['cpu_s_per_gb']:.2f} CPU-seconds a GB,"
+            f" {max(ingest['memory_share'], 0):.1%} of the body in memory beside the slab"
+        ),
+        f"sending {path['mib']} MiB, against a bare `sendall`": f"{emit['ratio']:.2f} of its speed",
+        "a 1 x 1 product, against an empty FastAPI POST route (500 a second, open loop)": (
+            f"median {latency['median_ratio']:.1f} times, p99 {latency['p99_ratio']:.1f} times"
+        ),
+        f"our client's product of two matrices of {client['mib_a_matrix']:.0f} MiB, no device, beside `tritonclient`": (
+            f"{ours['of_tritonclient']:.2f} of its time ({ours['median_ms']:.0f} ms)"
+        ),
+        f"ten times more products than can be made, {crowd['seconds']:.0f} s": (
+            f"{crowd['goodput_of_peak']:.0%} of the peak's products made ({busy['goodput_of_peak']:.0%} where they take"
+            f" the same two cores), refusals in {crowd['refusal_p50_ms']:.1f} ms (p99 {crowd['refusal_p99_ms']:.0f}),"
+            f" memory {'flat' if crowd['bars']['memory flat'] else 'grows'}"
+        ),
+        f"{path['aborts']['count']} uploads broken off at random points": (
+            "nothing left behind" if not path["aborts"]["left"] else ", ".join(path["aborts"]["left"])
+        ),
+    }
 
 
 def tuner() -> str:

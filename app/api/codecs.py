@@ -1,41 +1,25 @@
-"""The bodies of POST /matmul: what they may be, reading them into the slab, and what the answer may be."""
+"""Bodies of matrices: what they may be, reading them into the slab, and what the answer may be."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 from starlette.requests import Request
 
+from app.api.desk import RAW, Desk
 from app.api.formats import npy, npz, parts, rows, tensors
-from app.api.formats.operands import Fill, Loaded, Wanted, bytes_of, is_stacked, problem_of
-from app.api.landing import Lend, Pour, Staging, declared_length, pieces, staging, wrong_length
-from app.api.service import Threads
-from app.errors import Invalid, Malformed, NotAcceptable, TooLarge, UnsupportedMediaType
-from app.services.matmul import Placement
-from kernels.problem import Problem
+from app.api.formats.operands import OPERANDS, Found, Loaded, Places, Wanted, bytes_of
+from app.api.forms import read_form
+from app.api.landing import Body, body_of, staging
+from app.api.unpacking import coding_of, unpacked_body
+from app.errors import Malformed, NotAcceptable, UnsupportedMediaType
+from app.services.placement import Placement
 
-RAW: Final = "application/octet-stream"
-ANSWERS: Final = (rows.MEDIA, npy.MEDIA, RAW, tensors.MEDIA)
-
-
-@dataclass(frozen=True)
-class Desk:
-    """What reading a body takes: places for operands, staging bytes, threads, and a stack that gives all back."""
-
-    place: Callable[[Problem, Fill | None], AbstractAsyncContextManager[Placement]]
-    lend: Lend
-    threads: Threads
-    stack: AsyncExitStack
-    max_body_bytes: int
-    slab_bytes: int
-
-    async def placed(self, problem: Problem, fill: Fill | None = None) -> Placement:
-        """Places for a problem, filled, until the stack closes; raises TooLarge, NoRoom, Unsupported."""
-        return await self.stack.enter_async_context(self.place(problem, fill))
+NOTHING: Final = ""
+ANSWERS: Final = (rows.MEDIA, npy.MEDIA, RAW, tensors.MEDIA, npz.MEDIA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +31,28 @@ class Received:
     wanted: Wanted
 
 
-Reader = Callable[[Request, Wanted, Desk], Awaitable[Received]]
+Reader = Callable[[Request, Wanted, Desk], Awaitable[None]]
 
 
-def media_of(request: Request) -> str:
-    """The request's media type; raises UnsupportedMediaType where it is none that is read."""
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise UnsupportedMediaType("a compressed body is not read: numbers do not shrink", accepted=list(FORMS))
+def media_of(request: Request, names: tuple[str, ...] = OPERANDS) -> str:
+    """The request's media type; raises UnsupportedMediaType where it is none that is read for such matrices.
+
+    A body of no matrices need not have one.
+    """
+    forms = [media for media in FORMS if media != npy.MEDIA or len(names) == 1]
+    coding_of(request)
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media not in FORMS:
-        raise UnsupportedMediaType(f"{media or 'no type'} is not read, {', '.join(FORMS)} are", accepted=list(FORMS))
+    if not names:
+        return media if media in forms else NOTHING
+    if media not in forms:
+        raise UnsupportedMediaType(f"{media or 'no type'} is not read, {', '.join(forms)} are", accepted=forms)
     return media
 
 
+@lru_cache(maxsize=256)
 def answer_media(accept: str, media: str) -> str:
     """The type of the answer to a body of type `media`; raises NotAcceptable where `accept` leaves none."""
-    own = {parts.MEDIA: npy.MEDIA, npz.MEDIA: npy.MEDIA}.get(media, media)
+    own = {parts.MEDIA: npy.MEDIA, npz.MEDIA: npy.MEDIA, NOTHING: npy.MEDIA}.get(media, media)
     ranges = _ranges(accept)
     offers = [own, *(each for each in ANSWERS if each != own)]
     best = max(offers, key=lambda offer: _quality(offer, ranges))
@@ -71,9 +61,15 @@ def answer_media(accept: str, media: str) -> str:
     return best
 
 
-async def receive(request: Request, media: str, wanted: Wanted, desk: Desk) -> Received:
-    """Read a body of type `media`; the operands stay in their places until the desk's stack closes."""
-    return await FORMS[media](request, wanted, desk)
+async def receive(request: Request, media: str, wanted: Wanted, desk: Desk) -> None:
+    """Read a body of type `media`; its matrices stay in their places until the desk's stack closes."""
+    if desk.seats.names:
+        await FORMS[media](request, wanted, desk)
+    else:
+        body = body_of(request)
+        body.expect(0)
+        await desk.placed({}, wanted)
+        await body.finish()
 
 
 def _ranges(accept: str) -> dict[str, float]:
@@ -91,89 +87,92 @@ def _quality(media: str, ranges: Mapping[str, float]) -> float:
     return next((ranges[name] for name in names if name in ranges), 0.0)
 
 
-async def _raw(request: Request, wanted: Wanted, desk: Desk) -> Received:
-    """A's bytes, then B's, little-endian: straight from the socket into their places."""
-    if wanted.m is None or wanted.n is None or wanted.k is None:
-        raise Invalid(f"{RAW} needs m, n and k in the query", missing=[n for n in "mnk" if getattr(wanted, n) is None])
-    kind = (wanted.dtype or "float32", wanted.precision or "strict", bool(wanted.trans_a), bool(wanted.trans_b))
-    problem = Problem(wanted.m, wanted.n, wanted.k, wanted.batch or 1, *kind)
-    expected, length = problem.a_bytes + problem.b_bytes, declared_length(request)
-    if length is not None and length != expected:
-        raise wrong_length(expected, length)
-    placement = await desk.placed(problem)
-    pour = Pour(bytes_of(placement.a), bytes_of(placement.b))
-    async for piece in pieces(request):
-        pour.write(piece)
-    pour.finish()
-    return Received(placement, problem.batch > 1, wanted)
+async def _raw(request: Request, wanted: Wanted, desk: Desk) -> None:
+    """The matrices' bytes, little-endian, A's before B's: straight from the socket into their places."""
+    await _poured(unpacked_body(request, desk.max_body_bytes), desk.seats.plain(wanted), wanted, desk)
 
 
-async def _tensors(request: Request, wanted: Wanted, desk: Desk) -> Received:
+async def _tensors(request: Request, wanted: Wanted, desk: Desk) -> None:
     """A safetensors file: its header comes first, so its bytes too go straight into their places."""
-    stream = pieces(request)
-    front, needed = b"", tensors.LENGTH
-    while len(front) < needed:
-        piece = await anext(stream, b"")
+    body = unpacked_body(request, desk.max_body_bytes)
+    length = tensors.header_bytes(await _front(body, tensors.LENGTH))
+    found = tensors.header(await _front(body, length), desk.seats.names)
+    await _poured(body, found, wanted, desk)
+
+
+async def _npy(request: Request, wanted: Wanted, desk: Desk) -> None:
+    """One .npy: straight into its place where its numbers lie as they should."""
+    body, (name,) = unpacked_body(request, desk.max_body_bytes), desk.seats.names
+    front = await _front(body, npy.FRONT)
+    front += await _front(body, npy.header_end(name, front) - npy.FRONT)
+    header = npy.header(name, memoryview(front))
+    found = {name: header.described}
+    if header.plain:
+        await _poured(body, found, wanted, desk)
+        return
+
+    def fill(places: Places) -> None:
+        places[name][...] = header.array(area.data).reshape(places[name].shape)
+
+    body.expect(header.described.nbytes)
+    async with staging(header.described.nbytes, desk.lend, desk.threads) as area:
+        async for piece in body.pieces():
+            await area.write(piece)
+        npy.check_size(name, header.described.nbytes, len(area.data))
+        await desk.filled(Loaded(found, wanted, fill), area)
+
+
+async def _poured(body: Body, found: Found, wanted: Wanted, desk: Desk) -> None:
+    """The rest of a body, which is the matrices' own bytes in their order."""
+    nbytes = sum(each.nbytes for each in found.values())
+    body.expect(nbytes)
+    places = await desk.placed(found, wanted)
+    async with body.berth(nbytes):
+        for name in found:
+            await desk.landed(body, name, bytes_of(places[name]))
+    await body.finish()
+
+
+async def _front(body: Body, nbytes: int) -> bytes:
+    """So many bytes of a file's header; raises Malformed where the file ends within it."""
+    front = b""
+    while len(front) < nbytes:
+        piece = await body.some(nbytes - len(front))
         if not piece:
-            raise Malformed("the file is truncated within its header", expected=needed, size=len(front))
+            raise Malformed("the file is truncated within its header", expected=nbytes, size=len(front))
         front += piece
-        if len(front) >= tensors.LENGTH:
-            needed = tensors.LENGTH + tensors.header_bytes(front[: tensors.LENGTH])
-    found = tensors.header(front[tensors.LENGTH : needed])
-    placement = await desk.placed(problem_of(found.a, found.b, wanted))
-    pour = Pour(*(bytes_of(getattr(placement, name)) for name in found.order))
-    pour.write(front[needed:])
-    async for piece in stream:
-        pour.write(piece)
-    pour.finish()
-    return Received(placement, is_stacked(found.a), wanted)
+    return front
 
 
-async def _json(request: Request, wanted: Wanted, desk: Desk) -> Received:
-    rows.check_length(declared_length(request) or 0)
-    return await _staged(request, desk, partial(rows.load, wanted=wanted), rows.check_length)
+async def _json(request: Request, wanted: Wanted, desk: Desk) -> None:
+    body = unpacked_body(request, desk.max_body_bytes)
+    rows.check_length(body.length or 0)
+    await _staged(body, desk, partial(rows.load, wanted=wanted, names=desk.seats.names), rows.check_length)
 
 
-async def _npz(request: Request, wanted: Wanted, desk: Desk) -> Received:
-    load = partial(npz.load, wanted=wanted, limit=desk.max_body_bytes, lend=desk.lend)
-    return await _staged(request, desk, load)
+async def _npz(request: Request, wanted: Wanted, desk: Desk) -> None:
+    load = partial(npz.load, wanted=wanted, limit=desk.max_body_bytes, lend=desk.lend, names=desk.seats.names)
+    await _staged(unpacked_body(request, desk.max_body_bytes), desk, load)
 
 
 async def _staged(
-    request: Request, desk: Desk, load: Callable[[memoryview], Loaded], check: Callable[[int], None] = lambda _: None
-) -> Received:
+    body: Body, desk: Desk, load: Callable[[memoryview], Loaded], check: Callable[[int], None] = lambda _: None
+) -> None:
     """A body that is understood only once it is whole; `check` is told its length so far."""
-    async with staging(request, desk.lend, desk.threads) as area:
-        async for piece in pieces(request):
+    async with staging(body.length or 0, desk.lend, desk.threads) as area:
+        if body.length is not None:
+            await area.receive(body)
+        async for piece in body.pieces():
             await area.write(piece)
             check(len(area.data))
-        return await _filled(await desk.threads.sized(len(area.data), load, area.data), area, desk)
-
-
-async def _form(request: Request, wanted: Wanted, desk: Desk) -> Received:
-    """A form: its parts are understood once both are there, because B's sizes come last."""
-    form = parts.Form(parts.boundary(request.headers["content-type"]))
-    async with staging(request, desk.lend, desk.threads) as area:
-        async for piece in pieces(request):
-            for kept in form.feed(piece):
-                await area.write(kept)
-        form.finish()
-        return await _filled(await desk.threads.sized(len(area.data), parts.load, area.data, form, wanted), area, desk)
-
-
-async def _filled(loaded: Loaded, area: Staging, desk: Desk) -> Received:
-    size = area.lent_bytes + loaded.problem.bytes
-    if size > desk.slab_bytes:
-        message = f"operands and C take {size} bytes beside the body: send {RAW}, which needs no second place"
-        raise TooLarge(message, limit=desk.slab_bytes, size=size)
-    placement = await desk.placed(loaded.problem, loaded.fill)
-    return Received(placement, loaded.stacked, loaded.wanted)
+        await desk.filled(await desk.threads.sized(len(area.data), load, area.data), area)
 
 
 FORMS: Final[Mapping[str, Reader]] = {
     rows.MEDIA: _json,
-    parts.MEDIA: _form,
+    parts.MEDIA: read_form,
     npz.MEDIA: _npz,
     tensors.MEDIA: _tensors,
+    npy.MEDIA: _npy,
     RAW: _raw,
 }

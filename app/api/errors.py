@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, cast
 
-import orjson
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -42,12 +42,14 @@ def problem(
         "code": code,
         "error": message,
     }
-    return Response(orjson.dumps(body, default=str), status, dict(headers or {}), MEDIA)
+    text = json.dumps(body, default=str, separators=(",", ":"))  # integers of any size: figures may be a caller's own
+    return Response(text, status, dict(headers or {}), MEDIA)
 
 
 def refusal(error: TilewiseError) -> Response:
     """Render what was raised on purpose; Retry-After where the error says when."""
-    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    after = error.facts.get("retry_after", error.retry_after)
+    headers = {} if after is None else {"Retry-After": str(after)}
     facts = {name: value for name, value in error.facts.items() if name != "fatal"}
     return problem(error.status, error.code, error.message, facts, headers)
 
@@ -74,7 +76,10 @@ def documented(*errors: type[TilewiseError]) -> dict[int | str, dict[str, Any]]:
 
 def timed_out() -> dict[int | str, dict[str, Any]]:
     """The 408 of a route that reads a body, for its OpenAPI document."""
-    text = "`request_timeout`: the client stopped sending for a minute."
+    text = (
+        "`request_timeout`: the client sent nothing for TILEWISE_STALLED_SECONDS, fewer bytes a second than "
+        "TILEWISE_LEAST_RATE, or not all within TILEWISE_RECEIPT_SECONDS."
+    )
     return {408: {"description": text, "content": {MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}}}
 
 

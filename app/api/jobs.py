@@ -12,14 +12,16 @@ from typing import Annotated, Any, Final
 import orjson
 from fastapi import APIRouter, Path
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from app import errors
 from app.api.answers import Job, Jobs, reply
+from app.api.codecs import ANSWERS
 from app.api.errors import documented
-from app.api.formats import npy
+from app.api.formats import rows
 from app.api.openapi import DirectRoute, header, parameters
 from app.api.query import read_query
+from app.api.result import result_of
 from app.api.schemas import JobsQuery, Nothing
 from app.api.service import Service, Threads, service_of, threads_of
 from app.services.jobs import ENDED, Event
@@ -40,7 +42,7 @@ _RESULT: Final[dict[int | str, dict[str, Any]]] = {
         "description": "The result.",
         "content": {
             "application/json": {"schema": {"type": "object"}},
-            npy.MEDIA: {"schema": {"type": "string", "format": "binary"}},
+            **{media: {"schema": {"type": "string", "format": "binary"}} for media in ANSWERS if media != rows.MEDIA},
         },
     }
 }
@@ -87,8 +89,10 @@ async def get_job(request: Request, job_id: JobId) -> Response:
     """A job as it stands. While it has not ended, Retry-After says when to ask again."""
     read_query(Nothing, request)
     _checked(job_id)
-    job = await threads_of(request).call(service_of(request).jobs.get, job_id)
-    return reply(Job.of(job), headers={} if job.state in ENDED else {"Retry-After": "1"})
+    service = service_of(request)
+    job = await threads_of(request).call(service.jobs.get, job_id)
+    after = service.matmul.admission.retry_after() if job.kind == "matmul" else 1
+    return reply(Job.of(job), headers={} if job.state in ENDED else {"Retry-After": str(after)})
 
 
 @router.delete(
@@ -96,11 +100,16 @@ async def get_job(request: Request, job_id: JobId) -> Response:
     summary="Cancel a job",
     status_code=202,
     response_model=Job,
-    response_description="The job, which ends after the trial it is in.",
+    response_description="The job, which ends after the trial or the launch it is in.",
     responses=_ENDED | documented(errors.UnknownJob, errors.Invalid, errors.StoreFailed),
 )
 async def cancel_job(request: Request, job_id: JobId) -> Response:
-    """Ask a job to stop. It stays in the list, and what it has measured stays."""
+    """Ask a job to stop. It stays in the list, and what it has measured stays.
+
+    A product that waits is never made. One whose launch is under way cannot be interrupted politely: the process that
+    makes it is killed where the launch has seconds to go and no other product is in it or waits for it; else the launch
+    ends, and its result is dropped.
+    """
     read_query(Nothing, request)
     _checked(job_id)
     job = await threads_of(request).call(service_of(request).jobs.cancel, job_id, ANONYMOUS)
@@ -110,16 +119,28 @@ async def cancel_job(request: Request, job_id: JobId) -> Response:
 @router.get(
     "/jobs/{job_id}/result",
     summary="The result of a job",
-    responses=_RESULT | documented(errors.UnknownJob, errors.NoResult, errors.Invalid, errors.StoreFailed),
+    responses=_RESULT
+    | documented(
+        errors.UnknownJob,
+        errors.NoResult,
+        errors.NotAcceptable,
+        errors.Invalid,
+        errors.TooLarge,
+        errors.StoreFailed,
+    ),
+    openapi_extra={"parameters": [header("Accept", f"Of a product, one of {', '.join(ANSWERS)}; .npy by default.")]},
 )
 async def get_result(request: Request, job_id: JobId) -> Response:
-    """What a tune job's `result` holds, alone; of a product, C as one .npy, kept for TILEWISE_RESULT_TTL seconds."""
+    """What a tune job's `result` holds, alone; of a product, C in any form.
+
+    C is kept for TILEWISE_RESULT_TTL seconds, unless newer results need its place within TILEWISE_RESULT_BYTES.
+    """
     read_query(Nothing, request)
     _checked(job_id)
     service, threads = service_of(request), threads_of(request)
     job = await threads.call(service.jobs.get, job_id)
     if job.kind == "matmul":
-        return FileResponse(await threads.call(service.results.path, job_id), media_type=npy.MEDIA)
+        return await result_of(request, job)
     if job.result is None:
         raise errors.NoResult(f"job {job.id} is {job.state} and has no result", state=job.state)
     return Response(orjson.dumps(job.result), media_type="application/json")

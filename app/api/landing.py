@@ -2,21 +2,153 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
-from typing import Final
+from typing import Final, Protocol, TypeVar, cast
 
+import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from app.api.berths import Berths, berths_of
+from app.api.pace import Clock, Pace, TooSlow, pace_of
 from app.api.service import FEW, Threads
 from app.errors import InvalidMatrix
 
-STALLED: Final = 60.0  # seconds without a byte after which a client is given up
+WIRE: Final = "tilewise.wire"  # the extension of a request's scope that is its connection
+_PIECE: Final = 2**18  # bytes of a body that is read as a stream, at once
 
 Lend = Callable[[int], AbstractContextManager[memoryview]]
+T = TypeVar("T")
+
+
+class Source(Protocol):
+    """Where a body's bytes come from."""
+
+    @property
+    def received(self) -> int:
+        """How many bytes came."""
+        ...
+
+    def has(self, nbytes: int) -> bool:
+        """Whether so many bytes, or all that are left, are there already: nobody need look at the clock."""
+        ...
+
+    async def take(self, most: int) -> bytes:
+        """At least one byte, at most `most`; none once the body has ended. Raises ClientDisconnect."""
+        ...
+
+    async def land(self, view: memoryview) -> int:
+        """Bytes into `view` until it is full or the body has ended; gives how many. Raises ClientDisconnect."""
+        ...
+
+
+class Stream:
+    """A body as the framework gives it: every byte is copied once more."""
+
+    def __init__(self, request: Request) -> None:
+        self.received = 0
+        self._stream = request.stream()
+        self._rest = memoryview(b"")
+
+    def has(self, nbytes: int) -> bool:
+        """As Source."""
+        return nbytes <= len(self._rest)
+
+    async def take(self, most: int) -> bytes:
+        """As Source."""
+        while not self._rest:
+            piece = await anext(self._stream, None)
+            if piece is None:
+                return b""
+            self.received += len(piece)
+            self._rest = memoryview(piece)
+        taken, self._rest = bytes(self._rest[:most]), self._rest[most:]
+        return taken
+
+    async def land(self, view: memoryview) -> int:
+        """As Source."""
+        at = 0
+        while at < len(view) and (piece := await self.take(len(view) - at)):
+            view[at : at + len(piece)] = piece
+            at += len(piece)
+        return at
+
+
+class Body:
+    """The body of one request, wherever it comes from. A client that sends too slowly is answered 408."""
+
+    def __init__(self, source: Source, length: int | None, pace: Pace, berths: Berths) -> None:
+        self.length, self._berths, self._has_berth = length, berths, False
+        self._source, self._clock = source, Clock(pace, lambda: source.received)
+        self._taken = 0
+        self._start, self._expected = 0, length
+
+    @property
+    def taken(self) -> int:
+        """Bytes that were handed over."""
+        return self._taken
+
+    def expect(self, nbytes: int) -> None:
+        """Say that exactly so many bytes are still to come; raises InvalidMatrix where the declared length differs."""
+        if self.length is not None and self.length - self._taken != nbytes:
+            raise wrong_length(nbytes, self.length - self._taken)
+        self._start, self._expected = self._taken, nbytes
+
+    async def some(self, most: int) -> bytes:
+        """At least one byte, at most `most`; none once the body has ended."""
+        piece = await self._timely(1, self._source.take(most))
+        self._taken += len(piece)
+        return piece
+
+    async def fill(self, view: memoryview) -> None:
+        """Have exactly len(view) bytes land in `view`; raises InvalidMatrix where the body ends before."""
+        async with self.berth(len(view)):
+            count = await self._timely(len(view), self._source.land(view))
+        self._taken += count
+        if count < len(view):
+            expected = self._taken - count + len(view) if self._expected is None else self._start + self._expected
+            raise wrong_length(expected - self._start, self._taken - self._start)
+
+    @asynccontextmanager
+    async def berth(self, nbytes: int) -> AsyncIterator[None]:
+        """Have a berth for so many bytes inside the block, for all that lands in it; raises nothing, but may wait."""
+        if self._has_berth:
+            yield
+            return
+        async with self._berths.berth(nbytes):
+            self._has_berth = True
+            try:
+                yield
+            finally:
+                self._has_berth = False
+
+    async def finish(self) -> None:
+        """Say that nothing follows; raises InvalidMatrix where something does."""
+        if await self.some(1):
+            raise wrong_length(self._taken - self._start - 1, self._taken - self._start)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The rest as it comes."""
+        while piece := await self.some(_PIECE):
+            yield piece
+
+    async def _timely(self, nbytes: int, waiting: Awaitable[T]) -> T:
+        """Wait for the client, no longer than its pace allows."""
+        if self._source.has(nbytes):
+            return await waiting
+        try:
+            async with self._clock.running():
+                return await waiting
+        except TooSlow as error:
+            raise HTTPException(408, str(error), {"Connection": "close"}) from error
+
+
+def body_of(request: Request) -> Body:
+    """The request's body: straight from the socket where the server can, else as the framework gives it."""
+    wire = request.scope.get("extensions", {}).get(WIRE)
+    source = cast("Source | None", wire and wire.source) or Stream(request)
+    return Body(source, declared_length(request), pace_of(request), berths_of(request))
 
 
 def declared_length(request: Request) -> int | None:
@@ -25,52 +157,10 @@ def declared_length(request: Request) -> int | None:
     return int(length) if length.isdecimal() else None
 
 
-async def pieces(request: Request) -> AsyncIterator[bytes]:
-    """The body as it comes; a client that stops sending is answered 408, so that it holds nothing for long."""
-    stream = request.stream()
-    while True:
-        try:
-            async with asyncio.timeout(STALLED):
-                piece = await anext(stream, b"")
-        except TimeoutError as error:
-            raise HTTPException(408, f"no byte came for {STALLED:g} s", {"Connection": "close"}) from error
-        if not piece:
-            return
-        yield piece
-
-
-class Pour:
-    """Fills places in turn, and counts."""
-
-    def __init__(self, *places: memoryview) -> None:
-        self._places = deque(places)
-        self.expected = sum(map(len, places))
-        self.size = 0
-
-    def write(self, data: bytes) -> None:
-        """Take a piece; raises InvalidMatrix once there is more than the places hold."""
-        self.size += len(data)
-        if self.size > self.expected:
-            raise wrong_length(self.expected, self.size)
-        rest = memoryview(data)
-        while rest:
-            place = self._places.popleft()
-            count = min(len(place), len(rest))
-            place[:count] = rest[:count]
-            rest = rest[count:]
-            if count < len(place):
-                self._places.appendleft(place[count:])
-
-    def finish(self) -> None:
-        """Say that nothing follows; raises InvalidMatrix where places are left."""
-        if self.size < self.expected:
-            raise wrong_length(self.expected, self.size)
-
-
 def wrong_length(expected: int, size: int) -> InvalidMatrix:
-    """The error of a body that is not A's bytes and then B's."""
+    """The error of a body that has not exactly its matrices' bytes."""
     more = " or more" if size > expected else ""
-    return InvalidMatrix(f"A and B take {expected} bytes, the body has {size}{more}", expected=expected, size=size)
+    return InvalidMatrix(f"the matrices take {expected} bytes, the body has {size}{more}", expected=expected, size=size)
 
 
 class Staging:
@@ -98,7 +188,7 @@ class Staging:
             return
         async with AsyncExitStack() as held:
             memory = await held.enter_async_context(self._threads.entered(self._lend(nbytes)))
-            memory[: self._size] = self.data
+            await self._threads.sized(self._size, _copy, memory[: self._size], self.data)
             old, self._held, self._memory = self._held, held.pop_all(), memory
         await old.aclose()
 
@@ -110,18 +200,30 @@ class Staging:
         self._memory[self._size : end] = data
         self._size = end
 
+    async def receive(self, body: Body) -> None:
+        """Take the rest of a body of declared length straight to its place; raises TooLarge, NoRoom."""
+        rest = (body.length or 0) - body.taken
+        await self.reserve(self._size + rest)
+        await body.fill(self._memory[self._size : self._size + rest])
+        self._size += rest
+
     async def aclose(self) -> None:
         """Give the bytes back."""
         self._memory = memoryview(b"")
         await self._held.aclose()
 
 
+def _copy(target: memoryview, source: memoryview) -> None:
+    """Copy, and let other threads run meanwhile: a memoryview's own assignment holds the interpreter's lock."""
+    np.copyto(np.asarray(target), np.asarray(source))
+
+
 @asynccontextmanager
-async def staging(request: Request, lend: Lend, threads: Threads) -> AsyncIterator[Staging]:
-    """A staging area with room for the declared length."""
+async def staging(nbytes: int, lend: Lend, threads: Threads) -> AsyncIterator[Staging]:
+    """A staging area with room for so many bytes at first."""
     area = Staging(lend, threads)
     try:
-        await area.reserve(declared_length(request) or 0)
+        await area.reserve(nbytes)
         yield area
     finally:
         await area.aclose()

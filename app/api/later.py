@@ -1,55 +1,99 @@
-"""A product as a job: `Prefer: respond-async` answers at once, and the caller comes back for the result."""
+"""A product as a job: its caller prefers not to wait, or not for long, and comes back for the result."""
 
 from __future__ import annotations
 
 import asyncio
-import re
+import logging
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.answers import Job, reply
-from app.api.codecs import Received
+from app.api.codecs import Received, answer_media
+from app.api.formats import npy
+from app.api.formats.operands import bytes_of
+from app.api.jobs import ended_within
+from app.api.metrics import metrics_of
+from app.api.prefer import Preference
+from app.api.replay import key_of, once
+from app.api.result import result_of
 from app.api.service import service_of, tasks_of, threads_of
+from app.services.idempotency import Attempt, fingerprint
+from app.services.jobs import ENDED
+from app.store.records import JobRecord
 
-_ASYNC: Final = re.compile(r"(?:^|[,;])\s*respond-async\s*(?:$|[,;])", re.IGNORECASE)
-
+_LOG: Final = logging.getLogger(__name__)
 ACCEPTED: Final[dict[int | str, dict[str, Any]]] = {
     202: {
         "model": Job,
-        "description": "With `Prefer: respond-async`: the job, whose result is one .npy at `/jobs/{id}/result`.",
+        "description": "With `Prefer: respond-async` or `wait`: the job; its result is at `/jobs/{id}/result`.",
         "headers": {
             name: {"description": text, "schema": {"type": "string"}}
             for name, text in {
                 "Location": "The job's place.",
                 "Retry-After": "Seconds after which to ask for the job.",
-                "Preference-Applied": "respond-async",
+                "Preference-Applied": "What was heeded, such as respond-async, wait=5.",
             }.items()
         },
     }
 }
 
 
-def wants_job(request: Request) -> bool:
-    """Whether the caller prefers a job to waiting."""
-    return any(_ASYNC.search(prefer) for prefer in request.headers.getlist("prefer"))
+async def accepted(request: Request, received: Received, stack: AsyncExitStack, prefer: Preference) -> Response:
+    """Take the product as a job, once for an Idempotency-Key; the operands' place is held until it is made."""
+    answer_media(",".join(request.headers.getlist("accept")), npy.MEDIA)  # nobody computes what is not acceptable
+    print_ = await threads_of(request).call(_fingerprint, request, received) if key_of(request) else ""
+    return await once(request, print_, partial(_taken, request, received, stack, prefer), partial(_ended, request))
 
 
-async def accepted(request: Request, received: Received, stack: AsyncExitStack) -> Response:
-    """Take the product as a job; the operands' place is held until it is made."""
+async def _taken(
+    request: Request, received: Received, stack: AsyncExitStack, prefer: Preference, attempt: Attempt | None
+) -> Response:
     service, threads, tasks = service_of(request), threads_of(request), tasks_of(request)
     placement, wanted = received.placement, received.wanted
-    job = await threads.call(service.results.create, placement)
-    held = stack.pop_all()
+    job = await threads.call(service.results.create, placement, None if attempt is None else attempt.noted)
+    held, metrics = stack.pop_all(), metrics_of(request)
+    make = partial(service.results.make, stacked=received.stacked)
 
-    async def make() -> None:
+    async def made() -> None:
         async with held:
-            await threads.work(service.results.make, job.id, placement, wanted.device, wanted.kernel)
+            result = await threads.work(make, job.id, placement, wanted.device, wanted.kernel)
+        if result is not None:
+            metrics.phases(result["device"], result["seconds"])
 
-    task = asyncio.create_task(make())
+    task = asyncio.create_task(made())
     tasks.add(task)
-    task.add_done_callback(tasks.discard)
-    headers = {"Location": f"/jobs/{job.id}", "Retry-After": "1", "Preference-Applied": "respond-async"}
-    return reply(Job.of(job), 202, headers)
+    task.add_done_callback(partial(_over, tasks))
+    headers = {"Location": f"/jobs/{job.id}", "Preference-Applied": prefer.applied}
+    if prefer.wait:
+        job = await ended_within(service, threads, job.id, prefer.wait)
+    if job.state not in ENDED:
+        after = service.matmul.admission.retry_after()
+        return reply(Job.of(job), 202, headers | {"Retry-After": str(after)})
+    response = await _ended(request, job)
+    response.headers.update(headers)
+    return response
+
+
+def _over(tasks: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
+    tasks.discard(task)
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _LOG.error("a product made as a job failed of a fault in the service", exc_info=error)
+
+
+async def _ended(request: Request, job: JobRecord) -> Response:
+    """The result of a job that ended, or the error that it ended with."""
+    if job.state == "succeeded":
+        return await result_of(request, job)
+    raise service_of(request).results.error(job)
+
+
+def _fingerprint(request: Request, received: Received) -> str:
+    """Of a product: the operands' bytes stand for the body's."""
+    placement, scope = received.placement, request.scope
+    told = repr((placement.problem, placement.keys, received.wanted, received.stacked)).encode()
+    operands = (bytes_of(placement.a), bytes_of(placement.b))
+    return fingerprint(request.method, request.url.path, scope["query_string"], told, *operands)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
-from functools import partial
+from contextlib import AsyncExitStack
 from time import perf_counter
 from typing import Any, Final
 
@@ -13,23 +11,32 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
-from app.api.codecs import ANSWERS, RAW, Desk, Received, answer_media, media_of, receive
+from app.api.answers import reply
+from app.api.codecs import ANSWERS, Received, answer_media, media_of, receive
+from app.api.desk import RAW, desk_of
 from app.api.errors import documented, timed_out
-from app.api.formats import npz, parts, rows, tensors
-from app.api.formats.operands import Fill, Wanted
-from app.api.later import ACCEPTED, accepted, wants_job
+from app.api.formats import npy, npz, parts, rows, tensors
+from app.api.formats.operands import Wanted
+from app.api.later import ACCEPTED, accepted
+from app.api.leaving import unless_gone
+from app.api.matrices import LEFT, Matrix
 from app.api.metrics import metrics_of
+from app.api.naming import Named, seated
 from app.api.openapi import DirectRoute, header, parameters
+from app.api.overlap import Late
+from app.api.prefer import preference
 from app.api.query import read_query
+from app.api.replay import KEY
 from app.api.schemas import ProductQuery
-from app.api.service import Service, Threads, service_of, threads_of
-from app.api.writing import Made, PiecesResponse, SlabResponse
-from app.services.matmul import Placement
+from app.api.service import Service, service_of, threads_of
+from app.api.writing import Made, PiecesResponse, SlabResponse, framed
+from app.services.gathering import Claim
+from app.services.passage import Passage
 from kernels import CATALOGUE
-from kernels.problem import Problem
 
 router = APIRouter(route_class=DirectRoute, tags=["products"])
 
+_FLOWING: Final = {RAW, npy.MEDIA, tensors.MEDIA}  # forms with nothing after C's bytes that would depend on them
 _NUMBER: Final = {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]}
 _ROW: Final = {"type": "array", "minItems": 1, "items": _NUMBER}
 _MATRIX: Final = {"type": "array", "minItems": 1, "items": _ROW}
@@ -49,7 +56,8 @@ _HEADERS: Final = {
     "X-Match": "How exact the config is for this problem: exact, stale, nearest or default.",
     "X-Shape": "C's sizes, such as 256,128.",
     "X-Dtype": "C's type.",
-    "Server-Timing": "Milliseconds of receive, queue, h2d, kernel and d2h.",
+    "X-A-Version": "The version of the resident matrix that A was; so for B, and for C where it was left resident.",
+    "Server-Timing": "Milliseconds of receive, queue, h2d, kernel, and d2h where it ended before the first byte.",
 }
 _EXAMPLE: Final = {
     "c": [[19, 22], [43, 50]],
@@ -98,12 +106,15 @@ def body_schema(members: dict[str, Any]) -> dict[str, Any]:
     "/matmul",
     summary="Multiply two matrices",
     responses=_ANSWERED
+    | LEFT
     | ACCEPTED
     | timed_out()
     | documented(
         errors.Malformed,
         errors.UnknownDevice,
         errors.UnknownKernel,
+        errors.UnknownMatrix,
+        errors.MatrixGone,
         errors.NotAcceptable,
         errors.BodyTooLarge,
         errors.UnsupportedMediaType,
@@ -111,6 +122,11 @@ def body_schema(members: dict[str, Any]) -> dict[str, Any]:
         errors.InvalidMatrix,
         errors.Unsupported,
         errors.TooLarge,
+        errors.QuotaExceeded,
+        errors.KeyInUse,
+        errors.Cancelled,
+        errors.KeyReused,
+        errors.OverShare,
         errors.QueueFull,
         errors.NoRoom,
         errors.StoreFailed,
@@ -126,15 +142,20 @@ def body_schema(members: dict[str, Any]) -> dict[str, Any]:
         "parameters": [
             *parameters(ProductQuery),
             header("Accept", f"One of {', '.join(ANSWERS)}."),
-            header("Prefer", "`respond-async` answers with a job at once."),
+            header(
+                "Prefer",
+                "`respond-async`: a job at once; `wait=N`: a job where C is not there in N seconds, 60 at most.",
+            ),
+            KEY,
         ],
         "requestBody": {
-            "required": True,
+            "required": False,
             "content": {
                 rows.MEDIA: {"schema": _JSON},
                 parts.MEDIA: {"schema": _FORM},
                 npz.MEDIA: {"schema": _BINARY},
                 tensors.MEDIA: {"schema": _BINARY},
+                npy.MEDIA: {"schema": _BINARY},
                 RAW: {"schema": _BINARY},
             },
         },
@@ -145,62 +166,70 @@ async def matmul(request: Request) -> Response:
 
     Operands come as rows of JSON numbers, as the .npy parts `a` and `b` of a form, as an .npz or a safetensors file
     with `a` and `b`, or as plain bytes: A's, then B's, little-endian, with `m`, `n` and `k` in the query.
+    The body may be compressed, `Content-Encoding: gzip` or `deflate`, and unpacks to no more than a body may have.
+    With `?a=` or `?b=` that operand is a resident matrix and the body has the other one alone, which may then be one
+    .npy; with both there is no body. `?c=` leaves C resident: the answer is what it is, or C itself by Accept.
     """
     started = perf_counter()
-    media = media_of(request)
-    answer = answer_media(",".join(request.headers.getlist("accept")), media)
-    wanted = Wanted(**read_query(ProductQuery, request).model_dump())
+    asked = read_query(ProductQuery, request)
+    named, wanted = Named.of(asked), Wanted(**asked.wanted())
+    media = media_of(request, named.sent)
+    answer = answer_media(",".join(request.headers.getlist("accept")), rows.MEDIA if named.c else media)
     service, threads = service_of(request), threads_of(request)
-    _known(service, wanted)
+    known(service, wanted)
     async with AsyncExitStack() as stack:
-        received = await receive(request, media, wanted, _desk(service, threads, stack))
-        if wants_job(request):
-            return await accepted(request, received, stack)
-        if answer == rows.MEDIA:
+        taken = await seated(service, threads, named, stack)
+        await receive(request, media, wanted, desk_of(request, taken, stack))
+        received = taken.received()
+        if (prefer := preference(request)).wants_job:
+            return await accepted(request, received, stack, prefer)
+        if answer == rows.MEDIA and not named.c:
             rows.check_answer(received.placement.problem)
-        made = await _made(service, threads, received, perf_counter() - started)
-        metrics_of(request).product(made.seconds)
+        if taken.passage is not None and answer in _FLOWING and not named.c:
+            taken.passage.stays()
+        made = await _made(request, received, perf_counter() - started)
+        metrics_of(request).product(request.scope, made.product.device.id, made.seconds)
+        headers = made.headers() | taken.headers()
+        if answer == rows.MEDIA and taken.left is not None:
+            return reply(Matrix.of(service, taken.left), 201, headers)
         if answer == rows.MEDIA:
-            return PiecesResponse(await threads.sized(made.c.nbytes, made.text), answer, made.headers())
-        return SlabResponse(made, answer, stack.pop_all())
+            return PiecesResponse(await threads.sized(made.c.nbytes, made.text), answer, headers)
+        coming = await _coming(request, taken.passage, made, stack)
+        pieces = await framed(answer, made.c, threads)
+        return SlabResponse(pieces, answer, headers, stack.pop_all(), coming=coming)
 
 
-def _known(service: Service, wanted: Wanted) -> None:
-    """Refuse what would be refused later, before the body is read; raises UnknownDevice, UnknownKernel, NoDevice."""
+async def _coming(request: Request, passage: Passage | None, made: Made, stack: AsyncExitStack) -> Late | None:
+    """C on its way from the device, its first piece in the slab; None where all of it is. Raises DeviceError."""
+    if passage is None or not passage.left:
+        return None
+
+    def ended(seconds: float) -> None:
+        metrics_of(request).phases(made.product.device.id, {"d2h": seconds})
+
+    late = Late(passage, threads_of(request), ended)
+    stack.push_async_callback(late.stop)
+    await late.until(1)
+    return late
+
+
+def known(service: Service, wanted: Wanted) -> None:
+    """Refuse what would be refused later, before the body is read.
+
+    Raises UnknownDevice, UnknownKernel, NoDevice, QueueFull, OverShare.
+    """
+    service.matmul.admission.expect_a_place()
     service.fleet.unit(wanted.device)
     if wanted.kernel not in {None, "vendor", *CATALOGUE}:
         raise errors.UnknownKernel(f"there is no kernel {wanted.kernel}; there are {', '.join(CATALOGUE)} and vendor")
 
 
-def _desk(service: Service, threads: Threads, stack: AsyncExitStack) -> Desk:
-    def place(problem: Problem, fill: Fill | None) -> AbstractAsyncContextManager[Placement]:
-        return threads.entered(_placed(service, problem, fill))
-
-    return Desk(place, partial(_lent, service), threads, stack, service.matmul.max_bytes, service.fleet.slab.nbytes)
-
-
-@contextmanager
-def _placed(service: Service, problem: Problem, fill: Fill | None) -> Iterator[Placement]:
-    with service.matmul.place(problem) as placement:
-        if fill is not None:
-            fill(placement.a, placement.b)
-        yield placement
-
-
-@contextmanager
-def _lent(service: Service, nbytes: int) -> Iterator[memoryview]:
-    """Slab bytes for a body that is not understood yet: they count as every other operand's do."""
-    slab = service.fleet.slab
-    region = slab.lend(nbytes)
-    try:
-        yield slab.view(region)[:nbytes]
-    finally:
-        slab.release(region)
-
-
-async def _made(service: Service, threads: Threads, received: Received, receiving: float) -> Made:
-    placement, wanted = received.placement, received.wanted
-    product = await threads.work(service.matmul.multiply, placement, wanted.device, wanted.kernel)
+async def _made(request: Request, received: Received, receiving: float) -> Made:
+    """The product; one whose client goes away before it begins is not made."""
+    placement, wanted, claim = received.placement, received.wanted, Claim()
+    multiply = service_of(request).matmul.multiply
+    work = threads_of(request).work(multiply, placement, wanted.device, wanted.kernel, claim)
+    product = await unless_gone(request, work, claim.cancel)
     shape = placement.c.shape
     c = placement.c.reshape((1, *shape)) if received.stacked and len(shape) == len(("m", "n")) else placement.c
     return Made(c, product, {"receive": receiving, **product.seconds})

@@ -14,6 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from app.api.writing import SlabResponse
+
 REFERENCE: Final = "#/components/schemas/{model}"
 
 
@@ -44,6 +46,8 @@ class _Bodiless:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
         start = {"status": self._response.status_code, "headers": self._response.raw_headers}
+        if isinstance(self._response, SlabResponse):
+            await self._response.aclose()
         await send({"type": "http.response.start", **start})
         await send({"type": "http.response.body", "body": b""})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
@@ -12,10 +12,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 
 from app.api.errors import invalid, too_large
-from app.api.landing import declared_length, pieces
+from app.api.unpacking import unpacked_body
 from app.errors import Invalid, Malformed, UnsupportedMediaType
 
 _MOST: Final = 64  # query parameters; more than any route has
+_USUAL: Final = 256  # bytes of a query string that is worth remembering
 _LONGEST: Final = 2**20  # bytes of a JSON body that holds no matrix
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _BOOLEAN: Final = {"true": True, "false": False}
@@ -32,7 +33,14 @@ M = TypeVar("M", bound=Asked)
 
 def read_query(model: type[M], request: Request) -> M:
     """The query string as a model; raises Invalid where a parameter is off, unknown or given twice."""
-    return parse_query(model, request.scope["query_string"])
+    text = request.scope["query_string"]
+    return _parsed(model, text) if len(text) <= _USUAL else parse_query(model, text)
+
+
+@lru_cache(maxsize=1024)
+def _parsed(model: type[M], text: bytes) -> M:
+    """As parse_query; callers ask the same things over and over, and what they get is frozen."""
+    return parse_query(model, text)
 
 
 def parse_query(model: type[M], text: bytes) -> M:
@@ -64,27 +72,35 @@ async def read_json(model: type[M], request: Request) -> M:
         raise UnsupportedMediaType(
             f"the body is {media or 'of no type'}, not application/json", accepted=["application/json"]
         )
-    body = await _short(request)
+    return _document(model, await _short(request))
+
+
+async def read_document(model: type[M], request: Request) -> M:
+    """As read_json, whatever type the body says it has; nothing is an object without members."""
+    return _document(model, await _short(request) or b"{}")
+
+
+def _document(model: type[M], text: bytes) -> M:
     try:
-        members = orjson.loads(body)
+        members = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise Malformed(f"the body is no JSON: {error}") from error
     return validated(model, members)
 
 
 async def _short(request: Request) -> bytes:
-    """The whole of a body that has no reason to be long; raises BodyTooLarge."""
-    body = b""
-    size = declared_length(request) or 0
+    """The whole of a body that has no reason to be long; raises UnsupportedMediaType, Malformed, BodyTooLarge."""
+    body, text = unpacked_body(request, _LONGEST), b""
+    size = body.length or 0
     if size <= _LONGEST:
-        async for piece in pieces(request):
-            body += piece
-            size = len(body)
+        async for piece in body.pieces():
+            text += piece
+            size = len(text)
             if size > _LONGEST:
                 break
     if size > _LONGEST:
         raise too_large(_LONGEST, size)
-    return body
+    return text
 
 
 @cache

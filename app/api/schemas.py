@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StringConstraints
 
 from app.api.query import Asked
+from app.services.matrices import NAME
 from app.services.tuning import TuneOrder
 from kernels.problem import Problem
 
@@ -15,6 +16,7 @@ _LAST: Final = 2**63 - 1
 
 Size = Annotated[int, Field(ge=1, le=LARGEST)]
 Name = Annotated[str, StringConstraints(pattern=r"^[ -~]{1,200}$")]  # what an id or a key is made of
+MatrixName = Annotated[str, StringConstraints(pattern=f"^{NAME}$"), Field(examples=["weights"])]
 Dtype = Literal["float32", "float64", "float16", "bfloat16"]
 Precision = Literal["strict", "emulated", "tf32"]
 
@@ -160,6 +162,31 @@ class ProductQuery(ProductMembers):
     m: Annotated[Size | None, Field(description="Rows of op(A) and C.")] = None
     n: Annotated[Size | None, Field(description="Columns of op(B) and C.")] = None
     k: Annotated[Size | None, Field(description="Columns of op(A), rows of op(B).")] = None
+    a: Annotated[MatrixName | None, Field(description="A is this resident matrix; the body does not have it.")] = None
+    b: Annotated[MatrixName | None, Field(description="B is this resident matrix; the body does not have it.")] = None
+    c: Annotated[MatrixName | None, Field(description="Leave C resident, called so.")] = None
+    evictable: Annotated[bool | None, Field(description="C may be dropped where room is needed.")] = None
+
+    def wanted(self) -> dict[str, Any]:
+        """What is said of the product itself, by name."""
+        return self.model_dump(exclude={"a", "b", "c", "evictable"})
+
+
+class MatrixQuery(Asked):
+    """How a matrix arrives, and whether it must stay. Sizes are needed for application/octet-stream."""
+
+    rows: Annotated[Size | None, Field(description="Its rows, as stored.")] = None
+    columns: Annotated[Size | None, Field(description="Its columns, as stored.")] = None
+    batch: Annotated[Size | None, Field(description="How many there are: the matrix is three-dimensional.")] = None
+    dtype: Annotated[Dtype | None, Field(description="Element type; what binary matrices say must agree.")] = None
+    evictable: Annotated[bool, Field(description="It may be dropped where room is needed.")] = False
+
+
+class MatricesQuery(Asked):
+    """Which resident matrices, by name."""
+
+    after: Annotated[MatrixName | None, Field(description="The `next` of the page before this one.")] = None
+    limit: Annotated[int, Field(ge=1, le=1000, description="Matrices a page.")] = 100
 
 
 class JobsQuery(Asked):

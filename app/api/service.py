@@ -16,8 +16,11 @@ from starlette.requests import Request
 
 from app.devices.fleet import Fleet
 from app.services.best import BestConfigs
+from app.services.idempotency import Idempotency
 from app.services.jobs import Jobs
 from app.services.matmul import Matmul
+from app.services.matrices import Matrices
+from app.services.regions import Regions
 from app.services.results import Results
 from app.services.tuning import Tuning
 from app.services.wants import Wants
@@ -58,8 +61,23 @@ class Service(Protocol):
         ...
 
     @property
+    def matrices(self) -> Matrices:
+        """Resident matrices."""
+        ...
+
+    @property
+    def regions(self) -> Regions:
+        """Shared memory that callers have registered."""
+        ...
+
+    @property
     def results(self) -> Results:
         """Products made as jobs."""
+        ...
+
+    @property
+    def idempotency(self) -> Idempotency:
+        """Requests that come with a key of the caller's own."""
         ...
 
     @property
@@ -105,14 +123,17 @@ class Threads:
         return await to_thread.run_sync(partial(function, *args, **kwargs), limiter=self.products)
 
     @asynccontextmanager
-    async def entered(self, manager: AbstractContextManager[T]) -> AsyncIterator[T]:
-        """Hold a context manager whose ends block. It is left even where the request is cancelled."""
-        value = await self.call(manager.__enter__)
+    async def entered(self, manager: AbstractContextManager[T], nbytes: int = FEW + 1) -> AsyncIterator[T]:
+        """Hold a context manager whose ends block where they are about more than a few bytes.
+
+        It is left even where the request is cancelled.
+        """
+        value = await self.sized(nbytes, manager.__enter__)
         try:
             yield value
         finally:
             with CancelScope(shield=True):
-                await self.call(manager.__exit__, None, None, None)
+                await self.sized(nbytes, manager.__exit__, None, None, None)
 
 
 def threads_of(request: Request) -> Threads:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from functools import partial
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -14,16 +14,19 @@ from app.api.answers import Job, reply
 from app.api.errors import documented, timed_out
 from app.api.jobs import ended_within
 from app.api.openapi import DirectRoute, body, header
+from app.api.prefer import Preference, preference
 from app.api.query import read_json
+from app.api.replay import KEY, once
 from app.api.schemas import TuneRequest
 from app.api.service import service_of, threads_of
+from app.services.idempotency import Attempt, fingerprint
 from app.services.jobs import ENDED
 from app.services.principal import ANONYMOUS
+from app.services.tuning import nothing
+from app.store.records import JobRecord
 
 router = APIRouter(route_class=DirectRoute, tags=["tuning"])
 
-_LONGEST: Final = 60.0  # seconds that a request waits for its job
-_WAIT: Final = re.compile(r'(?:^|[,;\s])wait\s*=\s*"?([0-9]{1,6}(?:\.[0-9]{1,3})?)"?\s*(?:$|[,;])', re.IGNORECASE)
 _LOCATION: Final = {"description": "The job's place.", "schema": {"type": "string"}}
 _AGAIN: Final = {"description": "Seconds after which to ask for the job.", "schema": {"type": "integer"}}
 _APPLIED: Final = {"description": "How long the answer was ready to wait.", "schema": {"type": "string"}}
@@ -46,6 +49,8 @@ _JOB: Final[dict[int | str, dict[str, Any]]] = {
         errors.Malformed,
         errors.UnknownDevice,
         errors.UnknownKernel,
+        errors.KeyInUse,
+        errors.KeyReused,
         errors.BodyTooLarge,
         errors.UnsupportedMediaType,
         errors.Invalid,
@@ -56,7 +61,7 @@ _JOB: Final[dict[int | str, dict[str, Any]]] = {
         errors.NoDevice,
     ),
     openapi_extra={
-        "parameters": [header("Prefer", "`wait=N` waits up to N seconds, 60 at most, for the job's end.")],
+        "parameters": [header("Prefer", "`wait=N` waits up to N seconds, 60 at most, for the job's end."), KEY],
         "requestBody": body(TuneRequest),
     },
 )
@@ -66,20 +71,25 @@ async def tune(request: Request) -> Response:
     The same work is one job: while it runs, and after it as long as its answers are exact and `retune` is false.
     A job survives a restart of the service. Follow it at `/jobs/{id}/events`.
     """
-    order = (await read_json(TuneRequest, request)).order()
+    order, prefer = await read_json(TuneRequest, request), preference(request)
+    body = order.model_dump_json().encode()
+    same = fingerprint(request.method, request.url.path, request.scope["query_string"], body)
+    return await once(request, same, partial(_submitted, request, order, prefer), _told)
+
+
+async def _submitted(request: Request, order: TuneRequest, prefer: Preference, attempt: Attempt | None) -> Response:
     service, threads = service_of(request), threads_of(request)
-    job = await threads.call(service.tuning.submit, order, ANONYMOUS)
+    noted = nothing if attempt is None else attempt.noted
+    job = await threads.call(service.tuning.submit, order.order(), ANONYMOUS, noted)
     headers = {"Location": f"/jobs/{job.id}"}
-    patience = wanted_wait(",".join(request.headers.getlist("prefer")))
-    if patience is not None:
-        job = await ended_within(service, threads, job.id, patience)
-        headers["Preference-Applied"] = f"wait={patience:g}"
+    if prefer.wait is not None:
+        job = await ended_within(service, threads, job.id, prefer.wait)
+        headers["Preference-Applied"] = f"wait={prefer.wait:g}"
         if job.state in ENDED:
             return reply(Job.of(job), 200, headers)
     return reply(Job.of(job), 202, headers | {"Retry-After": "1"})
 
 
-def wanted_wait(prefer: str) -> float | None:
-    """The seconds that a Prefer header asks to wait, 60 at most; None where it does not ask."""
-    found = _WAIT.search(prefer)
-    return min(float(found[1]), _LONGEST) if found else None
+async def _told(job: JobRecord) -> Response:
+    """The job, where its first answer was not kept."""
+    return reply(Job.of(job), 202, {"Location": f"/jobs/{job.id}", "Retry-After": "1"})

@@ -82,14 +82,23 @@ def serve(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="The port; 0 takes a free one; by default TILEWISE_PORT.")
     ] = None,
+    uds: Annotated[
+        Path | None, typer.Option(help="A Unix socket to listen on beside the port; by default TILEWISE_UDS.")
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="PEM file of the certificate chain; by default TILEWISE_TLS_CERTIFICATE.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="PEM file of the certificate's key; by default TILEWISE_TLS_KEY.")
+    ] = None,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
     """Run the service, and print its address once it listens."""
     from app.cli import serving  # noqa: PLC0415 - the other commands need not load a server
 
-    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-    settings = Settings()
-    serving.serve(settings.model_copy(update=given), until_eof=until_eof)
+    options = {"host": host, "port": port, "uds": uds, "tls_certificate": tls_certificate, "tls_key": tls_key}
+    given = {name: value for name, value in options.items() if value is not None}
+    serving.serve(Settings().model_copy(update=given), until_eof=until_eof)
 
 
 @app.command(epilog=examples("tilewise demo", "tilewise demo --shapes 1024x1024x1024,1000x1200x800 --keep"))

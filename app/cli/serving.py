@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import ipaddress
 import logging
 import os
@@ -9,26 +11,34 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import uvicorn
 
+from app.api.wire import protocol
 from app.errors import StartRefused, TilewiseError
-from app.main import Server, create_app
+from app.main import Fleets, Server, create_app, pace
 from app.settings import Settings
 
+Loop = Literal["auto", "asyncio", "uvloop"]
+# libuv takes one connection a turn of its loop from each handle (since 1.46), however many wait.
+_HANDLES: Final = 16
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
-def serve(settings: Settings, *, until_eof: bool) -> None:
-    """Serve on the settings' host and port until SIGTERM or Ctrl-C; raises TilewiseError where it cannot start."""
+def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, loop: Loop = "auto") -> None:
+    """Serve where the settings say until SIGTERM or Ctrl-C; raises TilewiseError where it cannot start.
+
+    `fleet` opens other devices than this host's, for tests and benchmarks; `loop` auto is uvloop where there is one.
+    """
     _log(settings)
     listener = _listener(settings.host, settings.port)
-    address = _address(listener)
+    address = _address(listener, "https" if settings.tls_certificate else "http")
     if not _is_loopback(settings.host):
         print(
             f"Warning: {settings.host} can be reached from other machines, and there is no authentication yet: "
@@ -36,25 +46,29 @@ def serve(settings: Settings, *, until_eof: bool) -> None:
             file=sys.stderr,
         )
     closing = threading.Event()
-    plain = _Plain(create_app(settings, f"pid {os.getpid()} at {address}", closing))
-    server = _Announcing(_config(plain, settings), closing, address)
-    if until_eof:
-        threading.Thread(target=_until_eof, name="until eof", daemon=True).start()
-    try:
-        server.run(sockets=[listener])
-    except KeyboardInterrupt:
-        return
-    except SystemExit:
-        raise plain.refusal or StartRefused("the service did not start: its log says why") from None
-    finally:
-        listener.close()
+    plain = _Plain(create_app(settings, f"pid {os.getpid()} at {address}", closing, fleet=fleet))
+    with contextlib.ExitStack() as stack:
+        uds = stack.enter_context(_unix_listener(settings.uds))
+        handles = [stack.enter_context(each) for each in (listener, *(listener.dup() for _ in range(_HANDLES - 1)))]
+        server = _Announcing(_config(plain, settings, loop), closing, address, uds)
+        if until_eof:
+            threading.Thread(target=_until_eof, name="until eof", daemon=True).start()
+        try:
+            server.run(sockets=handles)
+        except KeyboardInterrupt:
+            return
+        except SystemExit:
+            raise plain.refusal or StartRefused("the service did not start: its log says why") from None
 
 
-def _config(application: Application, settings: Settings) -> uvicorn.Config:
+def _config(application: Application, settings: Settings, loop: Loop) -> uvicorn.Config:
     # Its own lines about starting say less than ours; a line a request would cost more than a small request.
     talkative = settings.log_level == "debug"
-    return uvicorn.Config(
+    certificate, key = settings.tls_certificate, settings.tls_key
+    config = uvicorn.Config(
         application,
+        http=protocol(pace(settings)),
+        loop=loop,
         log_config=None,
         log_level="debug" if talkative else "warning",
         access_log=talkative,
@@ -62,7 +76,14 @@ def _config(application: Application, settings: Settings) -> uvicorn.Config:
         ws="none",
         timeout_graceful_shutdown=5,
         timeout_keep_alive=75,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
     )
+    try:
+        config.load()
+    except OSError as error:  # ssl.SSLError too
+        raise StartRefused(f"TLS cannot be had from {certificate}: {error.strerror or error}") from error
+    return config
 
 
 def _log(settings: Settings) -> None:
@@ -82,9 +103,34 @@ def _listener(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _address(listener: socket.socket) -> str:
+def _address(listener: socket.socket, scheme: str) -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+@contextlib.contextmanager
+def _unix_listener(path: Path | None) -> Iterator[socket.socket | None]:
+    """A socket at a path that only this user can reach; raises StartRefused. The server takes the path away.
+
+    A socket that nobody listens on any more is replaced: kill -9 leaves one.
+    """
+    if path is None:
+        yield None
+        return
+    with socket.socket(socket.AF_UNIX) as listener:
+        try:
+            if path.is_socket() and not _is_listened_on(path):
+                path.unlink()
+            listener.bind(str(path))
+            path.chmod(0o600)  # nobody is served before the socket listens, which is later
+        except OSError as error:
+            raise StartRefused(f"cannot listen on {path}: {error.strerror or error}") from error
+        yield listener
+
+
+def _is_listened_on(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as caller:
+        return caller.connect_ex(str(path)) == 0
 
 
 def _is_loopback(host: str) -> bool:
@@ -104,13 +150,17 @@ def _until_eof() -> None:
 class _Announcing(Server):
     """Says where it listens, once it does."""
 
-    def __init__(self, config: uvicorn.Config, closing: threading.Event, address: str) -> None:
-        super().__init__(config, closing)
-        self._address = address
+    def __init__(
+        self, config: uvicorn.Config, closing: threading.Event, address: str, uds: socket.socket | None
+    ) -> None:
+        super().__init__(config, closing, uds)
+        self._addresses = [address, *([f"unix:{uds.getsockname()}"] if uds is not None else [])]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        print(f"Tilewise listens on {self._address}", flush=True)
+        gc.collect()
+        gc.freeze()  # what lives as long as the process is not looked through again while a request waits
+        print(f"Tilewise listens on {' and '.join(self._addresses)}", flush=True)
 
 
 class _Plain:

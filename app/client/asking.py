@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from app.client.answers import Best, Device, Job, Kernel, Problem, Trial, Want
+from app.client.errors import UnreadableAnswer
+from app.client.flow import Flow, Operation
+from app.client.http import Ask, Reply, target
 from app.client.reading import read
-from app.client.transport import Ask, ClientError, Reply, Transport, target
+from app.client.transport import Transport
 
 T = TypeVar("T")
 
@@ -16,8 +19,9 @@ class Asking:
     """Questions that change nothing. Every method raises ClientError where the service refuses."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        self.transport = transport
 
+    @Operation
     def best_config(
         self,
         m: int,
@@ -31,7 +35,7 @@ class Asking:
         trans_b: bool = False,
         device: str | None = None,
         exact: bool = False,
-    ) -> Best:
+    ) -> Flow[Best]:
         """Give the best known config; with `exact`, ClientError of code not_tuned where the problem was never tuned."""
         query = {
             "m": m,
@@ -45,23 +49,34 @@ class Asking:
             "device": device,
             "match": "exact" if exact else None,
         }
-        return self._as(Best, self._get("/best-config", query))
+        return self._as(Best, (yield from self._get("/best-config", query)))
 
-    def bests(self, *, device: str | None = None, dtype: str | None = None) -> list[Best]:
+    @Operation
+    def bests(self, *, device: str | None = None, dtype: str | None = None) -> Flow[list[Best]]:
         """List what is stored for the problems that were tuned on the service's devices, newest first."""
-        return [read(Best, entry) for entry in self._list("/bests", "bests", {"device": device, "dtype": dtype})]
+        return [
+            read(Best, entry)
+            for entry in (yield from self._list("/bests", "bests", {"device": device, "dtype": dtype}))
+        ]
 
-    def wants(self, *, device: str | None = None, limit: int = 100) -> list[Want]:
+    @Operation
+    def wants(self, *, device: str | None = None, limit: int = 100) -> Flow[list[Want]]:
         """List the shapes that were asked for most and are not tuned."""
-        return [read(Want, entry) for entry in self._list("/wants", "wants", {"device": device, "limit": limit})]
+        return [
+            read(Want, entry)
+            for entry in (yield from self._list("/wants", "wants", {"device": device, "limit": limit}))
+        ]
 
+    @Operation
     def jobs(
         self, *, state: str | None = None, kind: str | None = None, before: str | None = None, limit: int = 50
-    ) -> list[Job]:
+    ) -> Flow[list[Job]]:
         """List at most `limit` jobs, newest first, from after the one whose id is `before`."""
         query = {"state": state, "kind": kind, "before": before, "limit": limit}
-        return [read(Job, entry) for entry in self._list("/jobs", "jobs", query)]
+        found = yield from self._list("/jobs", "jobs", query)
+        return [read(Job, entry) for entry in found]
 
+    @Operation
     def trials(
         self,
         *,
@@ -74,7 +89,7 @@ class Asking:
         samples: bool = False,
         after: int = 0,
         limit: int = 100,
-    ) -> list[Trial]:
+    ) -> Flow[list[Trial]]:
         """List at most `limit` trials with an id above `after`, by id: all of them, or those that the filters name.
 
         With `samples` each carries its samples in milliseconds.
@@ -91,31 +106,38 @@ class Asking:
             "after": after,
             "limit": limit,
         }
-        return [read(Trial, entry) for entry in self._list("/trials", "trials", query)]
+        found = yield from self._list("/trials", "trials", query)
+        return [read(Trial, entry) for entry in found]
 
-    def recording(self, job_id: str) -> str:
+    @Operation
+    def recording(self, job_id: str) -> Flow[str]:
         """Give a job's trials as a recording, a JSON value a line, for `tilewise replay`."""
-        return self._get("/trials", {"job_id": job_id, "format": "replay"}).body.decode()
+        return (yield from self._get("/trials", {"job_id": job_id, "format": "replay"})).body.decode()
 
-    def devices(self) -> list[Device]:
+    @Operation
+    def devices(self) -> Flow[list[Device]]:
         """List the devices of the service's host."""
-        return [read(Device, entry) for entry in self._list("/devices", "devices")]
+        found = yield from self._list("/devices", "devices")
+        return [read(Device, entry) for entry in found]
 
-    def kernels(self) -> list[Kernel]:
+    @Operation
+    def kernels(self) -> Flow[list[Kernel]]:
         """List the kernels that the service tunes, in ladder order."""
-        return [read(Kernel, entry) for entry in self._list("/kernels", "kernels")]
+        found = yield from self._list("/kernels", "kernels")
+        return [read(Kernel, entry) for entry in found]
 
-    def _get(self, path: str, query: Mapping[str, object | None] | None = None) -> Reply:
-        return self._transport.exchange(Ask("GET", target(path, query or {}), again=True))
+    def _get(self, path: str, query: Mapping[str, object | None] | None = None) -> Flow[Reply]:
+        return (yield from self.transport.exchange(Ask("GET", target(path, query or {}), again=True)))
 
-    def _list(self, path: str, member: str, query: Mapping[str, object | None] | None = None) -> list[dict[str, Any]]:
-        body = self._get(path, query).json()
+    def _list(
+        self, path: str, member: str, query: Mapping[str, object | None] | None = None
+    ) -> Flow[list[dict[str, Any]]]:
+        body = (yield from self._get(path, query)).json()
         return list(body[member] if isinstance(body, dict) else body)
 
     def _as(self, kind: type[T], reply: Reply) -> T:
         try:
             return read(kind, reply.json())
         except (TypeError, KeyError, ValueError) as error:
-            raise ClientError(
-                f"the answer is no {kind.__name__.lower()}: {error}", reply.status, "unreadable"
-            ) from error
+            message = f"the answer is no {kind.__name__.lower()}: {error}"
+            raise UnreadableAnswer(message, reply.status, "unreadable") from error

@@ -1,197 +1,164 @@
-"""HTTP over the standard library: pooled connections, bodies sent and received without a copy, bounded retries."""
+"""Requests to one service: pooled connections, bodies sent and received without a copy, bounded retries."""
 
 from __future__ import annotations
 
-import json
 import os
-import selectors
-import time
+import random
+import ssl
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse, HTTPSConnection, IncompleteRead
-from typing import Any, Final
-from urllib.parse import urlencode, urlsplit
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from app.client.errors import ClientError, TimedOut, UnreachableError, UnreadableAnswer
+from app.client.flow import Flow, Pause
+from app.client.http import Ask, Head, Reply
+from app.client.wire import Body, Connection, Place, connect
 
 BUSY: Final = (429, 503)
+# A request that is still being answered under its own Idempotency-Key is answered 409.
+IN_FLIGHT: Final = 409
+KEY: Final = "Idempotency-Key"
 LONGEST_PAUSE: Final = 10.0
 # A host without a device has none a few seconds later either.
 HOPELESS: Final = ("no_device",)
+_PIECE: Final = 2**16
 
-Failure = OSError | HTTPException
-FAILURES: Final = (OSError, HTTPException)
+T = TypeVar("T")
+Landing = Callable[[Head, Body], Flow[T]]
 
 
-class ClientError(Exception):
-    """The service refused or failed: its status, the stable code, and the body (RFC 9457 members and figures).
+class Opened:
+    """An answer that is read as it comes; close it."""
 
-    `status` is None where no answer came.
-    """
-
-    def __init__(self, message: str, status: int | None, code: str, body: Mapping[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+    def __init__(self, status: int, connection: Connection, body: Body) -> None:
         self.status = status
-        self.code = code
-        self.body = dict(body or {})
+        self._connection, self._body = connection, body
+        self._room = memoryview(bytearray(_PIECE))
 
+    def some(self, patience: float) -> Flow[bytes]:
+        """Give what comes next, nothing at the end; raises OSError, TimeoutError after so many seconds of silence."""
+        self._connection.patience = patience
+        count = yield from self._body.some(self._room)
+        return bytes(self._room[:count])
 
-class UnreachableError(ClientError):
-    """No answer came: nothing listens there, the connection broke, or the time-out passed; code unreachable."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, None, "unreachable")
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One request. `again` says that sending it twice does no harm, `patient` that a busy service is waited for.
-
-    `timeout` is in seconds, None for the usual.
-    """
-
-    method: str
-    target: str
-    body: Sequence[memoryview] = ()
-    headers: Mapping[str, str] = field(default_factory=dict)
-    again: bool = False
-    patient: bool = True
-    timeout: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One answer. `body` is empty where it was read into the caller's memory."""
-
-    status: int
-    headers: HTTPMessage
-    body: bytes = b""
-
-    def json(self) -> Any:
-        """Read the body's value; raises ClientError where it is no JSON."""
-        try:
-            return json.loads(self.body)
-        except ValueError as error:
-            raise ClientError(
-                "the answer is no JSON: is this a Tilewise service?", self.status, "unreadable"
-            ) from error
-
-    def error(self) -> ClientError:
-        """Read the answer as an error, whoever wrote it (a proxy's page has no code)."""
-        try:
-            body = json.loads(self.body)
-        except ValueError:
-            body = None
-        if not isinstance(body, dict):
-            return ClientError(f"the service answered {self.status}", self.status, "error")
-        message = body.get("error") or body.get("detail") or body.get("title") or f"the service answered {self.status}"
-        return ClientError(str(message), self.status, str(body.get("code", "error")), body)
-
-
-def target(path: str, query: Mapping[str, object | None]) -> str:
-    """Give a path its query: None is left out, booleans are true and false."""
-    pairs = {name: _word(value) for name, value in query.items() if value is not None}
-    return f"{path}?{urlencode(pairs)}" if pairs else path
-
-
-def _word(value: object) -> object:
-    return str(value).lower() if isinstance(value, bool) else value
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
 
 
 class Transport:
-    """Requests to one service from any number of threads, each on a connection of its own while it lasts."""
+    """Requests from any number of threads or tasks, each on a connection of its own while it lasts.
 
-    def __init__(self, url: str, timeout: float, retries: int) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"a service's address is http://host:port, got {url!r}")
-        self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-        self._kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._host, self._port, self._prefix = parts.hostname, parts.port, parts.path.rstrip("/")
-        self.timeout, self._retries = timeout, retries
-        self._idle: deque[HTTPConnection] = deque()
+    Every method but `close` and `unreachable` is a flow.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        timeout: float,
+        retries: int,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.url, self.place, self._host, self._prefix = _parsed(url, tls)
+        self.timeout, self._retries, self._headers = timeout, retries, dict(headers or {})
+        self._idle: deque[Connection] = deque()
         self._owner = os.getpid()
 
-    def exchange(self, ask: Ask, into: memoryview | None = None) -> Reply:
-        """Send, and give the answer below 400; a 200's body goes into `into` where given.
+    def exchange(self, ask: Ask) -> Flow[Reply]:
+        """Send, and give the answer below 300 with its whole body; as `land` else."""
+        return (yield from self.land(ask, _whole))
+
+    def land(self, ask: Ask, landing: Landing[T]) -> Flow[T]:
+        """Send, and have `landing` read the body of the answer, where it is one below 300.
 
         Raises ClientError. Sent again, a bounded number of times: after 429 and 503 with Retry-After, and after a
         broken connection where the request says that this does no harm.
         """
-        for left in reversed(range(self._retries + 1)):
+        for turn in range(self._retries + 1):
+            left = self._retries - turn
             try:
-                reply = self._once(ask, into)
-            except FAILURES as failure:
-                if not left or not ask.again or isinstance(failure, ConnectionRefusedError | TimeoutError):
+                reply, landed = yield from self._once(ask, landing)
+            except OSError as failure:
+                if not left or not ask.again or isinstance(failure, _FINAL):
                     raise self.unreachable(failure) from failure
+                yield Pause(min(1.0, 0.05 * 2**turn) if turn else 0.0)
                 continue
-            if reply.status < 400:  # noqa: PLR2004 - HTTP's own boundary between answers and errors
-                return reply
-            self._pause_or_raise(reply, left if ask.patient else 0)
+            if landed is not None:
+                return landed[0]
+            yield Pause(self._pause(reply, ask, turn))
         raise AssertionError("the last round returns or raises")
 
-    @contextmanager
-    def stream(self, ask: Ask) -> Iterator[HTTPResponse]:
-        """Give an answer to be read as it comes, on its own connection; raises ClientError, OSError, HTTPException."""
-        connection = self._open(ask.timeout)
+    def open(self, ask: Ask) -> Flow[Opened]:
+        """Send, and give the answer to be read as it comes, on its own connection; raises ClientError, OSError."""
+        connection = yield from connect(self.place, ask.timeout or self.timeout)
         try:
-            response = self._send(connection, ask)
-            if response.status >= 400:  # noqa: PLR2004 - HTTP's own boundary between answers and errors
-                raise Reply(response.status, response.headers, response.read()).error()
-            yield response
-        finally:
+            head, body = yield from self._asked(connection, ask)
+            opened = Opened(head.status, connection, body)
+            rest = (yield from body.whole()) if head.status >= 300 else b""  # noqa: PLR2004 - HTTP's own boundary
+        except BaseException:
             connection.close()
+            raise
+        if head.status >= 300:  # noqa: PLR2004
+            connection.close()
+            raise Reply(head.status, head.headers, rest).error()
+        return opened
 
     def close(self) -> None:
         """Close every idle connection."""
         while self._idle:
             self._idle.pop().close()
 
-    def unreachable(self, failure: Failure) -> UnreachableError:
+    def unreachable(self, failure: OSError) -> UnreachableError:
         """Say what a failure of the connection means."""
-        if isinstance(failure, ConnectionRefusedError):
+        if isinstance(failure, ConnectionRefusedError | FileNotFoundError):
             return UnreachableError(f"nothing listens at {self.url}")
         if isinstance(failure, TimeoutError):
-            return UnreachableError(f"{self.url} did not answer in time")
-        return UnreachableError(f"the connection to {self.url} failed: {failure or type(failure).__name__}")
+            return TimedOut(f"{self.url} did not answer in time")
+        reason = failure.strerror or failure
+        return UnreachableError(f"the connection to {self.url} failed: {reason or type(failure).__name__}")
 
-    def _pause_or_raise(self, reply: Reply, left: int) -> None:
+    def _pause(self, reply: Reply, ask: Ask, turn: int) -> float:
+        """Seconds until a refused request is sent again; raises the refusal where it is not."""
         error = reply.error()
-        pause = reply.headers.get("Retry-After")
-        if not left or reply.status not in BUSY or pause is None or error.code in HOPELESS:
+        busy = reply.status in BUSY or (reply.status == IN_FLIGHT and turn > 0 and KEY in ask.headers)
+        told = error.retry_after
+        if told is None and reply.status == IN_FLIGHT:
+            told = 1.0
+        if turn == self._retries or not ask.patient or not busy or told is None or error.code in HOPELESS:
             raise error
-        time.sleep(min(float(pause), LONGEST_PAUSE) if pause.isdecimal() else 1.0)
+        if told > LONGEST_PAUSE:
+            raise error
+        return told * random.uniform(1.0, 1.1)  # noqa: S311 - so that those turned away do not return as one
 
-    def _once(self, ask: Ask, into: memoryview | None) -> Reply:
-        connection = self._take(ask.timeout)
+    def _once(self, ask: Ask, landing: Landing[T]) -> Flow[tuple[Reply, tuple[T] | None]]:
+        """One try: the answer, and what was made of it where it is no refusal."""
+        connection = yield from self._taken(ask.timeout or self.timeout)
         try:
-            response = self._send(connection, ask)
-            reply = _read(response, into)
+            head, body = yield from self._asked(connection, ask)
+            landed: tuple[T] | None = None
+            if head.status < 300:  # noqa: PLR2004 - HTTP's own boundary
+                landed = ((yield from landing(head, body)),)
+            rest = yield from body.whole()
         except BaseException:
             connection.close()
             raise
-        if connection.sock is not None:
+        if body.reusable and body.ended:
             self._idle.append(connection)
-        return reply
+        else:
+            connection.close()
+        return Reply(head.status, head.headers, rest), landed
 
-    def _send(self, connection: HTTPConnection, ask: Ask) -> HTTPResponse:
-        headers = dict(ask.headers)
-        if ask.body or ask.method == "POST":
-            headers["Content-Length"] = str(sum(part.nbytes for part in ask.body))
-        try:
-            body = iter(ask.body) if ask.body else None
-            connection.request(ask.method, self._prefix + ask.target, body=body, headers=headers)
-        except (BrokenPipeError, ConnectionResetError):
-            # A body that is refused is not read to its end: the answer may stand in the socket already.
-            if connection.sock is None:
-                raise
-        return connection.getresponse()
+    def _asked(self, connection: Connection, ask: Ask) -> Flow[tuple[Head, Body]]:
+        first = memoryview(ask.head(self._host, self._prefix, self._headers))
+        whole = yield from connection.send([first, *ask.body])
+        head = yield from connection.head()
+        body = Body(connection, head)
+        body.reusable = body.reusable and whole
+        return head, body
 
-    def _open(self, timeout: float | None) -> HTTPConnection:
-        return self._kind(self._host, self._port, timeout=timeout or self.timeout)
-
-    def _take(self, timeout: float | None) -> HTTPConnection:
+    def _taken(self, patience: float) -> Flow[Connection]:
         if self._owner != os.getpid():
             # A forked child must not write into its parent's connections.
             self.close()
@@ -201,31 +168,52 @@ class Transport:
                 connection = self._idle.pop()
             except IndexError:
                 break
-            if not _stale(connection):
-                connection.sock.settimeout(timeout or self.timeout)
+            if not connection.spent:
+                connection.patience = patience
                 return connection
             connection.close()
-        return self._open(timeout)
+        return (yield from connect(self.place, patience))
 
 
-def _stale(connection: HTTPConnection) -> bool:
-    """Tell whether an idle connection was closed by the service: it then has something to read."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(connection.sock, selectors.EVENT_READ)
-        return bool(selector.select(0))
+# Trying again at once would meet the same: nobody there, or somebody who has had the whole time-out.
+_FINAL: Final = (ConnectionRefusedError, FileNotFoundError, TimeoutError, ssl.SSLCertVerificationError)
 
 
-def _read(response: HTTPResponse, into: memoryview | None) -> Reply:
-    if into is None or response.status != 200:  # noqa: PLR2004 - only a 200 carries what the caller made room for
-        return Reply(response.status, response.headers, response.read())
-    if response.length is not None and response.length != into.nbytes:
-        message = f"{into.nbytes} bytes were expected, the answer has {response.length}"
-        raise ClientError(message, response.status, "unreadable")
-    done = 0
-    while done < into.nbytes:
-        count = response.readinto(into[done:])
-        if not count:
-            raise IncompleteRead(b"", into.nbytes - done)
-        done += count
-    response.read()
-    return Reply(response.status, response.headers)
+def _whole(head: Head, body: Body) -> Flow[Reply]:
+    return Reply(head.status, head.headers, (yield from body.whole()))
+
+
+def into(view: memoryview) -> Landing[Head]:
+    """A landing that fills `view`; raises UnreadableAnswer where the body has another length."""
+
+    def landing(head: Head, body: Body) -> Flow[Head]:
+        if head.status != 200 or body.length not in {None, view.nbytes}:  # noqa: PLR2004 - another has no such body
+            found = "none of that kind" if head.status != 200 else str(body.length)  # noqa: PLR2004
+            raise _unexpected(view.nbytes, found, head.status)
+        done = yield from body.fill(view)
+        more = yield from body.some(memoryview(bytearray(1)))
+        if done != view.nbytes or more:
+            raise _unexpected(view.nbytes, "more" if more else str(done), head.status)
+        return head
+
+    return landing
+
+
+def _unexpected(expected: int, found: str, status: int) -> ClientError:
+    return UnreadableAnswer(f"{expected} bytes were expected, the answer has {found}", status, "unreadable")
+
+
+def _parsed(url: str, tls: ssl.SSLContext | None) -> tuple[str, Place, str, str]:
+    """A service's address: as told, where it listens, the Host header, and what stands before every path."""
+    parts = urlsplit(url if "://" in url or url.startswith("unix:") else f"http://{url}")
+    if parts.scheme == "unix" and not parts.netloc and parts.path:
+        return url, Place("localhost", 0, unquote(parts.path)), "localhost", ""
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError(f"a service's address is http://host:port or unix:///path, got {url!r}")
+    prefix, secure = parts.path.rstrip("/"), parts.scheme == "https"
+    host = parts.netloc.rpartition("@")[2]
+    if not secure and tls is not None:
+        raise ValueError(f"{url!r} is no https:// address: nothing there speaks TLS")
+    context = (tls or ssl.create_default_context()) if secure else None
+    place = Place(parts.hostname, parts.port or (443 if secure else 80), None, context)
+    return f"{parts.scheme}://{host}{prefix}", place, host, prefix

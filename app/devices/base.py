@@ -90,6 +90,10 @@ class Backend(Protocol):
         """Copy a C-contiguous array into fresh device memory."""
         ...
 
+    def write(self, buffer: Buffer, array: Array) -> None:
+        """Copy a C-contiguous array into a buffer, or a window of one, of as many bytes, and wait."""
+        ...
+
     def allocate(self, nbytes: int) -> Buffer:
         """Fresh device memory, its content unspecified."""
         ...

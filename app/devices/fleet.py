@@ -167,7 +167,7 @@ def _children(device: Device, cache_dir: Path, slab: Slab, stack: ExitStack) -> 
     stack.callback(lease.close)
 
     def child(role: str) -> Child:
-        arguments = (device.platform, device.id, cache_dir, slab.fd, slab.nbytes)
+        arguments = (device.platform, device.id, cache_dir, slab.fd, slab.nbytes, role == "products")
         one = Child(f"{device.id} {role}", inside.hold, arguments, descriptors=(slab.fd,), lease=lease)
         stack.callback(one.close)
         return one

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from app.devices.base import Backend, Vendor
+from app.devices.base import Array, Backend, Buffer, Vendor
 from app.devices.process.link import Link
 from app.devices.slab import attach
-from app.errors import NoDevice
+from app.errors import NoDevice, Unsupported
 from kernels.device import Device
 from kernels.kernel import Build
 
@@ -43,22 +44,51 @@ def discover(_: None, link: Link, which: str, cache_dir: Path) -> list[Device]:
     return find(which, cache_dir)
 
 
-def hold(platform: str, device_id: str, cache_dir: Path, slab_fd: int, slab_bytes: int) -> Held:
-    """Set up a child that holds a device."""
+def hold(platform: str, device_id: str, cache_dir: Path, slab_fd: int, slab_bytes: int, serves: bool = False) -> Held:
+    """Set up a child that holds a device; one that serves products copies from and to the slab, and has it locked."""
     backend: Backend
+    slab = attach(slab_fd, slab_bytes)
     if platform == "cuda":
         backend = _cuda().CudaBackend(device_id, cache_dir)
+        reason = _cuda().lock(slab_fd, slab) if serves else None
+        if reason is not None:
+            print(f"{device_id}: {reason}", file=sys.stderr, flush=True)
     else:
         from app.devices.opencl import OpenCLBackend  # noqa: PLC0415 - only this process may
 
         backend = OpenCLBackend(device_id, cache_dir)
-    return Held(backend, attach(slab_fd, slab_bytes))
+    return Held(backend, slab)
 
 
 def vendor(held: Held, link: Link) -> Vendor:
     """Name the vendor's library, or say why there is none."""
     del link
     return held.backend.vendor
+
+
+class Shared(Protocol):
+    """Memory of a device that other processes made."""
+
+    def open(self, raw: bytes, nbytes: int) -> Buffer:
+        """The first `nbytes` of the allocation of a handle; raises InvalidRegion."""
+        ...
+
+    def write(self, buffer: Buffer, array: Array) -> None:
+        """Copy an array of as many bytes into the buffer, and wait."""
+        ...
+
+    def close(self, buffer: Buffer) -> None:
+        """Give an opened allocation back."""
+        ...
+
+
+def shared_memory(held: Held) -> Shared:
+    """What opens other processes' memory of the child's device; raises Unsupported where it is no CUDA device."""
+    device = held.backend.device
+    if device.platform != "cuda":
+        raise Unsupported(f"processes cannot share the memory of {device.id}")
+    sharing: Shared = held.memory.setdefault("sharing", _cuda().Sharing())
+    return sharing
 
 
 def compiler() -> None:

@@ -53,6 +53,16 @@ class Turns:
             self._advance()
         return ticket
 
+    def at_once(self, priority: Priority) -> Ticket | None:
+        """Take the turn where nobody has it or waits for it; None where somebody does."""
+        with self._lock:
+            if self._holder is not None or self._queue:
+                return None
+            self._holder = ticket = Ticket(priority)
+            ticket.granted.set()
+            self._changed()
+            return ticket
+
     def leave(self, ticket: Ticket) -> None:
         """Give the turn back, or the place in the queue; leaving twice does nothing."""
         with self._lock:

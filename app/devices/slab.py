@@ -7,6 +7,7 @@ import mmap
 import os
 import threading
 from bisect import insort
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +15,8 @@ from typing import Final
 from app.errors import NoRoom, TooLarge
 
 _PAGE: Final = 4096
+_GRAIN: Final = 2**18  # bytes whose backing is remembered together
+_AT_ONCE: Final = 128  # grains that the system is asked for in one call
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -28,7 +31,8 @@ class Slab:
     """One piece of shared memory without a name, lent in regions of whole pages, first fit; safe from any thread.
 
     Bytes that were never lent take no memory. A region is backed in full before it is lent, so that touching it
-    cannot fail later: a sparse page that cannot be had is a SIGBUS.
+    cannot fail later: a sparse page that cannot be had is a SIGBUS. Where there is no room, `give_way` is asked to make
+    some for so many bytes, as long as it says that it has released something.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -36,10 +40,11 @@ class Slab:
         self.fd = os.memfd_create("tilewise-slab")
         os.ftruncate(self.fd, self.nbytes)
         self._map = mmap.mmap(self.fd, self.nbytes)
-        self._lock = threading.Lock()
+        self._lock, self._finding = threading.Lock(), threading.Lock()
         self._free = [Region(0, self.nbytes)]
         self._lent: set[Region] = set()
-        self._backed = 0
+        self._backed = bytearray(-(-self.nbytes // _GRAIN))  # by grains: 1 where the system has found the pages
+        self.give_way: Callable[[int], bool] = _never
 
     @property
     def lent_bytes(self) -> int:
@@ -47,17 +52,38 @@ class Slab:
         with self._lock:
             return sum(region.nbytes for region in self._lent)
 
-    def lend(self, nbytes: int) -> Region:
-        """Lend at least `nbytes`; raises TooLarge where that can never fit, NoRoom where it does not fit now."""
+    def lend(self, nbytes: int, *, backed: bool = True) -> Region:
+        """Lend at least `nbytes`; raises TooLarge where that can never fit, NoRoom where it does not fit now.
+
+        With `backed` False that takes no time, and whoever borrows has `back` called before any byte is touched.
+        """
         size = _pages(nbytes)
         if size > self.nbytes:
             raise TooLarge(f"{nbytes} bytes are more than the {self.nbytes} there are", limit=self.nbytes, size=nbytes)
+        while True:
+            try:
+                region = self._take(size, nbytes)
+                return self._lent_backed(region) if backed else region
+            except NoRoom:
+                if not self.give_way(size):
+                    raise
+
+    def is_fresh(self, region: Region) -> bool:
+        """Whether pages of a region are still to be found."""
+        return self._backed.find(0, *_grains(region)) >= 0
+
+    def hole(self, nbytes: int, given_back: Iterable[Region] = ()) -> Region | None:
+        """Where so many bytes would fit now, if some regions that are lent were given back."""
+        with self._lock:
+            holes = _merged(sorted([*self._free, *given_back]))
+        return next((hole for hole in holes if hole.nbytes >= _pages(nbytes)), None)
+
+    def _take(self, size: int, nbytes: int) -> Region:
         with self._lock:
             hole = next((hole for hole in self._free if hole.nbytes >= size), None)
             if hole is None:
                 raise NoRoom(f"{nbytes} bytes do not fit beside what is lent", limit=self.nbytes, size=nbytes)
             region = Region(hole.offset, size)
-            self._back(region)
             self._free.remove(hole)
             if hole.nbytes > size:
                 insort(self._free, Region(hole.offset + size, hole.nbytes - size))
@@ -83,24 +109,59 @@ class Slab:
             self._map.close()
         os.close(self.fd)
 
-    def _back(self, region: Region) -> None:
-        """Make the system find the pages now. First fit lends the lowest hole, so a high-water mark is enough."""
-        end = region.offset + region.nbytes
-        if end <= self._backed:
-            return
+    def back(self, region: Region) -> None:
+        """Make the system find a lent region's pages now; raises NoRoom where it has none.
+
+        Without the lock, for others need not wait for that, but one at a time: the system clears pages, and would take
+        every processor for that.
+        """
+        first, last = _grains(region)
+        fresh: list[int] = []
+        while (at := self._backed.find(0, first, last)) >= 0:
+            found = self._backed.find(1, at, last)
+            end = min(at + _AT_ONCE, last if found < 0 else found)
+            try:
+                with self._finding:
+                    os.posix_fallocate(self.fd, at * _GRAIN, min(end * _GRAIN, self.nbytes) - at * _GRAIN)
+            except OSError as error:
+                facts = {"limit": sum(self._backed) * _GRAIN, "size": region.nbytes}
+                self._unback(region, fresh)
+                if error.errno not in {errno.ENOSPC, errno.ENOMEM}:
+                    raise
+                raise NoRoom(f"the host has no memory for {region.nbytes} bytes now", **facts) from error
+            self._backed[at:end] = b"\1" * (end - at)
+            fresh += range(at, end)
+
+    def _lent_backed(self, region: Region) -> Region:
         try:
-            os.posix_fallocate(self.fd, self._backed, end - self._backed)
-        except OSError as error:
-            if error.errno not in {errno.ENOSPC, errno.ENOMEM}:
-                raise
-            facts = {"limit": self._backed, "size": region.nbytes}
-            raise NoRoom(f"the host has no memory for {region.nbytes} bytes now", **facts) from error
-        self._backed = end
+            self.back(region)
+        except BaseException:
+            self.release(region)
+            raise
+        return region
+
+    def _unback(self, region: Region, grains: Iterable[int]) -> None:
+        """Give the system back the grains that are the region's alone: it has not enough for all of them."""
+        for grain in grains:
+            start = grain * _GRAIN
+            if region.offset <= start and start + _GRAIN <= region.offset + region.nbytes:
+                self._map.madvise(mmap.MADV_REMOVE, start, _GRAIN)
+                self._backed[grain] = 0
+
+
+def _grains(region: Region) -> tuple[int, int]:
+    """The first grain of a region, and the one after its last."""
+    return region.offset // _GRAIN, -(-(region.offset + region.nbytes) // _GRAIN)
 
 
 def attach(fd: int, nbytes: int) -> memoryview:
     """Map a slab that another process made; writable."""
     return memoryview(mmap.mmap(fd, nbytes))
+
+
+def _never(nbytes: int) -> bool:
+    del nbytes
+    return False
 
 
 def _pages(nbytes: int) -> int:

@@ -58,6 +58,28 @@ class Answer:
     provisional: bool = False
     conditions: Mapping[str, Any] | None = None
 
+    @property
+    def vendor_is_faster(self) -> bool:
+        """Whether the vendor's library was measured beside it, and took less time."""
+        vendor = self.baselines["vendor"].timing if self.baselines else None
+        return vendor is not None and self.timing is not None and vendor.median_ms < self.timing.median_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What made a product: the device, the kernel with its config, how exact that answer was.
+
+    `seconds` has queue (everything before the copies: waiting, and compiling at a first use), h2d, kernel and d2h, the
+    last not where C stayed on the device. One launch made `together` products: all but queue are of all of them.
+    """
+
+    device: Device
+    kernel: str
+    config: dict[str, int]
+    match: str
+    seconds: dict[str, float]
+    together: int = 1
+
 
 def timing_of(trial: TrialRecord) -> Timing | None:
     """A stored trial's timing, or None where it was rejected."""

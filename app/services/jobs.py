@@ -69,6 +69,7 @@ class Jobs:
         self._database = database
         self._wakes: dict[str, set[Callable[[], None]]] = {}
         self._left: dict[str, Callable[[], float | None]] = {}
+        self._begun: set[str] = set()
         self._cancelled: set[str] = set()
         self._lock = threading.Lock()
 
@@ -123,10 +124,25 @@ class Jobs:
                 self._cancelled.add(job_id)
             self._database.write(lambda session: JobRows(session).ask_cancel(job_id, datetime.now(UTC)))
             self.committed(job_id)
-        return self.get(job_id)
+        job = self.get(job_id)
+        with self._lock:
+            if job.state in ENDED and job_id not in self._begun:
+                self._cancelled.discard(job_id)
+        return job
+
+    def begun(self, job_id: str) -> None:
+        """Say that somebody works on a job: that it was cancelled is remembered until `ended`."""
+        with self._lock:
+            self._begun.add(job_id)
+
+    def ended(self, job_id: str) -> None:
+        """Say that nobody works on a job any more."""
+        with self._lock:
+            self._begun.discard(job_id)
+            self._cancelled.discard(job_id)
 
     def is_cancelled(self, job_id: str) -> bool:
-        """Whether cancellation was asked for in this process's life."""
+        """Whether cancellation was asked for in this process's life, of a job that waits or is worked on."""
         with self._lock:
             return job_id in self._cancelled
 

@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from time import monotonic, perf_counter
+from math import prod
+from time import perf_counter
+
+import numpy as np
 
 from app.devices.base import Array
 from app.devices.fleet import Fleet, Unit
 from app.devices.scheduler import Priority
-from app.errors import QueueFull, TooLarge, UnknownKernel, Unsupported, WrongResult
+from app.devices.slab import Region
+from app.errors import NoRoom, TooLarge, UnknownKernel, Unsupported, WrongResult
 from app.services import product
-from app.services.best import Answer, BestConfigs, covering, default_launch
+from app.services.admission import Admission, Limits
+from app.services.answer import Product
+from app.services.best import BestConfigs, covering, default_launch
+from app.services.copies import Copies
+from app.services.gathering import DEADLINE, Claim, Gathering
+from app.services.matrices import Draft, Resident
+from app.services.passage import passage
+from app.services.placement import NOWHERE, Placement
 from app.services.quarantine import Quarantine
+from app.services.rates import Rates
 from app.services.wants import Wants
 from kernels import CATALOGUE
-from kernels.device import Device
-from kernels.kernel import Launch
+from kernels.kernel import Build, Launch
 from kernels.problem import Problem
 
 _PAGE = 4096
-_DEADLINE = 150.0  # seconds a product may take before its first phase is named: a child's start and a compilation
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A, B and C of one problem in the slab, as NumPy views (as stored; three-dimensional where batch > 1)."""
-
-    problem: Problem
-    a: Array
-    b: Array
-    c: Array
-    offsets: tuple[int, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """What made a product: the device, the kernel with its config, how exact that answer was.
-
-    `seconds` has queue (everything before the copies: waiting, and compiling at a first use), h2d, kernel and d2h.
-    """
-
-    device: Device
-    kernel: str
-    config: dict[str, int]
-    match: str
-    seconds: dict[str, float]
+_REMEMBERED = 4096  # problems
 
 
 class Matmul:
@@ -63,33 +47,91 @@ class Matmul:
         queue: int,
         max_bytes: int,
         vendor: bool,
+        kept_bytes: int = 0,
+        share: float = 1.0,
+        gather: int = 1,
     ) -> None:
-        self.max_bytes = max_bytes
+        self.max_bytes, self.together = max_bytes, gather
+        memory = {unit.device.id: unit.device.memory_bytes for unit in fleet.units}
+        self.admission = Admission(Limits(queue, fleet.slab.nbytes, memory, share))
+        self.copies = Copies(fleet, kept_bytes)
+        self._gathering = Gathering(fleet.units, Rates(), self.copies, gather)
         self._fleet, self._best, self._quarantine, self._wants = fleet, best, quarantine, wants
-        self._last = monotonic()
-        self._queue, self._vendor = queue, vendor
-        self._waiting = 0
-        self._lock = threading.Lock()
-        self._prepared: set[tuple[str, str]] = set()
+        self._vendor = vendor
+        self._prepared: set[tuple[str, Build]] = set()
+        self._fitting: set[Problem] = set()  # problems that were found to fit: the devices do not change
 
     @contextmanager
-    def place(self, problem: Problem) -> Iterator[Placement]:
-        """Lend slab bytes for a problem; raises TooLarge where it can never fit, NoRoom where it cannot now."""
+    def place(
+        self,
+        problem: Problem,
+        a: Resident | None = None,
+        b: Resident | None = None,
+        c: Draft | None = None,
+        *,
+        device_id: str | None = None,
+        backed: bool = True,
+    ) -> Iterator[Placement]:
+        """A place in the queue, and slab bytes for what is not resident; what is must be held for as long as this is.
+
+        Where these are not `backed`, `back` is called before they are touched.
+        Raises TooLarge where the problem can never fit, NoRoom, QueueFull and OverShare where it cannot be taken now.
+        """
         self._fits(problem)
-        starts = (0, _up(problem.a_bytes), _up(problem.a_bytes) + _up(problem.b_bytes))
-        slab = self._fleet.slab
-        region = slab.lend(starts[2] + _up(problem.c_bytes))
+        residents = (a, b, c.resident if c else None)
+        sizes = (problem.a_bytes, problem.b_bytes, problem.c_bytes)
+        rooms = [0 if each else _up(size) for each, size in zip(residents, sizes, strict=True)]
+        with self.admission.admitted(problem.bytes, device_id) as ticket, self._lent(sum(rooms), backed) as region:
+            start = region.offset
+            starts = (start, start + rooms[0], start + rooms[0] + rooms[1])
+            pairs = list(zip(residents, starts, strict=True))
+            at_a, at_b, at_c = (each.region.offset if each else at for each, at in pairs)
+            view_a = _empty(problem) if a else self._view(at_a, problem.a_shape, problem)
+            view_b = _empty(problem) if b else self._view(at_b, problem.b_shape, problem)
+            view_c = self._view(at_c, (problem.m, problem.n), problem)
+            key_a, key_b, key_c = (each.key if each else None for each in residents)
+            keys, offsets = (key_a, key_b, key_c), (at_a, at_b, at_c)
+            operands = {"a": (view_a.nbytes, at_a), "b": (view_b.nbytes, at_b)}
+            sent = {name: each for name, each in operands.items() if each[0]}
+            with passage(self.copies, self._fleet.unit(ticket.device), sent, (view_c.nbytes, at_c)) as opened:
+                yield Placement(problem, view_a, view_b, view_c, offsets, keys, c, ticket, opened, region)
+
+    @contextmanager
+    def _lent(self, nbytes: int, backed: bool) -> Iterator[Region]:
+        """So many bytes of the slab; of none, none at all."""
+        if not nbytes:
+            yield NOWHERE
+            return
         try:
-            memory = slab.view(region)
-            shapes = (problem.a_shape, problem.b_shape, (problem.m, problem.n))
-            a, b, c = (_shaped(memory, *where, problem) for where in zip(starts, shapes, strict=True))
-            offsets = (region.offset, region.offset + starts[1], region.offset + starts[2])
-            yield Placement(problem, a, b, c, offsets)
+            region = self._fleet.slab.lend(nbytes, backed=backed)
+        except NoRoom as error:
+            raise self.admission.later(error) from None
+        try:
+            yield region
         finally:
-            slab.release(region)
+            self._fleet.slab.release(region)
+
+    def back(self, placement: Placement) -> None:
+        """Have the system find the pages of what was lent, and of a C that stays; raises NoRoom."""
+        try:
+            for region in placement.regions:
+                self._fleet.slab.back(region)
+        except NoRoom as error:
+            raise self.admission.later(error) from None
+
+    def is_fresh(self, placement: Placement) -> bool:
+        """Whether some of these pages are still to be found."""
+        return any(map(self._fleet.slab.is_fresh, placement.regions))
+
+    def _view(self, offset: int, shape: tuple[int, int], problem: Problem) -> Array:
+        whole = (problem.batch, *shape) if problem.batch > 1 else shape
+        memory = self._fleet.slab.view(Region(offset, prod(whole) * problem.itemsize))
+        return np.frombuffer(memory, np.dtype(problem.dtype)).reshape(whole)
 
     def _fits(self, problem: Problem) -> None:
         """Raise NoDevice, Unsupported, or TooLarge for what no device here can ever hold."""
+        if problem in self._fitting:
+            return
         covering(problem, self._fleet.unit(None).device)
         largest = max(problem.a_bytes, problem.b_bytes, problem.c_bytes)
         for unit in self._fleet.units:
@@ -98,39 +140,65 @@ class Matmul:
                 raise TooLarge(f"{problem.key} takes {problem.bytes} bytes", limit=whole, size=problem.bytes)
             if largest > one:
                 raise TooLarge(f"a matrix of {problem.key} takes {largest} bytes", limit=one, size=largest)
+        if len(self._fitting) >= _REMEMBERED:
+            self._fitting.clear()
+        self._fitting.add(problem)
 
-    def multiply(self, placement: Placement, device_id: str | None = None, kernel: str | None = None) -> Product:
-        """Fill the placement's C, by the next answer where one turns out to be wrong.
+    def multiply(
+        self,
+        placement: Placement,
+        device_id: str | None = None,
+        kernel: str | None = None,
+        claim: Claim | None = None,
+    ) -> Product:
+        """Fill the placement's C, by the next answer where one turns out to be wrong, and keep it where it is to stay.
 
-        Raises UnknownDevice, UnknownKernel, Unsupported, RefusedConfig, QueueFull, and DeviceError where the device
-        failed.
+        Raises UnknownDevice, UnknownKernel, Unsupported, RefusedConfig, Cancelled where the claim is, and DeviceError
+        where the device failed.
         """
-        with self._admitted():
-            unit = self._fleet.unit(device_id) if device_id else self._freest()
-            condemned: Launch | None = None
-            while True:
-                name, launch, match = self._choose(placement.problem, unit, kernel)
-                try:
-                    return self._made(placement, unit, name, launch, match)
-                except WrongResult as error:
-                    self._condemn(unit, launch, error)
-                    if kernel is not None or launch in {None, condemned}:
-                        raise
-                    condemned = launch
+        claim = claim or Claim()
+        try:
+            made = self._served(placement, device_id, kernel, claim)
+        finally:
+            if placement.ticket is not None:
+                placement.ticket.made()
+        if placement.left is not None:
+            claim.expect()  # what nobody wants any more replaces nothing
+            placement.left.keep()
+        return made
 
-    def _made(self, placement: Placement, unit: Unit, name: str, launch: Launch | None, match: str) -> Product:
+    def _served(self, placement: Placement, device_id: str | None, kernel: str | None, claim: Claim) -> Product:
+        unit = self._fleet.unit(device_id) if device_id else self._freest(placement)
+        condemned: Launch | None = None
+        while True:
+            name, launch, match = self._choose(placement.problem, unit, kernel)
+            try:
+                return self._made(placement, unit, name, launch, match, claim)
+            except WrongResult as error:
+                self._condemn(unit, launch, error)
+                if kernel is not None or launch in {None, condemned}:
+                    raise
+                condemned = launch
+
+    def _made(
+        self, placement: Placement, unit: Unit, name: str, launch: Launch | None, match: str, claim: Claim
+    ) -> Product:
         started = perf_counter()
         self._prepare(unit, launch)
-        order = product.Order(placement.problem, launch, *placement.offsets)
-        spent = unit.products.call(product.multiply, order, priority=Priority.PRODUCT, deadline=_DEADLINE)
+        order, moving = product.Order(placement.problem, launch, *placement.offsets, placement.keys), placement.passage
+        order = moving.ordered(order, unit) if moving else order
+        spent, together = self._gathering.make(unit, order, claim)
         total = perf_counter() - started
-        seconds = {"h2d": spent.h2d, "kernel": spent.kernel, "d2h": spent.d2h}
+        if moving:
+            moving.made(order)
+        seconds = {"h2d": spent.h2d, "kernel": spent.kernel, **({} if order.late else {"d2h": spent.d2h})}
+        self.admission.pace(sum(seconds.values()) / together)
         config = dict(launch.config) if launch else {}
-        return Product(unit.device, name, config, match, {"queue": total - sum(seconds.values()), **seconds})
+        return Product(unit.device, name, config, match, {"queue": total - sum(seconds.values()), **seconds}, together)
 
     def quiet(self) -> float:
         """Seconds since a product was asked for or made; none while one is being made."""
-        return 0.0 if self._waiting else monotonic() - self._last
+        return self.admission.quiet()
 
     def verify_defaults(self) -> None:
         """Verify every device's float32 defaults, so that the first product need not wait; raises DeviceError.
@@ -147,7 +215,7 @@ class Matmul:
         if self._quarantine.holds(unit.device, launch.kernel, launch.config) is None:
             self._prepare(unit, launch)
             try:
-                unit.products.call(product.verify_class, launch, priority=Priority.CANARY, deadline=_DEADLINE)
+                unit.products.call(product.verify_class, launch, priority=Priority.CANARY, deadline=DEADLINE)
             except WrongResult as error:
                 self._condemn(unit, launch, error)
 
@@ -157,22 +225,15 @@ class Matmul:
             self._quarantine.condemn(unit.device, launch, error.message)
             self._best.changed()
 
-    @contextmanager
-    def _admitted(self) -> Iterator[None]:
-        with self._lock:
-            if self._waiting >= self._queue:
-                raise QueueFull(f"{self._waiting} products wait already", limit=self._queue, size=self._waiting)
-            self._waiting += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._waiting -= 1
-                self._last = monotonic()
-
-    def _freest(self) -> Unit:
+    def _freest(self, placement: Placement) -> Unit:
+        """The device that is free first, and of those the one that has most of the operands already."""
         first = self._fleet.unit(None)  # raises NoDevice where there is none
-        return min(self._fleet.units, key=lambda unit: unit.lease.waiting, default=first)
+
+        def eager(unit: Unit) -> tuple[int, int]:
+            ahead = placement.passage.pushed(unit) if placement.passage else 0
+            return self._gathering.waiting(unit), -ahead - self.copies.held(unit, placement.keys)
+
+        return min(self._fleet.units, key=eager, default=first)
 
     def _choose(self, problem: Problem, unit: Unit, kernel: str | None) -> tuple[str, Launch | None, str]:
         if kernel == "vendor":
@@ -185,7 +246,7 @@ class Matmul:
         if kernel is None:
             self._wants.noted(answer)
         if kernel is None or kernel == answer.kernel:
-            if kernel is None and self._vendor and _vendor_is_faster(answer):
+            if kernel is None and self._vendor and answer.vendor_is_faster:
                 return "vendor", None, answer.match
             return answer.kernel, answer.launch, answer.match
         return self._forced(kernel, problem, unit)
@@ -207,19 +268,14 @@ class Matmul:
         return name, launch, "default"
 
     def _prepare(self, unit: Unit, launch: Launch | None) -> None:
-        if launch is not None and (key := (unit.device.id, launch.build.digest)) not in self._prepared:
+        if launch is not None and (key := (unit.device.id, launch.build)) not in self._prepared:
             unit.prepare(launch.build)
             self._prepared.add(key)
 
 
-def _vendor_is_faster(answer: Answer) -> bool:
-    vendor = answer.baselines["vendor"].timing if answer.baselines else None
-    return vendor is not None and answer.timing is not None and vendor.median_ms < answer.timing.median_ms
-
-
-def _shaped(memory: memoryview, start: int, shape: tuple[int, int], problem: Problem) -> Array:
-    count = problem.batch * shape[0] * shape[1]
-    return product.view(memory, start, problem, count).reshape((problem.batch, *shape) if problem.batch > 1 else shape)
+def _empty(problem: Problem) -> Array:
+    """The view of an operand that has nowhere to land."""
+    return np.empty(0, np.dtype(problem.dtype))
 
 
 def _up(nbytes: int) -> int:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
-from app.devices.base import Array, Backend, Operands, Program
+from app.devices.base import Backend, Buffer, Operands, Program
 from app.devices.fleet import Held
 from app.devices.process import Link
-from app.errors import WrongResult
+from app.errors import LaunchFailed, WrongResult
+from app.services.kept import Kept
+from app.services.transit import COPYING, bytes_at, transit_of
 from app.tuning import verify
 from kernels import CATALOGUE
+from kernels.device import Device
 from kernels.kernel import Launch
 from kernels.model import predict
 from kernels.problem import Problem
@@ -20,50 +27,135 @@ from kernels.problem import Problem
 _COMPILING = 120.0  # seconds a compiler may take before its process is killed
 _VECTOR = 16  # bytes of the widest load
 _SMALL_GRID = 65_535  # threads up to which PoCL compiles a launch on its own
-_COPYING = 1e8  # bytes a second that no copy is slower than: a deadline, not an estimate
+_KNOWN = 512  # launches that are remembered
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A product to make: byte offsets of A, B and C in the slab; `launch` None asks for the vendor's library."""
+    """A product to make: byte offsets of A, B and C in the slab; `launch` None asks for the vendor's library.
+
+    `keys` of A, B and C are None but for resident matrices, whose copies on the device are used, and kept as long as
+    they are within `budget` bytes. Copies of the `gone` keys are dropped first. Of A and B that are on the device under
+    the keys `ahead`, only what is missing is copied; with a key `late`, C stays on the device under it.
+    """
 
     problem: Problem
     launch: Launch | None
     a: int
     b: int
     c: int
+    keys: tuple[int | None, int | None, int | None] = (None, None, None)
+    budget: int = 0
+    gone: tuple[int, ...] = ()
+    ahead: tuple[int | None, int | None] = (None, None)
+    late: int | None = None
+
+    def __reduce__(self) -> tuple[Callable[..., Order], tuple[Any, ...]]:
+        """A launch has a kernel's whole text: it is pickled once here, and unpickled once by each child."""
+        launch = _packed(self.problem, self.launch)
+        return _order, (launch, self.a, self.b, self.c, self.keys, self.budget, self.gone, self.ahead, self.late)
+
+
+@lru_cache(_KNOWN)
+def _packed(problem: Problem, launch: Launch | None) -> bytes:
+    return pickle.dumps((problem, launch))
+
+
+@lru_cache(_KNOWN)
+def _unpacked(packed: bytes) -> tuple[Problem, Launch | None]:
+    problem, launch = pickle.loads(packed)  # noqa: S301 - the parent wrote it
+    return problem, launch
+
+
+def _order(packed: bytes, *rest: Any) -> Order:
+    return Order(*_unpacked(packed), *rest)
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Seconds that the copy to the device, the kernel and the copy back took."""
+    """Seconds that the copy to the device, the kernel and the copy back took.
+
+    `loaded` counts the resident operands that had to be copied; `kept` are the keys there are copies of afterwards.
+    """
 
     h2d: float
     kernel: float
     d2h: float
-
-
-def view(slab: memoryview, offset: int, problem: Problem, count: int) -> Array:
-    """`count` elements of the problem's dtype at an offset of the slab, as a flat array that shares its memory."""
-    kind = np.dtype(problem.dtype)
-    return np.frombuffer(slab, dtype=kind, count=count, offset=offset)
+    loaded: int = 0
+    kept: tuple[int, ...] = ()
 
 
 def multiply(held: Held, link: Link, order: Order) -> Spent:
-    """Copy A and B to the device, launch, copy C back; raises WrongResult where the kernel's class fails its check."""
+    """Copy A and B to the device, launch, copy C back; raises WrongResult where the kernel's class fails its check.
+
+    Where the device is out of memory, copies that this product does not need give way to it.
+    """
+    kept, transit = kept_by(held), transit_of(held)
+    forget(held, link, order.gone)
     program = None if order.launch is None else ready(held, link, order.launch)
-    problem = order.problem
-    a = view(held.slab, order.a, problem, problem.a_bytes // problem.itemsize)
-    b = view(held.slab, order.b, problem, problem.b_bytes // problem.itemsize)
-    c = view(held.slab, order.c, problem, problem.c_bytes // problem.itemsize)
-    with link.lease(deadline(held.backend, order)):
-        started = perf_counter()
-        operands = Operands(held.backend.upload(a), held.backend.upload(b), held.backend.allocate(problem.c_bytes))
-        copied = perf_counter()
-        _run(held.backend, program, order, operands)
-        launched = perf_counter()
-        held.backend.download(operands.c, c)
-        return Spent(copied - started, launched - copied, perf_counter() - launched)
+    with link.lease(deadline(held.backend, order), last=True):
+        try:
+            return _made(held, kept, program, order)
+        except LaunchFailed as error:
+            gave_way = kept.spare(order.keys), transit.spare(order.ahead)
+            if error.facts.get("fatal", True) or not any(gave_way):
+                raise
+        return _made(held, kept, program, order)
+
+
+def forget(held: Held, link: Link, keys: tuple[int, ...]) -> tuple[int, ...]:
+    """Drop the device copies of what is gone; gives the keys of the matrices of which copies are left."""
+    del link
+    kept = kept_by(held)
+    kept.forget(keys)
+    transit_of(held).forget(keys)
+    return kept.keys
+
+
+def kept_by(held: Held) -> Kept:
+    """The device copies that this child keeps."""
+    kept: Kept = held.memory.setdefault("kept", Kept())
+    return kept
+
+
+def _made(held: Held, kept: Kept, program: Program | None, order: Order) -> Spent:
+    problem, backend = order.problem, held.backend
+    key_a, key_b, key_c = order.keys
+    c = backend.allocate(problem.c_bytes)
+    started = perf_counter()
+    loaded = len({key_a, key_b} - {None, *kept.keys})
+    a = _sent(held, order, 0) or _operand(held, kept, order, key_a, order.a, problem.a_bytes)
+    b = _sent(held, order, 1) or _operand(held, kept, order, key_b, order.b, problem.b_bytes)
+    copied = perf_counter()
+    _run(backend, program, order, Operands(a, b, c))
+    transit_of(held).forget(order.ahead)
+    launched = perf_counter()
+    if order.late is None:
+        backend.download(c, bytes_at(held, order.c, problem.c_bytes))
+    else:
+        transit_of(held).leave(order.late, c)
+    spent = Spent(copied - started, launched - copied, perf_counter() - launched, loaded)
+    if key_c is not None and kept.make_room(problem.c_bytes, order.budget, order.keys):
+        kept.put(key_c, c)
+    return replace(spent, kept=kept.keys)
+
+
+def _sent(held: Held, order: Order, which: int) -> Buffer | None:
+    """An operand that came to the device ahead of its product, if it did."""
+    offset, nbytes = ((order.a, order.problem.a_bytes), (order.b, order.problem.b_bytes))[which]
+    return transit_of(held).whole(held.backend, order.ahead[which], bytes_at(held, offset, nbytes))
+
+
+def _operand(held: Held, kept: Kept, order: Order, key: int | None, offset: int, nbytes: int) -> Buffer:
+    """An operand on the device: the copy that is kept, or a fresh one."""
+    copy = kept.copy(key)
+    if copy is not None:
+        return copy
+    may_stay = key is not None and kept.make_room(nbytes, order.budget, order.keys)
+    fresh = held.backend.upload(bytes_at(held, offset, nbytes))
+    if key is not None and may_stay:
+        kept.put(key, fresh)
+    return fresh
 
 
 def verify_class(held: Held, link: Link, launch: Launch) -> None:
@@ -73,10 +165,15 @@ def verify_class(held: Held, link: Link, launch: Launch) -> None:
 
 def deadline(backend: Backend, order: Order) -> float:
     """Seconds after which the launch is taken for hung: max(2, 10 x the model's prediction), and the copies' time."""
+    return _deadline(order.problem, order.launch, backend.device)
+
+
+@lru_cache(_KNOWN)
+def _deadline(problem: Problem, launch: Launch | None, device: Device) -> float:
     naive = CATALOGUE["naive"]
-    kernel = CATALOGUE[order.launch.kernel] if order.launch else naive
-    config = order.launch.config if order.launch else naive.default(order.problem, backend.device)
-    return max(2.0, 10 * predict(kernel, config, order.problem, backend.device)) + order.problem.bytes / _COPYING
+    kernel = CATALOGUE[launch.kernel] if launch else naive
+    config = launch.config if launch else naive.default(problem, device)
+    return max(2.0, 10 * predict(kernel, config, problem, device)) + problem.bytes / COPYING
 
 
 def _run(backend: Backend, program: Program | None, order: Order, operands: Operands) -> None:
@@ -88,6 +185,16 @@ def _run(backend: Backend, program: Program | None, order: Order, operands: Oper
 
 def ready(held: Held, link: Link, launch: Launch) -> Program:
     """The compiled program of a launch, its class verified in this process; raises CompileFailed, WrongResult."""
+    known: dict[Launch, Program] = held.memory.setdefault("ready", {})
+    if launch not in known:
+        program = _verified(held, link, launch)
+        if len(known) >= _KNOWN:
+            known.clear()
+        known[launch] = program
+    return known[launch]
+
+
+def _verified(held: Held, link: Link, launch: Launch) -> Program:
     programs: dict[str, Program] = held.memory.setdefault("programs", {})
     digest = launch.build.digest
     if digest not in programs:

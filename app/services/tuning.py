@@ -28,7 +28,12 @@ from kernels.problem import Problem
 __all__ = ["TuneOrder", "Tuning"]
 
 _LOG = logging.getLogger(__name__)
+Noted = Callable[[Any, str], None]
 _LOOK: Final = 1.0  # seconds between two looks at whether an idle device has something to tune
+
+
+def nothing(_session: Any, _job_id: str) -> None:
+    """Be told of a job, and write nothing."""
 
 
 class Tuning:
@@ -81,21 +86,24 @@ class Tuning:
         for thread in self._threads:
             thread.join(timeout=5)
 
-    def submit(self, order: TuneOrder, principal: Principal) -> JobRecord:
+    def submit(self, order: TuneOrder, principal: Principal, noted: Noted = nothing) -> JobRecord:
         """Join the job that does the same work and as much of it, have one do more of it, or create one.
 
-        Raises UnknownDevice, NoDevice, UnknownKernel, Unsupported, TooLarge, Invalid, QueueFull.
+        `noted` writes the job's id elsewhere, in the transaction that creates it or in one of its own. Raises
+        UnknownDevice, NoDevice, UnknownKernel, Unsupported, TooLarge, Invalid, QueueFull.
         """
         request = resolve(order, self._fleet)
         work = fingerprint(principal, request)
         with self._submitting:
             joined = self._active(work, request) or (None if order.retune else self._finished(work, request))
             if joined is not None:
+                if noted is not nothing:
+                    self._database.write(lambda session: noted(session, joined.id))
                 return joined
             waiting = sum(map(len, self._lines.values()))
             if waiting >= self._limit:
                 raise QueueFull(f"{waiting} jobs wait already", limit=self._limit, size=waiting)
-            return self._create(request, work)
+            return self._create(request, work, noted)
 
     @property
     def _database(self) -> Database:
@@ -105,9 +113,14 @@ class Tuning:
     def _jobs(self) -> Jobs:
         return self._ledger.jobs
 
-    def _create(self, request: dict[str, Any], work: str) -> JobRecord:
+    def _create(self, request: dict[str, Any], work: str, noted: Noted = nothing) -> JobRecord:
         job = new_job("tune", request, work)
-        self._database.write(lambda session: JobRows(session).add(job))
+
+        def add(session: Any) -> None:
+            JobRows(session).add(job)
+            noted(session, job.id)
+
+        self._database.write(add)
         self._enqueue(job)
         return job
 
@@ -186,6 +199,7 @@ class Tuning:
 
     def _do(self, job_id: str, line: Line) -> None:
         """Work one job off, or as far as it gets; one job's fault must not end the thread that takes the next."""
+        self._jobs.begun(job_id)
         try:
             job, running = self._taken(job_id, line)
             if job.state in ENDED:
@@ -201,6 +215,7 @@ class Tuning:
         finally:
             self._running.pop(job_id, None)
             self._jobs.timed(job_id, None)
+            self._jobs.ended(job_id)
         self._jobs.committed(job_id)
 
     def _taken(self, job_id: str, line: Line) -> tuple[JobRecord, Running]:

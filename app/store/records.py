@@ -160,3 +160,21 @@ class CrossRecord:
     median_ms: float
     samples: int
     dropped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRecord:
+    """A caller's Idempotency-Key, the fingerprint of the request it came with, and the first answer to that.
+
+    `status` is None until there is an answer; `body` is its text, None where that is the result of the job, as a matrix
+    is. `job_id` names the job that the request made or joined, as soon as that is stored.
+    """
+
+    principal: str
+    key: str
+    fingerprint: str
+    created_at: datetime
+    job_id: str | None = None
+    status: int | None = None
+    headers: dict[str, str] | None = None
+    body: str | None = None

@@ -265,3 +265,19 @@ class WantRow(Base):
     match: Mapped[str]
     first_at: Mapped[datetime]
     last_at: Mapped[datetime]
+
+
+class AnswerRow(Base):
+    """A caller's Idempotency-Key, the request it came with, and the first answer, once there is one."""
+
+    __tablename__ = "answers"
+    __table_args__ = (Index(None, "created_at"),)
+
+    principal: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    fingerprint: Mapped[str]
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    status: Mapped[int | None]
+    headers: Mapped[dict[str, Any] | None]
+    body: Mapped[str | None]
+    created_at: Mapped[datetime]

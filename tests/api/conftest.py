@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from bodies import MAX_BODY
+from bodies import MANY, MAX_BODY, QUOTA
 
 from app.cli.service import Started, started
 
@@ -15,7 +15,9 @@ from app.cli.service import Started, started
 @pytest.fixture(scope="session")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     folder = tmp_path_factory.mktemp("live")
-    with started(folder, devices="opencl", max_body_bytes=str(MAX_BODY), slab_bytes=str(2**27), jobs="8") as running:
+    limits = {"max_body_bytes": str(MAX_BODY), "slab_bytes": str(2**27), "jobs": "8"}
+    limits |= {"resident_bytes": str(QUOTA), "resident_count": str(MANY)}
+    with started(folder, devices="opencl", shared_memory="on", **limits) as running:
         until = time.monotonic() + 90
         while (answer := httpx.get(f"{running.url}/health/ready")).status_code != 200:
             assert time.monotonic() < until, answer.text

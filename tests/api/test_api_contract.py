@@ -91,6 +91,7 @@ async def _crowd(url: str) -> Counter[int]:
     return sum(seen, Counter[int]())
 
 
+@pytest.mark.slow
 def test_64_callers_mixing_everything_get_right_products_and_no_error(live: Started) -> None:
     try:
         seen = asyncio.run(_crowd(live.url))

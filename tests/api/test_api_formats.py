@@ -8,6 +8,7 @@ import struct
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,10 @@ from app.api.formats import npz as npz_format
 from app.api.formats import parts as parts_format
 from app.api.formats import rows as rows_format
 from app.api.formats import tensors as tensors_format
-from app.api.formats.operands import Loaded, Wanted
+from app.api.formats.operands import Described, Loaded, Wanted, is_stacked, problem_of
 from app.devices.base import Array
 from app.errors import BodyTooLarge, Invalid, InvalidMatrix, Malformed, TilewiseError
+from kernels.problem import Problem
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -35,32 +37,46 @@ def lend(nbytes: int) -> Iterator[memoryview]:
     yield memoryview(bytearray(nbytes))
 
 
-def read_npz(data: bytes, wanted: Wanted | None = None, limit: int = LIMIT) -> Loaded:
-    return npz_format.load(memoryview(data), wanted or Wanted(), limit, lend)
+@dataclass(frozen=True)
+class Read:
+    """A body that was understood, and the problem that it makes."""
+
+    loaded: Loaded
+    problem: Problem
+    stacked: bool
 
 
-def read_form(data: bytes, wanted: Wanted | None = None, step: int = 1000) -> Loaded:
+def read(loaded: Loaded) -> Read:
+    a, b = loaded.found["a"], loaded.found["b"]
+    return Read(loaded, problem_of(a, b, loaded.wanted), is_stacked(a))
+
+
+def read_npz(data: bytes, wanted: Wanted | None = None, limit: int = LIMIT) -> Read:
+    return read(npz_format.load(memoryview(data), wanted or Wanted(), limit, lend))
+
+
+def read_form(data: bytes, wanted: Wanted | None = None, step: int = 1000) -> Read:
     found = parts_format.Form(BOUNDARY.encode())
     kept = b"".join(piece for at in range(0, len(data), step) for piece in found.feed(data[at : at + step]))
     found.finish()
-    return parts_format.load(memoryview(kept), found, wanted or Wanted())
+    return read(parts_format.load(memoryview(kept), found, wanted or Wanted()))
 
 
-def read_rows(data: bytes, wanted: Wanted | None = None) -> Loaded:
-    return rows_format.load(memoryview(data), wanted or Wanted())
+def read_rows(data: bytes, wanted: Wanted | None = None) -> Read:
+    return read(rows_format.load(memoryview(data), wanted or Wanted()))
 
 
-def read_tensors(data: bytes) -> tensors_format.Tensors:
+def read_tensors(data: bytes) -> dict[str, Described]:
     length = tensors_format.header_bytes(data[:8])
     return tensors_format.header(data[8 : 8 + length])
 
 
-def filled(loaded: Loaded) -> tuple[Array, Array]:
-    problem = loaded.problem
+def filled(read: Read) -> tuple[Array, Array]:
+    problem = read.problem
     stack = (problem.batch,) if problem.batch > 1 else ()
     a = np.full((*stack, *problem.a_shape), np.nan, dtype=problem.dtype)
     b = np.full((*stack, *problem.b_shape), np.nan, dtype=problem.dtype)
-    loaded.fill(a, b)
+    read.loaded.fill({"a": a, "b": b})
     return a, b
 
 
@@ -273,8 +289,8 @@ def test_a_form_holds_a_and_b_alone() -> None:
 
 def test_a_safetensors_header_tells_the_operands_in_the_order_of_their_bytes() -> None:
     found = read_tensors(safetensors(b=B, a=A))
-    assert found.order == ("b", "a")
-    assert (found.a.shape, found.b.dtype) == ((2, 3), "float32")
+    assert list(found) == ["b", "a"]
+    assert (found["a"].shape, found["b"].dtype) == ((2, 3), "float32")
 
 
 @pytest.mark.parametrize(
@@ -298,7 +314,7 @@ def test_a_safetensors_header_that_does_not_add_up_is_refused(change: dict[str, 
         "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
         "b": {"dtype": "F32", "shape": [3, 4], "data_offsets": [24, 72]},
     }
-    assert read_tensors(safetensors(honest)).a.nbytes == 24
+    assert read_tensors(safetensors(honest))["a"].nbytes == 24
     with pytest.raises((Malformed, InvalidMatrix)):
         read_tensors(safetensors(honest | {"a": honest["a"] | change}))
 
@@ -312,9 +328,9 @@ def test_a_safetensors_header_over_64_kib_is_refused_before_it_is_read() -> None
 def refused_or_read(read: Callable[[bytes], Any], data: bytes) -> None:
     """Nothing worse than an error that the caller can mend may come of any bytes."""
     try:
-        loaded = read(data)
-        if isinstance(loaded, Loaded) and loaded.problem.bytes < 2**24:
-            filled(loaded)
+        found = read(data)
+        if isinstance(found, Read) and found.problem.bytes < 2**24:
+            filled(found)
     except TilewiseError as error:
         assert 400 <= error.status < 500, error.message  # noqa: PT017 - any other error fails the test by itself
 

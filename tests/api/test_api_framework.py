@@ -9,10 +9,11 @@ from collections.abc import Callable
 import httpx
 import pytest
 from fastapi import FastAPI, HTTPException
+from starlette.requests import Request
 
 from app import api
 from app.api.codecs import answer_media
-from app.api.tune import wanted_wait
+from app.api.prefer import preference
 from app.errors import ChildDied, NotAcceptable, TilewiseError, TooLarge
 
 Get = Callable[[str], httpx.Response]
@@ -107,18 +108,28 @@ def test_an_accept_that_names_nothing_we_write_is_refused(accept: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prefer", "seconds"),
+    ("prefer", "respond_async", "seconds", "applied"),
     [
-        ("", None),
-        ("respond-async", None),
-        ("wait=5", 5.0),
-        ("respond-async, wait=5", 5.0),
-        ('WAIT = "7" ; x', 7.0),
-        ("wait=1000", 60.0),
-        ("wait=-1", None),
-        ("wait=x", None),
-        ("await=5", None),
+        ([], False, None, ""),
+        (["respond-async"], True, None, "respond-async"),
+        (["wait=5"], False, 5.0, "wait=5"),
+        (["respond-async, wait=5"], True, 5.0, "respond-async, wait=5"),
+        (["wait=5", "Respond-Async"], True, 5.0, "respond-async, wait=5"),
+        (['WAIT = "7" ; x'], False, 7.0, "wait=7"),
+        (["wait=1000"], False, 60.0, "wait=60"),
+        (["wait=0"], False, 0.0, "wait=0"),
+        (["wait=2, wait=3"], False, 2.0, "wait=2"),
+        (["wait=-1"], False, None, ""),
+        (["wait=x, respond-async"], True, None, "respond-async"),
+        (["await=5, respond-asynchronously"], False, None, ""),
+        (['foo="a, respond-async, wait=3"; bar'], False, None, ""),
+        (["handling=lenient; wait=3, ,"], False, None, ""),
+        (["return=minimal, respond-async"], True, None, "respond-async"),
     ],
 )
-def test_prefer_wait_is_read_leniently_and_capped(prefer: str, seconds: float | None) -> None:
-    assert wanted_wait(prefer) == seconds
+def test_preferences_are_read_as_rfc_7240_has_them(
+    prefer: list[str], respond_async: bool, seconds: float | None, applied: str
+) -> None:
+    scope = {"type": "http", "headers": [(b"prefer", each.encode()) for each in prefer]}
+    found = preference(Request(scope))
+    assert (found.respond_async, found.wait, found.applied) == (respond_async, seconds, applied)

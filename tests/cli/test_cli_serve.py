@@ -6,11 +6,14 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import httpx
+import numpy as np
 import pytest
 
 from app.cli.service import started
@@ -20,7 +23,8 @@ COMMAND = [sys.executable, "-m", "app.cli"]
 
 
 def environment(data: Path, **more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TILEWISE_")}
+    ours = {name for name in os.environ if name.startswith("TILEWISE_")} - {"TILEWISE_CACHE_DIR"}
+    kept = {name: value for name, value in os.environ.items() if name not in ours}
     return {**kept, "TILEWISE_DATA_DIR": str(data), "TILEWISE_DEVICES": "opencl", **more}
 
 
@@ -123,3 +127,36 @@ def test_the_whole_demo_takes_under_two_minutes(tmp_path: Path) -> None:
     for word in ("128x128x128", "256x256x256", "512x512x512", "500x600x400", "right", "kept tilewise serve"):
         assert word in ran.stdout
     assert (tmp_path / "kept" / "tilewise.db").exists()
+
+
+def test_a_unix_socket_and_tls_serve_products_and_the_socket_is_gone_afterwards(tmp_path: Path) -> None:
+    path, pem, key = tmp_path / "tilewise.sock", tmp_path / "certificate.pem", tmp_path / "key.pem"
+    making = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-keyout", str(key)]
+    subprocess.run([*making, "-out", str(pem)], check=True, capture_output=True)
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(str(path))
+    settings = {"devices": "opencl", "uds": str(path), "tls_certificate": str(pem), "tls_key": str(key)}
+    a = np.arange(700 * 1100, dtype=np.float32).reshape(700, 1100) % 7
+    b = np.arange(1100 * 600, dtype=np.float32).reshape(1100, 600) % 5
+    with started(tmp_path, **settings) as service:
+        assert service.url.startswith("https://")
+        context = ssl.create_default_context(cafile=pem)
+        context.check_hostname = False
+        assert httpx.get(f"{service.url}/health/live", verify=context).status_code == 200
+        assert path.stat().st_mode & 0o777 == 0o600
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as client:
+            assert client.get("http://x/health/live").json() == {"status": "live"}
+        for secured in (Client(service.url, tls=context), Client(f"unix://{path}")):
+            with secured:
+                assert secured.ready(wait=90)
+                np.testing.assert_array_equal(secured.matmul(a, b), a @ b)
+    assert not path.exists()
+
+
+def test_a_certificate_or_a_socket_that_cannot_be_had_is_said_in_a_sentence(tmp_path: Path) -> None:
+    for name, complaint in (("uds", "cannot listen on "), ("tls-certificate", "TLS cannot be had from ")):
+        words = [*COMMAND, "serve", "--port", "0", f"--{name}", str(tmp_path / "no" / "such" / "file")]
+        ran = subprocess.run(words, env=environment(tmp_path), capture_output=True, text=True, check=False)
+        assert ran.returncode == 1
+        assert ran.stderr.startswith(f"tilewise: {complaint}")
+        assert len(ran.stderr.splitlines()) == 1

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import BinaryIO, Self
 
 CLOSE = b""
+STALL = b"stall"
 
 
 def answer(status: int, body: object = None, *, close: bool = False, **headers: str) -> bytes:
@@ -25,9 +28,13 @@ def answer(status: int, body: object = None, *, close: bool = False, **headers: 
 
 @dataclass
 class Scripted:
-    """Answers in order, over as many connections as the client opens; CLOSE hangs up instead of answering."""
+    """Answers in order, over as many connections as the client opens.
+
+    CLOSE hangs up instead of answering, and an answer that ends in STALL stops there without its last word.
+    """
 
     answers: Sequence[bytes]
+    tls: ssl.SSLContext | None = None
     requests: list[bytes] = field(default_factory=list)
     connections: int = 0
 
@@ -36,7 +43,7 @@ class Scripted:
         self._open: list[socket.socket] = []
         self._turn = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
         return self
@@ -67,10 +74,17 @@ class Scripted:
                 return
             self.connections += 1
             self._open.append(connection)
-            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._follow, args=(connection,), daemon=True).start()
+
+    def _follow(self, connection: socket.socket) -> None:
+        with suppress(OSError):  # the client hangs up when it has seen enough
+            self._talk(connection)
 
     def _talk(self, connection: socket.socket) -> None:
         connection.settimeout(5)
+        if self.tls is not None:
+            connection = self.tls.wrap_socket(connection, server_side=True)
+            self._open.append(connection)
         with connection, connection.makefile("rb") as lines:
             while head := _head(lines):
                 sizes = [line[15:] for line in head.lower().splitlines() if line.startswith(b"content-length:")]
@@ -78,7 +92,7 @@ class Scripted:
                 with self._turn:
                     self.requests.append(head + body)
                     said = self._left.pop(0) if self._left else CLOSE
-                connection.sendall(said)
+                connection.sendall(said.removesuffix(STALL))
                 if said == CLOSE or b"\r\nConnection: close\r\n" in said:
                     return
 

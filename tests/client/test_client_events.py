@@ -6,7 +6,7 @@ import pytest
 from scripted import CLOSE, Scripted, answer
 
 from app.client import Client, ClientError, UnreachableError
-from app.client.events import parse
+from app.client.events import Parser
 
 OPEN = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 FIRST = b': hello\n\nid: 2\nevent: trial\ndata: {"kernel": "naive"}\n\nid: 3\nevent: progress\ndata: {"done": 1}\n\n'
@@ -14,13 +14,19 @@ LAST = b'id: 5\r\nevent: end\r\ndata: {"state":\r\ndata:  "succeeded"}\r\n\r\n'
 
 
 def test_comments_are_no_events_and_data_may_take_several_lines() -> None:
-    events = [event for event in parse((FIRST + LAST).splitlines(keepends=True)) if event]
+    events = [event for event in Parser().feed(FIRST + LAST) if event]
     assert [(event.id, event.name) for event in events] == [(2, "trial"), (3, "progress"), (5, "end")]
     assert events[2].data == {"state": "succeeded"}
 
 
+def test_a_stream_may_come_in_pieces_of_any_size() -> None:
+    parser = Parser()
+    events = [event for byte in FIRST + LAST for event in parser.feed(bytes([byte]))]
+    assert events == list(Parser().feed(FIRST + LAST))
+
+
 def test_an_event_whose_empty_line_never_came_is_not_told() -> None:
-    assert [event and event.id for event in parse(FIRST.rstrip(b"\n").splitlines(keepends=True))] == [None, 2]
+    assert [event and event.id for event in Parser().feed(FIRST.rstrip(b"\n") + b"\n")] == [None, 2]
 
 
 def test_a_broken_stream_is_resumed_after_the_last_event() -> None:

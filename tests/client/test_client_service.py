@@ -8,21 +8,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from served import Served
 
-from app.cli.service import Started, started
 from app.client import Client, ClientError, Shape
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
-    with started(tmp_path_factory.mktemp("service"), devices="opencl") as running:
-        with Client(running.url) as waiting:
-            assert waiting.ready(wait=90), running.log.read_text()
-        yield running
-
-
 @pytest.fixture
-def client(service: Started) -> Iterator[Client]:
+def client(service: Served) -> Iterator[Client]:
     with Client(service.url) as opened:
         yield opened
 
@@ -146,7 +138,7 @@ def test_the_devices_and_kernels_are_listed(client: Client) -> None:
     assert 16 in kernels[1].parameters["BM"]
 
 
-def test_many_threads_share_one_client(service: Started) -> None:
+def test_many_threads_share_one_client(service: Served) -> None:
     a, b = pair((64, 64), (64, 64), dtype="float32")
     reference, wrong = a.astype(np.float64) @ b, list[int]()
 

@@ -121,6 +121,14 @@ def lease_once(_: Any, link: Link, seconds: float = 0.0) -> float:
     return waited
 
 
+def compile_then_lease(_: Any, link: Link, seconds: float) -> str:
+    """Lease the device for what comes last, after a phase that does not need it."""
+    link.phase("compile", 30.0)
+    time.sleep(seconds)
+    with link.lease(5.0, last=True):
+        return "leased"
+
+
 def many_leases(_: Any, link: Link, count: int) -> None:
     for _number in range(count):
         with link.lease(1.0):

@@ -186,6 +186,42 @@ def test_a_child_killed_while_it_waits_leaves_the_queue(make: Making, lease: Lea
         assert lease.waiting == 0
 
 
+def test_a_device_that_is_free_need_not_be_asked_for(
+    make: Making, lease: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = make()
+    child.start()
+    monkeypatch.setattr(lease, "queue", None)  # whoever asks is told that it cannot be called
+    for _ in range(3):
+        child.call(childwork.lease_once, priority=Priority.PRODUCT, leased=True)
+        assert lease.at_once(Priority.MEASUREMENT) is not None, "the answer gives it back"
+        lease.release()
+
+
+def test_a_device_that_was_given_at_once_is_anybodys_until_a_phase_that_came_first_is_over(
+    make: Making, lease: Lease
+) -> None:
+    child = make()
+    child.start()
+    with ThreadPoolExecutor(1) as pool:
+        work = pool.submit(child.call, childwork.compile_then_lease, 0.6, leased=True)
+        time.sleep(0.2)
+        with lease.held(Priority.MEASUREMENT):
+            assert not work.done(), "the device is free while the child compiles"
+        assert work.result(5) == "leased"
+
+
+def test_a_device_that_is_taken_is_waited_for_by_a_call_that_would_have_it_at_once(make: Making, lease: Lease) -> None:
+    child = make()
+    child.start()
+    with ThreadPoolExecutor(1) as pool:
+        with lease.held(Priority.MEASUREMENT):
+            work = pool.submit(child.call, childwork.lease_once, leased=True)
+            time.sleep(0.3)
+            assert not work.done()
+        assert work.result(5) > 0.2
+
+
 def test_a_lease_inside_a_lease_is_refused(make: Making) -> None:
     with pytest.raises(DeviceError, match="leased already"):
         make().call(childwork.lease_twice)

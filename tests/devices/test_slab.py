@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import itertools
 import os
 import random
 import secrets
@@ -30,6 +32,19 @@ def test_a_region_is_whole_pages_and_backed_in_full_before_it_is_lent(slab: Slab
     assert region.nbytes == 4 * PAGE
     assert os.fstat(slab.fd).st_blocks * 512 >= 4 * PAGE
     assert slab.lent_bytes == 4 * PAGE
+
+
+def test_a_region_may_be_lent_at_once_and_backed_before_it_is_touched(slab: Slab) -> None:
+    region = slab.lend(3 * PAGE, backed=False)
+    assert os.fstat(slab.fd).st_blocks == 0
+    assert slab.is_fresh(region)
+    with pytest.raises(NoRoom):
+        slab.lend(62 * PAGE)
+    slab.back(region)
+    assert os.fstat(slab.fd).st_blocks * 512 >= 3 * PAGE
+    assert not slab.is_fresh(region)
+    slab.release(region)
+    assert not slab.is_fresh(slab.lend(2 * PAGE, backed=False)), "what was backed stays so"
 
 
 def test_what_one_process_writes_another_mapping_reads(slab: Slab) -> None:
@@ -122,3 +137,24 @@ def test_closing_gives_the_descriptor_back_even_while_a_view_is_held() -> None:
     assert view[0] == 1
     del view, slab
     assert childwork.descriptors() == before
+
+
+def test_a_host_that_runs_out_while_it_backs_a_region_gets_back_what_it_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+    slab = Slab(2**27)
+    kept = slab.lend(3 * PAGE)
+    slab.view(kept)[:4] = b"mine"
+    before, allocate, calls = os.fstat(slab.fd).st_blocks, os.posix_fallocate, itertools.count(1)
+
+    def runs_out(fd: int, offset: int, nbytes: int) -> None:
+        if next(calls) == 3:
+            raise OSError(errno.ENOMEM, "no memory")
+        allocate(fd, offset, nbytes)
+
+    monkeypatch.setattr(os, "posix_fallocate", runs_out)
+    with pytest.raises(NoRoom, match="the host has no memory"):
+        slab.lend(2**27 - 4 * PAGE)
+    assert os.fstat(slab.fd).st_blocks - before < 2**20 // 512
+    assert bytes(slab.view(kept)[:4]) == b"mine"
+    region = slab.lend(2**27 - 4 * PAGE)
+    slab.view(region)[:] = bytes(region.nbytes)
+    slab.close()

@@ -63,7 +63,7 @@ TILES: dict[str, list[tuple[int, ...]]] = {
     ],
 }
 # One of each dtype by default of what its own tests run on every shape too.
-FIRST = {"naive", "tiled", "register_tiled"}
+FIRST = {"naive", "tiled"}
 CASES = [
     pytest.param(
         name,

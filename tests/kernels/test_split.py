@@ -25,7 +25,13 @@ SPLIT = (32, 32, 4, 8, 32, 1, 0, 16, 1, 1, 11, 1)
 TEAMS = (32, 64, 4, 8, 32, 4, 0, 32, 2, 1, 3, 1)
 COPIED = (64, 32, 4, 4, 16, 2, 1, 32, 1, 1, 4, 8)
 CASES = [
-    pytest.param(values, dtype, turned, id=f"{name}-{dtype}-{'nt'[turned[0]]}{'nt'[turned[1]]}")
+    pytest.param(
+        values,
+        dtype,
+        turned,
+        id=f"{name}-{dtype}-{'nt'[turned[0]]}{'nt'[turned[1]]}",
+        marks=[] if number in {place, place + 1} else [pytest.mark.slow],
+    )
     for place, (name, values) in enumerate({"split": SPLIT, "teams": TEAMS, "copied": COPIED}.items())
     for number, turned in enumerate(TRANSPOSITIONS)
     for dtype in [DTYPES[(place + number) % 2]]

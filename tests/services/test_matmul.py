@@ -10,7 +10,8 @@ import pytest
 
 from app.errors import NoRoom, QueueFull, TooLarge, UnknownKernel, Unsupported
 from app.main import Service
-from app.services.matmul import Matmul, Product
+from app.services.answer import Product
+from app.services.matmul import Matmul
 from app.services.quarantine import Quarantine
 from kernels.problem import Problem
 
@@ -131,8 +132,9 @@ def test_an_unknown_kernel_and_an_uncovered_class_are_refused(service: Service) 
 def test_a_full_queue_is_an_error_not_a_wait(service: Service) -> None:
     quarantine = Quarantine(service.database)
     full = Matmul(service.fleet, service.best, quarantine, service.wants, queue=0, max_bytes=2**20, vendor=False)
-    with full.place(Problem(4, 4, 4)) as placed, pytest.raises(QueueFull):
-        full.multiply(placed)
+    with pytest.raises(QueueFull) as refused, full.place(Problem(4, 4, 4)):
+        pass
+    assert {"limit", "size", "retry_after"} <= set(refused.value.facts)
 
 
 def test_the_slab_is_empty_after_every_product(service: Service) -> None:

@@ -1,44 +1,277 @@
-"""Products made as jobs: kept for a while, lost with a restart, and said to be."""
+"""Products made as jobs: kept for a while, cancelled while they wait, lost with a restart, and said to be."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from opening import settings
+from sqlalchemy import text
 
-from app.errors import NoResult
+from app.devices.base import Array
+from app.errors import Cancelled, NoResult, TooLarge
 from app.main import Service, opened
+from app.services.principal import ANONYMOUS
 from app.services.results import Results
+from app.services.shelf import Shelf
+from app.store.records import JobRecord
 from kernels.problem import Problem
+
+
+@contextmanager
+def keeping(service: Service, folder: Path, ttl: float = 60, most: int = 2**20) -> Iterator[Results]:
+    results = Results(service.database, service.jobs, service.matmul, folder, ttl, most)
+    results.start()
+    try:
+        yield results
+    finally:
+        results.stop()
+
+
+def made(service: Service, results: Results, kernel: str | None = None) -> JobRecord:
+    with service.matmul.place(Problem(3, 4, 5)) as placed:
+        placed.a[...], placed.b[...] = 1, 2
+        job = results.create(placed)
+        results.make(job.id, placed, None, kernel)
+    return service.jobs.get(job.id)
+
+
+def read(results: Results, job: JobRecord) -> Array:
+    assert job.result is not None
+    with results.open(job) as file:
+        return np.frombuffer(file.read(), job.result["dtype"]).reshape(job.result["shape"])
+
+
+@contextmanager
+def held(service: Service) -> Iterator[None]:
+    """The device is busy with somebody else's product."""
+    entered, leave = threading.Event(), threading.Event()
+    child = service.fleet.unit().products
+
+    def hold() -> None:
+        with child._turns.held(0):  # type: ignore[arg-type]
+            entered.set()
+            leave.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    entered.wait(30)
+    try:
+        yield
+    finally:
+        leave.set()
+        thread.join()
 
 
 def test_a_result_is_kept_and_then_its_time_is_over(service: Service, tmp_path: Path) -> None:
     for ttl, kept in ((3600, True), (0, False)):
-        results = Results(service.database, service.jobs, service.matmul, tmp_path / str(ttl), ttl)
-        results.start()
-        with service.matmul.place(Problem(3, 4, 5)) as placed:
-            placed.a[...], placed.b[...] = 1, 2
+        with keeping(service, tmp_path / str(ttl), ttl) as results:
+            job = made(service, results)
+            assert job.state == "succeeded"
+            if kept:
+                assert np.array_equal(read(results, job), np.full((3, 4), 10, np.float32))
+            else:
+                with pytest.raises(NoResult):
+                    results.open(job)
+
+
+def test_beyond_so_many_bytes_the_oldest_results_go_first(service: Service, tmp_path: Path) -> None:
+    with keeping(service, tmp_path, most=100) as results:
+        first, second, third = (made(service, results) for _ in range(3))
+        with pytest.raises(NoResult):
+            results.open(first)
+        assert read(results, second).shape == read(results, third).shape == (3, 4)
+        assert results.shelf.nbytes == 2 * 48
+        with service.matmul.place(Problem(30, 4, 5)) as placed, pytest.raises(TooLarge) as refused:
+            results.create(placed)
+    assert refused.value.facts == {"limit": 100, "size": 480}
+
+
+def test_a_result_that_is_open_is_read_to_its_end_though_its_time_is_over(tmp_path: Path) -> None:
+    now = [0.0]
+    shelf = Shelf(tmp_path, 10, 2**20, lambda: now[0])
+    shelf.start()
+    shelf.put("one", np.arange(5, dtype=np.uint8))
+    file = shelf.open("one")
+    assert file is not None
+    now[0] = 10.0
+    assert shelf.open("one") is None
+    with file:
+        assert file.read() == bytes(range(5))
+    shelf.stop()
+
+
+def test_what_is_too_old_leaves_the_disk_though_nobody_comes(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, 0.05, 2**20)
+    shelf.start()
+    shelf.put("one", np.zeros(5))
+    until = time.monotonic() + 10
+    while list(tmp_path.iterdir()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    shelf.stop()
+
+
+def test_results_that_are_written_at_once_never_take_more_than_there_may_be(tmp_path: Path) -> None:
+    size, most = 2**20, 3 * 2**20
+    shelf, over, seen = Shelf(tmp_path, 60, most), threading.Event(), list[int]()
+    shelf.start()
+
+    def look() -> None:
+        while not over.is_set():
+            with suppress(FileNotFoundError):  # renamed or removed meanwhile
+                seen.append(sum(path.stat().st_size for path in tmp_path.iterdir()))
+            reserved.append(shelf.nbytes)
+
+    def put(number: int) -> None:
+        for again in range(8):
+            shelf.put(f"{number} {again}", np.full(size, number, np.uint8))
+
+    reserved = list[int]()
+    writers = [threading.Thread(target=put, args=(number,)) for number in range(8)]
+    looker = threading.Thread(target=look)
+    for thread in (looker, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join(30)
+        assert not thread.is_alive(), "it still waits for room"
+    over.set()
+    looker.join(10)
+    assert max(reserved) <= most
+    assert max(seen) <= most
+    assert shelf.nbytes == most
+    shelf.stop()
+
+
+def test_what_cannot_be_written_leaves_its_room_to_others(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "gone", 60, 100)
+    with pytest.raises(FileNotFoundError):
+        shelf.put("one", np.zeros(80, np.uint8))
+    assert shelf.nbytes == 0
+    shelf.start()
+    shelf.put("two", np.zeros(80, np.uint8))
+    assert shelf.nbytes == 80
+    shelf.stop()
+
+
+def test_an_end_that_cannot_be_written_is_written_later(service: Service, tmp_path: Path) -> None:
+    write = service.database.write
+    fault = "CREATE TRIGGER fault BEFORE UPDATE OF finished_at ON jobs BEGIN SELECT a_function_that_is_not_there(); END"
+    with keeping(service, tmp_path) as results:
+        write(lambda session: session.execute(text(fault)))
+        try:
+            job = made(service, results)
+        finally:
+            write(lambda session: session.execute(text("DROP TRIGGER fault")))
+        assert job.state in {"queued", "running"}
+        ended = service.jobs.wait(job.id, 10)
+        assert ended.state == "succeeded"
+        assert read(results, ended).shape == (3, 4)
+
+
+def test_cancellations_are_forgotten_once_their_jobs_are_over(service: Service, tmp_path: Path) -> None:
+    with keeping(service, tmp_path) as results, service.matmul.place(Problem(3, 4, 5)) as placed:
+        for _ in range(3):
             job = results.create(placed)
-            results.make(job.id, placed, None, None)
-        assert service.jobs.get(job.id).state == "succeeded"
-        if kept:
-            assert np.array_equal(np.load(results.path(job.id)), np.full((3, 4), 10, np.float32))
-        else:
-            with pytest.raises(NoResult):
-                results.path(job.id)
+            assert service.jobs.cancel(job.id, ANONYMOUS).state == "cancelled"
+            assert service.jobs.is_cancelled(job.id), "nobody has heeded it yet"
+            assert results.make(job.id, placed, None, None) is None
+            assert not service.jobs.is_cancelled(job.id)
+            service.jobs.cancel(job.id, ANONYMOUS)
+            assert not service.jobs.is_cancelled(job.id)
+    assert not service.jobs._begun
+    assert not service.jobs._cancelled
 
 
 def test_an_error_is_the_jobs_error(service: Service, tmp_path: Path) -> None:
-    results = Results(service.database, service.jobs, service.matmul, tmp_path, 60)
-    with service.matmul.place(Problem(3, 4, 5)) as placed:
-        job = results.create(placed)
-        results.make(job.id, placed, None, "magic")
-    ended = service.jobs.get(job.id)
+    with keeping(service, tmp_path) as results:
+        ended = made(service, results, kernel="magic")
+        assert results.error(ended).code == "unknown_kernel"
     assert ended.state == "failed"
     assert ended.error is not None
     assert ended.error["code"] == "unknown_kernel"
+
+
+def test_a_disk_that_does_not_take_the_result_is_the_jobs_error(service: Service, tmp_path: Path) -> None:
+    with keeping(service, tmp_path / "gone") as results:
+        (tmp_path / "gone").rmdir()
+        ended = made(service, results)
+    assert ended.state == "failed"
+    assert ended.error is not None
+    assert ended.error["code"] == "store_failed"
+
+
+def test_a_job_waits_in_line_and_leaves_it_at_once_when_it_is_cancelled(service: Service, tmp_path: Path) -> None:
+    line = service.matmul._gathering._lines["opencl:0"]
+    with keeping(service, tmp_path) as results, service.matmul.place(Problem(3, 4, 5)) as placed, held(service):
+        first, second = results.create(placed), results.create(placed)
+        threads = []
+        for job in (first, second):
+            threads.append(threading.Thread(target=results.make, args=(job.id, placed, None, None)))
+            threads[-1].start()
+            until = time.monotonic() + 10
+            while len(line) < len(threads):
+                assert time.monotonic() < until
+                time.sleep(0.005)
+        assert service.jobs.get(second.id).state == "queued"
+        service.jobs.cancel(second.id, ANONYMOUS)
+        threads[1].join(10)
+        assert not threads[1].is_alive(), "it still waits for the device"
+        assert len(line) == 1
+    threads[0].join(30)
+    assert service.jobs.get(second.id).state == "cancelled"
+    assert isinstance(results.error(service.jobs.get(second.id)), Cancelled)
+    assert service.jobs.get(first.id).state == "succeeded"
+
+
+def test_a_running_job_that_is_cancelled_drops_its_result_at_the_launchs_end(service: Service, tmp_path: Path) -> None:
+    with keeping(service, tmp_path) as results, service.matmul.place(Problem(3, 4, 5)) as placed:
+        job, generation = results.create(placed), service.fleet.unit().products.generation
+        thread = threading.Thread(target=results.make, args=(job.id, placed, None, None))
+        with held(service):
+            thread.start()
+            until = time.monotonic() + 10
+            while service.jobs.get(job.id).state != "running":
+                assert time.monotonic() < until
+                time.sleep(0.005)
+            asked = service.jobs.cancel(job.id, ANONYMOUS)
+            assert (asked.state, asked.cancel_requested) == ("running", True)
+        thread.join(30)
+        assert service.jobs.get(job.id).state == "cancelled"
+        assert service.fleet.unit().products.generation == generation, "a launch of a moment is not worth a child"
+        with pytest.raises(NoResult):
+            results.open(service.jobs.get(job.id))
+
+
+def test_a_job_that_is_cancelled_leaves_the_matrix_that_its_result_was_to_replace(
+    service: Service, tmp_path: Path
+) -> None:
+    matrices = service.matrices
+    with matrices.coming(ANONYMOUS, "kept", "float32", (3, 4)) as old:
+        old.keep()
+    with (
+        keeping(service, tmp_path) as results,
+        matrices.coming(ANONYMOUS, "kept", "float32", (3, 4)) as new,
+        service.matmul.place(Problem(3, 4, 5), c=new) as placed,
+    ):
+        job = results.create(placed)
+        thread = threading.Thread(target=results.make, args=(job.id, placed, None, None))
+        with held(service):
+            thread.start()
+            until = time.monotonic() + 10
+            while service.jobs.get(job.id).state != "running":
+                assert time.monotonic() < until
+                time.sleep(0.005)
+            service.jobs.cancel(job.id, ANONYMOUS)
+        thread.join(30)
+    assert service.jobs.get(job.id).state == "cancelled"
+    assert matrices.get(ANONYMOUS, "kept")[0] == old.resident
+    matrices.delete(ANONYMOUS, "kept")
 
 
 def test_after_a_restart_an_unfinished_product_is_lost_and_says_so(tmp_path: Path) -> None:

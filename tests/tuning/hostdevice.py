@@ -59,6 +59,9 @@ class HostDevice:
         buffer.handle[:] = array.reshape(-1).view(np.uint8)
         return buffer
 
+    def write(self, buffer: Buffer, array: Array) -> None:
+        data(buffer)[:] = array.reshape(-1).view(np.uint8)
+
     def allocate(self, nbytes: int) -> Buffer:
         if nbytes > self.memory:
             raise LaunchFailed(f"out of memory: {nbytes} bytes")

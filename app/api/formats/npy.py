@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import io
+import re
 import struct
 from dataclasses import dataclass
 from math import prod
@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib import format as npy_format
 
-from app.api.formats.operands import Described, float_name
+from app.api.formats.operands import Described, described, float_name
 from app.devices.base import Array
 from app.errors import InvalidMatrix, Malformed
 
@@ -21,7 +21,18 @@ _MAGIC: Final = b"\x93NUMPY"
 _LENGTHS: Final = {1: "<H", 2: "<I", 3: "<I"}
 _LONGEST: Final = 10_000  # bytes of a header; numpy itself writes 128 for a matrix
 PREFIX: Final = len(_MAGIC) + 2 + 4 + _LONGEST  # bytes that surely hold the longest header
+FRONT: Final = len(_MAGIC) + 2 + 4  # bytes that tell how long the header is
 _DIGITS: Final = 19  # more than any size of an array that a body could hold
+# The three members of a header as numpy's files have them, of Python 2 too: text, True or False, sizes, or a list of
+# fields. Nothing is evaluated: a deep enough expression can end a process.
+_MEMBER: Final = re.compile(
+    r"""\s*(['"])(?P<name>descr|fortran_order|shape)\1\s*:\s*"""
+    r"""(?:(['"])(?P<descr>[^'"\\]{1,40})\3|(?P<order>True|False)|\((?P<sizes>[-\d\sL,]*)\)|(?P<fields>\[))\s*(?:,|$|(?<=\[))""",
+    re.ASCII,
+)
+_SIZE: Final = re.compile(r"\s*(-?\d+)L?\s*", re.ASCII)
+_DESCR: Final = re.compile(r"[<>=|]?[?b-zA-Z]\d{0,4}(\[\w{1,10}\])?", re.ASCII)
+_UNREADABLE: Final = "has a header that cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,27 +93,67 @@ def header(name: str, prefix: memoryview) -> Npy:
     return _described(name, raw[start : start + length], start + length)
 
 
+def header_end(name: str, front: bytes) -> int:
+    """The byte at which the numbers start, from the FRONT bytes of a .npy; raises Malformed."""
+    length_format = _LENGTHS.get(front[len(_MAGIC)]) if front.startswith(_MAGIC) and len(front) == FRONT else None
+    if length_format is None:
+        raise Malformed(f"{name} is no .npy: it does not start as one")
+    start = len(_MAGIC) + 2 + struct.calcsize(length_format)
+    (length,) = struct.unpack(length_format, front[len(_MAGIC) + 2 : start])
+    if length > _LONGEST:
+        raise Malformed(f"{name} has a header of {length} bytes, the limit is {_LONGEST}", limit=_LONGEST, size=length)
+    return max(int(start + length), FRONT)
+
+
+def begun(name: str, front: bytes) -> Npy | None:
+    """The header of a .npy that begins so, None where more is needed; raises Malformed, InvalidMatrix."""
+    if len(front) < FRONT or len(front) < header_end(name, front[:FRONT]):
+        return None
+    return header(name, memoryview(front))
+
+
 def _described(name: str, text: bytes, start: int) -> Npy:
+    members = _members(name, text.decode("latin1").strip())
     try:
-        members = ast.literal_eval(text.decode("latin1").strip())
-        dtype = npy_format.descr_to_dtype(members["descr"])
-        shape, fortran = members["shape"], members["fortran_order"]
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        SyntaxError,
-        MemoryError,
-        RecursionError,
-        AttributeError,
-        Warning,
-    ) as error:
-        raise Malformed(f"{name} has a header that cannot be read") from error
-    if not isinstance(shape, tuple) or not all(type(size) is int for size in shape) or type(fortran) is not bool:
-        raise Malformed(f"{name} has a header that cannot be read")
-    if any(size < 0 or size >= 10**_DIGITS for size in shape):
+        dtype = np.dtype(members["descr"])
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise Malformed(f"{name} {_UNREADABLE}") from error
+    return Npy(
+        described(name, float_name(dtype, name), _shape(name, members["sizes"])),
+        dtype,
+        members["order"] == "True",
+        start,
+    )
+
+
+def _members(name: str, text: str) -> dict[str, str]:
+    """The text of each member by its kind; raises Malformed where they are not the three, InvalidMatrix for fields."""
+    kinds = {"descr": "descr", "fortran_order": "order", "shape": "sizes"}
+    found: dict[str, str] = {}
+    at, end = 1, len(text) - 1
+    while (match := _MEMBER.match(text, at, end)) is not None:
+        if match["name"] == "descr" and match["fields"]:
+            raise InvalidMatrix(f"{name} is structured: send float32 or float64", operand=name, dtype="structured")
+        kind = kinds.pop(match["name"], None)
+        if kind is None or match[kind] is None:
+            break
+        found[kind], at = match[kind], match.end()
+    if kinds or text[:1] != "{" or text[end:] != "}" or text[at:end].strip() or not _DESCR.fullmatch(found["descr"]):
+        raise Malformed(f"{name} {_UNREADABLE}")
+    return found
+
+
+def _shape(name: str, text: str) -> tuple[int, ...]:
+    """Sizes as a tuple is written: one alone has a comma after it."""
+    *sizes, last = text.split(",")
+    sizes += [last] if last.strip() and sizes else []
+    found = [_SIZE.fullmatch(size) for size in sizes]
+    if (last.strip() and not sizes) or not all(found):
+        raise Malformed(f"{name} {_UNREADABLE}")
+    digits = [match[1] for match in found if match is not None]
+    if any(size.startswith("-") or len(size) > _DIGITS for size in digits):
         raise InvalidMatrix(f"{name} has a size that no array has", operand=name)
-    return Npy(Described(name, float_name(dtype, name), shape), dtype, fortran, start)
+    return tuple(map(int, digits))
 
 
 def prefix(dtype: str, shape: tuple[int, ...]) -> bytes:

@@ -1,4 +1,4 @@
-"""NumPy's .npz: a zip of .npy members a and b, unpacked no further than a limit."""
+"""NumPy's .npz: a zip of .npy members, a and b, unpacked no further than a limit."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from app.api.formats import npy
-from app.api.formats.operands import Loaded, Wanted, bytes_of, is_stacked, problem_of
+from app.api.formats.operands import OPERANDS, Loaded, Places, Wanted, bytes_of, called
 from app.devices.base import Array
-from app.errors import BodyTooLarge, InvalidMatrix, Malformed
+from app.errors import BodyTooLarge, Malformed
 
 MEDIA: Final = "application/x-npz"
 _PIECE: Final = 2**20
-_NAMES: Final = ("a", "b")
 _BROKEN: Final = (
     zipfile.BadZipFile,
     zlib.error,
@@ -30,26 +29,29 @@ _BROKEN: Final = (
     OverflowError,
     KeyError,
 )
+# A written archive has one stored member and the sizes of ZIP64 (PKWARE's APPNOTE 6.3.10), whatever its size is.
+_MEMBER: Final = b"c.npy"
+_VERSION, _DATE, _UNSAID, _NOT_HERE = 45, 0x21, 2**32 - 1, 2**16 - 1  # 1980-01-01: DOS has no earlier day
 
 Lend = Callable[[int], AbstractContextManager[memoryview]]
 
 
-def load(data: memoryview, wanted: Wanted, limit: int, lend: Lend) -> Loaded:
+def load(data: memoryview, wanted: Wanted, limit: int, lend: Lend, names: tuple[str, ...] = OPERANDS) -> Loaded:
     """Understand an archive; raises Malformed, InvalidMatrix, BodyTooLarge where it unpacks to more than `limit` bytes.
 
     `lend` gives memory for members that do not lie as the slab wants them.
     """
     with _reading(data) as archive:
-        members = _members(archive, limit)
+        members = _members(archive, limit, names)
         headers = {name: _header(archive, name, member) for name, member in members.items()}
-    problem = problem_of(headers["a"].described, headers["b"].described, wanted)
 
-    def fill(a: Array, b: Array) -> None:
+    def fill(places: Places) -> None:
         with _reading(data) as archive:
-            for name, out in (("a", a), ("b", b)):
+            for name, out in places.items():
                 _unpack(archive, members[name], headers[name], out, lend)
 
-    return Loaded(problem, is_stacked(headers["a"].described), wanted, fill)
+    beside = max((each.described.nbytes for each in headers.values() if not each.plain), default=0)
+    return Loaded({name: each.described for name, each in headers.items()}, wanted, fill, beside)
 
 
 class _Window(io.RawIOBase):
@@ -93,19 +95,20 @@ def _reading(data: memoryview) -> Iterator[zipfile.ZipFile]:
         raise Malformed(f"the archive cannot be read: {error}") from error
 
 
-def _members(archive: zipfile.ZipFile, limit: int) -> dict[str, zipfile.ZipInfo]:
+def _members(archive: zipfile.ZipFile, limit: int, names: tuple[str, ...]) -> dict[str, zipfile.ZipInfo]:
     infos = archive.infolist()
-    names = sorted(info.filename.removesuffix(".npy") for info in infos)
-    if names != list(_NAMES):
-        found = ", ".join(name[:60] for name in names[:4]) or "nothing"
-        raise InvalidMatrix(f"an archive holds a and b, this one holds {found}", names=names[:4])
+    meant = called([_stem(info) for info in infos], names, "an archive")
     size = sum(info.file_size for info in infos)
     if size > limit:
         raise BodyTooLarge(f"the archive unpacks to {size} bytes, the limit is {limit}", limit=limit, size=size)
     for info in infos:
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise Malformed(f"{info.filename} is compressed in a way that is not read: store or deflate it")
-    return {info.filename.removesuffix(".npy"): info for info in infos}
+    return {meant[_stem(info)]: info for info in infos}
+
+
+def _stem(info: zipfile.ZipInfo) -> str:
+    return info.filename.removesuffix(".npy")
 
 
 def _header(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo) -> npy.Npy:
@@ -136,3 +139,21 @@ def _exactly(stream: Any, out: memoryview) -> None:
         if not count:
             raise EOFError("a member ends before its numbers do")
         at += count
+
+
+def around(dtype: str, shape: tuple[int, ...], numbers: Iterable[bytes | memoryview]) -> tuple[bytes, bytes]:
+    """What stands before and after the bytes of C in an archive of C alone; they are read once for its checksum."""
+    front = npy.prefix(dtype, shape)
+    checksum, size = zlib.crc32(front), len(front)
+    for piece in numbers:
+        checksum, size = zlib.crc32(piece, checksum), size + len(piece)
+    common = struct.pack("<HHHHHI", _VERSION, 0, zipfile.ZIP_STORED, 0, _DATE, checksum)
+    sizes = struct.pack("<HHQQ", 1, 16, size, size)
+    described = common + struct.pack("<IIHH", _UNSAID, _UNSAID, len(_MEMBER), len(sizes))
+    local = b"PK\3\4" + described + _MEMBER + sizes
+    entry = b"PK\1\2" + struct.pack("<H", _VERSION) + described + struct.pack("<HHHII", 0, 0, 0, 0, 0) + _MEMBER + sizes
+    start = len(local) + size
+    fixed = struct.pack("<QHHIIQQQQ", 44, _VERSION, _VERSION, 0, 0, 1, 1, len(entry), start)
+    end = b"PK\6\6" + fixed + b"PK\6\7" + struct.pack("<IQI", 0, start + len(entry), 1)
+    last = struct.pack("<HHHHIIH", 0, 0, _NOT_HERE, _NOT_HERE, _UNSAID, _UNSAID, 0)
+    return local + front, entry + end + b"PK\5\6" + last

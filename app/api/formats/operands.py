@@ -1,8 +1,8 @@
-"""Two operands and what was asked of their product, as every format describes them; and the problem they make."""
+"""Operands and what was asked of their product, as every format describes them; and the problem they make."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from math import prod
 from typing import Any, Final
@@ -15,8 +15,11 @@ from kernels.problem import ITEMSIZE, Problem
 
 _FLOATS: Final = {"float32", "float64", "float16"}
 _MATRIX, _BATCH = 2, 3
+_MOST_DIMENSIONS: Final = 64  # of any array of numpy's
+_MOST_BYTES: Final = 2**62  # no memory has as many: what is told of more is not reckoned with
 
-Fill = Callable[[Array, Array], None]
+OPERANDS: Final = ("a", "b")
+ONE: Final = ("matrix",)  # the operand of a body that is one matrix, whatever it is called there
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +64,30 @@ class Described:
         return prod(self.shape) * ITEMSIZE[self.dtype]
 
 
+Found = Mapping[str, Described]
+Places = Mapping[str, Array]
+Fill = Callable[[Places], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A body that was understood: the problem, and `fill(a, b)`, which copies the operands to where they are wanted.
+    """A body that was understood: its operands by name, and `fill`, which copies them to where they are wanted.
 
-    `stacked` says that the operands are three-dimensional, so that C is.
+    `beside` is how many bytes `fill` borrows on the way.
     """
 
-    problem: Problem
-    stacked: bool
+    found: Found
     wanted: Wanted
     fill: Fill
+    beside: int = 0
+
+
+def described(name: str, dtype: str, shape: tuple[int, ...]) -> Described:
+    """An operand that a header tells of; raises InvalidMatrix for sizes that no array has."""
+    found = Described(name, dtype, shape)
+    if len(shape) > _MOST_DIMENSIONS or max(shape, default=0) > _MOST_BYTES or found.nbytes > _MOST_BYTES:
+        raise InvalidMatrix(f"{name} has a size that no array has", operand=name)
+    return found
 
 
 def float_name(dtype: np.dtype[Any], operand: str) -> str:
@@ -81,6 +97,18 @@ def float_name(dtype: np.dtype[Any], operand: str) -> str:
         kind = "structured" if dtype.fields is not None else name
         raise InvalidMatrix(f"{operand} is {kind}: send float32 or float64", operand=operand, dtype=kind)
     return name
+
+
+def called(there: Iterable[str], names: tuple[str, ...], what: str) -> dict[str, str]:
+    """The operand that each name in a body means, where the body should have `names`; raises InvalidMatrix."""
+    told = sorted(there)
+    if names == ONE and len(told) == 1:
+        return {told[0]: ONE[0]}
+    if told != sorted(names):
+        shown = ", ".join(name[:60] for name in told[:4]) or "nothing"
+        wanted = "one matrix" if names == ONE else " and ".join(names)
+        raise InvalidMatrix(f"{what} holds {wanted}, this one holds {shown}", names=[name[:60] for name in told[:4]])
+    return {name: name for name in told}
 
 
 def problem_of(a: Described, b: Described, wanted: Wanted) -> Problem:
@@ -111,14 +139,24 @@ def is_stacked(a: Described) -> bool:
     return len(a.shape) == _BATCH
 
 
+def is_matrix(operand: Described) -> bool:
+    """Whether it is a matrix or a batch of them, and none is empty."""
+    return len(operand.shape) in (_MATRIX, _BATCH) and min(operand.shape) >= 1
+
+
+def check_shape(operand: Described) -> None:
+    """Refuse what is neither a matrix nor a batch of them; raises InvalidMatrix."""
+    if len(operand.shape) not in (_MATRIX, _BATCH):
+        message = f"{operand.name} has {len(operand.shape)} dimensions: a matrix has two, a batch of them three"
+        raise InvalidMatrix(message, operand=operand.name, shape=list(operand.shape))
+    if min(operand.shape) < 1:
+        message = f"{operand.name} is {_by(operand.shape)}: every size is at least 1"
+        raise InvalidMatrix(message, operand=operand.name, shape=list(operand.shape))
+
+
 def _batch(a: Described, b: Described) -> int:
     for operand in (a, b):
-        if len(operand.shape) not in (_MATRIX, _BATCH):
-            message = f"{operand.name} has {len(operand.shape)} dimensions: a matrix has two, a batch of them three"
-            raise InvalidMatrix(message, operand=operand.name, shape=list(operand.shape))
-        if min(operand.shape) < 1:
-            message = f"{operand.name} is {_by(operand.shape)}: every size is at least 1"
-            raise InvalidMatrix(message, operand=operand.name, shape=list(operand.shape))
+        check_shape(operand)
     if a.shape[:-2] != b.shape[:-2]:
         message = f"a is {_by(a.shape)} and b is {_by(b.shape)}: both are matrices, or batches of as many"
         raise InvalidMatrix(message, a=list(a.shape), b=list(b.shape))

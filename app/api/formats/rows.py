@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from app.api.formats.operands import Described, Loaded, Wanted, is_stacked, problem_of
+from app.api.formats.operands import ONE, OPERANDS, Described, Loaded, Places, Wanted, is_stacked
 from app.api.query import validated
 from app.api.schemas import ProductMembers
 from app.devices.base import Array
@@ -40,25 +40,27 @@ def check_answer(problem: Problem) -> None:
         raise TooLarge(message, limit=MOST, size=elements)
 
 
-def load(data: memoryview, wanted: Wanted) -> Loaded:
-    """Understand a body; raises Malformed, Invalid, InvalidMatrix."""
+def load(data: memoryview, wanted: Wanted, names: tuple[str, ...] = OPERANDS) -> Loaded:
+    """Understand a body, which is the rows alone where it is one matrix; raises Malformed, Invalid, InvalidMatrix."""
     try:
         members = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise Malformed(f"the body is no JSON: {error}") from error
-    if not isinstance(members, dict):
+    if names == ONE:
+        rows = {ONE[0]: members}
+    elif not isinstance(members, dict):
         raise Malformed("the body is no object")
-    rows = {name: members.pop(name, None) for name in ("a", "b")}
-    wanted = wanted.with_body(Wanted(**validated(ProductMembers, members).model_dump(exclude_none=True)))
+    else:
+        rows = {name: members.pop(name, None) for name in names}
+        wanted = wanted.with_body(Wanted(**validated(ProductMembers, members).model_dump(exclude_none=True)))
     dtype = wanted.dtype or "float32"
-    a, b = (Described(name, dtype, _shape(name, value)) for name, value in rows.items())
-    problem = problem_of(a, b, wanted)
+    found = {name: Described(name, dtype, _shape(name, value)) for name, value in rows.items()}
 
-    def fill(out_a: Array, out_b: Array) -> None:
-        _fill("a", rows["a"], a, out_a)
-        _fill("b", rows["b"], b, out_b)
+    def fill(places: Places) -> None:
+        for name, out in places.items():
+            _fill(name, rows[name], found[name], out)
 
-    return Loaded(problem, is_stacked(a), wanted, fill)
+    return Loaded(found, wanted, fill)
 
 
 def _shape(name: str, value: Any) -> tuple[int, ...]:
@@ -106,11 +108,18 @@ def _numbers(name: str, index: int, row: list[Any]) -> list[float]:
     for column, value in enumerate(row):
         number = _SPECIAL.get(value) if isinstance(value, str) else value if type(value) in _NUMBERS else None
         if number is None:
-            shown = orjson.dumps(value).decode()[:40]
-            message = f"row {index} of {name}, column {column}: {shown} is no number"
+            message = f"row {index} of {name}, column {column}: {_shown(value)} is no number"
             raise InvalidMatrix(message, operand=name, row=index, column=column)
         numbers.append(number)
     return numbers
+
+
+def _shown(value: Any) -> str:
+    """The start of a value's text. The reader takes what is nested deeper than the writer does."""
+    members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if any(isinstance(member, dict | list) for member in members):
+        return "what is nested"
+    return orjson.dumps(value).decode()[:40]
 
 
 def write(c: Array, members: dict[str, Any]) -> list[bytes]:

@@ -1,15 +1,14 @@
-"""safetensors by hand: u64 length, a JSON header, and the bytes of tensors a and b without a hole."""
+"""safetensors by hand: u64 length, a JSON header, and the bytes of the tensors, a and b, without a hole."""
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
 import orjson
 
-from app.api.formats.operands import Described
+from app.api.formats.operands import OPERANDS, Described, called, described
 from app.errors import InvalidMatrix, Malformed
 from kernels.problem import ITEMSIZE
 
@@ -18,15 +17,6 @@ LENGTH: Final = 8  # bytes of the header's length
 _LONGEST: Final = 2**16
 _DTYPES: Final = {"F32": "float32", "F64": "float64", "F16": "float16", "BF16": "bfloat16"}
 _CODES: Final = {name: code for code, name in _DTYPES.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Tensors:
-    """The operands, and the order in which their bytes follow."""
-
-    a: Described
-    b: Described
-    order: tuple[str, str]
 
 
 def header_bytes(front: bytes) -> int:
@@ -38,8 +28,11 @@ def header_bytes(front: bytes) -> int:
     return int(length)
 
 
-def header(text: bytes) -> Tensors:
-    """What a header tells; raises Malformed where it is off, InvalidMatrix where it does not tell of floats a and b."""
+def header(text: bytes, names: tuple[str, ...] = OPERANDS) -> dict[str, Described]:
+    """The operands that a header tells of, in the order of their bytes.
+
+    Raises Malformed where it is off, InvalidMatrix where it does not tell of floats of those names.
+    """
     try:
         members = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -47,17 +40,15 @@ def header(text: bytes) -> Tensors:
     if not isinstance(members, dict):
         raise Malformed("the safetensors header is no object")
     members.pop("__metadata__", None)
-    if set(members) != {"a", "b"}:
-        found = ", ".join(name[:60] for name in sorted(members)[:4]) or "nothing"
-        raise InvalidMatrix(f"the tensors are a and b, this file holds {found}")
-    spans = {name: _tensor(name, member) for name, member in members.items()}
+    meant = called(members, names, "the file")
+    spans = {meant[told]: _tensor(meant[told], member) for told, member in members.items()}
     order = sorted(spans, key=lambda name: spans[name][1])
     end = 0
     for name in order:
         if spans[name][1] != end:
             raise Malformed(f"the bytes of {name} start at {spans[name][1]}, not at {end}: no hole, no overlap")
         end += spans[name][0].nbytes
-    return Tensors(spans["a"][0], spans["b"][0], (order[0], order[1]))
+    return {name: spans[name][0] for name in order}
 
 
 def _tensor(name: str, member: Any) -> tuple[Described, int]:
@@ -70,11 +61,11 @@ def _tensor(name: str, member: Any) -> tuple[Described, int]:
         raise Malformed(f"the safetensors header does not describe {name}")
     if dtype not in _DTYPES:
         raise InvalidMatrix(f"{name} is {dtype[:20]}: send F32 or F64", operand=name, dtype=dtype[:20])
-    described = Described(name, _DTYPES[dtype], tuple(shape))
-    if offsets[1] - offsets[0] != described.nbytes:
-        message = f"{name} takes {described.nbytes} bytes, its offsets leave {offsets[1] - offsets[0]}"
-        raise Malformed(message, expected=described.nbytes, size=offsets[1] - offsets[0])
-    return described, int(offsets[0])
+    found = described(name, _DTYPES[dtype], tuple(shape))
+    if offsets[1] - offsets[0] != found.nbytes:
+        message = f"{name} takes {found.nbytes} bytes, its offsets leave {offsets[1] - offsets[0]}"
+        raise Malformed(message, expected=found.nbytes, size=offsets[1] - offsets[0])
+    return found, int(offsets[0])
 
 
 def _sizes(value: Any) -> bool:

@@ -4,5 +4,7 @@ from __future__ import annotations
 
 from app.devices.cuda.backend import CudaBackend, discover, occupancy_blocks
 from app.devices.cuda.cubin import Cubin, compile_cubin
+from app.devices.cuda.locking import lock
+from app.devices.cuda.sharing import Sharing
 
-__all__ = ["Cubin", "CudaBackend", "compile_cubin", "discover", "occupancy_blocks"]
+__all__ = ["Cubin", "CudaBackend", "Sharing", "compile_cubin", "discover", "lock", "occupancy_blocks"]

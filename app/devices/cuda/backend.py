@@ -78,9 +78,13 @@ class CudaBackend:
     def upload(self, array: Array) -> Buffer:
         """Copy a C-contiguous array into fresh device memory."""
         buffer = self.allocate(array.nbytes)
+        self.write(buffer, array)
+        return buffer
+
+    def write(self, buffer: Buffer, array: Array) -> None:
+        """Copy a C-contiguous array into a buffer, or a window of one, of as many bytes, and wait."""
         with self._failing():
             runtime.memcpy(_address(buffer), array.ctypes.data, array.nbytes, runtime.memcpyHostToDevice)
-        return buffer
 
     def allocate(self, nbytes: int) -> Buffer:
         """Fresh device memory; raises LaunchFailed, not fatal, where there is none."""

@@ -57,9 +57,13 @@ class OpenCLBackend:
     def upload(self, array: Array) -> Buffer:
         """Copy a C-contiguous array into fresh device memory."""
         buffer = self.allocate(array.nbytes)
-        with self._failing():
-            self._cl.enqueue_copy(self._queue, buffer.handle, array)
+        self.write(buffer, array)
         return buffer
+
+    def write(self, buffer: Buffer, array: Array) -> None:
+        """Copy a C-contiguous array into a buffer, or a window of one, of as many bytes, and wait."""
+        with self._failing():
+            self._cl.enqueue_copy(self._queue, buffer.handle, array, dst_offset=buffer.offset)
 
     def allocate(self, nbytes: int) -> Buffer:
         """Fresh device memory; raises LaunchFailed where a buffer or the host has no room for it."""

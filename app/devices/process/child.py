@@ -68,8 +68,12 @@ class Child:
         *arguments: Any,
         priority: Priority = Priority.MEASUREMENT,
         deadline: float = 60.0,
+        leased: bool = False,
     ) -> Any:
         """Run `function(state, link, *arguments)` in the child and give its value; calls wait for each other.
+
+        With `leased` a device that is free is the function's from the start, for the lease it begins with: there is
+        nothing to ask for and to wait for then.
 
         `deadline` seconds hold until the function names its first phase. Errors of ours that it raises are raised here;
         facts `fatal=True` also replace the child. Raises DeviceError with the traceback's text for any other,
@@ -80,7 +84,8 @@ class Child:
             run = self._ready()
             with run.using:
                 run.used = True
-                return self._converse(run, function, arguments, priority, deadline)
+                conversation = Conversation(self.name, run, self._lease, priority, leased=leased)
+                return self._converse(conversation, run, function, arguments, deadline)
 
     def kill(self) -> None:
         """Kill the process with everything it started; it is replaced."""
@@ -98,9 +103,13 @@ class Child:
             self._supervisor.join(_PATIENCE)
 
     def _converse(
-        self, run: Run, function: Callable[..., Any], arguments: tuple[Any, ...], priority: Priority, deadline: float
+        self,
+        conversation: Conversation,
+        run: Run,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        deadline: float,
     ) -> Any:
-        conversation = Conversation(self.name, run, self._lease, priority)
         try:
             return conversation.hold(function, arguments, deadline)
         except BaseException as error:

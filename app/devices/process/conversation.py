@@ -19,16 +19,27 @@ class Conversation:
     `is_broken` says that the child did not answer to the end, and cannot be spoken to again.
     """
 
-    def __init__(self, name: str, run: Run, lease: Lease | None, priority: Priority, stage: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        run: Run,
+        lease: Lease | None,
+        priority: Priority,
+        *,
+        stage: str | None = None,
+        leased: bool = False,
+    ) -> None:
         self._name, self._run, self._lease, self._priority = name, run, lease, priority
-        self._stage = stage
+        self._stage, self._leased = stage, leased
         self._ticket: Ticket | None = None
         self.is_broken = True
 
     def hold(self, function: Callable[..., Any], arguments: tuple[Any, ...], deadline: float) -> Any:
         """Run the function in the child and give its value; raises as Child.call says."""
         self._stage = self._stage or function.__name__
-        request = pickle.dumps((function, arguments))
+        if self._leased and self._lease is not None:
+            self._ticket = self._lease.at_once(self._priority)
+        request = pickle.dumps((function, arguments, self._ticket is not None))
         self._run.board.allow(deadline)
         try:
             self._run.channel.send_bytes(request)

@@ -56,30 +56,42 @@ class Link:
 
     def __init__(self, channel: Channel, board: Board, flag: mmap.mmap | None) -> None:
         self._channel, self._board, self._flag = channel, board, flag
-        self._leased = False
+        self._leased = self._granted = False
+
+    def begin(self, granted: bool) -> None:
+        """A function is about to run; `granted` says that it has the device already, for the first lease it takes."""
+        self._granted = granted
 
     def phase(self, stage: str, deadline: float) -> None:
         """From now the work is `stage`; the child is killed where it outlives `deadline` seconds."""
         self._board.allow(deadline)
+        if self._granted:  # others may have it meanwhile
+            self._granted = False
+            self._tell("back")
         self._tell("phase", stage)
 
     @contextmanager
-    def lease(self, deadline: float) -> Iterator[None]:
+    def lease(self, deadline: float, *, last: bool = False) -> Iterator[None]:
         """Wait for the device, then work on it for `deadline` seconds at most; waiting has no deadline.
 
-        The phase before goes on afterwards with the time it had left. Raises RuntimeError inside another lease.
+        The phase before goes on afterwards with the time it had left. After the `last` lease the function has nothing
+        left to do: its answer says that the device is free. Raises RuntimeError inside another lease.
         """
         if self._leased:
             raise RuntimeError("the device is leased already")
         left = self._board.remaining
-        self._take("lease", deadline)
-        self._leased = True
+        if self._granted:
+            self._board.allow(deadline)
+        else:
+            self._take("lease", deadline)
+        self._leased, self._granted = True, False
         try:
             yield
         finally:
             self._leased = False
             self._board.allow(left)
-            self._tell("back")
+            if not last:
+                self._tell("back")
 
     def offer(self, deadline: float) -> None:
         """Between two launches: renew the lease's deadline; hand the device over first to a better priority."""
@@ -140,15 +152,16 @@ def _serve(channel: Channel, link: Link) -> None:
     def run(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(state[0], link, *arguments)
 
-    channel.send_bytes(_answer(set_up, channel.recv_bytes()))
+    channel.send_bytes(_answer(link, set_up, channel.recv_bytes()))
     while state:
-        channel.send_bytes(_answer(run, channel.recv_bytes()))
+        channel.send_bytes(_answer(link, run, channel.recv_bytes()))
 
 
-def _answer(run: Callable[..., Any], request: bytes) -> bytes:
+def _answer(link: Link, run: Callable[..., Any], request: bytes) -> bytes:
     """Whatever happens is an answer: a value, an error of ours, or the text of any other."""
     try:
-        function, arguments = pickle.loads(request)  # noqa: S301 - the parent wrote it
+        function, arguments, granted = pickle.loads(request)  # noqa: S301 - the parent wrote it
+        link.begin(granted)
         return pickle.dumps(("done", run(function, *arguments)))
     except TilewiseError as error:
         return pickle.dumps(("error", error))

@@ -1,5 +1,6 @@
 """Every SELECT of the project: records in, records out, within the caller's transaction."""
 
+from app.store.repository.answers import Answers
 from app.store.repository.bests import Bests
 from app.store.repository.devices import Devices
 from app.store.repository.faults import Faults
@@ -7,4 +8,4 @@ from app.store.repository.jobs import Jobs
 from app.store.repository.trials import Trials
 from app.store.repository.wants import Wants
 
-__all__ = ["Bests", "Devices", "Faults", "Jobs", "Trials", "Wants"]
+__all__ = ["Answers", "Bests", "Devices", "Faults", "Jobs", "Trials", "Wants"]

@@ -1,0 +1,23 @@
+"""The Open Inference Protocol under /v2, with its extensions: one model, `matmul`, of inputs A and B and output C.
+
+The protocol: github.com/kserve/open-inference-protocol. The extensions (binary tensors, statistics, shared memory,
+model configuration and repository): github.com/triton-inference-server/server, docs/protocol.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter
+
+from app.api.inference import infer, models, shared
+from app.api.inference.answers import InferResponse
+from app.api.inference.asked import InferRequest
+from app.api.inference.statistics import Statistics
+
+__all__ = ["MODELS", "Statistics", "router"]
+
+MODELS: Final = (InferRequest, InferResponse, shared.SystemRegistration, shared.CudaRegistration)
+
+router = APIRouter()
+router.routes.extend([*models.router.routes, *infer.router.routes, *shared.router.routes])

@@ -1,0 +1,169 @@
+"""POST /v2/models/matmul/infer: operands from text, bytes or shared memory, C the way it is wanted."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from time import perf_counter
+from typing import Any, Final
+
+import orjson
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app import errors
+from app.api.errors import documented, timed_out
+from app.api.formats.operands import Wanted, bytes_of
+from app.api.inference import numbers
+from app.api.inference.asked import Binary, Inference, Region
+from app.api.inference.datatypes import DATATYPES
+from app.api.inference.model import MODEL, VERSION, versioned
+from app.api.inference.receiving import LENGTH, Placed, operand, placing, read
+from app.api.inference.shared import expect_local
+from app.api.inference.statistics import statistics_of
+from app.api.leaving import unless_gone
+from app.api.matmul import known
+from app.api.metrics import metrics_of
+from app.api.openapi import REFERENCE, DirectRoute, header
+from app.api.overlap import Feed
+from app.api.packing import PackedResponse, answer_coding
+from app.api.service import service_of, threads_of
+from app.api.unpacking import unpacked_body
+from app.api.writing import Made, SlabResponse
+from app.services.gathering import Claim
+
+router = APIRouter(route_class=DirectRoute, tags=["inference"])
+
+_JSON: Final = "application/json"
+_BINARY: Final = "application/octet-stream"
+_BYTES: Final = {"type": "string", "format": "binary"}
+_ANSWERED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "C as JSON, or as JSON and the bytes that follow it, or in the shared memory that was named.",
+        "content": {
+            _JSON: {"schema": {"$ref": REFERENCE.format(model="InferResponse")}},
+            _BINARY: {"schema": _BYTES},
+        },
+        "headers": {LENGTH: {"description": "Bytes of the JSON, where others follow.", "schema": {"type": "integer"}}},
+    }
+}
+
+
+@versioned(
+    router,
+    "POST",
+    "/infer",
+    summary="Multiply two matrices",
+    responses=_ANSWERED
+    | timed_out()
+    | documented(
+        errors.Malformed,
+        errors.SharedMemoryOff,
+        errors.UnknownDevice,
+        errors.UnknownKernel,
+        errors.UnknownModel,
+        errors.UnknownRegion,
+        errors.NotAcceptable,
+        errors.BodyTooLarge,
+        errors.UnsupportedMediaType,
+        errors.Invalid,
+        errors.InvalidMatrix,
+        errors.InvalidRegion,
+        errors.Unsupported,
+        errors.TooLarge,
+        errors.Cancelled,
+        errors.OverShare,
+        errors.QueueFull,
+        errors.NoRoom,
+        errors.StoreFailed,
+        errors.Closing,
+        errors.ChildDied,
+        errors.ChildTimedOut,
+        errors.NoDevice,
+        errors.CompileFailed,
+        errors.LaunchFailed,
+        errors.WrongResult,
+    ),
+    openapi_extra={
+        "parameters": [
+            header(LENGTH, "Bytes of the JSON, where the inputs' bytes follow it.", type="integer", minimum=0),
+            header("Accept-Encoding", "gzip or deflate, alone, has the answer compressed."),
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {
+                _JSON: {"schema": {"$ref": REFERENCE.format(model="InferRequest")}},
+                _BINARY: {"schema": _BYTES},
+            },
+        },
+    },
+)
+async def infer(request: Request) -> Response:
+    """C[m,n] = op(A)[m,k] x op(B)[k,n]: A and B in, C out, each as JSON numbers, as bytes or in shared memory."""
+    started, statistics = perf_counter(), statistics_of(request)
+    try:
+        async with AsyncExitStack() as stack:
+            made, asked, placed = await _made(request, stack, started)
+            answer = await _answer(request, made, asked, placed, stack)
+    except BaseException:
+        statistics.failed(perf_counter() - started)
+        raise
+    statistics.succeeded(perf_counter() - started, made.seconds)
+    metrics_of(request).product(request.scope, made.product.device.id, made.seconds)
+    return answer
+
+
+async def _made(request: Request, stack: AsyncExitStack, started: float) -> tuple[Made, Inference, Placed]:
+    """The product, and where its operands came from; all is held until the stack closes."""
+    service, threads = service_of(request), threads_of(request)
+    answer_coding(request)  # nobody computes what is not acceptable
+    body = unpacked_body(request, service.matmul.max_bytes)
+    service.matmul.admission.expect_a_place()
+    asked = await read(request, body, service, threads)
+    if asked.region is not None or any(isinstance(tensor.source, Region) for tensor in asked.inputs):
+        expect_local(request)
+    known(service, Wanted(device=asked.device, kernel=asked.kernel))
+    body.expect(asked.following)
+    placed = await stack.enter_async_context(threads.entered(placing(service, asked)))
+    placement = placed.placement
+    feed = Feed(placement.passage, threads, stack)
+    for tensor in asked.inputs:
+        if isinstance(tensor.source, Binary):
+            await feed.fill(body, tensor.described.name.lower(), bytes_of(operand(placement, tensor)))
+    await body.finish()
+    receiving = perf_counter() - started
+    claim = Claim()
+    work = threads.work(service.matmul.multiply, placement, asked.device, asked.kernel, claim)
+    product = await unless_gone(request, work, claim.cancel)
+    shape = (1, *placement.c.shape) if asked.stacked and asked.problem.batch == 1 else placement.c.shape
+    return Made(placement.c.reshape(shape), product, {"receive": receiving, **product.seconds}), asked, placed
+
+
+async def _answer(request: Request, made: Made, asked: Inference, placed: Placed, stack: AsyncExitStack) -> Response:
+    """C the way it is wanted; raises InvalidRegion where the memory for it is gone."""
+    threads, coding = threads_of(request), answer_coding(request)
+    output: dict[str, Any] = {"name": "C", "datatype": DATATYPES[made.c.dtype.name], "shape": made.c.shape}
+    headers = {**made.headers(), "Content-Type": _JSON}
+    pieces: list[bytes | memoryview]
+    if placed.output is not None:
+        await threads.work(placed.output.write, placed.c)  # clients take parameters beside it for bytes that follow
+        pieces = [_text(asked, made, output)]
+    elif asked.binary:
+        text = _text(asked, made, output | {"parameters": {"binary_data_size": made.c.nbytes}})
+        headers |= {"Content-Type": _BINARY, LENGTH: str(len(text))}
+        pieces = [text, placed.c.view]
+    else:
+        text = _text(asked, made, output)
+        pieces = [text[:-3], b',"data":', *await threads.sized(made.c.nbytes, numbers.write, made.c), text[-3:]]
+    if coding is not None:
+        return PackedResponse(pieces, coding, headers, threads, stack.pop_all())
+    return SlabResponse(pieces, headers.pop("Content-Type"), headers, stack.pop_all())
+
+
+def _text(asked: Inference, made: Made, output: dict[str, Any]) -> bytes:
+    """The JSON part of the answer, which ends with its one output."""
+    product = made.product
+    told = {"device": product.device.id, "kernel": product.kernel, "match": product.match}
+    named = {"model_name": MODEL, "model_version": VERSION}
+    given = {} if asked.id is None else {"id": asked.id}
+    return orjson.dumps({**named, **given, "parameters": told, "outputs": [output]})

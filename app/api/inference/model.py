@@ -1,0 +1,50 @@
+"""The one model, `matmul`, under its path with and without a version; and the memory its requests may name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.errors import UnknownModel
+
+MODEL: Final = "matmul"
+VERSION: Final = "1"  # clients read it as an integer
+
+ModelName = Annotated[str, Path(json_schema_extra={"enum": [MODEL]})]
+ModelVersion = Annotated[str, Path(json_schema_extra={"enum": [VERSION]})]
+Route = Callable[[Request], Awaitable[Response]]
+
+
+def expect(model: str, version: str = VERSION) -> None:
+    """Raise UnknownModel where there is no such model, or no such version of it."""
+    if model != MODEL:
+        raise UnknownModel(f"there is no model {model[:100]}, there is {MODEL}")
+    if version != VERSION:
+        raise UnknownModel(f"there is no version {version[:100]} of {MODEL}, there is {VERSION}")
+
+
+def versioned(router: APIRouter, method: str, ending: str, **told: Any) -> Callable[[Route], Route]:
+    """Have `router` answer a path below the model, and the same below its version."""
+
+    def decorate(route: Route) -> Route:
+        async def latest(request: Request, model: ModelName) -> Response:
+            expect(model)
+            return await route(request)
+
+        async def exact(request: Request, model: ModelName, version: ModelVersion) -> Response:
+            expect(model, version)
+            return await route(request)
+
+        described = {"methods": [method], "description": route.__doc__, **told}
+        router.add_api_route(f"/v2/models/{{model}}{ending}", latest, **described)
+        summary = f"{told['summary']}, by its version"
+        router.add_api_route(
+            f"/v2/models/{{model}}/versions/{{version}}{ending}", exact, **described | {"summary": summary}
+        )
+        return route
+
+    return decorate

@@ -1,0 +1,66 @@
+"""Keeping: matrices that stay with the service, so that a product need not send them again."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from app.client import npy
+from app.client.asking import Asking
+from app.client.flow import Flow, Operation, Work
+from app.client.http import Ask, target
+from app.client.operands import Array, Operand, arrayed
+from app.client.reading import read
+from app.client.resident import Matrix
+
+
+class Keeping(Asking):
+    """Resident matrices. Every method raises ClientError where the service refuses."""
+
+    @Operation
+    def put(self, name: str, a: Operand, *, evictable: bool = False) -> Flow[Matrix]:
+        """Leave a matrix, or a batch of them, with the service under `name`; what had that name is replaced.
+
+        An `evictable` one may be dropped where the service needs room: a product that names it is then MatrixGone.
+        """
+        array = arrayed(a)
+        if isinstance(a, Matrix) or array.ndim not in {2, 3} or not array.size:
+            raise ValueError(f"what the service keeps is a matrix or a batch of them, not empty, got {array.shape}")
+        native = array.astype(array.dtype.newbyteorder("="), copy=False)
+        body: list[memoryview] = yield Work(lambda: npy.written(native))
+        where = target(_place(name), {"evictable": evictable or None})
+        ask = Ask("PUT", where, body, {"Content-Type": npy.MEDIA}, again=True)
+        return self._as(Matrix, (yield from self.transport.exchange(ask)))
+
+    @Operation
+    def get(self, matrix: Matrix | str, out: Array | None = None) -> Flow[Array]:
+        """Fetch a resident matrix's numbers, into `out` where given (C-contiguous, of its shape and dtype)."""
+        name, transposed = (matrix.name, matrix.transposed) if isinstance(matrix, Matrix) else (matrix, False)
+        if out is not None and (transposed or not out.flags.c_contiguous or not out.flags.writeable):
+            raise ValueError("out is a writeable C-contiguous array, and of the matrix, not of its transpose")
+        ask = Ask("GET", _place(name), (), {"Accept": npy.MEDIA}, again=True)
+        array = yield from self.transport.land(ask, npy.read(out))
+        return array.swapaxes(-1, -2) if transposed else array
+
+    @Operation
+    def matrix(self, name: str) -> Flow[Matrix]:
+        """Give the resident matrix of a name, as an operand."""
+        ask = Ask("GET", _place(name), (), {"Accept": "application/json"}, again=True)
+        return self._as(Matrix, (yield from self.transport.exchange(ask)))
+
+    @Operation
+    def delete(self, matrix: Matrix | str) -> Flow[None]:
+        """Have the service forget a resident matrix."""
+        name = matrix.name if isinstance(matrix, Matrix) else matrix
+        yield from self.transport.exchange(Ask("DELETE", _place(name), again=True))
+
+    @Operation
+    def matrices(self, *, after: str = "", limit: int = 100) -> Flow[list[Matrix]]:
+        """List at most `limit` resident matrices by name, those after a name."""
+        query: dict[str, Any] = {"after": after or None, "limit": limit}
+        found = yield from self._list("/matrices", "matrices", query)
+        return [read(Matrix, entry) for entry in found]
+
+
+def _place(name: str) -> str:
+    return f"/matrices/{quote(name, safe='')}"

@@ -1,0 +1,185 @@
+"""Multiplying: products as numpy.matmul gives them, of operands that are sent or that the service keeps."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from app.client import matrices
+from app.client.answers import Job, Product
+from app.client.asking import Asking
+from app.client.flow import Flow, Operation, Work
+from app.client.http import Ask, target
+from app.client.operands import Array, Operand, Plan, arrayed, check_out, flat, is_room, plan
+from app.client.resident import Matrix
+from app.client.shared import Shared
+from app.client.transport import KEY, Transport, into
+
+RAW: Final = "application/octet-stream"
+_LARGE: Final = 2**20  # bytes that are worth a thread of their own where an event loop would wait for them
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a product is to be made: on which device, by which kernel, in which precision, of which transposes."""
+
+    device: str | None = None
+    kernel: str | None = None
+    precision: str = "strict"
+    trans_a: bool = False
+    trans_b: bool = False
+
+    def plan(self, a: Operand, b: Operand, *, folded: bool = True) -> Plan:
+        """As operands.plan, of the transposes that are asked for."""
+        return plan(_turned(a, self.trans_a), _turned(b, self.trans_b), self.precision, folded=folded)
+
+
+def _turned(operand: Operand, transposed: bool) -> Operand:
+    if not transposed:
+        return operand
+    return operand.T if isinstance(operand, Matrix) else arrayed(operand).swapaxes(-1, -2)
+
+
+class Multiplying(Asking):
+    """Products. Every method raises ClientError where the service refuses."""
+
+    def __init__(self, transport: Transport, *, shared_memory: bool) -> None:
+        super().__init__(transport)
+        self.shared = Shared(transport, allowed=shared_memory)
+
+    @Operation
+    def matmul(
+        self,
+        a: Operand,
+        b: Operand,
+        out: Array | tuple[Array] | None = None,
+        *,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        device: str | None = None,
+        kernel: str | None = None,
+        precision: str = "strict",
+    ) -> Flow[Array]:
+        """numpy.matmul(a, b, out) of floats: vectors, batches of any rank, broadcasting, empty operands, mixed dtypes.
+
+        Operands are arrays, whatever has __array__ or __dlpack__, and matrices that the service keeps. Raises TypeError
+        for other than floats, ValueError where they do not fit each other. `out` is undefined where the service fails.
+        """
+        how = How(device, kernel, precision, trans_a, trans_b)
+        return (yield from self._product(how.plan(a, b), how, out)).c
+
+    @Operation
+    def product(
+        self,
+        a: Operand,
+        b: Operand,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        device: str | None = None,
+        kernel: str | None = None,
+        precision: str = "strict",
+        out: Array | tuple[Array] | None = None,
+    ) -> Flow[Product]:
+        """As matmul, with the kernel, the config, how exact the match was, and the service's own timing."""
+        how = How(device, kernel, precision, trans_a, trans_b)
+        return (yield from self._product(how.plan(a, b), how, out))
+
+    @Operation
+    def keep(
+        self,
+        name: str,
+        a: Operand,
+        b: Operand,
+        *,
+        evictable: bool = False,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        device: str | None = None,
+        kernel: str | None = None,
+        precision: str = "strict",
+    ) -> Flow[Matrix]:
+        """Multiply, and leave C with the service under `name`.
+
+        Operands are two matrices, or two batches of matrices as long as each other.
+        """
+        how = How(device, kernel, precision, trans_a, trans_b)
+        asked = how.plan(a, b, folded=False)
+        if asked.problem is None or len(asked.shape) not in {2, 3} or asked.shape != asked.made:
+            raise ValueError(f"what the service keeps is a matrix or a batch of them, not empty, got {asked.shape}")
+        ask = yield from self._asked(asked, how, {"Content-Type": RAW}, c=name, evictable=evictable or None)
+        return self._as(Matrix, (yield from self.transport.exchange(ask)))
+
+    def _queued(self, asked: Plan, how: How) -> Flow[Job]:
+        """Have a product made as a job."""
+        headers = {"Content-Type": RAW, "Prefer": "respond-async", KEY: key()}
+        ask = yield from self._asked(asked, how, headers)
+        return self._as(Job, (yield from self.transport.exchange(ask)))
+
+    def _product(self, asked: Plan, how: How, out: Array | tuple[Array] | None) -> Flow[Product]:
+        given = check_out(out, asked)
+        straight = given is not None and is_room(given, asked)
+        room = given.reshape(asked.made) if given is not None and straight else np.empty(asked.made, asked.dtype)
+        headers: Mapping[str, str] = {}
+        if asked.problem is None:
+            room[...] = 0
+        else:
+            headers = yield from self._landed(asked, how, room)
+        if given is None:
+            c = asked.answer(room)
+            return _made(c if c.ndim else c[()], headers)
+        if not straight:
+            np.copyto(given, asked.answer(room), casting="same_kind")
+        return _made(given, headers)
+
+    def _landed(self, asked: Plan, how: How, room: Array) -> Flow[Mapping[str, str]]:
+        """Have C put into `room`, through shared memory where both sides have it; gives the answer's headers."""
+        options = asdict(how) | {"trans_a": asked.a.transposed, "trans_b": asked.b.transposed}
+        headers = yield from self.shared.product(asked, options, room)
+        if headers is not None:
+            return headers
+        ask = yield from self._asked(asked, how, {"Content-Type": RAW, "Accept": RAW})
+        return (yield from self.transport.land(ask, into(flat(room)))).headers
+
+    def _asked(self, asked: Plan, how: How, headers: Mapping[str, str], **more: object | None) -> Flow[Ask]:
+        if asked.problem is None:
+            raise ValueError("an empty product asks the service for nothing")
+        used = {"a": asked.a.name, "b": asked.b.name}
+        names = {**used, **more}
+        where = target("/matmul", {**asdict(asked.problem), "device": how.device, "kernel": how.kernel, **names})
+        body = yield from bytes_of(asked)
+        # A product changes nothing at the service, or puts the same in the same place: it may be asked for twice, but
+        # where it takes the place of its own operand.
+        again = "c" not in names or names["c"] not in used.values()
+        return Ask("POST", where, body, headers, again=again)
+
+
+def bytes_of(asked: Plan) -> Flow[list[memoryview]]:
+    """Both operands' bytes: copied, where they must be, without keeping an event loop."""
+
+    def gathered() -> list[memoryview]:
+        return [*asked.a.pieces(), *asked.b.pieces()]
+
+    if asked.a.array.nbytes + asked.b.array.nbytes < _LARGE:
+        return gathered()
+    pieces: list[memoryview] = yield Work(gathered)
+    return pieces
+
+
+def key() -> str:
+    """A new Idempotency-Key."""
+    return f'"{uuid.uuid4()}"'
+
+
+def _made(c: Any, headers: Mapping[str, str]) -> Product:
+    return Product(
+        c,
+        headers.get("x-kernel", ""),
+        matrices.config(headers.get("x-config", "")),
+        headers.get("x-match", ""),
+        matrices.timing(headers.get("server-timing", "")),
+        headers.get("x-device"),
+    )

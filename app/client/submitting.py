@@ -1,0 +1,68 @@
+"""Products made while their caller does something else: asked for now, fetched later."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from app.client import npy
+from app.client.answers import Job
+from app.client.errors import TimedOut, error_of
+from app.client.flow import Blocking, Flow, Operation, Waiting
+from app.client.following import Following, place
+from app.client.http import Ask
+from app.client.operands import Array, Plan
+
+
+class Pending:
+    """A product that was submitted; `id` is its job's, None where there was nothing to compute."""
+
+    def __init__(self, client: Following, asked: Plan, job: Job | None) -> None:
+        self.id = None if job is None else job.id
+        self.shape, self.dtype = asked.shape, asked.dtype
+        self._client, self._asked = client, asked
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}: {self.dtype} of {self.shape}>"
+
+    @Operation
+    def result(self, timeout: float | None = None) -> Flow[Array]:
+        """Wait for C, at most so many seconds, and fetch it.
+
+        Raises TimedOut, NoResult once the service has dropped it, Cancelled, and what the product failed with.
+        """
+        room = np.zeros(self._asked.made, self._asked.dtype) if self.id is None else None
+        if room is None:
+            room = yield from self._fetched(timeout)
+        c = self._asked.answer(room)
+        return c if c.ndim else c[()]
+
+    @Operation
+    def done(self) -> Flow[bool]:
+        """Tell whether the job has ended, well or not."""
+        return self.id is None or (yield from Following.job.within(self._client, self.id)).ended
+
+    @Operation
+    def cancel(self) -> Flow[None]:
+        """Ask the service to give the product up."""
+        if self.id is not None:
+            yield from Following.cancel.within(self._client, self.id)
+
+    def _fetched(self, timeout: float | None) -> Flow[Array]:
+        identity = str(self.id)
+        job = yield from Following.wait.within(self._client, identity, timeout)
+        if not job.ended:
+            raise TimedOut(f"job {identity} is {job.state} after {timeout} s")
+        if job.state != "succeeded":
+            told = job.error or {"code": "cancelled", "error": f"job {identity} was {job.state}"}
+            raise error_of(None, dict(told))
+        room = np.empty(self._asked.made, self._asked.dtype)
+        ask = Ask("GET", f"{place(identity)}/result", (), {"Accept": npy.MEDIA}, again=True)
+        return (yield from self._client.transport.land(ask, npy.read(room)))
+
+
+class Submitted(Pending, Blocking):
+    """A product that a Client has submitted."""
+
+
+class AsyncSubmitted(Pending, Waiting):
+    """A product that an AsyncClient has submitted."""

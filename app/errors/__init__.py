@@ -1,0 +1,145 @@
+"""The tree of errors. Each has a stable code and an HTTP status; one handler in app/api/errors.py renders them.
+
+TilewiseError
+├── Refused                   the caller can mend it
+│   ├── Malformed             400 malformed
+│   ├── SharedMemoryOff       403 shared_memory_off
+│   ├── NotAcceptable         406 not_acceptable
+│   ├── RegionExists          409 region_exists
+│   ├── KeyInUse              409 key_in_use
+│   ├── Cancelled             409 cancelled
+│   ├── BodyTooLarge          413 body_too_large
+│   ├── UnsupportedMediaType  415 unsupported_media_type
+│   ├── Invalid               422 invalid
+│   ├── InvalidMatrix         422 invalid_matrix
+│   ├── InvalidRegion         422 invalid_region
+│   ├── RefusedConfig         422 refused_config
+│   ├── Unsupported           422 unsupported
+│   ├── KeyReused             422 key_reused
+│   ├── TooLarge              422 too_large
+│   └── QuotaExceeded         507 quota_exceeded
+├── NotFound
+│   ├── UnknownDevice         404 unknown_device
+│   ├── UnknownKernel         404 unknown_kernel
+│   ├── UnknownModel          404 unknown_model
+│   ├── UnknownRegion         404 unknown_region
+│   ├── UnknownMatrix         404 unknown_matrix
+│   ├── MatrixGone            410 matrix_gone
+│   ├── UnknownJob            404 unknown_job
+│   ├── NoResult              404 no_result
+│   └── NotTuned              404 not_tuned
+├── Busy                      try again after retry_after seconds
+│   ├── OverShare             429 over_share
+│   ├── QueueFull             503 queue_full
+│   ├── NoRoom                503 no_room
+│   ├── StoreFailed           503 store_failed
+│   └── Closing               503 closing
+├── DeviceError               a device or its child failed
+│   ├── CompileFailed         500 compile_failed
+│   ├── LaunchFailed          500 launch_failed
+│   ├── WrongResult           500 wrong_result
+│   ├── ChildDied             503 child_died
+│   ├── ChildTimedOut         503 child_timed_out
+│   └── NoDevice              503 no_device
+└── StartRefused              the service does not start
+    ├── DatabaseOwned         500 database_owned
+    └── SchemaUnknown         500 schema_unknown
+"""
+
+from __future__ import annotations
+
+from app.errors.base import TilewiseError
+from app.errors.failed import (
+    Busy,
+    ChildDied,
+    ChildTimedOut,
+    Closing,
+    CompileFailed,
+    DatabaseOwned,
+    DeviceError,
+    LaunchFailed,
+    NoDevice,
+    NoRoom,
+    OverShare,
+    QueueFull,
+    SchemaUnknown,
+    StartRefused,
+    StoreFailed,
+    WrongResult,
+)
+from app.errors.refused import (
+    BodyTooLarge,
+    Cancelled,
+    Invalid,
+    InvalidMatrix,
+    InvalidRegion,
+    KeyInUse,
+    KeyReused,
+    Malformed,
+    MatrixGone,
+    NoResult,
+    NotAcceptable,
+    NotFound,
+    NotTuned,
+    QuotaExceeded,
+    Refused,
+    RefusedConfig,
+    RegionExists,
+    SharedMemoryOff,
+    TooLarge,
+    UnknownDevice,
+    UnknownJob,
+    UnknownKernel,
+    UnknownMatrix,
+    UnknownModel,
+    UnknownRegion,
+    Unsupported,
+    UnsupportedMediaType,
+)
+
+__all__ = [
+    "BodyTooLarge",
+    "Busy",
+    "Cancelled",
+    "ChildDied",
+    "ChildTimedOut",
+    "Closing",
+    "CompileFailed",
+    "DatabaseOwned",
+    "DeviceError",
+    "Invalid",
+    "InvalidMatrix",
+    "InvalidRegion",
+    "KeyInUse",
+    "KeyReused",
+    "LaunchFailed",
+    "Malformed",
+    "MatrixGone",
+    "NoDevice",
+    "NoResult",
+    "NoRoom",
+    "NotAcceptable",
+    "NotFound",
+    "NotTuned",
+    "OverShare",
+    "QueueFull",
+    "QuotaExceeded",
+    "Refused",
+    "RefusedConfig",
+    "RegionExists",
+    "SchemaUnknown",
+    "SharedMemoryOff",
+    "StartRefused",
+    "StoreFailed",
+    "TilewiseError",
+    "TooLarge",
+    "UnknownDevice",
+    "UnknownJob",
+    "UnknownKernel",
+    "UnknownMatrix",
+    "UnknownModel",
+    "UnknownRegion",
+    "Unsupported",
+    "UnsupportedMediaType",
+    "WrongResult",
+]

@@ -1,0 +1,97 @@
+"""What the service cannot do now, a device's failures, and why it does not start."""
+
+from __future__ import annotations
+
+from app.errors.base import TilewiseError
+
+
+class Busy(TilewiseError):
+    """The service cannot now; the same request may succeed after `retry_after` seconds."""
+
+    status, retry_after = 503, 1
+
+
+class OverShare(Busy):
+    """The caller holds as much as TILEWISE_SHARE allows one; facts: limit, size."""
+
+    code, status = "over_share", 429
+
+
+class QueueFull(Busy):
+    """More requests wait than TILEWISE_QUEUE allows; facts: limit, size, retry_after."""
+
+    code = "queue_full"
+
+
+class NoRoom(Busy):
+    """The bytes for this product are lent to others now; facts: limit, size, retry_after."""
+
+    code = "no_room"
+
+
+class StoreFailed(Busy):
+    """The database cannot be read or written now: its disk is full, or its server is gone."""
+
+    code = "store_failed"
+
+
+class Closing(Busy):
+    """The service is shutting down."""
+
+    code = "closing"
+
+
+class DeviceError(TilewiseError):
+    """A device or its child failed."""
+
+
+class CompileFailed(DeviceError):
+    """A compiler refused the text; the message is the compiler's own."""
+
+    code = "compile_failed"
+
+
+class LaunchFailed(DeviceError):
+    """The device refused or broke off a launch."""
+
+    code = "launch_failed"
+
+
+class WrongResult(DeviceError):
+    """A kernel's answer is outside its tolerance: it is not served."""
+
+    code = "wrong_result"
+
+
+class ChildDied(DeviceError):
+    """The process that holds the device died while it worked."""
+
+    code, status, retry_after = "child_died", 503, 1
+
+
+class ChildTimedOut(DeviceError):
+    """The process that holds the device outlived its deadline and was killed."""
+
+    code, status, retry_after = "child_timed_out", 503, 1
+
+
+class NoDevice(DeviceError):
+    """No device could be opened."""
+
+    code, status, retry_after = "no_device", 503, 5
+
+
+class StartRefused(TilewiseError):
+    """The service does not start."""
+
+
+class DatabaseOwned(StartRefused):
+    """Another running service owns the database."""
+
+    code = "database_owned"
+
+
+class SchemaUnknown(StartRefused):
+    """The database's schema is newer than this program."""
+
+    code = "schema_unknown"

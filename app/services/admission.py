@@ -1,0 +1,153 @@
+"""Admission: who comes in. What a product needs is known before it is read, so that a refusal costs nobody a body."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import ceil
+from time import monotonic
+from typing import Final
+
+from app.errors import NoRoom, OverShare, QueueFull
+from app.services.principal import ANONYMOUS, Principal
+
+_LONGEST: Final = 60  # seconds that a caller is told to wait at most: nobody knows the queue of the minute after
+_MEMORY: Final = 0.2  # weight of the newest product in the pace
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds products: places in the queue, bytes of the slab and of each device, one caller's share of these."""
+
+    queue: int
+    slab_bytes: int
+    device_bytes: Mapping[str, int]
+    share: float = 1.0
+
+
+class Ticket:
+    """One product's place in the queue, until `made`, and its bytes, until `close`; doing either twice is harmless."""
+
+    def __init__(self, admission: Admission, nbytes: int, device: str, principal: str) -> None:
+        self.nbytes, self.device, self.principal = nbytes, device, principal
+        self._admission, self._waits, self._holds = admission, True, True
+
+    def made(self) -> None:
+        """Give the place in the queue back."""
+        with self._admission.changing:
+            if self._waits:
+                self._admission.left(self)
+            self._waits = False
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.made()
+        with self._admission.changing:
+            if self._holds:
+                self._admission.returned(self)
+            self._holds = False
+
+
+class Admission:
+    """Counts what is inside, refuses what is too much, and says when to come again; safe from any thread.
+
+    A device's bytes are those of the products that were admitted to it; one that may go to any device counts on that
+    with the most room. The slab keeps account of its own bytes.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.changing = threading.Lock()
+        self._waiting: Counter[str] = Counter()  # products by principal
+        self._bytes: Counter[str] = Counter()  # by principal
+        self._devices: Counter[str] = Counter()  # bytes by device
+        self._pace = 0.0
+        self._last = monotonic()
+
+    @property
+    def waiting(self) -> int:
+        """How many products were admitted and are not made yet."""
+        return self._waiting.total()
+
+    @contextmanager
+    def admitted(self, nbytes: int, device: str | None = None, principal: Principal = ANONYMOUS) -> Iterator[Ticket]:
+        """Be inside the block; raises QueueFull, NoRoom, OverShare, each with limit, size and retry_after."""
+        ticket = self.admit(nbytes, device, principal)
+        try:
+            yield ticket
+        finally:
+            ticket.close()
+
+    def admit(self, nbytes: int, device: str | None = None, principal: Principal = ANONYMOUS) -> Ticket:
+        """Take a place in the queue and so many bytes, until the ticket is closed; raises as `admitted`."""
+        with self.changing:
+            self._expect_a_place(principal.name)
+            self._expect_bytes(nbytes, principal.name)
+            chosen = device or self._roomiest()
+            self._expect_device_bytes(nbytes, chosen)
+            self._waiting[principal.name] += 1
+            self._bytes[principal.name] += nbytes
+            self._devices[chosen] += nbytes
+            self._last = monotonic()
+            return Ticket(self, nbytes, chosen, principal.name)
+
+    def expect_a_place(self, principal: Principal = ANONYMOUS) -> None:
+        """Raise QueueFull or OverShare where another product would be refused, whatever its size."""
+        with self.changing:
+            self._expect_a_place(principal.name)
+
+    def pace(self, seconds: float) -> None:
+        """Learn how long a device was busy with a product."""
+        with self.changing:
+            self._pace = seconds if self._pace == 0.0 else (1 - _MEMORY) * self._pace + _MEMORY * seconds
+
+    def retry_after(self) -> int:
+        """Whole seconds until those that wait now are made, as far as the pace tells; 1 at least, a minute at most."""
+        devices = max(1, len(self.limits.device_bytes))
+        return min(_LONGEST, max(1, ceil(self.waiting * self._pace / devices)))
+
+    def later(self, error: NoRoom) -> NoRoom:
+        """The slab's refusal, with the seconds after which it may have room."""
+        return NoRoom(error.message, **{**error.facts, "retry_after": self.retry_after()})
+
+    def quiet(self) -> float:
+        """Seconds since a product came or was made; none while one is inside."""
+        return 0.0 if self.waiting else monotonic() - self._last
+
+    def left(self, ticket: Ticket) -> None:
+        """Take a place back; called under the lock, by its ticket."""
+        self._waiting[ticket.principal] -= 1
+        self._last = monotonic()
+
+    def returned(self, ticket: Ticket) -> None:
+        """Take bytes back; called under the lock, by their ticket."""
+        self._bytes[ticket.principal] -= ticket.nbytes
+        self._devices[ticket.device] -= ticket.nbytes
+
+    def _expect_a_place(self, name: str) -> None:
+        if self.waiting >= self.limits.queue:
+            facts = {"limit": self.limits.queue, "size": self.waiting, "retry_after": self.retry_after()}
+            raise QueueFull(f"{self.waiting} products wait already, {self.limits.queue} may", **facts)
+        share = max(1, int(self.limits.queue * self.limits.share))
+        if self._waiting[name] >= share:
+            facts = {"limit": share, "size": self._waiting[name], "retry_after": self.retry_after()}
+            raise OverShare(f"{self._waiting[name]} products of yours wait already, {share} may", **facts)
+
+    def _expect_bytes(self, nbytes: int, name: str) -> None:
+        share = int(self.limits.slab_bytes * self.limits.share)
+        if self.limits.share < 1 and self._bytes[name] and self._bytes[name] + nbytes > share:
+            facts = {"limit": share, "size": self._bytes[name] + nbytes, "retry_after": self.retry_after()}
+            raise OverShare(f"your products would hold {self._bytes[name] + nbytes} bytes, {share} may be", **facts)
+
+    def _expect_device_bytes(self, nbytes: int, device: str) -> None:
+        limit, size = self.limits.device_bytes.get(device), self._devices[device] + nbytes
+        if limit is not None and self._devices[device] and size > limit:
+            facts = {"limit": limit, "size": nbytes, "lent": self._devices[device], "retry_after": self.retry_after()}
+            raise NoRoom(f"{nbytes} bytes do not fit on {device} beside what was admitted to it", **facts)
+
+    def _roomiest(self) -> str:
+        room = {name: limit - self._devices[name] for name, limit in self.limits.device_bytes.items()}
+        return max(room, key=lambda name: room[name], default="")

@@ -1,0 +1,241 @@
+"""Each device's line of products: one launch at a time, and small products together, where that is faster.
+
+A product never waits for others to come. Those that wait while the device is busy anyway are made by one launch of the
+first one's own config, with the batch that they make: every element is summed up in the same order, bit for bit, and no
+product reads another's operands.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from time import monotonic, perf_counter
+from typing import Final
+
+from app.devices.fleet import Unit
+from app.devices.scheduler import Priority
+from app.errors import Cancelled, TilewiseError
+from app.services import product, together
+from app.services.copies import Copies
+from app.services.rates import Rates
+from kernels import CATALOGUE
+from kernels.device import Device
+from kernels.kernel import Launch
+from kernels.model import predict
+
+DEADLINE: Final = 150.0  # seconds a product may take before its first phase is named: a child's start and a compilation
+_SMALL: Final = 2**20  # bytes of a product above which the way to the device is the smaller part of its time
+_ALL: Final = 2**23  # bytes of those that are made together
+_RESTART: Final = 2.0  # seconds that a child takes to start, and to verify again: killing it must be worth these
+
+
+def nothing() -> None:
+    """Be told that a product has begun, and do nothing."""
+
+
+class Claim:
+    """One product's claim to be made, which may be cancelled; `begun` is called once its launch is on its way."""
+
+    def __init__(self, begun: Callable[[], None] = nothing) -> None:
+        self.begun, self.is_cancelled = begun, False
+        self._entry: Entry | None = None
+
+    def cancel(self, *, kill: bool = False) -> None:
+        """Have the product not be made: it leaves the line at once, or what is being made is dropped at its end.
+
+        A launch cannot be broken off politely. With `kill`, the child that makes it is killed, where nobody else's
+        product is in it or waits for it and the launch has longer to go than a new child takes to start.
+        """
+        self.is_cancelled = True
+        if self._entry is not None:
+            self._entry.line.cancel(self._entry, kill=kill)
+
+    def entered(self, entry: Entry) -> None:
+        """Take note of the place in the line; raises Cancelled where that is not wanted any more."""
+        self._entry = entry
+        self.expect()
+
+    def expect(self) -> None:
+        """Raise Cancelled where the claim was."""
+        if self.is_cancelled:
+            raise Cancelled("the product was cancelled")
+
+
+@dataclass(eq=False)
+class Entry:
+    """A place in a line: `turn` is set when the entry leads, was made beside another, or was cancelled."""
+
+    line: Line
+    order: product.Order
+    claim: Claim
+    may_gather: bool
+    turn: threading.Event
+    outcome: tuple[product.Spent, int] | None = None
+    since: float = 0.0
+
+
+class Line:
+    """Who waits for one device: first come first served."""
+
+    def __init__(self, unit: Unit) -> None:
+        self.unit = unit
+        self._lock = threading.Lock()
+        self._waiting: deque[Entry] = deque()
+        self._inside: list[Entry] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._inside)
+
+    def join(self, entry: Entry) -> None:
+        """Take the last place, and wait for the turn; raises Cancelled."""
+        with self._lock:
+            entry.claim.entered(entry)
+            self._waiting.append(entry)
+            if not self._inside:
+                self._advance()
+        entry.turn.wait()
+        if entry.outcome is None and entry.claim.is_cancelled:
+            self._pass_on(entry)
+            entry.claim.expect()
+
+    def beside(self, leader: Entry, most: Callable[[int], int]) -> list[Entry]:
+        """The leader and those that its launch can make as well; `most` says how many of so many it should."""
+        with self._lock:
+            alike = [one for one in self._waiting if one.may_gather and one.order.launch == leader.order.launch]
+            chosen = alike[: most(len(alike) + 1) - 1] if alike else []
+            for one in chosen:
+                self._waiting.remove(one)
+            self._inside = [leader, *chosen]
+            for one in self._inside:
+                one.since = monotonic()
+            return list(self._inside)
+
+    def leave(self, others: list[Entry]) -> None:
+        """Give the turn to the next; of the `others` of a launch, those that it did not make go first, each alone."""
+        with self._lock:
+            for one in reversed(others):
+                one.may_gather = False
+                if one.outcome is None and not one.claim.is_cancelled:
+                    self._waiting.appendleft(one)
+                else:
+                    one.turn.set()
+            self._advance()
+
+    def cancel(self, entry: Entry, *, kill: bool) -> None:
+        """Have the entry's product not be made, or its result be of no use to anybody."""
+        with self._lock:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+                entry.turn.set()
+            elif kill and self._inside == [entry] and self._is_alone() and _left(entry) > _RESTART:
+                self.unit.products.kill()
+
+    def _is_alone(self) -> bool:
+        """Whether nobody waits for the device's child beside the product in it, and it waits for nobody."""
+        return not self._waiting and not self.unit.products.waiting
+
+    def _pass_on(self, entry: Entry) -> None:
+        """Let the next one lead where this one would: it was cancelled while it was given the lead."""
+        with self._lock:
+            if self._inside == [entry]:
+                self._advance()
+
+    def _advance(self) -> None:
+        """Let the first that waits lead; called under the lock."""
+        self._inside = [self._waiting.popleft()] if self._waiting else []
+        for one in self._inside:
+            one.since = monotonic()
+            one.turn.set()
+
+
+class Gathering:
+    """The lines of all devices. `most` is how many products one launch may make; 1: none beside another."""
+
+    def __init__(self, units: tuple[Unit, ...], rates: Rates, copies: Copies, most: int) -> None:
+        self._lines = {unit.device.id: Line(unit) for unit in units}
+        self._rates, self._copies, self._most = rates, copies, most
+
+    def waiting(self, unit: Unit) -> int:
+        """How many products are in the unit's line, with those that are being made."""
+        return len(self._lines[unit.device.id])
+
+    def make(self, unit: Unit, order: product.Order, claim: Claim) -> tuple[product.Spent, int]:
+        """Wait for the turn and make the product, with others where that is faster; gives the seconds, and how many.
+
+        The seconds are the launch's, of all that it made. A product with a resident operand, which need not come to the
+        device, is made alone. Raises Cancelled, and what `product.multiply` raises.
+        """
+        small = order.launch is not None and order.problem.bytes <= _SMALL and order.keys == (None, None, None)
+        line = self._lines[unit.device.id]
+        entry = Entry(line, order, claim, small and self._most > 1, threading.Event())
+        line.join(entry)
+        return entry.outcome or self._lead(line, entry)
+
+    def _lead(self, line: Line, entry: Entry) -> tuple[product.Spent, int]:
+        group = [entry]
+        try:
+            if entry.may_gather:
+                group = line.beside(entry, lambda count: self._best(line.unit, entry.order, count))
+            if len(group) > 1:
+                with suppress(TilewiseError):  # each is made again, alone, and hears what is wrong
+                    self._make_all(line.unit, group)
+            entry.outcome = entry.outcome or (self._alone(line.unit, entry), 1)
+            return entry.outcome
+        finally:
+            line.leave(group[1:])
+
+    def _alone(self, unit: Unit, entry: Entry) -> product.Spent:
+        entry.claim.begun()
+        started = perf_counter()
+        try:
+            spent = self._copies.multiply(unit, entry.order, DEADLINE)
+        except TilewiseError:
+            entry.claim.expect()  # the child was killed because this was cancelled
+            raise
+        self._rates.learn(unit.device.id, entry.order.problem, 1, spent, perf_counter() - started)
+        return spent
+
+    def _make_all(self, unit: Unit, group: list[Entry]) -> None:
+        alone = group[0].order.launch
+        launch = None if alone is None else _launch(alone, unit.device, len(group))
+        if launch is None:
+            return
+        for one in group:
+            one.claim.begun()
+        orders, started = tuple(one.order for one in group), perf_counter()
+        spent: product.Spent = unit.products.call(
+            together.multiply, orders, launch, priority=Priority.PRODUCT, deadline=DEADLINE, leased=True
+        )
+        self._rates.learn(unit.device.id, group[0].order.problem, len(group), spent, perf_counter() - started)
+        for one in group:
+            one.outcome = spent, len(group)
+
+    def _best(self, unit: Unit, order: product.Order, count: int) -> int:
+        """How many of `count` products of the same launch are best made at once: a power of two, so that few differ."""
+        if order.launch is None:
+            return 1
+        most = min(count, self._most, _ALL // order.problem.bytes)
+        sizes = [2**power for power in range(1, most.bit_length())]
+        launches = {size: _launch(order.launch, unit.device, size) for size in sizes}
+        return self._rates.best(unit.device, order.launch, {size: one for size, one in launches.items() if one})
+
+
+@lru_cache(1024)
+def _launch(alone: Launch, device: Device, count: int) -> Launch | None:
+    """The launch of the same config that makes so many products at once, or None where the space refuses it."""
+    problem = replace(alone.problem, batch=alone.problem.batch * count)
+    try:
+        return CATALOGUE[alone.kernel].launch(alone.config, problem, device)
+    except ValueError:
+        return None
+
+
+def _left(entry: Entry) -> float:
+    """Seconds that a launch has to go, as the model predicts; no longer than it may take."""
+    launch, device = entry.order.launch, entry.line.unit.device
+    whole = predict(CATALOGUE[launch.kernel], launch.config, launch.problem, device) if launch else 0.0
+    return whole - (monotonic() - entry.since)

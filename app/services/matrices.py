@@ -1,0 +1,284 @@
+"""Resident matrices: named, owned, kept in the slab, so that a product need not send them again."""
+
+from __future__ import annotations
+
+import re
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
+from math import prod
+from typing import Final
+
+from app.devices.slab import Region, Slab
+from app.errors import Invalid, MatrixGone, QuotaExceeded, TooLarge, UnknownMatrix
+from app.services.principal import Principal
+from kernels.problem import ITEMSIZE
+
+NAME: Final = r"[A-Za-z0-9._-]{1,100}"
+_REMEMBERED: Final = 4096  # names of evicted matrices that are answered by "gone" rather than "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What one owner may keep: bytes, and how many matrices."""
+
+    nbytes: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """One version of a named matrix, or a batch of them, row-major as stored: its bytes in the slab never change.
+
+    `key` is the version: no two matrices of a process have the same. An evictable one may be dropped, where room is
+    needed, without its owner being asked.
+    """
+
+    key: int
+    owner: Principal
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    evictable: bool
+    region: Region
+    created_at: datetime
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its numbers."""
+        return prod(self.shape) * ITEMSIZE[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A matrix on its way: its bytes may be written.
+
+    `keep` makes it the one of its name, and says whether there was another before.
+    """
+
+    resident: Resident
+    keep: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Matrices that have a name, their bytes, and how many were evicted so far."""
+
+    count: int
+    nbytes: int
+    evictions: int
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    resident: Resident
+    used_at: datetime
+    pins: int = 0
+    named: bool = False
+
+
+class Matrices:
+    """Every resident matrix; safe from any thread, and gone with the process.
+
+    A matrix that is replaced, deleted or evicted loses its name at once; its bytes stay until the last who uses them
+    has ended. `released` is told its key then.
+    """
+
+    def __init__(self, slab: Slab, quota: Quota, released: Callable[[int], None]) -> None:
+        self.quota = quota
+        self._slab, self._released = slab, released
+        self._lock = threading.Lock()
+        self._keys = count(1)
+        self._named: dict[tuple[str, str], _Entry] = {}  # the least recently used first
+        self._claims: dict[int, tuple[str, str, int]] = {}  # what is on its way: owner, name, bytes
+        self._loose: set[_Entry] = set()  # without a name, and not given back yet
+        self._gone: dict[tuple[str, str], datetime] = {}
+        self._evictions = 0
+
+    @contextmanager
+    def coming(
+        self,
+        owner: Principal,
+        name: str,
+        dtype: str,
+        shape: tuple[int, ...],
+        *,
+        evictable: bool = False,
+        backed: bool = True,
+    ) -> Iterator[Draft]:
+        """Lend slab bytes to a matrix on its way; what was not kept when the block ends is forgotten.
+
+        Where they are not `backed`, the slab is asked to before they are touched.
+        The owner's evictable matrices give way to its quota. Raises Invalid for the name, TooLarge for what the quota
+        or the slab can never hold, QuotaExceeded, and NoRoom.
+        """
+        check_name(name)
+        key = self._claimed(owner, name, prod(shape) * ITEMSIZE[dtype])
+        try:
+            region = self._slab.lend(prod(shape) * ITEMSIZE[dtype], backed=backed)
+        except BaseException:
+            self._disclaim(key)
+            raise
+        now = datetime.now(UTC)
+        entry = _Entry(Resident(key, owner, name, dtype, shape, evictable, region, now), now, pins=1)
+        try:
+            yield Draft(entry.resident, lambda: self._keep(entry))
+        finally:
+            self._disclaim(key)
+            self._unpin(entry)
+
+    @contextmanager
+    def used(self, owner: Principal, name: str) -> Iterator[Resident]:
+        """Hold the present version of a matrix; raises UnknownMatrix, MatrixGone."""
+        with self._lock:
+            entry = self._find(owner, name)
+            self._named[owner.name, name] = self._named.pop((owner.name, name))
+            entry.used_at = datetime.now(UTC)
+            entry.pins += 1
+        try:
+            yield entry.resident
+        finally:
+            self._unpin(entry)
+
+    def get(self, owner: Principal, name: str) -> tuple[Resident, datetime]:
+        """A matrix, and when it was last used, without that being a use; raises UnknownMatrix, MatrixGone."""
+        with self._lock:
+            entry = self._find(owner, name)
+            return entry.resident, entry.used_at
+
+    def list(self, owner: Principal, after: str = "", limit: int = 100) -> list[tuple[Resident, datetime]]:
+        """A page of the owner's matrices by name, those after a name; with each, when it was last used."""
+        with self._lock:
+            mine = sorted(name for who, name in self._named if who == owner.name and name > after)
+            entries = [self._named[owner.name, name] for name in mine[:limit]]
+            return [(entry.resident, entry.used_at) for entry in entries]
+
+    def delete(self, owner: Principal, name: str) -> None:
+        """Take a matrix's name; raises UnknownMatrix, MatrixGone."""
+        with self._lock:
+            self._unname(self._find(owner, name))
+
+    def view(self, resident: Resident) -> memoryview:
+        """The bytes of a matrix that is held, writable while it is on its way."""
+        return self._slab.view(resident.region)[: resident.nbytes]
+
+    def give_way(self, nbytes: int) -> bool:
+        """Evict what it takes for so many bytes to fit into the slab; whether anything was evicted.
+
+        The least recently used go first, and of those only what makes the room. Nothing goes where all that may go
+        would not be enough.
+        """
+        with self._lock:
+            spare = [entry for entry in self._named.values() if entry.resident.evictable and not entry.pins]
+            regions = [entry.resident.region for entry in spare]
+            least = bisect_left(
+                range(len(spare)), True, key=lambda n: self._slab.hole(nbytes, regions[: n + 1]) is not None
+            )
+            hole = self._slab.hole(nbytes, regions[: least + 1])
+            if hole is None or not spare:
+                return False
+            end = hole.offset + hole.nbytes
+            inside = [entry for entry in spare[: least + 1] if hole.offset <= entry.resident.region.offset < end]
+            for entry in inside or spare[:1]:  # a hole that no matrix is in had no memory of the host behind it
+                self._evict(entry)
+            return True
+
+    def tally(self) -> Tally:
+        """What there is of all owners."""
+        with self._lock:
+            sizes = [entry.resident.nbytes for entry in self._named.values()]
+            return Tally(len(sizes), sum(sizes), self._evictions)
+
+    def _claimed(self, owner: Principal, name: str, nbytes: int) -> int:
+        """Take bytes and a place of the quota, evicting the owner's own; raises TooLarge, QuotaExceeded."""
+        limit = min(self.quota.nbytes, self._slab.nbytes)
+        if nbytes > limit:
+            raise TooLarge(f"{name} takes {nbytes} bytes, one owner may keep {limit}", limit=limit, size=nbytes)
+        with self._lock:
+            others = [e for (who, other), e in self._named.items() if who == owner.name and other != name]
+            claims = [size for who, _, size in self._claims.values() if who == owner.name]
+            loose = [entry.resident.nbytes for entry in self._loose if entry.resident.owner.name == owner.name]
+            used = sum(entry.resident.nbytes for entry in others) + sum(claims) + sum(loose)
+            places = len(others) + len(claims)
+            condemned = []
+            for entry in others:
+                if used + nbytes <= self.quota.nbytes and places < self.quota.count:
+                    break
+                if entry.resident.evictable and not entry.pins:
+                    condemned.append(entry)
+                    used, places = used - entry.resident.nbytes, places - 1
+            self._expect(used, places, nbytes)
+            for entry in condemned:
+                self._evict(entry)
+            key = next(self._keys)
+            self._claims[key] = (owner.name, name, nbytes)
+            return key
+
+    def _expect(self, used: int, places: int, nbytes: int) -> None:
+        if places >= self.quota.count:
+            message = f"{places} matrices are kept, the quota is {self.quota.count}: delete one"
+            raise QuotaExceeded(message, limit=self.quota.count, used=places)
+        if used + nbytes > self.quota.nbytes:
+            message = f"{nbytes} bytes beside {used} are over the quota of {self.quota.nbytes}: delete some"
+            raise QuotaExceeded(message, limit=self.quota.nbytes, used=used, size=nbytes)
+
+    def _disclaim(self, key: int) -> None:
+        with self._lock:
+            self._claims.pop(key, None)
+
+    def _keep(self, entry: _Entry) -> bool:
+        resident = entry.resident
+        where = (resident.owner.name, resident.name)
+        with self._lock:
+            old = self._named.get(where)
+            if old is not None:
+                self._unname(old)
+            self._gone.pop(where, None)
+            self._claims.pop(resident.key, None)
+            self._named[where], entry.named = entry, True
+        return old is not None
+
+    def _find(self, owner: Principal, name: str) -> _Entry:
+        where = (owner.name, name)
+        if where in self._gone:
+            at = self._gone[where]
+            message = f"{name} was evicted at {at:%Y-%m-%dT%H:%M:%SZ} to make room: put it again"
+            raise MatrixGone(message, evicted_at=at.isoformat())
+        if where not in self._named:
+            raise UnknownMatrix(f"there is no matrix {name}")
+        return self._named[where]
+
+    def _evict(self, entry: _Entry) -> None:
+        self._unname(entry)
+        self._evictions += 1
+        self._gone[entry.resident.owner.name, entry.resident.name] = datetime.now(UTC)
+        while len(self._gone) > _REMEMBERED:
+            del self._gone[next(iter(self._gone))]
+
+    def _unname(self, entry: _Entry) -> None:
+        del self._named[entry.resident.owner.name, entry.resident.name]
+        entry.named = False
+        self._loose.add(entry)
+        self._let_go(entry)
+
+    def _unpin(self, entry: _Entry) -> None:
+        with self._lock:
+            entry.pins -= 1
+            self._let_go(entry)
+
+    def _let_go(self, entry: _Entry) -> None:
+        """Give the bytes back once nobody has them; called under the lock."""
+        if not entry.named and not entry.pins:
+            self._loose.discard(entry)
+            self._slab.release(entry.resident.region)
+            self._released(entry.resident.key)
+
+
+def check_name(name: str) -> None:
+    """Refuse what no matrix can be called; raises Invalid."""
+    if not re.fullmatch(NAME, name) or name in {".", ".."}:
+        raise Invalid(f"a matrix's name is 1 to 100 of A-Z a-z 0-9 . _ and -, got {name[:100]!r}", name=name[:100])

@@ -1,0 +1,131 @@
+"""A whole service in this process behind a real socket, and what the tests of overlapping run in its serving child."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from wired import Answers, head
+
+from app.api.wire import protocol
+from app.devices.base import Buffer
+from app.devices.fleet import Held
+from app.devices.process import Child, Link
+from app.errors import LaunchFailed
+from app.main import Fleets, Server, Service, create_app, pace
+from app.services.transit import transit_of
+from app.settings import Settings
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+LARGE_ALLOCATION = 2**22
+RAW = "application/octet-stream"
+
+
+def keys(held: Held, link: Link) -> tuple[int, ...]:
+    """What is on its way to the device or from it."""
+    del link
+    return transit_of(held).keys
+
+
+def starve(held: Held, link: Link, times: int) -> int:
+    """Have the device refuse as many large allocations from now on; gives how many are left of the last order."""
+    del link
+    backend: Any = held.backend
+    left, held.memory["starve"] = held.memory.get("starve", 0), times
+
+    def tight(nbytes: int) -> Buffer:
+        if nbytes >= LARGE_ALLOCATION and held.memory["starve"]:
+            held.memory["starve"] -= 1
+            raise LaunchFailed(f"out of memory: {nbytes} bytes are asked for", fatal=False)
+        return type(backend).allocate(backend, nbytes)  # type: ignore[no-any-return]
+
+    backend.allocate = tight
+    return int(left)
+
+
+@dataclass
+class Running:
+    """A service that is ready."""
+
+    port: int
+    service: Service
+
+    @property
+    def products(self) -> Child:
+        return self.service.fleet.units[0].products
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
+
+    def keys(self, unit: int = 0) -> tuple[int, ...]:
+        found: tuple[int, ...] = self.service.fleet.units[unit].products.call(keys)
+        return found
+
+    def settled(self) -> None:
+        """Wait until nothing is held for any product, here or on a device; fail where that does not come."""
+        units = range(len(self.service.fleet.units))
+        until(lambda: not self.service.fleet.slab.lent_bytes and not any(map(self.keys, units)))
+        assert self.service.matmul.admission.waiting == 0
+
+    def kill(self) -> None:
+        """Kill the serving child, and wait for the next one."""
+        before = self.products.generation
+        self.products.kill()
+        until(lambda: self.products.generation > before)
+
+
+def until(holds: Callable[[], object], seconds: float = 20) -> None:
+    limit = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < limit
+        time.sleep(0.005)
+
+
+@contextmanager
+def running(folder: Path, fleet: Fleets | None = None) -> Iterator[Running]:
+    settings = Settings(data_dir=folder, devices="opencl", slab_bytes=2**29, max_body_bytes=2**28)
+    app, listener = create_app(settings, fleet=fleet), socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        app,
+        http=protocol(pace(settings)),
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=2,
+    )
+    server = Server(config, threading.Event())
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    try:
+        until(lambda: server.started, 90)
+        service: Service = app.state.service
+        until(lambda: service.ready() is None, 90)
+        yield Running(listener.getsockname()[1], service)
+    finally:
+        server.should_exit = True
+        thread.join(15)
+        listener.close()
+        assert not thread.is_alive()
+
+
+def begun(connection: socket.socket, query: str, length: int, **headers: object) -> None:
+    """Send a raw product's head."""
+    connection.sendall(head("POST", f"/matmul?{query}", length=length, **{"Content_Type": RAW, **headers}))
+
+
+def posted(running: Running, query: str, *parts: Any, **headers: object) -> tuple[int, dict[str, str], bytes]:
+    """One product over a connection of its own."""
+    with running.connect() as connection, Answers(connection) as answers:
+        begun(connection, query, sum(memoryview(part).nbytes for part in parts), **headers)
+        for part in parts:
+            connection.sendall(memoryview(part).cast("B"))
+        return answers.read()

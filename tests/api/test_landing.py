@@ -1,0 +1,54 @@
+"""Where a body of unknown length lies while it grows, and what is said of a client that sends it too slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
+
+from app.api.errors import timed_out
+from app.api.landing import staging
+from app.api.service import FEW, Threads
+from app.settings import Settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Watched(Threads):
+    """Threads that say for how many bytes each call was."""
+
+    sizes: list[int] = field(default_factory=list)
+
+    async def sized(self, nbytes: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self.sizes.append(nbytes)
+        return await super().sized(nbytes, function, *args, **kwargs)
+
+
+@contextmanager
+def lend(nbytes: int) -> Iterator[memoryview]:
+    yield memoryview(bytearray(nbytes))
+
+
+def test_what_has_come_is_copied_in_a_thread_where_it_is_more_than_a_few_bytes() -> None:
+    threads, pieces = Watched(), [bytes([byte]) * FEW for byte in range(1, 20)]
+
+    async def grown() -> bytes:
+        async with staging(0, lend, threads) as area:
+            for piece in pieces:
+                await area.write(piece)
+            return bytes(area.data)
+
+    assert asyncio.run(grown()) == b"".join(pieces)
+    assert {FEW, 4 * FEW, 16 * FEW} <= set(threads.sizes)
+
+
+def test_the_text_of_a_408_names_settings_that_there_are() -> None:
+    text = timed_out()[408]["description"]
+    named = re.findall("TILEWISE_([A-Z_]+)", text)
+    assert len(named) == 3
+    assert {name.lower() for name in named} <= set(Settings.model_fields)

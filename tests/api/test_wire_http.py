@@ -1,0 +1,230 @@
+"""The wire as a client meets it: bodies in every cut, many requests on a connection, refusals, deadlines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from wired import Answers, Loop, Wired, chance_of, chunked, head, served
+
+from app.api.pace import Pace
+
+LOOPS: tuple[Loop, ...] = ("asyncio", "uvloop")
+
+
+@pytest.fixture(scope="module", params=LOOPS)
+def wired(request: pytest.FixtureRequest) -> Iterator[Wired]:
+    with served(request.param) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=LOOPS)
+def strict(request: pytest.FixtureRequest) -> Iterator[Wired]:
+    with served(request.param, Pace(stalled=0.4, whole=2.0, least=1000)) as running:
+        yield running
+
+
+def digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).hexdigest().encode()
+
+
+@pytest.mark.parametrize("path", ["/landed", "/landed?step=1000", "/landed?step=300001", "/messages"])
+@pytest.mark.parametrize("size", [1, 999, 65_535, 65_537, 262_145, 3_000_001])
+def test_a_body_arrives_as_it_was_sent(wired: Wired, path: str, size: int) -> None:
+    data = chance_of(size).randbytes(size)
+    with wired.connect() as connection, Answers(connection) as answers:
+        for _ in range(3):
+            connection.sendall(head("POST", path, length=size) + data)
+            assert answers.read()[::2] == (200, digest(data))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_requests_of_every_kind_are_answered_in_order_however_they_are_cut(wired: Wired, seed: int) -> None:
+    chance = chance_of(seed)
+    sent, expected = b"", []
+    for _ in range(40):
+        data = chance.randbytes(chance.choice((0, 1, 17, 5000, 70_000)))
+        kind = chance.choice(("get", "landed", "messages", "chunked", "refused"))
+        if kind == "get":
+            sent, answer = sent + head("GET", "/hello"), (200, b"hello")
+        elif kind == "chunked":
+            cuts = chance.choices((1, 3, 100, 4000), k=4)
+            sent += head("POST", "/landed", Transfer_Encoding="chunked") + chunked(data, *cuts)
+            answer = (200, digest(data))
+        elif kind == "refused":
+            sent, answer = sent + head("POST", "/refused", length=len(data)) + data, (413, b"no")
+        else:
+            sent, answer = sent + head("POST", f"/{kind}", length=len(data)) + data, (200, digest(data))
+        expected.append(answer)
+    with wired.connect() as connection, Answers(connection) as answers:
+        at = 0
+        while at < len(sent):
+            size = chance.choice((1, 2, 3, 40, 3000, 100_000))
+            connection.sendall(sent[at : at + size])
+            at += size
+            if chance.random() < 0.02:
+                time.sleep(0.002)
+        for answer in expected:
+            assert answers.read()[::2] == answer
+
+
+def test_a_client_that_waits_for_100_continue_hears_it_only_when_its_body_is_wanted(wired: Wired) -> None:
+    with wired.connect() as connection, Answers(connection) as answers:
+        connection.sendall(head("POST", "/landed", length=200_000, Expect="100-continue"))
+        assert answers.read()[0] == 100
+        connection.sendall(bytes(200_000))
+        assert answers.read()[::2] == (200, digest(bytes(200_000)))
+        connection.sendall(head("POST", "/refused", length=200_000, Expect="100-continue"))
+        status, headers, _ = answers.read()
+        assert (status, headers["connection"]) == (413, "close")
+        assert answers.file.read() == b""
+
+
+def test_a_refusal_comes_before_a_byte_of_the_body_and_the_body_is_dropped(wired: Wired) -> None:
+    with wired.connect() as connection, Answers(connection) as answers:
+        connection.sendall(head("POST", "/refused", length=5_000_000))
+        assert answers.read()[0] == 413
+        connection.sendall(bytes(5_000_000) + head("GET", "/hello"))
+        assert answers.read()[::2] == (200, b"hello")
+
+
+def test_what_a_route_has_not_asked_for_stays_in_the_systems_memory(wired: Wired) -> None:
+    with wired.connect() as connection, Answers(connection) as answers:
+        connection.sendall(head("POST", "/paused", length=20_000_000) + bytes(20_000_000))
+        status, _, most = answers.read()
+        assert status == 200
+        assert int(most) <= 2**18
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_client_that_sends_first_and_listens_afterwards_hears_why_it_was_refused(wired: Wired, version: str) -> None:
+    with wired.connect() as connection, Answers(connection) as answers:
+        begin = head("POST", "/refused", length=8_000_000, Connection="close").replace(b"1.1", version.encode(), 1)
+        connection.sendall(begin + bytes(8_000_000))
+        assert answers.read()[::2] == (413, b"no")
+        assert answers.file.read() == b""
+
+
+def test_a_client_that_goes_away_in_its_body_is_noticed(wired: Wired) -> None:
+    wired.seen.clear()
+    for sent in (0, 1, 100_000, 900_000):
+        with wired.connect() as connection:
+            connection.sendall(head("POST", "/landed", length=1_000_000) + bytes(sent))
+            until = time.monotonic() + 5
+            while len(wired.seen) % 2 == 0:
+                assert time.monotonic() < until
+                time.sleep(0.001)
+        until = time.monotonic() + 5
+        while wired.seen[-1] != "gone":
+            assert time.monotonic() < until
+            time.sleep(0.001)
+
+
+def told(answer: tuple[int, dict[str, str], bytes]) -> tuple[int, str]:
+    status, headers, body = answer
+    assert headers["content-type"] == "application/problem+json"
+    assert headers["connection"] == "close"
+    return status, json.loads(body)["code"]
+
+
+def test_what_is_no_http_is_refused_in_the_one_shape_of_errors(wired: Wired) -> None:
+    for sent in (
+        b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+    ):
+        with wired.connect() as connection, Answers(connection) as answers:
+            connection.sendall(sent)
+            assert told(answers.read()) == (400, "bad_request")
+
+
+def test_two_lengths_are_no_length(wired: Wired) -> None:
+    both = b"POST /landed HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
+    for second in (b"Content-Length: 6\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"):
+        with wired.connect() as connection, Answers(connection) as answers:
+            connection.sendall(both + second + b"0\r\n\r\nGET /hello HTTP/1.1\r\n\r\n")
+            assert answers.read()[0] == 400
+            assert answers.file.read() == b""
+
+
+@pytest.mark.parametrize("declared", ["70000 ", "70000\t", "070000"])
+def test_a_length_means_the_same_to_all_who_read_it(wired: Wired, declared: str) -> None:
+    wired.seen.clear()
+    with wired.connect() as connection, Answers(connection) as answers:
+        connection.sendall(head("POST", "/landed", Content_Length=declared) + bytes(70_000))
+        assert answers.read()[::2] == (200, digest(bytes(70_000)))
+        assert "asked 70000" in wired.seen
+
+
+def test_a_head_without_an_end_is_refused(wired: Wired) -> None:
+    with wired.connect() as connection, Answers(connection) as answers:
+        connection.sendall(b"GET /hello HTTP/1.1\r\n" + b"X-Long: " + b"y" * 70_000)
+        assert told(answers.read()) == (431, "request_header_fields_too_large")
+
+
+def test_an_upgrade_that_is_not_taken_is_an_ordinary_request(wired: Wired) -> None:
+    with wired.connect() as connection, Answers(connection) as answers:
+        upgrade = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2_Settings": "AAMAAABkAAQAAP__"}
+        connection.sendall(head("POST", "/landed", length=9, **upgrade) + b"123456789")
+        assert answers.read()[::2] == (200, digest(b"123456789"))
+
+
+def test_a_head_is_waited_for_no_longer_than_a_stalled_client(strict: Wired) -> None:
+    with strict.connect() as idle, strict.connect() as slow, Answers(idle) as silence, Answers(slow) as answers:
+        began = time.monotonic()
+        slow.sendall(b"GET /hello HTT")
+        assert told(answers.read()) == (408, "request_timeout")
+        assert silence.file.read() == b""
+        assert 0.3 < time.monotonic() - began < 3
+
+
+def test_a_body_that_stalls_is_answered_408(strict: Wired) -> None:
+    for path in ("/landed", "/landed?step=1000"):
+        with strict.connect() as connection, Answers(connection) as answers:
+            connection.sendall(head("POST", path, length=200_000) + bytes(100_000))
+            began = time.monotonic()
+            assert answers.read()[0] == 408
+            assert 0.3 < time.monotonic() - began < 3
+
+
+def test_a_body_that_trickles_is_answered_408_at_its_deadline(strict: Wired) -> None:
+    with strict.connect() as connection, Answers(connection) as answers:
+        connection.sendall(head("POST", "/landed?step=10", length=200_000))
+        began = time.monotonic()
+        connection.settimeout(0.05)
+        try:
+            while time.monotonic() - began < 10 and not _answers(connection):
+                connection.sendall(b"x")
+        except OSError:
+            pytest.fail("the connection ended before the answer was read")
+        connection.settimeout(5)
+        assert answers.read()[0] == 408
+        assert 1.5 < time.monotonic() - began < 4
+
+
+def _answers(connection: socket.socket) -> bool:
+    try:
+        return bool(connection.recv(1, socket.MSG_PEEK))
+    except TimeoutError:
+        return False
+
+
+def test_a_unix_socket_is_listened_on_too(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for loop in LOOPS:
+        with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as connection:
+            path = str(tmp_path_factory.mktemp("unix") / "wire.sock")
+            listener.bind(path)
+            with served(loop, uds=listener):
+                deadline = time.monotonic() + 5
+                while connection.connect_ex(path):
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)
+                with Answers(connection) as answers:
+                    data = chance_of(1).randbytes(700_000)
+                    connection.sendall(head("POST", "/landed", length=len(data)) + data + head("GET", "/hello"))
+                    assert answers.read()[::2] == (200, digest(data))
+                    assert answers.read()[::2] == (200, b"hello")

@@ -1,0 +1,105 @@
+"""Answers that do not come out of the slab, to clients that read slowly, or not at all."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from wired import Loop, Wired, chance_of, head, served
+
+from app.api.landing import WIRE
+from app.api.pace import Pace
+from app.api.packing import PackedResponse
+from app.api.result import _FileResponse
+from app.api.service import Threads
+from app.api.writing import PiecesResponse, Wire
+
+LOOPS: tuple[Loop, ...] = ("asyncio", "uvloop")
+KINDS = ("pieces", "file", "packed")
+DATA = chance_of(4).randbytes(12_000_000)  # more than sockets hold, and no packer makes it smaller
+_WIRES: list[Wire] = []
+
+
+async def pieces(_: Request) -> Response:
+    """Large pieces, and many that are tiny."""
+    few = [DATA[at : at + 5] for at in range(0, 100_000, 5)]
+    large = [DATA[at : at + 400_000] for at in range(100_000, len(DATA), 400_000)]
+    return PiecesResponse([*few, *large], "x/y", {})
+
+
+async def file(_: Request) -> Response:
+    kept = tempfile.TemporaryFile()  # noqa: SIM115 - the answer closes it
+    kept.write(DATA[5:-5])
+    kept.seek(0)
+    return _FileResponse((DATA[:5], DATA[-5:]), kept, "x/y", {})
+
+
+async def packed(_: Request) -> Response:
+    return PackedResponse([DATA], "deflate", {"Content-Type": "x/y"}, Threads(), AsyncExitStack())
+
+
+def noted(route: object) -> object:
+    """The route, whose connection is looked at from outside."""
+
+    async def noting(request: Request) -> Response:
+        _WIRES.append(request.scope["extensions"][WIRE])
+        answer: Response = await route(request)  # type: ignore[operator]
+        return answer
+
+    return noting
+
+
+ROUTES = [Route(f"/{name}", noted(globals()[name])) for name in KINDS]  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module", params=LOOPS)
+def wired(request: pytest.FixtureRequest) -> Iterator[Wired]:
+    with served(request.param, Pace(stalled=0.4, whole=20.0, least=1000), routes=ROUTES) as running:
+        yield running
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_client_that_does_not_read_is_cut_off_and_nothing_is_kept_for_it(wired: Wired, kind: str) -> None:
+    with wired.connect(receive_buffer=2**12) as connection:
+        _WIRES.clear()
+        connection.sendall(head("GET", f"/{kind}"))
+        until, most = time.monotonic() + 5, 0
+        while not _WIRES or not most:
+            assert time.monotonic() < until
+            most = _WIRES[0].pending if _WIRES else 0
+        while now := _WIRES[0].pending:
+            most = max(most, now)
+            assert time.monotonic() < until, f"{now} bytes are still kept for it"
+            time.sleep(0.02)
+        assert most <= 2**21, "more was given to the connection than one piece"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_client_that_reads_has_every_byte_however_it_pauses(wired: Wired, kind: str) -> None:
+    body = bytearray()
+    with wired.connect(receive_buffer=2**16) as connection:
+        connection.sendall(head("GET", f"/{kind}", Connection="close"))
+        while piece := connection.recv(2**20):
+            body += piece
+            if len(body) % 5 == 0:
+                time.sleep(0.001)
+    start, body = bytes(body).partition(b"\r\n\r\n")[::2]  # type: ignore[assignment]
+    assert start.startswith(b"HTTP/1.1 200")
+    if kind == "packed":
+        body = bytearray(zlib.decompress(dechunked(bytes(body))))
+    assert bytes(body) == DATA
+
+
+def dechunked(body: bytes) -> bytes:
+    found, at = [], 0
+    while size := int(body[at : (end := body.index(b"\r\n", at))], 16):
+        found.append(body[end + 2 : end + 2 + size])
+        at = end + 2 + size + 2
+    return b"".join(found)

@@ -1,0 +1,38 @@
+"""What README shows of the client runs as it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from served import Served
+
+import tilewise
+from app import client as package
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+TESTED = re.findall(r"<!-- tested -->\n```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_readmes_examples_run_and_are_right(service: Served) -> None:
+    x, w = np.arange(12.0).reshape(3, 4) % 5, np.arange(8.0).reshape(4, 2) % 3
+    with tilewise.Client(service.url) as client:
+        scope: dict[str, Any] = {"client": client, "x": x, "w": w}
+        assert len(TESTED) == 3
+        for text in TESTED:
+            exec(compile(text, "README.md", "exec"), scope)  # noqa: S102 - our own page
+        assert np.array_equal(scope["c"], x @ w)
+        assert np.array_equal(scope["d"], x @ w @ w.T)
+        assert np.array_equal(scope["e"], x @ w)
+        products = asyncio.run(scope["several"](service.url, [x, x[:2]], w))
+        assert [np.array_equal(*pair) for pair in zip(products, (x @ w, x[:2] @ w), strict=True)] == [True, True]
+        for name in ("weights", "hidden"):
+            client.delete(name)
+
+
+def test_tilewise_is_the_client_under_its_other_name() -> None:
+    assert sorted(tilewise.__all__) == sorted(package.__all__)
+    assert all(getattr(tilewise, name) is getattr(package, name) for name in tilewise.__all__)

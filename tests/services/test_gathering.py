@@ -1,0 +1,323 @@
+"""Small products that wait together are made by one launch, where that is faster: bit for bit what each is alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import gatheringwork
+import numpy as np
+import pytest
+
+from app.devices.base import Array
+from app.devices.scheduler import Priority
+from app.errors import Cancelled, TilewiseError
+from app.main import Service
+from app.services import gathering
+from app.services.answer import Product
+from app.services.gathering import Claim, Entry, Gathering, Line
+from app.services.matmul import Matmul
+from app.services.product import Order, Spent
+from app.services.rates import WAIT, Rates
+from kernels import CATALOGUE
+from kernels.device import Device
+from kernels.kernel import Launch
+from kernels.problem import Problem
+
+SEED = 20261121
+
+
+class Eager(Rates):
+    """Takes it for granted that together is faster."""
+
+    def best(self, device: Device, launch: Launch, together: Mapping[int, Launch]) -> int:
+        del device, launch
+        return max(together, default=1)
+
+
+@dataclass
+class One:
+    """A product that is asked for in a thread."""
+
+    a: Array
+    b: Array
+    claim: Claim
+    c: Array | None = None
+    product: Product | None = None
+    error: TilewiseError | None = None
+
+
+@pytest.fixture
+def matmul(service: Service) -> Matmul:
+    made = Matmul(
+        service.fleet, service.best, service.matmul._quarantine, service.wants, queue=99, max_bytes=2**25, vendor=False
+    )
+    made._gathering = Gathering(service.fleet.units, Eager(), made.copies, 64)
+    return made
+
+
+@contextmanager
+def busy(service: Service) -> Iterator[None]:
+    """The device is at somebody else's work inside the block."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with service.fleet.unit().products._turns.held(Priority.PRODUCT):
+            entered.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert entered.wait(60)
+    try:
+        yield
+    finally:
+        leave.set()
+        thread.join()
+
+
+def operands(problem: Problem, count: int, rng: np.random.Generator) -> list[One]:
+    stack = (problem.batch,) if problem.batch > 1 else ()
+
+    def drawn(shape: tuple[int, int]) -> Array:
+        return rng.standard_normal((*stack, *shape)).astype(problem.dtype)
+
+    return [One(drawn(problem.a_shape), drawn(problem.b_shape), Claim()) for _ in range(count)]
+
+
+def multiply(matmul: Matmul, problem: Problem, one: One, kernel: str | None = None) -> None:
+    with matmul.place(problem) as placed:
+        placed.a[...], placed.b[...], placed.c[...] = one.a, one.b, np.nan
+        try:
+            one.product = matmul.multiply(placed, None, kernel, one.claim)
+        except TilewiseError as error:
+            one.error = error
+        one.c = placed.c.copy()
+
+
+def at_once(service: Service, matmul: Matmul, problem: Problem, ones: list[One], kernel: str | None = None) -> None:
+    """Ask for all of them while the device is busy: they wait in line behind a product of another problem."""
+    line, first = matmul._gathering._lines["opencl:0"], operands(Problem(1, 1, 1), 1, np.random.default_rng(0))[0]
+    threads = [threading.Thread(target=multiply, args=(matmul, Problem(1, 1, 1), first))]
+    threads += [threading.Thread(target=multiply, args=(matmul, problem, one, kernel)) for one in ones]
+    with busy(service):
+        for number, thread in enumerate(threads):
+            thread.start()
+            until = time.monotonic() + 60
+            while number == 0 and not line._inside:
+                assert time.monotonic() < until
+                time.sleep(0.002)
+        while len(line) < 1 + len([one for one in ones if not one.claim.is_cancelled]):
+            assert not any(one.error for one in ones if not one.claim.is_cancelled), ones[0].error
+            assert time.monotonic() < until
+            time.sleep(0.002)
+    for thread in threads:
+        thread.join(120)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "problem"),
+    [
+        ("naive", Problem(17, 33, 9)),
+        ("tiled", Problem(40, 24, 70, trans_a=True)),
+        ("register_tiled", Problem(64, 64, 64)),
+        ("register_tiled", Problem(30, 40, 50, batch=2, dtype="float64", trans_b=True)),
+        ("batched", Problem(24, 24, 24)),
+        ("skinny", Problem(5, 70, 300)),
+    ],
+)
+def test_what_is_made_together_is_bit_for_bit_what_is_made_alone(
+    service: Service, matmul: Matmul, kernel: str, problem: Problem
+) -> None:
+    print(f"seed {SEED}")
+    ones = operands(problem, 5, np.random.default_rng(SEED))
+    at_once(service, matmul, problem, ones, kernel)
+    counts = [one.product.together for one in ones if one.product]
+    assert sorted(counts) == [1, 4, 4, 4, 4], "a power of two is made at once"
+    for one in ones:
+        together = one.c
+        multiply(matmul, problem, one, kernel)
+        assert one.product is not None
+        assert one.product.together == 1
+        assert np.array_equal(together, one.c)  # type: ignore[arg-type]  # it is there
+        assert set(one.product.seconds) == {"queue", "h2d", "kernel", "d2h"}
+
+
+def test_a_config_that_its_space_refuses_for_the_batch_makes_each_alone(service: Service, matmul: Matmul) -> None:
+    problem, device = Problem(40, 2100, 30), service.fleet.unit().device
+    config = CATALOGUE["tall"].default(problem, device)
+    with pytest.raises(ValueError, match="runs of tiles"):
+        CATALOGUE["tall"].launch(config, replace(problem, batch=2), device)
+    ones = operands(problem, 2, np.random.default_rng(SEED))
+    at_once(service, matmul, problem, ones, "tall")
+    assert [one.product.together for one in ones if one.product] == [1, 1]
+
+
+def test_nan_and_infinity_of_one_never_reach_another(service: Service, matmul: Matmul) -> None:
+    problem = Problem(20, 20, 20)
+    ones = operands(problem, 4, np.random.default_rng(SEED))
+    ones[1].a[:] = np.nan
+    ones[2].b[:] = np.inf
+    at_once(service, matmul, problem, ones)
+    assert [one.product.together for one in ones if one.product] == [4] * 4
+    for number in (0, 3):
+        reference = ones[number].a.astype(np.float64) @ ones[number].b
+        c = ones[number].c
+        assert c is not None
+        assert np.linalg.norm(c - reference) < 1e-6 * np.linalg.norm(reference)
+    assert np.isnan(ones[1].c).all()  # type: ignore[arg-type]  # it is there
+    assert not np.isfinite(ones[2].c).any()  # type: ignore[arg-type]  # it is there
+
+
+def test_different_problems_and_large_ones_are_made_alone(service: Service, matmul: Matmul) -> None:
+    rng = np.random.default_rng(SEED)
+    other = operands(Problem(16, 16, 17), 1, rng)[0]
+    thread = threading.Thread(target=multiply, args=(matmul, Problem(16, 16, 17), other, "naive"))
+    with busy(service):
+        thread.start()
+    small = operands(Problem(16, 16, 16), 1, rng)
+    large = operands(Problem(400, 400, 400), 2, rng)
+    at_once(service, matmul, Problem(16, 16, 16), small, "naive")
+    at_once(service, matmul, Problem(400, 400, 400), large, "naive")
+    thread.join(60)
+    assert [one.product.together for one in (other, *small, *large) if one.product] == [1] * 4
+
+
+def test_where_together_fails_each_is_made_alone(
+    service: Service, matmul: Matmul, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "together", SimpleNamespace(multiply=gatheringwork.fail))
+    problem = Problem(20, 21, 22)
+    ones = operands(problem, 4, np.random.default_rng(SEED))
+    at_once(service, matmul, problem, ones)
+    assert [one.product.together for one in ones if one.product] == [1] * 4
+
+
+def test_who_is_cancelled_leaves_the_line_and_the_others_are_made(service: Service, matmul: Matmul) -> None:
+    problem = Problem(20, 21, 22)
+    ones = operands(problem, 4, np.random.default_rng(SEED))
+    ones[2].claim.cancel()
+    at_once(service, matmul, problem, ones)
+    assert isinstance(ones[2].error, Cancelled)
+    assert all(one.product is not None for one in ones if one is not ones[2])
+    assert matmul.admission.waiting == 0
+
+
+def test_who_is_cancelled_while_it_is_given_the_lead_passes_it_on(service: Service) -> None:
+    line, claims = Line(service.fleet.unit()), [Claim() for _ in range(3)]
+    entries = [Entry(line, Order(Problem(1, 1, 1), None, 0, 0, 0), claim, False, threading.Event()) for claim in claims]
+    line.join(entries[0])
+    with ThreadPoolExecutor(2) as pool:
+        joining = {entry: pool.submit(line.join, entry) for entry in entries[1:]}
+        while len(line) < len(entries):
+            time.sleep(0.002)
+        cancelled, other = line._waiting
+        cancelled.claim.is_cancelled = True  # as cancel begins, before it asks the line
+        line.leave([])
+        joining[other].result(5)
+        with pytest.raises(Cancelled):
+            joining[cancelled].result(5)
+    line.leave([])
+    assert len(line) == 0
+
+
+def test_however_products_are_cancelled_the_line_moves_on(service: Service) -> None:
+    rng, line, until = np.random.default_rng(SEED), Line(service.fleet.unit()), time.monotonic() + 1.5
+    order = Order(Problem(1, 1, 1), None, 0, 0, 0)
+
+    def one(claim: Claim) -> bool:
+        try:
+            line.join(Entry(line, order, claim, False, threading.Event()))
+        except Cancelled:
+            return False
+        time.sleep(0.001)
+        line.leave([])
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        while time.monotonic() < until:
+            claims = [Claim() for _ in range(8)]
+            made = [pool.submit(one, claim) for claim in claims]
+            for claim in claims[1:]:
+                time.sleep(0.002 * rng.random())
+                claim.cancel()
+            assert made[0].result(10)
+            wait(made, 10)
+    assert len(line) == 0
+
+
+def test_a_long_launch_is_broken_off_where_nobody_else_is_hurt(service: Service, matmul: Matmul) -> None:
+    problem = Problem(2000, 2000, 2000)
+    one, unit = operands(problem, 1, np.random.default_rng(SEED))[0], service.fleet.unit()
+    begun = threading.Event()
+    one.claim = Claim(begun.set)
+    generation, line = unit.products.generation, matmul._gathering._lines["opencl:0"]
+    thread = threading.Thread(target=multiply, args=(matmul, problem, one, "naive"))
+    thread.start()
+    assert begun.wait(60)
+    assert gathering._left(line._inside[0]) > gathering._RESTART
+    while unit.lease._holder is None and thread.is_alive():
+        time.sleep(0.001)
+    one.claim.cancel(kill=True)
+    thread.join(60)
+    assert isinstance(one.error, Cancelled)
+    unit.products.start()
+    assert unit.products.generation == generation + 1
+
+
+def spent(kernel: float, copies: float = 1e-5) -> Spent:
+    return Spent(copies, kernel, copies)
+
+
+def launches(device: Device, problem: Problem, *counts: int) -> dict[int, Launch]:
+    kernel = CATALOGUE["tiled"]
+    config = kernel.default(problem, device)
+    sizes = {count: Problem(problem.m, problem.n, problem.k, count) for count in (1, *counts)}
+    return {count: kernel.launch(config, each, device) for count, each in sizes.items()}
+
+
+class TestRates:
+    problem = Problem(32, 32, 32)
+
+    def best(self, rates: Rates, service: Service) -> int:
+        device = service.fleet.unit().device
+        alone, *others = launches(device, self.problem, 2, 4, 8, 16).items()
+        return rates.best(device, alone[1], dict(others))
+
+    def test_before_one_was_made_alone_nothing_is_known(self, service: Service) -> None:
+        assert self.best(Rates(), service) == 1
+
+    def test_where_calls_are_dear_many_are_made_at_once(self, service: Service) -> None:
+        rates = Rates()
+        rates.learn("opencl:0", self.problem, 1, spent(2e-5), 5e-4)
+        assert self.best(rates, service) == 16
+
+    def test_a_first_call_that_compiled_is_not_taken_for_what_calls_cost(self) -> None:
+        rates = Rates()
+        for seconds in (5.0, 2.1e-5):
+            rates.learn("opencl:0", self.problem, 1, spent(1e-6, 1e-5), seconds)
+        known = rates._alone["opencl:0", self.problem]
+        assert known.call < 1e-6
+
+    def test_what_was_measured_to_be_slower_together_is_made_alone_until_it_is_tried_again(
+        self, service: Service
+    ) -> None:
+        now = [0.0]
+        rates = Rates(lambda: now[0])
+        now[0] = 1.0
+        rates.learn("opencl:0", self.problem, 1, spent(2e-5), 5e-4)
+        for count in (2, 4, 8, 16):
+            rates.learn("opencl:0", self.problem, count, spent(count * 1e-3), count * 1e-3)
+        assert self.best(rates, service) == 1
+        now[0] = 100.0
+        assert self.best(rates, service) == 16
+
+    def test_nobody_is_answered_much_later_for_the_others_sake(self, service: Service) -> None:
+        rates = Rates()
+        rates.learn("opencl:0", self.problem, 1, spent(1e-5, WAIT / 5), 1.0)
+        assert self.best(rates, service) == 2

@@ -1,0 +1,192 @@
+"""A key stands for one request: done once, replayed to whoever sends it again, across restarts too."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from app.errors import KeyInUse, KeyReused, StoreFailed
+from app.services.idempotency import Attempt, Idempotency, fingerprint
+from app.services.jobs import new_job
+from app.services.principal import ANONYMOUS, Principal
+from app.store.engine import migrate, open_database
+from app.store.records import AnswerRecord
+from app.store.repository import Jobs as JobRows
+
+SAME = fingerprint("POST", "/tune", b"", b"{}")
+
+
+@contextmanager
+def keys(folder: Path, ttl: float = 60) -> Iterator[Idempotency]:
+    url = f"sqlite:///{folder / 'keys.db'}"
+    migrate(url)
+    with open_database(url) as database:
+        idempotency = Idempotency(database, ttl)
+        idempotency.start()
+        yield idempotency
+
+
+def begun(idempotency: Idempotency, key: str = "k", principal: Principal = ANONYMOUS) -> Attempt:
+    attempt = idempotency.claim(principal, key, SAME)
+    assert isinstance(attempt, Attempt)
+    return attempt
+
+
+def test_the_first_answer_is_replayed_and_until_there_is_one_the_key_is_in_use(tmp_path: Path) -> None:
+    with keys(tmp_path) as idempotency:
+        attempt = begun(idempotency)
+        with pytest.raises(KeyInUse) as refused:
+            idempotency.claim(ANONYMOUS, "k", SAME)
+        assert (refused.value.status, refused.value.retry_after) == (409, 1)
+        idempotency.answered(attempt, 202, {"Location": "/jobs/1"}, "{}")
+        known = idempotency.claim(ANONYMOUS, "k", SAME)
+    assert isinstance(known, AnswerRecord)
+    assert (known.status, known.headers, known.body) == (202, {"Location": "/jobs/1"}, "{}")
+
+
+def test_another_request_with_the_key_is_refused_while_the_first_runs_and_after(tmp_path: Path) -> None:
+    with keys(tmp_path) as idempotency:
+        attempt = begun(idempotency)
+        for _ in range(2):
+            with pytest.raises(KeyReused):
+                idempotency.claim(ANONYMOUS, "k", fingerprint("POST", "/tune", b"", b"[]"))
+            idempotency.answered(attempt, 202, {}, "{}")
+        begun(idempotency, principal=Principal("another caller"))
+
+
+def test_what_came_to_nothing_may_be_tried_again(tmp_path: Path) -> None:
+    with keys(tmp_path) as idempotency:
+        idempotency.given_up(begun(idempotency))
+        begun(idempotency)
+
+
+def noted(idempotency: Idempotency, attempt: Attempt, state: str) -> str:
+    """Have the attempt make a job, which stands as it is said to."""
+    job = new_job("matmul", {})
+    idempotency._database.write(lambda session: JobRows(session).add(job))
+    idempotency._database.write(lambda session: attempt.noted(session, job.id))
+    if state != job.state:
+        idempotency._database.write(lambda session: JobRows(session).finish(job.id, state, None, None, job.created_at))
+    return job.id
+
+
+def test_an_error_is_the_first_answer_where_there_was_a_job(tmp_path: Path) -> None:
+    with keys(tmp_path) as idempotency:
+        for key, state in (("failed", "failed"), ("made", "succeeded")):
+            attempt = begun(idempotency, key)
+            noted(idempotency, attempt, state)
+            idempotency.failed(attempt, 422, {"content-type": "x/y"}, "{}")
+            known = idempotency.claim(ANONYMOUS, key, SAME)
+            assert isinstance(known, AnswerRecord)
+            assert (known.status, known.headers, known.body) == (422, {"content-type": "x/y"}, "{}")
+        idempotency.failed(begun(idempotency, "refused"), 422, {}, "{}")
+        begun(idempotency, "refused")
+
+
+@pytest.mark.parametrize(("state", "free"), [("failed", True), ("cancelled", True), ("succeeded", False)])
+def test_a_key_that_is_given_up_is_free_unless_its_job_came_to_something(
+    tmp_path: Path, state: str, *, free: bool
+) -> None:
+    with keys(tmp_path) as idempotency:
+        for key, stands in (("ended", state), ("under way", "queued")):
+            attempt = begun(idempotency, key)
+            job_id = noted(idempotency, attempt, stands)
+            idempotency.given_up(attempt)
+            known = idempotency.claim(ANONYMOUS, key, SAME)
+            if key == "ended" and free:
+                assert isinstance(known, Attempt)
+            else:
+                assert isinstance(known, AnswerRecord)
+                assert (known.status, known.job_id) == (None, job_id)
+
+
+@contextmanager
+def failing(idempotency: Idempotency, change: str) -> Iterator[None]:
+    """The database takes no such change of an answer."""
+    write = idempotency._database.write
+    fault = f"CREATE TRIGGER fault BEFORE {change} ON answers BEGIN SELECT a_function_that_is_not_there(); END"
+    write(lambda session: session.execute(text(fault)))
+    try:
+        yield
+    finally:
+        write(lambda session: session.execute(text("DROP TRIGGER fault")))
+
+
+def test_an_answer_that_cannot_be_written_leaves_the_key_to_its_job(tmp_path: Path) -> None:
+    with keys(tmp_path) as idempotency:
+        attempt = begun(idempotency)
+        job_id = noted(idempotency, attempt, "queued")
+        with failing(idempotency, "UPDATE"), pytest.raises(StoreFailed):
+            idempotency.answered(attempt, 202, {}, "{}")
+        known = idempotency.claim(ANONYMOUS, "k", SAME)
+    assert isinstance(known, AnswerRecord)
+    assert (known.status, known.job_id) == (None, job_id)
+
+
+def test_a_request_that_made_nothing_frees_its_key_though_that_cannot_be_written(tmp_path: Path) -> None:
+    with keys(tmp_path) as idempotency:
+        attempt = begun(idempotency)
+        with failing(idempotency, "DELETE"), pytest.raises(StoreFailed):
+            idempotency.given_up(attempt)
+        again = idempotency.claim(ANONYMOUS, "k", fingerprint("POST", "/tune", b"", b"[]"))
+        assert isinstance(again, Attempt)
+        with pytest.raises(KeyInUse):
+            idempotency.claim(ANONYMOUS, "k", fingerprint("POST", "/tune", b"", b"[]"))
+
+
+def test_a_key_is_forgotten_once_its_time_is_over(tmp_path: Path) -> None:
+    with keys(tmp_path, ttl=0) as idempotency:
+        idempotency.answered(begun(idempotency), 202, {}, "{}")
+        begun(idempotency)
+
+
+def test_a_restart_keeps_answers_and_jobs_and_forgets_what_made_neither(tmp_path: Path) -> None:
+    with keys(tmp_path) as idempotency:
+        begun(idempotency, "nothing")
+        idempotency.answered(begun(idempotency, "answer"), 202, {}, "{}")
+        attempt, job = begun(idempotency, "job"), new_job("tune", {})
+        idempotency._database.write(lambda session: JobRows(session).add(job))
+        idempotency._database.write(lambda session: attempt.noted(session, job.id))
+    with keys(tmp_path) as idempotency:
+        begun(idempotency, "nothing")
+        answer, made = (idempotency.claim(ANONYMOUS, key, SAME) for key in ("answer", "job"))
+    assert isinstance(answer, AnswerRecord)
+    assert answer.status == 202
+    assert isinstance(made, AnswerRecord)
+    assert (made.status, made.job_id) == (None, job.id)
+
+
+def test_of_fifty_at_once_one_is_the_first(tmp_path: Path) -> None:
+    found: list[object] = []
+    with keys(tmp_path) as idempotency:
+
+        def ask() -> None:
+            try:
+                found.append(idempotency.claim(ANONYMOUS, "k", SAME))
+            except KeyInUse as refused:
+                found.append(refused)
+
+        threads = [threading.Thread(target=ask) for _ in range(50)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(type(each).__name__ for each in found) == ["Attempt"] + ["KeyInUse"] * 49
+
+
+def test_requests_differ_in_method_path_query_and_body() -> None:
+    bodies = ((b"ab", b"c"), (b"a", b"bc"), (b"abc",), (b"ab", b"d"))
+    heads = (
+        ("POST", "/tune", b"m=1"),
+        ("PUT", "/tune", b"m=1"),
+        ("POST", "/matmul", b"m=1"),
+        ("POST", "/tune", b"m=2"),
+    )
+    requests = [(*head, *body) for head in heads for body in bodies]
+    assert len({fingerprint(*head, *body) for head in heads for body in bodies}) == len(requests)
+    assert fingerprint("POST", "/tune", b"", b"x") == fingerprint("POST", "/tune", b"", memoryview(b"x"))

@@ -1,0 +1,155 @@
+"""The device that a large operand goes to while it lands, and the one that its product is made on."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tightwork
+from opening import settings
+
+from app.devices.base import Vendor
+from app.devices.compilers import Compilers
+from app.devices.fleet import Fleet, Unit
+from app.devices.process import Child
+from app.devices.scheduler import Lease
+from app.devices.slab import Slab
+from app.errors import ChildDied
+from app.main import Service, opened
+from app.services.passage import LARGE, PIECE, Passage
+from app.services.placement import Placement
+from kernels.problem import Problem
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+import nulldevice  # isort: skip
+
+STAMP = 0x1234567812345678
+LONG = Problem(LARGE // 4 + 2, 1, 1)  # A and C are large, B is one number
+
+
+@contextmanager
+def two_devices(slab_bytes: int) -> Iterator[Fleet]:
+    with ExitStack() as stack:
+        slab = Slab(slab_bytes)
+        stack.callback(slab.close)
+        compilers = Compilers(Path())
+        stack.callback(compilers.close)
+        units = []
+        for number in range(2):
+            device, lease = replace(nulldevice.DEVICE, id=f"opencl:{number}"), Lease()
+            stack.callback(lease.close)
+            arguments = (nulldevice.NullDevice(stamps=True), slab.fd, slab.nbytes)
+            child = Child(device.id, nulldevice.hold, arguments, descriptors=(slab.fd,), lease=lease)
+            stack.callback(child.close)
+            units.append(Unit(device, Vendor("none"), lease, child, child, compilers))
+        yield Fleet(tuple(units), slab)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("two")
+    with opened(settings(folder).model_copy(update={"slab_bytes": 2**28}), "the tests", fleets=two_devices) as service:
+        yield service
+
+
+@contextmanager
+def landing(service: Service) -> Iterator[tuple[Placement, Passage]]:
+    """A product of which two pieces are on a device."""
+    with service.matmul.place(LONG) as placed:
+        placed.a.reshape(-1).view(np.uint64)[...] = STAMP
+        placed.b[...] = 1
+        placed.c[...] = 0
+        assert placed.passage is not None
+        assert not placed.passage.is_due
+        for nbytes in (PIECE - 1, PIECE, 2 * PIECE):
+            placed.passage.landed("a", nbytes)
+            placed.passage.push()
+        assert placed.passage.pushed(placed.passage.unit) == 2 * PIECE
+        assert held(service, placed.passage.unit)
+        yield placed, placed.passage
+    assert not any(held(service, unit) for unit in service.fleet.units)
+
+
+def held(service: Service, unit: Unit) -> tuple[int, ...]:
+    """What a device has; after it was told what is gone."""
+    while any(thread.name == "forgetting" for thread in threading.enumerate()):
+        time.sleep(0.001)
+    assert unit in service.fleet.units
+    found: tuple[int, ...] = unit.products.call(tightwork.passing)
+    return found
+
+
+def whole(placed: Placement) -> bool:
+    return bool((placed.c.reshape(-1).view(np.uint64) == STAMP).all())
+
+
+def test_a_product_is_made_where_its_operands_are(two: Service) -> None:
+    with landing(two) as (placed, passage):
+        product = two.matmul.multiply(placed)
+        assert product.device == passage.unit.device
+        assert whole(placed)
+        assert not held(two, passage.unit)
+        passage.push()
+        assert not held(two, passage.unit), "what comes after the product is not copied"
+
+
+def test_a_product_that_another_device_makes_is_copied_to_that(two: Service) -> None:
+    with landing(two) as (placed, passage):
+        other = next(unit for unit in two.fleet.units if unit is not passage.unit)
+        product = two.matmul.multiply(placed, other.device.id)
+        assert product.device == other.device
+        assert whole(placed)
+
+
+def test_a_product_that_is_never_made_leaves_nothing(two: Service) -> None:
+    with landing(two):
+        pass
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_result_that_stays_is_pulled_from_the_device_that_made_it(two: Service, elsewhere: bool) -> None:
+    with landing(two) as (placed, passage):
+        passage.stays()
+        unit = next(unit for unit in two.fleet.units if (unit is not passage.unit) == elsewhere)
+        product = two.matmul.multiply(placed, unit.device.id)
+        assert "d2h" not in product.seconds
+        assert not placed.c.any(), "nothing was asked for yet"
+        assert passage.left == LONG.c_bytes
+        assert [passage.pull() for _ in range(3)] == [PIECE, 2 * PIECE, LONG.c_bytes]
+        assert passage.left == 0
+        assert whole(placed)
+        assert not held(two, unit)
+
+
+def test_a_result_that_nobody_pulls_to_its_end_is_dropped(two: Service) -> None:
+    with landing(two) as (placed, passage):
+        passage.stays()
+        two.matmul.multiply(placed)
+        passage.pull()
+
+
+def test_a_result_is_gone_with_the_child_that_made_it(two: Service) -> None:
+    with landing(two) as (placed, passage):
+        passage.stays()
+        two.matmul.multiply(placed, passage.unit.device.id)
+        passage.pull()
+        generation = passage.unit.products.generation
+        passage.unit.products.kill()
+        while passage.unit.products.generation == generation:
+            time.sleep(0.005)
+        with pytest.raises(ChildDied, match="is gone with the process"):
+            passage.pull()
+
+
+@pytest.mark.parametrize(("m", "k"), [(LARGE // 4 - 1, 1), (100, 100)])
+def test_a_small_product_has_no_passage(two: Service, m: int, k: int) -> None:
+    with two.matmul.place(Problem(m, 1, k)) as placed:
+        assert placed.passage is None

@@ -1,0 +1,41 @@
+"""What tests run in a serving child: a device that has no memory while it keeps more than some copies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from app.devices.base import Backend, Buffer
+from app.devices.fleet import Held
+from app.devices.process import Link
+from app.errors import LaunchFailed
+from app.services import product
+from app.services.kept import Kept
+from app.services.product import Order, Spent
+from app.services.transit import transit_of
+
+
+class Tight:
+    """A backend, but for its memory."""
+
+    def __init__(self, backend: Backend, kept: Kept, most: int) -> None:
+        self._backend, self._kept, self._most = backend, kept, most
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def allocate(self, nbytes: int) -> Buffer:
+        if len(self._kept.keys) > self._most:
+            raise LaunchFailed(f"out of memory: {nbytes} bytes are asked for", fatal=False)
+        return self._backend.allocate(nbytes)
+
+
+def multiply(held: Held, link: Link, order: Order, most: int) -> Spent:
+    backend: Any = Tight(held.backend, product.kept_by(held), most)
+    return product.multiply(replace(held, backend=backend), link, order)
+
+
+def passing(held: Held, link: Link) -> tuple[int, ...]:
+    """The keys of what is on its way to the device or from it."""
+    del link
+    return transit_of(held).keys
