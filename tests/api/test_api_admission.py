@@ -14,7 +14,7 @@ import pytest
 from app.cli.service import Started, started
 
 RAW = {"Content-Type": "application/octet-stream"}
-LONG = "m=1000&n=1000&k=1000&kernel=naive"
+LONG = "m=1000&n=1000&k=1000&trans_b=true&kernel=naive"  # rows of B against rows of A: half a second
 
 
 @pytest.fixture(scope="module")
