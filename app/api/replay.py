@@ -19,14 +19,16 @@ from app.services.idempotency import Attempt
 from app.services.principal import ANONYMOUS
 from app.store.records import AnswerRecord, JobRecord
 
+_QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\]){1,255})"')
+_BARE: Final = re.compile(r"[!#-+\--:<-\[\]-~]{1,255}")
 KEY: Final = header(
     "Idempotency-Key",
     "A key of the caller's own, such as a quoted UUID: the same request with it is done once, within"
     " TILEWISE_IDEMPOTENCY_TTL seconds, and its first answer is replayed.",
+    type="string",
+    pattern=f"^(?:{_QUOTED.pattern}|{_BARE.pattern})$",
 )
 REPLAYED: Final = "Idempotent-Replayed"
-_QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\]){1,255})"')
-_BARE: Final = re.compile(r"[!#-+\--:<-\[\]-~]{1,255}")
 _KEPT: Final = ("location", "retry-after", "preference-applied", "content-type")
 Act = Callable[[Attempt | None], Awaitable[Response]]
 Result = Callable[[JobRecord], Awaitable[Response]]

@@ -17,6 +17,8 @@ from app.cli.service import Started
 
 _RAW = {"Content-Type": "application/octet-stream"}
 _CALLERS, _SECONDS = 64, 4.0
+# What CPython 3.11's parser says where memory is collected while it works (python/cpython#106905): nothing of ours.
+_PARSERS_FAULT = "AST constructor recursion depth mismatch"
 
 
 def cancel_everything(url: str) -> None:
@@ -38,9 +40,12 @@ def test_schemathesis_finds_nothing(live: Started, tmp_path: Path) -> None:
     command: list[str | Path] = [program, "--config-file", config, "run", f"{live.url}/openapi.json"]
     options = ["--max-examples", "3", "--workers", "2", "--no-color", "--request-timeout", "30"]
     try:
-        ran = subprocess.run(
-            [*command, *options], cwd=tmp_path, capture_output=True, text=True, timeout=360, check=False
-        )
+        for _ in range(3):
+            ran = subprocess.run(
+                [*command, *options], cwd=tmp_path, capture_output=True, text=True, timeout=360, check=False
+            )
+            if _PARSERS_FAULT not in ran.stdout:
+                break
     finally:
         cancel_everything(live.url)
     assert ran.returncode == 0, ran.stdout + ran.stderr
