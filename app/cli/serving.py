@@ -23,7 +23,7 @@ from app.main import Fleets, Server, create_app, pace
 from app.settings import Settings
 
 Loop = Literal["auto", "asyncio", "uvloop"]
-# libuv takes one connection a turn of its loop from each handle (since 1.46), however many wait.
+# uvloop takes one connection a turn of its loop from each handle, however many wait.
 _HANDLES: Final = 16
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -105,7 +105,7 @@ class Bulk(asyncio.BufferedProtocol):
             self._take(bytes(self._scratch[dropped:nbytes]))
 
     def _yield_turn(self) -> None:
-        """Let the others read: libuv would go on up to 32 times, and CPython's asyncio at its next look."""
+        """Let the others read: uvloop would go on as long as there is more, and so would asyncio at its next look."""
         self._read = 0
         self._http.flow.pause_reading()
         self._loop.call_soon(self.regulate)
