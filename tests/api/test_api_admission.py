@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from lent import all_given_back
 
 from app.cli.service import Started, started
 
@@ -78,7 +79,10 @@ def test_a_full_queue_refuses_before_the_body_is_sent_and_says_when_to_come_agai
     assert (bounds["queue"], bounds["waiting"]) == (2, 2)
     assert httpx.get(f"{narrow.url}/health/live").status_code == 200
     empty(places)
-    assert httpx.get(f"{narrow.url}/limits").json()["waiting"] == 0
+    until = time.monotonic() + 10
+    while httpx.get(f"{narrow.url}/limits").json()["waiting"]:
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 def test_what_does_not_fit_now_is_refused_with_the_bytes(narrow: Started) -> None:
@@ -93,5 +97,6 @@ def test_what_does_not_fit_now_is_refused_with_the_bytes(narrow: Started) -> Non
         empty([narrow.url + answer.headers["Location"]])
         bounds = client.get("/limits").json()
         assert bounds["slab_bytes"] >= 38 * 10**6
-        assert bounds["lent_bytes"] == 0
+        assert bounds["lent_bytes"] <= bounds["slab_bytes"]
+        assert all_given_back(client)
         assert {device["id"] for device in bounds["devices"]} == {"opencl:0"}

@@ -17,7 +17,7 @@ import httpx
 import numpy as np
 import pytest
 from bodies import BOUNDARY, MANY, QUOTA, form, npy, npz, safetensors
-from prometheus_client.parser import text_string_to_metric_families
+from lent import all_given_back, metric
 
 from app.cli.service import Started
 from app.devices.base import Array
@@ -55,15 +55,7 @@ def _emptied(client: httpx.Client) -> Iterator[None]:
     yield
     for matrix in client.get("/matrices?limit=1000").json()["matrices"]:
         assert client.delete(f"/matrices/{matrix['name']}").status_code == 204
-    until = time.monotonic() + 10
-    while lent := metric(client, "tilewise_slab_lent_bytes"):
-        assert time.monotonic() < until, f"{lent} bytes of the slab are lent"
-        time.sleep(0.02)
-
-
-def metric(client: httpx.Client, name: str) -> float:
-    families = {family.name: family for family in text_string_to_metric_families(client.get("/metrics").text)}
-    return sum(sample.value for sample in families[name].samples)
+    assert all_given_back(client)
 
 
 def put(client: httpx.Client, name: str, array: Array, media: str = NPY, **query: Any) -> httpx.Response:
