@@ -23,7 +23,8 @@ _BODILESS: Final = (204, 304)
 class Ask:
     """One request. `again` says that sending it twice does no harm, `patient` that a busy service is waited for.
 
-    `timeout` is in seconds, None for the usual.
+    `done` is the status that says, where an earlier answer was lost, that the request was heard then. `timeout` is in
+    seconds, None for the usual.
     """
 
     method: str
@@ -32,6 +33,7 @@ class Ask:
     headers: Mapping[str, str] = field(default_factory=dict)
     again: bool = False
     patient: bool = True
+    done: int | None = None
     timeout: float | None = None
 
     def head(self, host: str, prefix: str, common: Mapping[str, str]) -> bytes:

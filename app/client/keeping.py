@@ -52,7 +52,7 @@ class Keeping(Asking):
     def delete(self, matrix: Matrix | str) -> Flow[None]:
         """Have the service forget a resident matrix."""
         name = matrix.name if isinstance(matrix, Matrix) else matrix
-        yield from self.transport.exchange(Ask("DELETE", _place(name), again=True))
+        yield from self.transport.exchange(Ask("DELETE", _place(name), again=True, done=404))
 
     @Operation
     def matrices(self, *, after: str = "", limit: int = 100) -> Flow[list[Matrix]]:

@@ -76,14 +76,16 @@ class Transport:
         Raises ClientError. Sent again, a bounded number of times: after 429 and 503 with Retry-After, and after a
         broken connection where the request says that this does no harm.
         """
+        done = None
         for turn in range(self._retries + 1):
             left = self._retries - turn
             try:
-                reply, landed = yield from self._once(ask, landing)
+                reply, landed = yield from self._once(ask, landing, done)
             except OSError as failure:
                 if not left or not ask.again or isinstance(failure, _FINAL):
                     raise self.unreachable(failure) from failure
                 yield Pause(min(1.0, 0.05 * 2**turn) if turn else 0.0)
+                done = ask.done
                 continue
             if landed is not None:
                 return landed[0]
@@ -132,13 +134,13 @@ class Transport:
             raise error
         return told * random.uniform(1.0, 1.1)  # noqa: S311 - so that those turned away do not return as one
 
-    def _once(self, ask: Ask, landing: Landing[T]) -> Flow[tuple[Reply, tuple[T] | None]]:
-        """One try: the answer, and what was made of it where it is no refusal."""
+    def _once(self, ask: Ask, landing: Landing[T], done: int | None) -> Flow[tuple[Reply, tuple[T] | None]]:
+        """One try: the answer, and what was made of it where it is no refusal, or has the status `done`."""
         connection = yield from self._taken(ask.timeout or self.timeout)
         try:
             head, body = yield from self._asked(connection, ask)
             landed: tuple[T] | None = None
-            if head.status < 300:  # noqa: PLR2004 - HTTP's own boundary
+            if head.status < 300 or head.status == done:  # noqa: PLR2004 - HTTP's own boundary
                 landed = ((yield from landing(head, body)),)
             rest = yield from body.whole()
         except BaseException:

@@ -1,4 +1,4 @@
-"""Each device's line of products: one launch at a time, and small products together, where that is faster.
+"""Each device's queue of products: one launch at a time, and small products together, where that is faster.
 
 A product never waits for others to come. Those that wait while the device is busy anyway are made by one launch of the
 first one's own config, with the batch that they make: every element is summed up in the same order, bit for bit, and no
@@ -45,17 +45,17 @@ class Claim:
         self._entry: Entry | None = None
 
     def cancel(self, *, kill: bool = False) -> None:
-        """Have the product not be made: it leaves the line at once, or what is being made is dropped at its end.
+        """Have the product not be made: it leaves the queue at once, or what is being made is dropped at its end.
 
         A launch cannot be broken off politely. With `kill`, the child that makes it is killed, where nobody else's
         product is in it or waits for it and the launch has longer to go than a new child takes to start.
         """
         self.is_cancelled = True
         if self._entry is not None:
-            self._entry.line.cancel(self._entry, kill=kill)
+            self._entry.queue.cancel(self._entry, kill=kill)
 
     def entered(self, entry: Entry) -> None:
-        """Take note of the place in the line; raises Cancelled where that is not wanted any more."""
+        """Take note of the place in the queue; raises Cancelled where that is not wanted any more."""
         self._entry = entry
         self.expect()
 
@@ -67,9 +67,9 @@ class Claim:
 
 @dataclass(eq=False)
 class Entry:
-    """A place in a line: `turn` is set when the entry leads, was made beside another, or was cancelled."""
+    """A place in a queue: `turn` is set when the entry leads, was made beside another, or was cancelled."""
 
-    line: Line
+    queue: Queue
     order: product.Order
     claim: Claim
     may_gather: bool
@@ -78,7 +78,7 @@ class Entry:
     since: float = 0.0
 
 
-class Line:
+class Queue:
     """Who waits for one device: first come first served."""
 
     def __init__(self, unit: Unit) -> None:
@@ -153,15 +153,15 @@ class Line:
 
 
 class Gathering:
-    """The lines of all devices. `most` is how many products one launch may make; 1: none beside another."""
+    """The queues of all devices. `most` is how many products one launch may make; 1: none beside another."""
 
     def __init__(self, units: tuple[Unit, ...], rates: Rates, copies: Copies, most: int) -> None:
-        self._lines = {unit.device.id: Line(unit) for unit in units}
+        self._queues = {unit.device.id: Queue(unit) for unit in units}
         self._rates, self._copies, self._most = rates, copies, most
 
     def waiting(self, unit: Unit) -> int:
-        """How many products are in the unit's line, with those that are being made."""
-        return len(self._lines[unit.device.id])
+        """How many products are in the unit's queue, with those that are being made."""
+        return len(self._queues[unit.device.id])
 
     def make(self, unit: Unit, order: product.Order, claim: Claim) -> tuple[product.Spent, int]:
         """Wait for the turn and make the product, with others where that is faster; gives the seconds, and how many.
@@ -170,23 +170,23 @@ class Gathering:
         device, is made alone. Raises Cancelled, and what `product.multiply` raises.
         """
         small = order.launch is not None and order.problem.bytes <= _SMALL and order.keys == (None, None, None)
-        line = self._lines[unit.device.id]
-        entry = Entry(line, order, claim, small and self._most > 1, threading.Event())
-        line.join(entry)
-        return entry.outcome or self._lead(line, entry)
+        queue = self._queues[unit.device.id]
+        entry = Entry(queue, order, claim, small and self._most > 1, threading.Event())
+        queue.join(entry)
+        return entry.outcome or self._lead(queue, entry)
 
-    def _lead(self, line: Line, entry: Entry) -> tuple[product.Spent, int]:
+    def _lead(self, queue: Queue, entry: Entry) -> tuple[product.Spent, int]:
         group = [entry]
         try:
             if entry.may_gather:
-                group = line.beside(entry, lambda count: self._best(line.unit, entry.order, count))
+                group = queue.beside(entry, lambda count: self._best(queue.unit, entry.order, count))
             if len(group) > 1:
                 with suppress(TilewiseError):  # each is made again, alone, and hears what is wrong
-                    self._make_all(line.unit, group)
-            entry.outcome = entry.outcome or (self._alone(line.unit, entry), 1)
+                    self._make_all(queue.unit, group)
+            entry.outcome = entry.outcome or (self._alone(queue.unit, entry), 1)
             return entry.outcome
         finally:
-            line.leave(group[1:])
+            queue.leave(group[1:])
 
     def _alone(self, unit: Unit, entry: Entry) -> product.Spent:
         entry.claim.begun()
@@ -236,6 +236,6 @@ def _launch(alone: Launch, device: Device, count: int) -> Launch | None:
 
 def _left(entry: Entry) -> float:
     """Seconds that a launch has to go, as the model predicts; no longer than it may take."""
-    launch, device = entry.order.launch, entry.line.unit.device
+    launch, device = entry.order.launch, entry.queue.unit.device
     whole = predict(CATALOGUE[launch.kernel], launch.config, launch.problem, device) if launch else 0.0
     return whole - (monotonic() - entry.since)

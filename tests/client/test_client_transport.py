@@ -132,6 +132,15 @@ def test_a_get_is_sent_again_when_the_connection_breaks() -> None:
     assert server.connections == 2
 
 
+def test_what_is_gone_after_a_lost_answer_was_deleted() -> None:
+    gone = answer(404, {"code": "unknown_matrix", "error": "there is none"})
+    with Scripted([CLOSE, gone]) as server, Client(server.url) as client:
+        client.delete("w")
+    assert server.connections == 2
+    with Scripted([gone]) as server, Client(server.url) as client, pytest.raises(ClientError, match="there is none"):
+        client.delete("w")
+
+
 def test_an_idle_connection_that_was_closed_is_not_written_to() -> None:
     with Scripted([answer(200, BEST), answer(202, JOB)]) as server, Client(server.url) as client:
         client.best_config(8, 8, 8)

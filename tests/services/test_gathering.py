@@ -20,7 +20,7 @@ from app.errors import Cancelled, TilewiseError
 from app.main import Service
 from app.services import gathering
 from app.services.answer import Product
-from app.services.gathering import Claim, Entry, Gathering, Line
+from app.services.gathering import Claim, Entry, Gathering, Queue
 from app.services.matmul import Matmul
 from app.services.product import Order, Spent
 from app.services.rates import WAIT, Rates
@@ -101,18 +101,18 @@ def multiply(matmul: Matmul, problem: Problem, one: One, kernel: str | None = No
 
 
 def at_once(service: Service, matmul: Matmul, problem: Problem, ones: list[One], kernel: str | None = None) -> None:
-    """Ask for all of them while the device is busy: they wait in line behind a product of another problem."""
-    line, first = matmul._gathering._lines["opencl:0"], operands(Problem(1, 1, 1), 1, np.random.default_rng(0))[0]
+    """Ask for all of them while the device is busy: they wait in queue behind a product of another problem."""
+    queue, first = matmul._gathering._queues["opencl:0"], operands(Problem(1, 1, 1), 1, np.random.default_rng(0))[0]
     threads = [threading.Thread(target=multiply, args=(matmul, Problem(1, 1, 1), first))]
     threads += [threading.Thread(target=multiply, args=(matmul, problem, one, kernel)) for one in ones]
     with busy(service):
         for number, thread in enumerate(threads):
             thread.start()
             until = time.monotonic() + 60
-            while number == 0 and not line._inside:
+            while number == 0 and not queue._inside:
                 assert time.monotonic() < until
                 time.sleep(0.002)
-        while len(line) < 1 + len([one for one in ones if not one.claim.is_cancelled]):
+        while len(queue) < 1 + len([one for one in ones if not one.claim.is_cancelled]):
             assert not any(one.error for one in ones if not one.claim.is_cancelled), ones[0].error
             assert time.monotonic() < until
             time.sleep(0.002)
@@ -209,34 +209,35 @@ def test_who_is_cancelled_leaves_the_line_and_the_others_are_made(service: Servi
 
 
 def test_who_is_cancelled_while_it_is_given_the_lead_passes_it_on(service: Service) -> None:
-    line, claims = Line(service.fleet.unit()), [Claim() for _ in range(3)]
-    entries = [Entry(line, Order(Problem(1, 1, 1), None, 0, 0, 0), claim, False, threading.Event()) for claim in claims]
-    line.join(entries[0])
+    queue, claims = Queue(service.fleet.unit()), [Claim() for _ in range(3)]
+    order = Order(Problem(1, 1, 1), None, 0, 0, 0)
+    entries = [Entry(queue, order, claim, False, threading.Event()) for claim in claims]
+    queue.join(entries[0])
     with ThreadPoolExecutor(2) as pool:
-        joining = {entry: pool.submit(line.join, entry) for entry in entries[1:]}
-        while len(line) < len(entries):
+        joining = {entry: pool.submit(queue.join, entry) for entry in entries[1:]}
+        while len(queue) < len(entries):
             time.sleep(0.002)
-        cancelled, other = line._waiting
-        cancelled.claim.is_cancelled = True  # as cancel begins, before it asks the line
-        line.leave([])
+        cancelled, other = queue._waiting
+        cancelled.claim.is_cancelled = True  # as cancel begins, before it asks the queue
+        queue.leave([])
         joining[other].result(5)
         with pytest.raises(Cancelled):
             joining[cancelled].result(5)
-    line.leave([])
-    assert len(line) == 0
+    queue.leave([])
+    assert len(queue) == 0
 
 
 def test_however_products_are_cancelled_the_line_moves_on(service: Service) -> None:
-    rng, line, until = np.random.default_rng(SEED), Line(service.fleet.unit()), time.monotonic() + 1.5
+    rng, queue, until = np.random.default_rng(SEED), Queue(service.fleet.unit()), time.monotonic() + 1.5
     order = Order(Problem(1, 1, 1), None, 0, 0, 0)
 
     def one(claim: Claim) -> bool:
         try:
-            line.join(Entry(line, order, claim, False, threading.Event()))
+            queue.join(Entry(queue, order, claim, False, threading.Event()))
         except Cancelled:
             return False
         time.sleep(0.001)
-        line.leave([])
+        queue.leave([])
         return True
 
     with ThreadPoolExecutor(8) as pool:
@@ -248,7 +249,7 @@ def test_however_products_are_cancelled_the_line_moves_on(service: Service) -> N
                 claim.cancel()
             assert made[0].result(10)
             wait(made, 10)
-    assert len(line) == 0
+    assert len(queue) == 0
 
 
 def test_a_long_launch_is_broken_off_where_nobody_else_is_hurt(service: Service, matmul: Matmul) -> None:
@@ -256,11 +257,11 @@ def test_a_long_launch_is_broken_off_where_nobody_else_is_hurt(service: Service,
     one, unit = operands(problem, 1, np.random.default_rng(SEED))[0], service.fleet.unit()
     begun = threading.Event()
     one.claim = Claim(begun.set)
-    generation, line = unit.products.generation, matmul._gathering._lines["opencl:0"]
+    generation, queue = unit.products.generation, matmul._gathering._queues["opencl:0"]
     thread = threading.Thread(target=multiply, args=(matmul, problem, one, "naive"))
     thread.start()
     assert begun.wait(60)
-    assert gathering._left(line._inside[0]) > gathering._RESTART
+    assert gathering._left(queue._inside[0]) > gathering._RESTART
     while unit.lease._holder is None and thread.is_alive():
         time.sleep(0.001)
     one.claim.cancel(kill=True)
