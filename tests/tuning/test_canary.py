@@ -48,7 +48,8 @@ def refused(kind: str, scale: float, rounds: int) -> tuple[float, int]:
 def test_a_quiet_machine_is_refused_in_less_than_one_check_of_a_hundred(kind: str, scale: float) -> None:
     rounds = 400
     share, moved = refused(kind, scale, rounds)
-    assert share * rounds < 0.01 * rounds + 3 * np.sqrt(0.01 * rounds)
+    # Noise that lasts refuses several checks in a row: their count varies by more than that of checks on their own.
+    assert share * rounds < 0.01 * rounds + (6 if "phi" in KINDS[kind] else 4) * np.sqrt(0.01 * rounds)
     assert moved <= 1
 
 
@@ -90,7 +91,10 @@ def test_a_slow_down_by_a_tenth_is_seen_95_times_of_100(kind: str, scale: float,
 @pytest.mark.parametrize("factor", [1.1, 1.5, 3.0])
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_lasting_level_is_taken_for_the_devices_after_seven_refusals(scale: float, factor: float) -> None:
-    """Where a check's own noise is half of the step, one may pass within the seven, and they are counted anew."""
+    """Where a check's own noise is half of the step, one may pass within the seven, and they are counted anew.
+
+    Once in some hundred times the level taken then is too low where the noise is 4 %, and it is taken again.
+    """
     machine, watch = Machine(np.random.default_rng(seed()), scale), Watch()
     checks(machine, watch, 60)
     machine.slow = slower(machine.now, np.inf, factor)
@@ -98,7 +102,7 @@ def test_a_lasting_level_is_taken_for_the_devices_after_seven_refusals(scale: fl
     assert sum(after[40:]) <= 1
     if scale <= 0.01 or factor > 1.1:
         assert sum(after) <= 7 + 60 * 0.05
-        assert watch.moved == 1
+        assert 1 <= watch.moved <= 1 + (scale > 0.02)
         assert watch.level == pytest.approx(factor * REFERENCE, rel=max(0.02, 2 * scale))
 
 
