@@ -38,12 +38,16 @@ FLAT = 8 * 2**20  # bytes that the middle of the last third may be above that of
 
 @dataclass
 class Seen:
-    """What became of requests: by status, when products came, how long refusals took; and memory by time."""
+    """What became of requests: by status, when products came, how long refusals took; and memory by time.
+
+    `lags` are how many seconds after the clock requests left: the clients' own delay, which is in what they measure.
+    """
 
     statuses: Counter[str] = field(default_factory=Counter)
     made: list[float] = field(default_factory=list)
     refused: list[float] = field(default_factory=list)
     after: list[int] = field(default_factory=list)
+    lags: list[float] = field(default_factory=list)
     wrong: int = 0
     late: int = 0
     memory: list[int] = field(default_factory=list)
@@ -125,6 +129,7 @@ async def opened(port: int, work: Work, seen: Seen, rate: float, seconds: float)
     started, tasks = perf_counter(), set[asyncio.Task[None]]()
     for number in range(int(rate * seconds)):
         await asyncio.sleep(max(0.0, started + number / rate - perf_counter()))
+        seen.lags.append(perf_counter() - started - number / rate)
         if len(tasks) >= OUTSTANDING:
             seen.late += 1
             continue
@@ -192,6 +197,8 @@ async def storm(port: int, pid: int, arguments: argparse.Namespace) -> dict[str,
         "refusal_p50_ms": 1e3 * percentile(rough.refused, 0.5) if rough.refused else None,
         "refusal_p99_ms": 1e3 * percentile(rough.refused, 0.99) if rough.refused else None,
         "refusal_max_ms": 1e3 * slowest,
+        "clients_lag_p99_ms": 1e3 * percentile(rough.lags, 0.99),
+        "clients_lag_max_ms": 1e3 * max(rough.lags),
         "retry_after": [min(rough.after, default=0), max(rough.after, default=0)],
         "memory_bytes": [min(rough.memory), max(rough.memory)],
         "memory_growth_bytes": growth(rough.memory),
