@@ -127,6 +127,11 @@ class NullDevice:
         del program
         self.vendor_run(launch.problem, operands)
 
+    def declined(self, launch: Launch) -> int:
+        """Never."""
+        del launch
+        return 0
+
     def time(self, program: Program, launch: Launch, sets: Sequence[Operands], policy: str) -> list[float]:
         """No time."""
         del program, launch

@@ -18,6 +18,7 @@ from app.devices.process import Link
 from app.errors import LaunchFailed
 from app.tuning.bench import Bench, Prepared, drop_buffers, overrun, patience, poison, prepared, product
 from app.tuning.canary import Watch
+from app.tuning.emulation import refusal
 from app.tuning.heat import heat
 from app.tuning.loaded import Loaded, Rotation
 from app.tuning.outcome import Accuracy, Conditions, Rejected
@@ -25,6 +26,7 @@ from app.tuning.policy import policy_of
 from app.tuning.reference import reference_kernel
 from app.tuning.trial import conditions
 from app.tuning.verify import review
+from kernels.problem import Problem
 from kernels.space import Config
 
 FEW = 7  # rounds of everybody: fewer have no interval that asks nothing of their distribution
@@ -103,7 +105,7 @@ def _entered(held: Held, link: Link, ready: Prepared, policy: str, contestant: C
         return variants
     wrong = None
     for variant in variants if len(variants) == 1 else _sifted(held, link, ready, policy, variants):
-        accuracy = _verified(held, link, ready, variant)
+        accuracy = _verified(held, link, ready, variant, contestant.held_to(ready.bench.problem))
         if not isinstance(accuracy, Rejected):
             return _Entry(contestant.name, variant, accuracy, len(variants))
         wrong = wrong or accuracy
@@ -128,8 +130,8 @@ def _sifted(held: Held, link: Link, ready: Prepared, policy: str, variants: Sequ
     return [variants[number] for number in sorted(seconds, key=lambda number: seconds[number])]
 
 
-def _verified(held: Held, link: Link, ready: Prepared, entrant: Loaded) -> Accuracy | Rejected:
-    """Launch once into a poisoned C between guard bands, and compare it with the reference."""
+def _verified(held: Held, link: Link, ready: Prepared, entrant: Loaded, asked: Problem) -> Accuracy | Rejected:
+    """Launch once into a poisoned C between guard bands, and compare it with the reference as `asked` allows."""
     backend, problem = held.backend, ready.bench.problem
     link.phase("launch", patience(problem))
     try:
@@ -137,14 +139,15 @@ def _verified(held: Held, link: Link, ready: Prepared, entrant: Loaded) -> Accur
         poison(backend, buffers.guarded, buffers.verifying.c)
         with link.lease(entrant.deadline()):
             entrant.run(buffers.verifying)
+            declined = entrant.declined()
         link.phase("verify", patience(problem))
         backend.download(buffers.guarded, ready.landing)
     except LaunchFailed as error:
         if error.facts.get("fatal"):
             raise
         return entrant.rejected("launch", error.message)
-    verdict = review(problem, ready.expected, product(problem, ready.landing))
-    reason = verdict.reason or overrun(ready.landing)
+    verdict = review(asked, ready.expected, product(problem, ready.landing))
+    reason = refusal(declined) if declined else verdict.reason or overrun(ready.landing)
     if reason is None:
         return verdict.accuracy
     drop_buffers(held)

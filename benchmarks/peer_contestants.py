@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from peer_cublaslt import candidates
-from peer_shapes import CANDIDATE, TRITON
+from peer_shapes import CANDIDATE, TRITON, strictly
 from peer_triton import Cubin, load, told
 
 from app.devices.base import Program
@@ -41,6 +41,10 @@ class Contestant(Protocol):
         """Every way to launch it that is worth a look, loaded; or why there is none. The fastest takes part."""
         ...
 
+    def held_to(self, problem: Problem) -> Problem:
+        """The problem whose tolerance its product must keep."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Ours:
@@ -54,6 +58,10 @@ class Ours:
         found = loaded(held, link, self.launch)
         return found if isinstance(found, Rejected) else (found,)
 
+    def held_to(self, _problem: Problem) -> Problem:
+        """Its own: a strict kernel stands beside those that emulate."""
+        return self.launch.problem
+
 
 @dataclass(frozen=True, slots=True)
 class Library:
@@ -63,8 +71,10 @@ class Library:
 
     def variants(self, held: Held, link: Link, problem: Problem) -> Sequence[Loaded] | Rejected:
         """The library's product."""
-        found = loaded(held, link, problem)
+        found = loaded(held, link, strictly(problem))
         return found if isinstance(found, Rejected) else (found,)
+
+    held_to = staticmethod(strictly)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +89,12 @@ class Candidates:
             return absent(self.name, "only cuBLAS tells its candidates")
         link.phase("launch", LAUNCHING)
         try:
-            found = candidates(held.backend, problem)
+            found = candidates(held.backend, strictly(problem))
         except (OSError, AttributeError, LaunchFailed) as error:
             return absent(self.name, str(error))
         return [_foreign(held, self.name, each.described, problem, each) for each in found]
+
+    held_to = staticmethod(strictly)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +120,8 @@ class TritonTiles:
                 reasons.append(cubin.reason or "more shared memory than the device allows")
         return found or absent(self.name, next(iter(reasons), "nothing was compiled"))
 
+    held_to = staticmethod(strictly)
+
 
 @dataclass(frozen=True, slots=True)
 class Absent:
@@ -120,6 +134,8 @@ class Absent:
         """The reason."""
         return absent(self.name, self.reason)
 
+    held_to = staticmethod(strictly)
+
 
 def absent(name: str, reason: str) -> Rejected:
     """Why a contestant has nothing to launch."""
@@ -128,7 +144,7 @@ def absent(name: str, reason: str) -> Rejected:
 
 def _foreign(held: Held, name: str, config: tuple[tuple[str, int], ...], problem: Problem, handle: Any) -> Loaded:
     """A function that is none of ours, in the form of one that is: its handle knows its own grid and arguments."""
-    launch = Launch(name, Config(config), problem, Build(name, "", name, ()), 1, (1, 1), 0)
+    launch = Launch(name, Config(config), strictly(problem), Build(name, "", name, ()), 1, (1, 1), 0)
     program, naive, device = Program(handle, launch.build), CATALOGUE["naive"], held.backend.device
     return Loaded(
         name,

@@ -16,13 +16,16 @@ from kernels.problem import Problem
 
 ASKED = 16  # algorithms at most
 WORKSPACE = 2**25  # bytes, as cublasGemm has on this hardware
-# cublas_api.h, library_types.h: strict arithmetic, and the type of operands and factors.
-COMPUTE, KIND = {"float32": 68, "float64": 70}, {"float32": 0, "float64": 1}
+# cublas_api.h, library_types.h: the arithmetic of a class, and the types of operands and of factors.
+COMPUTE = {"float32": 68, "float64": 70, "float16": 68, "bfloat16": 68, "tf32": 77}
+KIND = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
+FACTOR = {"float64": "float64"}
 # cublasLt.h: cublasLtMatmulDescAttributes_t, cublasLtMatrixLayoutAttribute_t, cublasLtMatmulPreferenceAttributes_t,
 # cublasLtMatmulAlgoConfigAttributes_t.
 TRANS_A, TRANS_B = 3, 4
 BATCH_COUNT, BATCH_STRIDE = 5, 6
-MOST_WORKSPACE = 1
+MOST_WORKSPACE, REDUCTIONS = 1, 3
+EXACT_REDUCTIONS = 0b011  # cublasLtReductionScheme_t: in place or in the type of sums, never in that of C
 DESCRIBED = {"algorithm": 0, "tile": 1, "SPLIT_K": 2, "STAGES": 6}
 NOT_SUPPORTED = 15
 _P: TypeAlias = ctypes.c_void_p
@@ -111,6 +114,8 @@ def candidates(backend: Backend, problem: Problem) -> list[LtFunction]:
     product = _product(*_library(backend.vendor.name), problem, backend.allocate(WORKSPACE))
     preference = _made(product.library.cublasLtMatmulPreferenceCreate)
     _set(product.library.cublasLtMatmulPreferenceSetAttribute, preference, MOST_WORKSPACE, _U64(WORKSPACE))
+    reductions = ctypes.c_uint32(EXACT_REDUCTIONS)
+    _set(product.library.cublasLtMatmulPreferenceSetAttribute, preference, REDUCTIONS, reductions)
     results, count = (Found * ASKED)(), _INT()
     layouts = (*product.layouts, product.layouts[2])
     ask = product.library.cublasLtMatmulAlgoGetHeuristic
@@ -140,7 +145,9 @@ def _library(vendor: str | None) -> tuple[Any, _P]:
 
 def _product(library: Any, handle: _P, problem: Problem, workspace: Buffer) -> Product:
     kind = KIND[problem.dtype]
-    description = _made(library.cublasLtMatmulDescCreate, COMPUTE[problem.dtype], kind)
+    factor = FACTOR.get(problem.dtype, "float32")
+    arithmetic = COMPUTE["tf32" if problem.precision == "tf32" else problem.dtype]
+    description = _made(library.cublasLtMatmulDescCreate, arithmetic, KIND[factor])
     for attribute, transposed in ((TRANS_A, problem.trans_b), (TRANS_B, problem.trans_a)):
         _set(library.cublasLtMatmulDescSetAttribute, description, attribute, ctypes.c_int32(int(transposed)))
 
@@ -152,7 +159,7 @@ def _product(library: Any, handle: _P, problem: Problem, workspace: Buffer) -> P
         return made
 
     layouts = layout(*problem.b_shape), layout(*problem.a_shape), layout(problem.m, problem.n)
-    factors = np.ones(1, problem.dtype), np.zeros(1, problem.dtype)
+    factors = np.ones(1, factor), np.zeros(1, factor)
     return Product(library, handle, description, layouts, *factors, workspace)
 
 

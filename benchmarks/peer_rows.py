@@ -10,16 +10,15 @@ from statistics import fmean, median
 from typing import Any
 
 from peer_contest import Contest, Result
-from peer_shapes import CANDIDATE, CLASSES, LEAST, TUNED, ShapeClass
+from peer_shapes import CANDIDATE, CLASSES, LEAST, TRITON, TUNED, ShapeClass
 
 from app.tuning.estimate import steady
 from kernels.device import Device
+from kernels.instructions import peak
 from kernels.problem import Problem
 
 # Bytes a second that a copy reaches, read and written, where that is less than the data sheet's.
 COPIED = {"NVIDIA H200": 4.3e12}
-# float64 on tensor cores against the plain units (NVIDIA H100 Tensor Core GPU Architecture, table of peaks).
-TENSOR_FLOAT64 = {"sm_80": 2.0, "sm_90": 2.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Ratio:
 class Row:
     """One shape's results: `ratio` is to the faster of its class's rivals, `to_fastest` to the fastest of all peers.
 
-    The latter takes the vendor's best candidate in. `floor_ms` is what no launch takes less than.
+    The latter takes the vendor's best candidate in, and Triton. `floor_ms` is what no launch takes less than.
     """
 
     shape_class: str
@@ -90,7 +89,7 @@ def row_of(shape_class: ShapeClass, problem: Problem, contest: Contest, device: 
         1e3 * floor_seconds(problem, device),
         tuple(map(figure_of, contest.results)),
         ratio_to(contest.results, shape_class.rivals),
-        ratio_to(contest.results, (*shape_class.rivals, CANDIDATE)),
+        ratio_to(contest.results, (*shape_class.rivals, CANDIDATE, TRITON)),
         datetime.now(UTC).isoformat(timespec="seconds"),
         asdict(contest.conditions) if contest.conditions else None,
         contest.retaken,
@@ -135,11 +134,9 @@ def ratio_to(results: Iterable[Result], rivals: Sequence[str]) -> Ratio | None:
 
 
 def floor_seconds(problem: Problem, device: Device) -> float:
-    """The larger of the bytes by the bandwidth that copies reach and the flops by the dtype's peak."""
-    limits = device.limits
-    double = limits.peak64 * TENSOR_FLOAT64.get(device.architecture, 1.0)
-    peak = double if problem.dtype == "float64" else limits.peak
-    return max(problem.bytes / COPIED.get(device.name, limits.bandwidth), problem.flops / peak)
+    """The larger of the bytes by the bandwidth that copies reach and the flops by the class's peak."""
+    bandwidth = COPIED.get(device.name, device.limits.bandwidth)
+    return max(problem.bytes / bandwidth, problem.flops / peak(problem, device))
 
 
 @dataclass(frozen=True, slots=True)

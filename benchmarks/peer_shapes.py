@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernels.problem import Problem
 
 TUNED, DEFAULT, TILED, NAIVE = "tuned", "default", "tiled", "naive"
 VENDOR, CANDIDATE, TRITON = "vendor", "best candidate", "Triton"
-FLOAT64 = "float64"
+FLOAT64, FLOAT16, BFLOAT16, TF32, EMULATED = "float64", "float16", "bfloat16", "tf32", "emulated"
 LEAST = 0.9  # of the rivals' speed: what every shape must reach
 
 
@@ -18,6 +18,7 @@ class ShapeClass:
     """Problems that are hard for one reason.
 
     `bar` is the ratio of the faster of `rivals` to us that every problem must reach, `goal` what is aimed at in words.
+    Rivals compute in the problem's own precision, but for emulated float32: theirs is strict.
     """
 
     name: str
@@ -27,20 +28,21 @@ class ShapeClass:
     rivals: tuple[str, ...] = (VENDOR, TRITON)
 
 
-def squares(sizes: Iterable[int], dtype: str = "float32") -> tuple[Problem, ...]:
+def squares(sizes: Iterable[int], dtype: str = "float32", precision: str = "strict") -> tuple[Problem, ...]:
     """Square problems."""
-    return tuple(Problem(size, size, size, dtype=dtype) for size in sizes)
+    return tuple(Problem(size, size, size, dtype=dtype, precision=precision) for size in sizes)
 
 
-def cubes(*batches: tuple[int, int]) -> tuple[Problem, ...]:
+def cubes(*batches: tuple[int, int], dtype: str = "float32") -> tuple[Problem, ...]:
     """Batches of small cubes, as pairs of how many and how large."""
-    return tuple(Problem(size, size, size, batch=count) for count, size in batches)
+    return tuple(Problem(size, size, size, batch=count, dtype=dtype) for count, size in batches)
 
 
-def problems(*sizes: tuple[int, int, int], dtype: str = "float32", stored: str = "nn") -> tuple[Problem, ...]:
+def problems(
+    *sizes: tuple[int, int, int], dtype: str = "float32", precision: str = "strict", stored: str = "nn"
+) -> tuple[Problem, ...]:
     """Problems of m, n and k; `stored` tells A's and B's transposition as BLAS does, such as nt."""
-    trans_a, trans_b = (letter == "t" for letter in stored)
-    return tuple(Problem(m, n, k, dtype=dtype, trans_a=trans_a, trans_b=trans_b) for m, n, k in sizes)
+    return tuple(Problem(*size, 1, dtype, precision, *(letter == "t" for letter in stored)) for size in sizes)
 
 
 SKINNY = (
@@ -50,6 +52,15 @@ SKINNY = (
 )
 RAGGED = ((1023, 1023, 1023), (2047, 2049, 2051), (777, 1333, 2111), (4097, 4095, 4099), (123, 4567, 8901))
 DEEP = ((64, 64, 131072), (128, 128, 65536), (256, 256, 16384), (32, 1024, 32768))
+CUBES = ((4096, 16), (1024, 32), (512, 64), (128, 128))
+# For tensor cores: the layers of a large model, rows of a decoder's batch, what neither rows nor columns divide.
+LAYERS = ((4096, 14336, 4096), (2048, 8192, 28672))
+ROWS = (
+    *((m, 4096, 4096) for m in (1, 8, 16, 32, 64)),
+    *((1, 8192, 8192), (16, 8192, 8192), (64, 8192, 8192), (16, 8192, 4096), (32, 4096, 8192)),
+)
+TALL_DEEP = ((131072, 64, 64), (262144, 16, 32), (64, 64, 131072), (128, 128, 65536))
+ODD = RAGGED[:4]
 MLP = ((32, 3072, 768), (128, 4096, 1024), (512, 3072, 768), (256, 11008, 4096), (1024, 4096, 1024), (2048, 768, 3072))
 
 CLASSES = (
@@ -60,7 +71,7 @@ CLASSES = (
     ShapeClass("tall, longer k", 1.0, "1.15", problems((65536, 128, 512))),
     ShapeClass("deep", 1.0, "1.5", problems(*DEEP)),
     ShapeClass("ragged", 1.0, "1.3", problems(*RAGGED)),
-    ShapeClass("batched cubes", 1.0, "1.5", cubes((4096, 16), (1024, 32), (512, 64), (128, 128))),
+    ShapeClass("batched cubes", 1.0, "1.5", cubes(*CUBES)),
     ShapeClass("float64 square", LEAST, "1.0", squares((1024, 2048, 4096, 8192), FLOAT64), (VENDOR,)),
     ShapeClass(
         "float64 other",
@@ -80,6 +91,24 @@ CLASSES = (
         + problems((1024, 1024, 1024), (1000, 1200, 800), stored="tt"),
     ),
     ShapeClass("mlp", LEAST, "1.0", problems(*MLP)),
+    ShapeClass("bf16 large", 0.97, "1.03", squares((4096, 8192), BFLOAT16) + problems(*LAYERS, dtype=BFLOAT16)),
+    ShapeClass("fp16 large", 0.97, "1.03", squares((4096, 8192), FLOAT16) + problems(*LAYERS, dtype=FLOAT16)),
+    ShapeClass("bf16 square", 0.95, "1.05", squares((512, 1024, 2048), BFLOAT16)),
+    ShapeClass("fp16 square", LEAST, "1.05", squares((512, 1024, 2048), FLOAT16)),
+    ShapeClass("tf32 square", 0.95, "1.05", squares((2048, 4096, 8192), precision=TF32)),
+    ShapeClass(
+        "emulated square",
+        1.5,
+        "2.2, 110 TFLOP/s at 8192",
+        squares((2048, 4096, 8192), precision=EMULATED),
+        (VENDOR,),
+    ),
+    ShapeClass("bf16 skinny", 1.0, "1.3", problems(*ROWS, dtype=BFLOAT16)),
+    ShapeClass("bf16 tall, deep", 1.0, "1.5", problems(*TALL_DEEP, dtype=BFLOAT16)),
+    ShapeClass("bf16 ragged", 1.5, "3", problems(*ODD, dtype=BFLOAT16)),
+    ShapeClass("fp16 ragged", 1.5, "3", problems(*ODD, dtype=FLOAT16)),
+    ShapeClass("tf32 ragged", 1.5, "3", problems(*ODD, precision=TF32)),
+    ShapeClass("bf16 cubes", 1.0, "1.3", cubes(*CUBES, dtype=BFLOAT16)),
 )
 # A shape or two of each kind for a processor.
 SMALLER = (
@@ -92,13 +121,23 @@ SMALLER = (
     ShapeClass("batched cubes", 1.0, "1.5", cubes((64, 16))),
     ShapeClass("float64 square", LEAST, "1.0", squares((128,), FLOAT64), (VENDOR,)),
     ShapeClass("transposed", LEAST, "1.0", problems((96, 64, 80), stored="tt")),
+    ShapeClass("bf16 square", 0.95, "1.05", squares((64,), BFLOAT16)),
+    ShapeClass("fp16 ragged", 1.5, "3", problems((33, 45, 51), dtype=FLOAT16)),
+    ShapeClass("tf32 ragged", 1.5, "3", problems((33, 45, 51), precision=TF32)),
+    ShapeClass("emulated square", 1.5, "2.2", squares((96,), precision=EMULATED), (VENDOR,)),
 )
 
 
+def strictly(problem: Problem) -> Problem:
+    """The problem that a rival is given, and held against: emulated float32 is compared with strict float32."""
+    return replace(problem, precision="strict") if problem.precision == EMULATED else problem
+
+
 def named(problem: Problem) -> str:
-    """A problem as the tables call it, such as 4096x16x4096, 16x16x16 x 4096 for batches, or 64x64x64 tn float64."""
+    """A problem as the tables call it: 4096x16x4096, 16x16x16 x 4096 for batches, 64x64x64 tn float64, 8x8x8 tf32."""
     stored = "".join("t" if transposed else "n" for transposed in (problem.trans_a, problem.trans_b))
     parts = [f"{problem.m}x{problem.n}x{problem.k}"]
     parts += [f"x {problem.batch}"] if problem.batch > 1 else []
     parts += [stored] if stored != "nn" else []
-    return " ".join([*parts, problem.dtype] if problem.dtype != "float32" else parts)
+    parts += [problem.dtype] if problem.dtype != "float32" else []
+    return " ".join([*parts, problem.precision] if problem.precision != "strict" else parts)

@@ -9,16 +9,19 @@ from peer_rows import Figure, Row, bar_of, meets, read_row, summaries
 from peer_shapes import CANDIDATE, DEFAULT, NAIVE, TILED, TRITON, TUNED, VENDOR, named
 
 ORDER = (TUNED, DEFAULT, TILED, NAIVE, VENDOR, CANDIDATE, TRITON)
-HEAD = ("class", "shape", *ORDER, "TFLOP/s", "floor", "ratio", "95 %", "to", "to fastest", "bar", "met")
+ERRORS = ("error", f"{VENDOR}'s", f"{TRITON}'s")
+HEAD = ("class", "shape", *ORDER, "TFLOP/s", "floor", "ratio", "95 %", *ERRORS, "to", "to fastest", "bar", "met")
 NOTE = (
     "Ratios are the faster peer's time over ours, so that above 1 we are faster; all were measured in turn in one run"
     " on cold caches, and a bar is met where the upper end of the 95 % interval reaches it. Peers are {peers}."
-    " The last column is how near the floor we are: bytes by what a copy reaches, or flops by the peak."
+    " The last column is how near the floor we are: bytes by what a copy reaches, or flops by the peak. Errors are"
+    " relative L2 against float64. Rivals compute in the same precision; only float32 emulated on tensor cores is"
+    " compared with strict float32."
 )
 
 
 def cells(row: Row) -> list[str]:
-    """One shape's line: microseconds, TFLOP/s, the floor's share, and the ratios."""
+    """One shape's line: microseconds, TFLOP/s, the floor's share, the ratios, and relative L2 errors."""
     ours, ratio, bar = row.of(TUNED), row.ratio, bar_of(row)
     return [
         row.shape_class,
@@ -28,6 +31,7 @@ def cells(row: Row) -> list[str]:
         f"{row.floor_share:.0%}" if row.floor_share else "-",
         f"{ratio.ratio:.3f}" if ratio else "-",
         f"{ratio.low:.3f}-{ratio.high:.3f}" if ratio else "-",
+        *(error(row.of(name)) for name in (TUNED, VENDOR, TRITON)),
         ratio.to if ratio else "-",
         f"{row.to_fastest.ratio:.3f}" if row.to_fastest else "-",
         f"{bar:g}",
@@ -43,6 +47,11 @@ def micros(figure: Figure | None) -> str:
     return f"{value:.4g}" if value < 10_000 else f"{value:.0f}"
 
 
+def error(figure: Figure | None) -> str:
+    """Relative L2 against float64."""
+    return "-" if figure is None or figure.relative_l2 is None else f"{figure.relative_l2:.1e}"
+
+
 def text(rows: Sequence[Row]) -> str:
     """All shapes and their classes for a terminal; times are microseconds."""
     lines = [list(HEAD), *(cells(row) for row in rows)]
@@ -50,26 +59,25 @@ def text(rows: Sequence[Row]) -> str:
     shown = [" ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
     reasons = dict.fromkeys(f"{one.name}: {one.reason}" for row in rows for one in row.figures if one.reason)
     classes = [
-        f"{one.shape_class.name:14} {one.met} of {one.shapes} meet {one.shape_class.bar:g}; least {one.least:.3f},"
+        f"{one.shape_class.name:16} {one.met} of {one.shapes} meet {one.shape_class.bar:g}; least {one.least:.3f},"
         f" geomean {one.geomean:.3f}, floor {one.floor_share:.0%}; goal {one.shape_class.goal}"
         for one in summaries(rows)
     ]
     return "\n".join([*shown, "", *classes, *(f"without {reason}" for reason in reasons)])
 
 
-def section(report: Mapping[str, Any]) -> str:
+def section(report: Mapping[str, Any], heading: str = "## How fast it is") -> str:
     """README's section on performance, of a report that peers.py wrote."""
     rows = [read_row(line) for line in report["shapes"]]
     days = sorted({row.measured_at[:10] for row in rows})
     peers = f"{report['vendor']}" + (f" and Triton {report['triton']}, autotuned" if report["triton"] else "")
     of_classes = markdown(("class", "shapes", "bar", "reach it", "least", "geomean", "of the floor"), classes_of(rows))
-    last = 6 + len(ORDER)
-    of_shapes = markdown(
-        ("shape", *ORDER, "TFLOP/s", "of the floor", "ratio", "95 %"), [line[1:last] for line in map(cells, rows)]
-    )
+    last = 6 + len(ORDER) + len(ERRORS)
+    head = ("shape", *ORDER, "TFLOP/s", "of the floor", "ratio", "95 %", *ERRORS)
+    of_shapes = markdown(head, [line[1:last] for line in map(cells, rows)])
     where = f"{report['device']} ({report['environment']}), {' to '.join(dict.fromkeys((days[0], days[-1])))}."
     summary = "<details><summary>Every shape, in microseconds: ours, tuned and not, and its peers</summary>"
-    heading, note = "## How fast it is", f"{where} {NOTE.format(peers=peers)}"
+    note = f"{where} {NOTE.format(peers=peers)}"
     return "\n".join([heading, "", note, "", *of_classes, "", summary, "", *of_shapes, "", "</details>"])
 
 

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,7 +21,9 @@ from kernels.problem import Problem
 
 KERNEL = Path(__file__).with_name("peer_triton_kernel.py")
 MULTIPLE = 16  # what Triton looks for in addresses and sizes, so that it may load 16 bytes
-TYPES = {"float32": "fp32", "float64": "fp64"}
+TYPES = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
+# How float32 operands are multiplied; others have one way.
+PRECISIONS = {"strict": "ieee", "tf32": "tf32", "emulated": "tf32x3"}
 OPERANDS, SIZES = ("a", "b", "c"), ("m", "n", "k")
 
 
@@ -45,10 +47,28 @@ TILES = (
     *(Tile(64, 256, 16, 8, 4), Tile(128, 256, 16, 8, 3), Tile(256, 64, 32, 8, 3)),
 )
 
+# Of tensor cores, for elements of 16 bits; k goes half as far in float32.
+TENSOR_TILES = (
+    *(Tile(128, 256, 64, 8, 3), Tile(128, 256, 64, 8, 4), Tile(256, 128, 64, 8, 3), Tile(128, 128, 64, 8, 4)),
+    *(Tile(128, 128, 64, 4, 4), Tile(128, 128, 128, 8, 3), Tile(64, 256, 64, 4, 4), Tile(128, 192, 64, 8, 3)),
+    *(Tile(128, 64, 64, 4, 4), Tile(64, 128, 64, 4, 4), Tile(64, 64, 128, 4, 4), Tile(64, 64, 64, 4, 5)),
+    *(Tile(16, 64, 128, 4, 5), Tile(16, 32, 256, 4, 4), Tile(32, 64, 128, 4, 5), Tile(64, 32, 128, 4, 5)),
+    *(Tile(128, 32, 64, 4, 4), Tile(128, 16, 32, 4, 4), Tile(32, 32, 32, 2, 4), Tile(16, 16, 32, 1, 4)),
+)
+
+
+def tiles_for(problem: Problem) -> tuple[Tile, ...]:
+    """The tiles that Triton is autotuned over for a problem's class."""
+    if problem.itemsize == 2:
+        return TENSOR_TILES
+    if problem.precision == "tf32":
+        return tuple(replace(tile, BK=max(tile.BK // 2, 16)) for tile in TENSOR_TILES)
+    return TILES
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is compiled: a tile for all problems of a dtype, of how they are stored, and of what sizes have in common.
+    """What is compiled: a tile for all problems of a class, of how they are stored, and of what sizes have in common.
 
     As Triton does, sizes that are 1 become constants, and of others it is known whether 16 divides them.
     """
@@ -61,6 +81,7 @@ class Order:
     ones: tuple[str, ...]
     multiples: tuple[str, ...]
     architecture: int
+    precision: str = "ieee"
 
     @property
     def signature(self) -> dict[str, str]:
@@ -70,11 +91,11 @@ class Order:
         return pointers | sizes | dict.fromkeys(self.constants, "constexpr")
 
     @property
-    def constants(self) -> dict[str, int | bool]:
+    def constants(self) -> dict[str, int | bool | str]:
         """The values of the parameters that are none at run time."""
         tile = {name: getattr(self.tile, name) for name in ("BM", "BN", "BK", "GROUP")}
         stored = {"TRANS_A": self.trans_a, "TRANS_B": self.trans_b, "EVEN_K": self.even_k}
-        return dict.fromkeys(self.ones, 1) | tile | stored
+        return dict.fromkeys(self.ones, 1) | tile | stored | {"PRECISION": self.precision}
 
     @property
     def divisible(self) -> tuple[int, ...]:
@@ -89,8 +110,11 @@ def orders(problem: Problem, architecture: str) -> list[Order]:
     ones = tuple(name for name, size in sizes.items() if size == 1)
     multiples = tuple(name for name, size in sizes.items() if size % MULTIPLE == 0)
     stored = problem.dtype, problem.trans_a, problem.trans_b
-    target = int(architecture.removeprefix("sm_"))
-    return [Order(tile, *stored, problem.k % tile.BK == 0, ones, multiples, target) for tile in TILES]
+    target, precision = int(architecture.removeprefix("sm_")), PRECISIONS[problem.precision]
+    return [
+        Order(tile, *stored, problem.k % tile.BK == 0, ones, multiples, target, precision)
+        for tile in tiles_for(problem)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ def matmul(
     TRANS_A: tl.constexpr,
     TRANS_B: tl.constexpr,
     EVEN_K: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     """C = op(A) op(B), a tile of C a program. Rows and columns past the edges wrap around, and are not stored."""
     # GROUP rows of tiles are done column by column, so that programs that run together share what they read.
@@ -48,7 +49,8 @@ def matmul(
     else:
         from_b = b + steps[:, None] * n + (j % n)[None, :]
 
-    dtype = c.dtype.element_ty
+    # Elements of 16 bits are added up in float32, and rounded once.
+    dtype = tl.float64 if c.dtype.element_ty == tl.float64 else tl.float32
     total = tl.zeros((BM, BN), dtype=dtype)
     for step in range(tl.cdiv(k, BK)):
         if EVEN_K:
@@ -57,8 +59,8 @@ def matmul(
             left = k - step * BK
             part_a = tl.load(from_a, mask=steps[None, :] < left, other=0.0)
             part_b = tl.load(from_b, mask=steps[:, None] < left, other=0.0)
-        total = tl.dot(part_a, part_b, total, input_precision="ieee", out_dtype=dtype)
+        total = tl.dot(part_a, part_b, total, input_precision=PRECISION, out_dtype=dtype)
         from_a += BK * m if TRANS_A else BK
         from_b += BK if TRANS_B else BK * n
     into = c + batch * m * n + i[:, None] * n + j[None, :]
-    tl.store(into, total, mask=(i[:, None] < m) & (j[None, :] < n))
+    tl.store(into, total.to(c.dtype.element_ty), mask=(i[:, None] < m) & (j[None, :] < n))

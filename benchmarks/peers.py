@@ -8,8 +8,9 @@
 Of each shape are measured: our best config, tuned for `--seconds` or taken from earlier files (`--winners`: other OUTs,
 what cross.py wrote, recordings; the last that knows the shape counts); the untuned default; the seeds' tiled, 32 x 32
 on a GPU, and naive; the vendor's library; the fastest algorithm that cuBLASLt's heuristics propose; and the fastest of
-Triton's tiles. Each is verified against float64. Then all are sampled in turn, in random order, on rotating buffers
-with cold caches, short ones in CUDA graphs, for about `--measuring` seconds.
+Triton's tiles. Each is verified against float64, in the precision that the problem asks for; where that is emulated,
+rivals and the seeds compute in strict float32, and Triton in its own three products of TF32. Then all are sampled in
+turn, in random order, on rotating buffers with cold caches, short ones in CUDA graphs, for about `--measuring` seconds.
 
 A line is appended to OUT as it comes, and the same command goes on where a stopped run was: on a machine that is lent
 for ten minutes at a time, give `--until 480` and the same OUT as often as it takes; it ends with 1 while shapes are
@@ -32,12 +33,12 @@ from cross import problem_of, whole_lines
 from peer_contest import Contest, contest
 from peer_contestants import Absent, Candidates, Contestant, Library, Ours, TritonTiles
 from peer_rows import Row, read_row, row_of
-from peer_shapes import CLASSES, DEFAULT, NAIVE, SMALLER, TILED, TRITON, TUNED, VENDOR, ShapeClass, named
+from peer_shapes import CLASSES, DEFAULT, NAIVE, SMALLER, TILED, TRITON, TUNED, VENDOR, ShapeClass, named, strictly
 from peer_table import cells, text
 from peer_triton import Cubin, Order, compile_all, installed, orders
 
 from app.devices.fleet import Unit, open_fleet
-from app.errors import DeviceError
+from app.errors import DeviceError, Unsupported
 from app.services.best import covering
 from app.services.runner import ChildRunner
 from app.tuning.outcome import Final
@@ -98,7 +99,10 @@ class Peers:
     def _search(self, problem: Problem) -> Launch | None:
         device = self.unit.device
         runner = ChildRunner(self.unit, self._bench(problem), lambda: False, lambda: None)
-        kernels = [one for one in covering(problem, device) if not self.kernels or one.name in self.kernels]
+        every = [one for one in CATALOGUE.values() if one.covers(problem, device)]
+        kernels = [one for one in every if not self.kernels or one.name in self.kernels]
+        if not kernels:
+            return None
         task = Task(kernels, problem, device, "auto", SEED)
         for outcome in tune(task, runner, lambda: Budget(seconds=self.seconds)):
             if isinstance(outcome, Final):
@@ -107,9 +111,13 @@ class Peers:
 
     def _untuned(self, problem: Problem) -> tuple[Contestant, ...]:
         """The highest kernel's default, and the seeds' kernels."""
-        highest = covering(problem, self.unit.device)[-1]
-        kernels = {DEFAULT: highest, TILED: CATALOGUE["tiled"], NAIVE: CATALOGUE["naive"]}
-        return tuple(self._default(name, kernel, problem) for name, kernel in kernels.items())
+        seeds = {TILED: CATALOGUE["tiled"], NAIVE: CATALOGUE["naive"]}
+        others = [self._default(name, kernel, strictly(problem)) for name, kernel in seeds.items()]
+        try:
+            highest = covering(problem, self.unit.device)[-1]
+        except Unsupported as refusal:
+            return Absent(DEFAULT, refusal.message), *others
+        return self._default(DEFAULT, highest, problem), *others
 
     def _default(self, name: str, kernel: Kernel, problem: Problem) -> Contestant:
         device, config = self.unit.device, kernel.default(problem, self.unit.device)

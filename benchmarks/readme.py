@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import accuracy_table
 from peer_table import section
 
 from app.settings import Settings
@@ -91,7 +92,9 @@ def serving() -> str:
 def wire() -> dict[str, str]:
     """How matrices travel: rows of the same table."""
     path, client, crowd = load("wire"), load("client"), load("overload-null")
-    busy = load("overload")
+    busy, sizes = load("overload"), load("big")["products"]
+    made = [each for each in sizes if each["status"] == 200]
+    wrong = sum(each["wrong"] for each in made)
     ingest, emit, latency, ours = path["ingest"], path["emit"], path["latency"], client["ways"]["ours"]
     return {
         f"receiving {path['mib']} MiB over TCP, against a bare `recv_into` loop": (
@@ -109,6 +112,10 @@ def wire() -> dict[str, str]:
             f"{crowd['goodput_of_peak']:.0%} of the peak's products made ({busy['goodput_of_peak']:.0%} where they take"
             f" the same two cores), refusals in {crowd['refusal_p50_ms']:.1f} ms (p99 {crowd['refusal_p99_ms']:.0f}),"
             f" memory {'flat' if crowd['bars']['memory flat'] else 'grows'}"
+        ),
+        f"products of {' and '.join(each['name'] for each in made)} of operands, on the processor": (
+            f"{f'{wrong} elements wrong' if wrong else 'every element right'},"
+            f" {' and '.join(format(each['seconds'], '.0f') for each in made)} s"
         ),
         f"{path['aborts']['count']} uploads broken off at random points": (
             "nothing left behind" if not path["aborts"]["left"] else ", ".join(path["aborts"]["left"])
@@ -153,8 +160,16 @@ def tuner() -> str:
 
 
 def peers() -> str:
-    """The section on how fast the kernels are beside others; empty until that is measured."""
-    return section(load("peers-h200")) if (RESULTS / "peers-h200.json").exists() else ""
+    """The sections on how fast the kernels are beside others; empty until that is measured."""
+    reports = {"peers-h200": "## How fast it is", "peers-tensor-h200": "### On tensor cores"}
+    there = {name: heading for name, heading in reports.items() if (RESULTS / f"{name}.json").exists()}
+    return "\n\n".join(section(load(name), heading) for name, heading in there.items())
+
+
+def accuracy() -> str:
+    """The table on how exact emulated products are; empty until that is measured."""
+    there = (RESULTS / "accuracy-h200.json").exists()
+    return accuracy_table.section(load("accuracy-h200")) if there else ""
 
 
 def load(name: str) -> Any:
@@ -175,6 +190,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "tiles-h200": lambda: tiles("tiles-h200"),
     "tiles-cpu": lambda: tiles("tiles-cpu"),
     "peers-h200": peers,
+    "accuracy-h200": accuracy,
     "tuner": tuner,
     "serving": serving,
     "settings": settings,

@@ -18,9 +18,11 @@ import numpy as np
 from app.devices.base import Array, Backend, Buffer, Operands
 from app.devices.hostblas import reference
 from app.devices.opencl import OpenCLBackend
+from app.dtypes import numpy_dtype
 from app.tuning.verify import POISON, applied, judge, operands
 from kernels import CATALOGUE
 from kernels.device import Device
+from kernels.halves import least_k
 from kernels.kernel import COUNTERS, Launch
 from kernels.problem import Problem
 from kernels.space import Config
@@ -58,13 +60,31 @@ class Case:
     def problems(self) -> list[Problem]:
         """Nowhere larger than its own, so that whatever a tile holds whole still fits."""
         tiles, slices = self.config.get("TILES", 1) + 1, self.config.get("SPLIT_K", 1)
-        most = [tiles * self.config["BM"], tiles * self.config["BN"], PHASES * slices * self.config.get("BK", 16)]
+        least = least_k(self.config) if self.own.precision == "emulated" else 0
+        deep = PHASES * slices * self.config.get("BK", 16) + least
+        most = [tiles * self.config["BM"], tiles * self.config["BN"], deep]
         batch = min(self.own.batch, 3 * self.config.get("PER", 1) + 1)
         sizes = (self.own.m, self.own.n, self.own.k)
         small = [
             [max(1, min(has, has + o, to + o)) for has, to, o in zip(sizes, most, off, strict=True)] for off in OFF
         ]
-        return list(dict.fromkeys(replace(self.own, m=m, n=n, k=k, batch=batch) for m, n, k in small))
+        found = (replace(self.own, m=m, n=n, k=k, batch=batch) for m, n, k in small)
+        return list(dict.fromkeys(problem if self._has_plan(problem) else self._whole(problem) for problem in found))
+
+    def _has_plan(self, problem: Problem) -> bool:
+        """Whether a tensor map, which wants rows of whole 16 bytes, can be made where there is one."""
+        try:
+            CATALOGUE[self.kernel].plan(self.config, problem)
+        except ValueError:
+            return False
+        return True
+
+    def _whole(self, problem: Problem) -> Problem:
+        """The problem with sizes of whole 16 bytes, where the case's own are such."""
+        step = 16 // problem.itemsize
+        whole = [name for name in "mnk" if getattr(self.own, name) % step == 0]
+        cut = {name: max(step, getattr(problem, name) // step * step) for name in whole}
+        return replace(problem, **cut)
 
     def launch(self, problem: Problem, device: Device) -> Launch:
         """As the service launches its own problem's binary on another of the class; raises ValueError by a rule."""
@@ -78,8 +98,8 @@ def cases(names: Sequence[str], winners: Sequence[Any], device: Device) -> list[
     for kernel in (CATALOGUE[name] for name in names):
         for number, (m, n, k, batch) in enumerate(USUAL):
             trans_a, trans_b = TRANSPOSITIONS[number % len(TRANSPOSITIONS)]
-            for dtype in kernel.dtypes:
-                own = Problem(m, n, k, batch, dtype, trans_a=trans_a, trans_b=trans_b)
+            for dtype, precision in kernel.classes:
+                own = Problem(m, n, k, batch, dtype, precision, trans_a, trans_b)
                 if kernel.covers(own, device):
                     found.append(Case(kernel.name, kernel.default(own, device), own))
     for winner in winners:
@@ -127,9 +147,12 @@ class Gpu:
             queue(self.backend.compile(each.build), each, addresses)
         if scratch is None:
             return None
-        counters = np.empty(COUNTERS, np.int32)
+        counters, verdict = np.empty(COUNTERS, np.int32), np.zeros(1, np.uint32)
         self.backend.download(scratch.window(0, counters.nbytes), counters)
-        return "a counter was not put back to zero" if counters.any() else None
+        if launch.verdict_at is not None:
+            self.backend.download(scratch.window(launch.verdict_at, verdict.nbytes), verdict)
+        declined = f"declined, by {verdict[0]}" if verdict.any() else None
+        return "a counter was not put back to zero" if counters.any() else declined
 
     def _scratch(self, nbytes: int) -> Buffer | None:
         if not nbytes:
@@ -151,12 +174,12 @@ def checked(place: Processor | Gpu, one: Case, problem: Problem) -> str | None:
     launch = one.launch(problem, place.backend.device)
     a, b = operands(problem, 7)
     exact = reference(*applied(problem, a, b))
-    for shift in place.shifts:
+    for shift in (0,) if launch.maps else place.shifts:  # a tensor map starts at a multiple of 16 bytes
         c = np.full((problem.batch, problem.m, problem.n), POISON, np.uint8).repeat(problem.itemsize, axis=2)
         where = Operands(*(placed(place.backend, each, shift * problem.itemsize) for each in (a, b, c)))
         beside = place.launch(launch, where)
         place.backend.download(where.c, c)
-        wrong = judge(problem, a, b, exact, c.view(problem.dtype)) or beside
+        wrong = judge(problem, a, b, exact, c.view(numpy_dtype(problem.dtype))) or beside
         if wrong is not None:
             return f"{problem.key}, {shift} elements off: {wrong}"
     return None

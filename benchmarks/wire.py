@@ -1,9 +1,9 @@
 """The data path alone, on the null device: ingest and emit against bare sockets, latency against an empty route.
 
-    python benchmarks/wire.py [--mib 256] [--repeats 9] [--seconds 20] [--aborts 10000] [--big] [--unix] [--loop uvloop]
+    python benchmarks/wire.py [--mib 256] [--repeats 9] [--seconds 20] [--aborts 10000] [--unix] [--loop uvloop]
 
-Both sides of every ratio are measured in turn, in one run, over the same kind of socket. --big adds bodies of 3 GiB and
-of 2 x 4 GiB, which take as much memory. Needs two idle cores. Bars that are missed end the program with 1.
+Both sides of every ratio are measured in turn, in one run, over the same kind of socket. Needs two idle cores. Bars
+that are missed end the program with 1.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from wire_process import Cost, Watched
 
 RESULT = Path("benchmarks/results/wire.json")
 HEAD = "POST /matmul?m={m}&n={n}&k={k} HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
-GIB = 2**30
 Connect = Callable[[], socket.socket]
 
 
@@ -198,18 +197,6 @@ def overlap(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     return shown | {"hidden": 1 - (walls[1] - walls[0]) / copies}
 
 
-def big(given: argparse.Namespace) -> dict[str, Any]:
-    """Bodies of 3 GiB and of 2 x 4 GiB: seconds, on memory that was never touched and again."""
-    found: dict[str, Any] = {}
-    piece, sink = np.ones(2**26, np.uint8).data, memoryview(bytearray(2**20))
-    with tempfile.TemporaryDirectory() as folder, sides(Path(folder), given, 9 * GIB, 1) as both, both.ours() as ours:
-        for name, m, n, k in (("3 GiB", 2**14, 2, 3 * 2**14), ("2 x 4 GiB", 64, 64, 2**24)):
-            whole = 4 * (m * k + k * n)
-            parts = [piece] * (whole // len(piece)) + [piece[: whole % len(piece)]]
-            found[name] = [product(ours, m, n, k, sink, *parts)[0] for _ in range(2)]
-    return found
-
-
 def missed(report: dict[str, Any]) -> list[str]:
     """Bars that are not met."""
     bars = {
@@ -233,7 +220,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--aborts", type=int, default=10_000)
     parser.add_argument("--copy-rate", type=float, default=4e9, help="bytes a second of the device's copies")
-    parser.add_argument("--big", action="store_true")
     parser.add_argument("--unix", action="store_true")
     parser.add_argument("--loop", choices=("auto", "asyncio", "uvloop"), default="auto")
     parser.add_argument("--out", type=Path, default=RESULT)
@@ -247,8 +233,6 @@ def main() -> None:
         report["aborts"] = aborts(both.service, given.aborts)
     with tempfile.TemporaryDirectory() as folder:
         report["overlap"] = overlap(Path(folder), given)
-    if given.big:
-        report["big_seconds"] = big(given)
     report["missed"] = missed(report)
     given.out.write_text(json.dumps(report, indent=1) + "\n")
     print(json.dumps(report, indent=1))

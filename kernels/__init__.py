@@ -8,17 +8,22 @@ from typing import Final
 
 from kernels.batched import BATCHED
 from kernels.double_tensor import DOUBLE_TENSOR
+from kernels.hopper import HOPPER
 from kernels.kernel import Kernel
 from kernels.naive import NAIVE
 from kernels.pipelined import PIPELINED
 from kernels.register_tiled import REGISTER_TILED
 from kernels.skinny import SKINNY
 from kernels.tall import TALL
+from kernels.tensor_core import TENSOR_CORE
 from kernels.tiled import TILED
+from kernels.wmma import WMMA
 
-CATALOGUE: Final[Mapping[str, Kernel]] = MappingProxyType(
-    {entry.name: entry for entry in (NAIVE, TILED, REGISTER_TILED, PIPELINED, SKINNY, BATCHED, TALL, DOUBLE_TENSOR)}
+_LADDER: Final = (
+    *(NAIVE, TILED, REGISTER_TILED, PIPELINED, SKINNY, BATCHED, TALL, DOUBLE_TENSOR),
+    *(WMMA, TENSOR_CORE, HOPPER),
 )
+CATALOGUE: Final[Mapping[str, Kernel]] = MappingProxyType({entry.name: entry for entry in _LADDER})
 
 
 def kernel(name: str) -> Kernel:

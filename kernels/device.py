@@ -19,7 +19,8 @@ class Limits:
 
     Threads and shared bytes are per block; a zero means that the device does not say (a CPU has no register file).
     `bandwidth` is bytes/s of global memory, `peak` and `peak64` are flop/s of fused multiply-adds (two each).
-    `allocation_bytes` is the largest single buffer, `cache_bytes` the last-level cache.
+    `allocation_bytes` is the largest single buffer, `cache_bytes` the last-level cache. `tensor_float16` and the like
+    are flop/s of tensor cores on dense operands, those of 16 bits with sums in float32; 0 where there are none.
     """
 
     threads: int
@@ -37,6 +38,10 @@ class Limits:
     blocks_per_sm: int = 0
     allocation_bytes: int = 0
     cache_bytes: int = 0
+    tensor_float16: float = 0.0
+    tensor_bfloat16: float = 0.0
+    tensor_tf32: float = 0.0
+    tensor_float64: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

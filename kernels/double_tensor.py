@@ -7,6 +7,7 @@ from functools import cache
 from typing import Final
 
 from kernels.device import Device
+from kernels.instructions import dmma
 from kernels.kernel import COUNTERS, Kernel, Plan
 from kernels.naive import MAX_GRID, blocks
 from kernels.problem import Problem
@@ -284,4 +285,5 @@ DOUBLE_TENSOR: Final = Kernel(
     suits=_suits,
     shapes=f"a C of more than {SHORT} both ways, where m, n or k is over {SMALL}",
     architectures=ARCHITECTURES,
+    instructions=dmma,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil, log2
 
 from kernels.device import Device, Limits
+from kernels.instructions import peak
 from kernels.kernel import Kernel
 from kernels.model import Occupancy, analyse, occupancy, predict
 from kernels.problem import Problem
@@ -30,8 +31,8 @@ def _is_tiled(config: Config) -> bool:
 
 
 def _predicted(kernel: Kernel, config: Config, problem: Problem, device: Device) -> float:
-    seconds = predict(kernel, config, problem, device) if _is_tiled(config) else problem.flops / device.limits.peak
-    return log2(seconds)
+    tiled = _is_tiled(config)
+    return log2(predict(kernel, config, problem, device) if tiled else problem.flops / peak(problem, device))
 
 
 def _launch(kernel: Kernel, config: Config, problem: Problem, limits: Limits) -> tuple[float, ...]:

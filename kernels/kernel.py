@@ -11,10 +11,12 @@ from importlib.resources import files
 from typing import Final
 
 from kernels.device import Device
-from kernels.problem import Problem
+from kernels.instructions import fma
+from kernels.problem import CLASSES, Problem
 from kernels.space import Config, Space
 
 COUNTERS: Final = 16_384
+OPERANDS: Final = ("a", "b", "c", "scratch")
 _INCLUDE: Final = re.compile(r'^#include "(\w+\.h)"$', re.MULTILINE)
 
 
@@ -55,12 +57,72 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A tensor in device memory, as the TMA unit moves boxes of it: what cuTensorMapEncodeTiled is given.
+
+    It starts `offset` bytes into `operand`: "a", "b", "c" or "scratch". `element` is what an element is read as:
+    tfloat32 is float32 that is rounded on its way into shared memory. `sizes` and `box` are in elements, innermost
+    first, `strides` in bytes, one for each dimension but the innermost. `swizzle` is the span in bytes within which
+    16-byte pieces of shared rows change places, or 0. What a box has outside the tensor is read as zero and never
+    written. Raises ValueError where the driver would refuse it (CUDA Driver API, Tensor Map Object Management).
+    """
+
+    operand: str
+    element: str
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int = 128
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        for rule, holds in self._rules().items():
+            if not holds:
+                raise ValueError(f"a tensor map {rule}, which this does not: {self}")
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return _ELEMENT_BYTES[self.element]
+
+    def tiny(self) -> TensorMap:
+        """The same of one element: whoever moves its boxes asks for what is outside, and touches next to nothing."""
+        ones = (1,) * len(self.sizes)
+        return replace(self, sizes=ones, strides=(16,) * len(self.strides), offset=0)
+
+    def _rules(self) -> dict[str, bool]:
+        inner = self.box[0] * _ELEMENT_BYTES.get(self.element, 0)
+        steps = zip(self.strides[1:], self.strides, strict=False)
+        return {
+            "lies in a, b, c or scratch": self.operand in OPERANDS,
+            "has elements of a known type": self.element in _ELEMENT_BYTES,
+            "has one to five dimensions": 1 <= len(self.sizes) <= 5,  # noqa: PLR2004 - the driver's
+            "has a box of as many": len(self.box) == len(self.sizes),
+            "has a stride for each but the innermost": len(self.strides) == len(self.sizes) - 1,
+            "has sizes of 1 to 2^32": all(1 <= size <= 2**32 for size in self.sizes),
+            "has boxes of 1 to 256 a side": all(1 <= side <= 256 for side in self.box),  # noqa: PLR2004 - the driver's
+            "has boxes whose rows are whole 16 bytes": inner % 16 == 0,
+            "has boxes whose rows are no longer than the swizzle's span": not self.swizzle or inner <= self.swizzle,
+            "swizzles within 32, 64, 128 bytes or not at all": self.swizzle in {0, 32, 64, 128},
+            "starts at a multiple of 16 bytes": self.offset % 16 == 0 and self.offset >= 0,
+            "has strides of whole 16 bytes below 2^40": all(s % 16 == 0 and 0 < s < 2**40 for s in self.strides),
+            "has strides that divide the next": all(outer % stride == 0 for outer, stride in steps),
+        }
+
+
+_ELEMENT_BYTES: Final = {"float16": 2, "bfloat16": 2, "float32": 4, "tfloat32": 4}
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """How a config meets a problem: blocks, threads (x fastest), shared bytes a block, and what else a launch needs.
 
     `numbers` are further arguments, 64 bits each; with ones for them, and a problem of a few elements, no kernel goes
     further than a mebibyte from its operands or scratch. `scratch_bytes` is device memory that a launch may use: its
     first `COUNTERS` 32-bit integers are zero before and after each launch, the rest is whatever was left there.
+    `maps` are the tensors that it moves boxes of. `cluster` blocks stand together: `grid` is a multiple of that.
+    `verdict_at` is where in scratch, in bytes, a launch leaves a 32-bit word by which it may decline: zero, and the
+    product is whole; else C is not to be used, and the bits say why (kernels.halves).
     """
 
     grid: int
@@ -70,6 +132,9 @@ class Plan:
     numbers: tuple[int, ...] = ()
     before: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
+    maps: tuple[TensorMap, ...] = ()
+    cluster: int = 1
+    verdict_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +142,8 @@ class Launch:
     """One config on one problem: what to compile, how many blocks of how many threads (x fastest), shared bytes.
 
     The function takes (A, B, C, m, n, k): three device pointers and three 64-bit sizes; where there are `numbers` it
-    takes a pointer to scratch (null where there is none) and these as well. Tiles and batches are decoded from the
-    one-dimensional grid.
+    takes a pointer to scratch (null where there is none) and these as well, and after them the `maps`, by value. Tiles
+    and batches are decoded from the one-dimensional grid.
     """
 
     kernel: str
@@ -92,6 +157,9 @@ class Launch:
     numbers: tuple[int, ...] = ()
     before: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
+    maps: tuple[TensorMap, ...] = ()
+    cluster: int = 1
+    verdict_at: int | None = None
 
     @property
     def threads(self) -> int:
@@ -100,7 +168,8 @@ class Launch:
 
     def as_step(self, step: Step) -> Launch:
         """A step before or after this launch, in the form of a launch; it has no steps and no pool of its own."""
-        return replace(self, build=step.build, grid=step.grid, block=step.block, shared_bytes=0, before=(), after=())
+        alone = replace(self, shared_bytes=0, before=(), after=(), maps=(), cluster=1, verdict_at=None)
+        return replace(alone, build=step.build, grid=step.grid, block=step.block)
 
     @property
     def pool_bytes(self) -> int:
@@ -112,6 +181,10 @@ def _all(_: Problem) -> bool:
     return True
 
 
+def _ever(_: Problem) -> int:
+    return 0
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A rung of the ladder: its source file, its space, what it covers, and how a config of it is launched.
@@ -120,7 +193,10 @@ class Kernel:
     this kernel can be the best: for others it is not tried. `pooled` is its builds'. `arguments` names the parameters
     that reach the function among a plan's numbers and not as macros: configs that differ in these alone share a binary.
     `also` are the files of the steps that its plans put before and after a launch. `architectures` are those that the
-    kernel is for, where it is not for all of its platforms'. `shapes` says in words which problems it suits.
+    kernel is for, where it is not for all of its platforms'. `shapes` says in words which problems it suits. `lacks`
+    are the classes, dtype and precision, that its `dtypes` and `precisions` would make and that it has not.
+    `since` gives the first CUDA architecture that has what a problem's class needs, such as 80; all later ones have it.
+    `instructions` names the path by which its products reach an arithmetic unit (kernels.instructions).
     """
 
     name: str
@@ -138,6 +214,9 @@ class Kernel:
     suits: Callable[[Problem], bool] = _all
     architectures: tuple[str, ...] = ()
     shapes: str = "any shape"
+    lacks: tuple[tuple[str, str], ...] = ()
+    since: Callable[[Problem], int] = _ever
+    instructions: Callable[[Problem, Device], str] = fma
 
     @property
     def text(self) -> str:
@@ -149,21 +228,34 @@ class Kernel:
         """SHA-256 of the text and of what runs before and after it: a stored result is stale once it changes."""
         return sha256("\0".join([self.text, *map(source, self.also)]).encode()).hexdigest()
 
+    @property
+    def classes(self) -> tuple[tuple[str, str], ...]:
+        """Every dtype with each precision of it that this kernel computes."""
+        pairs = ((dtype, precision) for dtype in self.dtypes for precision in CLASSES[dtype])
+        return tuple(pair for pair in pairs if pair[1] in self.precisions and pair not in self.lacks)
+
     def covers(self, problem: Problem, device: Device) -> bool:
         """Whether this kernel is one for such problems on such a device."""
         return self.refusal(problem, device) is None
 
     def refusal(self, problem: Problem, device: Device) -> str | None:
         """Why this kernel is not one for such a problem on such a device, in a clause; None where it is."""
-        if problem.dtype not in self.dtypes or problem.precision not in self.precisions:
-            own = f"{' and '.join(self.dtypes)} ({', '.join(self.precisions)})"
+        sizes = f"{problem.m} x {problem.n} x {problem.k}"
+        unsuited = None if self.suits(problem) else f"it is for {self.shapes}, not for {sizes}"
+        return self.lacking(problem, device) or unsuited
+
+    def lacking(self, problem: Problem, device: Device) -> str | None:
+        """Why it computes nothing of a problem's class on such a device, whatever the sizes; None where it does."""
+        if (problem.dtype, problem.precision) not in self.classes:
+            own = ", ".join(f"{dtype} ({precision})" for dtype, precision in self.classes)
             return f"it computes {own}, not {problem.dtype} ({problem.precision})"
         if device.platform not in self.platforms:
             return f"it is for {' and '.join(self.platforms)}, not {device.platform}"
         if self.architectures and device.architecture not in self.architectures:
             return f"it is for {', '.join(self.architectures)}, not {device.architecture}"
-        sizes = f"{problem.m} x {problem.n} x {problem.k}"
-        return None if self.suits(problem) else f"it is for {self.shapes}, not for {sizes}"
+        if device.platform == "cuda" and device.capability < (first := self.since(problem)):
+            return f"it is for sm_{first} and later, not {device.architecture}"
+        return None
 
     def launch(self, config: Config, problem: Problem, device: Device) -> Launch:
         """Plan one launch; raises ValueError with the rule's name where the space refuses the config."""
@@ -183,9 +275,10 @@ class Kernel:
 
 
 def dtype_macros(problem: Problem) -> tuple[tuple[str, str], ...]:
-    """The macros that every build has: the dtype, and how the operands are stored."""
+    """The macros that every build has: the dtype, the precision where it is not strict, how the operands are stored."""
     return (
         ("DTYPE_" + problem.dtype.upper(), "1"),
+        *((("PRECISION_" + problem.precision.upper(), "1"),) if problem.precision != "strict" else ()),
         ("TRANS_A", str(int(problem.trans_a))),
         ("TRANS_B", str(int(problem.trans_b))),
     )

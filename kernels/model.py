@@ -11,6 +11,7 @@ from math import isqrt
 from typing import Final
 
 from kernels.device import Device, Limits
+from kernels.instructions import WMMA, peak_by
 from kernels.kernel import Kernel
 from kernels.problem import Problem
 from kernels.space import Config, Space
@@ -24,6 +25,8 @@ SECTOR_BYTES: Final = {"cuda": 32, "opencl": 64}
 # TM x TN elements share their TM + TN loads, each product 1 / TM + 1 / TN where it was 2.
 SLOWNESS: Final = 64
 LAUNCH_SECONDS: Final = 1e-5
+# The tile that a warp multiplies by one of wmma's instructions.
+WMMA_SIDE: Final = 16
 # What bringing one element into a tile costs, in products: an address, a comparison, a load, a store.
 READ_WEIGHT: Final = 4
 # Adding up slices of k, in products of an SM: what writing and reading an element of its sums costs, and the waits of
@@ -157,7 +160,8 @@ def predict(kernel: Kernel, config: Config, problem: Problem, device: Device) ->
     limits, known = device.limits, analyse(kernel, config, problem, device)
     plan = kernel.plan(config, problem)
     besides = len(plan.before) + len(plan.after)
-    peak = limits.peak64 if problem.dtype == "float64" else limits.peak
+    path = kernel.instructions(problem, device)
+    peak = peak_by(path, problem, device)
     lanes = _round_up(known.threads, max(limits.warp, 1)) / known.threads
     steps = zip(_reads(config, problem), _fetched(config, problem, device), strict=True)
     moved = problem.c_bytes + problem.batch * problem.k * sum(count * size for count, size in steps)
@@ -168,7 +172,9 @@ def predict(kernel: Kernel, config: Config, problem: Problem, device: Device) ->
         work *= _round_up(known.blocks, max(limits.sms, 1)) / known.blocks
     joined = 2 * _joining(config) * max(limits.sms, 1) / limits.peak
     started = LAUNCH_SECONDS * (1 + besides) + joined
-    return started + moved / limits.bandwidth + work / peak + work * SLOWNESS * _loads(config) / 2 / limits.peak
+    loads = 2 / WMMA_SIDE if path == WMMA else _loads(config)
+    loading = work * SLOWNESS * loads / 2 / max(peak, limits.peak)
+    return started + moved / limits.bandwidth + work / peak + loading
 
 
 def _joining(config: Config) -> int:
@@ -187,13 +193,14 @@ def _rounding(known: Analysis, config: Config, problem: Problem) -> float:
 def _loads(config: Config) -> float:
     """Elements that a thread reads for each product: 2 where it has one element of C, less where a tile shares them.
 
-    A tile is a thread's, or where threads have none its warp's.
+    A tile is a thread's, or where threads have none its warp's, or that of the CONSUMERS that share a block's.
     """
     return 1 / _side(config, "M") + 1 / _side(config, "N")
 
 
 def _side(config: Config, side: str) -> int:
-    return config.get("T" + side, config.get("W" + side, 1))
+    shared = config["B" + side] // (config["CONSUMERS"] if side == "M" else 1) if "CONSUMERS" in config else 1
+    return config.get("T" + side, config.get("W" + side, shared))
 
 
 def _fetched(config: Config, problem: Problem, device: Device) -> tuple[int, int]:

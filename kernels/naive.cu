@@ -13,7 +13,7 @@
 #elif !defined(TRANS_B)
 #error "TRANS_B must be defined"
 #endif
-#include "portable.h"
+#include "half.h"
 
 // How many products each turn of the loop over k adds, their loads under way together: what NVRTC does to a plain loop.
 #define TURN 4
@@ -21,18 +21,18 @@
 // One more product. Threads of a row read one element of A, and neighbours of a row read neighbours of B's row (not
 // with TRANS_B: then each runs along a row of its own, and only the caches see that these follow each other).
 // Threads past C's edge that stay to keep step repeat the last row, or add zeros, and write nothing.
-#define ADD(q)                                                      \
-    FMA(a[TRANS_A ? (q) * m + y : y * k + (q)],                     \
-        x < columns ? b[TRANS_B ? x * k + (q) : (q) * n + x] : 0, sum)
+#define ADD(q)                                            \
+    FMA(READ(a, TRANS_A ? (q) * m + y : y * k + (q)),     \
+        x < columns ? READ(b, TRANS_B ? x * k + (q) : (q) * n + x) : 0, sum)
 
-PART REAL add_one(const GLOBAL REAL *a, const GLOBAL REAL *b, const INDEX m, const INDEX n, const INDEX k,
+PART REAL add_one(const GLOBAL STORED *a, const GLOBAL STORED *b, const INDEX m, const INDEX n, const INDEX k,
                   const int rows, const int columns, REAL sum)
 {
     const int y = THREAD_Y < rows ? THREAD_Y : rows - 1, x = THREAD_X;
     return ADD(0);
 }
 
-PART REAL add_turn(const GLOBAL REAL *a, const GLOBAL REAL *b, const INDEX m, const INDEX n, const INDEX k,
+PART REAL add_turn(const GLOBAL STORED *a, const GLOBAL STORED *b, const INDEX m, const INDEX n, const INDEX k,
                    const int rows, const int columns, REAL sum)
 {
     const int y = THREAD_Y < rows ? THREAD_Y : rows - 1, x = THREAD_X;
@@ -42,16 +42,16 @@ PART REAL add_turn(const GLOBAL REAL *a, const GLOBAL REAL *b, const INDEX m, co
 }
 
 KERNEL(BN, BM)
-matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c, const INDEX m,
+matmul(const GLOBAL STORED *RESTRICT a, const GLOBAL STORED *RESTRICT b, GLOBAL STORED *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k)
 {
     // Blocks that follow each other share rows of A: these stay in the cache while B's columns pass.
     const INDEX across = (n + BN - 1) / BN, down = (m + BM - 1) / BM;
     const INDEX row = BLOCK / across % down * BM, column = BLOCK % across * BN, batch = BLOCK / across / down;
     const int rows = m - row < BM ? (int)(m - row) : BM, columns = n - column < BN ? (int)(n - column) : BN;
-    const GLOBAL REAL *const a0 = a + batch * m * k + (TRANS_A ? row : row * k);
-    const GLOBAL REAL *const b0 = b + batch * k * n + (TRANS_B ? column * k : column);
-    GLOBAL REAL *const c0 = c + (batch * m + row) * n + column;
+    const GLOBAL STORED *const a0 = a + batch * m * k + (TRANS_A ? row : row * k);
+    const GLOBAL STORED *const b0 = b + batch * k * n + (TRANS_B ? column * k : column);
+    GLOBAL STORED *const c0 = c + (batch * m + row) * n + column;
     IDLE(THREAD_Y >= rows || THREAD_X >= columns);
     const INDEX whole = k / TURN * TURN;
     REAL sum = 0; // stays in a register: C is written once
@@ -65,5 +65,5 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
         sum = add_one(a0 + (TRANS_A ? i * m : i), b0 + (TRANS_B ? i : i * n), m, n, k, rows, columns, sum);
     }
     if (THREAD_Y < rows && THREAD_X < columns)
-        c0[THREAD_Y * n + THREAD_X] = sum;
+        WRITE(c0, THREAD_Y * n + THREAD_X, sum);
 }

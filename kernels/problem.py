@@ -7,6 +7,13 @@ from typing import Final
 
 ITEMSIZE: Final = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
 PRECISIONS: Final = ("strict", "emulated", "tf32")
+# The precisions that mean something for a dtype: tf32 and split products are ways to multiply wider elements.
+CLASSES: Final = {
+    "float32": PRECISIONS,
+    "float64": ("strict", "emulated"),
+    "float16": ("strict",),
+    "bfloat16": ("strict",),
+}
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -16,10 +16,10 @@
 #elif !defined(TRANS_B)
 #error "TRANS_B must be defined"
 #endif
-#include "portable.h"
+#include "half.h"
 
-// Shared memory has 128 bytes of banks, LANES elements wide. Two threads of a warp that want different words of one
-// bank wait for each other, so the strides of both tiles are chosen:
+// The tiles hold elements as they are computed with. Shared memory has 128 bytes of banks, LANES elements wide. Two
+// threads of a warp that want different words of one bank wait for each other, so the strides of both are chosen:
 // A's tile is kept row by row, so that one read brings 16 bytes of k (VECTOR elements) to all threads of a row. A warp
 // spans up to eight rows; a stride of an odd number of 16 bytes puts each on banks of its own. Where BK <= BN its rows
 // fill the banks one after the other already, and the load, along k, writes in the banks' order: no padding. Writes to
@@ -45,32 +45,32 @@
 
 // Bring rows x depth of A, from `from` with `pitch` elements between its stored rows, and zeros past its edges: they
 // add nothing, as both tiles are zero past k, and what they add past m or n is never written.
-PART void load_a(LOCAL REAL *to, const GLOBAL REAL *from, const INDEX pitch, const int rows, const int depth)
+PART void load_a(LOCAL REAL *to, const GLOBAL STORED *from, const INDEX pitch, const int rows, const int depth)
 {
     const int fast = TRANS_A ? BM : BK, slow = TRANS_A ? BK : BM;
-    const GLOBAL REAL *line = from + ACROSS(fast) * pitch + ALONG(fast);
+    const GLOBAL STORED *line = from + ACROSS(fast) * pitch + ALONG(fast);
 #pragma unroll IN_FLIGHT
     for (int s = 0; s < slow; s += STEP_ACROSS(fast), line += STEP_ACROSS(fast) * pitch)
 #pragma unroll
         for (int f = 0; f < fast; f += STEP_ALONG(fast)) {
             const int y = s + ACROSS(fast), x = f + ALONG(fast), r = TRANS_A ? x : y, q = TRANS_A ? y : x;
             if (STEP_ACROSS(fast) <= slow || y < slow)
-                to[r * STRIDE_A + q] = r < rows && q < depth ? line[f] : 0;
+                to[r * STRIDE_A + q] = r < rows && q < depth ? READ(line, f) : 0;
         }
 }
 
 // The same for depth x columns of B.
-PART void load_b(LOCAL REAL *to, const GLOBAL REAL *from, const INDEX pitch, const int depth, const int columns)
+PART void load_b(LOCAL REAL *to, const GLOBAL STORED *from, const INDEX pitch, const int depth, const int columns)
 {
     const int fast = TRANS_B ? BK : BN, slow = TRANS_B ? BN : BK;
-    const GLOBAL REAL *line = from + ACROSS(fast) * pitch + ALONG(fast);
+    const GLOBAL STORED *line = from + ACROSS(fast) * pitch + ALONG(fast);
 #pragma unroll IN_FLIGHT
     for (int s = 0; s < slow; s += STEP_ACROSS(fast), line += STEP_ACROSS(fast) * pitch)
 #pragma unroll
         for (int f = 0; f < fast; f += STEP_ALONG(fast)) {
             const int y = s + ACROSS(fast), x = f + ALONG(fast), q = TRANS_B ? x : y, r = TRANS_B ? y : x;
             if (STEP_ACROSS(fast) <= slow || y < slow)
-                to[q * STRIDE_B + r] = q < depth && r < columns ? line[f] : 0;
+                to[q * STRIDE_B + r] = q < depth && r < columns ? READ(line, f) : 0;
         }
 }
 
@@ -84,7 +84,7 @@ PART REAL add_tiles(const LOCAL REAL *as, const LOCAL REAL *bs, REAL sum)
 }
 
 KERNEL(BN, BM)
-matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c, const INDEX m,
+matmul(const GLOBAL STORED *RESTRICT a, const GLOBAL STORED *RESTRICT b, GLOBAL STORED *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k)
 {
     SHARED REAL as[BM * STRIDE_A];
@@ -93,9 +93,9 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
     const INDEX across = (n + BN - 1) / BN, down = (m + BM - 1) / BM;
     const INDEX row = BLOCK / across % down * BM, column = BLOCK % across * BN, batch = BLOCK / across / down;
     const int rows = m - row < BM ? (int)(m - row) : BM, columns = n - column < BN ? (int)(n - column) : BN;
-    const GLOBAL REAL *a0 = a + batch * m * k + (TRANS_A ? row : row * k);
-    const GLOBAL REAL *b0 = b + batch * k * n + (TRANS_B ? column * k : column);
-    GLOBAL REAL *const c0 = c + (batch * m + row) * n + column;
+    const GLOBAL STORED *a0 = a + batch * m * k + (TRANS_A ? row : row * k);
+    const GLOBAL STORED *b0 = b + batch * k * n + (TRANS_B ? column * k : column);
+    GLOBAL STORED *const c0 = c + (batch * m + row) * n + column;
     REAL sum = 0;
 #pragma unroll 1
     for (INDEX left = k; left > 0; left -= BK) {
@@ -109,5 +109,5 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
         b0 += TRANS_B ? BK : BK * n;
     }
     if (THREAD_Y < rows && THREAD_X < columns)
-        c0[THREAD_Y * n + THREAD_X] = sum;
+        WRITE(c0, THREAD_Y * n + THREAD_X, sum);
 }

@@ -23,6 +23,10 @@ class Careless:
     also_right: bool
     name: str = "careless"
 
+    def held_to(self, problem: Problem) -> Problem:
+        """The contest's own problem."""
+        return problem
+
     def variants(self, held: Held, link: Link, _problem: Problem) -> Sequence[Loaded] | Rejected:
         """Both of them, or the wrong one alone."""
         right = loaded(held, link, self.launch)

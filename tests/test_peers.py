@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,9 @@ from peer_contest import Contest, Result, contest
 from peer_contestants import Absent, Candidates, Library, Ours
 from peer_cublaslt import Found
 from peer_rows import Ratio, Row, meets, ratio_to, read_row, row_of, summaries
-from peer_shapes import CLASSES, SMALLER, TRITON, TUNED, VENDOR, ShapeClass
+from peer_shapes import CLASSES, SMALLER, TRITON, TUNED, VENDOR, ShapeClass, named, strictly
 from peer_table import section, text
-from peer_triton import TILES, Cubin, TritonFunction, compile_all, orders
+from peer_triton import TENSOR_TILES, TILES, Cubin, TritonFunction, compile_all, orders
 from readme import generated
 
 from app.devices.fleet import Fleet, open_fleet
@@ -39,7 +40,16 @@ ROOT = Path(__file__).resolve().parent.parent
 H200 = Device(
     *("cuda:0", "cuda", "NVIDIA H200", "sm_90", "", "", "", ""),
     memory_bytes=2**37,
-    limits=Limits(1024, 232448, 32, 132, 4.8e12, 66.9e12, 33.45e12),
+    limits=Limits(
+        *(1024, 232448, 32, 132),
+        bandwidth=4.8e12,
+        peak=66.9e12,
+        peak64=33.45e12,
+        tensor_float16=989e12,
+        tensor_bfloat16=989e12,
+        tensor_tf32=494.7e12,
+        tensor_float64=66.9e12,
+    ),
 )
 EVERY = [problem for one in CLASSES for problem in one.problems]
 
@@ -117,10 +127,32 @@ def test_the_shapes_are_at_least_sixty_and_have_every_class_that_has_a_bar() -> 
     bars = {one.name: one.bar for one in CLASSES}
     assert bars["skinny"] == bars["tall"] == 1.2
     assert bars["float64 square"] == 0.9
+    assert (bars["bf16 large"], bars["tf32 square"], bars["emulated square"], bars["tf32 ragged"]) == (
+        0.97,
+        0.95,
+        1.5,
+        1.5,
+    )
     skinny = next(one for one in CLASSES if one.name == "skinny").problems
     assert {min(one.m, one.n) for one in skinny} == {1, 2, 4, 8, 16}
     assert all(2048 <= size <= 8192 for one in skinny for size in (max(one.m, one.n), one.k))
     assert {one.name for one in SMALLER} <= set(bars)
+
+
+def test_precisions_are_compared_with_their_own_alone_but_emulated_float32_with_strict() -> None:
+    for one in CLASSES:
+        assert len({(problem.dtype, problem.precision) for problem in one.problems}) == 1, one.name
+        for problem in one.problems:
+            emulated = problem.precision == "emulated"
+            given = strictly(problem)
+            assert given == (replace(problem, precision="strict") if emulated else problem)
+            assert {Library(VENDOR).held_to(problem), Candidates().held_to(problem)} == {given}
+    assert next(one for one in CLASSES if one.name == "emulated square").rivals == (VENDOR,)
+
+
+def test_a_class_is_named_by_its_dtype_and_precision() -> None:
+    assert named(Problem(8, 16, 32, precision="tf32")) == "8x16x32 tf32"
+    assert named(Problem(8, 16, 32, 4, "bfloat16", trans_b=True)) == "8x16x32 x 4 nt bfloat16"
 
 
 def test_the_ratio_is_to_the_faster_rival_round_by_round() -> None:
@@ -160,6 +192,10 @@ def test_a_shape_that_ours_failed_on_stays_in_its_class() -> None:
         (Problem(1, 4096, 4096), 15.6),
         (Problem(4096, 4096, 4096), 2054),
         (Problem(1024, 1024, 1024, dtype="float64"), 32),
+        (Problem(8192, 8192, 8192, dtype="bfloat16"), 1112),
+        (Problem(8192, 8192, 8192, precision="tf32"), 2223),
+        (Problem(8192, 8192, 8192, precision="emulated"), 3335),
+        (Problem(1, 4096, 4096, dtype="float16"), 7.8),
     ],
 )
 def test_the_floor_is_bytes_by_what_a_copy_reaches_or_flops_by_the_peak(problem: Problem, microseconds: float) -> None:
@@ -202,6 +238,25 @@ def test_triton_is_told_what_it_would_see_itself_of_the_sizes() -> None:
     assert order.divisible == (0, 1, 2, 5)
     assert order.constants["TRANS_B"] is True
     assert 12 <= len(TILES) == len(set(TILES)) <= 20
+    assert 12 <= len(TENSOR_TILES) == len(set(TENSOR_TILES)) <= 20
+
+
+@pytest.mark.parametrize(
+    ("problem", "type_", "precision"),
+    [
+        (Problem(64, 64, 64), "*fp32", "ieee"),
+        (Problem(64, 64, 64, precision="tf32"), "*fp32", "tf32"),
+        (Problem(64, 64, 64, precision="emulated"), "*fp32", "tf32x3"),
+        (Problem(64, 64, 64, dtype="bfloat16"), "*bf16", "ieee"),
+        (Problem(64, 64, 64, dtype="float16"), "*fp16", "ieee"),
+    ],
+)
+def test_triton_multiplies_in_the_class_that_is_asked_for(problem: Problem, type_: str, precision: str) -> None:
+    made = orders(problem, "sm_90")
+    assert {one.constants["PRECISION"] for one in made} == {precision}
+    assert {one.signature["a"] for one in made} == {type_}
+    widest = 4 if problem.dtype == "float32" else 2
+    assert all((one.tile.BM + one.tile.BN) * one.tile.BK * widest * one.tile.stages <= 227 * 1024 for one in made)
 
 
 def test_a_triton_launch_covers_c_and_passes_what_triton_added() -> None:
@@ -214,7 +269,16 @@ def test_a_triton_launch_covers_c_and_passes_what_triton_added() -> None:
     assert [type(one) for one in function.arguments(given)[3:5]] == [np.int32, np.int32]
 
 
-@pytest.mark.parametrize("problem", [Problem(1, 256, 256), Problem(33, 65, 127, dtype="float64", trans_a=True)])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(1, 256, 256),
+        Problem(33, 65, 127, dtype="float64", trans_a=True),
+        Problem(256, 256, 256, dtype="bfloat16"),
+        Problem(333, 256, 250, precision="tf32"),
+        Problem(256, 256, 256, precision="emulated", trans_b=True),
+    ],
+)
 def test_triton_compiles_without_a_gpu(problem: Problem, tmp_path: Path) -> None:
     pytest.importorskip("triton")
     order = orders(problem, "sm_90")[0]

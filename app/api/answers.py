@@ -18,6 +18,17 @@ from kernels import problem
 from kernels.kernel import Launch as KernelLaunch
 
 Config = Annotated[dict[str, int], Field(description="Parameters by name.", examples=[{"BM": 16, "BN": 16, "BK": 16}])]
+Instructions = Annotated[
+    str,
+    Field(
+        description="The path by which products reach an arithmetic unit: fma, wmma, mma.sync, wgmma or dmma.",
+        examples=["wgmma"],
+    ),
+]
+Precision = Annotated[str, Field(description="The precision it is computed in.", examples=["strict"])]
+Declined = Annotated[
+    str | None, Field(description="Why it is computed strictly though it was to be emulated; null where it is not.")
+]
 Match = Literal["exact", "stale", "nearest", "default"]
 Kind = Literal["tune", "matmul"]
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
@@ -154,6 +165,9 @@ class Best(Answer):
     problem: ProblemShape
     kernel: str
     config: Config
+    instructions: Instructions
+    precision: Precision
+    declined: Declined
     launch: Launch
     timing: Timing | None
     gflops: float | None
@@ -181,6 +195,9 @@ class Best(Answer):
             problem=ProblemShape.of(value.problem),
             kernel=value.kernel,
             config=dict(value.config),
+            instructions=value.instructions,
+            precision=value.precision,
+            declined=value.declined,
             launch=Launch.of(value.launch),
             timing=Timing.of(value.timing),
             gflops=value.gflops,

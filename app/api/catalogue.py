@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path
@@ -10,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
-from app.api.answers import Answer, Launch, reply
+from app.api.answers import Answer, Instructions, Launch, reply
 from app.api.errors import documented
 from app.api.openapi import DirectRoute, parameters
 from app.api.query import read_query
 from app.api.schemas import KernelQuery, Nothing
 from app.api.service import service_of, threads_of
-from kernels import CATALOGUE
+from kernels import CATALOGUE, coverage
 from kernels.device import Device
 from kernels.kernel import Kernel
 from kernels.problem import Problem
@@ -28,6 +29,21 @@ KernelName = Annotated[str, Path(description="The kernel's name, such as tiled."
 _TEXT: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "The source.", "content": {"text/plain": {"schema": {"type": "string"}}}}
 }
+
+
+class Covered(Answer):
+    """A class of problems that a kernel computes on architectures by the same instructions."""
+
+    dtype: str
+    precision: str
+    platform: str
+    architectures: Annotated[list[str], Field(description="By name where they have one; those alike have one name.")]
+    instructions: Instructions
+
+    @classmethod
+    def of(cls, value: coverage.Covered) -> Covered:
+        """Take the domain's value."""
+        return cls.model_validate(asdict(value))
 
 
 class Summary(Answer):
@@ -42,6 +58,7 @@ class Summary(Answer):
     platforms: list[str]
     architectures: Annotated[list[str], Field(description="Those it is for; empty where it is for all.")]
     shapes: Annotated[str, Field(description="Which problems it is for.")]
+    covers: Annotated[list[Covered], Field(description="What it computes where, and by which instructions.")]
     parameters: Annotated[dict[str, list[int]], Field(description="Values of each parameter.")]
     rules: Annotated[list[str], Field(description="Names of the rules that refuse some configs.")]
     configs: Annotated[int, Field(description="Configs in all, legal or not.")]
@@ -59,6 +76,7 @@ class Summary(Answer):
             platforms=list(kernel.platforms),
             architectures=list(kernel.architectures),
             shapes=kernel.shapes,
+            covers=[Covered.of(each) for each in coverage.coverage(kernel)],
             parameters={name: list(values) for name, values in kernel.space.parameters.items()},
             rules=list(kernel.space.rules),
             configs=len(kernel.space),
@@ -77,6 +95,7 @@ class Legality(Answer):
     device: str
     problem: Annotated[str, Field(description="The problem's key.")]
     covered: Annotated[bool, Field(description="Whether the kernel computes such problems on this device.")]
+    instructions: Instructions
     default: Annotated[dict[str, int] | None, Field(description="The config used untuned; null where none is legal.")]
     legal: Annotated[list[dict[str, int]], Field(description="Every config that no rule refuses.")]
     refused: Annotated[dict[str, int], Field(description="How many configs each rule was first to refuse.")]
@@ -91,7 +110,7 @@ class Detail(Summary):
 
 @router.get("/kernels", summary="The kernels", response_model=Kernels, responses=documented(errors.Invalid))
 async def list_kernels(request: Request) -> Response:
-    """Every kernel in ladder order, each with its parameters and rules."""
+    """Every kernel in ladder order, each with what it covers, its parameters and rules."""
     read_query(Nothing, request)
     return reply(Kernels(kernels=[Summary.of(kernel) for kernel in CATALOGUE.values()]))
 
@@ -152,6 +171,7 @@ def _legality(kernel: Kernel, problem: Problem, device: Device, config: str | No
         device=device.id,
         problem=problem.key,
         covered=kernel.covers(problem, device),
+        instructions=kernel.instructions(problem, device),
         default=dict(default) if kernel.space.refusal(default, problem, device) is None else None,
         legal=[dict(each) for each in legal],
         refused={rule: count for rule, count in refused.items() if count},

@@ -105,7 +105,7 @@ async def _npy(request: Request, wanted: Wanted, desk: Desk) -> None:
     body, (name,) = unpacked_body(request, desk.max_body_bytes), desk.seats.names
     front = await _front(body, npy.FRONT)
     front += await _front(body, npy.header_end(name, front) - npy.FRONT)
-    header = npy.header(name, memoryview(front))
+    header = npy.header(name, memoryview(front), wanted.dtype)
     found = {name: header.described}
     if header.plain:
         await _poured(body, found, wanted, desk)

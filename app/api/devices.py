@@ -32,6 +32,10 @@ class Limits(Answer):
     bandwidth: Annotated[float, Field(description="Bytes a second of global memory.")]
     peak: Annotated[float, Field(description="float32 operations a second.")]
     peak64: Annotated[float, Field(description="float64 operations a second.")]
+    tensor_float16: Annotated[float, Field(description="float16 operations a second of tensor cores, sums in float32.")]
+    tensor_bfloat16: Annotated[float, Field(description="The same of bfloat16.")]
+    tensor_tf32: Annotated[float, Field(description="The same of float32 operands rounded to TF32.")]
+    tensor_float64: Annotated[float, Field(description="float64 operations a second of tensor cores.")]
     registers_per_sm: int
     registers_per_thread: int
     shared_bytes_per_sm: int

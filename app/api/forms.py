@@ -35,7 +35,7 @@ async def read_form(request: Request, wanted: Wanted, desk: Desk) -> None:
     """Read a form with .npy parts."""
     form = parts.Form(parts.boundary(request.headers["content-type"]), desk.seats.names)
     body = unpacked_body(request, desk.max_body_bytes)
-    opened = await _opened(body, form) if (body.length or 0) > FEW else _Opened(b"", None)
+    opened = await _opened(body, form, wanted.dtype) if (body.length or 0) > FEW else _Opened(b"", None)
     header = opened.header
     found = desk.seats.foreseen(header.described, wanted) if header is not None and header.plain else None
     if found is None or sum(each.nbytes for each in found.values()) > (body.length or 0):
@@ -67,13 +67,13 @@ async def _straight(body: Body, form: parts.Form, opened: _Opened, expected: tup
         if not _header(opened, form).plain:
             desk.expect(found, wanted, described.nbytes)
         await _landed(body, form, opened, places[described.name], desk)
-        opened = await _opened(body, form) if left else opened
+        opened = await _opened(body, form, wanted.dtype) if left else opened
     async for piece in body.pieces():
         _nothing(b"".join(form.feed(piece)), form.part)
     form.finish()
 
 
-async def _opened(body: Body, form: parts.Form) -> _Opened:
+async def _opened(body: Body, form: parts.Form, dtype: str | None) -> _Opened:
     """The next part up to its numbers, or as far as it goes."""
     before, kept = form.part, b""
     header: npy.Npy | None = None
@@ -83,7 +83,7 @@ async def _opened(body: Body, form: parts.Form) -> _Opened:
             _nothing(fed, before)
             continue
         kept += fed
-        header = npy.begun(form.part, kept)
+        header = npy.begun(form.part, kept, dtype)
         if header is not None or not form.inside:
             break
     return _Opened(kept, header)

@@ -22,7 +22,7 @@ from app.api.formats import rows
 from app.api.openapi import DirectRoute, header, parameters
 from app.api.query import read_query
 from app.api.result import result_of
-from app.api.schemas import JobsQuery, Nothing
+from app.api.schemas import JobsQuery, Nothing, ResultQuery
 from app.api.service import Service, Threads, service_of, threads_of
 from app.services.jobs import ENDED, Event
 from app.services.principal import ANONYMOUS
@@ -125,22 +125,28 @@ async def cancel_job(request: Request, job_id: JobId) -> Response:
         errors.NoResult,
         errors.NotAcceptable,
         errors.Invalid,
+        errors.Unsupported,
         errors.TooLarge,
         errors.StoreFailed,
     ),
-    openapi_extra={"parameters": [header("Accept", f"Of a product, one of {', '.join(ANSWERS)}; .npy by default.")]},
+    openapi_extra={
+        "parameters": [
+            *parameters(ResultQuery),
+            header("Accept", f"Of a product, one of {', '.join(ANSWERS)}; .npy by default."),
+        ]
+    },
 )
 async def get_result(request: Request, job_id: JobId) -> Response:
     """What a tune job's `result` holds, alone; of a product, C in any form.
 
     C is kept for TILEWISE_RESULT_TTL seconds, unless newer results need its place within TILEWISE_RESULT_BYTES.
     """
-    read_query(Nothing, request)
+    asked = read_query(ResultQuery, request)
     _checked(job_id)
     service, threads = service_of(request), threads_of(request)
     job = await threads.call(service.jobs.get, job_id)
     if job.kind == "matmul":
-        return await result_of(request, job)
+        return await result_of(request, job, asked.convert)
     if job.result is None:
         raise errors.NoResult(f"job {job.id} is {job.state} and has no result", state=job.state)
     return Response(orjson.dumps(job.result), media_type="application/json")

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from app.api.answers import Job, reply
 from app.api.codecs import Received, answer_media
-from app.api.formats import npy
+from app.api.formats import npy, rows
 from app.api.formats.operands import bytes_of
 from app.api.jobs import ended_within
 from app.api.metrics import metrics_of
@@ -44,9 +44,13 @@ ACCEPTED: Final[dict[int | str, dict[str, Any]]] = {
 
 async def accepted(request: Request, received: Received, stack: AsyncExitStack, prefer: Preference) -> Response:
     """Take the product as a job, once for an Idempotency-Key; the operands' place is held until it is made."""
-    answer_media(",".join(request.headers.getlist("accept")), npy.MEDIA)  # nobody computes what is not acceptable
+    # Nobody computes what is not acceptable.
+    media, wanted = answer_media(",".join(request.headers.getlist("accept")), npy.MEDIA), received.wanted
+    if prefer.wait and media == rows.MEDIA:
+        rows.check_dtype(received.placement.problem.dtype, wanted.convert)
     print_ = await threads_of(request).call(_fingerprint, request, received) if key_of(request) else ""
-    return await once(request, print_, partial(_taken, request, received, stack, prefer), partial(_ended, request))
+    ended = partial(_ended, request, wanted.convert)
+    return await once(request, print_, partial(_taken, request, received, stack, prefer), ended)
 
 
 async def _taken(
@@ -73,7 +77,7 @@ async def _taken(
     if job.state not in ENDED:
         after = service.matmul.admission.retry_after()
         return reply(Job.of(job), 202, headers | {"Retry-After": str(after)})
-    response = await _ended(request, job)
+    response = await _ended(request, wanted.convert, job)
     response.headers.update(headers)
     return response
 
@@ -84,10 +88,10 @@ def _over(tasks: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
         _LOG.error("a product made as a job failed of a fault in the service", exc_info=error)
 
 
-async def _ended(request: Request, job: JobRecord) -> Response:
+async def _ended(request: Request, convert: bool | None, job: JobRecord) -> Response:
     """The result of a job that ended, or the error that it ended with."""
     if job.state == "succeeded":
-        return await result_of(request, job)
+        return await result_of(request, job, convert)
     raise service_of(request).results.error(job)
 
 

@@ -54,6 +54,9 @@ _HEADERS: Final = {
     "X-Kernel": "The kernel that made it.",
     "X-Config": "Its config, such as BM=16,BN=16,BK=16.",
     "X-Match": "How exact the config is for this problem: exact, stale, nearest or default.",
+    "X-Instructions": "How products reach an arithmetic unit: fma, wmma, mma.sync, wgmma, dmma, or a library's name.",
+    "X-Precision": "The precision it was made in.",
+    "X-Declined": "Why that is strict though the product was to be emulated; absent where it is not.",
     "X-Shape": "C's sizes, such as 256,128.",
     "X-Dtype": "C's type.",
     "X-A-Version": "The version of the resident matrix that A was; so for B, and for C where it was left resident.",
@@ -65,16 +68,22 @@ _EXAMPLE: Final = {
     "kernel": "tiled",
     "config": {"BM": 16},
     "match": "exact",
+    "instructions": "fma",
+    "precision": "strict",
+    "declined": None,
 }
 _ANSWER: Final = {
     "type": "object",
-    "required": ["c", "dtype", "kernel", "config", "match"],
+    "required": ["c", "dtype", "kernel", "config", "match", "instructions", "precision", "declined"],
     "properties": {
         "c": _OPERAND,
         "dtype": {"type": "string"},
         "kernel": {"type": "string"},
         "config": {"type": "object", "additionalProperties": {"type": "integer"}},
         "match": {"enum": ["exact", "stale", "nearest", "default"]},
+        "instructions": {"type": "string"},
+        "precision": {"type": "string"},
+        "declined": {"type": ["string", "null"]},
     },
 }
 _ANSWERED: Final[dict[int | str, dict[str, Any]]] = {
@@ -184,7 +193,7 @@ async def matmul(request: Request) -> Response:
         if (prefer := preference(request)).wants_job:
             return await accepted(request, received, stack, prefer)
         if answer == rows.MEDIA and not named.c:
-            rows.check_answer(received.placement.problem)
+            rows.check_answer(received.placement.problem, received.wanted.convert)
         if taken.passage is not None and answer in _FLOWING and not named.c:
             taken.passage.stays()
         made = await _made(request, received, perf_counter() - started)

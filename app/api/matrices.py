@@ -27,6 +27,7 @@ from app.api.schemas import MatricesQuery, MatrixQuery, Nothing
 from app.api.service import Service, service_of, threads_of
 from app.api.writing import SlabResponse, framed
 from app.devices.base import Array
+from app.dtypes import numpy_dtype
 from app.services.best import covering
 from app.services.matrices import NAME, Draft, Resident, check_name
 from app.services.principal import ANONYMOUS
@@ -227,7 +228,7 @@ async def put_matrix(request: Request, name: MatrixName) -> Response:
     service, threads = service_of(request), threads_of(request)
     seats = MatrixSeats(service, name, asked)
     async with AsyncExitStack() as stack:
-        await receive(request, media, Wanted(dtype=asked.dtype), desk_of(request, seats, stack))
+        await receive(request, media, Wanted(dtype=asked.dtype, convert=asked.convert), desk_of(request, seats, stack))
         if seats.draft is None:
             raise RuntimeError("the matrix has no place yet")
         has_replaced = await threads.call(seats.draft.keep)
@@ -266,4 +267,4 @@ async def list_matrices(request: Request) -> Response:
 
 def _array(service: Service, resident: Resident) -> Array:
     """The numbers of a matrix that is held, in its slab bytes."""
-    return np.frombuffer(service.matrices.view(resident), np.dtype(resident.dtype)).reshape(resident.shape)
+    return np.frombuffer(service.matrices.view(resident), numpy_dtype(resident.dtype)).reshape(resident.shape)

@@ -16,18 +16,26 @@ from app.api.codecs import answer_media
 from app.api.formats import npy, npz, rows
 from app.api.service import service_of, threads_of
 from app.api.writing import PiecesResponse, prefix, sending
+from app.dtypes import numpy_dtype
 from app.errors import TooLarge
 from app.store.records import JobRecord
+from kernels.problem import ITEMSIZE
 
+_MEMBERS: Final = ("dtype", "kernel", "config", "match", "instructions", "precision", "declined")
 _PIECE: Final = 2**20  # bytes read at once
 
 
-async def result_of(request: Request, job: JobRecord) -> Response:
-    """A finished product's C, as Accept says, .npy by default; raises NoResult, NotAcceptable, TooLarge."""
+async def result_of(request: Request, job: JobRecord, convert: bool | None) -> Response:
+    """A finished product's C, as Accept says, .npy by default.
+
+    Raises NoResult, NotAcceptable, TooLarge, and Unsupported for 16-bit elements as JSON without `convert`.
+    """
     media = answer_media(",".join(request.headers.getlist("accept")), npy.MEDIA)
     service, threads = service_of(request), threads_of(request)
-    file = await threads.call(service.results.open, job)
     made: dict[str, Any] = job.result or {}
+    if media == rows.MEDIA and made:
+        rows.check_dtype(made["dtype"], convert)
+    file = await threads.call(service.results.open, job)
     if media == rows.MEDIA:
         return PiecesResponse(await threads.call(_text, file, made), media, _headers(made))
     kind = (made["dtype"], tuple(made["shape"]))
@@ -50,6 +58,9 @@ def _headers(made: dict[str, Any]) -> dict[str, str]:
         "X-Kernel": made["kernel"],
         "X-Config": ",".join(f"{name}={value}" for name, value in made["config"].items()),
         "X-Match": made["match"],
+        "X-Instructions": made["instructions"],
+        "X-Precision": made["precision"],
+        **({"X-Declined": made["declined"]} if made["declined"] else {}),
         "X-Shape": ",".join(map(str, made["shape"])),
         "X-Dtype": made["dtype"],
         "Server-Timing": timing,
@@ -59,12 +70,12 @@ def _headers(made: dict[str, Any]) -> dict[str, str]:
 def _text(file: BinaryIO, made: dict[str, Any]) -> list[bytes]:
     with closing(file):
         size = fstat(file.fileno()).st_size
-        elements = size // np.dtype(made["dtype"]).itemsize
+        elements = size // ITEMSIZE[made["dtype"]]
         if elements > rows.MOST:
             message = f"JSON takes {rows.MOST} elements, C has {elements}: ask for another form"
             raise TooLarge(message, limit=rows.MOST, size=elements)
-        c = np.frombuffer(file.read(), made["dtype"]).reshape(made["shape"])
-        return rows.write(c, {name: made[name] for name in ("dtype", "kernel", "config", "match")})
+        c = np.frombuffer(file.read(), numpy_dtype(made["dtype"])).reshape(made["shape"])
+        return rows.write(c, {name: made[name] for name in _MEMBERS})
 
 
 class _FileResponse(Response):

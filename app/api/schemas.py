@@ -28,6 +28,13 @@ DtypeField = Annotated[Dtype, Field(description="Element type of A, B and C.")]
 PrecisionField = Annotated[Precision, Field(description="Which arithmetic may be used; strict is fused multiply-adds.")]
 TransA = Annotated[bool, Field(description="A is stored as k x m.")]
 TransB = Annotated[bool, Field(description="B is stored as n x k.")]
+Convert = Annotated[
+    bool | None,
+    Field(
+        description="Read and write float16 and bfloat16 as JSON numbers, which are refused otherwise: rounded to the "
+        "nearest on their way in, exact on their way out. Binary forms need no conversion."
+    ),
+]
 DeviceId = Annotated[Name | None, Field(description="A device's id, such as cuda:0; by default the first that suits.")]
 
 
@@ -154,6 +161,7 @@ class ProductMembers(Asked):
     kernel: Annotated[
         Name | None, Field(description="Force one kernel, such as naive or vendor; by default the best config's.")
     ] = None
+    convert: Convert = None
 
 
 class ProductQuery(ProductMembers):
@@ -179,6 +187,7 @@ class MatrixQuery(Asked):
     columns: Annotated[Size | None, Field(description="Its columns, as stored.")] = None
     batch: Annotated[Size | None, Field(description="How many there are: the matrix is three-dimensional.")] = None
     dtype: Annotated[Dtype | None, Field(description="Element type; what binary matrices say must agree.")] = None
+    convert: Convert = None
     evictable: Annotated[bool, Field(description="It may be dropped where room is needed.")] = False
 
 
@@ -187,6 +196,12 @@ class MatricesQuery(Asked):
 
     after: Annotated[MatrixName | None, Field(description="The `next` of the page before this one.")] = None
     limit: Annotated[int, Field(ge=1, le=1000, description="Matrices a page.")] = 100
+
+
+class ResultQuery(Asked):
+    """How a result is wanted."""
+
+    convert: Convert = None
 
 
 class JobsQuery(Asked):

@@ -36,6 +36,7 @@ class Made:
         """The headers of every form."""
         config = ",".join(f"{name}={value}" for name, value in self.product.config.items())
         timing = ", ".join(f"{phase};dur={1e3 * seconds:.3f}" for phase, seconds in self.seconds.items())
+        declined = {"X-Declined": self.product.declined} if self.product.declined else {}
         if self.product.together > 1:
             timing = timing.replace("kernel;", f'kernel;desc="{self.product.together} together";')
         return {
@@ -43,6 +44,9 @@ class Made:
             "X-Kernel": self.product.kernel,
             "X-Config": config,
             "X-Match": self.product.match,
+            "X-Instructions": self.product.instructions,
+            "X-Precision": self.product.precision,
+            **declined,
             "X-Shape": ",".join(map(str, self.c.shape)),
             "X-Dtype": self.c.dtype.name,
             "Server-Timing": timing,
@@ -55,6 +59,9 @@ class Made:
             "kernel": self.product.kernel,
             "config": dict(self.product.config),
             "match": self.product.match,
+            "instructions": self.product.instructions,
+            "precision": self.product.precision,
+            "declined": self.product.declined,
         }
         return rows.write(self.c, members)
 

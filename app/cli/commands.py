@@ -155,6 +155,22 @@ def devices(url: Url = None, as_json: Json = False) -> None:
         out.print(show.device_table(found))
 
 
+@app.command(epilog=examples("tilewise kernels", "tilewise kernels --json --url http://localhost:8000"))
+def kernels(url: Url = None, as_json: Json = False) -> None:
+    """List the kernels: what each computes on which architectures, and by which instructions."""
+    if url:
+        with session(Settings(), url, "tilewise kernels", show.consoles()[1]) as here:
+            found = here.kernels()
+    else:
+        from app.cli.local import ladder  # noqa: PLC0415 - the other commands need not load the whole service
+
+        found = ladder()
+    if as_json:
+        show.print_json(found)
+    else:
+        show.consoles()[0].print(show.kernel_table(found))
+
+
 @app.command(epilog=examples("tilewise migrate"))
 def migrate(as_json: Json = False) -> None:
     """Bring the database to this version's schema. The service does so itself when it starts."""

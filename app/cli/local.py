@@ -11,14 +11,15 @@ from typing import TypeVar
 from numpy.typing import ArrayLike
 from rich.console import Console
 
-from app.api import answers, tried
-from app.client import Best, Device, Event, Job, Product, Shape, Trial, matrices
+from app.api import answers, catalogue, tried
+from app.client import Best, Device, Event, Job, Kernel, Product, Shape, Trial, matrices
 from app.client.reading import read
 from app.errors import Invalid
 from app.main import Service, opened
 from app.services.principal import ANONYMOUS
 from app.services.tuning import TuneOrder
 from app.settings import Settings
+from kernels import CATALOGUE
 from kernels.problem import Problem
 
 T = TypeVar("T")
@@ -62,7 +63,8 @@ class Local:
             made = self._service.matmul.multiply(placement, device, kernel)
             c = placement.c.copy().reshape((*a.shape[:-2], problem.m, problem.n))
         timing = {name: seconds * 1e3 for name, seconds in made.seconds.items()}
-        return Product(c, made.kernel, dict(made.config), made.match, timing, made.device.id)
+        how = (made.kernel, dict(made.config), made.match, timing, made.device.id, made.instructions)
+        return Product(c, *how, made.precision, made.declined)
 
     def tune(
         self,
@@ -141,6 +143,15 @@ class Local:
         """As Client.devices."""
         devices = (unit.device for unit in self._service.fleet.units)
         return [read(Device, {**asdict(device), "model": device.model}) for device in devices]
+
+    def kernels(self) -> list[Kernel]:
+        """As Client.kernels."""
+        return ladder()
+
+
+def ladder() -> list[Kernel]:
+    """The kernels of this installation, as its service would tell of them: neither database nor device is opened."""
+    return [_as(Kernel, catalogue.Summary.of(kernel)) for kernel in CATALOGUE.values()]
 
 
 def _as(kind: type[T], answer: answers.Answer) -> T:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.dtypes import numpy_dtype
+
 Array = NDArray[Any]
+_PAIRS: Final = np.dtype("V2")
 
 
-def load(path: Path) -> Array:
-    """One .npy file's array, of either order and byte order; raises ValueError where it is no such file."""
+def load(path: Path, dtype: str | None = None) -> Array:
+    """One .npy file's array, of either order and byte order; raises ValueError where it is no such file.
+
+    NumPy's files do not say that their numbers are bfloat16: `dtype` does, and has to agree with what they do say.
+    """
     try:
         array = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
@@ -21,6 +27,12 @@ def load(path: Path) -> Array:
     if not isinstance(array, np.ndarray):
         array.close()
         raise ValueError(f"{path} is an archive; one .npy file was expected")  # noqa: TRY004 - the file is wrong, not the argument
+    if array.dtype == _PAIRS and dtype == "bfloat16":
+        return array.view(numpy_dtype(dtype))
+    if array.dtype == _PAIRS and dtype is None:
+        raise ValueError(f"{path} has bytes in pairs: say --dtype bfloat16 if that is what they are")
+    if dtype is not None and array.dtype.name != dtype:
+        raise ValueError(f"{path} is of {array.dtype}, not {dtype}")
     return array
 
 

@@ -13,7 +13,7 @@ Url = Annotated[
     typer.Option("--url", envvar="TILEWISE_URL", help="A running service; without it everything is opened here."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a script.")]
-Dtype = Annotated[str, typer.Option(help="float32 or float64.")]
+Dtype = Annotated[str, typer.Option(help="float32, float64, float16 or bfloat16.")]
 Precision = Annotated[str, typer.Option(help="The precision class.")]
 TransA = Annotated[bool, typer.Option("--trans-a", help="A is stored as its transpose, K x M.")]
 TransB = Annotated[bool, typer.Option("--trans-b", help="B is stored as its transpose, N x K.")]

@@ -25,6 +25,9 @@ def matmul(
     output: Annotated[Path, typer.Option("--output", "-o", dir_okay=False, help="Where the product's .npy goes.")],
     trans_a: TransA = False,
     trans_b: TransB = False,
+    dtype: Annotated[
+        str | None, typer.Option(help="Needed for bfloat16, which .npy files do not name; others have to agree.")
+    ] = None,
     precision: Precision = "strict",
     kernel: Annotated[str | None, typer.Option(help="Force one: naive, tiled, ..., vendor.")] = None,
     device: DeviceId = None,
@@ -34,7 +37,7 @@ def matmul(
 ) -> None:
     """Multiply two matrices with the best known config, and say which that was."""
     with usage():
-        left, right = operand(matrices.load(a)), operand(matrices.load(b))
+        left, right = operand(matrices.load(a, dtype)), operand(matrices.load(b, dtype))
         problem(left, right, trans_a, trans_b, precision)  # refuses here what no service need be started for
     _, err = show.consoles()
     with session(Settings(), url, "tilewise matmul", err) as here, err.status("multiplying"):
@@ -57,6 +60,9 @@ def _facts(made: Product, output: Path, seconds: float, error: float | None) -> 
         "kernel": made.kernel,
         "config": made.config,
         "match": made.match,
+        "instructions": made.instructions,
+        "precision": made.precision,
+        "declined": made.declined,
         "device": made.device,
         "seconds": seconds,
         "timing_ms": made.timing,
@@ -68,4 +74,6 @@ def _sentence(made: Product, output: Path, seconds: float, error: float | None) 
     sizes = " x ".join(map(str, made.c.shape))
     checked = "" if error is None else f" Relative error against float64: {error:.1e}."
     how = f"{made.kernel} {show.config_text(made.config)}".strip()
-    return f"{output}: {sizes} {made.c.dtype}, by {how} ({made.match}), in {seconds * 1e3:.1f} ms.{checked}"
+    exact = f"{made.match}, {made.instructions}" if made.instructions else made.match
+    strictly = f" It is {made.precision}: {made.declined}." if made.declined else ""
+    return f"{output}: {sizes} {made.c.dtype}, by {how} ({exact}), in {seconds * 1e3:.1f} ms.{strictly}{checked}"

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from rich.console import Console
 
 from app.cli.options import usage
-from app.client import Best, Client, Device, Event, Job, Product, Shape, Trial
+from app.client import Best, Client, Device, Event, Job, Kernel, Product, Shape, Trial
 from app.settings import Settings
 
 
@@ -85,6 +85,10 @@ class Session(Protocol):
 
     def devices(self) -> list[Device]:
         """List the devices."""
+        ...
+
+    def kernels(self) -> list[Kernel]:
+        """List the kernels."""
         ...
 
 

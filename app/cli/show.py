@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from app.client import Accuracy, Best, Conditions, Device, Problem, Timing
+from app.client import Accuracy, Best, Conditions, Device, Kernel, Problem, Timing
 
 # A table that is piped into a file has no terminal's width to keep to.
 PIPED_WIDTH = 110
@@ -125,6 +125,12 @@ def _naive_ms(best: Best) -> float | None:
     return naive.timing.median_ms if naive and naive.timing else None
 
 
+def _how(best: Best) -> dict[str, str]:
+    """By which instructions, and why strictly where that was not asked for."""
+    told = {"instructions": best.instructions} if best.instructions else {}
+    return told | ({"precision": f"{best.precision}: {best.declined}"} if best.declined else {})
+
+
 def answer(best: Best) -> Table:
     """One best config, a fact a line."""
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -135,6 +141,7 @@ def answer(best: Best) -> Table:
         "config": config_text(best.config),
         "match": _match(best),
     }
+    facts |= _how(best)
     if best.launch:
         threads = " x ".join(map(str, best.launch.block))
         facts["launch"] = f"{best.launch.grid} blocks of {threads} threads, {best.launch.shared_bytes} shared bytes"
@@ -172,6 +179,26 @@ def _match(best: Best) -> str:
     if best.provisional:
         words.append("so far: its tune is under way")
     return ", ".join(words)
+
+
+def kernel_table(kernels: Sequence[Kernel]) -> Table:
+    """The ladder: what each kernel computes where, by which instructions."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("Kernel", "Class", "Instructions", "Where"):
+        table.add_column(name, overflow="fold")
+    for kernel in kernels:
+        places: dict[tuple[str, str], list[str]] = {}
+        for one in kernel.covers:
+            where = " ".join(one.architectures) or one.platform
+            places.setdefault((where, one.instructions), []).append(_class(one.dtype, one.precision))
+        for number, ((where, path), classes) in enumerate(places.items()):
+            table.add_row("" if number else kernel.name, ", ".join(classes), path, where)
+        table.add_section()
+    return table
+
+
+def _class(dtype: str, precision: str) -> str:
+    return dtype if precision == "strict" else f"{dtype} {precision}"
 
 
 def device_table(devices: Sequence[Device]) -> Table:

@@ -1,6 +1,6 @@
 """The client of a running service: `Client` and `AsyncClient`, what they answer, and their errors.
 
-Standard library and NumPy only.
+Standard library and NumPy only, and ml_dtypes for bfloat16.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from app.client.answers import (
     Device,
     Event,
     Job,
-    Kernel,
     Launch,
     Problem,
     Product,
@@ -72,6 +71,7 @@ from app.client.errors import (
     UnsupportedMediaType,
     WrongResult,
 )
+from app.client.ladder import Covered, Kernel
 from app.client.resident import Matrix
 from app.client.submitting import AsyncSubmitted, Submitted
 
@@ -91,6 +91,7 @@ __all__ = [
     "Closing",
     "CompileFailed",
     "Conditions",
+    "Covered",
     "Device",
     "DeviceError",
     "Event",

@@ -112,8 +112,10 @@ class Launch:
 class Best:
     """The best known config of a problem on a device, and how exact (`match`) that answer is.
 
+    `instructions` is the path by which its products reach an arithmetic unit: fma, wmma, mma.sync, wgmma or dmma.
     For nearest, `expected_loss` is the time that is expected over what a tune would reach, and `loss_bound` what that
-    ratio does not exceed 95 times in 100. `provisional`: a tune of the problem is under way.
+    ratio does not exceed 95 times in 100. `provisional`: a tune of the problem is under way. `declined` says why
+    `precision` is strict though the problem is to be emulated.
     """
 
     device: str
@@ -121,6 +123,7 @@ class Best:
     kernel: str
     config: Mapping[str, int]
     match: str
+    instructions: str = ""
     launch: Launch | None = None
     timing: Timing | None = None
     gflops: float | None = None
@@ -133,6 +136,8 @@ class Best:
     provisional: bool = False
     expected_loss: float | None = None
     loss_bound: float | None = None
+    precision: str = "strict"
+    declined: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +177,7 @@ class Winner:
     kernel: str
     config: Mapping[str, int]
     device_model: str = ""
+    instructions: str = ""
     median_ms: float | None = None
     gflops: float | None = None
     naive_ms: float | None = None
@@ -264,21 +270,13 @@ class Device:
     limits: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """One kernel that the service can tune: its parameters with their values, and what it covers."""
-
-    name: str
-    summary: str = ""
-    parameters: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    dtypes: tuple[str, ...] = ()
-    precisions: tuple[str, ...] = ()
-    platforms: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Product:
-    """A product with what made it. `timing` is the service's own, in milliseconds: receive, queue, h2d, kernel."""
+    """A product with what made it. `timing` is the service's own, in milliseconds: receive, queue, h2d, kernel.
+
+    `instructions` is the path by which products reached an arithmetic unit, or the name of the vendor's library.
+    `precision` is the one it was made in, `declined` says why that is strict where it was to be emulated.
+    """
 
     c: NDArray[Any]
     kernel: str
@@ -286,3 +284,6 @@ class Product:
     match: str
     timing: Mapping[str, float]
     device: str | None = None
+    instructions: str = ""
+    precision: str = "strict"
+    declined: str | None = None

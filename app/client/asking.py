@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from app.client.answers import Best, Device, Job, Kernel, Problem, Trial, Want
+from app.client.answers import Best, Device, Job, Problem, Trial, Want
 from app.client.errors import UnreadableAnswer
 from app.client.flow import Flow, Operation
 from app.client.http import Ask, Reply, target
+from app.client.ladder import Kernel
 from app.client.reading import read
 from app.client.transport import Transport
 

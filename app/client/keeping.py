@@ -28,7 +28,7 @@ class Keeping(Asking):
             raise ValueError(f"what the service keeps is a matrix or a batch of them, not empty, got {array.shape}")
         native = array.astype(array.dtype.newbyteorder("="), copy=False)
         body: list[memoryview] = yield Work(lambda: npy.written(native))
-        where = target(_place(name), {"evictable": evictable or None})
+        where = target(_place(name), {"evictable": evictable or None, "dtype": native.dtype.name})
         ask = Ask("PUT", where, body, {"Content-Type": npy.MEDIA}, again=True)
         return self._as(Matrix, (yield from self.transport.exchange(ask)))
 

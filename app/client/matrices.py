@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from app.client.answers import Problem
+from kernels.problem import ITEMSIZE
 
 Array = NDArray[Any]
 
@@ -19,8 +20,8 @@ def operand(values: ArrayLike) -> Array:
     array = np.asarray(values)
     if array.ndim not in (2, 3):
         raise ValueError(f"an operand has two dimensions, or three for a batch, got {array.ndim}")
-    if array.dtype.kind != "f":
-        raise ValueError(f"an operand is float32 or float64, got {array.dtype}: convert it first")
+    if array.dtype.name not in ITEMSIZE:
+        raise ValueError(f"an operand is one of {', '.join(ITEMSIZE)}, got {array.dtype}: convert it first")
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
 

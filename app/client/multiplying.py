@@ -182,4 +182,7 @@ def _made(c: Any, headers: Mapping[str, str]) -> Product:
         headers.get("x-match", ""),
         matrices.timing(headers.get("server-timing", "")),
         headers.get("x-device"),
+        headers.get("x-instructions", ""),
+        headers.get("x-precision", "strict"),
+        headers.get("x-declined"),
     )

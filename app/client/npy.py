@@ -15,9 +15,11 @@ from app.client.http import Head
 from app.client.operands import Array, Stored, flat, lying
 from app.client.transport import Landing
 from app.client.wire import Body
+from app.dtypes import numpy_dtype
 
 MEDIA: Final = "application/x-npy"
 _LONGEST: Final = 10_000
+_PAIRS: Final = np.dtype("V2")
 
 
 def written(array: Array) -> list[memoryview]:
@@ -30,7 +32,10 @@ def written(array: Array) -> list[memoryview]:
 
 
 def read(room: Array | None) -> Landing[Array]:
-    """A landing that reads a .npy, into `room` where given; raises UnreadableAnswer where it is none that fits."""
+    """A landing that reads a .npy, into `room` where given; raises UnreadableAnswer where it is none that fits.
+
+    NumPy's files have no word for bfloat16: the answer's headers have.
+    """
 
     def landing(head: Head, body: Body) -> Flow[Array]:
         dtype, shape, fortran = yield from _header(head, body)
@@ -56,4 +61,5 @@ def _header(head: Head, body: Body) -> Flow[tuple[np.dtype[Any], tuple[int, ...]
         shape, fortran, dtype = npy_format.read_array_header_1_0(io.BytesIO(bytes(start[8:] + text)))
     except ValueError as error:
         raise UnreadableAnswer(f"the answer is no .npy: {error}", head.status, "unreadable") from error
-    return dtype, shape, fortran
+    told = head.headers.get("x-dtype", "")
+    return numpy_dtype(told) if (dtype, told) == (_PAIRS, "bfloat16") else dtype, shape, fortran

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final, Protocol, cast, runtime_checkable
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from app.client.answers import Problem
+from app.client.dlpack import Exported, imported
 from app.client.resident import Matrix
+from app.dtypes import numpy_dtype
 from kernels.problem import ITEMSIZE
 
 Array = NDArray[Any]
 # Bytes in one place that are worth an entry of their own in a scattered send; shorter runs are copied together.
 WORTHWHILE: Final = 2**16
-
-
-@runtime_checkable
-class Exported(Protocol):
-    """An array of another library, by DLPack."""
-
-    def __dlpack__(self, **options: Any) -> Any:
-        """Export it."""
-        ...
-
-    def __dlpack_device__(self) -> tuple[Any, int]:
-        """Tell where it lies."""
-        ...
 
 
 Operand = ArrayLike | Matrix | Exported
@@ -102,15 +91,9 @@ def _foreign(value: Operand) -> Array:
     if isinstance(value, np.ndarray):
         return value
     if isinstance(value, Matrix):
-        return np.broadcast_to(np.empty((), value.dtype), value.shape)
-    if isinstance(value, Exported):
-        from_dlpack: Any = np.from_dlpack
-        for options in ({}, {"device": "cpu"}):  # the second has a device copy it to the host; NumPy 2.1
-            try:
-                return cast("Array", from_dlpack(value, **options))
-            except (BufferError, RuntimeError, TypeError, ValueError, AttributeError):
-                continue
-    return np.asarray(value)
+        return np.broadcast_to(np.empty((), numpy_dtype(value.dtype)), value.shape)
+    found = imported(value) if isinstance(value, Exported) else None
+    return np.asarray(value) if found is None else found
 
 
 def plan(a: Operand, b: Operand, precision: str = "strict", *, folded: bool = True) -> Plan:
@@ -122,7 +105,7 @@ def plan(a: Operand, b: Operand, precision: str = "strict", *, folded: bool = Tr
     left, right = arrayed(a), arrayed(b)
     dtype = np.result_type(left.dtype, right.dtype).newbyteorder("=")
     for value in (a, b):
-        if isinstance(value, Matrix) and np.dtype(value.dtype) != dtype:
+        if isinstance(value, Matrix) and numpy_dtype(value.dtype) != dtype:
             raise TypeError(f"{value.name} is {value.dtype} where the other operand makes the product {dtype}")
     vectors = left.ndim == 1, right.ndim == 1
     left = left[None, :] if vectors[0] else left

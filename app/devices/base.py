@@ -122,6 +122,13 @@ class Backend(Protocol):
         """Launch once and wait."""
         ...
 
+    def declined(self, launch: Launch) -> int:
+        """The verdict of the launch that `run` made last: 0 where its product is whole, else the bits that say why not.
+
+        It is to be asked before anything else is run; of a launch with no `verdict_at` it is 0.
+        """
+        ...
+
     def time(self, program: Program, launch: Launch, sets: Sequence[Operands], policy: str) -> list[float]:
         """Launch once for each set of operands, in order, on a device that is kept busy before; gives seconds.
 

@@ -9,6 +9,7 @@ import numpy as np
 from app.devices.base import Array, Vendor
 from kernels.problem import Problem
 
+_HALF: Final = 2  # bytes of a 16-bit element
 _NAMES: Final = {"scipy-openblas": "OpenBLAS", "openblas": "OpenBLAS", "mkl": "MKL", "mkl-sdl": "MKL"}
 
 
@@ -23,8 +24,15 @@ def vendor() -> Vendor:
 
 
 def multiply(problem: Problem, a: Array, b: Array, c: Array) -> None:
-    """C = op(A) op(B) into `c`; the arrays are batched, A and B as stored."""
-    np.matmul(_op(a, problem.trans_a), _op(b, problem.trans_b), out=c)
+    """C = op(A) op(B) into `c`; the arrays are batched, A and B as stored.
+
+    BLAS has no products of 16-bit elements: they become float32, are multiplied as such, and rounded once.
+    """
+    left, right = _op(a, problem.trans_a), _op(b, problem.trans_b)
+    if problem.itemsize == _HALF:
+        c[...] = np.matmul(left.astype(np.float32), right.astype(np.float32))
+    else:
+        np.matmul(left, right, out=c)
 
 
 def reference(a: Array, b: Array) -> Array:

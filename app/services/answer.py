@@ -10,6 +10,7 @@ from typing import Any
 from app.store.records import BestRecord, TrialRecord
 from app.tuning.outcome import Accuracy, Timing
 from app.tuning.policy import EVENTS
+from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.kernel import Launch
 from kernels.problem import Problem
@@ -38,6 +39,7 @@ class Answer:
     For nearest, timing, accuracy and baselines are the matched problem's; for default they are None. For nearest alone
     `expected_loss` is the time that is expected over what a tune would reach, and `loss_bound` what that ratio does not
     exceed 95 times in 100. `provisional` says that a tune of this very problem is under way and may find a better one.
+    `declined` says why the launch is strict though the problem is to be emulated; None where it is what was asked for.
     """
 
     device: Device
@@ -57,6 +59,17 @@ class Answer:
     loss_bound: float | None = None
     provisional: bool = False
     conditions: Mapping[str, Any] | None = None
+    declined: str | None = None
+
+    @property
+    def precision(self) -> str:
+        """The precision that the launch computes in."""
+        return self.launch.problem.precision
+
+    @property
+    def instructions(self) -> str:
+        """The path by which the launch's products reach an arithmetic unit."""
+        return instructions_of(self.launch, self.device)
 
     @property
     def vendor_is_faster(self) -> bool:
@@ -67,18 +80,27 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What made a product: the device, the kernel with its config, how exact that answer was.
+    """What made a product: the device, the kernel with its config and instructions, how exact that answer was.
 
-    `seconds` has queue (everything before the copies: waiting, and compiling at a first use), h2d, kernel and d2h, the
-    last not where C stayed on the device. One launch made `together` products: all but queue are of all of them.
+    The vendor's library is named in place of instructions. `seconds` has queue (everything before the copies: waiting,
+    and compiling at a first use), h2d, kernel and d2h. One launch made `together` products: the last three are of all.
+    `precision` is the one it was made in, `declined` says why that is strict where it was to be emulated.
     """
 
     device: Device
     kernel: str
     config: dict[str, int]
     match: str
+    instructions: str
     seconds: dict[str, float]
     together: int = 1
+    precision: str = "strict"
+    declined: str | None = None
+
+
+def instructions_of(launch: Launch, device: Device) -> str:
+    """The path by which a launch's products reach an arithmetic unit of a device, such as fma or wgmma."""
+    return CATALOGUE[launch.kernel].instructions(launch.problem, device)
 
 
 def timing_of(trial: TrialRecord) -> Timing | None:

@@ -137,13 +137,18 @@ class BestConfigs:
         """Answer exact, else provisional, else stale, else nearest, else the model's default.
 
         With `exact` only what a finished tune measured under today's conditions will do: else NotTuned is raised.
-        Raises UnknownDevice, NoDevice, and Unsupported where no kernel covers the problem.
+        A problem to be emulated that no kernel here can emulate has the answer of the strict one, and says why. Raises
+        UnknownDevice, NoDevice, and Unsupported where no kernel covers the problem.
         """
         snapshot = self._snapshot
         known = snapshot.answers.get((device_id, problem, exact))
         if known is not None and self._serves(known.device, known.kernel, known.config):
             return known
         device = self._fleet.unit(device_id).device
+        reason = unemulated(problem, device)
+        if reason is not None:
+            strict = self.answer(replace(problem, precision="strict"), device_id, exact=exact)
+            return replace(strict, problem=problem, declined=reason)
         answer = self._measured(snapshot, problem, device, exact=exact)
         if answer is None and exact:
             raise NotTuned(f"{problem.key} has not been tuned on {device.id}", problem=problem.key, device=device.id)
@@ -227,6 +232,18 @@ def covering(problem: Problem, device: Device) -> list[Kernel]:
     if not kernels:
         raise Unsupported(f"no kernel computes {problem.dtype} ({problem.precision}) on {device.id}")
     return kernels
+
+
+def unemulated(problem: Problem, device: Device) -> str | None:
+    """Why a problem that is to be emulated is computed strictly from the start on a device; None where it is not."""
+    kernels = CATALOGUE.values()
+    if problem.precision != "emulated" or any(kernel.covers(problem, device) for kernel in kernels):
+        return None
+    if (problem.dtype, problem.precision) not in {one for kernel in kernels for one in kernel.classes}:
+        return f"no kernel emulates {problem.dtype}"
+    able = [kernel for kernel in kernels if kernel.lacking(problem, device) is None]
+    reasons = (f"{kernel.name} does not emulate it: {kernel.refusal(problem, device)}" for kernel in able)
+    return "; ".join(reasons) or f"no kernel emulates {problem.dtype} on {device.id}"
 
 
 def default_launch(kernel: Kernel, problem: Problem, device: Device) -> Launch:

@@ -51,13 +51,18 @@ class Claim:
         product is in it or waits for it and the launch has longer to go than a new child takes to start.
         """
         self.is_cancelled = True
-        if self._entry is not None:
-            self._entry.queue.cancel(self._entry, kill=kill)
+        entry = self._entry
+        if entry is not None:
+            entry.queue.cancel(entry, kill=kill)
 
     def entered(self, entry: Entry) -> None:
         """Take note of the place in the queue; raises Cancelled where that is not wanted any more."""
         self._entry = entry
         self.expect()
+
+    def left(self) -> None:
+        """Forget the place, which knows the claim: neither waits for the garbage collector then."""
+        self._entry = None
 
     def expect(self) -> None:
         """Raise Cancelled where the claim was."""
@@ -166,14 +171,17 @@ class Gathering:
     def make(self, unit: Unit, order: product.Order, claim: Claim) -> tuple[product.Spent, int]:
         """Wait for the turn and make the product, with others where that is faster; gives the seconds, and how many.
 
-        The seconds are the launch's, of all that it made. A product with a resident operand, which need not come to the
-        device, is made alone. Raises Cancelled, and what `product.multiply` raises.
+        The seconds are the launch's, of all that it made; one that declined made nothing. A product with a resident
+        operand, which need not come to the device, is made alone. Raises Cancelled, and what `product.multiply` raises.
         """
         small = order.launch is not None and order.problem.bytes <= _SMALL and order.keys == (None, None, None)
         queue = self._queues[unit.device.id]
         entry = Entry(queue, order, claim, small and self._most > 1, threading.Event())
-        queue.join(entry)
-        return entry.outcome or self._lead(queue, entry)
+        try:
+            queue.join(entry)
+            return entry.outcome or self._lead(queue, entry)
+        finally:
+            claim.left()
 
     def _lead(self, queue: Queue, entry: Entry) -> tuple[product.Spent, int]:
         group = [entry]
@@ -196,7 +204,8 @@ class Gathering:
         except TilewiseError:
             entry.claim.expect()  # the child was killed because this was cancelled
             raise
-        self._rates.learn(unit.device.id, entry.order.problem, 1, spent, perf_counter() - started)
+        if not spent.declined:
+            self._rates.learn(unit.device.id, entry.order.problem, 1, spent, perf_counter() - started)
         return spent
 
     def _make_all(self, unit: Unit, group: list[Entry]) -> None:
@@ -210,6 +219,8 @@ class Gathering:
         spent: product.Spent = unit.products.call(
             together.multiply, orders, launch, priority=Priority.PRODUCT, deadline=DEADLINE, leased=True
         )
+        if spent.declined:
+            return  # each is made again, alone
         self._rates.learn(unit.device.id, group[0].order.problem, len(group), spent, perf_counter() - started)
         for one in group:
             one.outcome = spent, len(group)

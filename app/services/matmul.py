@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from math import prod
 from time import perf_counter
 
@@ -13,20 +14,23 @@ from app.devices.base import Array
 from app.devices.fleet import Fleet, Unit
 from app.devices.scheduler import Priority
 from app.devices.slab import Region
-from app.errors import NoRoom, TooLarge, UnknownKernel, Unsupported, WrongResult
+from app.dtypes import numpy_dtype
+from app.errors import NoRoom, TooLarge, Unsupported, WrongResult
 from app.services import product
 from app.services.admission import Admission, Limits
-from app.services.answer import Product
-from app.services.best import BestConfigs, covering, default_launch
+from app.services.answer import Product, instructions_of
+from app.services.best import BestConfigs, covering, default_launch, unemulated
+from app.services.choice import Choice, Choices, strictly
 from app.services.copies import Copies
 from app.services.gathering import DEADLINE, Claim, Gathering
 from app.services.matrices import Draft, Resident
 from app.services.passage import passage
 from app.services.placement import NOWHERE, Placement
+from app.services.product import Spent
 from app.services.quarantine import Quarantine
 from app.services.rates import Rates
 from app.services.wants import Wants
-from kernels import CATALOGUE
+from kernels.halves import reason
 from kernels.kernel import Build, Launch
 from kernels.problem import Problem
 
@@ -56,8 +60,8 @@ class Matmul:
         self.admission = Admission(Limits(queue, fleet.slab.nbytes, memory, share))
         self.copies = Copies(fleet, kept_bytes)
         self._gathering = Gathering(fleet.units, Rates(), self.copies, gather)
-        self._fleet, self._best, self._quarantine, self._wants = fleet, best, quarantine, wants
-        self._vendor = vendor
+        self._fleet, self._best, self._quarantine = fleet, best, quarantine
+        self._choices = Choices(best, quarantine, wants, vendor=vendor)
         self._prepared: set[tuple[str, Build]] = set()
         self._fitting: set[Problem] = set()  # problems that were found to fit: the devices do not change
 
@@ -126,13 +130,14 @@ class Matmul:
     def _view(self, offset: int, shape: tuple[int, int], problem: Problem) -> Array:
         whole = (problem.batch, *shape) if problem.batch > 1 else shape
         memory = self._fleet.slab.view(Region(offset, prod(whole) * problem.itemsize))
-        return np.frombuffer(memory, np.dtype(problem.dtype)).reshape(whole)
+        return np.frombuffer(memory, numpy_dtype(problem.dtype)).reshape(whole)
 
     def _fits(self, problem: Problem) -> None:
         """Raise NoDevice, Unsupported, or TooLarge for what no device here can ever hold."""
         if problem in self._fitting:
             return
-        covering(problem, self._fleet.unit(None).device)
+        device = self._fleet.unit(None).device
+        covering(strictly(problem) if unemulated(problem, device) else problem, device)
         largest = max(problem.a_bytes, problem.b_bytes, problem.c_bytes)
         for unit in self._fleet.units:
             whole, one = unit.device.memory_bytes, unit.device.limits.allocation_bytes or unit.device.memory_bytes
@@ -168,33 +173,35 @@ class Matmul:
         return made
 
     def _served(self, placement: Placement, device_id: str | None, kernel: str | None, claim: Claim) -> Product:
-        unit = self._fleet.unit(device_id) if device_id else self._freest(placement)
+        started, unit = perf_counter(), self._fleet.unit(device_id) if device_id else self._freest(placement)
+        problem, declined = placement.problem, None
         condemned: Launch | None = None
         while True:
-            name, launch, match = self._choose(placement.problem, unit, kernel)
+            choice = self._choices.choose(problem, unit, kernel)
             try:
-                return self._made(placement, unit, name, launch, match, claim)
+                spent, together = self._made(placement, unit, choice, claim)
             except WrongResult as error:
-                self._condemn(unit, launch, error)
-                if kernel is not None or launch in {None, condemned}:
+                self._condemn(unit, choice.launch, error)
+                if kernel is not None or choice.launch in {None, condemned}:
                     raise
-                condemned = launch
+                condemned = choice.launch
+                continue
+            if not spent.declined:
+                return _product(unit, replace(choice, declined=choice.declined or declined), spent, together, started)
+            problem, kernel, declined = strictly(problem), None, reason(spent.declined)
 
-    def _made(
-        self, placement: Placement, unit: Unit, name: str, launch: Launch | None, match: str, claim: Claim
-    ) -> Product:
-        started = perf_counter()
-        self._prepare(unit, launch)
-        order, moving = product.Order(placement.problem, launch, *placement.offsets, placement.keys), placement.passage
+    def _made(self, placement: Placement, unit: Unit, choice: Choice, claim: Claim) -> tuple[Spent, int]:
+        self._prepare(unit, choice.launch)
+        order, moving = (
+            product.Order(choice.problem, choice.launch, *placement.offsets, placement.keys),
+            placement.passage,
+        )
         order = moving.ordered(order, unit) if moving else order
         spent, together = self._gathering.make(unit, order, claim)
-        total = perf_counter() - started
-        if moving:
+        if moving and not spent.declined:
             moving.made(order)
-        seconds = {"h2d": spent.h2d, "kernel": spent.kernel, **({} if order.late else {"d2h": spent.d2h})}
-        self.admission.pace(sum(seconds.values()) / together)
-        config = dict(launch.config) if launch else {}
-        return Product(unit.device, name, config, match, {"queue": total - sum(seconds.values()), **seconds}, together)
+        self.admission.pace((spent.h2d + spent.kernel + spent.d2h) / together)
+        return spent, together
 
     def quiet(self) -> float:
         """Seconds since a product was asked for or made; none while one is being made."""
@@ -235,47 +242,31 @@ class Matmul:
 
         return min(self._fleet.units, key=eager, default=first)
 
-    def _choose(self, problem: Problem, unit: Unit, kernel: str | None) -> tuple[str, Launch | None, str]:
-        if kernel == "vendor":
-            if unit.vendor.name is None:
-                raise Unsupported(f"no vendor library on {unit.device.id}: {unit.vendor.reason}")
-            return "vendor", None, "exact"
-        if kernel is not None and kernel not in CATALOGUE:
-            raise UnknownKernel(f"there is no kernel {kernel}; there are {', '.join(CATALOGUE)} and vendor")
-        answer = self._best.answer(problem, unit.device.id)
-        if kernel is None:
-            self._wants.noted(answer)
-        if kernel is None or kernel == answer.kernel:
-            if kernel is None and self._vendor and answer.vendor_is_faster:
-                return "vendor", None, answer.match
-            return answer.kernel, answer.launch, answer.match
-        return self._forced(kernel, problem, unit)
-
-    def _forced(self, name: str, problem: Problem, unit: Unit) -> tuple[str, Launch, str]:
-        record, kernel = self._best.record(unit.device.model, problem), CATALOGUE[name]
-        unsuited = kernel.refusal(problem, unit.device)
-        if unsuited is not None:
-            raise Unsupported(f"{name} does not compute {problem.key} on {unit.device.id}: {unsuited}")
-        trial = getattr(record, name, None) if record else None
-        if trial is not None and trial.state == "measured":
-            launch = kernel.launch(kernel.space.config(trial.config), problem, unit.device)
-            if self._quarantine.holds(unit.device, name, launch.config) is None:
-                return name, launch, "exact"
-        launch = default_launch(kernel, problem, unit.device)
-        reason = self._quarantine.holds(unit.device, name, launch.config)
-        if reason is not None:
-            raise WrongResult(f"{name} {launch.config} is quarantined on {unit.device.id}: {reason}")
-        return name, launch, "default"
-
     def _prepare(self, unit: Unit, launch: Launch | None) -> None:
         if launch is not None and (key := (unit.device.id, launch.build)) not in self._prepared:
             unit.prepare(launch.build)
             self._prepared.add(key)
 
 
+def _product(unit: Unit, choice: Choice, spent: Spent, together: int, started: float) -> Product:
+    phases = {"h2d": spent.h2d, "kernel": spent.kernel, **({} if spent.late else {"d2h": spent.d2h})}
+    waited, launch = perf_counter() - started - sum(phases.values()), choice.launch
+    return Product(
+        unit.device,
+        choice.kernel,
+        dict(launch.config) if launch else {},
+        choice.match,
+        instructions_of(launch, unit.device) if launch else unit.vendor.name or choice.kernel,
+        {"queue": waited, **phases},
+        together,
+        choice.problem.precision,
+        choice.declined,
+    )
+
+
 def _empty(problem: Problem) -> Array:
     """The view of an operand that has nowhere to land."""
-    return np.empty(0, np.dtype(problem.dtype))
+    return np.empty(0, numpy_dtype(problem.dtype))
 
 
 def _up(nbytes: int) -> int:

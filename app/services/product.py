@@ -14,12 +14,15 @@ import numpy as np
 from app.devices.base import Backend, Buffer, Operands, Program
 from app.devices.fleet import Held
 from app.devices.process import Link
+from app.dtypes import numpy_dtype
 from app.errors import LaunchFailed, WrongResult
 from app.services.kept import Kept
 from app.services.transit import COPYING, bytes_at, transit_of
 from app.tuning import verify
 from kernels import CATALOGUE
 from kernels.device import Device
+from kernels.halves import least_k
+from kernels.halves import reason as reason_of
 from kernels.kernel import Launch
 from kernels.model import predict
 from kernels.problem import Problem
@@ -76,6 +79,8 @@ class Spent:
     """Seconds that the copy to the device, the kernel and the copy back took.
 
     `loaded` counts the resident operands that had to be copied; `kept` are the keys there are copies of afterwards.
+    `declined` is the kernel's verdict: unless it is 0 there is no product, and C is as it was.
+    A `late` C has stayed on the device.
     """
 
     h2d: float
@@ -83,6 +88,8 @@ class Spent:
     d2h: float
     loaded: int = 0
     kept: tuple[int, ...] = ()
+    declined: int = 0
+    late: bool = False
 
 
 def multiply(held: Held, link: Link, order: Order) -> Spent:
@@ -127,14 +134,16 @@ def _made(held: Held, kept: Kept, program: Program | None, order: Order) -> Spen
     a = _sent(held, order, 0) or _operand(held, kept, order, key_a, order.a, problem.a_bytes)
     b = _sent(held, order, 1) or _operand(held, kept, order, key_b, order.b, problem.b_bytes)
     copied = perf_counter()
-    _run(backend, program, order, Operands(a, b, c))
-    transit_of(held).forget(order.ahead)
+    declined = _run(backend, program, order, Operands(a, b, c))
     launched = perf_counter()
+    if declined:
+        return Spent(copied - started, launched - copied, 0.0, loaded, kept.keys, declined)
+    transit_of(held).forget(order.ahead)
     if order.late is None:
         backend.download(c, bytes_at(held, order.c, problem.c_bytes))
     else:
         transit_of(held).leave(order.late, c)
-    spent = Spent(copied - started, launched - copied, perf_counter() - launched, loaded)
+    spent = Spent(copied - started, launched - copied, perf_counter() - launched, loaded, late=order.late is not None)
     if key_c is not None and kept.make_room(problem.c_bytes, order.budget, order.keys):
         kept.put(key_c, c)
     return replace(spent, kept=kept.keys)
@@ -176,11 +185,13 @@ def _deadline(problem: Problem, launch: Launch | None, device: Device) -> float:
     return max(2.0, 10 * predict(kernel, config, problem, device)) + problem.bytes / COPYING
 
 
-def _run(backend: Backend, program: Program | None, order: Order, operands: Operands) -> None:
+def _run(backend: Backend, program: Program | None, order: Order, operands: Operands) -> int:
+    """Launch, and give the kernel's verdict."""
     if program is None or order.launch is None:
         backend.vendor_run(order.problem, operands)
-    else:
-        backend.run(program, order.launch, operands)
+        return 0
+    backend.run(program, order.launch, operands)
+    return backend.declined(order.launch)
 
 
 def ready(held: Held, link: Link, launch: Launch) -> Program:
@@ -222,7 +233,7 @@ def aligned(problem: Problem) -> tuple[bool, bool, bool]:
 def sample(launch: Launch) -> Problem:
     """A small problem of the launch's class: more than one tile in every direction, the last of them not full.
 
-    A size is a multiple of 16 bytes where the launch's is.
+    A size is a multiple of 16 bytes where the launch's is, and k what emulation takes at least.
     """
     problem = launch.problem
     step = _VECTOR // problem.itemsize
@@ -233,7 +244,7 @@ def sample(launch: Launch) -> Problem:
     return Problem(
         m=m,
         n=n,
-        k=k,
+        k=k + (least_k(launch.config) if problem.precision == "emulated" else 0),
         batch=2 if problem.batch > 1 else 1,
         dtype=problem.dtype,
         precision=problem.precision,
@@ -251,12 +262,15 @@ def check(held: Held, link: Link, program: Program, launch: Launch) -> None:
         backend.warm(program, small)
         link.phase("verify", _COMPILING)
     a, b = verify.operands(problem, seed=problem.m)
-    c = np.empty((problem.batch, problem.m, problem.n), dtype=problem.dtype)
+    c = np.empty((problem.batch, problem.m, problem.n), dtype=numpy_dtype(problem.dtype))
     with link.lease(2.0 + 10 * predict(CATALOGUE[launch.kernel], launch.config, problem, backend.device)):
         operands = Operands(backend.upload(a), backend.upload(b), backend.allocate(problem.c_bytes))
         backend.fill(operands.c, verify.POISON)
         backend.run(program, small, operands)
+        declined = backend.declined(small)
         backend.download(operands.c, c)
+    if declined:
+        raise WrongResult(f"{launch.kernel} {launch.config} declined ordinary operands: {reason_of(declined)}")
     reference = backend.reference(*verify.applied(problem, a, b))
     reason = verify.judge(problem, a, b, reference, c)
     if reason is not None:

@@ -213,6 +213,9 @@ def _facts(placement: Placement, product: Product, c: Array) -> dict[str, Any]:
         "kernel": product.kernel,
         "config": product.config,
         "match": product.match,
+        "instructions": product.instructions,
+        "precision": product.precision,
+        "declined": product.declined,
         "seconds": product.seconds,
         "together": product.together,
     }

@@ -15,7 +15,10 @@ from kernels.kernel import Launch
 
 
 def multiply(held: Held, link: Link, orders: tuple[Order, ...], launch: Launch) -> Spent:
-    """Make every order's product by one launch, whose batch is theirs in turn; raises as `product.multiply`."""
+    """Make every order's product by one launch, whose batch is theirs in turn; raises as `product.multiply`.
+
+    Where the launch declines, for one product's sake, none is made.
+    """
     program, backend, problem = ready(held, link, launch), held.backend, launch.problem
     places = [(each.a, each.b, each.c) for each in orders]
     sizes = [nbytes // len(orders) for nbytes in (problem.a_bytes, problem.b_bytes, problem.c_bytes)]
@@ -29,7 +32,9 @@ def multiply(held: Held, link: Link, orders: tuple[Order, ...], launch: Launch) 
         operands = Operands(backend.upload(a), backend.upload(b), backend.allocate(problem.c_bytes))
         copied = perf_counter()
         backend.run(program, launch, operands)
-        launched = perf_counter()
+        launched, declined = perf_counter(), backend.declined(launch)
+        if declined:
+            return Spent(copied - started, launched - copied, 0.0, declined=declined)
         c = np.empty(problem.c_bytes, np.uint8)
         backend.download(operands.c, c)
         for number, place in enumerate(parts(2)):

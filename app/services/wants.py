@@ -61,7 +61,7 @@ class Wants:
         """Count the problem of an answer that is less than exact; gives what was counted."""
         if answer.match == "exact":
             return None
-        want = Want(answer.device.model, answer.problem, answer.match)
+        want = Want(answer.device.model, answer.launch.problem, answer.match)
         self.note(want)
         return want
 

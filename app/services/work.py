@@ -16,6 +16,8 @@ from app.services.running import Running
 from app.services.wants import Wants
 from app.store.records import BestRecord, JobRecord
 from app.store.repository import Jobs as JobRows
+from kernels import CATALOGUE
+from kernels.device import Device
 from kernels.problem import Problem
 
 _LOG = logging.getLogger(__name__)
@@ -88,7 +90,7 @@ class Work:
             best = before or attempts.tune()
             if best is None:
                 return
-            results[number] = _result(best)
+            results[number] = _result(best, unit.device)
             self._wants.drop(unit.device.model, problem)
         except TilewiseError as error:
             if running.interrupted():
@@ -132,7 +134,7 @@ def _problem(error: TilewiseError) -> dict[str, Any]:
     return {"code": error.code, "error": error.message}
 
 
-def _result(winner: BestRecord) -> dict[str, Any]:
+def _result(winner: BestRecord, device: Device) -> dict[str, Any]:
     trial = winner.trial
     beside = {name: getattr(winner, name) for name in ("naive", "tiled", "default", "vendor")}
     return {
@@ -140,6 +142,7 @@ def _result(winner: BestRecord) -> dict[str, Any]:
         "device_model": winner.device_model,
         "kernel": trial.kernel,
         "config": dict(trial.config),
+        "instructions": CATALOGUE[trial.kernel].instructions(winner.problem, device),
         "median_ms": trial.median_ms,
         "gflops": gflops(winner.problem, timing_of(trial)),
         **{f"{name}_ms": other.median_ms if other else None for name, other in beside.items()},

@@ -11,6 +11,7 @@ from app.devices.base import Array, Backend, Buffer, Operands
 from app.devices.fleet import Held
 from app.devices.host import available_bytes
 from app.devices.process import Link
+from app.dtypes import numpy_dtype
 from app.errors import LaunchFailed
 from app.tuning.verify import POISON, Expected, applied, expect, operands, pieces, spot_check
 from kernels.problem import Problem
@@ -107,7 +108,7 @@ def overrun(landing: Array) -> str | None:
 
 def product(problem: Problem, landing: Array) -> Array:
     """C as it was downloaded with its guard bands, [batch, m, n], sharing the landing's memory."""
-    return landing[GUARD:-GUARD].view(problem.dtype).reshape(problem.batch, problem.m, problem.n)
+    return landing[GUARD:-GUARD].view(numpy_dtype(problem.dtype)).reshape(problem.batch, problem.m, problem.n)
 
 
 def patience(problem: Problem) -> float:

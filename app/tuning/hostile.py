@@ -5,19 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import numpy as np
 
 from app.devices.base import Array
+from app.dtypes import numpy_dtype
+from app.tuning import emulation
 from app.tuning.verify import applied, expect, operands, review, unwritten
 from kernels.device import Device
 from kernels.problem import Problem
 from kernels.space import Config
 
-Kind = Literal["numbers", "zeros", "integers", "NaN and infinities"]
+Kind = Literal[
+    "numbers",
+    "zeros",
+    "integers",
+    "NaN and infinities",
+    "cancellation",
+    "wide exponents",
+    "denormals",
+    "near overflow",
+]
 
 _SPECIAL: Final[tuple[Kind, ...]] = ("zeros", "integers", "NaN and infinities")
+_ORDINARY: Final = {"numbers", "zeros", "integers"}  # what no kernel may decline
 _ELEMENTS: Final = 2**20  # of A, B and C together, in a neighbour of a large problem: tens of milliseconds on the host
 _FLOPS: Final = 2**31
 _SHARE: Final = 1e-3  # seconds at the device's peak that a neighbour takes at most
@@ -26,7 +38,7 @@ _TILES: Final = 3  # in each direction that are left at least
 _BATCHES: Final = 3
 _VECTOR: Final = 16  # bytes of the widest load: rows that are not whole ones are another class
 _EXACT: Final = {"float64": 2**52, "float32": 2**24, "float16": 2**24, "bfloat16": 2**24}  # the accumulator's integers
-_LARGEST: Final = 8
+_LARGEST: Final = 8  # exact in every dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +60,7 @@ def cases(
 ) -> Iterator[Case]:
     """Every neighbour of the shape with plain numbers; the shape itself and an odd one with each kind of operands.
 
+    Of a problem to be emulated there are more kinds, on which each element has a bound of its own.
     Neighbours have m, n or k one less or more. Of a large problem they are cut down, in whole tiles and lines, to what
     takes milliseconds: first where they are the problem's own size, then all around. Where the config is not `legal` on
     one, its rows are made as whole as the problem's own, by up to 16 bytes: there a binary has to be right on any size.
@@ -62,8 +75,8 @@ def cases(
     for neighbour in (*around, odd):
         yield Case("numbers", cut(neighbour))
     for shape in (problem, odd):
-        for kind in _SPECIAL:
-            yield Case(kind, cut(shape))
+        for kind in (*_SPECIAL, *(emulation.HOSTILE if problem.precision == "emulated" else ())):
+            yield Case(cast("Kind", kind), cut(shape))
 
 
 def draw(case: Case, seed: int) -> tuple[Array, Array]:
@@ -77,7 +90,14 @@ def draw(case: Case, seed: int) -> tuple[Array, Array]:
     a, b = operands(problem, seed)
     if case.kind == "NaN and infinities":
         _spoil(problem, a, b, np.random.default_rng(seed))
+    elif case.kind in emulation.HOSTILE:
+        emulation.spoil(case.kind, *applied(problem, a, b), seed)
     return a, b
+
+
+def declined(case: Case, verdict: int) -> str | None:
+    """Say why a kernel was wrong to decline a case; None: it may."""
+    return emulation.refusal(verdict) if case.kind in _ORDINARY else None
 
 
 def finite(operand: Array) -> Array:
@@ -92,8 +112,10 @@ def judge(case: Case, a: Array, b: Array, reference: Array, c: Array) -> str | N
         return review(problem, expect(problem, a, b, reference), c).reason
     if case.kind == "NaN and infinities":
         return _propagated(problem, a, b, reference, c)
+    if case.kind in emulation.HOSTILE:
+        return unwritten(problem, c) or emulation.excess(*applied(problem, a, b), reference, c)
     with np.errstate(over="ignore"):  # what a short dtype cannot hold is an infinity in both
-        expected = reference.reshape(c.shape).astype(problem.dtype)
+        expected = reference.reshape(c.shape).astype(numpy_dtype(problem.dtype))
     off = int(np.count_nonzero(c != expected))
     return unwritten(problem, c) or (f"{off} of {c.size} elements are not exact" if off else None)
 
@@ -138,6 +160,7 @@ def _is_cheap(problem: Problem, device: Device) -> bool:
 
 def _tiles(config: Config) -> dict[str, int]:
     depth = config.get("BK", 16) * config.get("SPLIT_K", 1) * max(1, config.get("STAGES", 1) - 1)
+    depth = max(depth, 2 * config.get("PROMOTE", 0))  # of which _TILES are as deep as emulation wants
     return {"m": config.get("BM", 16), "n": config.get("BN", 16), "k": depth}
 
 
@@ -149,13 +172,13 @@ def _shrunk(size: int, tile: int) -> int:
 
 
 def _zeros(problem: Problem, shape: tuple[int, int]) -> Array:
-    return np.zeros((problem.batch, *shape), problem.dtype)
+    return np.zeros((problem.batch, *shape), numpy_dtype(problem.dtype))
 
 
 def _integers(problem: Problem, shape: tuple[int, int], generator: np.random.Generator) -> Array:
     """Integers so small that every partial sum is exact, in whatever order."""
     most = max(1, min(_LARGEST, math.isqrt(_EXACT[problem.dtype] // problem.k)))
-    return generator.integers(-most, most + 1, (problem.batch, *shape)).astype(problem.dtype)
+    return generator.integers(-most, most + 1, (problem.batch, *shape)).astype(numpy_dtype(problem.dtype))
 
 
 def _spoil(problem: Problem, a: Array, b: Array, generator: np.random.Generator) -> None:

@@ -39,6 +39,11 @@ _TURN: Final = 2e-3  # seconds of launches after which the device is offered to 
 _MOST: Final = 1000  # launches of one graph
 
 
+def none_declined() -> int:
+    """The verdict of what never declines."""
+    return 0
+
+
 class Rotation:
     """Sets of operands that launches use in turn, without end, so that none finds its own in the cache."""
 
@@ -60,7 +65,7 @@ class Loaded:
     """A contender that is compiled.
 
     `slowest` is the longest launch seen of it, in seconds; 0 while none was. `together` is how many launches one of its
-    graphs has; 0 while none was made.
+    graphs has; 0 while none was made. `declined` gives the verdict of what `run` made last.
     """
 
     kernel: str
@@ -71,6 +76,7 @@ class Loaded:
     program: Program | None = None
     slowest: float = 0.0
     together: int = 0
+    declined: Callable[[], int] = none_declined
 
     def rejected(self, stage: str, reason: str) -> Rejected:
         """Say why it was not timed."""
@@ -166,6 +172,7 @@ def _compiled(held: Held, link: Link, launch: Launch) -> Loaded | Rejected:
         time=partial(backend.time, program, launch),
         predicted=predict(CATALOGUE[launch.kernel], launch.config, launch.problem, backend.device),
         program=program,
+        declined=partial(backend.declined, launch),
     )
 
 

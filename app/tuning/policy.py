@@ -8,15 +8,13 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.device import Device
+from kernels.instructions import peak
 from kernels.problem import Problem
 
 EVENTS: Final = "events"  # a pair of the device's events around each launch
 GRAPH: Final = "graph"  # the mean over about 2 ms of launches in one graph, their buffers rotating
 _SHORT: Final = 50e-6  # seconds: about 1 us of a pair of events is 2 % of this
 _LAUNCH: Final = 2e-6  # seconds that the shortest launch takes
-# How much faster than the float32 peak the units of a class are (H100 Tensor Core GPU Architecture, table of peaks).
-_FASTER: Final = {"tf32": 7.5, "emulated": 2.0}
-_HALF_FASTER: Final = 15.0
 
 
 def policy_of(problem: Problem, device: Device) -> str:
@@ -28,10 +26,4 @@ def policy_of(problem: Problem, device: Device) -> str:
 
 def floor_seconds(problem: Problem, device: Device) -> float:
     """Seconds that no launch takes less than: every byte moved once, every product by the fastest units there are."""
-    limits = device.limits
-    peak = limits.peak64 if problem.dtype == "float64" else limits.peak * _faster(problem)
-    return _LAUNCH + max(problem.bytes / limits.bandwidth, problem.flops / peak)
-
-
-def _faster(problem: Problem) -> float:
-    return _HALF_FASTER if problem.itemsize == 2 else _FASTER.get(problem.precision, 1.0)  # noqa: PLR2004  bytes
+    return _LAUNCH + max(problem.bytes / device.limits.bandwidth, problem.flops / peak(problem, device))

@@ -73,6 +73,7 @@ def _wrong(held: Held, link: Link, program: Program, launch: Launch, case: Case,
     predicted = predict(CATALOGUE[launch.kernel], launch.config, problem, backend.device)
     with link.lease(max(_SHORTEST, 10 * predicted)):
         backend.run(program, launch, operands)
+        verdict = backend.declined(launch)
     with link.lease(patience(problem)):
         reference = backend.reference(left, right)
     link.phase("verify", patience(problem))
@@ -81,6 +82,8 @@ def _wrong(held: Held, link: Link, program: Program, launch: Launch, case: Case,
     outside = overrun(landing)
     if outside is not None:
         drop(held)
+    if outside is None and verdict:
+        return hostile.declined(case, verdict)
     return outside or hostile.judge(case, a, b, reference, product(problem, landing))
 
 

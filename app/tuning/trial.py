@@ -16,6 +16,7 @@ from app.devices.process import Link
 from app.errors import LaunchFailed
 from app.tuning.bench import Bench, Prepared, drop, drop_buffers, overrun, patience, poison, prepared, product
 from app.tuning.canary import Watch
+from app.tuning.emulation import refusal
 from app.tuning.heat import heat
 from app.tuning.loaded import VENDOR, Loaded, Rotation, loaded
 from app.tuning.measure import WARM, Noise, Raced, race, timing
@@ -124,9 +125,14 @@ def _verified(held: Held, link: Link, entrant: Loaded, ready: Prepared) -> Verdi
     poison(backend, buffers.guarded, buffers.verifying.c)
     with link.lease(entrant.deadline()):
         entrant.run(buffers.verifying)
+        declined = entrant.declined()
     link.phase("verify", patience(problem))
     backend.download(buffers.guarded, ready.landing)
+    if entrant.program is None and problem.precision == "emulated":
+        problem = replace(problem, precision="strict")  # what the vendor's library computes
     verdict = review(problem, ready.expected, product(problem, ready.landing))
+    if declined:
+        verdict = replace(verdict, reason=refusal(declined))
     outside = overrun(ready.landing)
     if outside is None:
         return verdict

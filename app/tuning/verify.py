@@ -10,12 +10,15 @@ from typing import Final
 import numpy as np
 
 from app.devices.base import Array
+from app.dtypes import numpy_dtype
 from app.errors import WrongResult
+from app.tuning import emulation
 from app.tuning.outcome import Accuracy
 from kernels.problem import Problem
 
 POISON: Final = 0xFF  # a float whose every byte is this is a NaN, and one that no arithmetic makes
 _UNIT: Final = {"float32": 2.0**-24, "float64": 2.0**-53, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+_LEAST: Final = {"float16": 2.0**-24, "bfloat16": 2.0**-133}  # the smallest denormals of the 16-bit dtypes
 _TF32: Final = 2.0**-11  # what rounding an operand to TF32's 11 bits costs
 _STRAY: Final = 3.0
 _CHUNK: Final = 2**17  # elements compared at once: 1 MiB of float64, so that the passes over them stay in cache
@@ -29,7 +32,8 @@ class Expected:
     """What a product is compared with: the float64 reference [batch, m, n], and the norms that scale its errors.
 
     `rows` are the norms of op(A)'s rows [batch, m], `columns` those of op(B)'s columns [batch, n], `norm` is the
-    reference's own over all batches, and `usual` what it would be on average over operands with these norms.
+    reference's own over all batches, and `usual` what it would be on average over operands with these norms. Of a
+    problem to be emulated `sequential` is the relative L2 error of sequential float32 FMAs.
     """
 
     reference: Array
@@ -37,6 +41,7 @@ class Expected:
     columns: Array
     norm: float
     usual: float
+    sequential: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ def operands(problem: Problem, seed: int) -> tuple[Array, Array]:
     def normal(shape: tuple[int, int]) -> Array:
         if problem.dtype == "float32":
             return generator.standard_normal((problem.batch, *shape), dtype=np.float32)
-        return generator.standard_normal((problem.batch, *shape)).astype(problem.dtype, copy=False)
+        return generator.standard_normal((problem.batch, *shape)).astype(numpy_dtype(problem.dtype), copy=False)
 
     return normal(problem.a_shape), normal(problem.b_shape)
 
@@ -84,12 +89,13 @@ def expect(problem: Problem, a: Array, b: Array, reference: Array) -> Expected:
     columns = np.sqrt(np.einsum("bkj,bkj->bj", right, right, dtype=np.float64))
     reference = reference.reshape(problem.batch, problem.m, problem.n)
     usual = math.sqrt(float((rows**2).sum(1) @ (columns**2).sum(1)) / problem.k)
-    return Expected(reference, rows, columns, math.sqrt(np.vdot(reference, reference)), usual)
+    by_fmas = emulation.sequential(left, right, reference) if problem.precision == "emulated" else None
+    return Expected(reference, rows, columns, math.sqrt(np.vdot(reference, reference)), usual, by_fmas)
 
 
 def accuracy(problem: Problem, a: Array, b: Array, reference: Array, c: Array) -> Accuracy:
     """Both measures of C's error; NaN in C makes them NaN. Memory beyond the norms is bounded, whatever the sizes."""
-    return _compare(expect(problem, a, b, reference), c)
+    return _compare(problem, expect(problem, a, b, reference), c)[0]
 
 
 def tolerance(problem: Problem) -> Accuracy:
@@ -107,10 +113,7 @@ def tolerance(problem: Problem) -> Accuracy:
     """
     k = problem.k
     accumulator = _UNIT["float64" if problem.dtype == "float64" else "float32"]
-    typical = accumulator * (2 + math.sqrt(k))
-    gamma = k * accumulator / (1 - k * accumulator) if 2 * k * accumulator < 1 else 1.0
-    scaled = min(gamma + accumulator, 2 * typical)
-    relative = typical
+    scaled, relative = _summed(k, accumulator), accumulator * (2 + math.sqrt(k))
     if problem.precision == "tf32":
         relative += 2 * _TF32
         scaled += 2 * _TF32 * min(1.0, 8 / math.sqrt(k))
@@ -118,8 +121,17 @@ def tolerance(problem: Problem) -> Accuracy:
         relative += _UNIT[problem.dtype]
         scaled += _UNIT[problem.dtype] * min(1.0, 8 / math.sqrt(k))
     reference = 2 if problem.dtype == "float64" else 1
-    few = 1 + _STRAY / math.sqrt(problem.batch * problem.m * problem.n)
-    return Accuracy(reference * few * relative, reference * scaled)
+    return Accuracy(reference * _few(problem) * relative, reference * scaled)
+
+
+def _few(problem: Problem) -> float:
+    return 1 + _STRAY / math.sqrt(problem.batch * problem.m * problem.n)
+
+
+def _summed(k: int, unit: float) -> float:
+    """The largest |error|_ij / (|a_i| |b_j|) of sums of k products in arithmetic of a unit roundoff."""
+    gamma = k * unit / (1 - k * unit) if 2 * k * unit < 1 else 1.0
+    return min(gamma + unit, 2 * unit * (2 + math.sqrt(k)))
 
 
 def judge(problem: Problem, a: Array, b: Array, reference: Array, c: Array) -> str | None:
@@ -130,13 +142,23 @@ def judge(problem: Problem, a: Array, b: Array, reference: Array, c: Array) -> s
 def review(problem: Problem, expected: Expected, c: Array) -> Verdict:
     """Compare C, poisoned before the launch, with what was expected; the reference must be finite.
 
-    Where terms cancel in the few elements that C has, its norm is small and roundings are not: then the error's norm is
-    held against what C's is on average.
+    An emulated product is held to sequential FMAs' own error instead (see emulation). A 16-bit C is one rounding, to
+    nearest, away from sums that a float32 accumulator may come to. Where terms cancel in
+    the few elements that C has, its norm is small and roundings are not: then the error's norm is held against what C's
+    is on average.
     """
-    found, allowed = _compare(expected, c), tolerance(problem)
+    (found, early), allowed = _compare(problem, expected, c), tolerance(problem)
+    if problem.precision == "emulated" and expected.sequential is not None:
+        allowed = replace(allowed, relative_l2=emulation.OF_SEQUENTIAL * _few(problem) * expected.sequential)
     if 0 < expected.norm < expected.usual:
         allowed = replace(allowed, relative_l2=allowed.relative_l2 * expected.usual / expected.norm)
-    return Verdict(found, _blank(problem, c) if math.isnan(found.relative_l2) else _excess(found, allowed))
+    if math.isnan(found.relative_l2):
+        return Verdict(found, _blank(problem, c))
+    reason = _rounded_early(problem, early)
+    if problem.dtype in _LEAST and reason is None:
+        # Rounding to a denormal is all that is wrong, however much that is beside small operands.
+        allowed = replace(allowed, max_scaled=math.inf)
+    return Verdict(found, _excess(found, allowed) or reason)
 
 
 def spot_check(reference: Array, a: Array, b: Array, problem: Problem, seed: int) -> None:
@@ -167,19 +189,30 @@ def _exact_products(x: Array, y: Array) -> Array:
     return np.concatenate([product, rest])
 
 
-def _compare(expected: Expected, c: Array) -> Accuracy:
+def _compare(problem: Problem, expected: Expected, c: Array) -> tuple[Accuracy, float]:
+    """C's error, and the largest |error|_ij / (|a_i| |b_j|) beyond what the rounding into a 16-bit C explains."""
     batch, m, n = expected.reference.shape
     c = c.reshape(batch, m, n)
-    squares, worst = 0.0, 0.0
+    squares, worst, early = 0.0, 0.0, 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # a wrong kernel's infinities are findings, not warnings
         for where in pieces(batch, m, n, _CHUNK):
             error = np.abs(c[where] - expected.reference[where])
             scale = expected.rows[where][:, :, None] * expected.columns[where[0]][:, None, :]
             squares += float(np.vdot(error, error))
             worst = float(np.fmax(worst, _largest(error, scale)))
+            if problem.dtype in _LEAST:
+                beyond = np.maximum(error - _rounding(problem.dtype, c[where], expected.reference[where]), 0)
+                early = float(np.fmax(early, _largest(beyond, scale)))
     norm = math.sqrt(squares)
     relative = norm / expected.norm if expected.norm else (math.inf if norm else norm)
-    return Accuracy(math.nan if math.isnan(norm) else relative, math.nan if math.isnan(norm) else worst)
+    found = Accuracy(math.nan if math.isnan(norm) else relative, math.nan if math.isnan(norm) else worst)
+    return found, early
+
+
+def _rounding(dtype: str, c: Array, reference: Array) -> Array:
+    """Half of the last place of a 16-bit dtype, at C or at what it should be, whichever is larger."""
+    _, exponents = np.frexp(np.maximum(np.abs(c.astype(np.float64)), np.abs(reference)))
+    return np.asarray(np.maximum(np.ldexp(_UNIT[dtype], exponents - 1), _LEAST[dtype] / 2))
 
 
 def _largest(error: Array, scale: Array) -> float:
@@ -204,6 +237,13 @@ def _blank(problem: Problem, c: Array) -> str:
 
 def _elements(count: int) -> str:
     return f"{count} element" + ("" if count == 1 else "s")
+
+
+def _rounded_early(problem: Problem, early: float) -> str | None:
+    """Say by how much a 16-bit C misses the nearest of what its float32 sums may come to; None: by nothing."""
+    allowed = _summed(problem.k, _UNIT["float32"])
+    told = f"rounded into {problem.dtype} more than once or not to nearest"
+    return f"{told}: {early:.2g} |a_i| |b_j| beyond that exceeds {allowed:.2g}" if early > allowed else None
 
 
 def _excess(found: Accuracy, allowed: Accuracy) -> str | None:

@@ -14,7 +14,7 @@ from app.devices.base import Array
 MAX_BODY = 2**23  # the live service's limit
 QUOTA, MANY = 2**23, 12  # bytes that it lets a caller keep, and matrices
 BOUNDARY = "0123456789abcdef"
-CODES = {"float32": "F32", "float64": "F64", "float16": "F16", "int32": "I32"}
+CODES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16", "int32": "I32"}
 
 
 def npy(array: Array) -> bytes:

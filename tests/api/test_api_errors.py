@@ -136,8 +136,8 @@ def test_an_order_that_means_nothing_is_refused_by_its_member(
 
 def test_orders_that_no_kernel_or_memory_can_meet_are_refused(client: httpx.Client) -> None:
     shape = {"m": 8, "n": 8, "k": 8}
-    refused(client.post("/tune", json={"shapes": [shape], "dtype": "float16"}), 422, "unsupported", "float16")
-    refused(client.post("/tune", json={"shapes": [shape], "precision": "tf32"}), 422, "unsupported")
+    refused(client.post("/tune", json={"shapes": [shape], "dtype": "float16", "precision": "tf32"}), 422, "unsupported")
+    refused(client.post("/tune", json={"shapes": [shape], "dtype": "float64", "precision": "tf32"}), 422, "unsupported")
     huge = {"m": 2**20, "n": 2**20, "k": 8}
     body = refused(client.post("/tune", json={"shapes": [huge]}), 422, "too_large")
     assert body["size"] > body["limit"] > 0
@@ -170,7 +170,7 @@ def test_malformed_json_and_wrong_types_of_content_are_told_apart(client: httpx.
         (FORM, "", form(a=npy(A), b=npy(B))[:-30], 400, "malformed", ["truncated"]),
         (FORM, "", form(a=npy(np.arange(3)), b=npy(B)), 422, "invalid_matrix", ["int64"]),
         (FORM, "", form(a=npy(A.astype("f8")), b=npy(B)), 422, "invalid_matrix", ["float64", "float32"]),
-        (FORM, "", form(a=npy(A.astype("f2")), b=npy(B.astype("f2"))), 422, "unsupported", ["float16"]),
+        (FORM, "?precision=tf32", form(a=npy(A.astype("f2")), b=npy(B.astype("f2"))), 422, "unsupported", ["float16"]),
         (FORM, "?dtype=float64", form(a=npy(A), b=npy(B)), 422, "invalid", ["dtype is float32"]),
         ("multipart/form-data", "", form(a=npy(A), b=npy(B)), 400, "malformed", ["boundary"]),
         (NPZ, "", npz(a=A, b=B)[:-40], 400, "malformed", ["archive"]),
@@ -178,7 +178,7 @@ def test_malformed_json_and_wrong_types_of_content_are_told_apart(client: httpx.
         (RAW, "", b"12345678", 422, "invalid", ["m, n and k"]),
         (RAW, "?m=2&n=4&k=3", b"1" * 71, 422, "invalid_matrix", ["72 bytes", "71"]),
         (RAW, "?m=2&n=4&k=3", b"1" * 73, 422, "invalid_matrix", ["72 bytes", "73"]),
-        (RAW, "?m=2&n=4&k=3&dtype=float16", b"1" * 36, 422, "unsupported", ["float16"]),
+        (RAW, "?m=2&n=4&k=3&dtype=float16&precision=tf32", b"1" * 36, 422, "unsupported", ["float16"]),
         (RAW, "?m=0&n=4&k=3", b"", 422, "invalid", ["m:"]),
         (TENSORS, "", safetensors(a=A, b=B)[:-1], 422, "invalid_matrix", ["72 bytes", "71"]),
         (TENSORS, "", safetensors(a=A, b=B)[:50], 400, "malformed", ["truncated"]),

@@ -200,7 +200,7 @@ def test_a_body_that_disagrees_with_the_query_is_refused() -> None:
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.arange(6), "a is int64: send float32 or float64"),
+        (np.arange(6), "a is int64: send float32, float64, float16 or bfloat16"),
         (np.zeros((2, 3), bool), "a is bool"),
         (np.zeros((2, 3), complex), "a is complex128"),
         (np.zeros((2, 3), "S4"), "a is "),

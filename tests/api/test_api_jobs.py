@@ -85,6 +85,7 @@ def test_a_tuned_shape_is_answered_exactly_with_its_baselines(client: httpx.Clie
     assert best["error"]["relative_l2"] < 1e-5
     assert set(best["baselines"]) == {"naive", "tiled", "default", "vendor"}
     assert set(best["launch"]) == {"grid", "block", "shared_bytes"}
+    assert best["instructions"] == "fma"
     near = client.get("/best-config", params=asked["shapes"][0] | {"k": 17}).json()
     assert near["match"] == "nearest"
     assert near["problem"] != near["matched_problem"]

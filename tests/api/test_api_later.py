@@ -70,6 +70,7 @@ def test_the_result_of_an_asynchronous_product_comes_in_any_form(client: httpx.C
         assert found.status_code == 200
         assert (found.headers["X-Shape"], found.headers["X-Dtype"]) == ("30,20", "float32")
         assert "kernel;dur=" in found.headers["Server-Timing"]
+        assert found.headers["X-Instructions"] == "fma"
         return found
 
     assert result("*/*").headers["content-type"] == "application/x-npy"
@@ -121,7 +122,7 @@ def test_an_error_within_the_wait_is_the_answer(client: httpx.Client) -> None:
 def test_what_no_kernel_computes_is_refused_at_once_and_makes_no_job(client: httpx.Client) -> None:
     answer = client.post(
         "/matmul",
-        params={"m": 2, "n": 2, "k": 2, "dtype": "float16"},
+        params={"m": 2, "n": 2, "k": 2, "dtype": "float16", "precision": "tf32"},
         content=bytes(16),
         headers=RAW | {"Prefer": "respond-async"},
     )

@@ -123,6 +123,7 @@ def test_an_answer_says_what_made_it_and_how_long_each_phase_took(client: httpx.
     assert body["kernel"] == answer.headers["x-kernel"] == "naive"
     assert answer.headers["x-config"] == ",".join(f"{name}={value}" for name, value in body["config"].items())
     assert body["match"] == answer.headers["x-match"]
+    assert body["instructions"] == answer.headers["x-instructions"] == "fma"
     phases = [entry.split(";dur=") for entry in answer.headers["server-timing"].split(", ")]
     assert [name for name, _ in phases] == ["receive", "queue", "h2d", "kernel", "d2h"]
     assert all(float(duration) >= 0 for _, duration in phases)
@@ -133,6 +134,7 @@ def test_the_vendors_library_multiplies_where_it_is_asked_to(client: httpx.Clien
     query: Query = {"kernel": "vendor", "m": 8, "n": 8, "k": 8, "dtype": "float64"}
     answer = client.post("/matmul", params=query, content=SENT[RAW](a, b), headers={"Content-Type": RAW})
     assert answer.headers["x-kernel"] == "vendor"
+    assert answer.headers["x-instructions"] == client.get("/devices").json()["devices"][0]["vendor"]["name"]
     np.testing.assert_allclose(product_of(answer), a @ b, rtol=1e-12)
 
 

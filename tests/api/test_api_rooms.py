@@ -34,6 +34,8 @@ def test_kernels_are_listed_in_ladder_order_with_their_spaces(client: httpx.Clie
         assert kernel["digest"] == ours.digest
         assert kernel["shapes"] == ours.shapes
         assert kernel["architectures"] == list(ours.architectures)
+        assert {(one["dtype"], one["precision"]) for one in kernel["covers"]} == set(ours.classes)
+        assert {one["platform"] for one in kernel["covers"]} == set(ours.platforms)
         assert kernel["configs"] == prod(len(values) for values in kernel["parameters"].values())
 
 
@@ -54,7 +56,7 @@ def test_a_kernels_space_is_held_against_a_problem(client: httpx.Client) -> None
     asked = client.get("/kernels/tiled?m=100&n=50&k=100&config=BM=16,BN=8,BK=32").json()["legality"]["launch"]
     assert (asked["grid"], asked["block"]) == (7 * 7, [8, 16])
     assert client.get("/kernels/tiled").json()["legality"] is None
-    assert client.get("/kernels/tiled?m=1&n=1&k=1&dtype=bfloat16").json()["legality"]["covered"] is False
+    assert client.get("/kernels/tiled?m=1&n=1&k=1&precision=emulated").json()["legality"]["covered"] is False
 
 
 def test_a_space_of_millions_is_held_against_a_problem_too(client: httpx.Client) -> None:

@@ -13,7 +13,7 @@ import pytest
 import tritonclient.http as triton
 import tritonclient.http.aio as triton_aio
 from lent import all_given_back
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype, triton_to_np_dtype
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from app.cli.service import Started
 from app.devices.base import Array
@@ -96,6 +96,7 @@ def test_parameters_choose_kernel_and_transpositions(server: Any) -> None:
     result = server.infer("matmul", inputs(*stored), parameters=chosen, priority=1, timeout=500_000)
     expect(result.as_numpy("C"), a, b)
     assert result.get_response()["parameters"]["kernel"] == "naive"
+    assert result.get_response()["parameters"]["instructions"] == "fma"
 
 
 def test_numbers_that_are_not_finite_travel_as_json_and_as_bytes(server: Any) -> None:
@@ -226,8 +227,11 @@ WRONG: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "one input twice": ("A twice", lambda server: server.infer("matmul", [inputs(A, B)[0]] * 2)),
     "inner sizes": ("inner dimensions disagree", lambda server: server.infer("matmul", inputs(A, B[:2]))),
     "types": ("float64", lambda server: server.infer("matmul", inputs(A, B.astype(np.float64)))),
-    "half": ("no kernel computes float16", lambda server: server.infer("matmul", inputs(*half()))),
-    "half in JSON": ("binary", lambda server: server.infer("matmul", inputs(*half(), binary=False))),
+    "half in tf32": (
+        "no kernel computes float16",
+        lambda server: server.infer("matmul", inputs(*half()), parameters={"precision": "tf32"}),
+    ),
+    "half in JSON": ("convert=true", lambda server: server.infer("matmul", inputs(*half(), binary=False))),
     "integers": ("INT32", lambda server: server.infer("matmul", inputs(A.astype(np.int32), B.astype(np.int32)))),
     "kernel": ("no kernel magic", lambda server: server.infer("matmul", inputs(A, B), parameters={"kernel": "magic"})),
     "parameter": ("tile: Extra", lambda server: server.infer("matmul", inputs(A, B), parameters={"tile": 1})),
@@ -250,13 +254,6 @@ def test_what_cannot_be_inferred_is_refused_in_words_the_client_reads(server: An
     with pytest.raises(InferenceServerException, match=expected) as refused:
         ask(server)
     assert refused.value.status() in {"400", "404", "422"}
-
-
-def test_bfloat16_is_read_and_refused_by_its_name(server: Any) -> None:
-    bfloat16 = triton_to_np_dtype("BF16")
-    a, b = A.astype(bfloat16), B.astype(bfloat16)
-    with pytest.raises(InferenceServerException, match="no kernel computes bfloat16"):
-        server.infer("matmul", inputs(a, b))
 
 
 def test_slab_bytes_are_given_back_whatever_becomes_of_a_request(server: Any, client: httpx.Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import socket
@@ -12,6 +13,7 @@ import pytest
 from wired import Answers, Loop, Wired, chance_of, chunked, head, served
 
 from app.api.pace import Pace
+from app.api.wire.connection import Bulk
 
 LOOPS: tuple[Loop, ...] = ("asyncio", "uvloop")
 
@@ -40,6 +42,24 @@ def test_a_body_arrives_as_it_was_sent(wired: Wired, path: str, size: int) -> No
         for _ in range(3):
             connection.sendall(head("POST", path, length=size) + data)
             assert answers.read()[::2] == (200, digest(data))
+
+
+def test_a_connection_that_has_ended_is_nothing_to_collect(wired: Wired) -> None:
+    """It would wait for the collector with some fifty objects, whose pauses are every caller's."""
+    gc.collect()
+    gc.disable()
+    try:
+        for path, data in (("/landed", b"x" * 100_000), ("/messages", b"x"), ("/refused", b"x" * 10)):
+            with wired.connect() as connection, Answers(connection) as answers:
+                connection.sendall(head("POST", path, length=len(data), Connection="close") + data)
+                assert answers.read()[0] in {200, 413}
+        until = time.monotonic() + 10
+        while left := [each for each in gc.get_objects() if isinstance(each, Bulk)]:
+            assert time.monotonic() < until, left
+            del left
+            time.sleep(0.05)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -10,6 +10,7 @@ import pytest
 from commandline import Run
 
 from app.cli.service import Started
+from app.dtypes import numpy_dtype
 
 pytest_plugins = ["commandline"]
 
@@ -52,7 +53,7 @@ def test_what_was_never_tuned_has_no_exact_answer(run: Run, where: list[str]) ->
 def test_an_answer_is_shown_a_fact_a_line_with_how_exact_it_is(run: Run, service: Started) -> None:
     assert run("tune", "20x28x36", "--seconds", 0.5, "--url", service.url).code == 0
     exact, near = (run("best", 20, 28, k, "--url", service.url) for k in (36, 37))
-    assert all(word in exact.out for word in ("20x28x36", "exact", "GFLOP/s", "ms ±", "blocks of"))
+    assert all(word in exact.out for word in ("20x28x36", "exact", "GFLOP/s", "ms ±", "blocks of", "fma"))
     assert "nearest, tuned for 20x28x36" in near.out
 
 
@@ -64,6 +65,7 @@ def test_a_product_of_files_is_numpys_whatever_their_order(
     assert ran.code == 0, ran.err
     assert np.allclose(np.load(tmp_path / "c.npy"), np.load(a) @ np.load(b), atol=1e-4)
     assert ran.json["relative_l2"] < 1e-6
+    assert ran.json["instructions"] == "fma"
     assert (ran.json["shape"], ran.json["dtype"]) == ([30, 25], "float32")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy", "b.npy", "c.npy"]
 
@@ -83,6 +85,15 @@ def test_the_devices_are_listed(run: Run, where: list[str]) -> None:
     ran = run("devices", "--json", *where)
     assert ran.code == 0, ran.err
     assert [device["id"] for device in ran.json] == ["opencl:0"]
+
+
+def test_the_kernels_are_listed_with_what_they_compute_where(run: Run, where: list[str]) -> None:
+    ran = run("kernels", "--json", *where)
+    assert ran.code == 0, ran.err
+    tiled = next(kernel for kernel in ran.json if kernel["name"] == "tiled")
+    assert {one["platform"] for one in tiled["covers"]} == {"cuda", "opencl"}
+    shown = run("kernels", *where).out
+    assert all(word in shown for word in ("double_tensor", "dmma", "sm_90", "opencl", "float32 tf32"))
 
 
 def test_an_unknown_device_is_none(run: Run, where: list[str]) -> None:
@@ -141,10 +152,59 @@ def test_files_that_are_no_matrices_are_refused_in_a_sentence(run: Run, tmp_path
     text.write_text("no matrix")
     np.save(whole, np.ones((3, 3), np.int32))
     np.save(odd, np.ones((4, 5), np.float32))
-    for left, right, reason in [(text, odd, "no .npy"), (whole, odd, "float32 or float64"), (odd, odd, "disagree")]:
+    for left, right, reason in [
+        (text, odd, "no .npy"),
+        (whole, odd, "one of float32, float64"),
+        (odd, odd, "disagree"),
+    ]:
         ran = run("matmul", left, right, "-o", tmp_path / "c.npy")
         assert ran.code == 2
         assert reason in " ".join(ran.err.replace("│", " ").split())
+
+
+def halves(folder: Path, dtype: str) -> tuple[Path, Path]:
+    a, b = (folder / f"{name}-{dtype}.npy" for name in "ab")
+    numbers = (np.arange(12).reshape(4, 3) % 5).astype(numpy_dtype(dtype))
+    np.save(a, numbers)
+    np.save(b, np.asfortranarray(numbers.T))
+    return a, b
+
+
+@pytest.mark.parametrize(("dtype", "options"), [("float16", ()), ("bfloat16", ("--dtype", "bfloat16"))])
+def test_files_of_16_bits_are_multiplied(
+    run: Run, tmp_path: Path, service: Started, dtype: str, options: tuple[str, ...]
+) -> None:
+    ran = run(
+        "matmul", *halves(tmp_path, dtype), "-o", tmp_path / "c", "--check", "--json", *options, "--url", service.url
+    )
+    assert ran.code == 0, ran.err
+    assert (ran.json["dtype"], ran.json["relative_l2"]) == (dtype, 0)
+    assert np.load(tmp_path / "c").view(numpy_dtype(dtype)).astype(np.float64).sum() == 149
+
+
+def test_without_a_service_files_of_bfloat16_are_multiplied_too(run: Run, tmp_path: Path) -> None:
+    files = halves(tmp_path, "bfloat16")
+    ran = run("matmul", *files, "-o", tmp_path / "c", "--dtype", "bfloat16", "--kernel", "naive", "--check", "--json")
+    assert ran.code == 0, ran.err
+    assert (ran.json["dtype"], ran.json["relative_l2"]) == ("bfloat16", 0)
+
+
+def test_files_whose_dtype_is_unclear_or_another_are_refused_in_a_sentence(run: Run, tmp_path: Path) -> None:
+    files = halves(tmp_path, "bfloat16")
+    for options, reason in (([], "say --dtype bfloat16"), (["--dtype", "float32"], "not float32")):
+        ran = run("matmul", *files, "-o", tmp_path / "c", *options)
+        assert ran.code == 2
+        assert reason in " ".join(ran.err.replace("│", " ").split())
+
+
+def test_bfloat16_is_tuned_and_found_as_a_class_of_its_own(run: Run, service: Started) -> None:
+    tuning = ("tune", "16x16x16", "--dtype", "bfloat16", "--kernels", "tiled", "--trials", 1, "--json")
+    ran = run(*tuning, "--url", service.url)
+    assert ran.code == 0, ran.err
+    (best,) = ran.json["best"]
+    assert (best["problem"]["dtype"], best["match"]) == ("bfloat16", "exact")
+    assert best["error"]["relative_l2"] < 2.0**-8
+    assert run("best", 16, 16, 16, "--exact", "--url", service.url).code == 3
 
 
 def test_a_setting_that_is_none_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

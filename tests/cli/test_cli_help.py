@@ -17,7 +17,7 @@ from app.cli.commands import app
 
 pytest_plugins = ["commandline"]
 
-COMMANDS = ["serve", "demo", "tune", "best", "matmul", "export", "replay", "devices", "migrate"]
+COMMANDS = ["serve", "demo", "tune", "best", "matmul", "export", "replay", "devices", "kernels", "migrate"]
 
 
 def examples(text: str) -> list[str]:

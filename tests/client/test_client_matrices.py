@@ -55,7 +55,7 @@ def test_operands_that_do_not_fit_each_other_are_refused_here(
 def test_what_is_no_matrix_of_floats_is_refused_here() -> None:
     with pytest.raises(ValueError, match="two dimensions"):
         operand([1.0, 2.0])
-    with pytest.raises(ValueError, match="float32 or float64, got int64"):
+    with pytest.raises(ValueError, match="one of float32, float64, float16, bfloat16, got int64"):
         operand(np.ones((2, 2), np.int64))
     single, double = np.ones((2, 2), np.float32), np.ones((2, 2), np.float64)
     with pytest.raises(ValueError, match="share one dtype"):

@@ -55,6 +55,8 @@ def test_a_kernel_may_be_forced_and_is_named_with_its_config(client: Client) -> 
     a, b = pair((40, 50), (50, 60), dtype="float32")
     naive, vendor = client.product(a, b, kernel="naive"), client.product(a, b, kernel="vendor")
     assert (naive.kernel, vendor.kernel) == ("naive", "vendor")
+    assert naive.instructions == "fma"
+    assert vendor.instructions
     assert naive.config
     assert np.allclose(naive.c, vendor.c, atol=1e-4)
 
@@ -95,6 +97,7 @@ def test_a_job_is_tuned_followed_and_remembered(client: Client) -> None:
     assert not job.failures
     assert [won.problem for won in job.best] == ["float32/strict/nn/1x48x48x48", "float32/strict/nn/1x40x24x56"]
     assert all(won.median_ms for won in job.best)
+    assert {won.instructions for won in job.best} == {"fma"}
     best = client.best_config(40, 24, 56, exact=True)
     assert best.match == "exact"
     assert best.timing is not None
@@ -136,6 +139,8 @@ def test_the_devices_and_kernels_are_listed(client: Client) -> None:
     assert devices[0].limits["threads"] > 0
     assert [kernel.name for kernel in kernels[:2]] == ["naive", "tiled"]
     assert 16 in kernels[1].parameters["BM"]
+    assert {one.instructions for one in kernels[1].covers} == {"fma"}
+    assert {one.dtype: one.instructions for each in kernels for one in each.covers}["float64"] == "dmma"
 
 
 def test_many_threads_share_one_client(service: Served) -> None:

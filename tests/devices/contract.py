@@ -12,21 +12,24 @@ import numpy as np
 import pytest
 
 from app.devices.base import Array, Backend, Buffer, Operands
+from app.dtypes import numpy_dtype
 from app.errors import CompileFailed, LaunchFailed
 from app.tuning.policy import EVENTS, GRAPH, policy_of
 from kernels import CATALOGUE
 from kernels.kernel import Build, Launch, source
-from kernels.problem import Problem
+from kernels.problem import ITEMSIZE, Problem
 
 PAGE = 4096
 SIZES = [(1, 1, 1), (1, 37, 5), (29, 1, 33), (67, 35, 1), (70, 133, 65)]
 KERNELS = sorted(CATALOGUE)
-CLASSES = list(product(("float32", "float64"), (False, True), (False, True)))
-# PoCL takes a second for each: a quarter of them by default, with every kernel, dtype and transposition among them.
-USUAL = {("float32", True, False), ("float64", False, True)}
+CLASSES = list(product(ITEMSIZE, (False, True), (False, True)))
+# PoCL takes a second for each: a quarter of them by default, with every kernel, dtype and transposition among them; of
+# the 16-bit dtypes, which have tests of their own, one each.
+USUAL = {("float32", True, False), ("float64", False, True), ("float16", False, False), ("bfloat16", True, True)}
 NAMED_CLASSES = [
     pytest.param(name, dtype, a, b, marks=[] if (dtype, a, b) in USUAL else [pytest.mark.slow])
     for name, (dtype, a, b) in product(KERNELS, CLASSES)
+    if dtype in CATALOGUE[name].dtypes
 ]
 # What kernels for some shapes are for: their configs are chosen there, and answer right on all.
 OWN = {"batched": (70, 120, 65), "tall": (70, 2100, 65), "skinny": (13, 133, 65)}
@@ -43,14 +46,14 @@ KERNEL(8, 1) matmul(const GLOBAL REAL *a, const GLOBAL REAL *b, GLOBAL REAL *c, 
 
 
 def integers(problem: Problem, shape: tuple[int, int], draw: np.random.Generator) -> Array:
-    """Small integers: their products are exact in every dtype, whatever the order of the sum."""
-    return draw.integers(-8, 9, (problem.batch, *shape)).astype(problem.dtype)
+    """Small integers: sums of their products are exact in every accumulator, in whatever order."""
+    return draw.integers(-8, 9, (problem.batch, *shape)).astype(numpy_dtype(problem.dtype))
 
 
 def exact(problem: Problem, a: Array, b: Array) -> Array:
     left = a.swapaxes(-1, -2) if problem.trans_a else a
     right = b.swapaxes(-1, -2) if problem.trans_b else b
-    return np.asarray(np.matmul(left.astype(np.float64), right.astype(np.float64)), dtype=problem.dtype)
+    return np.asarray(np.matmul(left.astype(np.float64), right.astype(np.float64)).astype(numpy_dtype(problem.dtype)))
 
 
 def own(name: str, like: Problem) -> Problem:
@@ -101,7 +104,7 @@ class Contract:
             backend.run(program, launch, operands)
             landing = np.empty(guarded.nbytes, np.uint8)
             backend.download(guarded, landing)
-            c = landing[PAGE:-PAGE].view(dtype).reshape(batch, m, n)
+            c = landing[PAGE:-PAGE].view(numpy_dtype(dtype)).reshape(batch, m, n)
             assert np.array_equal(c, exact(problem, a, b)), problem.key
             assert (landing[:PAGE] == POISON).all()
             assert (landing[-PAGE:] == POISON).all()
@@ -229,7 +232,7 @@ class Contract:
             a, b = integers(problem, problem.a_shape, draw), integers(problem, problem.b_shape, draw)
             operands = Operands(backend.upload(a), backend.upload(b), self._windowed(backend, problem))
             backend.vendor_run(problem, operands)
-            c = np.empty((batch, m, n), dtype)
+            c = np.empty((batch, m, n), numpy_dtype(dtype))
             backend.download(operands.c, c)
             assert np.array_equal(c, exact(problem, a, b)), problem.key
             assert all(seconds > 0 for seconds in backend.vendor_time(problem, [operands] * 2, EVENTS))

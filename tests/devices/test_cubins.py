@@ -81,6 +81,28 @@ def test_a_thread_that_keeps_an_array_in_local_memory_is_counted_as_spilling(tmp
     assert cuda.compile_cubin(Build("spilling", text, "matmul", ()), "sm_90", tmp_path).spills == 256
 
 
+# The sums are used while the product that adds to them is under way: the compiler has to wait before.
+WAITING = """
+extern "C" __global__ void __launch_bounds__(128) matmul(float *c, unsigned long long at, int n) {
+    float d[4] = {};
+    for (int k = 0; k < n; k++) {
+        asm volatile("wgmma.fence.sync.aligned; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4,"
+                     " %4, 1, 1, 1, 0, 0; wgmma.commit_group.sync.aligned;"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(at + k));
+        d[0] += WAITS;
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    }
+    for (int i = 0; i < 4; i++) c[threadIdx.x * 4 + i] = d[i];
+}"""
+
+
+def test_products_that_wait_for_each_other_are_told_also_of_a_binary_that_is_found(tmp_path: Path) -> None:
+    for _ in range(2):
+        waiting = cuda.compile_cubin(Build("waiting", WAITING, "matmul", (("WAITS", "1"),)), "sm_90", tmp_path)
+        assert any("C75" in each for each in waiting.warnings)
+    assert cuda.compile_cubin(build_of("naive"), "sm_90", tmp_path).warnings == ()
+
+
 def test_a_devices_compiler_is_named_with_the_options_that_decide_what_it_makes() -> None:
     assert signed("NVRTC 12.9", "sm_90") == "NVRTC 12.9 -arch=sm_90a -std=c++17"
     assert signed("NVRTC 12.9", "sm_89") == "NVRTC 12.9 -arch=sm_89 -std=c++17"

@@ -14,12 +14,15 @@ from contract import KERNELS, Contract, own, planned
 
 from app.devices.base import Backend, Operands
 from app.devices.process import Child
+from app.dtypes import numpy_dtype
 from app.errors import LaunchFailed
+from app.tuning import verify
 from app.tuning.policy import EVENTS, GRAPH, policy_of
 from kernels import CATALOGUE, model
 from kernels.problem import Problem
 
 cuda = pytest.importorskip("app.devices.cuda")
+VENDOR_CLASSES = [("float16", "strict"), ("bfloat16", "strict"), ("float32", "tf32"), ("float32", "strict")]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +37,9 @@ def rotation(backend: Backend, problem: Problem, count: int) -> list[Operands]:
     """Sets of ones."""
     sets = []
     for _ in range(count):
-        a, b = (np.ones((problem.batch, *shape), problem.dtype) for shape in (problem.a_shape, problem.b_shape))
+        a, b = (
+            np.ones((problem.batch, *shape), numpy_dtype(problem.dtype)) for shape in (problem.a_shape, problem.b_shape)
+        )
         sets.append(Operands(backend.upload(a), backend.upload(b), backend.allocate(problem.c_bytes)))
     return sets
 
@@ -100,6 +105,27 @@ class TestCuda(Contract):
         for count in range(4, 60):
             backend.time(program, launch, (sets * 20)[:count], GRAPH)
         assert len(backend._clock._graphs) == 32
+
+    @pytest.mark.parametrize("trans_b", [False, True])
+    @pytest.mark.parametrize(("dtype", "precision"), VENDOR_CLASSES)
+    def test_the_vendors_library_computes_the_class_that_is_asked_for(
+        self, backend: Backend, dtype: str, precision: str, trans_b: bool
+    ) -> None:
+        if backend.vendor.name is None or backend.device.capability < 80:
+            pytest.skip(f"no vendor library of such classes: {backend.vendor.reason}")
+        for m, n, k in ((512, 256, 1024), (64, 48, 16384), (255, 257, 253)):
+            problem = Problem(m, n, k, 2, dtype, precision, trans_b=trans_b)
+            a, b = verify.operands(problem, seed=m)
+            operands = Operands(backend.upload(a), backend.upload(b), backend.allocate(problem.c_bytes))
+            backend.fill(operands.c, verify.POISON)
+            backend.vendor_run(problem, operands)
+            c = np.empty((2, m, n), numpy_dtype(dtype))
+            backend.download(operands.c, c)
+            reference = backend.reference(*verify.applied(problem, a, b))
+            assert verify.judge(problem, a, b, reference, c) is None, problem.key
+            if precision == "tf32" and problem.n % 4 == 0:
+                strict = replace(problem, precision="strict")
+                assert verify.judge(strict, a, b, reference, c) is not None, "it was computed strictly"
 
     def test_the_vendors_library_is_timed_in_a_graph_and_is_right_afterwards(self, backend: Backend) -> None:
         if backend.vendor.name is None:

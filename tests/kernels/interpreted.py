@@ -6,23 +6,26 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+from ptxbulk import Bound
 from ptxmachine import Machine
-from ptxprogram import ptx_of
-from ptxshared import Array
+from ptxprogram import Array, ptx_of
+from ptxtensor import Sums, exact_sums
 
+from app.dtypes import numpy_dtype
 from kernels.device import Device
-from kernels.kernel import COUNTERS, Launch
+from kernels.kernel import COUNTERS, OPERANDS, Launch
 
 # Pointers of a launch start here and there in memory that is NaN around them.
 GAP: Final = 1024
 
 
 def interpreted(
-    launch: Launch, a: Array, b: Array, device: Device, shift: int = 0, draw: Any = None
+    launch: Launch, a: Array, b: Array, device: Device, shift: int = 0, draw: Any = None, sums: Sums = exact_sums
 ) -> tuple[Array, int]:
     """C, and how often reads of shared memory met on a bank; nothing but C and scratch may be written.
 
-    A, B and C are `shift` bytes off 16. Blocks run in an order that `draw`, a random.Random, chooses, if it is given.
+    A, B and C are `shift` bytes off 16. Blocks run in an order that `draw`, a random.Random, chooses, if it is given,
+    and their warps run ahead of each other. `sums` is how tensor cores add (ptxtensor).
     """
     problem = launch.problem
     starts = [GAP + shift]
@@ -36,24 +39,35 @@ def interpreted(
     readable = np.zeros(len(memory), np.bool_)
     for start, size in zip((*starts[:2], starts[3]), (a.nbytes, b.nbytes, launch.scratch_bytes), strict=True):
         readable[start : start + size] = True
-    before, conflicts = memory.copy(), run(launch, starts, memory, readable, device, draw)
+    before, conflicts = memory.copy(), run(launch, starts, memory, readable, device, draw, sums)
     written = slice(starts[2], starts[2] + problem.c_bytes)
-    c = memory[written].view(problem.dtype).reshape(problem.batch, problem.m, problem.n).copy()
+    c = memory[written].copy().view(numpy_dtype(problem.dtype)).reshape(problem.batch, problem.m, problem.n)
     before[written] = memory[written]
-    sums = slice(starts[3] + 4 * COUNTERS, starts[3] + launch.scratch_bytes)
-    before[sums] = memory[sums]
+    left = slice(starts[3] + 4 * COUNTERS, starts[3] + launch.scratch_bytes)
+    before[left] = memory[left]
     assert np.array_equal(before, memory), "something else than C was written, or a counter was left"
     return c, conflicts
 
 
-def run(launch: Launch, starts: Sequence[int], memory: Array, readable: Array, device: Device, draw: Any = None) -> int:
+def run(
+    launch: Launch,
+    starts: Sequence[int],
+    memory: Array,
+    readable: Array,
+    device: Device,
+    draw: Any = None,
+    sums: Sums = exact_sums,
+) -> int:
     """Bank conflicts of a launch and its steps on A, B, C and scratch, which begin at `starts`."""
     problem, conflicts = launch.problem, 0
     steps = [launch.as_step(each) for each in launch.before], [launch.as_step(each) for each in launch.after]
     scratch = starts[3] if launch.scratch_bytes else 0
-    arguments = (*starts[:3], problem.m, problem.n, problem.k, scratch, *launch.numbers)
+    more = (scratch, *launch.numbers) if launch.numbers else ()
+    arguments = (*starts[:3], problem.m, problem.n, problem.k, *more)
     for one in (*steps[0], launch, *steps[1]):
         machine = Machine(ptx_of(one.build, device.architecture.removeprefix("sm_")))
-        machine.launch(one, arguments, memory, readable, draw.sample(range(one.grid), one.grid) if draw else ())
+        maps = [Bound(each, starts[OPERANDS.index(each.operand)]) for each in one.maps]
+        order = draw.sample(range(one.grid), one.grid) if draw else ()
+        machine.launch(one, (*arguments, *maps), memory, readable, order, draw, sums)
         conflicts += machine.conflicts
     return conflicts

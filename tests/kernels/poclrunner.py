@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from app.devices.opencl.processor import introduce
+from app.dtypes import numpy_dtype
 from kernels.kernel import COUNTERS, Build, Launch, Step
 from kernels.problem import Problem
 
@@ -40,7 +41,7 @@ def multiplied(kernel: Any, launch: Launch, a: Array, b: Array) -> Array:
     import pyopencl as cl  # noqa: PLC0415 - only where a test runs it
 
     problem, flags = launch.problem, cl.mem_flags
-    blank = np.full(problem.c_bytes // problem.itemsize, np.nan, problem.dtype)
+    blank = np.full(problem.c_bytes // problem.itemsize, np.nan, numpy_dtype(problem.dtype))
     arrays = [np.pad(each.ravel(), GUARD, constant_values=np.nan) for each in (a, b, blank)]
     buffers = [cl.Buffer(queue().context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=each) for each in arrays]
     start = GUARD * problem.itemsize
@@ -80,7 +81,7 @@ def _scratch(launch: Launch) -> Any:
 def operands(problem: Problem, rng: np.random.Generator, *, integers: bool = False) -> tuple[Array, Array]:
     shapes = [(problem.batch, *shape) for shape in (problem.a_shape, problem.b_shape)]
     a, b = (rng.integers(-8, 9, shape) if integers else rng.standard_normal(shape) for shape in shapes)
-    return a.astype(problem.dtype), b.astype(problem.dtype)
+    return a.astype(numpy_dtype(problem.dtype)), b.astype(numpy_dtype(problem.dtype))
 
 
 def reference(problem: Problem, a: Array, b: Array) -> Array:

@@ -17,6 +17,7 @@ import numpy as np
 from kerneldevices import H200, PROCESSOR
 from poclrunner import Array, compiled, multiplied, operands, reference
 
+from app.dtypes import numpy_dtype
 from app.tuning.verify import judge
 from kernels import CATALOGUE
 from kernels.device import Device
@@ -38,6 +39,7 @@ NOTHING: Final = Config(())
 MULTIPLICATIONS: Final = 2**24
 LARGE: Final = 2**31 - 1
 SCRATCH_BYTES: Final = 2**26
+LINE: Final = 256  # bytes to which lines of copied operands are filled up at most
 # Between what sizes m, n, k and batch are drawn: of any kind, larger, skinny, tall and wide, deep, batched.
 KINDS: Final = (
     ((1, 200), (1, 200), (1, 200), (1, 3)),
@@ -95,7 +97,7 @@ def seed() -> str:
 def sample(kernel: Kernel, device: Device, number: int, seeded: str) -> Sample:
     """The sample of this number: one problem for all devices, and often one config, as the draws are the same."""
     rng = Random(f"{seeded} {kernel.name} {number}")  # noqa: S311 - configs, not secrets
-    problem = drawn(kernel, rng)
+    problem = drawn(kernel, rng, kernel.classes[number % len(kernel.classes)])
     refused: list[tuple[Config, str]] = []
     for _ in range(POINTS):
         config = anywhere(kernel, rng)
@@ -130,14 +132,14 @@ def anywhere(kernel: Kernel, rng: Random) -> Config:
     return Config(tuple((name, rng.choice(values)) for name, values in kernel.space.parameters.items()))
 
 
-def drawn(kernel: Kernel, rng: Random, most: int = MULTIPLICATIONS) -> Problem:
-    """A problem that the kernel suits: any kind and dtype, transposed or not, ragged or of whole packs and warps."""
+def drawn(kernel: Kernel, rng: Random, of: tuple[str, str], most: int = MULTIPLICATIONS) -> Problem:
+    """A problem of a class that the kernel suits: any kind, transposed or not, ragged or of whole packs and warps."""
     for _ in range(ATTEMPTS):
         multiple = rng.choice(MULTIPLES)
         m, n, k, batch = (_between(rng, *bounds) for bounds in rng.choice(KINDS))
         m, n, k = (-(-size // multiple) * multiple for size in (m, n, k))
         turned = rng.random() < 0.5, rng.random() < 0.5
-        problem = Problem(m, n, k, batch, rng.choice(kernel.dtypes), rng.choice(kernel.precisions), *turned)
+        problem = Problem(m, n, k, batch, *of, *turned)
         if batch * m * n * k <= most and kernel.suits(problem):
             return problem
     raise AssertionError(f"{kernel.name} suits none of {ATTEMPTS} problems with at most {most} products")
@@ -154,7 +156,8 @@ def expect_sound(one: Sample) -> None:
     assert 1 <= launch.grid <= LARGE, (str(one), launch.grid)
     assert 1 <= launch.threads <= limits.threads, (str(one), launch.threads)
     assert launch.shared_bytes <= limits.shared_bytes, (str(one), launch.shared_bytes)
-    assert launch.scratch_bytes <= SCRATCH_BYTES, (str(one), launch.scratch_bytes)
+    assert launch.grid % launch.cluster == 0, (str(one), launch.grid)
+    assert launch.scratch_bytes <= most_scratch(launch), (str(one), launch.scratch_bytes)
     assert not launch.scratch_bytes or launch.numbers, f"{one}: scratch is an argument only beside numbers"
     for reason, names in space.reads.items():
         part = Config(tuple((name, value) for name, value in launch.config.items() if name in names))
@@ -162,13 +165,23 @@ def expect_sound(one: Sample) -> None:
     assert {reason for _, reason in one.refused} <= set(space.rules), str(one)
 
 
+def most_scratch(launch: Launch) -> int:
+    """Bytes of slices' sums, and of copies of operands where steps before the launch make them, in whole lines."""
+    problem, copies = launch.problem, 0
+    for lines, length in (problem.a_shape, problem.b_shape) if launch.before else ():
+        either = max(lines * -(-length * problem.itemsize // LINE), length * -(-lines * problem.itemsize // LINE))
+        copies += problem.batch * (either + lines + length) * LINE
+    return SCRATCH_BYTES + copies
+
+
 def expect_binary(one: Sample, cache_dir: Path) -> Usage:
     """It compiles for the sample's architecture, and its registers are there; raises CompileFailed."""
     from app.devices.cuda import compile_cubin  # noqa: PLC0415 - CuPy is loaded only where something is compiled
 
-    for step in (*one.launch.before, *one.launch.after):
-        compile_cubin(step.build, one.device.architecture, cache_dir)
-    cubin = compile_cubin(one.launch.build, one.device.architecture, cache_dir)
+    builds = [step.build for step in (*one.launch.before, *one.launch.after)] + [one.launch.build]
+    *steps, cubin = [compile_cubin(build, one.device.architecture, cache_dir) for build in builds]
+    for each in (*steps, cubin):
+        assert not each.warnings, f"{one}: {each.warnings}"
     usage = Usage(cubin.registers or 0, cubin.spills or 0)
     held = one.launch.config.get("HELD", 1) * -(-one.launch.threads // 32) * 32
     assert cubin.registers is not None, f"{one}: ptxas has not said what a thread takes"
@@ -189,7 +202,8 @@ def expect_products(one: Sample, multiply: Multiply) -> None:
     assert np.array_equal(multiply(launch, a, b), c), f"{one}: another product for the same operands"
     for near in edges(one):
         a, b = operands(near.problem, rng, integers=True)
-        differing = int((multiply(near, a, b) != reference(near.problem, a, b)).sum())
+        exact = reference(near.problem, a, b).astype(numpy_dtype(near.problem.dtype))
+        differing = int((multiply(near, a, b) != exact).sum())
         assert not differing, f"{one}: {differing} elements are wrong on {near.problem.key}"
 
 

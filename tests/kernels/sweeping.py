@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import Final
 
 import numpy as np
+from interpretable import expect_interpreted, is_interpreted, small
 from poclrunner import Array
 from sampled import (
     DEVICES,
@@ -29,6 +30,7 @@ from sampled import (
 
 from app.devices.base import Backend, Buffer, Operands
 from app.devices.process import Child, Link
+from app.dtypes import numpy_dtype
 from app.errors import TilewiseError
 from kernels.device import Device
 from kernels.kernel import Kernel, Launch
@@ -37,6 +39,8 @@ DEADLINE: Final = 300.0  # seconds for one sample
 MARGIN: Final = 4096  # bytes of poison around each operand: what a buffer's window may start after
 POISON: Final = 0xFF
 GPU: Final = "cuda"
+INTERPRETER: Final = "ptx"
+INTERPRETED: Final = 5  # of so many samples one is interpreted, for a small problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,10 @@ def identity(bench: Bench, _: Link) -> Device | None:
 
 
 def check(bench: Bench, _: Link, place: str, one: Sample) -> Usage:
-    """Compile where it is CUDA's, run where it can be; raises AssertionError and the project's own errors."""
+    """Compile what is CUDA's, run or interpret what can be; raises AssertionError and the project's own errors."""
+    if place == INTERPRETER:
+        expect_interpreted(one)
+        return Usage(0, 0)
     expect_sound(one)
     if place == "opencl":
         expect_products(one, on_processor(one.launch))
@@ -102,7 +109,7 @@ def on_backend(backend: Backend, launch: Launch) -> Multiply:
         backend.download(whole[2], out)
         assert (out[:MARGIN] == POISON).all(), "C was written before its start"
         assert (out[-MARGIN:] == POISON).all(), "C was written past its end"
-        return out[MARGIN:-MARGIN].view(problem.dtype).reshape(problem.batch, problem.m, problem.n)
+        return out[MARGIN:-MARGIN].view(numpy_dtype(problem.dtype)).reshape(problem.batch, problem.m, problem.n)
 
     return multiply
 
@@ -183,9 +190,7 @@ class Sweep:
         """Check those of the first `count` samples that are not known to be right; gives the outcomes of them all."""
         crew = Crew(self.folder / "binaries", on_gpu=GPU in places)
         try:
-            devices = {place: crew.gpu() if place == GPU else DEVICES[place] for place in places}
-            able = [place for place in places if is_for(kernel, devices[place])]
-            tasks = [(place, n, sample(kernel, devices[place], n, self.seed)) for n in range(count) for place in able]
+            tasks = [*_tasks(kernel, count, places, crew, self.seed)]
             wanted = {(place, one.digest): (place, n, one) for place, n, one in tasks}
             found = {(each.place, each.digest): each for each in self.known(kernel) if each.fault is None}
             for outcome in crew.outcomes([task for key, task in wanted.items() if key not in found]):
@@ -200,6 +205,16 @@ class Sweep:
 
     def _path(self, kernel: Kernel) -> Path:
         return self.folder / f"{kernel.name}.jsonl"
+
+
+def _tasks(kernel: Kernel, count: int, places: Sequence[str], crew: Crew, seeded: str) -> Iterator[Task]:
+    """The first `count` samples where the kernel is for the device; for the interpreter some small ones."""
+    devices = {place: crew.gpu() if place == GPU else DEVICES[place] for place in places if place != INTERPRETER}
+    able = [place for place, device in devices.items() if is_for(kernel, device)]
+    for number in range(count):
+        yield from ((place, number, sample(kernel, devices[place], number, seeded)) for place in able)
+    if INTERPRETER in places and is_interpreted(kernel):
+        yield from ((INTERPRETER, n, small(kernel, n, seeded)) for n in range(-(-count // INTERPRETED)))
 
 
 def summary(name: str, outcomes: Sequence[Outcome]) -> str:

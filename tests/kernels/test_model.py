@@ -6,13 +6,26 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from kerneldevices import EDGES, H200, PROCESSOR, TRANSPOSITIONS, config, homes, transposed
+from kerneldevices import EDGES, H200, PROCESSOR, TRANSPOSITIONS, config, homes
 
 from kernels import CATALOGUE
 from kernels.device import Device
-from kernels.kernel import Build, Step
+from kernels.instructions import fma, mma, peak, peak_by, wgmma
+from kernels.kernel import Build, Kernel, Step
 from kernels.model import analyse, occupancy, predict, tile_bytes, trace
 from kernels.problem import Problem
+from kernels.space import Config
+
+TENSOR = replace(
+    H200,
+    limits=replace(
+        H200.limits,
+        tensor_float16=989e12,
+        tensor_bfloat16=988e12,
+        tensor_tf32=494.7e12,
+        tensor_float64=66.9e12,
+    ),
+)
 
 NAIVE, TILED = CATALOGUE["naive"], CATALOGUE["tiled"]
 WHOLE, RAGGED = (4, 64, 512, 4096), (1, 63, 511, 4095)
@@ -146,30 +159,67 @@ def test_a_processor_has_neither_occupancy_nor_waves() -> None:
 def test_a_prediction_is_above_the_roofline_and_grows_with_the_work(device: Device) -> None:
     # Rows that are whole 16 bytes, and rows that are not: where operands are copied first, these cost more.
     for name, values, sizes in edges_and_sizes():
-        for dtype, turned in product(CATALOGUE[name].dtypes, TRANSPOSITIONS):
-            seconds = [
-                predict(CATALOGUE[name], config(name, values), transposed(dtype, *turned, size, size, size), device)
-                for size in sizes
-            ]
+        kernel, tile = CATALOGUE[name], config(name, values)
+        for kind, turned in product(kernel.classes, TRANSPOSITIONS):
+            problems = [Problem(size, size, size, 1, *kind, *turned) for size in sizes]
+            # What the TMA unit cannot bring has no plan either.
+            problems = [each for each in problems if name != "hopper" or can_be(kernel, tile, each, device)]
+            seconds = [predict(kernel, tile, each, device) for each in problems]
             assert seconds == sorted(seconds), (name, values)
-            products, elements = 2 * sizes[-1] ** 3, 3 * sizes[-1] ** 2
-            assert seconds[-1] > products / device.limits.peak + elements * 4 / device.limits.bandwidth
+            assert (
+                not seconds
+                or seconds[-1] > problems[-1].flops / device.limits.peak + problems[-1].bytes / device.limits.bandwidth
+            )
+
+
+def can_be(kernel: Kernel, tile: Config, problem: Problem, device: Device) -> bool:
+    return kernel.covers(problem, device) and kernel.space.refusal(tile, problem, device) is None
 
 
 def edges_and_sizes() -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
     return [(name, edge, sizes) for name in EDGES for edge in EDGES[name] for sizes in (WHOLE, RAGGED)]
 
 
+@pytest.mark.parametrize("device", [H200, TENSOR], ids=["plain", "tensor"])
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_where_tiles_share_loads_a_default_is_predicted_at_most_twenty_times_its_roofline(name: str) -> None:
+def test_where_tiles_share_loads_a_default_is_predicted_at_most_twenty_times_its_roofline(
+    name: str, device: Device
+) -> None:
     kernel = CATALOGUE[name]
-    for dtype in kernel.dtypes:
-        (*_, problem) = homes(name, Problem(1, 1, 1, dtype=dtype), H200)
-        peak = H200.limits.peak64 if dtype == "float64" else H200.limits.peak
-        bound = problem.flops / peak + problem.bytes / H200.limits.bandwidth
-        predicted = predict(kernel, kernel.default(problem, H200), problem, H200)
-        assert predicted > bound
-        assert name in {"naive", "tiled"} or predicted < 20 * bound + 1e-4
+    for dtype, precision in kernel.classes:
+        for problem in homes(name, Problem(1, 1, 1, dtype=dtype, precision=precision), device)[-1:]:
+            peak = peak_by(kernel.instructions(problem, device), problem, device)
+            bound = problem.flops / peak + problem.bytes / device.limits.bandwidth
+            predicted = predict(kernel, kernel.default(problem, device), problem, device)
+            assert predicted > bound
+            assert name in {"naive", "tiled"} or predicted < 20 * bound + 1e-4
+
+
+def test_a_kernel_on_tensor_cores_is_predicted_by_their_peak_where_there_are_any() -> None:
+    problem, chosen = Problem(4096, 4096, 4096, dtype="bfloat16"), config("tiled", square(64))
+    plain, warps, groups = (replace(TILED, instructions=path) for path in (fma, mma, wgmma))
+    seconds = [predict(each, chosen, problem, TENSOR) for each in (plain, warps, groups)]
+    assert seconds[0] > 5 * seconds[1] > 5 * seconds[2]
+    assert len({predict(each, chosen, problem, H200) for each in (plain, warps, groups)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "teraflops"),
+    [
+        ("float32", "strict", 66.9),
+        ("float32", "tf32", 494.7),
+        ("float32", "emulated", 989 / 3),
+        ("float64", "strict", 66.9),
+        ("float16", "strict", 989),
+        ("bfloat16", "strict", 988),
+    ],
+)
+def test_the_peak_of_a_class_is_that_of_its_fastest_units(dtype: str, precision: str, teraflops: float) -> None:
+    problem = Problem(1, 1, 1, dtype=dtype, precision=precision)
+    assert peak(problem, TENSOR) == pytest.approx(teraflops * 1e12)
+    assert peak(problem, H200) == (33.5e12 if dtype == "float64" else 66.9e12)
+    assert peak_by("fma", problem, TENSOR) == peak(problem, H200)
+    assert peak_by("mma.sync", problem, H200) == peak(problem, H200)
 
 
 def test_a_step_after_a_launch_counts_like_one_before() -> None:

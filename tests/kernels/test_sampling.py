@@ -1,15 +1,20 @@
 """Any config of any space, on problems of its kernel's kind: refused by a named rule, or it compiles and is right.
 
-Thirty configs a kernel are tried by `pytest -m sampling --dist worksteal`; TILEWISE_SEED=… has a run's again.
+Thirty configs a kernel are tried by `pytest -m sampling --dist worksteal`; TILEWISE_SEED=… has a run's again. What no
+processor runs is compiled, and of configs for small problems eight a kernel are interpreted.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+from interpretable import FOR_LARGE, expect_interpreted, is_interpreted, small
 from poclrunner import queue
 from sampled import (
     DEVICES,
@@ -32,11 +37,19 @@ from kernels import CATALOGUE
 from kernels.kernel import Kernel
 
 ALL = 30
-NUMBERS = [
-    pytest.param(name, number, marks=pytest.mark.sampling, id=f"{name}-{number}")
-    for name in CATALOGUE
-    for number in range(ALL)
-]
+INTERPRETED = 8
+LARGE = 2**40  # products: a launch is planned, and not made
+BUILT = 10
+WARP = 32
+
+
+def numbered(names: Iterable[str], count: int) -> list[Any]:
+    """A test for each of a kernel's samples."""
+    return [
+        pytest.param(name, number, marks=pytest.mark.sampling, id=f"{name}-{number}")
+        for name in names
+        for number in range(count)
+    ]
 
 
 def announced(kernel: Kernel, where: str, number: int) -> Sample:
@@ -45,17 +58,34 @@ def announced(kernel: Kernel, where: str, number: int) -> Sample:
     return one
 
 
-@pytest.mark.parametrize(("name", "number"), NUMBERS)
-def test_a_config_at_random_compiles_and_is_right(name: str, number: int, tmp_path: Path) -> None:
+@pytest.fixture(scope="session")
+def binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all tests' are kept: steps before and after launches are the same for many."""
+    return tmp_path_factory.mktemp("binaries")
+
+
+@pytest.mark.parametrize(("name", "number"), numbered(CATALOGUE, ALL))
+def test_a_config_at_random_compiles_and_is_right(name: str, number: int, binaries: Path) -> None:
     pytest.importorskip("app.devices.cuda")
     for where in places(CATALOGUE[name]):
         one = announced(CATALOGUE[name], where, number)
         expect_sound(one)
         if where != "opencl":
-            expect_binary(one, tmp_path)
+            expect_binary(one, binaries)
         else:
             queue()
             expect_products(one, on_processor(one.launch))
+
+
+ALONE = [name for name, kernel in CATALOGUE.items() if is_interpreted(kernel)]
+
+
+@pytest.mark.parametrize(("name", "number"), numbered(ALONE, INTERPRETED))
+def test_a_config_at_random_multiplies_as_interpreted(name: str, number: int) -> None:
+    pytest.importorskip("app.devices.cuda")
+    one = small(CATALOGUE[name], number, seed())
+    print(f"TILEWISE_SEED={seed()} {one.device.architecture}: {one}")
+    expect_interpreted(one)
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
@@ -65,7 +95,7 @@ def test_any_point_of_a_space_is_a_launch_or_is_refused_by_a_rules_name(name: st
     for where in places(kernel):
         rng, device = Random(f"{seed()} {where} {name}"), DEVICES[where]  # noqa: S311 - configs, not secrets
         for _ in range(POINTS):
-            config, problem = anywhere(kernel, rng), drawn(kernel, rng, most=2**40)
+            config, problem = anywhere(kernel, rng), drawn(kernel, rng, rng.choice(kernel.classes), LARGE)
             refusal = kernel.space.refusal(config, problem, device)
             seen[refusal or "legal"] += 1
             if refusal is None:
@@ -75,6 +105,11 @@ def test_any_point_of_a_space_is_a_launch_or_is_refused_by_a_rules_name(name: st
                 with pytest.raises(ValueError) as raised:  # noqa: PT011 - compared whole, below
                     kernel.launch(config, problem, device)
                 assert str(raised.value) == refusal
+        for kind in kernel.classes * BUILT:
+            problem = drawn(kernel, rng, kind, LARGE)
+            found = built_up(kernel.space, problem, device, rng)
+            assert found is not None, f"{name} suits {problem.key} and has no config for it"
+            expect_sound(Sample(kernel.launch(found, problem, device), device, ()))
     print(seen)
     assert seen.total() > seen["legal"], "nothing was refused"
 
@@ -91,6 +126,38 @@ def test_what_is_drawn_is_listed_and_drawn_again_from_the_same_seed(name: str) -
         assert built_up(kernel.space, one.launch.problem, one.device, rng) in listed
         others = {sample(kernel, DEVICES[where], number, seed()).digest for number in range(5)}
         assert len(others) > 1
+
+
+def test_a_small_sample_that_multiplies_wrong_or_races_is_told() -> None:
+    pytest.importorskip("app.devices.cuda")
+    kernel = CATALOGUE["wmma"]
+    samples = (small(kernel, number, seed()) for number in range(100))
+    one = next(each for each in samples if each.launch.threads > WARP and each.launch.problem.k > 1)
+    print(f"TILEWISE_SEED={seed()} {one.device.architecture}: {one}")
+    for line, other, told in (
+        ("BARRIER(); // the tiles are whole", "", "no barrier"),
+        ("REAL sums[8] = {};", "REAL sums[8] = {1.0f};", str(one)),
+    ):
+        build = one.launch.build
+        assert build.text.count(line) == 1
+        wrong = replace(build, text=build.text.replace(line, other))
+        with pytest.raises(AssertionError) as raised:
+            expect_interpreted(replace(one, launch=replace(one.launch, build=wrong)))
+        assert told in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_small_samples_are_legal_of_every_class_and_drawn_again_from_the_same_seed(name: str) -> None:
+    kernel, devices = CATALOGUE[name], {device.architecture: device for device in DEVICES.values()}
+    drawn_ones = [small(kernel, number, seed()) for number in range(len(kernel.classes))]
+    assert {(each.launch.problem.dtype, each.launch.problem.precision) for each in drawn_ones} == set(kernel.classes)
+    for number, one in enumerate(drawn_ones):
+        assert one == small(kernel, number, seed())
+        whole = devices[one.device.architecture]
+        assert one.device == replace(whole, limits=replace(whole.limits, sms=one.device.limits.sms))
+        refused = [kernel.space.rules[reason] for reason in kernel.space.rules if reason not in FOR_LARGE]
+        assert all(holds(one.launch.config, one.launch.problem, one.device) for holds in refused)
+        assert len(kernel.space.rules) - len(refused) <= 1
 
 
 def test_the_sizes_around_a_tile_are_the_same_binarys() -> None:

@@ -1,5 +1,7 @@
 """Hundreds of configs at random a kernel: compiled, run on the processor, and on a GPU where there is one.
 
+Of kernels that no processor runs one in five is interpreted, for a small problem.
+
 `pytest -m sweep -n 0` checks 500 a kernel, or TILEWISE_SWEEP_COUNT; what it finds is kept in the folder TILEWISE_SWEEP,
 or pytest's cache, and not checked again unless it changes.
 """
@@ -15,7 +17,7 @@ from pathlib import Path
 import pytest
 from poclrunner import queue
 from sampled import DEVICES, Sample, expect_products, places, sample, seed
-from sweeping import GPU, Crew, Outcome, Sweep, on_backend, summary
+from sweeping import GPU, INTERPRETER, Crew, Outcome, Sweep, on_backend, summary
 
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
@@ -33,8 +35,8 @@ def has_gpu() -> bool:
 
 def here(kernel: Kernel) -> list[str]:
     """Where a kernel can be checked on this machine."""
-    found = places(kernel)
-    return [*found, GPU] if "cuda" in kernel.platforms and has_gpu() else list(found)
+    found = [*places(kernel), INTERPRETER]
+    return [*found, GPU] if "cuda" in kernel.platforms and has_gpu() else found
 
 
 @pytest.fixture
@@ -91,7 +93,8 @@ def crew(tmp_path: Path) -> Iterator[Crew]:
     crew.close()
 
 
-LAST = "c0[THREAD_Y * n + THREAD_X] = sum;"
+LAST = "WRITE(c0, THREAD_Y * n + THREAD_X, sum);"
+WIDE = 2  # the number of a sample in float64
 
 
 def with_last(one: Sample, line: str) -> Sample:
@@ -110,7 +113,7 @@ def test_what_fails_is_said_of_the_sample_that_did_and_the_next_one_is_checked(c
         ("opencl", f"{LAST} c[-1] = 1;", "C was written before its start"),
         ("opencl", "c0[(INDEX)1 << 44] = sum;", "died during check"),
     ):
-        one = sample(CATALOGUE["naive"], DEVICES[place], 4, "7")
+        one = sample(CATALOGUE["naive"], DEVICES[place], WIDE, "7")
         found = crew.outcome(place, 0, with_last(one, line))
         assert found.fault is not None
         assert fault in found.fault
@@ -122,7 +125,7 @@ def test_a_backends_products_are_compared_and_what_is_around_them_watched(tmp_pa
     from app.devices.opencl import OpenCLBackend  # noqa: PLC0415 - only where there is one
 
     backend = OpenCLBackend("opencl:0", tmp_path)
-    one = sample(CATALOGUE["naive"], backend.device, 4, "7")
+    one = sample(CATALOGUE["naive"], backend.device, WIDE, "7")
     expect_products(one, on_backend(backend, one.launch))
     past = with_last(one, f"{LAST} c[m * n * {one.launch.problem.batch}] = 1;")
     with pytest.raises(AssertionError, match="C was written past its end"):

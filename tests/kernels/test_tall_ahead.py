@@ -15,23 +15,8 @@ from kernels.problem import Problem
 from kernels.tall import SPACE, TALL
 from kernels.tall_plan import sides, threads
 
-machine = pytest.importorskip("ptxmachine")
 interpreted = pytest.importorskip("interpreted").interpreted
 SHAPES = [(131072, 64, 64), (262144, 16, 32), (100000, 33, 100), (65536, 128, 512)]
-
-
-class InStep(machine.Block):  # type: ignore[misc, name-defined]
-    """A block where what a warp's threads did before a barrier of theirs is seen after it."""
-
-    def do_bar(self, rest: list[str], names: list[str]) -> None:
-        super().do_bar(rest, names)
-        if rest[0] == "warp":
-            self.shared.barrier()
-
-
-@pytest.fixture(autouse=True)
-def in_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "Block", InStep)
 
 
 def right_around_its_own_edges(dtype: str, draw: random.Random, rng: np.random.Generator) -> None:

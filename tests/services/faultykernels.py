@@ -29,7 +29,7 @@ KERNEL(BN, BM) matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT
     REAL sum = 0;
     for (INDEX i = 0; i < k; i++) sum = FMA(a[row * k + i], b[i * n + col], sum);
 """
-_STORE: Final = "c0[THREAD_Y * n + THREAD_X] = sum;"
+_STORE: Final = "WRITE(c0, THREAD_Y * n + THREAD_X, sum);"
 
 
 def naive(unit: Unit, problem: Problem, body: str = RIGHT) -> Launch:

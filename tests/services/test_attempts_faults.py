@@ -26,10 +26,10 @@ from kernels.problem import Problem
 PROBLEM, OTHER = Problem(40, 41, 42), Problem(50, 51, 52)
 TRANSPOSED = Problem(40, 41, 42, trans_a=True)
 BAD, GOOD = tiled(4, 32, 8), tiled(8, 16, 8)
-OFF = "c0[THREAD_Y * n + THREAD_X] = sum * 1.01f;"
+OFF = "WRITE(c0, THREAD_Y * n + THREAD_X, sum * 1.01f);"
 ENDLESS = "if (k > 1) for (volatile GLOBAL REAL *p = c; ; ) p[0] = sum; else c0[0] = sum;"
 LIMITS: dict[str, Any] = {"queue": 4, "max_bytes": 2**20, "vendor": False}
-NO_NAN = "c0[THREAD_Y * n + THREAD_X] = sum != sum ? 0 : sum;"
+NO_NAN = "WRITE(c0, THREAD_Y * n + THREAD_X, sum != sum ? 0 : sum);"
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def short_ladder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave two kernels to serve: tiled first, and naive where that may not."""
     two = {name: CATALOGUE[name] for name in ("naive", "tiled")}
-    for module in ("best", "matmul"):
+    for module in ("best", "choice"):
         monkeypatch.setattr(f"app.services.{module}.CATALOGUE", two)
 
 

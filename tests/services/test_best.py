@@ -304,8 +304,8 @@ def test_the_highest_kernel_for_a_square_is_the_architectures(architecture: str,
 
 
 def test_a_class_that_no_kernel_covers_is_refused_by_its_name(service: Service) -> None:
-    with pytest.raises(Unsupported, match="float16"):
-        service.best.answer(replace(PROBLEM, dtype="float16"))
+    with pytest.raises(Unsupported, match=r"float16 \(tf32\)"):
+        service.best.answer(replace(PROBLEM, dtype="float16", precision="tf32"))
 
 
 def test_an_unknown_device_is_refused(service: Service) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -174,6 +176,19 @@ def test_nan_and_infinity_of_one_never_reach_another(service: Service, matmul: M
     assert not np.isfinite(ones[2].c).any()  # type: ignore[arg-type]  # it is there
 
 
+def test_a_claim_is_gone_as_soon_as_nobody_has_it(matmul: Matmul) -> None:
+    """Its place in the queue knows it: pauses to collect what knows each other would be every caller's."""
+    one = operands(Problem(3, 4, 5), 1, np.random.default_rng(0))[0]
+    multiply(matmul, Problem(3, 4, 5), one)
+    claim = weakref.ref(one.claim)
+    gc.disable()
+    try:
+        one.claim = Claim()
+        assert claim() is None
+    finally:
+        gc.enable()
+
+
 def test_different_problems_and_large_ones_are_made_alone(service: Service, matmul: Matmul) -> None:
     rng = np.random.default_rng(SEED)
     other = operands(Problem(16, 16, 17), 1, rng)[0]
@@ -198,7 +213,7 @@ def test_where_together_fails_each_is_made_alone(
     assert [one.product.together for one in ones if one.product] == [1] * 4
 
 
-def test_who_is_cancelled_leaves_the_line_and_the_others_are_made(service: Service, matmul: Matmul) -> None:
+def test_who_is_cancelled_leaves_the_queue_and_the_others_are_made(service: Service, matmul: Matmul) -> None:
     problem = Problem(20, 21, 22)
     ones = operands(problem, 4, np.random.default_rng(SEED))
     ones[2].claim.cancel()
@@ -227,7 +242,7 @@ def test_who_is_cancelled_while_it_is_given_the_lead_passes_it_on(service: Servi
     assert len(queue) == 0
 
 
-def test_however_products_are_cancelled_the_line_moves_on(service: Service) -> None:
+def test_however_products_are_cancelled_the_queue_moves_on(service: Service) -> None:
     rng, queue, until = np.random.default_rng(SEED), Queue(service.fleet.unit()), time.monotonic() + 1.5
     order = Order(Problem(1, 1, 1), None, 0, 0, 0)
 

@@ -125,7 +125,7 @@ def test_what_can_never_fit_and_what_cannot_fit_now_are_told_apart(service: Serv
 def test_an_unknown_kernel_and_an_uncovered_class_are_refused(service: Service) -> None:
     with service.matmul.place(Problem(4, 4, 4)) as placed, pytest.raises(UnknownKernel):
         service.matmul.multiply(placed, kernel="magic")
-    with pytest.raises(Unsupported), service.matmul.place(Problem(4, 4, 4, dtype="float16")):
+    with pytest.raises(Unsupported), service.matmul.place(Problem(4, 4, 4, 1, "float16", "tf32")):
         pass
 
 

@@ -317,7 +317,7 @@ def test_an_order_that_cannot_be_worked_is_refused_at_once(
 
 def test_a_class_without_a_kernel_is_refused_at_once(service: Service) -> None:
     with pytest.raises(Unsupported):
-        service.tuning.submit(TuneOrder((Problem(8, 8, 8, dtype="bfloat16"),)), ANONYMOUS)
+        service.tuning.submit(TuneOrder((Problem(8, 8, 8, 1, "bfloat16", "tf32"),)), ANONYMOUS)
 
 
 def test_an_unknown_job_is_named(service: Service) -> None:

@@ -44,7 +44,8 @@ def test_an_answer_that_is_not_exact_is_counted_and_an_exact_one_is_not(service:
     one, other = Problem(71, 72, 73), Problem(74, 75, 76)
     for problem in (one, other, other):
         wants.noted(service.best.answer(problem))
-    exact = BestConfigs(service.fleet, [best(trial(device))]).answer(trial(device).problem)
+    known = replace(trial(device), problem=Problem(77, 78, 79))
+    exact = BestConfigs(service.fleet, [best(known)]).answer(known.problem)
     assert wants.noted(exact) is None
     counts = {want.problem: want.count for want in wants.most_wanted()}
     assert (counts[one], counts[other]) == (1, 2)

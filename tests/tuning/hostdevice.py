@@ -95,6 +95,11 @@ class HostDevice:
             self._launch(program.handle, launch.problem, operands)
         return self._timed(len(sets), policy)
 
+    def declined(self, launch: Launch) -> int:
+        """Never."""
+        del launch
+        return 0
+
     def vendor_run(self, problem: Problem, operands: Operands) -> None:
         self.acts.append("run")
         self._launch(right, problem, operands)

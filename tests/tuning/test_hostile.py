@@ -11,6 +11,7 @@ import pytest
 from hostdevice import DEVICE
 
 from app.devices.base import Array
+from app.dtypes import numpy_dtype
 from app.tuning import hostile
 from app.tuning.hostile import Case, Kind
 from app.tuning.verify import applied
@@ -25,17 +26,20 @@ SHAPES = [
     Problem(1, 1, 1),
     Problem(40, 1, 3),
     Problem(64, 64, 64, dtype="float64"),
+    Problem(33, 17, 200, dtype="float16", trans_b=True),
+    Problem(5, 6, 70, batch=3, dtype="bfloat16", trans_a=True),
 ]
 
 
 def plain(problem: Problem, a: Array, b: Array) -> Array:
-    """NumPy's loop-free product in the problem's dtype, term by term: IEEE arithmetic for every element."""
-    left, right = applied(problem, a, b)
-    c = np.zeros((problem.batch, problem.m, problem.n), problem.dtype)
+    """NumPy's loop-free product in the accumulator's dtype, term by term: IEEE arithmetic for every element."""
+    kind = numpy_dtype("float64" if problem.dtype == "float64" else "float32")
+    left, right = (operand.astype(kind) for operand in applied(problem, a, b))
+    c = np.zeros((problem.batch, problem.m, problem.n), kind)
     with np.errstate(invalid="ignore"):
         for term in range(problem.k):
             c += left[:, :, term, None] * right[:, None, term, :]
-    return c
+        return c.astype(numpy_dtype(problem.dtype))
 
 
 def reference(problem: Problem, a: Array, b: Array) -> Array:
@@ -113,7 +117,12 @@ def test_neighbours_of_large_shapes_are_cheap_and_as_ragged_with_several_tiles(
 
 
 def test_integers_are_whole_and_every_sum_of_them_is_exact() -> None:
-    for problem in (Problem(9, 9, 50), Problem(3, 3, 2**20), Problem(4, 4, 64, dtype="float16")):
+    for problem in (
+        Problem(9, 9, 50),
+        Problem(3, 3, 2**20),
+        Problem(4, 4, 64, dtype="float16"),
+        Problem(8, 8, 999, dtype="bfloat16"),
+    ):
         a, b = hostile.draw(Case("integers", problem), 1)
         assert (a == np.rint(a)).all()
         largest = float(np.abs(a).max()) * float(np.abs(b).max()) * problem.k
@@ -128,6 +137,15 @@ def test_an_inexact_integer_is_told() -> None:
     assert judged(case, c) == "1 of 600 elements are not exact"
     c.view(np.uint32)[0, 3, 4] = 0xFFFFFFFF
     assert judged(case, c) == "left 1 element unwritten"
+
+
+def test_an_integer_of_16_bits_that_went_to_the_wrong_neighbour_is_told() -> None:
+    case = Case("integers", Problem(20, 30, 4000, dtype="bfloat16"))
+    c = plain(case.problem, *hostile.draw(case, 5))
+    assert (np.abs(c) > 256).any(), "every sum is a bfloat16 itself"
+    assert judged(case, c) is None
+    c.view(np.uint16)[0, 3, 4] += 1
+    assert judged(case, c) == "1 of 600 elements are not exact"
 
 
 def test_a_product_of_zeros_that_is_not_zero_is_told() -> None:

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from app.devices.base import Array
+from app.dtypes import numpy_dtype
 from app.errors import WrongResult
 from app.tuning import verify
-from kernels.problem import Problem
+from kernels.problem import ITEMSIZE, Problem
 
 Shape = tuple[int, int, int, int]
+HALVES = ("float16", "bfloat16")
 SHAPES: list[Shape] = [
     (1, 1, 1, 1),
     (64, 48, 80, 1),
@@ -39,12 +41,13 @@ def case(problem: Problem) -> tuple[Array, Array, Array]:
 
 
 def sequential(problem: Problem, a: Array, b: Array) -> Array:
-    """One sum after the other in the problem's own dtype, each product rounded before: no kernel here does worse."""
-    left, right = verify.applied(problem, a, b)
-    c = np.zeros((problem.batch, problem.m, problem.n), problem.dtype)
+    """One sum after the other in the accumulator's dtype, each product rounded before: no kernel here does worse."""
+    kind = numpy_dtype("float64" if problem.dtype == "float64" else "float32")
+    left, right = (operand.astype(kind) for operand in verify.applied(problem, a, b))
+    c = np.zeros((problem.batch, problem.m, problem.n), kind)
     for term in range(problem.k):
         c += left[:, :, term, None] * right[:, None, term, :]
-    return c
+    return c.astype(numpy_dtype(problem.dtype))
 
 
 def problem(m: int, n: int, k: int, batch: int = 1, *, dtype: str = "float32", layout: str = "nn") -> Problem:
@@ -53,12 +56,12 @@ def problem(m: int, n: int, k: int, batch: int = 1, *, dtype: str = "float32", l
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ITEMSIZE)
 def test_accuracy_is_what_direct_computation_gives(dtype: str, shape: Shape, layout: str) -> None:
     what = problem(*shape, dtype=dtype, layout=layout)
     a, b, reference = case(what)
     noise = 1 + 1e-3 * np.random.default_rng(1).standard_normal(reference.shape)
-    c = (reference * noise).astype(dtype)
+    c = (reference * noise).astype(numpy_dtype(dtype))
     left, right = (operand.astype(np.float64) for operand in verify.applied(what, a, b))
     error = c - reference
     scale = np.linalg.norm(left, axis=2)[:, :, None] * np.linalg.norm(right, axis=1)[:, None, :]
@@ -79,7 +82,7 @@ def test_pieces_cover_every_row_of_every_batch_once(batch: int, rows: int, cost:
     assert (seen == 1).all()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ITEMSIZE)
 @pytest.mark.parametrize("k", [1, 2, 3, 10, 100, 1000, 10_000])
 def test_the_least_accurate_right_kernel_is_within_tolerance(dtype: str, k: int) -> None:
     what = problem(96, 80, k, dtype=dtype)
@@ -198,6 +201,60 @@ def test_what_relative_l2_alone_would_let_pass_is_told_by_the_largest_error() ->
     assert reason is not None
     assert reason.startswith("largest error")
     assert "|a_i| |b_j| exceeds" in reason
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("k", [64, 1000])
+def test_a_16_bit_product_that_was_cut_off_or_rounded_more_than_once_is_told(dtype: str, k: int) -> None:
+    what = problem(60, 70, k, dtype=dtype)
+    a, b, reference = case(what)
+    kind = numpy_dtype(dtype)
+    nearest = reference.astype(np.float32).astype(kind)
+    assert verify.judge(what, a, b, reference, nearest) is None
+    cut = np.where(
+        np.abs(nearest.astype(np.float64)) > np.abs(reference), nearest.view(np.uint16) - 1, nearest.view(np.uint16)
+    )
+    halved = (np.matmul(*(each.astype(np.float64) for each in pair)).astype(kind) for pair in halves(what, a, b))
+    for wrong in (cut.astype(np.uint16).view(kind), np.add(*halved)):
+        found, allowed = verify.accuracy(what, a, b, reference, wrong), verify.tolerance(what)
+        assert found.relative_l2 < allowed.relative_l2, "the two measures would have told it"
+        reason = verify.judge(what, a, b, reference, wrong)
+        assert str(reason).startswith(f"rounded into {dtype} more than once or not to nearest: ")
+
+
+def test_an_outer_product_with_denormals_is_right_as_rounded_and_wrong_as_cut_off() -> None:
+    what = problem(264, 248, 1, dtype="float16")
+    a, b, reference = case(what)
+    nearest = reference.astype(np.float16)
+    assert (np.abs(reference) < np.finfo(np.float16).smallest_normal).any()
+    assert verify.judge(what, a, b, reference, nearest) is None
+    cut = np.where(
+        np.abs(nearest.astype(np.float64)) > np.abs(reference), nearest.view(np.uint16) - 1, nearest.view(np.uint16)
+    )
+    assert verify.judge(what, a, b, reference, cut.astype(np.uint16).view(np.float16)) is not None
+
+
+def halves(what: Problem, a: Array, b: Array) -> list[tuple[Array, Array]]:
+    """Operands of the first and of the second half of k."""
+    left, right = verify.applied(what, a, b)
+    middle = what.k // 2
+    return [(left[:, :, :middle], right[:, :middle]), (left[:, :, middle:], right[:, middle:])]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_unwritten_elements_of_16_bits_are_counted(dtype: str) -> None:
+    what = problem(40, 30, 20, dtype=dtype)
+    a, b, reference = case(what)
+    c = reference.astype(numpy_dtype(dtype))
+    c.view(np.uint16)[0, 7:9, 3] = 0xFFFF
+    assert verify.judge(what, a, b, reference, c) == "left 2 elements unwritten"
+
+
+@pytest.mark.parametrize("dtype", ITEMSIZE)
+def test_operands_are_of_the_problems_dtype(dtype: str) -> None:
+    a, b = verify.operands(problem(5, 6, 7, dtype=dtype), 3)
+    assert a.dtype == b.dtype == numpy_dtype(dtype)
+    assert len(np.unique(a.astype(np.float64))) == a.size
 
 
 @pytest.mark.parametrize("layout", ["nt", "tn", "tt"])

@@ -12,8 +12,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib import format as npy_format
 
-from app.api.formats.operands import Described, described, float_name
+from app.api.formats.operands import CHOICES, Described, described, float_name
 from app.devices.base import Array
+from app.dtypes import numpy_dtype
 from app.errors import InvalidMatrix, Malformed
 
 MEDIA: Final = "application/x-npy"
@@ -31,7 +32,9 @@ _MEMBER: Final = re.compile(
     re.ASCII,
 )
 _SIZE: Final = re.compile(r"\s*(-?\d+)L?\s*", re.ASCII)
-_DESCR: Final = re.compile(r"[<>=|]?[?b-zA-Z]\d{0,4}(\[\w{1,10}\])?", re.ASCII)
+_DESCR: Final = re.compile(r"[<>=|]?[?b-zA-Z]\d{0,4}(\[\w{1,10}\])?|bfloat16", re.ASCII)
+# numpy knows nothing of bfloat16 and writes its arrays as bytes in pairs, of any meaning: a caller must say which.
+_PAIRS: Final = {"<V2", "|V2"}
 _UNREADABLE: Final = "has a header that cannot be read"
 
 
@@ -56,9 +59,12 @@ class Npy:
         return flat.reshape(shape[::-1]).T if self.fortran else flat.reshape(shape)
 
 
-def read(name: str, data: memoryview) -> tuple[Npy, Array]:
-    """A whole .npy; raises Malformed where it is none or its numbers are not all there, InvalidMatrix for its type."""
-    found = header(name, data[:PREFIX])
+def read(name: str, data: memoryview, dtype: str | None = None) -> tuple[Npy, Array]:
+    """A whole .npy, of which a caller said its `dtype`.
+
+    Raises Malformed where it is none or its numbers are not all there, InvalidMatrix for its type.
+    """
+    found = header(name, data[:PREFIX], dtype)
     there, needed = len(data) - found.start, found.described.nbytes
     check_size(name, needed, there)
     return found, found.array(data[found.start :])
@@ -73,8 +79,12 @@ def check_size(name: str, needed: int, there: int) -> None:
         )
 
 
-def header(name: str, prefix: memoryview) -> Npy:
-    """The header at the front of a .npy; raises Malformed, and InvalidMatrix where the type is no float."""
+def header(name: str, prefix: memoryview, dtype: str | None = None) -> Npy:
+    """The header at the front of a .npy, of which a caller said its `dtype`.
+
+    Raises Malformed, and InvalidMatrix where the type is none of the four. bfloat16 comes as numpy writes ml_dtypes',
+    `<V2` or `|V2`, where that is what the caller said; or under its own name.
+    """
     raw = bytes(prefix)
     if not raw.startswith(_MAGIC) or len(raw) < len(_MAGIC) + 2:
         raise Malformed(f"{name} is no .npy: it does not start as one")
@@ -90,7 +100,7 @@ def header(name: str, prefix: memoryview) -> Npy:
         raise Malformed(f"{name} has a header of {length} bytes, the limit is {_LONGEST}", limit=_LONGEST, size=length)
     if len(raw) < start + length:
         raise Malformed(f"{name} is truncated within its header")
-    return _described(name, raw[start : start + length], start + length)
+    return _described(name, raw[start : start + length], start + length, dtype)
 
 
 def header_end(name: str, front: bytes) -> int:
@@ -105,25 +115,30 @@ def header_end(name: str, front: bytes) -> int:
     return max(int(start + length), FRONT)
 
 
-def begun(name: str, front: bytes) -> Npy | None:
-    """The header of a .npy that begins so, None where more is needed; raises Malformed, InvalidMatrix."""
+def begun(name: str, front: bytes, dtype: str | None = None) -> Npy | None:
+    """The header of a .npy that begins so, None where more is needed; raises as `header`."""
     if len(front) < FRONT or len(front) < header_end(name, front[:FRONT]):
         return None
-    return header(name, memoryview(front))
+    return header(name, memoryview(front), dtype)
 
 
-def _described(name: str, text: bytes, start: int) -> Npy:
+def _described(name: str, text: bytes, start: int, said: str | None) -> Npy:
     members = _members(name, text.decode("latin1").strip())
+    dtype = _dtype(name, members["descr"], said)
+    found = described(name, float_name(dtype, name), _shape(name, members["sizes"]))
+    return Npy(found, dtype, members["order"] == "True", start)
+
+
+def _dtype(name: str, descr: str, said: str | None) -> np.dtype[Any]:
+    if descr == "bfloat16" or (descr in _PAIRS and said == "bfloat16"):
+        return numpy_dtype("bfloat16")
+    if descr in _PAIRS:
+        message = f"{name} is {descr}, bytes in pairs: say dtype=bfloat16 if that is what they are"
+        raise InvalidMatrix(message, operand=name, dtype=descr)
     try:
-        dtype = np.dtype(members["descr"])
+        return np.dtype(descr)
     except (TypeError, ValueError, ZeroDivisionError) as error:
         raise Malformed(f"{name} {_UNREADABLE}") from error
-    return Npy(
-        described(name, float_name(dtype, name), _shape(name, members["sizes"])),
-        dtype,
-        members["order"] == "True",
-        start,
-    )
 
 
 def _members(name: str, text: str) -> dict[str, str]:
@@ -133,7 +148,7 @@ def _members(name: str, text: str) -> dict[str, str]:
     at, end = 1, len(text) - 1
     while (match := _MEMBER.match(text, at, end)) is not None:
         if match["name"] == "descr" and match["fields"]:
-            raise InvalidMatrix(f"{name} is structured: send float32 or float64", operand=name, dtype="structured")
+            raise InvalidMatrix(f"{name} is structured: send {CHOICES}", operand=name, dtype="structured")
         kind = kinds.pop(match["name"], None)
         if kind is None or match[kind] is None:
             break
@@ -159,6 +174,6 @@ def _shape(name: str, text: str) -> tuple[int, ...]:
 def prefix(dtype: str, shape: tuple[int, ...]) -> bytes:
     """What a .npy of C-ordered native numbers starts with."""
     out = io.BytesIO()
-    descr = npy_format.dtype_to_descr(np.dtype(dtype))
+    descr = npy_format.dtype_to_descr(numpy_dtype(dtype))
     npy_format.write_array_header_1_0(out, {"descr": descr, "fortran_order": False, "shape": shape})
     return out.getvalue()

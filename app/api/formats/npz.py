@@ -43,7 +43,7 @@ def load(data: memoryview, wanted: Wanted, limit: int, lend: Lend, names: tuple[
     """
     with _reading(data) as archive:
         members = _members(archive, limit, names)
-        headers = {name: _header(archive, name, member) for name, member in members.items()}
+        headers = {name: _header(archive, name, member, wanted.dtype) for name, member in members.items()}
 
     def fill(places: Places) -> None:
         with _reading(data) as archive:
@@ -111,9 +111,9 @@ def _stem(info: zipfile.ZipInfo) -> str:
     return info.filename.removesuffix(".npy")
 
 
-def _header(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo) -> npy.Npy:
+def _header(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, dtype: str | None) -> npy.Npy:
     with archive.open(member) as stream:
-        found = npy.header(name, memoryview(stream.read(npy.PREFIX)))
+        found = npy.header(name, memoryview(stream.read(npy.PREFIX)), dtype)
     npy.check_size(name, found.described.nbytes, member.file_size - found.start)
     return found
 

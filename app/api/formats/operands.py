@@ -10,14 +10,16 @@ from typing import Any, Final
 import numpy as np
 
 from app.devices.base import Array
+from app.dtypes import numpy_dtype
 from app.errors import Invalid, InvalidMatrix
 from kernels.problem import ITEMSIZE, Problem
 
-_FLOATS: Final = {"float32", "float64", "float16"}
+_FLOATS: Final = frozenset(numpy_dtype(name) for name in ITEMSIZE)
 _MATRIX, _BATCH = 2, 3
 _MOST_DIMENSIONS: Final = 64  # of any array of numpy's
 _MOST_BYTES: Final = 2**62  # no memory has as many: what is told of more is not reckoned with
 
+CHOICES: Final = "float32, float64, float16 or bfloat16"
 OPERANDS: Final = ("a", "b")
 ONE: Final = ("matrix",)  # the operand of a body that is one matrix, whatever it is called there
 
@@ -36,6 +38,7 @@ class Wanted:
     trans_b: bool | None = None
     device: str | None = None
     kernel: str | None = None
+    convert: bool | None = None
 
     def with_body(self, body: Wanted) -> Wanted:
         """Both what the query and what the body say; raises Invalid where they disagree."""
@@ -91,12 +94,12 @@ def described(name: str, dtype: str, shape: tuple[int, ...]) -> Described:
 
 
 def float_name(dtype: np.dtype[Any], operand: str) -> str:
-    """The name of a float type in any byte order; raises InvalidMatrix for every other type."""
-    name = dtype.newbyteorder("=").name
-    if dtype.fields is not None or dtype.kind != "f" or name not in _FLOATS:
-        kind = "structured" if dtype.fields is not None else name
-        raise InvalidMatrix(f"{operand} is {kind}: send float32 or float64", operand=operand, dtype=kind)
-    return name
+    """The name of one of the four dtypes in any byte order; raises InvalidMatrix for every other type."""
+    native = dtype.newbyteorder("=")
+    if native not in _FLOATS:
+        kind = "structured" if dtype.fields is not None else native.name
+        raise InvalidMatrix(f"{operand} is {kind}: send {CHOICES}", operand=operand, dtype=kind)
+    return native.name
 
 
 def called(there: Iterable[str], names: tuple[str, ...], what: str) -> dict[str, str]:

@@ -135,7 +135,7 @@ def load(data: memoryview, form: Form, wanted: Wanted) -> Loaded:
     """Understand the parts of a finished form; raises Malformed, InvalidMatrix, Invalid."""
     found, views = {}, {}
     for name, (start, end) in form.spans.items():
-        found[name], views[name] = npy.read(name, data[start:end])
+        found[name], views[name] = npy.read(name, data[start:end], wanted.dtype)
 
     def fill(places: Places) -> None:
         for name, out in places.items():

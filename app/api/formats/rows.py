@@ -14,14 +14,16 @@ from app.api.formats.operands import ONE, OPERANDS, Described, Loaded, Places, W
 from app.api.query import validated
 from app.api.schemas import ProductMembers
 from app.devices.base import Array
-from app.errors import BodyTooLarge, InvalidMatrix, Malformed, TooLarge
-from kernels.problem import Problem
+from app.dtypes import rounded, widened
+from app.errors import BodyTooLarge, InvalidMatrix, Malformed, TooLarge, Unsupported
+from kernels.problem import ITEMSIZE, Problem
 
 MEDIA: Final = "application/json"
 LIMIT: Final = 64 * 2**20  # bytes of text, which take about half a second and ten times the memory to read
 MOST: Final = 2**24  # elements of an answer
 _BLOCK: Final = 2**15  # elements written at once
 _NUMBERS: Final = {float, int}
+_HALF: Final = 2  # bytes of an element that JSON has no numbers of
 _SPECIAL: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
@@ -32,8 +34,16 @@ def check_length(size: int) -> None:
         raise BodyTooLarge(message, limit=LIMIT, size=size)
 
 
-def check_answer(problem: Problem) -> None:
-    """Refuse a C that is too much text; raises TooLarge."""
+def check_dtype(dtype: str, convert: bool | None) -> None:
+    """Refuse elements of 16 bits as JSON numbers where nobody asked for their conversion; raises Unsupported."""
+    if ITEMSIZE[dtype] == _HALF and not convert:
+        told = f"{dtype} is neither read from JSON numbers nor written as such"
+        raise Unsupported(f"{told}: say convert=true to have it converted, or send and accept bytes", dtype=dtype)
+
+
+def check_answer(problem: Problem, convert: bool | None) -> None:
+    """Refuse a C that is too much text, and as `check_dtype` does; raises TooLarge, Unsupported."""
+    check_dtype(problem.dtype, convert)
     elements = problem.batch * problem.m * problem.n
     if elements > MOST:
         message = f"C has {elements} elements, JSON takes {MOST}: accept application/octet-stream"
@@ -41,7 +51,10 @@ def check_answer(problem: Problem) -> None:
 
 
 def load(data: memoryview, wanted: Wanted, names: tuple[str, ...] = OPERANDS) -> Loaded:
-    """Understand a body, which is the rows alone where it is one matrix; raises Malformed, Invalid, InvalidMatrix."""
+    """Understand a body, which is the rows alone where it is one matrix.
+
+    Raises Malformed, Invalid, InvalidMatrix, and Unsupported for 16-bit elements without `convert`.
+    """
     try:
         members = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -54,6 +67,7 @@ def load(data: memoryview, wanted: Wanted, names: tuple[str, ...] = OPERANDS) ->
         rows = {name: members.pop(name, None) for name in names}
         wanted = wanted.with_body(Wanted(**validated(ProductMembers, members).model_dump(exclude_none=True)))
     dtype = wanted.dtype or "float32"
+    check_dtype(dtype, wanted.convert)
     found = {name: Described(name, dtype, _shape(name, value)) for name, value in rows.items()}
 
     def fill(places: Places) -> None:
@@ -98,9 +112,9 @@ def _even(name: str, rows: list[list[Any]]) -> None:
 def _fill(name: str, value: list[Any], described: Described, out: Array) -> None:
     """Copy rows into `out`, rounding to its type; raises InvalidMatrix where a member is no number."""
     rows = chain.from_iterable(value) if is_stacked(described) else iter(value)
-    with np.errstate(over="ignore"):  # a double beyond float32 rounds to infinity, as IEEE 754 says
-        for index, (row, target) in enumerate(zip(rows, out.reshape(-1, described.shape[-1]), strict=True)):
-            target[:] = np.array(row if _NUMBERS.issuperset(map(type, row)) else _numbers(name, index, row), np.float64)
+    for index, (row, target) in enumerate(zip(rows, out.reshape(-1, described.shape[-1]), strict=True)):
+        numbers = row if _NUMBERS.issuperset(map(type, row)) else _numbers(name, index, row)
+        target[:] = rounded(np.array(numbers, np.float64), out.dtype)
 
 
 def _numbers(name: str, index: int, row: list[Any]) -> list[float]:
@@ -143,6 +157,7 @@ def _listed(members: Iterable[list[bytes]]) -> list[bytes]:
 
 def _block(rows: Array) -> bytes:
     """Some rows without the outer brackets. The writer has null for what is not finite: names take its place."""
+    rows = widened(rows)
     text = orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
     finite = np.isfinite(rows)
     if finite.all():

@@ -60,7 +60,7 @@ def _tensor(name: str, member: Any) -> tuple[Described, int]:
     if not isinstance(dtype, str) or not _sizes(shape) or not _sizes(offsets) or len(offsets) != len(("start", "end")):
         raise Malformed(f"the safetensors header does not describe {name}")
     if dtype not in _DTYPES:
-        raise InvalidMatrix(f"{name} is {dtype[:20]}: send F32 or F64", operand=name, dtype=dtype[:20])
+        raise InvalidMatrix(f"{name} is {dtype[:20]}: send {', '.join(_DTYPES)}", operand=name, dtype=dtype[:20])
     found = described(name, _DTYPES[dtype], tuple(shape))
     if offsets[1] - offsets[0] != found.nbytes:
         message = f"{name} takes {found.nbytes} bytes, its offsets leave {offsets[1] - offsets[0]}"

@@ -29,7 +29,10 @@ class InferOutputTensor(Answer):
 
 
 class InferResponse(Answer):
-    """The JSON part of an answer. The parameters say what made C: device, kernel, match."""
+    """The JSON part of an answer. The parameters say what made C: device, kernel, match, instructions, precision.
+
+    Where it is strict though it was to be emulated, `declined` says why.
+    """
 
     id: str | None = None
     model_name: Literal["matmul"]

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import ConfigDict, Field, WithJsonSchema
 
 from app.api.formats.operands import Described, Wanted, is_stacked, problem_of
-from app.api.formats.rows import check_answer
-from app.api.inference.datatypes import DTYPES, IN_JSON
+from app.api.formats.rows import check_answer, check_dtype
+from app.api.inference.datatypes import DTYPES
 from app.api.inference.numbers import parsed
 from app.api.query import Asked, validated
-from app.api.schemas import LARGEST, DeviceId, Name, Precision, TransA, TransB
+from app.api.schemas import LARGEST, Convert, DeviceId, Name, Precision, TransA, TransB
 from app.errors import Invalid, Malformed, Unsupported
 from kernels.problem import ITEMSIZE, Problem
 
@@ -75,6 +75,7 @@ class RequestParameters(Asked):
     trans_a: TransA = False
     trans_b: TransB = False
     device: DeviceId = None
+    convert: Convert = None
     binary_data_output: Annotated[bool, Field(description="Answer in bytes where the output does not say.")] = False
     priority: Annotated[int, Field(description="Not weighed.")] = 0
     timeout: Annotated[int | None, Field(description="Microseconds; not weighed.")] = None
@@ -173,10 +174,10 @@ def understood(text: memoryview) -> Inference:
     if not isinstance(members, dict):
         raise Malformed("the request is no JSON object")
     request = validated(InferRequest, members)
-    first, second = (_tensor(each) for each in request.inputs)
+    asked, output = request.parameters, (request.outputs or (InferOutput(name="C"),))[0].parameters
+    first, second = (_tensor(each, asked.convert) for each in request.inputs)
     if first.described.name == second.described.name:
         raise Invalid(f"the inputs are {first.described.name} twice: send A and B", member="inputs")
-    asked, output = request.parameters, (request.outputs or (InferOutput(name="C"),))[0].parameters
     if output.classification:
         raise Unsupported("the product's elements are no classes: leave classification out")
     wanted = Wanted(precision=asked.precision, trans_a=asked.trans_a, trans_b=asked.trans_b)
@@ -187,12 +188,11 @@ def understood(text: memoryview) -> Inference:
         facts = {"member": "C", "expected": problem.c_bytes, "size": region.nbytes}
         raise Invalid(f"C takes {problem.c_bytes} bytes, the memory for it has {region.nbytes}", **facts)
     if region is None and not binary:
-        _check_json("C", first.described.dtype)
-        check_answer(problem)
+        check_answer(problem, asked.convert)
     return Inference(request.id, (first, second), problem, is_stacked(a), binary, region, asked.device, asked.kernel)
 
 
-def _tensor(given: InferInput) -> Tensor:
+def _tensor(given: InferInput, convert: bool | None) -> Tensor:
     name = given.name
     if given.datatype not in DTYPES:
         raise Unsupported(f"{name} is {given.datatype}: send {', '.join(DTYPES)}", operand=name)
@@ -201,7 +201,7 @@ def _tensor(given: InferInput) -> Tensor:
     if sum(way is not None for way in (given.data, region, size)) != 1:
         raise Invalid(f"{name} needs one of data, binary_data_size and shared_memory_region", member=name)
     if size is None and region is None:
-        _check_json(name, described.dtype)
+        check_dtype(described.dtype, convert)
         return Tensor(described, Listed(given.data))
     source = region or Binary(size or 0)
     expected = prod(described.shape) * ITEMSIZE[described.dtype]
@@ -209,8 +209,3 @@ def _tensor(given: InferInput) -> Tensor:
         message = f"{name} of {given.datatype} and shape {given.shape} takes {expected} bytes, not {source.nbytes}"
         raise Invalid(message, member=name, expected=expected, size=source.nbytes)
     return Tensor(described, source)
-
-
-def _check_json(name: str, dtype: str) -> None:
-    if dtype not in {DTYPES[datatype] for datatype in IN_JSON}:
-        raise Unsupported(f"{name} is {dtype}, which JSON does not carry here: use binary data", operand=name)

@@ -7,4 +7,3 @@ from typing import Final
 
 DTYPES: Final[Mapping[str, str]] = {"FP16": "float16", "BF16": "bfloat16", "FP32": "float32", "FP64": "float64"}
 DATATYPES: Final[Mapping[str, str]] = {dtype: datatype for datatype, dtype in DTYPES.items()}
-IN_JSON: Final = frozenset({"FP32", "FP64"})  # the protocol writes elements of 16 bits in binary alone

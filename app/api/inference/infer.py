@@ -36,6 +36,7 @@ router = APIRouter(route_class=DirectRoute, tags=["inference"])
 
 _JSON: Final = "application/json"
 _BINARY: Final = "application/octet-stream"
+_TOLD: Final = ("kernel", "match", "instructions", "precision")
 _BYTES: Final = {"type": "string", "format": "binary"}
 _ANSWERED: Final[dict[int | str, dict[str, Any]]] = {
     200: {
@@ -163,7 +164,8 @@ async def _answer(request: Request, made: Made, asked: Inference, placed: Placed
 def _text(asked: Inference, made: Made, output: dict[str, Any]) -> bytes:
     """The JSON part of the answer, which ends with its one output."""
     product = made.product
-    told = {"device": product.device.id, "kernel": product.kernel, "match": product.match}
+    told = {"device": product.device.id} | {name: getattr(product, name) for name in _TOLD}
+    told |= {"declined": product.declined} if product.declined else {}
     named = {"model_name": MODEL, "model_version": VERSION}
     given = {} if asked.id is None else {"id": asked.id}
     return orjson.dumps({**named, **given, "parameters": told, "outputs": [output]})

@@ -13,6 +13,7 @@ import orjson
 
 from app.api.formats.operands import Described
 from app.devices.base import Array
+from app.dtypes import rounded, widened
 from app.errors import InvalidMatrix, Malformed
 
 _NUMBERS: Final = {float, int}
@@ -40,16 +41,15 @@ def fill(data: Any, described: Described, out: Array) -> None:
         message = f"{described.name} has {len(flat)} numbers, its shape {list(described.shape)} has {expected}"
         raise InvalidMatrix(message, operand=described.name, expected=expected, size=len(flat))
     target = out.reshape(-1)
-    with np.errstate(over="ignore"):  # a double beyond float32 rounds to infinity, as IEEE 754 says
-        for at in range(0, len(flat), _BLOCK):
-            part = flat[at : at + _BLOCK]
-            if not _NUMBERS.issuperset(map(type, part)):
-                wrong = next(index for index, value in enumerate(part) if type(value) not in _NUMBERS)
-                raise InvalidMatrix(f"element {at + wrong} of {described.name} is no number", operand=described.name)
-            try:
-                target[at : at + _BLOCK] = np.array(part, np.float64)
-            except OverflowError as error:  # an integer beyond every double
-                raise InvalidMatrix(f"{described.name} has a number that is too large: {error}") from error
+    for at in range(0, len(flat), _BLOCK):
+        part = flat[at : at + _BLOCK]
+        if not _NUMBERS.issuperset(map(type, part)):
+            wrong = next(index for index, value in enumerate(part) if type(value) not in _NUMBERS)
+            raise InvalidMatrix(f"element {at + wrong} of {described.name} is no number", operand=described.name)
+        try:
+            target[at : at + _BLOCK] = rounded(np.array(part, np.float64), target.dtype)
+        except OverflowError as error:  # an integer beyond every double
+            raise InvalidMatrix(f"{described.name} has a number that is too large: {error}") from error
 
 
 def write(c: Array) -> list[bytes]:
@@ -76,6 +76,7 @@ def _flat(data: Any, described: Described) -> list[Any]:
 
 def _block(flat: Array) -> bytes:
     """Some elements without the brackets. The writer has null for what is not finite: names take its place."""
+    flat = widened(flat)
     text = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
     finite = np.isfinite(flat)
     if finite.all():

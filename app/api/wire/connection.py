@@ -67,6 +67,9 @@ class Bulk(asyncio.BufferedProtocol):
         self._http.connection_lost(exc)
         if self.source is not None:
             self.source.wake()
+        if not self._http.is_busy:
+            self.source = None
+            self._http.forget()
 
     def eof_received(self) -> None:
         """Let the transport close: a client that ends its side is gone."""

@@ -18,7 +18,7 @@ from app.devices.cuda.clock import Clock
 from app.devices.cuda.cubin import compile_cubin
 from app.devices.cuda.cublas import Cublas, stay_strict
 from app.devices.cuda.identity import Software, identify, software
-from app.devices.cuda.launching import give_room, queue
+from app.devices.cuda.launching import give_room, queue, verdict
 from app.devices.cuda.nvml import Sensors
 from app.devices.hostblas import reference as host_reference
 from app.devices.scratch import Scratch
@@ -67,6 +67,7 @@ class CudaBackend:
         self._sensors: Sensors | None = None
         self._scratch = Scratch(self.allocate, self.fill)
         self._steps: dict[str, Program] = {}
+        self._verdict = 0
         with self._failing():
             number = int(device_id.partition(":")[2])
             cupy.cuda.Device(number).use()
@@ -132,7 +133,8 @@ class CudaBackend:
                 self.fill(buffer, 0)
             windows = [buffer.window(_ROOM, tiny.c_bytes) for buffer in buffers]
             ones = (1,) * len(launch.numbers)
-            one = replace(launch, grid=1, problem=tiny, numbers=ones, before=(), after=())
+            maps = tuple(each.tiny() for each in launch.maps)
+            one = replace(launch, grid=launch.cluster, problem=tiny, numbers=ones, maps=maps, before=(), after=())
             addresses = [_address(window) for window in windows]
             queue(program, one, addresses)
             for step in (*launch.before, *launch.after):
@@ -144,7 +146,13 @@ class CudaBackend:
         with self._failing():
             self._queued(program, launch, operands)()
             runtime.deviceSynchronize()
+            self._verdict = verdict(launch, self._scratch)
         self._scratch.trim()
+
+    def declined(self, launch: Launch) -> int:
+        """The verdict that the last launch left in scratch."""
+        del launch
+        return self._verdict
 
     def time(self, program: Program, launch: Launch, sets: Sequence[Operands], policy: str) -> list[float]:
         """Seconds of each launch by events, or their mean by a graph: the policies that base.Backend names."""

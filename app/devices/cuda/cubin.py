@@ -7,6 +7,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from cupy.cuda import compiler, nvrtc
 
@@ -15,17 +16,21 @@ from app.devices.cuda.options import options
 from app.errors import CompileFailed
 from kernels.kernel import Build
 
+_WAITS: Final = re.compile(r"^.*\bC75\d\d\b.*$", re.MULTILINE)
+
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
     """A compiled binary on disk, with a thread's registers and bytes of local memory.
 
     Both are None where ptxas was not run: NVRTC 13 has a cache of its own, and says nothing of what it finds there.
+    `warnings` are its own words about products of wgmma that wait for each other (C7510 and its neighbours).
     """
 
     path: Path
     registers: int | None
     spills: int | None
+    warnings: tuple[str, ...] = ()
 
 
 def compile_cubin(build: Build, architecture: str, cache_dir: Path) -> Cubin:
@@ -41,9 +46,10 @@ def compile_cubin(build: Build, architecture: str, cache_dir: Path) -> Cubin:
     if facts is None or not path.exists():
         binary, log = _nvrtc(build, (*given, *macros))
         cache.write(path, binary)
-        facts = json.dumps(_usage(log, build.entry)).encode()
+        facts = json.dumps(_usage(log, build.entry) | {"warnings": _WAITS.findall(log)}).encode()
         cache.write(path.with_suffix(".json"), facts)
-    return Cubin(path, **json.loads(facts))
+    found = json.loads(facts)
+    return Cubin(path, found["registers"], found["spills"], tuple(found.get("warnings", ())))
 
 
 def _compiler() -> str:

@@ -1,4 +1,4 @@
-"""cuBLAS in double and strict single precision on row-major operands, with neither a temporary nor a compilation."""
+"""cuBLAS on row-major operands in every class that it has, with neither a temporary nor a compilation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from app.errors import LaunchFailed
 from kernels.problem import Problem
 
-# What would make cuBLAS answer a float32 product in another precision class.
+# What would make cuBLAS answer a product in another precision class than it is asked for.
 _LOOSENING: Final = ("NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION", "CUBLAS_EMULATE_DOUBLE_PRECISION")
 _LARGEST: Final = 2**31 - 1
 _INT, _LONG, _POINTER = ctypes.c_int, ctypes.c_longlong, ctypes.c_void_p
@@ -21,6 +21,19 @@ _Kinds: TypeAlias = tuple[type[ctypes.c_int | ctypes.c_longlong | ctypes.c_void_
 # cublas<t>gemmStridedBatched: handle, two operations, m, n, k, alpha, A, B, beta, C with their strides, batch count.
 _OPERAND: Final[_Kinds] = (_POINTER, _INT, _LONG)
 _ARGUMENTS: Final[_Kinds] = (_POINTER, *5 * [_INT], _POINTER, *_OPERAND, *_OPERAND, _POINTER, *_OPERAND, _INT)
+# cublasGemmStridedBatchedEx: the same with a type after each operand, the type of arithmetic, and the algorithm.
+_TYPED: Final[_Kinds] = (_POINTER, _INT, _INT, _LONG)
+_EXTENDED: Final[_Kinds] = (_POINTER, *5 * [_INT], _POINTER, *_TYPED, *_TYPED, _POINTER, *_TYPED, *3 * [_INT])
+# cudaDataType_t of a class's operands, and the cublasComputeType_t that its products are made by; a class without is
+# one that the functions of old have. The factors are float32, and so are the sums (cuBLAS, "cublasGemmEx").
+_CLASSES: Final = {
+    ("float16", "strict"): (2, 68),  # CUDA_R_16F, CUBLAS_COMPUTE_32F
+    ("bfloat16", "strict"): (14, 68),  # CUDA_R_16BF
+    ("float32", "tf32"): (0, 77),  # CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32
+}
+_DEFAULT_ALGORITHM: Final = -1  # CUBLAS_GEMM_DEFAULT
+# Sums that are split over blocks are put together in float32 as well, not in the operands' type (cublasMath_t).
+_DISALLOW_REDUCED_PRECISION_REDUCTION: Final = 16
 # cublasStatus_t
 _STATUS: Final = {
     1: "not initialized",
@@ -52,7 +65,8 @@ class Cublas:
     def __init__(self, library: Any) -> None:
         self._library = library
         self._handle = library.create()
-        library.setMathMode(self._handle, library.CUBLAS_DEFAULT_MATH)  # float32 in float32, never in TF32
+        # float32 in float32, never in TF32 unless that is asked for
+        library.setMathMode(self._handle, library.CUBLAS_DEFAULT_MATH | _DISALLOW_REDUCED_PRECISION_REDUCTION)
         library.setPointerMode(self._handle, library.CUBLAS_POINTER_MODE_HOST)
         self._version = int(library.getVersion(self._handle))
         direct = ctypes.CDLL(f"libcublas.so.{self._version // 10_000}")  # loaded already: found by this name
@@ -65,6 +79,8 @@ class Cublas:
         }
         for product in self._products.values():
             product.argtypes = _ARGUMENTS
+        self._extended = direct.cublasGemmStridedBatchedEx
+        self._extended.argtypes = _EXTENDED
         self._factors = {name: (np.ones(1, name), np.zeros(1, name)) for name in self._products}
 
     @property
@@ -94,12 +110,17 @@ class Cublas:
         m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
         if max(m, n, k, batch) > _LARGEST:
             raise LaunchFailed(f"cuBLAS takes sizes of 32 bits, not {problem.key}", fatal=False)
-        one, zero = (factor.ctypes.data for factor in self._factors[problem.dtype])
-        first = (b, problem.b_shape[1], k * n)  # address, elements of a stored row, elements to the next of the batch
-        second = (a, problem.a_shape[1], m * k)
-        multiply = self._products[problem.dtype]
-        ops = self._op(problem.trans_b), self._op(problem.trans_a)
-        _check(multiply(self._handle, *ops, n, m, k, one, *first, *second, zero, c, n, m * n, batch))
+        one, zero = (factor.ctypes.data for factor in self._factors.get(problem.dtype, self._factors["float32"]))
+        # Elements of a stored row, elements to the next of the batch.
+        first, second, third = (problem.b_shape[1], k * n), (problem.a_shape[1], m * k), (n, m * n)
+        sizes = self._handle, self._op(problem.trans_b), self._op(problem.trans_a), n, m, k
+        if (kind := _CLASSES.get((problem.dtype, problem.precision))) is None:
+            multiply = self._products[problem.dtype]
+            _check(multiply(*sizes, one, b, *first, a, *second, zero, c, *third, batch))
+            return
+        dtype, arithmetic = kind
+        operands = one, b, dtype, *first, a, dtype, *second, zero, c, dtype, *third
+        _check(self._extended(*sizes, *operands, batch, arithmetic, _DEFAULT_ALGORITHM))
 
     def _op(self, transposed: bool) -> int:
         return int(self._library.CUBLAS_OP_T if transposed else self._library.CUBLAS_OP_N)

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from cupy.cuda import runtime
 
 from app.devices.base import Program
-from kernels.kernel import Launch
+from app.devices.cuda.maps import encoded
+from app.devices.scratch import Scratch
+from kernels.kernel import OPERANDS, Launch
 
 _UNASKED: Final = 48 * 1024  # bytes of shared memory that every launch may have
 
@@ -19,8 +22,20 @@ def queue(program: Program, launch: Launch, addresses: Sequence[int]) -> None:
     a, b, c, scratch = map(np.uint64, addresses)
     sizes = map(np.int64, (problem.m, problem.n, problem.k))
     more = (scratch, *map(np.int64, launch.numbers)) if launch.numbers else ()
+    maps = (encoded(each, addresses[OPERANDS.index(each.operand)]) for each in launch.maps)
     give_room(program, launch.pool_bytes)
-    program.handle((launch.grid,), launch.block, (a, b, c, *sizes, *more), shared_mem=launch.pool_bytes)
+    program.handle((launch.grid,), launch.block, (a, b, c, *sizes, *more, *maps), shared_mem=launch.pool_bytes)
+
+
+def verdict(launch: Launch, scratch: Scratch) -> int:
+    """The word by which a launch that is over has declined; 0 where its product is whole."""
+    lent = None if launch.verdict_at is None else scratch.lend(launch.scratch_bytes)
+    if lent is None or launch.verdict_at is None:
+        return 0
+    word = np.zeros(1, np.uint32)
+    at = int(lent.handle.ptr) + lent.offset + launch.verdict_at
+    runtime.memcpy(word.ctypes.data, at, word.nbytes, runtime.memcpyDeviceToHost)
+    return int(word[0])
 
 
 def give_room(program: Program, pool_bytes: int) -> None:

@@ -20,6 +20,7 @@ from app.devices.hostblas import multiply, reference, vendor
 from app.devices.opencl.identity import cpus, identify, options
 from app.devices.opencl.toolchain import environment
 from app.devices.scratch import Scratch
+from app.dtypes import numpy_dtype
 from app.errors import CompileFailed, LaunchFailed, NoDevice
 from kernels.device import Device
 from kernels.kernel import Build, Launch, Step
@@ -82,7 +83,7 @@ class OpenCLBackend:
     def download(self, buffer: Buffer, out: Array) -> None:
         """Copy the buffer's bytes into a C-contiguous array of the same number of bytes, and wait."""
         with self._failing():
-            self._cl.enqueue_copy(self._queue, out, buffer.handle, src_offset=buffer.offset)
+            self._cl.enqueue_copy(self._queue, _bytes(out), buffer.handle, src_offset=buffer.offset)
 
     def compile(self, build: Build) -> Program:
         """Compile a build; raises CompileFailed with the compiler's words.
@@ -127,6 +128,11 @@ class OpenCLBackend:
         with self._failing():
             self._enqueue_all(program, launch, operands)[-1].wait()
         self._scratch.trim()
+
+    def declined(self, launch: Launch) -> int:
+        """Never: no kernel of OpenCL's has a verdict."""
+        del launch
+        return 0
 
     def time(self, program: Program, launch: Launch, sets: Sequence[Operands], policy: str) -> list[float]:
         """Launch once for each set of operands; seconds by the queue's profiling clock, which is policy "events"."""
@@ -200,7 +206,7 @@ class OpenCLBackend:
             for buffer, shape in zip((operands.a, operands.b, operands.c), shapes, strict=True):
                 whole = (problem.batch, *shape)
                 array, _ = self._cl.enqueue_map_buffer(
-                    self._queue, buffer.handle, flags, buffer.offset, whole, np.dtype(problem.dtype)
+                    self._queue, buffer.handle, flags, buffer.offset, whole, numpy_dtype(problem.dtype)
                 )
                 arrays.append(array)
             yield arrays
@@ -243,6 +249,11 @@ def _region(buffer: Buffer) -> Any:
     if buffer.offset == 0 and buffer.nbytes == buffer.handle.size:
         return buffer.handle
     return buffer.handle.get_sub_region(buffer.offset, buffer.nbytes)
+
+
+def _bytes(array: Array) -> Array:
+    """A C-contiguous array's own bytes: bfloat16 is none of the types that a buffer of Python's may have."""
+    return array.reshape(-1).view(np.uint8)
 
 
 def _words(error: BaseException) -> str:

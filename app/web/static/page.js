@@ -64,6 +64,14 @@ async function showDevices() {
   $("tune-device").replaceChildren(...body.devices.map((device) => element("option", device.id)));
 }
 
+/** What each kernel computes on which architectures, and by which instructions. */
+async function showKernels() {
+  const { body } = await ask("kernels");
+  $("kernels").replaceChildren(...body.kernels.flatMap(({ name, covers }) => covers.map((one, index) => row([
+    [index ? "" : name], [one.dtype], [one.precision], [one.instructions], [one.architectures.join(" ") || one.platform],
+  ]))));
+}
+
 async function showBests() {
   const { body } = await ask("bests");
   if (body.bests.length) $("bests").replaceChildren(...body.bests.map(bestRow));
@@ -85,15 +93,15 @@ function wanted(want) {
   return element("li", "", { children: [fill] });
 }
 
-function sizes({ m, n, k, batch, dtype }) {
-  return `${batch > 1 ? `${batch} × ` : ""}${m} × ${n} × ${k} ${dtype}`;
+function sizes({ m, n, k, batch, dtype, precision }) {
+  return `${batch > 1 ? `${batch} × ` : ""}${m} × ${n} × ${k} ${dtype}${precision === "strict" ? "" : ` ${precision}`}`;
 }
 
 function bestRow(best) {
   const ms = best.timing?.median_ms;
   return row([
     [sizes(best.problem)],
-    [best.kernel],
+    [`${best.kernel}, ${best.instructions}`],
     [config(best.config)],
     [time(ms), "n"],
     [rate(best.gflops), "n"],
@@ -190,7 +198,7 @@ async function multiply(event) {
     const { body, headers: told } = await ask("matmul", { method: "POST", headers, body: JSON.stringify({ a, b }) });
     $("product").textContent = body.c.map((line) => line.join(" ")).join("\n");
     made.className = "quiet";
-    made.textContent = `By ${body.kernel} (${config(body.config)}), ${body.match}, on ${told.get("X-Device")}. ${told.get("Server-Timing")}`;
+    made.textContent = `By ${body.kernel} (${config(body.config)}), ${body.instructions}, ${body.match}, on ${told.get("X-Device")}. ${told.get("Server-Timing")}`;
   } catch (error) {
     made.className = "bad";
     made.textContent = error.message;
@@ -202,4 +210,5 @@ $("try-form").addEventListener("submit", multiply);
 showReady();
 showDevices().catch(fail);
 showBests().catch(() => {});
+showKernels().catch(() => {});
 showWants().catch(() => {});

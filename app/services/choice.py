@@ -1,0 +1,80 @@
+"""Choice: which kernel makes a product, by which launch, and in which precision, where it is not the one asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from app.devices.fleet import Unit
+from app.errors import UnknownKernel, Unsupported, WrongResult
+from app.services.best import BestConfigs, default_launch
+from app.services.quarantine import Quarantine
+from app.services.wants import Wants
+from kernels import CATALOGUE
+from kernels.kernel import Launch
+from kernels.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A kernel by name, its launch (None for the vendor's library), and how exact the answer is that named it.
+
+    `problem` is what is computed: the one asked for, or the same in strict precision, for the reason `declined`.
+    """
+
+    kernel: str
+    launch: Launch | None
+    match: str
+    problem: Problem
+    declined: str | None = None
+
+
+class Choices:
+    """Chooses for products; `vendor` says that the vendor's library serves where it is faster."""
+
+    def __init__(self, best: BestConfigs, quarantine: Quarantine, wants: Wants, *, vendor: bool) -> None:
+        self._best, self._quarantine, self._wants, self._vendor = best, quarantine, wants, vendor
+
+    def choose(self, problem: Problem, unit: Unit, kernel: str | None) -> Choice:
+        """The best there is, or what a forced kernel has; raises UnknownKernel, Unsupported, WrongResult."""
+        if kernel == "vendor":
+            if unit.vendor.name is None:
+                raise Unsupported(f"no vendor library on {unit.device.id}: {unit.vendor.reason}")
+            return Choice("vendor", None, "exact", *_by_vendor(problem))
+        if kernel is not None and kernel not in CATALOGUE:
+            raise UnknownKernel(f"there is no kernel {kernel}; there are {', '.join(CATALOGUE)} and vendor")
+        answer = self._best.answer(problem, unit.device.id)
+        if kernel is None:
+            self._wants.noted(answer)
+        if kernel is None and self._vendor and answer.vendor_is_faster:
+            return Choice("vendor", None, answer.match, *_by_vendor(problem))
+        if kernel is None or kernel == answer.kernel:
+            return Choice(answer.kernel, answer.launch, answer.match, answer.launch.problem, answer.declined)
+        return self._forced(kernel, answer.launch.problem, unit, answer.declined)
+
+    def _forced(self, name: str, problem: Problem, unit: Unit, declined: str | None) -> Choice:
+        record, kernel = self._best.record(unit.device.model, problem), CATALOGUE[name]
+        unsuited = kernel.refusal(problem, unit.device)
+        if unsuited is not None:
+            raise Unsupported(f"{name} does not compute {problem.key} on {unit.device.id}: {unsuited}")
+        trial = getattr(record, name, None) if record else None
+        if trial is not None and trial.state == "measured":
+            launch = kernel.launch(kernel.space.config(trial.config), problem, unit.device)
+            if self._quarantine.holds(unit.device, name, launch.config) is None:
+                return Choice(name, launch, "exact", problem, declined)
+        launch = default_launch(kernel, problem, unit.device)
+        reason = self._quarantine.holds(unit.device, name, launch.config)
+        if reason is not None:
+            raise WrongResult(f"{name} {launch.config} is quarantined on {unit.device.id}: {reason}")
+        return Choice(name, launch, "default", problem, declined)
+
+
+def strictly(problem: Problem) -> Problem:
+    """The same problem in strict precision."""
+    return replace(problem, precision="strict")
+
+
+def _by_vendor(problem: Problem) -> tuple[Problem, str | None]:
+    """The vendor's library emulates nothing."""
+    if problem.precision != "emulated":
+        return problem, None
+    return strictly(problem), "the vendor's library computes it strictly"

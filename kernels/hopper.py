@@ -1,0 +1,172 @@
+"""hopper: tiles that the TMA unit brings and groups of four warps multiply on tensor cores; sm_90 alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+from kernels import align, halves
+from kernels.device import Device
+from kernels.hopper_plan import (
+    JOINED,
+    LINE_BYTES,
+    down,
+    element_bytes,
+    emulated,
+    phases,
+    plan,
+    planes,
+    ragged,
+    share,
+    sides,
+    span,
+    sums_bytes,
+    tiles,
+)
+from kernels.hopper_space import RULES, SPACE, SPLITS, STAGES, needed, stages_fit, stays, works
+from kernels.instructions import wgmma
+from kernels.kernel import Kernel
+from kernels.problem import Problem
+from kernels.space import Config
+
+# Cycles: what one instruction for 64 rows takes of an SM for each column, where the columns are read faster than that,
+# and what reading its rows adds where they are not; what an SM reads of the cache, and of what is outside it, in bytes.
+COLUMN_CYCLES: Final = 0.5
+ROWS_CYCLES: Final = 16
+READ_CYCLES: Final = 0.25
+CACHE_BYTES: Final = 40
+# Cycles until the first bytes are there, those between one piece of work and the next, and what each of its sums takes
+# on its way to C.
+START_CYCLES: Final = 1200
+BETWEEN_CYCLES: Final = 200
+STORE_CYCLES: Final = 1 / 24
+# What narrower boxes of a side across k cost, and of all SMs those that memory needs to be busy.
+NARROW_COST: Final = 1.03
+FEW_SMS: Final = 0.75
+# What memory adds to products, which do not quite hide it, and to itself where stages hold what is outside.
+ONE_BY_ONE: Final = 0.125
+EMPTY_COST: Final = 0.05
+# Seconds that a launch after the first takes, and what of the float32 units' flop/s a cycle of an SM is.
+LAUNCH: Final = 2e-6
+FLOPS_A_CYCLE: Final = 256
+GROUP: Final = 8  # rows of tiles
+STEPS: Final = 4  # instructions along a line of k
+PRODUCTS: Final = 3  # of halves
+# What defaults are chosen from: the left side, the right one, consumers, blocks on an SM.
+TILES: Final = (
+    *((128, columns, 2, 1) for columns in (256, 224, 208, 192, 176, 160, 144, 128, 112, 96, 80, 64)),
+    (256, 128, 2, 1),
+    (256, 96, 2, 1),
+    *((64, columns, 1, 1) for columns in (256, 192, 128, 96, 64, 48, 32, 16, 8)),
+    *((64, columns, 1, held) for columns in (64, 32, 16, 8) for held in (2, 4)),
+)
+# What a choice of these says, and the rules that ask for no more.
+_FIRST: Final = ("BK", "BOXED", "PROMOTE", "SWAP", "ALIGNED", "BM", "BN", "CONSUMERS", "HELD", "CLUSTER")
+_EARLY: Final = tuple(holds for holds, names in RULES.values() if set(names).issubset(_FIRST))
+
+
+def seconds(config: Config, problem: Problem, device: Device) -> float:
+    """What the busiest SM takes: products, or what they read if that takes longer, starts of tiles, and sums joined."""
+    limits, (left, right) = device.limits, sides(config, problem)
+    cycle = FLOPS_A_CYCLE * limits.sms / limits.peak
+    each = max(COLUMN_CYCLES * right.tile, ROWS_CYCLES + READ_CYCLES * right.tile)
+    products = left.tile / 64 * STEPS * each * (PRODUCTS if emulated(problem) else 1)
+    moved = planes(problem) * LINE_BYTES * (left.tile + right.tile / config["CLUSTER"])
+    if not right.along and span(right.tile, element_bytes(problem)) < LINE_BYTES:
+        products *= NARROW_COST
+    held, slices = config["HELD"], config["SPLIT_K"]
+    waves = -(-works(config, problem) // (limits.sms * held))
+    tail = left.tile * right.tile * STORE_CYCLES
+    tile = share(config, problem) * max(products, moved / CACHE_BYTES) * held + BETWEEN_CYCLES + tail
+    joined = LAUNCH + 2 * sums_bytes(config, problem, slices) / limits.bandwidth if slices > 1 else 0
+    alone = max(1.0, FEW_SMS * limits.sms / works(config, problem))
+    floor = alone * problem.bytes / limits.bandwidth
+    empty = (left.tile + right.tile) / (min(left.tile, left.size) + min(right.tile, right.size)) - 1
+    busy = max((START_CYCLES + waves * tile) * cycle, floor) + floor * (ONE_BY_ONE + EMPTY_COST * empty)
+    return busy + joined + _copying(config, problem, device)
+
+
+def _copying(config: Config, problem: Problem, device: Device) -> float:
+    copied = problem.a_bytes * bool(config["ALIGNED"] & align.A) + problem.b_bytes * bool(config["ALIGNED"] & align.B)
+    return LAUNCH + 2 * copied / device.limits.bandwidth if copied else 0
+
+
+def _default(problem: Problem, device: Device) -> Config:
+    found = [config for config in _ways(problem, device) if SPACE.refusal(config, problem, device) is None]
+    if not found:
+        return next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
+    return min(found, key=lambda config: seconds(config, problem, device))
+
+
+def _ways(problem: Problem, device: Device) -> Iterator[Config]:
+    """Tiles either way round with what their shape asks for: stages, slices, clusters and an order of tiles."""
+    for swap in (0, 1):
+        for left, right, consumers, held in TILES:
+            for cluster in (2, 1):
+                begun = _begun(problem, swap, (left, right, consumers, held, cluster))
+                if not all(holds(begun, problem, device) for holds in _EARLY):
+                    continue
+                fit = [count for count in STAGES if count <= stages_fit(begun, problem, device)]
+                if fit:
+                    yield from _finished(dict(begun) | {"STAGES": fit[-1]}, problem, device)
+
+
+@cache
+def _promotion(k: int) -> int:
+    return max((size for size in halves.PROMOTIONS if halves.SHARE * size <= k), default=halves.PROMOTIONS[0])
+
+
+def _begun(problem: Problem, swap: int, shape: tuple[int, int, int, int, int]) -> Config:
+    left, right, consumers, held, cluster = shape
+    own = {
+        "BK": 32 if problem.precision == "tf32" else 64,
+        "BOXED": int(not ragged(problem)),
+        "PROMOTE": _promotion(problem.k) if emulated(problem) else 0,
+        "SWAP": swap,
+        "ALIGNED": 0 if emulated(problem) else needed(Config.of({"SWAP": swap}), problem),
+        "BM": right if swap else left,
+        "BN": left if swap else right,
+        "CONSUMERS": consumers,
+        "HELD": held,
+        "CLUSTER": cluster,
+    }
+    return Config.of(own)
+
+
+def _finished(begun: dict[str, int], problem: Problem, device: Device) -> Iterator[Config]:
+    sms = device.limits.sms
+    count = tiles(Config.of(begun), problem) * begun["CLUSTER"]
+    most = phases(Config.of(begun), problem)
+    for slices in SPLITS:
+        if slices > 1 and (slices * count > 2 * sms or slices > most):
+            return
+        grouped = count > 2 * sms and 2 * down(Config.of(begun), problem) > GROUP
+        config = Config.of(begun | {"SPLIT_K": slices, "GROUP": GROUP if grouped else 1})
+        stay = stays(config, problem, device)
+        yield Config.of(dict(config) | {"BLOCKS": stay[-1] if stay else 0})
+
+
+def _suits(problem: Problem) -> bool:
+    return not emulated(problem) or halves.suits(problem)
+
+
+HOPPER: Final = Kernel(
+    name="hopper",
+    summary="Tiles that the TMA unit brings into a ring and groups of four warps multiply on tensor cores by wgmma.",
+    file="hopper.cu",
+    space=SPACE,
+    dtypes=("float16", "bfloat16", "float32"),
+    precisions=("strict", "tf32", "emulated"),
+    platforms=("cuda",),
+    plan=plan,
+    default=_default,
+    pooled=True,
+    arguments=("GROUP", "SPLIT_K", "BLOCKS"),
+    also=(align.ALIGN, JOINED, *halves.FILES),
+    suits=_suits,
+    architectures=("sm_90",),
+    shapes=f"any shape, and k of {halves.LEAST_K} and more where float32 is emulated",
+    lacks=(("float32", "strict"),),
+    instructions=wgmma,
+)

@@ -1,0 +1,99 @@
+"""What NVRTC and ptxas make of hopper: registers, products in single file, and messages."""
+
+from __future__ import annotations
+
+import io
+import random
+import re
+import secrets
+from dataclasses import replace
+from statistics import median
+from time import process_time
+
+import pytest
+from hoppertiles import CLASSES, launch, shapes, tile
+from kerneldevices import H200, TRANSPOSITIONS
+
+from kernels.hopper import HOPPER
+from kernels.hopper_plan import GROUP_THREADS, threads
+from kernels.hopper_space import SPACE
+from kernels.kernel import Launch
+from kernels.problem import Problem
+from kernels.space import Config
+
+ptx_of = pytest.importorskip("ptxprogram").ptx_of
+
+CUBE = Problem(4096, 4096, 4096, dtype="bfloat16")
+
+
+def compiled(one: Launch) -> str:
+    """What NVRTC and ptxas say of a build for sm_90a."""
+    from cupy.cuda import compiler  # noqa: PLC0415 - as the service does
+
+    log = io.StringIO()
+    options = ("-arch=sm_90a", "-std=c++17", "--ptxas-options=-v", *(f"-D{k}={v}" for k, v in one.build.macros))
+    compiler._NVRTCProgram(one.build.text, "hopper.cu", method="cubin").compile(options, log)
+    return log.getvalue()
+
+
+@pytest.mark.parametrize(("dtype", "precision"), CLASSES[1:])
+def test_defaults_compile_with_nothing_spilled_and_no_products_in_single_file(dtype: str, precision: str) -> None:
+    times = []
+    for place, shape in enumerate(shapes(dtype, precision)[:3]):
+        problem = replace(shape, trans_a=TRANSPOSITIONS[place][0], trans_b=TRANSPOSITIONS[place][1])
+        one = HOPPER.launch(HOPPER.default(problem, H200), problem, H200)
+        started = process_time()
+        log = compiled(one)
+        times.append(process_time() - started)
+        assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log, (problem.key, log)
+        assert "C75" not in log, log
+    print(f"{median(times):.2f} s in the median")
+
+
+def expect_registers_and_room(one: Launch, config: Config) -> None:
+    """Whether a block has the registers that its warps ask for, or they would wait forever; where its tiles begin."""
+    text = ptx_of(one.build, "90")
+    assert re.findall(r"\.shared \.align.*", text) == [".shared .align 1024 .b8 pool[];"]
+    counts = {how: int(count) for how, count in re.findall(r"setmaxnreg\.(\w+)\S* (\d+);", text)}
+    assert set(counts) == ({"dec", "inc"} if config["CONSUMERS"] > 1 else set())
+    used = re.search(r"Used (\d+) registers", compiled(one))
+    if counts and used:
+        handed_on = GROUP_THREADS * (counts["dec"] + config["CONSUMERS"] * counts["inc"])
+        assert handed_on <= int(used[1]) * threads(config) <= 65_536
+        assert counts["dec"] <= int(used[1]) <= counts["inc"]
+
+
+# Few sums, which would do with fewer registers.
+@pytest.mark.parametrize(("consumers", "rows"), [(1, 64), (2, 128), (3, 192)])
+def test_consumers_take_the_registers_that_the_block_has(consumers: int, rows: int) -> None:
+    config = tile(CUBE, BM=rows, BN=16, CONSUMERS=consumers)
+    expect_registers_and_room(launch(CUBE, config), config)
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_text_with_a_parameter_missing_says_which(place: int) -> None:
+    dtype, precision = CLASSES[place]
+    problem = Problem(512, 512, 512, dtype=dtype, precision=precision)
+    one = HOPPER.launch(HOPPER.default(problem, H200), problem, H200)
+    # One macro of each class, and all of one: each compiles nothing but the message.
+    for macro, _ in one.build.macros if place == 3 else one.build.macros[-4:-2]:
+        less = replace(one.build, macros=tuple(pair for pair in one.build.macros if pair[0] != macro))
+        with pytest.raises(Exception, match=f"{macro}.* must be defined"):
+            compiled(replace(one, build=less))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(30))
+def test_whatever_the_rules_leave_compiles_with_nothing_spilled(number: int) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)  # noqa: S311 - configs, not secrets
+    dtype, precision = CLASSES[number % 4]
+    shape = draw.choice(shapes(dtype, precision))
+    problem = replace(shape, trans_a=draw.random() < 0.5, trans_b=draw.random() < 0.5)
+    chosen = draw.choice(SPACE.legal(problem, H200))
+    one = HOPPER.launch(chosen, problem, H200)
+    expect_registers_and_room(one, chosen)
+    log = compiled(one)
+    assert "0 bytes spill stores, 0 bytes spill loads" in log, (chosen, log)
+    assert "C75" not in log, (chosen, log)
