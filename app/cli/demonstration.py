@@ -117,8 +117,8 @@ def _next(shape: Shape, order: Demo, service: Started, out: Console) -> None:
 
 
 def _stay(service: Started, out: Console) -> None:
-    out.print(f"The service stays at {service.url} until Ctrl-C.")
     try:
+        out.print(f"The service stays at {service.url} until Ctrl-C.")
         service.process.wait()
     except KeyboardInterrupt:
         out.print("Stopping it.")

@@ -9,12 +9,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from wired import Answers, Loop, Wired, chance_of, chunked, head, served
+from wired import EITHER, Answers, Wired, chance_of, chunked, head, served
 
 from app.api.pace import Pace
 from app.api.wire.requests import HEAD
 
-LOOPS: tuple[Loop, ...] = ("asyncio", "uvloop")
 FLOOD = 2**26  # bytes: more than the system keeps of a connection
 SIZE = 20_000_000  # bytes of an answer that does not leave before its client reads
 EMITTED = head("GET", f"/emitted?size={SIZE}&byte=1", Transfer_Encoding="chunked")
@@ -22,13 +21,13 @@ REFUSED = head("POST", "/refused", Transfer_Encoding="chunked") + b"5\r\nhello\r
 LANDED = head("POST", "/landed", Transfer_Encoding="chunked")
 
 
-@pytest.fixture(scope="module", params=LOOPS)
+@pytest.fixture(scope="module", params=EITHER)
 def wired(request: pytest.FixtureRequest) -> Iterator[Wired]:
     with served(request.param) as running:
         yield running
 
 
-@pytest.fixture(scope="module", params=LOOPS)
+@pytest.fixture(scope="module", params=EITHER)
 def strict(request: pytest.FixtureRequest) -> Iterator[Wired]:
     with served(request.param, Pace(stalled=0.4, whole=2.0, least=1000)) as running:
         yield running

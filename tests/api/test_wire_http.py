@@ -10,21 +10,19 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from wired import Answers, Loop, Wired, chance_of, chunked, head, served
+from wired import EITHER, LOOPS, Answers, Wired, chance_of, chunked, head, served
 
 from app.api.pace import Pace
 from app.api.wire.connection import Bulk
 
-LOOPS: tuple[Loop, ...] = ("asyncio", "uvloop")
 
-
-@pytest.fixture(scope="module", params=LOOPS)
+@pytest.fixture(scope="module", params=EITHER)
 def wired(request: pytest.FixtureRequest) -> Iterator[Wired]:
     with served(request.param) as running:
         yield running
 
 
-@pytest.fixture(scope="module", params=LOOPS)
+@pytest.fixture(scope="module", params=EITHER)
 def strict(request: pytest.FixtureRequest) -> Iterator[Wired]:
     with served(request.param, Pace(stalled=0.4, whole=2.0, least=1000)) as running:
         yield running

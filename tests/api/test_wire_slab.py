@@ -19,14 +19,13 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
-from wired import Answers, Loop, Wired, chance_of, head, served
+from wired import EITHER, Answers, Loop, Wired, chance_of, head, served
 
-LOOPS: tuple[Loop, ...] = ("asyncio", "uvloop")
 ROOT = Path(__file__).resolve().parent.parent.parent
 MAKING = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
 
 
-@pytest.fixture(scope="module", params=LOOPS)
+@pytest.fixture(scope="module", params=EITHER)
 def wired(request: pytest.FixtureRequest) -> Iterator[Wired]:
     with served(request.param) as running:
         yield running
@@ -71,7 +70,7 @@ def test_a_small_answer_gives_its_bytes_back_at_once(wired: Wired) -> None:
     assert len(wired.released) == 49
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", EITHER)
 def test_tls_carries_bodies_and_answers_whole(loop: Loop, tmp_path: Path) -> None:
     pem = tmp_path / "both.pem"
     subprocess.run(
@@ -176,7 +175,7 @@ def stamped(connection: socket.socket, answers: Answers, n: int, stamp: int) -> 
     return status
 
 
-@pytest.fixture(scope="module", params=LOOPS)
+@pytest.fixture(scope="module", params=EITHER)
 def null(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Null]:
     with null_service(tmp_path_factory.mktemp("null"), request.param, slab_bytes=2**26) as service:
         yield service

@@ -12,7 +12,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from wired import Loop, Wired, chance_of, head, served
+from wired import EITHER, Wired, chance_of, head, served
 
 from app.api.landing import WIRE
 from app.api.pace import Pace
@@ -21,7 +21,6 @@ from app.api.result import _FileResponse
 from app.api.service import Threads
 from app.api.writing import PiecesResponse, Wire
 
-LOOPS: tuple[Loop, ...] = ("asyncio", "uvloop")
 KINDS = ("pieces", "file", "packed")
 DATA = chance_of(4).randbytes(12_000_000)  # more than sockets hold, and no packer makes it smaller
 _WIRES: list[Wire] = []
@@ -59,7 +58,7 @@ def noted(route: object) -> object:
 ROUTES = [Route(f"/{name}", noted(globals()[name])) for name in KINDS]  # type: ignore[arg-type]
 
 
-@pytest.fixture(scope="module", params=LOOPS)
+@pytest.fixture(scope="module", params=EITHER)
 def wired(request: pytest.FixtureRequest) -> Iterator[Wired]:
     with served(request.param, Pace(stalled=0.4, whole=20.0, least=1000), routes=ROUTES) as running:
         yield running

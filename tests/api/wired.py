@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
+import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -27,6 +28,9 @@ from app.api.writing import SlabResponse
 from app.main import Server
 
 Loop = Literal["asyncio", "uvloop"]
+LOOPS: Final[tuple[Loop, ...]] = ("asyncio", "uvloop")
+# The service runs on uvloop wherever there is one.
+EITHER: Final = (pytest.param("asyncio", marks=pytest.mark.slow), "uvloop")
 
 
 @dataclass

@@ -22,6 +22,8 @@ from kernels.problem import ITEMSIZE, Problem
 PAGE = 4096
 SIZES = [(1, 1, 1), (1, 37, 5), (29, 1, 33), (67, 35, 1), (70, 133, 65)]
 KERNELS = sorted(CATALOGUE)
+# Compiled for seconds; the grids of all kernels have tests of their own.
+LONG = {name: pytest.param(name, marks=pytest.mark.slow) for name in KERNELS if name not in {"naive", "tiled"}}
 CLASSES = list(product(ITEMSIZE, (False, True), (False, True)))
 # PoCL takes a second for each: a quarter of them by default, with every kernel, dtype and transposition among them; of
 # the 16-bit dtypes, which have tests of their own, one each.
@@ -109,7 +111,7 @@ class Contract:
             assert (landing[:PAGE] == POISON).all()
             assert (landing[-PAGE:] == POISON).all()
 
-    @pytest.mark.parametrize("name", KERNELS)
+    @pytest.mark.parametrize("name", [LONG.get(name, name) for name in KERNELS])
     def test_a_grid_of_more_than_65535_work_items_is_right(self, backend: Backend, name: str) -> None:
         draw = generator()
         problem = Problem(1200, 8001, 3)

@@ -141,8 +141,10 @@ def test_cuda_refuses_a_text_with_a_parameter_missing(name: str, tmp_path: Path)
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
 def test_the_compilers_shared_memory_is_the_spaces(dtype: str, turned: tuple[bool, bool], tmp_path: Path) -> None:
     problem = transposed(dtype, *turned, 64, 64, 64)
-    for values in EDGES["tiled"][1::3]:
-        launch = CATALOGUE["tiled"].launch(config("tiled", values), problem, H200)
+    edges = [config("tiled", values) for values in EDGES["tiled"][1:]]
+    legal = [tile for tile in edges if CATALOGUE["tiled"].space.refusal(tile, problem, H200) is None]
+    for tile in legal[::3]:
+        launch = CATALOGUE["tiled"].launch(tile, problem, H200)
         # From sm_80 the section holds the system's share too.
         cubin = cuda.compile_cubin(launch.build, "sm_75", tmp_path)
         assert static_shared_bytes(cubin.path.read_bytes(), "matmul") == launch.shared_bytes
