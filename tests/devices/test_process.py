@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from typing import Any
 
 import childwork
@@ -13,6 +14,7 @@ import pytest
 from lifetimes import alive, end_and_expect_no_children, start_parent
 
 from app.devices.process import Child
+from app.devices.process.run import Run
 from app.devices.scheduler import Lease, Priority
 from app.errors import ChildDied, ChildTimedOut, Closing, DeviceError, LaunchFailed, NoDevice, NoRoom
 
@@ -94,6 +96,31 @@ def test_a_call_that_outlives_its_deadline_is_killed_and_the_next_one_works(make
     started = time.monotonic()
     assert child.call(childwork.echo, 1) == ("state", 1)
     assert time.monotonic() - started < 5
+
+
+def test_a_call_ends_when_its_killed_process_is_gone_however_long_that_takes(
+    make: Making, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver may keep a killed process for long; until then it may touch the memory that the call has lent it."""
+    child, gone, wait = make(), threading.Event(), Run.wait
+
+    def late(run: Run) -> None:
+        gone.wait(10)
+        wait(run)
+
+    monkeypatch.setattr("app.devices.process.child._PATIENCE", 0.05)
+    child.call(childwork.echo, 1)  # this process is waited for already
+    monkeypatch.setattr(Run, "wait", late)
+    child.kill()
+    child.call(childwork.echo, 1)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            called = pool.submit(child.call, childwork.sleep, 60, deadline=0.1)
+            assert not wait_for([called], timeout=0.8).done
+        finally:
+            gone.set()
+        with pytest.raises(ChildTimedOut):
+            called.result(10)
 
 
 def test_the_stage_that_took_too_long_is_named(make: Making) -> None:

@@ -15,7 +15,7 @@ from app.devices.scheduler import Lease, Priority, Turns
 from app.errors import ChildDied, Closing, DeviceError, TilewiseError
 
 _SHORT_LIFE: Final = 1.0  # seconds: a child that dies younger, and unused, is not replaced until somebody needs one
-_PATIENCE: Final = 5.0  # seconds to wait for a killed process, which a broken driver may keep from ending
+_PATIENCE: Final = 5.0  # seconds that closing waits for a killed process, which a broken driver may keep from ending
 
 
 class Child:
@@ -115,13 +115,21 @@ class Child:
         except BaseException as error:
             if not isinstance(error, TilewiseError) or conversation.is_broken or error.facts.get("fatal"):
                 self._end(run)
-                run.ended.wait(_PATIENCE)  # until it is gone it may keep the device busy
+                self._see_off(run)
             if isinstance(error, ChildDied):
                 self._closing_goes_first()
                 raise ChildDied(f"{error.message} ({run.cause})", **error.facts) from None
             raise
         finally:
             conversation.close()
+
+    def _see_off(self, run: Run) -> None:
+        """Wait until a killed process is gone: before, it may keep the device busy and touch memory that it was lent.
+
+        A broken driver may keep it for long; with the child closed, nobody is lent that memory any more.
+        """
+        while not run.ended.wait(_PATIENCE) and self._state != "closed":
+            pass
 
     def _closing_goes_first(self) -> None:
         if self._state == "closed":
