@@ -9,9 +9,10 @@ from typing import Final
 from kernels.device import Device
 from kernels.instructions import dmma
 from kernels.kernel import COUNTERS, Kernel, Plan
-from kernels.naive import MAX_GRID, blocks
+from kernels.naive import blocks
 from kernels.problem import Problem
 from kernels.register_plan import SUMS_BYTES, fan, phases, share, split_fits, sums_bytes
+from kernels.sliced import WAVES, are_whole, grid_fits, order_matters, slices_needed, slices_whole
 from kernels.space import Config, Rule, Space
 
 WARP: Final = 32
@@ -28,10 +29,6 @@ ADDRESSES: Final = 76
 FEW_COPIES: Final = 16
 A_COPY: Final = 8
 SPLITS: Final = (1, 2, 3, 4, 6, 8, 11, 16, 22, 33, 44, 66, 132, 264)
-FEWEST_PHASES: Final = 4
-# The part of a config's slices that a plan must be able to fill with whole phases.
-FULL: Final = 0.95
-WAVES: Final = 2
 # Threads of an SM that keep its four parts' tensor cores busy while some wait.
 BUSY_THREADS: Final = 128
 FEW_WARPS: Final = 4
@@ -139,29 +136,6 @@ def _held_fit(config: Config, problem: Problem, device: Device) -> bool:
     return held == 1 or (shared <= limits.shared_bytes_per_sm and held * threads(config) <= limits.threads_per_sm)
 
 
-def _order_matters(config: Config, problem: Problem, device: Device) -> bool:
-    return config["GROUP"] == 1 or blocks(config, problem) > 2 * device.limits.sms
-
-
-def _grid_fits(config: Config, problem: Problem, _: Device) -> bool:
-    return blocks(config, problem) * config["SPLIT_K"] <= MAX_GRID
-
-
-def _slices_needed(config: Config, problem: Problem, device: Device) -> bool:
-    split = config["SPLIT_K"]
-    return split == 1 or blocks(config, problem) * split <= WAVES * config["HELD"] * device.limits.sms
-
-
-def _slices_whole(config: Config, problem: Problem, _: Device) -> bool:
-    return _are_whole(phases(config, problem), config["SPLIT_K"])
-
-
-@cache
-def _are_whole(steps: int, split: int) -> bool:
-    phased = -(-steps // split)
-    return split == 1 or (phased >= FEWEST_PHASES and -(-steps // phased) >= FULL * split)
-
-
 def _slices_fit(config: Config, problem: Problem, _: Device) -> bool:
     return split_fits(config, problem)
 
@@ -180,7 +154,7 @@ def _most_slices(steps: int, tiles: int, tile_bytes: int, most: int) -> int:
 
     def allowed(split: int) -> bool:
         fits = tiles * split * tile_bytes <= SUMS_BYTES and tiles * (-(-split // fan(split)) + 1) <= COUNTERS
-        return _are_whole(steps, split) and tiles * split <= most and fits
+        return are_whole(steps, split) and tiles * split <= most and fits
 
     return max((split for split in SPLITS[1:] if allowed(split)), default=1)
 
@@ -200,10 +174,10 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "less of k in shared memory than 48, or more than 128": (_stages_pay, ("BK", "STAGES")),
     "more shared memory a block than the device allows": (_shared_fits, ("BM", "BN", "BK", "STAGES")),
     "more blocks to hold at once than an SM has room for": (_held_fit, (*_WARPS, "BK", "STAGES", "HELD")),
-    "an order of tiles, where all run at once": (_order_matters, ("BM", "BN", "GROUP")),
-    "more than 2^31 - 1 blocks": (_grid_fits, ("BM", "BN", "SPLIT_K")),
-    "more slices of k, where there are blocks enough": (_slices_needed, ("BM", "BN", "HELD", "SPLIT_K")),
-    "slices of k of which some are empty, or that are shorter than four phases": (_slices_whole, ("BK", "SPLIT_K")),
+    "an order of tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP")),
+    "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN", "SPLIT_K")),
+    "more slices of k, where there are blocks enough": (slices_needed, ("BM", "BN", "HELD", "SPLIT_K")),
+    "slices of k of which some are empty, or that are shorter than four phases": (slices_whole, ("BK", "SPLIT_K")),
     "more sums of slices than scratch has room for": (_slices_fit, ("BM", "BN", "BK", "SPLIT_K")),
     "SMs left idle that more slices of k would use": (_sms_used, ("BM", "BN", "BK", "HELD", "SPLIT_K")),
 }

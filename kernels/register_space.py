@@ -8,7 +8,7 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.kernel import COUNTERS
-from kernels.naive import MAX_GRID, blocks
+from kernels.naive import blocks
 from kernels.problem import Problem
 from kernels.register_plan import (
     SUMS_BYTES,
@@ -21,6 +21,7 @@ from kernels.register_plan import (
     split_fits,
     threads,
 )
+from kernels.sliced import grid_fits, order_matters
 from kernels.space import Config, Rule, Space
 
 WARP: Final = 32
@@ -143,14 +144,6 @@ def _teams_needed(config: Config, problem: Problem, device: Device) -> bool:
     return config["SLICES"] == 1 or threads(config) * at_once <= BUSY_THREADS
 
 
-def _grid_fits(config: Config, problem: Problem, _: Device) -> bool:
-    return blocks(config, problem) * config["SPLIT_K"] <= MAX_GRID
-
-
-def _order_matters(config: Config, problem: Problem, device: Device) -> bool:
-    return config["GROUP"] == 1 or blocks(config, problem) > 2 * device.limits.sms
-
-
 def _slices_differ(config: Config, problem: Problem, _: Device) -> bool:
     return _is_shorter(phases(config, problem), config["SPLIT_K"])
 
@@ -247,8 +240,8 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
         ("BM", "BN", "SLICES", "BK", "STAGES", "REPACK"),
     ),
     "more blocks to hold at once than an SM has room for": (_held_fit, (*_TILE, "BK", "STAGES", "HELD", "REPACK")),
-    "an order of tiles, where all run at once": (_order_matters, ("BM", "BN", "GROUP")),
-    "more than 2^31 - 1 blocks": (_grid_fits, ("BM", "BN", "SPLIT_K")),
+    "an order of tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP")),
+    "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN", "SPLIT_K")),
     "more slices of k, where there are blocks enough": (_slices_needed, ("BM", "BN", "SPLIT_K")),
     "slices of k no shorter than fewer of them": (_slices_differ, ("BK", "SPLIT_K")),
     "slices of k shorter than two phases": (_slices_long, ("BK", "SPLIT_K")),

@@ -14,6 +14,7 @@ from kernels.kernel import Kernel
 from kernels.model import occupancy
 from kernels.problem import Problem
 from kernels.register_plan import fan, phases, share
+from kernels.sliced import WAVES
 from kernels.space import Config
 from kernels.tensor_plan import (
     SUM_BYTES,
@@ -26,7 +27,7 @@ from kernels.tensor_plan import (
     stage_bytes,
     threads,
 )
-from kernels.tensor_space import SHORT, SPACE, SPLITS, WAVES
+from kernels.tensor_space import SHORT, SPACE, SPLITS
 
 # cp.async, and mma for bfloat16 and tf32 (PTX ISA, "mma", "Target ISA Notes").
 SINCE: Final = 80

@@ -9,9 +9,10 @@ from typing import Final
 from kernels.align import ragged
 from kernels.device import Device
 from kernels.kernel import COUNTERS
-from kernels.naive import MAX_GRID, blocks
+from kernels.naive import blocks
 from kernels.problem import Problem
 from kernels.register_plan import SUMS_BYTES, fan, phases
+from kernels.sliced import WAVES, are_whole, grid_fits, order_matters, slices_needed, slices_whole
 from kernels.space import Config, Rule, Space
 from kernels.tensor_plan import (
     STEP_BYTES,
@@ -30,10 +31,6 @@ from kernels.tensor_plan import (
 )
 
 SPLITS: Final = (1, 2, 3, 4, 6, 8, 11, 16, 22, 33, 44, 66, 132)
-FEWEST_PHASES: Final = 4
-# The part of a config's slices that a plan must be able to fill with whole phases.
-FULL: Final = 0.95
-WAVES: Final = 2
 # Threads of an SM that keep its four parts' tensor cores busy, and more than which wait long for each other.
 BUSY_THREADS: Final = 128
 MOST_THREADS: Final = 512
@@ -126,31 +123,8 @@ def _held_fit(config: Config, problem: Problem, device: Device) -> bool:
     return held == 1 or (shared <= limits.shared_bytes_per_sm and held * threads(config) <= limits.threads_per_sm)
 
 
-def _order_matters(config: Config, problem: Problem, device: Device) -> bool:
-    return config["GROUP"] == 1 or blocks(config, problem) > 2 * device.limits.sms
-
-
 def _copied_where_ragged(config: Config, problem: Problem, _: Device) -> bool:
     return config["ALIGNED"] in {0, 0 if is_split(problem) else ragged(problem)}
-
-
-def _grid_fits(config: Config, problem: Problem, _: Device) -> bool:
-    return blocks(config, problem) * config["SPLIT_K"] <= MAX_GRID
-
-
-def _slices_needed(config: Config, problem: Problem, device: Device) -> bool:
-    split = config["SPLIT_K"]
-    return split == 1 or blocks(config, problem) * split <= WAVES * config["HELD"] * device.limits.sms
-
-
-def _slices_whole(config: Config, problem: Problem, _: Device) -> bool:
-    return _are_whole(phases(config, problem), config["SPLIT_K"])
-
-
-@cache
-def _are_whole(count: int, split: int) -> bool:
-    phased = -(-count // split)
-    return split == 1 or (phased >= FEWEST_PHASES and -(-count // phased) >= FULL * split)
 
 
 def _slices_fit(config: Config, problem: Problem, _: Device) -> bool:
@@ -175,7 +149,7 @@ def _most_slices(count: int, tiles: int, area: int, most: int, before: int) -> i
     def allowed(split: int) -> bool:
         fits = tiles * split * area * SUM_BYTES <= SUMS_BYTES
         counted = (tiles + -(-2 * before // split)) * (-(-split // fan(split)) + 1) <= COUNTERS
-        return _are_whole(count, split) and tiles * split <= most and fits and counted
+        return are_whole(count, split) and tiles * split <= most and fits and counted
 
     return max((split for split in SPLITS[1:] if allowed(split)), default=1)
 
@@ -200,11 +174,11 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "too little of k in shared memory, or more than is waited for": (_stages_pay, ("BM", "BN", "BK", "STAGES")),
     "more shared memory a block than the device allows": (_shared_fits, (*_WARPS, "BK", "STAGES", "SLICES")),
     "more blocks to hold at once than an SM has room for": (_held_fit, (*_WARPS, "BK", "STAGES", "SLICES", "HELD")),
-    "an order of tiles, where all run at once": (_order_matters, ("BM", "BN", "GROUP")),
+    "an order of tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP")),
     "copies of operands whose rows are whole 16 bytes": (_copied_where_ragged, ("ALIGNED",)),
-    "more than 2^31 - 1 blocks": (_grid_fits, ("BM", "BN", "SPLIT_K")),
-    "more slices of k, where there are blocks enough": (_slices_needed, ("BM", "BN", "HELD", "SPLIT_K")),
-    "slices of k of which some are empty, or that are shorter than four phases": (_slices_whole, ("BK", "SPLIT_K")),
+    "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN", "SPLIT_K")),
+    "more slices of k, where there are blocks enough": (slices_needed, ("BM", "BN", "HELD", "SPLIT_K")),
+    "slices of k of which some are empty, or that are shorter than four phases": (slices_whole, ("BK", "SPLIT_K")),
     "SMs left idle that more slices of k would use": (_sms_used, ("BM", "BN", "BK", "HELD", "SPLIT_K")),
     "more sums of slices than scratch has room for": (_slices_fit, ("BM", "BN", "BK", "SPLIT_K")),
 }
