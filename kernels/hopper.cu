@@ -66,12 +66,12 @@ matmul(const STORED *a, const STORED *b, STORED *c, const INDEX m, const INDEX n
     const unsigned rows = SWAP ? n : m, columns = SWAP ? m : n, steps = (k + BK - 1) / BK;
     const INDEX pitch = (columns + 7) / 8 * 8;
     if (PLANES == 2 && DECLINED(scratch)) return;
-    if (THREAD_X == 0) {
+    if (THREAD_X == 128 * CONSUMERS) {
         fetch_map(left), fetch_map(right), fetch_map(out);
         EACH(i, STAGES) set_barrier(full + 8 * i, 1), set_barrier(empty + 8 * i, 4 * CONSUMERS * CLUSTER);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    meet_cluster();
+    announce(consumer == CONSUMERS);
     if (consumer == CONSUMERS) {
         GIVE_REGISTERS();
         if (THREAD_X == 128 * CONSUMERS) {
@@ -103,7 +103,7 @@ matmul(const STORED *a, const STORED *b, STORED *c, const INDEX m, const INDEX n
                 else store_boxes(out, c + now.batch * m * n, m, n, now, row, room, turn, consumer, products.sums[h]);
             }
         }
-        if (THREAD_X % 128 == 0) STORES_DONE();
+        if (THREAD_X % 128 == 0) STORES_READ(0);
     }
-    meet_cluster();
+    if (CLUSTER > 1) meet_cluster(); // others arrive at this block's barriers until then
 }

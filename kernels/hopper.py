@@ -11,6 +11,8 @@ from kernels.device import Device
 from kernels.hopper_plan import (
     JOINED,
     LINE_BYTES,
+    ROWS,
+    Side,
     down,
     element_bytes,
     emulated,
@@ -31,24 +33,28 @@ from kernels.problem import Problem
 from kernels.space import Config
 
 # Cycles: what one instruction for 64 rows takes of an SM for each column, where the columns are read faster than that,
-# and what reading its rows adds where they are not; what an SM reads of the cache, and of what is outside it, in bytes.
+# and what reading its rows adds where they are not; what an SM reads of the cache in bytes; what a box for all of a
+# cluster takes beside, and what a line takes each time that some tile reads it.
 COLUMN_CYCLES: Final = 0.5
 ROWS_CYCLES: Final = 16
 READ_CYCLES: Final = 0.25
-CACHE_BYTES: Final = 40
+CACHE_BYTES: Final = 48
+SHARED_CYCLES: Final = 220
+AGAIN_CYCLES: Final = 3.75
 # Cycles until the first bytes are there, those between one piece of work and the next, and what each of its sums takes
 # on its way to C.
 START_CYCLES: Final = 1200
-BETWEEN_CYCLES: Final = 200
+BETWEEN_CYCLES: Final = 1000
 STORE_CYCLES: Final = 1 / 24
-# What narrower boxes of a side across k cost, and of all SMs those that memory needs to be busy.
-NARROW_COST: Final = 1.03
-FEW_SMS: Final = 0.75
-# What memory adds to products, which do not quite hide it, and to itself where stages hold what is outside.
+# Phases in shared memory that are too few, and what products wait for where there are no more; and of all SMs those that memory needs to be busy.
+TOO_FEW: Final = 2
+TOO_FEW_COST: Final = 1.4
+FEW_SMS: Final = 0.5
+# What memory adds to products, which do not quite hide it, and to itself where tiles hold what is outside.
 ONE_BY_ONE: Final = 0.125
-EMPTY_COST: Final = 0.05
+EMPTY_COST: Final = 0.5
 # Seconds that a launch after the first takes, and what of the float32 units' flop/s a cycle of an SM is.
-LAUNCH: Final = 2e-6
+LAUNCH: Final = 3e-6
 FLOPS_A_CYCLE: Final = 256
 GROUP: Final = 8  # rows of tiles
 STEPS: Final = 4  # instructions along a line of k
@@ -70,21 +76,49 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     """What the busiest SM takes: products, or what they read if that takes longer, starts of tiles, and sums joined."""
     limits, (left, right) = device.limits, sides(config, problem)
     cycle = FLOPS_A_CYCLE * limits.sms / limits.peak
-    each = max(COLUMN_CYCLES * right.tile, ROWS_CYCLES + READ_CYCLES * right.tile)
-    products = left.tile / 64 * STEPS * each * (PRODUCTS if emulated(problem) else 1)
-    moved = planes(problem) * LINE_BYTES * (left.tile + right.tile / config["CLUSTER"])
-    if not right.along and span(right.tile, element_bytes(problem)) < LINE_BYTES:
-        products *= NARROW_COST
-    held, slices = config["HELD"], config["SPLIT_K"]
-    waves = -(-works(config, problem) // (limits.sms * held))
+    held, slices, blocks = config["HELD"], config["SPLIT_K"], works(config, problem)
+    waves = -(-blocks // (limits.sms * held))
     tail = left.tile * right.tile * STORE_CYCLES
-    tile = share(config, problem) * max(products, moved / CACHE_BYTES) * held + BETWEEN_CYCLES + tail
+    phase = max(_products(config, problem), _reads(config, problem))
+    tile = share(config, problem) * phase * held + BETWEEN_CYCLES + tail
     joined = LAUNCH + 2 * sums_bytes(config, problem, slices) / limits.bandwidth if slices > 1 else 0
-    alone = max(1.0, FEW_SMS * limits.sms / works(config, problem))
-    floor = alone * problem.bytes / limits.bandwidth
-    empty = (left.tile + right.tile) / (min(left.tile, left.size) + min(right.tile, right.size)) - 1
-    busy = max((START_CYCLES + waves * tile) * cycle, floor) + floor * (ONE_BY_ONE + EMPTY_COST * empty)
+    alone = max(1.0, FEW_SMS * limits.sms / blocks)
+    floor = max(alone * problem.bytes / limits.bandwidth, _again(config, problem) * cycle)
+    busy = max((START_CYCLES + waves * tile) * cycle, floor) + floor * (ONE_BY_ONE + EMPTY_COST * _empty(left, right))
     return busy + joined + _copying(config, problem, device)
+
+
+def _products(config: Config, problem: Problem) -> float:
+    """Cycles of a phase's products."""
+    left, right = sides(config, problem)
+    each = max(COLUMN_CYCLES * right.tile, ROWS_CYCLES + READ_CYCLES * right.tile)
+    products = left.tile / ROWS * STEPS * each * (PRODUCTS if emulated(problem) else 1)
+    return products * TOO_FEW_COST if config["STAGES"] == TOO_FEW else products
+
+
+def _reads(config: Config, problem: Problem) -> float:
+    """Cycles that a phase's boxes take: each of their rows as long as a whole line."""
+    left, right = sides(config, problem)
+    cluster = config["CLUSTER"]
+    lines = left.tile * _rows_a_line(left, problem) + right.tile * _rows_a_line(right, problem) / cluster
+    return planes(problem) * LINE_BYTES * lines / CACHE_BYTES + (SHARED_CYCLES if cluster > 1 else 0)
+
+
+def _rows_a_line(side: Side, problem: Problem) -> float:
+    return 1 if side.along else LINE_BYTES / span(side.tile, element_bytes(problem))
+
+
+def _again(config: Config, problem: Problem) -> float:
+    """Cycles that the line takes that most tiles read: it is in one place of the cache."""
+    left, right = sides(config, problem)
+    of_left, of_right = _rows_a_line(left, problem), _rows_a_line(right, problem)
+    return AGAIN_CYCLES * max(-(-right.size // right.tile) * of_left, down(config, problem) * of_right)
+
+
+def _empty(left: Side, right: Side) -> float:
+    """How much more tiles bring than there is."""
+    useful = sum(side.size / -(-side.size // side.tile) for side in (left, right))
+    return (left.tile + right.tile) / useful - 1
 
 
 def _copying(config: Config, problem: Problem, device: Device) -> float:

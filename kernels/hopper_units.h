@@ -45,13 +45,17 @@ INNER void await(const unsigned barrier, const unsigned parity)
 }
 
 // All threads of the cluster have come, and see what each did before.
-INNER void meet_cluster()
+INNER void meet_cluster() { asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory"); }
+
+// The producer's barriers are set: it goes on at once where nobody but its own block arrives at them.
+INNER void announce(const bool producer)
 {
-#if CLUSTER > 1
-    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
-#else
-    __syncthreads();
-#endif
+    if (CLUSTER > 1) {
+        meet_cluster();
+    } else if (producer) {
+        __syncwarp();
+        asm volatile("barrier.cta.arrive 0, %0;" ::"n"(THREADS) : "memory");
+    } else MEET(0, THREADS);
 }
 
 INNER unsigned rank_in_cluster()
@@ -92,6 +96,5 @@ INNER void store_box(const Map &map, const int x, const int y, const int z, cons
 }
 #define STORES_SENT() asm volatile("cp.async.bulk.commit_group;" ::: "memory")
 #define STORES_READ(n) asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(n) : "memory")
-#define STORES_DONE() asm volatile("cp.async.bulk.wait_group 0;" ::: "memory")
 
 INNER void fetch_map(const Map &map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }

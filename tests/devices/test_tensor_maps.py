@@ -25,8 +25,8 @@ def plain(argument: Any) -> Any:
 def test_the_driver_is_told_of_type_place_sizes_strides_box_and_swizzle() -> None:
     found = [plain(each) for each in maps.arguments(TENSOR, 4096)]
     sizes, strides, box, steps = [100, 300, 7], [208, 62_400], [64, 128, 1], [1, 1, 1]
-    # CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, ..., not interleaved, SWIZZLE_128B, L2_256B, zeros outside.
-    assert found == [9, 3, 4096 + 256, sizes, strides, box, steps, 0, 3, 3, 0]
+    # CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, ..., not interleaved, SWIZZLE_128B, L2_128B, zeros outside.
+    assert found == [9, 3, 4096 + 256, sizes, strides, box, steps, 0, 3, 2, 0]
 
 
 @pytest.mark.parametrize(("element", "number"), [("float16", 6), ("float32", 7), ("bfloat16", 9), ("tfloat32", 11)])

@@ -19,7 +19,7 @@ _KEPT: Final = 4096  # maps: the same launch is queued again and again
 _ELEMENTS: Final = {"float16": 6, "float32": 7, "bfloat16": 9, "tfloat32": 11}
 _SWIZZLES: Final = {0: 0, 32: 1, 64: 2, 128: 3}
 _NOT_INTERLEAVED: Final = 0
-_FETCH_256_BYTES: Final = 3  # CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+_FETCH_128_BYTES: Final = 2  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 _ZEROS_OUTSIDE: Final = 0  # CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
 _INVALID_VALUE: Final = 1
 
@@ -39,7 +39,7 @@ def arguments(tensor: TensorMap, base: int) -> tuple[Any, ...]:
         (ctypes.c_uint32 * rank)(*(1,) * rank),
         ctypes.c_int(_NOT_INTERLEAVED),
         ctypes.c_int(_SWIZZLES[tensor.swizzle]),
-        ctypes.c_int(_FETCH_256_BYTES),
+        ctypes.c_int(_FETCH_128_BYTES),
         ctypes.c_int(_ZEROS_OUTSIDE),
     )
 
