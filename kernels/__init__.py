@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kernels.batched import BATCHED
+from kernels.direct_tensor import DIRECT_TENSOR
 from kernels.double_tensor import DOUBLE_TENSOR
 from kernels.hopper import HOPPER
 from kernels.kernel import Kernel
@@ -21,7 +22,7 @@ from kernels.wmma import WMMA
 
 _LADDER: Final = (
     *(NAIVE, TILED, REGISTER_TILED, PIPELINED, SKINNY, BATCHED, TALL, DOUBLE_TENSOR),
-    *(WMMA, TENSOR_CORE, HOPPER),
+    *(WMMA, TENSOR_CORE, HOPPER, DIRECT_TENSOR),
 )
 CATALOGUE: Final[Mapping[str, Kernel]] = MappingProxyType({entry.name: entry for entry in _LADDER})
 

@@ -168,7 +168,7 @@ def _join(config: Config, problem: Problem, slices: int) -> Step:
 def _maps(config: Config, problem: Problem) -> tuple[TensorMap, TensorMap, TensorMap]:
     left, right = sides(config, problem)
     of_left, of_right = _map(left, config, problem, 1), _map(right, config, problem, config["CLUSTER"])
-    return of_left, of_right, of_left if ragged(problem) else _map_of_c(config, problem)
+    return of_left, of_right, _map_of_c(config, problem) if config["BOXED"] else of_left
 
 
 def _map(side: Side, config: Config, problem: Problem, parts: int) -> TensorMap:

@@ -65,27 +65,7 @@ INNER void read_sixteen(unsigned *to, const unsigned at, const int i, const int 
 #define PLACE_A lane_place(TOP, LINE_A, ALONG_A, SINGLE_A, FAR_A, LOW_A)
 #define PLACE_B lane_place(LEFT, LINE_B, ALONG_B, SINGLE_B, LOW_A, FAR_A)
 
-#if ITEM == 4
-#define TYPES "m16n8k8.row.col.f32.tf32.tf32.f32"
-#elif defined(DTYPE_BFLOAT16)
-#define TYPES "m16n8k16.row.col.f32.bf16.bf16.f32"
-#else
-#define TYPES "m16n8k16.row.col.f32.f16.f16.f32"
-#endif
-#define MMA(sums) "mma.sync.aligned." TYPES " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, " sums ";"
-#define FOUR(kind, v) kind((v)[0]), kind((v)[1]), kind((v)[2]), kind((v)[3])
-#define OPERANDS FOUR("r", x), "r"(y[0]), "r"(y[1])
-INNER void multiply(SUM &sum, const unsigned *x, const unsigned *y)
-{
-    asm(MMA("{%0, %1, %2, %3}") : FOUR("+f", sum.element) : OPERANDS);
-}
-
-INNER SUM product(const unsigned *x, const unsigned *y)
-{
-    SUM sum;
-    asm(MMA("{%10, %10, %10, %10}") : FOUR("=f", sum.element) : OPERANDS, "f"(0.f));
-    return sum;
-}
+#include "mma_words.h"
 
 // All that a warp multiplies in one step.
 struct Operands {

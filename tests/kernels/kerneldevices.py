@@ -138,6 +138,8 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
         (64, 1, 64, 0, 0, 64, 8, 1, 4, 1, 2, 1, 1, 0),
         (64, 0, 64, 1, 0, 64, 192, 3, 1, 2, 2, 1, 8, 132),
     ],
+    # One band and many, either depth, one warp and eight.
+    "direct_tensor": [(16, 8, 16, 1), (16, 16, 16, 8), (32, 32, 32, 4), (64, 64, 32, 8), (64, 16, 32, 2)],
 }
 # What the kernels are for, as m, n, k, batch: each config of a test is legal for one of its kernel's, here or there.
 HOMES: dict[str, list[tuple[int, int, int, int]]] = {
@@ -154,6 +156,13 @@ HOMES: dict[str, list[tuple[int, int, int, int]]] = {
         (2047, 2047, 2047, 1),
         (64, 4096, 4096, 1),
         (4096, 4096, 4096, 1),
+    ],
+    "direct_tensor": [
+        (16, 16, 16, 4096),
+        (32, 32, 32, 1024),
+        (262144, 16, 32, 1),
+        (131072, 64, 31, 1),
+        (4096, 4, 9, 1),
     ],
     "hopper": [(1024, 1024, 1024, 1), (2047, 2047, 2047, 1), (64, 4096, 4096, 1), (4096, 4096, 4096, 1)],
 }

@@ -28,7 +28,7 @@ NAMES = tuple(CATALOGUE)
 
 def test_the_catalogue_is_in_ladder_order_and_gives_kernels_by_name() -> None:
     ladder = ["naive", "tiled", "register_tiled", "pipelined", "skinny", "batched", "tall", "double_tensor"]
-    ladder += ["wmma", "tensor_core", "hopper"]
+    ladder += ["wmma", "tensor_core", "hopper", "direct_tensor"]
     assert list(CATALOGUE) == ladder
     assert all(kernel(name) is CATALOGUE[name] and CATALOGUE[name].name == name for name in CATALOGUE)
     with pytest.raises(KeyError):
@@ -102,7 +102,7 @@ def floats() -> list[Kernel]:
     return [kernel for kernel in CATALOGUE.values() if ("float32", "strict") in kernel.classes]
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {"hopper"}))  # whose blocks stay: it counts pieces of work
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"hopper", "direct_tensor"}))  # these count pieces of work
 def test_the_grid_does_not_end_at_65535_but_at_2_to_the_31(name: str) -> None:
     entry, whole = CATALOGUE[name], {"PER": 1, "TILES": 1, "SPLIT_K": 1}
     chosen = entry.space.config({name: whole.get(name, value) for name, value in config(name, EDGES[name][0]).items()})
@@ -150,7 +150,7 @@ def test_a_launch_gives_every_macro_and_a_text_that_includes_nothing(name: str) 
 
 
 def block(name: str, chosen: Config) -> tuple[int, int]:
-    """Threads of a block: one for each element, one for each TM x TN, a warp for each WM x WN, or groups of warps."""
+    """Threads of a block: one for each element, one for each TM x TN, a warp for each WM x WN, or so many."""
     bm, bn, teams = chosen["BM"], chosen["BN"], chosen.get("SLICES", 1) * chosen.get("PER", 1)
     if "TM" in chosen:
         return teams * (bm // chosen["TM"]) * (bn // chosen["TN"]), 1
@@ -158,6 +158,8 @@ def block(name: str, chosen: Config) -> tuple[int, int]:
         return 32 * teams * (bm // chosen["WM"]) * (bn // chosen["WN"]), 1
     if "CONSUMERS" in chosen:
         return 128 * chosen["CONSUMERS"] + (128 if chosen["CONSUMERS"] > 1 else 32), 1
+    if "WARPS" in chosen:
+        return 32 * chosen["WARPS"], 1
     return (32 * (bm // 16) * (bn // 16), 1) if name == "wmma" else (bn, bm)
 
 

@@ -1,0 +1,113 @@
+"""direct_tensor: its space and defaults, how lines are spread over threads, and its products as interpreted."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kerneldevices import H200, PROCESSOR, TRANSPOSITIONS
+from poclrunner import operands
+from tensortiles import rounded
+
+from kernels.direct_tensor import DIRECT_TENSOR, SPACE, tiles
+from kernels.problem import Problem
+from kernels.space import Config
+
+cuda = pytest.importorskip("app.devices.cuda")
+interpreter = pytest.importorskip("interpreted")
+ptx_of = pytest.importorskip("ptxprogram").ptx_of
+
+CUBES = Problem(16, 16, 16, 4096, "bfloat16")
+TALL = Problem(262_144, 16, 32, dtype="bfloat16")
+
+
+def tile(*values: int) -> Config:
+    return SPACE.config(dict(zip(SPACE.parameters, values, strict=True)))
+
+
+def test_a_warp_has_a_tile_and_a_block_several() -> None:
+    assert tiles(tile(64, 16, 32, 4), replace(TALL, m=65, n=33, batch=3)) == 18
+    launch = DIRECT_TENSOR.launch(tile(64, 16, 32, 4), replace(TALL, m=65, n=33, batch=3), H200)
+    assert (launch.grid, launch.block, launch.numbers) == (5, (128, 1), (18,))
+
+
+@pytest.mark.parametrize(
+    ("values", "rule"),
+    [
+        ((16, 16, 16, 4), "less of k"),
+        ((16, 8, 32, 4), None),
+        ((16, 32, 32, 4), "half of a tile's columns"),
+    ],
+)
+def test_what_is_too_small_or_too_large_is_refused_by_its_reason(values: tuple[int, ...], rule: str | None) -> None:
+    assert (SPACE.refusal(tile(*values), TALL, H200) or "").startswith(rule or "")
+    assert (SPACE.refusal(tile(*values), TALL, H200) is None) == (rule is None)
+
+
+def test_a_tile_that_is_half_past_an_edge_is_refused() -> None:
+    assert str(SPACE.refusal(tile(32, 16, 16, 4), CUBES, H200)).startswith("half of a tile's rows")
+    assert str(SPACE.refusal(tile(16, 16, 32, 4), CUBES, H200)).startswith("half of a tile's k")
+
+
+def test_untuned_it_has_all_columns_and_leaves_no_sm_idle() -> None:
+    assert DIRECT_TENSOR.default(TALL, H200) == tile(32, 16, 32, 4)
+    assert DIRECT_TENSOR.default(CUBES, H200) == tile(16, 16, 16, 4)
+    assert DIRECT_TENSOR.default(replace(TALL, n=1000), H200)["BN"] == 64
+
+
+def test_only_short_k_in_half_types_from_sm_80_is_covered() -> None:
+    assert DIRECT_TENSOR.covers(CUBES, H200)
+    assert DIRECT_TENSOR.covers(TALL, replace(H200, architecture="sm_80"))
+    for problem in (replace(TALL, k=33), replace(TALL, dtype="float32")):
+        assert not DIRECT_TENSOR.covers(problem, H200)
+    assert not DIRECT_TENSOR.covers(TALL, replace(H200, architecture="sm_75"))
+    assert not DIRECT_TENSOR.covers(TALL, PROCESSOR)
+
+
+# Whole tiles and not, bands that lie among each other by one, two and four, odd lines, bases off 16 bytes, batches.
+CASES = [
+    pytest.param("float16", (16, 8, 16, 1), 0, (16, 8, 16), 1, 0, id="float16-one"),
+    pytest.param("float16", (32, 16, 32, 2), 0, (70, 33, 31), 2, 2, id="float16-nn"),
+    pytest.param("float16", (64, 32, 32, 4), 1, (96, 64, 24), 1, 0, id="float16-nt"),
+    pytest.param("bfloat16", (64, 64, 32, 8), 2, (200, 72, 32), 2, 0, id="bfloat16-tn"),
+    pytest.param("bfloat16", (16, 32, 32, 2), 3, (31, 65, 20), 1, 6, id="bfloat16-tt"),
+    pytest.param("bfloat16", (16, 16, 16, 8), 0, (16, 16, 16), 11, 0, id="bfloat16-cubes"),
+    pytest.param("bfloat16", (16, 8, 16, 4), 2, (1, 1, 1), 3, 2, id="bfloat16-tiny"),
+]
+
+
+@pytest.mark.parametrize(("dtype", "values", "turned", "shape", "batch", "shift"), CASES)
+def test_products_of_integers_are_exact(
+    dtype: str, values: tuple[int, ...], turned: int, shape: tuple[int, int, int], batch: int, shift: int
+) -> None:
+    trans_a, trans_b = TRANSPOSITIONS[turned]
+    problem = Problem(*shape, batch, dtype, trans_a=trans_a, trans_b=trans_b)
+    a, b = operands(problem, np.random.default_rng(11), integers=True)
+    c, _ = interpreter.interpreted(DIRECT_TENSOR.launch(tile(*values), problem, H200), a, b, H200, shift)
+    assert np.array_equal(c, rounded(problem, a, b))
+
+
+def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity() -> None:
+    problem = Problem(33, 17, 19, dtype="float16")
+    launch = DIRECT_TENSOR.launch(tile(32, 16, 32, 2), problem, H200)
+    a, b = operands(problem, np.random.default_rng(11))
+    a[0, 32, 18] = np.nan
+    c, _ = interpreter.interpreted(launch, a, b, H200)
+    assert np.isnan(c[0, 32]).all()
+    assert np.isfinite(c[0, :32]).all()
+    c, _ = interpreter.interpreted(launch, np.ones_like(a), np.full_like(b, np.inf), H200)
+    assert (c == np.inf).all()
+
+
+@pytest.mark.parametrize("turned", range(4))
+def test_whole_operands_move_in_16_bytes_at_once(turned: int, tmp_path: Path) -> None:
+    trans_a, trans_b = TRANSPOSITIONS[turned]
+    problem = replace(TALL, n=32, trans_a=trans_a, trans_b=trans_b)
+    launch = DIRECT_TENSOR.launch(tile(32, 32, 32, 4), problem, H200)
+    text = ptx_of(launch.build, "90")
+    for kind in (r"ld\.global\S*\.v4\.", r"st\.global\S*\.v4\."):
+        assert re.search(kind, text), kind
+    assert cuda.compile_cubin(launch.build, "sm_90", tmp_path).spills == 0
