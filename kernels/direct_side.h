@@ -16,9 +16,26 @@ template <int COUNT> INNER void read_words(unsigned *to, const STORED *from, con
     EACH(e, COUNT) to[e] = read.word[e];
 }
 
+// The compiler parts a store of several words where the same places are also stored to one by one.
+INNER void write_words(STORED *to, const unsigned (&word)[1])
+{
+    asm volatile("st.global.b32 [%0], %1;" ::"l"(to), "r"(word[0]) : "memory");
+}
+
+INNER void write_words(STORED *to, const unsigned (&word)[2])
+{
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(word[0]), "r"(word[1]) : "memory");
+}
+
+INNER void write_words(STORED *to, const unsigned (&word)[4])
+{
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                 ::"l"(to), "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3]) : "memory");
+}
+
 template <int TILES, int ALONG> struct Side {
-    static constexpr int BESIDE = TILES < 4 ? TILES : 4;           // tiles whose lines lie among each other
-    static constexpr int WORDS = ALONG ? RUN_K / 2 : BESIDE;       // that are read at once
+    static constexpr int BESIDE = TILES < 4 ? TILES : 4; // tiles whose lines lie among each other
+    static constexpr int WORDS = ALONG ? RUN_K / 2 : BESIDE; // that are read at once
     unsigned words[TILES][HALVES];
 
     // The line that is an instruction's `slot`th of tile `j`.

@@ -44,13 +44,6 @@ INNER unsigned rounded_two(const float low, const float high)
     return word;
 }
 
-INNER void write_words(STORED *to, const unsigned (&word)[1]) { *(unsigned *)to = word[0]; }
-INNER void write_words(STORED *to, const unsigned (&word)[2]) { *(uint2 *)to = make_uint2(word[0], word[1]); }
-INNER void write_words(STORED *to, const unsigned (&word)[4])
-{
-    *(uint4 *)to = make_uint4(word[0], word[1], word[2], word[3]);
-}
-
 // Of one row a thread has neighbours in the tiles that lie among each other. They leave at once where they may, and
 // a quad's are up to 64 bytes of C side by side.
 INNER void write_row(STORED *row, const SUM *sums, const int low, const INDEX columns, const int wide)
