@@ -18,7 +18,7 @@ class ShapeClass:
     """Problems that are hard for one reason.
 
     `bar` is the ratio of the faster of `rivals` to us that every problem must reach, `goal` what is aimed at in words.
-    Rivals compute in the problem's own precision, but for emulated float32: theirs is strict.
+    Rivals compute in the problem's own precision, but for emulated float32: there cuBLAS's is strict.
     """
 
     name: str
