@@ -46,7 +46,8 @@ AGAIN_CYCLES: Final = 3.75
 START_CYCLES: Final = 1200
 BETWEEN_CYCLES: Final = 1000
 STORE_CYCLES: Final = 1 / 24
-# Phases in shared memory that are too few, and what products wait for where there are no more; and of all SMs those that memory needs to be busy.
+# Phases in shared memory that are too few, and what products wait for where there are no more; and of all SMs those
+# that memory needs to be busy.
 TOO_FEW: Final = 2
 TOO_FEW_COST: Final = 1.4
 FEW_SMS: Final = 0.5
