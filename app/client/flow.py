@@ -11,6 +11,7 @@ import selectors
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import update_wrapper
 from types import MethodType
@@ -219,7 +220,20 @@ async def _waiting(step: Step) -> Any:
         case Resolve(host, port):
             return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         case Work(function):
-            return await asyncio.to_thread(function)
+            return await _worked(function)
+
+
+async def _worked(function: Callable[[], Any]) -> Any:
+    """What a function gives in a thread: who is cancelled meanwhile waits for it first, as it has the flow's memory."""
+    working = asyncio.get_running_loop().run_in_executor(None, function)
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        while not working.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([working])
+        working.exception()  # it is the cancellation that is told
+        raise
 
 
 async def _ready(sock: socket.socket, events: int) -> int:

@@ -84,7 +84,8 @@ class Shared:
             self.dropped.append(self.idle.popleft())
         while self.dropped:
             region = self.dropped.popleft()
-            region.memory.close()
+            with suppress(BufferError):  # what an error's traceback still shows goes with it
+                region.memory.close()
             if self._owner == os.getpid():
                 with suppress(ClientError):
                     yield from self._transport.exchange(Ask("POST", f"{_REGIONS}/{region.name}/unregister", again=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ from app.client import (
     errors,
 )
 from app.client.errors import error_of
+from app.client.flow import Flow, Work, awaited
 
 Array = NDArray[Any]
 # Which kernel multiplies is not the client's affair, and each is verified at its first use, which takes a while.
@@ -138,6 +140,32 @@ def test_a_cancelled_task_leaves_the_client_usable(service: Served) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert np.array_equal(await client.matmul(a[:2, :2], a[:2, :2], kernel=KERNEL), np.full((2, 2), 2.0))
+
+    asyncio.run(cancelled())
+
+
+def test_a_task_that_is_cancelled_twice_ends_once_its_work_in_a_thread_has() -> None:
+    begun, free, done = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        assert free.wait(20)
+        done.set()
+
+    def flow() -> Flow[None]:
+        yield Work(work)
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(awaited(flow()))
+        await asyncio.to_thread(begun.wait, 20)
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0.01)
+        assert not task.done()
+        free.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert done.is_set()
 
     asyncio.run(cancelled())
 
