@@ -28,21 +28,11 @@
 #define MEMBER (LANE % 4)
 #include "mma_words.h"
 #include "direct_side.h"
+#include "pair.h"
 typedef Side<BM / 8, !TRANS_A> SideA;
 typedef Side<BN / 8, TRANS_B> SideB;
 #define STRIPS (BM / 16)
 #define BANDS (BN / 8)
-
-INNER unsigned rounded_two(const float low, const float high)
-{
-    unsigned word;
-#ifdef DTYPE_BFLOAT16
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-#else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-#endif
-    return word;
-}
 
 // Of one row a thread has neighbours in the tiles that lie among each other. They leave at once where they may, and
 // a quad's are up to 64 bytes of C side by side.
@@ -54,7 +44,7 @@ INNER void write_row(STORED *row, const SUM *sums, const int low, const INDEX co
         unsigned word[BESIDE];
         EACH(e, BESIDE) {
             const SUM &of = sums[g * BESIDE + e];
-            word[e] = rounded_two(of.element[low * 2], of.element[low * 2 + 1]);
+            word[e] = pair_of(of.element[low * 2], of.element[low * 2 + 1]);
         }
         if (wide && x < columns) write_words(row + x, word);
         EACH(e, 2 * BESIDE) if (!wide && x + e < columns) row[x + e] = (STORED)(word[e / 2] >> e % 2 * 16);

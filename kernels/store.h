@@ -38,16 +38,7 @@ template <int w> INNER Neighbours<w> staged(const char *pool, const int e)
 }
 
 #if defined(DTYPE_FLOAT16) || defined(DTYPE_BFLOAT16)
-INNER unsigned pair_of(const REAL first, const REAL second)
-{
-    unsigned pair;
-#ifdef DTYPE_FLOAT16
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
-#else
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
-#endif
-    return pair;
-}
+#include "pair.h"
 INNER void put_four(STORED *to, const REAL *v) { *(uint2 *)to = make_uint2(pair_of(v[0], v[1]), pair_of(v[2], v[3])); }
 INNER void put_one(STORED *to, const REAL v) { *to = (STORED)pair_of(v, 0); }
 #else
