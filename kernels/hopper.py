@@ -26,7 +26,7 @@ from kernels.hopper_plan import (
     sums_bytes,
     tiles,
 )
-from kernels.hopper_space import RULES, SPACE, SPLITS, STAGES, needed, stages_fit, stays, works
+from kernels.hopper_space import RULES, SPACE, SPLITS, enough_stages, needed, stays, works
 from kernels.instructions import wgmma
 from kernels.kernel import Kernel
 from kernels.problem import Problem
@@ -94,7 +94,7 @@ def _products(config: Config, problem: Problem) -> float:
     left, right = sides(config, problem)
     each = max(COLUMN_CYCLES * right.tile, ROWS_CYCLES + READ_CYCLES * right.tile)
     products = left.tile / ROWS * STEPS * each * (PRODUCTS if emulated(problem) else 1)
-    return products * TOO_FEW_COST if config["STAGES"] == TOO_FEW else products
+    return products * TOO_FEW_COST if config["STAGES"] == TOO_FEW < share(config, problem) else products
 
 
 def _reads(config: Config, problem: Problem) -> float:
@@ -140,11 +140,8 @@ def _ways(problem: Problem, device: Device) -> Iterator[Config]:
         for left, right, consumers, held in TILES:
             for cluster in (2, 1):
                 begun = _begun(problem, swap, (left, right, consumers, held, cluster))
-                if not all(holds(begun, problem, device) for holds in _EARLY):
-                    continue
-                fit = [count for count in STAGES if count <= stages_fit(begun, problem, device)]
-                if fit:
-                    yield from _finished(dict(begun) | {"STAGES": fit[-1]}, problem, device)
+                if all(holds(begun, problem, device) for holds in _EARLY):
+                    yield from _finished(dict(begun), problem, device)
 
 
 @cache
@@ -177,9 +174,10 @@ def _finished(begun: dict[str, int], problem: Problem, device: Device) -> Iterat
         if slices > 1 and (slices * count > 2 * sms or slices > most):
             return
         grouped = count > 2 * sms and 2 * down(Config.of(begun), problem) > GROUP
-        config = Config.of(begun | {"SPLIT_K": slices, "GROUP": GROUP if grouped else 1})
-        stay = stays(config, problem, device)
-        yield Config.of(dict(config) | {"BLOCKS": stay[-1] if stay else 0})
+        own = begun | {"SPLIT_K": slices, "GROUP": GROUP if grouped else 1}
+        enough, stay = (found(Config.of(own), problem, device) for found in (enough_stages, stays))
+        if enough:
+            yield Config.of(own | {"STAGES": enough[-1], "BLOCKS": stay[-1] if stay else 0})
 
 
 def _suits(problem: Problem) -> bool:

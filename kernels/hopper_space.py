@@ -29,6 +29,7 @@ from kernels.hopper_plan import (
     sums_bytes,
     tiles,
 )
+from kernels.instructions import tensor_peak
 from kernels.problem import Problem
 from kernels.space import Config, Rule, Space
 
@@ -53,6 +54,9 @@ MOST_BESIDE: Final = {1: 192, 2: 96, 4: 32}
 MOST_GATHERED: Final = 144
 # The last slice has half as many phases as the others, or more, and each at least so many.
 FEWEST_PHASES: Final = 2
+# Bytes on their way from memory past which it is no sooner done with what it alone bounds: on an H200, ten such shapes
+# are fastest with 8 to 13 million, and lose up to 6 % with twice as much.
+UNDER_WAY: Final = 11 * 2**20
 # A launch's pieces of work are counted in 31 bits, and so are places in tensors.
 MOST: Final = 2**31 - 1
 
@@ -141,9 +145,29 @@ def _shared_fits(config: Config, problem: Problem, device: Device) -> bool:
     )
 
 
+def enough_stages(config: Config, problem: Problem, device: Device) -> list[int]:
+    """How many stages a block may have, fewest first.
+
+    There is room for all of them, they are no more than the phases of a block's work, and no more than memory keeps up
+    with where it bounds the product.
+    """
+    rounds = -(-works(config, problem) // (device.limits.sms * config["HELD"]))
+    wanted = share(config, problem) * rounds
+    most = min(stages_fit(config, problem, device), next((size for size in STAGES if size >= wanted), STAGES[-1]))
+    if problem.flops * device.limits.bandwidth < problem.bytes * tensor_peak(problem, device):
+        most = min(most, max(UNDER_WAY * rounds // phase_bytes(config, problem), STAGES[0]))
+    return [size for size in STAGES if size <= most]
+
+
+def phase_bytes(config: Config, problem: Problem) -> int:
+    """Bytes that one phase of all pieces of work reads, those that several read counted once."""
+    left, right = sides(config, problem)
+    lines = sum(-(-side.size // side.tile) * side.tile for side in (left, right))
+    return problem.batch * config["SPLIT_K"] * planes(problem) * lines * LINE_BYTES
+
+
 def _room_used(config: Config, problem: Problem, device: Device) -> bool:
-    fit = [count for count in STAGES if count <= stages_fit(config, problem, device)]
-    return config["STAGES"] in fit[-2:]
+    return config["STAGES"] in enough_stages(config, problem, device)[-2:]
 
 
 def _not_far_outside(config: Config, problem: Problem, _: Device) -> bool:
@@ -218,7 +242,10 @@ RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "a side across k that is no whole number of spans": (_whole_spans, _SIDES),
     "a cluster of tiles that do not share their columns evenly, or are not all there": (_shared_well, _WORKS),
     "more shared memory than the device has": (_shared_fits, (*_SIDES, "CONSUMERS", "HELD", "STAGES")),
-    "fewer stages than there is room for": (_room_used, (*_SIDES, "CONSUMERS", "HELD", "STAGES")),
+    "more stages than are of use, or fewer than have room": (
+        _room_used,
+        ("BK", *_WORKS, "CONSUMERS", "HELD", "SPLIT_K", "STAGES"),
+    ),
     "small tiles, where large ones give the SMs work enough": (_large_enough, ("BM", "BN")),
     "tiles in groups, where all are multiplied at once": (_grouped, (*_WORKS, "GROUP", "SPLIT_K")),
     "SMs that have work as it is, and k in slices as well": (_split_for_sms, (*_WORKS, "SPLIT_K")),
@@ -247,8 +274,8 @@ SPACE: Final = Space(
         "CONSUMERS": (1, 2, 3),
         "HELD": (1, 2, 4),
         "CLUSTER": (1, 2),
-        "STAGES": STAGES,
         "SPLIT_K": SPLITS,
+        "STAGES": STAGES,
         "GROUP": (1, 8, 16),
         "BLOCKS": BLOCKS,
     },

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from kerneldevices import H200
+from kerneldevices import H200 as PLAIN
 
 from app.dtypes import numpy_dtype
 from kernels.halves import PROMOTIONS
@@ -17,6 +18,8 @@ from kernels.problem import Problem
 from kernels.space import Config
 
 Array = np.ndarray[Any, np.dtype[Any]]
+_LIMITS = replace(PLAIN.limits, tensor_float16=989e12, tensor_bfloat16=989e12, tensor_tf32=494e12)
+H200 = replace(PLAIN, limits=_LIMITS)
 SMALL = {"BM": 64, "BN": 64, "CONSUMERS": 1, "HELD": 1, "CLUSTER": 1, "STAGES": 2, "SPLIT_K": 1, "GROUP": 1}
 CLASSES = (("float16", "strict"), ("bfloat16", "strict"), ("float32", "tf32"), ("float32", "emulated"))
 SHAPES = (

@@ -7,14 +7,14 @@ from dataclasses import replace
 from time import process_time
 
 import pytest
-from hoppertiles import CLASSES, launch, shapes, tile
-from kerneldevices import H200, PROCESSOR, TRANSPOSITIONS
+from hoppertiles import CLASSES, H200, launch, shapes, tile
+from kerneldevices import PROCESSOR, TRANSPOSITIONS
 
 from kernels import align
 from kernels.halves import halves
 from kernels.hopper import HOPPER, seconds
 from kernels.hopper_plan import piece_of, shared_bytes, sides, slices_of, span, stage_bytes, sums_bytes, threads, tiles
-from kernels.hopper_space import SPACE, needed, stages_fit, sums, works
+from kernels.hopper_space import SPACE, enough_stages, needed, stages_fit, sums, works
 from kernels.kernel import COUNTERS
 from kernels.problem import Problem
 from kernels.space import Config
@@ -73,7 +73,7 @@ def test_a_rule_reads_no_more_than_it_says() -> None:
         ({"BM": 256}, "more sums a thread"),
         ({"BN": 168}, "a side across k"),
         ({"STAGES": 5}, "more shared memory"),
-        ({"STAGES": 2}, "fewer stages"),
+        ({"STAGES": 2}, "more stages than are of use, or fewer"),
         ({"SPLIT_K": 2}, "SMs that have work as it is"),
         ({"HELD": 2, "STAGES": 2}, "more sums a thread"),
         ({"BLOCKS": 0}, "another number of blocks"),
@@ -102,6 +102,24 @@ def test_few_rows_are_on_the_instructions_columns_and_deep_products_in_slices() 
     assert (few["SWAP"], few["BM"]) == (1, 16)
     deep = HOPPER.default(Problem(64, 64, 131_072, dtype="bfloat16"), H200)
     assert deep["SPLIT_K"] >= 32
+
+
+@pytest.mark.parametrize(
+    ("problem", "changes", "enough"),
+    [
+        (Problem(512, 512, 512, dtype="bfloat16"), {"SWAP": 1, "BM": 32}, [7, 8]),  # as many as there are phases
+        (Problem(512, 512, 520, dtype="bfloat16"), {"SWAP": 1, "BM": 32}, [8, 10]),
+        (Problem(64, 64, 64, 512, dtype="bfloat16"), {"HELD": 2}, [2]),  # two pieces of work of one phase each
+        (Problem(16, 8192, 8192, dtype="bfloat16"), {"SWAP": 1, "BM": 16}, [8, 10]),  # a mebibyte a phase
+        (Problem(16, 4096, 8192, dtype="bfloat16"), {"SWAP": 1, "BM": 16}, [12, 16]),  # half as much
+        (Problem(16, 4096, 8192, dtype="bfloat16"), {"SWAP": 1, "BM": 8}, [12, 16]),  # two read the same
+        (CUBE, {"BM": 128, "BN": 256, "CONSUMERS": 2}, [3, 4]),
+    ],
+)
+def test_stages_are_no_more_than_a_blocks_phases_or_than_memory_keeps_up_with(
+    problem: Problem, changes: dict[str, int], enough: list[int]
+) -> None:
+    assert enough_stages(tile(problem, **changes), problem, H200)[-2:] == enough
 
 
 @pytest.mark.parametrize(("dtype", "precision"), CLASSES[1:])
