@@ -174,10 +174,11 @@ def _finished(begun: dict[str, int], problem: Problem, device: Device) -> Iterat
         if slices > 1 and (slices * count > 2 * sms or slices > most):
             return
         grouped = count > 2 * sms and 2 * down(Config.of(begun), problem) > GROUP
-        own = begun | {"SPLIT_K": slices, "GROUP": GROUP if grouped else 1}
+        own = begun | {"SPLIT_K": slices}
         enough, stay = (found(Config.of(own), problem, device) for found in (enough_stages, stays))
         if enough:
-            yield Config.of(own | {"STAGES": enough[-1], "BLOCKS": stay[-1] if stay else 0})
+            more = {"STAGES": enough[-1], "GROUP": GROUP if grouped else 1, "BLOCKS": stay[-1] if stay else 0}
+            yield Config.of(own | more)
 
 
 def _suits(problem: Problem) -> bool:

@@ -196,6 +196,7 @@ def test_a_default_is_legal_for_any_shape_and_any_limits_that_allow_one(name: st
             continue
         met += 1
         chosen = entry.default(problem, device)
+        assert list(chosen) == list(entry.space.parameters)
         if entry.space.refusal(chosen, problem, device) is not None:
             assert not entry.space.legal(problem, device), (problem, device.limits, chosen)
 
