@@ -111,17 +111,26 @@ def sides(recording: Recording, options: argparse.Namespace, seed: int) -> Itera
         yield theirs(recording, strategy, options.seconds, seed)
 
 
-def _allow_shared_memory() -> None:
-    """Let Kernel Tuner launch what takes over 48 KiB of shared memory: else it would lose the configs that do."""
+def _mend_kernel_tuner() -> None:
+    """Let it launch what takes over 48 KiB of shared memory, and open a GPU whose UUID has a zero byte.
+
+    Else it would lose those configs, and that GPU: CuPy gives a UUID as far as its first zero.
+    """
+    import cupy  # noqa: PLC0415  as above
     from kernel_tuner.backends.cupy import CupyFunctions  # noqa: PLC0415  as above
 
-    ask = CupyFunctions.copy_shared_memory_args
+    ask, properties = CupyFunctions.copy_shared_memory_args, cupy.cuda.runtime.getDeviceProperties
 
     def ask_and_allow(self: Any, shared: dict[str, int]) -> None:
         ask(self, shared)
         self.func.max_dynamic_shared_size_bytes = shared["size"]
 
+    def with_whole_uuid(number: int) -> dict[str, Any]:
+        found: dict[str, Any] = properties(number)
+        return found | {"uuid": found["uuid"].ljust(16, b"\0")}
+
     CupyFunctions.copy_shared_memory_args = ask_and_allow
+    cupy.cuda.runtime.getDeviceProperties = with_whole_uuid
 
 
 def _is_good(recording: Recording, config: Config) -> bool:
@@ -158,7 +167,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
-    _allow_shared_memory()
+    _mend_kernel_tuner()
     rows: list[dict[str, Any]] = []
     for recording in load(options.recording):
         for seed in range(options.seeds):
