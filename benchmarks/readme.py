@@ -85,14 +85,14 @@ def serving() -> str:
             " unfinished"
         ),
     }
-    head = [line(["what", "measured (2 cores, no GPU)"]), line(["---", "---"])]
+    head = [line(["what", "measured (2 cores and no GPU, or as it says)"]), line(["---", "---"])]
     return "\n".join([*head, *(line([what, figure]) for what, figure in (rows | wire()).items())])
 
 
 def wire() -> dict[str, str]:
     """How matrices travel: rows of the same table."""
     path, client, crowd = load("wire"), load("client"), load("overload-null")
-    busy, sizes = load("overload"), load("big")["products"]
+    busy, sizes, far = load("overload"), load("big")["products"], load("whole-h200")
     made = [each for each in sizes if each["status"] == 200]
     wrong = sum(each["wrong"] for each in made)
     ingest, emit, latency, ours = path["ingest"], path["emit"], path["latency"], client["ways"]["ours"]
@@ -116,6 +116,10 @@ def wire() -> dict[str, str]:
         f"products of {' and '.join(each['name'] for each in made)} of operands, on the processor": (
             f"{f'{wrong} elements wrong' if wrong else 'every element right'},"
             f" {' and '.join(format(each['seconds'], '.0f') for each in made)} s"
+        ),
+        f"a product of {far['size']}^3 {far['dtype']} over loopback, on an H200's host": (
+            f"{far['product_ms']:.0f} ms, where a bare socket takes {far['bare_ms']:.0f} ms for the bytes"
+            f" (the kernel {far['kernel_ms']:.1f} ms)"
         ),
         f"{path['aborts']['count']} uploads broken off at random points": (
             "nothing left behind" if not path["aborts"]["left"] else ", ".join(path["aborts"]["left"])
