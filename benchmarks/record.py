@@ -13,6 +13,7 @@ import argparse
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -20,6 +21,7 @@ from tempfile import TemporaryDirectory
 from app.devices.fleet import Unit, open_fleet
 from app.services.runner import ChildRunner
 from app.tuning.outcome import Measured, Rejected
+from app.tuning.policy import policy_of
 from app.tuning.replay import Recording, dump, lines, read
 from app.tuning.trial import Bench
 from kernels import CATALOGUE
@@ -64,22 +66,19 @@ def attempt_all(unit: Unit, kernel: Kernel, problem: Problem, partial: Path, unt
             raise TimeoutError
 
 
-def sample_close(unit: Unit, kernel: Kernel, recording: Recording, until: float) -> Recording:
-    """Measure what is close to the best many times more, a heat of contenders at a time."""
-    runner = ChildRunner(unit, Bench("record", recording.problem, SEED), lambda: False, lambda: None)
-    outcomes = dict(recording.outcomes)
-    medians = {config: median(found) for config, found in outcomes.items() if not isinstance(found, Rejected)}
-    close = [config for config, middle in medians.items() if middle <= CLOSE * min(medians.values())]
-    policy = recording.policy
-    for start in range(0, len(close), HEAT):
-        part = close[start : start + HEAT]
-        launches = [kernel.launch(config, recording.problem, unit.device) for config in part]
-        heat = runner.sample(launches, MANY)
-        outcomes |= dict(zip(part, heat.seconds, strict=True))
-        policy = heat.policy
+def sample_close(unit: Unit, kernel: Kernel, known: Recording, partial: Path, until: float) -> None:
+    """Measure what is close to the best many times, a heat of contenders at a time; appends what they took."""
+    runner = ChildRunner(unit, Bench("record", known.problem, SEED), lambda: False, lambda: None)
+    samples = {config: found for config, found in known.outcomes.items() if not isinstance(found, Rejected)}
+    limit = CLOSE * min(map(median, samples.values()), default=0.0)
+    waiting = [config for config, found in samples.items() if len(found) < MANY and median(found) <= limit]
+    for start in range(0, len(waiting), HEAT):
+        part = waiting[start : start + HEAT]
+        heat = runner.sample([kernel.launch(config, known.problem, unit.device) for config in part], MANY)
+        sampled = replace(known, policy=heat.policy, outcomes=dict(zip(part, heat.seconds, strict=True)))
+        _append(partial, "".join(list(lines([sampled]))[1:]))
         if time.monotonic() > until:
             raise TimeoutError
-    return Recording(unit.device, kernel.name, kernel.digest, recording.problem, policy, outcomes)
 
 
 def record(unit: Unit, kernel: Kernel, problem: Problem, out: Path, until: float) -> None:
@@ -91,10 +90,12 @@ def record(unit: Unit, kernel: Kernel, problem: Problem, out: Path, until: float
     for count, _ in enumerate(attempt_all(unit, kernel, problem, partial, until), 1):
         if count % 200 == 0:
             print(f"{problem.key}: {count} in {time.monotonic() - started:.1f} s", flush=True)
-    whole = _read(partial)
-    if whole is None:
+    attempted = _read(partial)
+    if attempted is None:
         return
-    dump([sample_close(unit, kernel, whole, until)], out)
+    sample_close(unit, kernel, attempted, partial, until)
+    whole = replace(_read(partial) or attempted, policy=policy_of(problem, unit.device))
+    dump([whole], out)
     failed = sum(isinstance(found, Rejected) for found in whole.outcomes.values())
     print(
         f"{problem.key}: {len(whole.outcomes)} configs, {failed} failed, best {1e6 * whole.optimum:.2f} us", flush=True
