@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match
 
+from app import errors
 from app.api.limits import BodyLimit
 from app.errors import BodyTooLarge, Busy, Invalid, TilewiseError
 
@@ -23,6 +24,31 @@ MEDIA: Final = "application/problem+json"
 _LOG = logging.getLogger("tilewise.api")
 _INTERNAL: Final = 500
 _SHOWN: Final = 60  # characters of a refused value that its message shows
+# What any route that makes a product may answer, whatever else it reads.
+OF_PRODUCTS: Final = (
+    errors.Malformed,
+    errors.UnknownDevice,
+    errors.UnknownKernel,
+    errors.NotAcceptable,
+    errors.BodyTooLarge,
+    errors.UnsupportedMediaType,
+    errors.Invalid,
+    errors.InvalidMatrix,
+    errors.Unsupported,
+    errors.TooLarge,
+    errors.Cancelled,
+    errors.OverShare,
+    errors.QueueFull,
+    errors.NoRoom,
+    errors.StoreFailed,
+    errors.Closing,
+    errors.ChildDied,
+    errors.ChildTimedOut,
+    errors.NoDevice,
+    errors.CompileFailed,
+    errors.LaunchFailed,
+    errors.WrongResult,
+)
 
 
 def problem(
@@ -59,17 +85,17 @@ def too_large(limit: int, size: int) -> BodyTooLarge:
     return BodyTooLarge(f"the body has {size} bytes or more, the limit is {limit}", limit=limit, size=size)
 
 
-def invalid(errors: Iterable[Mapping[str, Any]]) -> Invalid:
+def invalid(details: Iterable[Mapping[str, Any]]) -> Invalid:
     """The error of a request whose members are off, from pydantic's own list of them."""
-    found = [{"where": ".".join(map(str, error["loc"])), "error": _sentence(error)} for error in errors]
+    found = [{"where": ".".join(map(str, error["loc"])), "error": _sentence(error)} for error in details]
     first = "; ".join(f"{entry['where']}: {entry['error']}" if entry["where"] else entry["error"] for entry in found)
     return Invalid(first, errors=found)
 
 
-def documented(*errors: type[TilewiseError]) -> dict[int | str, dict[str, Any]]:
+def documented(*known: type[TilewiseError]) -> dict[int | str, dict[str, Any]]:
     """The statuses of a route for its OpenAPI document, with the codes that each can carry; 500 is always one."""
     by_status: dict[int, list[type[TilewiseError]]] = {_INTERNAL: []}
-    for error in errors:
+    for error in known:
         by_status.setdefault(error.status, []).append(error)
     return {status: _described(kinds) for status, kinds in sorted(by_status.items())}
 

@@ -14,7 +14,7 @@ from app import errors
 from app.api.answers import reply
 from app.api.codecs import ANSWERS, Received, answer_media, media_of, receive
 from app.api.desk import RAW, desk_of
-from app.api.errors import documented, timed_out
+from app.api.errors import OF_PRODUCTS, documented, timed_out
 from app.api.formats import npy, npz, parts, rows, tensors
 from app.api.formats.operands import Wanted
 from app.api.later import ACCEPTED, accepted
@@ -119,33 +119,12 @@ def body_schema(members: dict[str, Any]) -> dict[str, Any]:
     | ACCEPTED
     | timed_out()
     | documented(
-        errors.Malformed,
-        errors.UnknownDevice,
-        errors.UnknownKernel,
+        *OF_PRODUCTS,
         errors.UnknownMatrix,
         errors.MatrixGone,
-        errors.NotAcceptable,
-        errors.BodyTooLarge,
-        errors.UnsupportedMediaType,
-        errors.Invalid,
-        errors.InvalidMatrix,
-        errors.Unsupported,
-        errors.TooLarge,
         errors.QuotaExceeded,
         errors.KeyInUse,
-        errors.Cancelled,
         errors.KeyReused,
-        errors.OverShare,
-        errors.QueueFull,
-        errors.NoRoom,
-        errors.StoreFailed,
-        errors.Closing,
-        errors.ChildDied,
-        errors.ChildTimedOut,
-        errors.NoDevice,
-        errors.CompileFailed,
-        errors.LaunchFailed,
-        errors.WrongResult,
     ),
     openapi_extra={
         "parameters": [

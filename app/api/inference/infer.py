@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
-from app.api.errors import documented, timed_out
+from app.api.errors import OF_PRODUCTS, documented, timed_out
 from app.api.formats.operands import Wanted, bytes_of
 from app.api.inference import numbers
 from app.api.inference.asked import Binary, Inference, Region
@@ -58,32 +58,11 @@ _ANSWERED: Final[dict[int | str, dict[str, Any]]] = {
     responses=_ANSWERED
     | timed_out()
     | documented(
-        errors.Malformed,
+        *OF_PRODUCTS,
         errors.SharedMemoryOff,
-        errors.UnknownDevice,
-        errors.UnknownKernel,
         errors.UnknownModel,
         errors.UnknownRegion,
-        errors.NotAcceptable,
-        errors.BodyTooLarge,
-        errors.UnsupportedMediaType,
-        errors.Invalid,
-        errors.InvalidMatrix,
         errors.InvalidRegion,
-        errors.Unsupported,
-        errors.TooLarge,
-        errors.Cancelled,
-        errors.OverShare,
-        errors.QueueFull,
-        errors.NoRoom,
-        errors.StoreFailed,
-        errors.Closing,
-        errors.ChildDied,
-        errors.ChildTimedOut,
-        errors.NoDevice,
-        errors.CompileFailed,
-        errors.LaunchFailed,
-        errors.WrongResult,
     ),
     openapi_extra={
         "parameters": [
