@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from math import ceil
 from typing import Final
@@ -235,24 +237,22 @@ def _seconds(config: Config, problem: Problem, device: Device) -> float:
     return starting + _ending(config, problem, device) + (1 - _BESIDE) * max(parts) + _BESIDE * sum(parts)
 
 
-def _candidates(problem: Problem) -> list[Config]:
+def _choices(problem: Problem) -> Iterator[dict[str, tuple[int, ...]]]:
+    """What defaults are chosen from: parts of the space, each of one tile and one ring."""
     short, pack, flat = covering(min(problem.m, problem.n)), wide(problem), problem.m <= problem.n
     most = min(_DEEPEST, _PHASE // short)
-    found = []
     for long, each, slices, stages in product(LONGEST, sorted({4, pack}), SPACE.parameters["SLICES"], RINGS):
         depth = next((step for step in PHASES if step >= max(min(most, problem.k), slices * stages * pack)), 0)
         tile = (short, long, short, each) if flat else (long, short, each, short)
         if depth and long // each * slices in _BLOCKS:
-            found += [
-                SPACE.config(dict(zip(SPACE.parameters, (*tile, slices, depth, stages, *rest), strict=True)))
-                for rest in product(_HELD, SPACE.parameters["SPLIT_K"])
-            ]
-    return found
+            fixed = zip(SPACE.parameters, (*tile, slices, depth, stages), strict=False)
+            yield {**SPACE.parameters, **{name: (value,) for name, value in fixed}, "HELD": _HELD}
 
 
 def _default(problem: Problem, device: Device) -> Config:
     """The candidate of the least seconds; else the space's first legal config, or its first, which `launch` refuses."""
-    candidates = [each for each in _candidates(problem) if SPACE.refusal(each, problem, device) is None]
+    parts = (replace(SPACE, parameters=choice) for choice in _choices(problem))
+    candidates = [each for part in parts for each in part.legal(problem, device)]
     if candidates:
         return min(candidates, key=lambda each: _seconds(each, problem, device))
     return next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))

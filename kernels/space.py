@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
+from operator import itemgetter
+from typing import TypeAlias
 
 from kernels.device import Device
 from kernels.problem import Problem
+
+Items: TypeAlias = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Config(Mapping[str, int]):
     """One point of a space: a value for each parameter, in the space's order. Hashable; equal by items."""
 
-    items_: tuple[tuple[str, int], ...]
+    items_: Items
 
     @classmethod
     def of(cls, values: Mapping[str, int]) -> Config:
@@ -79,16 +83,29 @@ class Space:
     def sifted(self, problem: Problem, device: Device) -> tuple[list[Config], dict[str, int]]:
         """The legal configs, and how many others each rule refuses, which are asked for in the order of `reads`.
 
-        Configs are built a parameter at a time, and those that begin as a rule refuses are never built.
+        Configs are built a parameter at a time, and those that begin as a rule refuses are never built. A rule is asked
+        once for all that are alike in what it reads.
         """
-        found, chosen, waiting = [Config(())], set[str](), dict(self.rules)
+        found, chosen, waiting = list[Items]([()]), list[str](), dict(self.rules)
         refused, endings = dict.fromkeys(self.rules, 0), len(self)
         for name, values in self.parameters.items():
             endings //= len(values)
-            found = [Config((*begun.items_, (name, value))) for begun in found for value in values]
-            chosen.add(name)
-            for reason in [one for one in waiting if chosen.issuperset(self.reads.get(one, self.parameters))]:
+            pairs = [(name, value) for value in values]
+            found = [(*begun, pair) for begun in found for pair in pairs]
+            chosen.append(name)
+            for reason in [one for one in waiting if set(chosen).issuperset(self.reads.get(one, self.parameters))]:
                 holds, before = waiting.pop(reason), len(found)
-                found = [config for config in found if holds(config, problem, device)]
+                parts = _parts(
+                    found, [place for place, one in enumerate(chosen) if one in self.reads.get(reason, chosen)]
+                )
+                legal = {part for part in set(parts) if holds(Config(part), problem, device)}
+                found = [items for items, part in zip(found, parts, strict=True) if part in legal]
                 refused[reason] = (before - len(found)) * endings
-        return found, refused
+        return [Config(items) for items in found], refused
+
+
+def _parts(found: list[Items], places: Sequence[int]) -> list[Items]:
+    """The items of each at these places."""
+    if len(places) < 2:  # noqa: PLR2004 - what itemgetter gives of one place is no tuple
+        return [tuple(items[place] for place in places) for items in found]
+    return list(map(itemgetter(*places), found))

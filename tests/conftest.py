@@ -1,11 +1,24 @@
-"""What all tests share: binaries that services compile are compiled once in a run, whichever worker asks first."""
+"""What all tests share: services' binaries are compiled once in a run, and no core is busy with nothing."""
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+
+# Several processes share each core here: a thread of OpenBLAS that has nothing to do sleeps at once, where it would
+# spin for 2^26 cycles after NumPy's import and after each product. Read at NumPy's import, by children too.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+# Hundreds of processes import the same modules, and each worker all tests: whatever else the environment says, they are
+# compiled once.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# Whose tests share a service that takes seconds to start: one worker has them all.
+TOGETHER = ("tests/api/", "tests/client/", "tests/services/")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,3 +29,23 @@ def cache_dir_of_services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWISE_CACHE_DIR", str(folder / "compiled"))
         yield
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests live to the end of the run: no collection of garbage looks through them again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """For all tests, files as `--dist loadfile` has them, and folders whose tests share a service."""
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 - where xdist is in use
+
+    class Folders(LoadFileScheduling):  # type: ignore[misc] # it ships no types
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return Folders(config, log) if whole and config.getvalue("dist") == "loadfile" else None

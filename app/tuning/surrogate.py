@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import zip_longest
 from math import exp, inf
 from typing import Final
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from app.tuning.beliefs import Belief, Process, Trend, chances
 from app.tuning.encoding import Matrix, Rows
@@ -31,6 +32,14 @@ _SMOOTH: Final = View(0.5)
 _CLIFFS: Final = View(1.0, values=True)
 _KIN: Final = View(0.5, trend=True)
 _ROUND: Final = (_SMOOTH, _CLIFFS, _KIN, _CLIFFS, _SMOOTH, _CLIFFS, _SMOOTH, None)
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """Those that have threads of their own; looking for them costs as much as a small fit."""
+    import sklearn.gaussian_process  # noqa: F401, PLC0415 - a second to load, and what it loads is to be found too
+
+    return ThreadpoolController()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +72,8 @@ class Surrogate:
             if self._ledger.seen < _OPENING or len(self._ledger.seconds) < _MEASURED:
                 rows = [next(self._openers)]
             else:
-                with threadpool_limits(1):  # matrices are small: two threads would wait for each other most of the time
+                # Matrices are small: two threads would wait for each other most of the time.
+                with _libraries().limit(limits=1):
                     rows = self._picks(count - len(taken))
             taken += self._ledger.take(rows)
         return taken

@@ -84,9 +84,9 @@ def operands(problem: Problem, rng: np.random.Generator, *, integers: bool = Fal
     return a.astype(numpy_dtype(problem.dtype)), b.astype(numpy_dtype(problem.dtype))
 
 
-def reference(problem: Problem, a: Array, b: Array) -> Array:
-    """In float64, or wider where the operands are that themselves."""
-    wide = np.longdouble if problem.dtype == "float64" else np.float64
+def reference(problem: Problem, a: Array, b: Array, *, integers: bool = False) -> Array:
+    """In float64, or wider where the operands are that themselves and no small integers: BLAS has no wider products."""
+    wide = np.longdouble if problem.dtype == "float64" and not integers else np.float64
     left = a.swapaxes(1, 2) if problem.trans_a else a
     right = b.swapaxes(1, 2) if problem.trans_b else b
     return np.asarray(left.astype(wide) @ right.astype(wide))

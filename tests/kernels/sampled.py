@@ -202,7 +202,7 @@ def expect_products(one: Sample, multiply: Multiply) -> None:
     assert np.array_equal(multiply(launch, a, b), c), f"{one}: another product for the same operands"
     for near in edges(one):
         a, b = operands(near.problem, rng, integers=True)
-        exact = reference(near.problem, a, b).astype(numpy_dtype(near.problem.dtype))
+        exact = reference(near.problem, a, b, integers=True).astype(numpy_dtype(near.problem.dtype))
         differing = int((multiply(near, a, b) != exact).sum())
         assert not differing, f"{one}: {differing} elements are wrong on {near.problem.key}"
 
