@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from sqlite3 import SQLITE_BUSY, OperationalError
 from sqlite3 import Connection as SQLiteConnection
+from time import monotonic, sleep
 from typing import Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -17,6 +19,7 @@ from sqlalchemy.pool import NullPool
 from app.errors import StartRefused
 
 _BUSY: Final = 5.0  # seconds SQLite waits for another process's write to end
+_GLANCE: Final = 0.01  # seconds between two tries of what it does not wait for
 _MIGRATING: Final = 600.0  # the same, where that other process may be migrating
 _READERS: Final = {"pool_size": 8, "max_overflow": 24, "pool_timeout": 60.0}
 _ONE: Final = {"pool_size": 1, "max_overflow": 0}
@@ -105,15 +108,30 @@ def refusing(url: URL) -> Iterator[None]:
 def _sqlite(url: URL, begin: str, pragmas: tuple[str, ...], timeout: float, **options: Any) -> Engine:
     Path(url.database or "").parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(url, connect_args={"timeout": timeout}, json_serializer=_json, **options)
-    event.listen(engine, "connect", partial(_prepare, pragmas))
+    event.listen(engine, "connect", partial(_prepare, pragmas, timeout))
     event.listen(engine, "begin", partial(_begin, begin))
     return engine
 
 
-def _prepare(pragmas: tuple[str, ...], connection: SQLiteConnection, _record: object) -> None:
+def _prepare(pragmas: tuple[str, ...], timeout: float, connection: SQLiteConnection, _record: object) -> None:
     connection.isolation_level = None  # the driver would begin at the first write only, and never for a SELECT
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", *pragmas):
+    _keep_a_log(connection, timeout)
+    for pragma in ("synchronous=FULL", *pragmas):
         connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _keep_a_log(connection: SQLiteConnection, timeout: float) -> None:
+    """Have a write-ahead log; SQLite does not wait itself where another process has a new file locked for that."""
+    until = monotonic() + timeout
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").close()
+        except OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != SQLITE_BUSY or monotonic() > until:
+                raise
+            sleep(_GLANCE)
+        else:
+            return
 
 
 def _begin(statement: str, connection: Connection) -> None:
