@@ -23,6 +23,11 @@ def order(trials: int = 2, **members: Any) -> dict[str, Any]:
     return {"shapes": [shape], "budget": {"trials": trials}, "kernels": ["tiled"], **members}
 
 
+def long_order() -> dict[str, Any]:
+    """One that takes the better part of a minute even where all its kernels are compiled."""
+    return order(trials=128, shapes=[{"m": 600 + next(_SIZES), "n": 600, "k": 600}])
+
+
 def events(client: httpx.Client, job_id: str, after: int | None = None, most: int = 10**6) -> list[dict[str, Any]]:
     """A job's events to its end, or the first `most` of them."""
     headers = {} if after is None else {"Last-Event-ID": str(after)}
@@ -114,7 +119,7 @@ def test_prefer_wait_answers_200_once_the_job_has_ended(client: httpx.Client) ->
 
 def test_prefer_wait_answers_202_where_the_job_takes_longer(client: httpx.Client) -> None:
     started = time.monotonic()
-    answer = client.post("/tune", json=order(trials=60), headers={"Prefer": "wait=0.2"})
+    answer = client.post("/tune", json=long_order(), headers={"Prefer": "wait=0.2"})
     assert answer.status_code == 202
     assert answer.headers["preference-applied"] == "wait=0.2"
     assert time.monotonic() - started < 5
@@ -123,7 +128,7 @@ def test_prefer_wait_answers_202_where_the_job_takes_longer(client: httpx.Client
 
 
 def test_a_cancelled_job_stays_and_keeps_what_it_measured(client: httpx.Client) -> None:
-    job_id = client.post("/tune", json=order(trials=100)).json()["id"]
+    job_id = client.post("/tune", json=long_order()).json()["id"]
     seen = events(client, job_id, most=1)
     assert client.delete(f"/jobs/{job_id}").status_code == 202
     rest = events(client, job_id, after=seen[-1]["id"])
@@ -135,7 +140,7 @@ def test_a_cancelled_job_stays_and_keeps_what_it_measured(client: httpx.Client) 
 
 
 def test_a_job_without_a_result_says_so(client: httpx.Client) -> None:
-    job_id = client.post("/tune", json=order(trials=100)).json()["id"]
+    job_id = client.post("/tune", json=long_order()).json()["id"]
     answer = client.get(f"/jobs/{job_id}/result")
     assert (answer.status_code, answer.json()["code"]) == (404, "no_result")
     client.delete(f"/jobs/{job_id}")
@@ -185,7 +190,7 @@ def test_lists_are_paged_and_filtered(client: httpx.Client) -> None:
 def test_a_full_queue_is_503_with_retry_after(client: httpx.Client) -> None:
     jobs = []
     for _ in range(12):
-        answer = client.post("/tune", json=order(trials=100))
+        answer = client.post("/tune", json=long_order())
         if answer.status_code == 503:
             break
         jobs.append(answer.json()["id"])
@@ -198,7 +203,7 @@ def test_a_full_queue_is_503_with_retry_after(client: httpx.Client) -> None:
 
 
 def test_a_quiet_stream_is_kept_open_by_comments(client: httpx.Client, live: Started) -> None:
-    ahead = [client.post("/tune", json=order(trials=128)).json()["id"] for _ in range(2)]
+    ahead = [client.post("/tune", json=long_order()).json()["id"] for _ in range(2)]
     job_id = client.post("/tune", json=order()).json()["id"]
     with client.stream("GET", f"/jobs/{job_id}/events") as answer:
         lines = answer.iter_lines()
