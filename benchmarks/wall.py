@@ -13,7 +13,7 @@ import contextlib
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,7 +27,7 @@ from app.tuning.replay import Recording, load
 from app.tuning.trial import Bench
 from app.tuning.tuner import Budget, Task, tune
 from kernels import CATALOGUE
-from kernels.kernel import Build
+from kernels.kernel import Build, Kernel, Launch
 from kernels.space import Config
 
 GOOD = 0.95
@@ -62,9 +62,7 @@ def theirs(recording: Recording, strategy: str, seconds: float, seed: int) -> di
     kernel, problem, device = CATALOGUE[recording.kernel], recording.problem, recording.device
     names = list(kernel.space.parameters)
     legal = {tuple(config.values()): kernel.launch(config, problem, device) for config in recording.outcomes}
-    parameters = {name: list(values) for name, values in kernel.space.parameters.items()}
-    for axis, name in enumerate(("block_size_x", "block_size_y")):
-        parameters[name] = sorted({launch.block[axis] for launch in legal.values()})
+    seen, on_cuda = _Seen(recording, names), device.platform == "cuda"
 
     def launch_of(values: dict[str, int]) -> Any:
         return legal.get(tuple(values[name] for name in names))
@@ -73,35 +71,50 @@ def theirs(recording: Recording, strategy: str, seconds: float, seed: int) -> di
         launch = launch_of(values)
         return launch is not None and launch.block == (values["block_size_x"], values["block_size_y"])
 
-    found: list[tuple[float, Config]] = []
-    started = time.perf_counter()
-
-    class Stop(Exception):
-        pass
-
-    def observe(values: dict[str, int]) -> int:
-        config = Config(tuple((name, values[name]) for name in names))
-        found.append((time.perf_counter() - started, config))
-        if _is_good(recording, config):
-            raise Stop
-        return 0
-
-    with contextlib.suppress(Stop):
+    with contextlib.suppress(_Found):
         kernel_tuner.tune_kernel(
             "matmul",
             _source(legal, names),
             lambda values: (launch_of(values).grid * values["block_size_x"], values["block_size_y"]),
             _arguments(problem, seed),
-            parameters,
-            smem_args={"size": lambda values: launch_of(values).pool_bytes},
-            lang="CUPY" if device.platform == "cuda" else "OpenCL",
+            _parameters(kernel, legal),
+            smem_args={"size": lambda values: launch_of(values).pool_bytes} if on_cuda else None,
+            lang="CUPY" if on_cuda else "OpenCL",
             restrictions=allowed,
             strategy=strategy,
             strategy_options={"max_fevals": 10_000, "time_limit": seconds},
-            metrics={"seen": observe},
+            metrics={"seen": seen.note},
             quiet=True,
         )
-    return _row(f"Kernel Tuner {strategy}", recording, found)
+    return _row(f"Kernel Tuner {strategy}", recording, seen.found)
+
+
+class _Found(Exception):
+    """A config that counts was measured."""
+
+
+class _Seen:
+    """What Kernel Tuner has measured, with the seconds since this was made."""
+
+    def __init__(self, recording: Recording, names: Sequence[str]) -> None:
+        self.found: list[tuple[float, Config]] = []
+        self._recording, self._names, self._started = recording, names, time.perf_counter()
+
+    def note(self, values: dict[str, int]) -> int:
+        """As a metric, called after each measurement; raises _Found after a good one."""
+        config = Config(tuple((name, values[name]) for name in self._names))
+        self.found.append((time.perf_counter() - self._started, config))
+        if _is_good(self._recording, config):
+            raise _Found
+        return 0
+
+
+def _parameters(kernel: Kernel, legal: Mapping[tuple[int, ...], Launch]) -> dict[str, list[int]]:
+    """The space's, and the block's sides, which Kernel Tuner takes for parameters too."""
+    parameters = {name: list(values) for name, values in kernel.space.parameters.items()}
+    for axis, name in enumerate(("block_size_x", "block_size_y")):
+        parameters[name] = sorted({launch.block[axis] for launch in legal.values()})
+    return parameters
 
 
 def sides(recording: Recording, options: argparse.Namespace, seed: int) -> Iterator[dict[str, Any]]:

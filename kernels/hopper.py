@@ -175,7 +175,8 @@ def _finished(begun: dict[str, int], problem: Problem, device: Device) -> Iterat
             return
         grouped = count > 2 * sms and 2 * down(Config.of(begun), problem) > GROUP
         own = begun | {"SPLIT_K": slices}
-        enough, stay = (found(Config.of(own), problem, device) for found in (enough_stages, stays))
+        enough = enough_stages(Config.of(own), problem, device)
+        stay = stays(Config.of(own), problem, device)
         if enough:
             more = {"STAGES": enough[-1], "GROUP": GROUP if grouped else 1, "BLOCKS": stay[-1] if stay else 0}
             yield Config.of(own | more)

@@ -54,8 +54,8 @@ MOST_BESIDE: Final = {1: 192, 2: 96, 4: 32}
 MOST_GATHERED: Final = 144
 # The last slice has half as many phases as the others, or more, and each at least so many.
 FEWEST_PHASES: Final = 2
-# Bytes on their way from memory past which it is no sooner done with what it alone bounds: on an H200, ten such shapes
-# are fastest with 8 to 13 million, and lose up to 6 % with twice as much.
+# Bytes on their way from memory past which it is no sooner done with what it alone bounds: on an H200, twelve such
+# shapes are fastest with 8 to 13 million or all that have room, and lose up to 5 % where it is twice as much.
 UNDER_WAY: Final = 11 * 2**20
 # A launch's pieces of work are counted in 31 bits, and so are places in tensors.
 MOST: Final = 2**31 - 1

@@ -1,5 +1,5 @@
 // What a block of hopper.cu has to do, one piece after the other, and its ring of stages.
-//
+
 // How many times `of` goes into a number, and what is left. A division takes some hundred cycles, and a block's first
 // bytes wait for four of them: where there is nothing to divide there is none.
 struct Parts {

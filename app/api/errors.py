@@ -18,7 +18,7 @@ from starlette.routing import Match
 
 from app import errors
 from app.api.limits import BodyLimit
-from app.errors import BodyTooLarge, Busy, Invalid, TilewiseError
+from app.errors import TilewiseError
 
 MEDIA: Final = "application/problem+json"
 _LOG = logging.getLogger("tilewise.api")
@@ -80,16 +80,16 @@ def refusal(error: TilewiseError) -> Response:
     return problem(error.status, error.code, error.message, facts, headers)
 
 
-def too_large(limit: int, size: int) -> BodyTooLarge:
+def too_large(limit: int, size: int) -> errors.BodyTooLarge:
     """The error of a body that is, or grows, over the limit."""
-    return BodyTooLarge(f"the body has {size} bytes or more, the limit is {limit}", limit=limit, size=size)
+    return errors.BodyTooLarge(f"the body has {size} bytes or more, the limit is {limit}", limit=limit, size=size)
 
 
-def invalid(details: Iterable[Mapping[str, Any]]) -> Invalid:
+def invalid(details: Iterable[Mapping[str, Any]]) -> errors.Invalid:
     """The error of a request whose members are off, from pydantic's own list of them."""
     found = [{"where": ".".join(map(str, error["loc"])), "error": _sentence(error)} for error in details]
     first = "; ".join(f"{entry['where']}: {entry['error']}" if entry["where"] else entry["error"] for entry in found)
-    return Invalid(first, errors=found)
+    return errors.Invalid(first, errors=found)
 
 
 def documented(*known: type[TilewiseError]) -> dict[int | str, dict[str, Any]]:
@@ -133,7 +133,7 @@ def _described(kinds: Iterable[type[TilewiseError]]) -> dict[str, Any]:
 
 async def _raised(_: Request, error: Exception) -> Response:
     known = cast("TilewiseError", error)
-    if known.status >= _INTERNAL and not isinstance(known, Busy):
+    if known.status >= _INTERNAL and not isinstance(known, errors.Busy):
         _LOG.warning("%s: %s", known.code, known.message)
     return refusal(known)
 

@@ -106,7 +106,7 @@ class Loaded:
     def _size_graph(self, link: Link, rotation: Rotation) -> None:
         """A turn's worth of launches, by the shortest of a few.
 
-        The first ones may take thirty times as long as any after them, and a short graph's start, of some 4 us on an
+        The first ones may take twenty times as long as any after them, and a short graph's start, of some 4 us on an
         H200, would be a part of every launch's time.
         """
         self._timed(link, rotation.following(1), EVENTS)
