@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -31,6 +32,7 @@ from kernels.space import Config
 
 CLOSE, MANY, FEW = 1.5, 32, 3
 HEAT = 24  # contenders interleaved at once
+HEATS_AHEAD = 4  # whose binaries are made meanwhile
 AHEAD = 8  # launches prepared for each compiler: configs that differ in arguments alone share a binary
 SEED = 20261121
 
@@ -72,9 +74,14 @@ def sample_close(unit: Unit, kernel: Kernel, known: Recording, partial: Path, un
     samples = {config: found for config, found in known.outcomes.items() if not isinstance(found, Rejected)}
     limit = CLOSE * min(map(median, samples.values()), default=0.0)
     waiting = [config for config, found in samples.items() if len(found) < MANY and median(found) <= limit]
-    for start in range(0, len(waiting), HEAT):
-        part = waiting[start : start + HEAT]
-        heat = runner.sample([kernel.launch(config, known.problem, unit.device) for config in part], MANY)
+    parts = [waiting[start : start + HEAT] for start in range(0, len(waiting), HEAT)]
+    heats = [[kernel.launch(config, known.problem, unit.device) for config in part] for part in parts]
+    for number, part in enumerate(parts):
+        for launch in chain.from_iterable(heats[number : number + HEATS_AHEAD]):
+            runner.prepare(launch)  # a run that goes on may find none of the binaries that the first one had
+        for launch in heats[number]:
+            unit.prepare(launch.build)
+        heat = runner.sample(heats[number], MANY)
         sampled = replace(known, policy=heat.policy, outcomes=dict(zip(part, heat.seconds, strict=True)))
         _append(partial, "".join(list(lines([sampled]))[1:]))
         if time.monotonic() > until:
