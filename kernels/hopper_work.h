@@ -1,17 +1,5 @@
 // What a block of hopper.cu has to do, one piece after the other, and its ring of stages.
-
-// How many times `of` goes into a number, and what is left. A division takes some hundred cycles, and a block's first
-// bytes wait for four of them: where there is nothing to divide there is none.
-struct Parts {
-    unsigned whole, rest;
-
-    __device__ __forceinline__ Parts(const unsigned number, const unsigned of)
-    {
-        whole = 0, rest = number;
-        if (of == 1) whole = number, rest = 0;
-        else if (number >= of) whole = number / of, rest = number % of;
-    }
-};
+#include "place.h"
 
 // Sides are named as in the instruction: ROWS of the left matrix and COLUMNS of the right one, which are A's rows and
 // B's columns, or with SWAP B's columns and A's rows.
@@ -19,21 +7,15 @@ struct Work {
     int row, column, first, count;
     unsigned batch, slice;
 
-    // `group` rows of tiles go through the columns together: what runs at one time shares what the cache has. The
-    // blocks of a cluster have tiles one below the other.
+    // The blocks of a cluster have tiles one below the other.
     __device__ __forceinline__ Work(const unsigned number, const unsigned rows, const unsigned columns,
                                     const unsigned steps, const unsigned slices, const unsigned share,
                                     const unsigned group)
     {
         const unsigned both = ROWS * CLUSTER, down = (rows + both - 1) / both;
-        const unsigned across = (columns + COLUMNS - 1) / COLUMNS, tiles = down * across;
-        const unsigned high = group < down ? group : down, wave = high * across;
-        const Parts all(number, tiles), wide(all.rest, wave), deep(all.whole, slices);
-        const unsigned top = wide.whole * high, height = down - top < high ? down - top : high;
-        const Parts place(wide.rest, height);
-        slice = deep.rest, batch = deep.whole;
-        row = ((top + place.rest) * CLUSTER + rank_in_cluster()) * ROWS;
-        column = place.whole * COLUMNS;
+        const Place at = place_of(number, down, (columns + COLUMNS - 1) / COLUMNS, slices, group, 0);
+        slice = at.slice, batch = at.batch;
+        row = (at.row * CLUSTER + rank_in_cluster()) * ROWS, column = at.column * COLUMNS;
         first = slice * share, count = steps - first < share ? steps - first : share;
     }
 };

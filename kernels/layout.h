@@ -43,6 +43,7 @@
 #include "split.h"
 #include "halves.h"
 #include "store.h"
+#include "place.h"
 
 // What the steps before are told too. Rows of copies, or of both halves, are lines of 128 bytes; sums of slices come
 // after all halves, as those of tiles from number `first` on.
@@ -62,8 +63,7 @@
 #define EXPONENTS nullptr, nullptr
 #endif
 
-// A block's tile, and its slice of k. `group` rows of tiles go through C's columns together: blocks that run at one time
-// share what the cache has.
+// A block's tile, and its slice of k.
 struct Spot {
     INDEX row, column, batch, number;
     int slice, rows, columns;
@@ -71,11 +71,10 @@ struct Spot {
 
 INNER Spot spot_of(const unsigned block, const INDEX m, const INDEX n, const INDEX group, const INDEX slices)
 {
-    const unsigned across = (n + BN - 1) / BN, down = (m + BM - 1) / BM, tiles = across * down, tile = block % tiles;
-    const unsigned slice = block / tiles % (unsigned)slices, batch = block / tiles / (unsigned)slices;
-    const unsigned high = group, wave = high * across, top = tile / wave * high;
-    const unsigned height = down - top < high ? down - top : high;
-    const INDEX row = (INDEX)(top + tile % wave % height) * BM, column = (INDEX)(tile % wave / height) * BN;
+    const unsigned across = (n + BN - 1) / BN, down = (m + BM - 1) / BM, tiles = across * down;
+    const Place at = place_of(block, down, across, (unsigned)slices, (unsigned)group, 0);
+    const unsigned tile = block - (at.batch * (unsigned)slices + at.slice) * tiles;
+    const INDEX row = (INDEX)at.row * BM, column = (INDEX)at.column * BN;
     const int rows = m - row < BM ? (int)(m - row) : BM, columns = n - column < BN ? (int)(n - column) : BN;
-    return {row, column, batch, (INDEX)batch * tiles + tile, (int)slice, rows, columns};
+    return {row, column, at.batch, (INDEX)at.batch * tiles + tile, (int)at.slice, rows, columns};
 }

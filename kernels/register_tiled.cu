@@ -48,6 +48,7 @@
 #include "move.h"
 #include "split.h"
 #include "teams.h"
+#include "place.h"
 // A warp is LANES_M x LANES_N threads, and neighbours read neighbouring packs of A and of B: no bank is asked twice,
 // one read serves all who want the same pack, and what the warp writes of C fills whole sectors.
 #define LANES_N (WN / TN)
@@ -111,10 +112,9 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
 {
     POOL(pool, ROOM);
     const unsigned across = (n + BN - 1) / BN, down = (m + BM - 1) / BM, tiles = across * down, slices = split_k;
-    const unsigned batch = (unsigned)BLOCK / (tiles * slices), slice = (unsigned)BLOCK / tiles % slices;
-    const unsigned tile = (unsigned)BLOCK % tiles, high = group < down ? group : down, wave = high * across;
-    const unsigned top = tile / wave * high, height = down - top < high ? down - top : high;
-    const INDEX row = (top + tile % wave % height) * (INDEX)BM, column = tile % wave / height * (INDEX)BN;
+    const Place at_c = place_of((unsigned)BLOCK, down, across, slices, (unsigned)group, 0);
+    const unsigned batch = at_c.batch, slice = at_c.slice, tile = (unsigned)BLOCK - (batch * slices + slice) * tiles;
+    const INDEX row = at_c.row * (INDEX)BM, column = at_c.column * (INDEX)BN;
     const int rows = m - row < BM ? m - row : BM, columns = n - column < BN ? n - column : BN;
     const INDEX first = share * slice * BK, end = slice + 1 < slices ? first + share * BK : k; // of this slice
     const int packed_a = REPACK & (!TRANS_A | (lines_a > 0)), packed_b = REPACK & (TRANS_B | (lines_b > 0));

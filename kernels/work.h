@@ -4,6 +4,8 @@
 // THREADS     threads of a block                     TM / SLICES rows, from that times TEAM_AT on, of PACKS_N packs
 // SUM         a PACK of WIDE sums                    SUMS                  how many of them a thread has
 //
+#include "place.h"
+
 // A share of one tile: all of it, but where k is split or phases are shared out.
 struct Work {
     INDEX row, column, first, depth;
@@ -11,17 +13,14 @@ struct Work {
     int rows, columns, phases, quick;
 
     // `count` phases of a slice that has `share` of them, from `start` on; `quick` ones are whole, where these fit the
-    // copies. `number` counts tiles, slices and batches. `group` rows of tiles go through C's columns together: blocks
-    // that run at one time share what the cache has.
+    // copies. `number` counts tiles, slices and batches.
     __device__ __forceinline__ void place(const unsigned number, const unsigned slices, const unsigned group,
                                           const INDEX share, const unsigned start, const unsigned count, const INDEX m,
                                           const INDEX n, const INDEX k, const int fits)
     {
-        const unsigned across = (n + BN - 1) / BN, down = (m + BM - 1) / BM, tiles = across * down;
-        const unsigned high = group < down ? group : down, wave = high * across, tile = number % tiles;
-        const unsigned top = tile / wave * high, height = down - top < high ? down - top : high;
-        batch = number / (tiles * slices), slice = number / tiles % slices, this->start = start;
-        row = (INDEX)(top + tile % wave % height) * BM, column = (INDEX)(tile % wave / height) * BN;
+        const Place at = place_of(number, (m + BM - 1) / BM, (n + BN - 1) / BN, slices, group, STREAM_K > 0);
+        batch = at.batch, slice = at.slice, this->start = start;
+        row = (INDEX)at.row * BM, column = (INDEX)at.column * BN;
         rows = m - row < BM ? (int)(m - row) : BM, columns = n - column < BN ? (int)(n - column) : BN;
         first = (share * slice + start) * BK, depth = k - first < (INDEX)count * BK ? k - first : (INDEX)count * BK;
         phases = (int)((depth + BK - 1) / BK), quick = fits ? (int)(depth / BK) : 0;
