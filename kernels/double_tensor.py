@@ -37,6 +37,8 @@ LEAST_DEEP, MOST_DEEP = 48, 128
 # C's short side that is skinny's, and the cube that is batched's: there memory is the bound, not products.
 SHORT: Final = 16
 SMALL: Final = 32
+# Of k: a block is done with so much about when slices of it would have been added up.
+NOT_SLICED: Final = 512
 # What an SM does in a clock: float64 FMAs on tensor cores, and bytes that it gets from the L2 cache while all others do
 # the same. In clocks: what a tile takes before its first product and after its last one, and slices for each other.
 FMAS: Final = 128
@@ -142,7 +144,7 @@ def _slices_fit(config: Config, problem: Problem, _: Device) -> bool:
 
 def _sms_used(config: Config, problem: Problem, device: Device) -> bool:
     tiles, sms = blocks(config, problem), device.limits.sms
-    if 2 * tiles * config["SPLIT_K"] > sms:
+    if 2 * tiles * config["SPLIT_K"] > sms or (config["SPLIT_K"] == 1 and problem.k <= NOT_SLICED):
         return True
     tile_bytes = config["BM"] * config["BN"] * problem.itemsize
     return config["SPLIT_K"] == _most_slices(phases(config, problem), tiles, tile_bytes, WAVES * config["HELD"] * sms)
@@ -199,13 +201,18 @@ SPACE: Final = Space(
     reads={reason: names for reason, (_, names) in _RULES.items()},
 )
 
-# What defaults are chosen from, largest first: BM, BN, WM, WN, BK, MMA_K, AHEAD, STAGES, HELD.
+# What defaults are chosen from, largest first: BM, BN, WM, WN, BK, MMA_K, AHEAD, STAGES, HELD. An instruction that is 8
+# deep keeps tensor cores busier than two of 4, and leaves registers to read operands ahead, which one of 16 does not.
 _TILES: Final = (
+    (64, 128, 32, 32, 16, 8, 1, 5, 1),
+    (64, 64, 32, 32, 16, 8, 1, 4, 1),
+    (32, 64, 16, 32, 16, 8, 1, 5, 1),
+    (32, 32, 16, 16, 32, 8, 1, 4, 1),
+)
+_SHALLOW_TILES: Final = (
     (128, 128, 64, 32, 16, 4, 1, 4, 1),
-    (128, 64, 32, 32, 16, 4, 1, 4, 1),
     (64, 128, 32, 32, 16, 4, 1, 4, 1),
     (64, 64, 32, 32, 16, 4, 1, 4, 1),
-    (64, 32, 32, 16, 16, 4, 1, 4, 1),
     (32, 64, 16, 32, 16, 4, 1, 4, 1),
     (32, 32, 16, 16, 16, 4, 1, 4, 1),
 )
@@ -214,7 +221,8 @@ _TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "BK", "MMA_K", "AHEAD", "STAGES", 
 
 def _default(problem: Problem, device: Device) -> Config:
     """The legal choice whose busiest SM is done first; where the device allows no config, the space's first one."""
-    shapes = [dict(zip(_TILE_NAMES, tile, strict=True)) for tile in _TILES]
+    tiles = _SHALLOW_TILES if device.architecture == "sm_80" else _TILES
+    shapes = [shape for tile in tiles for shape in _ways(dict(zip(_TILE_NAMES, tile, strict=True)), problem)]
     choices = [
         SPACE.config(shape | {"GROUP": 8 if _tiles(shape, problem) > 2 * device.limits.sms else 1, "SPLIT_K": split})
         for shape in shapes
@@ -224,6 +232,14 @@ def _default(problem: Problem, device: Device) -> Config:
     if legal:
         return min(legal, key=lambda choice: _clocks(choice, problem, device))
     return next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
+
+
+def _ways(shape: dict[str, int], problem: Problem) -> list[dict[str, int]]:
+    """A tile's shape both ways; first with the longer side where memory has C's rows or columns along the operand."""
+    if shape["BM"] == shape["BN"]:
+        return [shape]
+    turned = shape | {"BM": shape["BN"], "BN": shape["BM"], "WM": shape["WN"], "WN": shape["WM"]}
+    return [turned, shape] if problem.trans_a and problem.trans_b else [shape, turned]
 
 
 def _tiles(shape: Mapping[str, int], problem: Problem) -> int:

@@ -133,7 +133,30 @@ def test_defaults_are_legal_and_grow_with_the_shape(size: int) -> None:
     chosen = DOUBLE_TENSOR.default(Problem(size, size, size, dtype="float64"), H200)
     tiles = -(-size // chosen["BM"]) * -(-size // chosen["BN"])
     assert tiles * chosen["SPLIT_K"] >= min(100, (size // 64) ** 2)
-    assert chosen["BM"] * chosen["BN"] == 128 * 128 or size < 2048
+    assert chosen["BM"] * chosen["BN"] == 64 * 128 or size < 1023
+
+
+def test_defaults_take_instructions_8_deep_where_the_architecture_has_them() -> None:
+    large = Problem(4096, 4096, 4096, dtype="float64")
+    assert DOUBLE_TENSOR.default(large, H200)["MMA_K"] == 8
+    assert (DOUBLE_TENSOR.default(large, A100)["MMA_K"], DOUBLE_TENSOR.default(large, A100)["BM"]) == (4, 128)
+
+
+@pytest.mark.parametrize(("trans_a", "trans_b", "sides"), [(0, 0, (64, 128)), (0, 1, (64, 128)), (1, 1, (128, 64))])
+def test_a_default_tile_is_longer_where_memory_has_cs_side_along_the_operand(
+    trans_a: int, trans_b: int, sides: tuple[int, int]
+) -> None:
+    problem = Problem(2048, 2048, 2048, dtype="float64", trans_a=bool(trans_a), trans_b=bool(trans_b))
+    chosen = DOUBLE_TENSOR.default(problem, H200)
+    assert (chosen["BM"], chosen["BN"]) == sides
+
+
+@pytest.mark.parametrize(("k", "legal"), [(256, True), (512, True), (528, False)])
+def test_a_short_k_need_not_be_sliced_to_use_all_sms(k: int, legal: bool) -> None:
+    whole = tile(32, 32, 16, 16, 32, 8, 1, 4, 1, 1, 1)
+    refused = SPACE.refusal(whole, Problem(256, 256, k, dtype="float64"), H200)
+    assert (refused is None) is legal
+    assert legal or str(refused).startswith("SMs left idle")
 
 
 def test_a_plan_on_another_problem_than_the_config_was_legal_for_is_still_right() -> None:
