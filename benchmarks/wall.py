@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,6 +29,7 @@ from app.tuning.trial import Bench
 from app.tuning.tuner import Budget, Task, tune
 from kernels import CATALOGUE
 from kernels.kernel import Build, Kernel, Launch
+from kernels.problem import Problem
 from kernels.space import Config
 
 GOOD = 0.95
@@ -71,12 +73,12 @@ def theirs(recording: Recording, strategy: str, seconds: float, seed: int) -> di
         launch = launch_of(values)
         return launch is not None and launch.block == (values["block_size_x"], values["block_size_y"])
 
-    with contextlib.suppress(_Found):
+    with contextlib.suppress(_Found), _given_more(on_cuda, launch_of):
         kernel_tuner.tune_kernel(
             "matmul",
             _source(legal, names),
             lambda values: (launch_of(values).grid * values["block_size_x"], values["block_size_y"]),
-            _arguments(problem, seed),
+            _arguments(problem, list(legal.values()), seed),
             _parameters(kernel, legal),
             smem_args={"size": lambda values: launch_of(values).pool_bytes} if on_cuda else None,
             lang="CUPY" if on_cuda else "OpenCL",
@@ -163,11 +165,35 @@ def _source(legal: dict[Any, Any], names: list[str]) -> str:
     return "".join(fixed) + build.text
 
 
-def _arguments(problem: Any, seed: int) -> list[Any]:
+def _arguments(problem: Problem, launches: Sequence[Launch], seed: int) -> list[Any]:
+    """What all configs are given: the operands, the sizes, and scratch as large as any of them needs."""
     generator = np.random.default_rng(seed)
     shapes = (problem.a_shape, problem.b_shape, (problem.m, problem.n))
     arrays = [generator.standard_normal((problem.batch, *shape)).astype(problem.dtype) for shape in shapes]
-    return [*arrays, *(np.int64(size) for size in (problem.m, problem.n, problem.k))]
+    scratch = np.zeros(max(1, *(launch.scratch_bytes for launch in launches)), np.uint8)
+    sizes = [np.int64(size) for size in (problem.m, problem.n, problem.k)]
+    return [*arrays, *sizes, *([scratch] if launches[0].numbers else [])]
+
+
+@contextlib.contextmanager
+def _given_more(on_cuda: bool, launch_of: Callable[[dict[str, int]], Any]) -> Iterator[None]:
+    """Kernel Tuner launching each config with its plan's numbers as well: it gives all configs the same arguments."""
+    name, function = ("cupy", "CupyFunctions") if on_cuda else ("opencl", "OpenCLFunctions")
+    backend = getattr(importlib.import_module(f"kernel_tuner.backends.{name}"), function)
+    make, run = backend.compile, backend.run_kernel
+
+    def make_and_note(self: Any, instance: Any) -> Any:
+        self.numbers = [np.int64(number) for number in launch_of(instance.params).numbers]
+        return make(self, instance)
+
+    def run_with_more(self: Any, func: Any, given: list[Any], *how: Any, **more: Any) -> None:
+        run(self, func, [*given, *self.numbers], *how, **more)
+
+    backend.compile, backend.run_kernel = make_and_note, run_with_more
+    try:
+        yield
+    finally:
+        backend.compile, backend.run_kernel = make, run
 
 
 def main() -> None:
