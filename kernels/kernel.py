@@ -190,7 +190,8 @@ class Kernel:
     """A rung of the ladder: its source file, its space, what it covers, and how a config of it is launched.
 
     `plan` is asked for legal configs; `default` gives the model's own choice, untuned. `suits` tells of which problems
-    this kernel can be the best: for others it is not tried. `pooled` is its builds'. `arguments` names the parameters
+    this kernel can be the best: for others it is not tried; `leads`, of which of these it is the one to take untuned,
+    before the rungs below it. `pooled` is its builds'. `arguments` names the parameters
     that reach the function among a plan's numbers and not as macros: configs that differ in these alone share a binary.
     `also` are the files of the steps that its plans put before and after a launch. `architectures` are those that the
     kernel is for, where it is not for all of its platforms'. `shapes` says in words which problems it suits. `lacks`
@@ -212,6 +213,7 @@ class Kernel:
     arguments: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     suits: Callable[[Problem], bool] = _all
+    leads: Callable[[Problem], bool] = _all
     architectures: tuple[str, ...] = ()
     shapes: str = "any shape"
     lacks: tuple[tuple[str, str], ...] = ()

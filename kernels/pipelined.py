@@ -44,6 +44,9 @@ BITS: Final = 32
 FEW: Final = 8
 SHALLOW: Final = 16
 BUSY_THREADS: Final = 256
+# Of C: fewer are too few tiles, where k is no longer than what is not sliced.
+SMALL_C: Final = 2**16
+NOT_SLICED: Final = 512
 
 
 # What copies of one element instead of four add to the time of the loop over k, as the instructions in it say.
@@ -272,6 +275,11 @@ def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[
     ]
 
 
+def _leads(problem: Problem) -> bool:
+    """Whether its tiles fill a GPU, or slices of k do: at 256 cubed register_tiled's take 0.7 of the time."""
+    return problem.m * problem.n * problem.batch > SMALL_C or problem.k > NOT_SLICED
+
+
 PIPELINED: Final = Kernel(
     name="pipelined",
     summary="Tiles as register_tiled's, with the next operands read and copied between the products.",
@@ -284,6 +292,7 @@ PIPELINED: Final = Kernel(
     default=_default,
     pooled=True,
     arguments=("GROUP", "SPLIT_K"),
+    leads=_leads,
     also=(REPACKED, JOINED),
     architectures=("sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121"),
 )

@@ -204,12 +204,12 @@ class BestConfigs:
         return replace(answer, expected_loss=found.expected_loss, loss_bound=found.loss_bound)
 
     def _default(self, problem: Problem, device: Device) -> Answer:
-        """What the model chooses, untuned: the highest rung that covers the problem and may be served.
+        """What the model chooses, untuned: the first of those that may be served.
 
         Raises Unsupported where no kernel can.
         """
         refused = []
-        for kernel in reversed(covering(problem, device)):
+        for kernel in untuned(problem, device):
             try:
                 launch = default_launch(kernel, problem, device)
             except Unsupported as refusal:
@@ -232,6 +232,15 @@ def covering(problem: Problem, device: Device) -> list[Kernel]:
     if not kernels:
         raise Unsupported(f"no kernel computes {problem.dtype} ({problem.precision}) on {device.id}")
     return kernels
+
+
+def untuned(problem: Problem, device: Device) -> list[Kernel]:
+    """The kernels that compute a problem, the one to take untuned first: the highest rung of those that lead there.
+
+    Raises Unsupported for none.
+    """
+    downwards = covering(problem, device)[::-1]
+    return sorted(downwards, key=lambda kernel: not kernel.leads(problem))
 
 
 def unemulated(problem: Problem, device: Device) -> str | None:

@@ -14,7 +14,7 @@ import pytest
 
 from app.errors import NotTuned, UnknownDevice, Unsupported
 from app.main import Service
-from app.services.best import BestConfigs, covering, distance
+from app.services.best import BestConfigs, covering, distance, untuned
 from app.services.jobs import new_job
 from app.store.records import BestRecord, CrossRecord, TrialRecord
 from app.store.repository import Bests, Jobs, Trials
@@ -301,6 +301,27 @@ def test_the_highest_kernel_for_a_square_is_the_architectures(architecture: str,
     limits = Limits(1024, 48 * 1024, 32, 80, 1e12, 1e13, 5e12)
     card = Device("cuda:0", "cuda", "a GPU", architecture, "1", "2", "3", "uuid", 2**34, limits)
     assert covering(Problem(256, 256, 256, dtype=dtype), card)[-1].name == highest
+
+
+@pytest.mark.parametrize(
+    ("sizes", "first"),
+    [
+        ((192, 192, 192), "register_tiled"),
+        ((256, 256, 256), "register_tiled"),
+        ((384, 384, 384), "pipelined"),
+        ((64, 64, 131072), "pipelined"),
+        ((256, 256, 513), "pipelined"),
+        ((16, 4096, 4096), "skinny"),
+    ],
+)
+def test_untuned_a_kernel_whose_tiles_leave_a_gpu_idle_leaves_the_answer_to_the_one_below(
+    sizes: tuple[int, int, int], first: str
+) -> None:
+    limits = Limits(1024, 227 * 1024, 32, 132, 4e12, 6e13, 3e13)
+    card = Device("cuda:0", "cuda", "a GPU", "sm_90", "1", "2", "3", "uuid", 2**34, limits)
+    ladder = untuned(Problem(*sizes), card)
+    assert ladder[0].name == first
+    assert {kernel.name for kernel in ladder} == {kernel.name for kernel in covering(Problem(*sizes), card)}
 
 
 def test_a_class_that_no_kernel_covers_is_refused_by_its_name(service: Service) -> None:
