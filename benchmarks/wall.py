@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from app.devices.fleet import open_fleet
+from app.devices.opencl.processor import introduce
 from app.services.runner import ChildRunner
 from app.tuning.outcome import Final
 from app.tuning.replay import Recording, load
@@ -73,6 +74,8 @@ def theirs(recording: Recording, strategy: str, seconds: float, seed: int) -> di
         launch = launch_of(values)
         return launch is not None and launch.block == (values["block_size_x"], values["block_size_y"])
 
+    if not on_cuda:
+        _introduce_processor()
     with contextlib.suppress(_Found), _given_more(on_cuda, launch_of):
         kernel_tuner.tune_kernel(
             "matmul",
@@ -146,6 +149,13 @@ def _mend_kernel_tuner() -> None:
 
     CupyFunctions.copy_shared_memory_args = ask_and_allow
     cupy.cuda.runtime.getDeviceProperties = with_whole_uuid
+
+
+def _introduce_processor() -> None:
+    """Have PoCL compile in this process too: our tunes do so in a child, Kernel Tuner here, for the first device."""
+    import pyopencl  # noqa: PLC0415  as above
+
+    introduce(pyopencl.get_platforms()[0].get_devices()[0])
 
 
 def _is_good(recording: Recording, config: Config) -> bool:
