@@ -191,12 +191,12 @@ class Kernel:
 
     `plan` is asked for legal configs; `default` gives the model's own choice, untuned. `suits` tells of which problems
     this kernel can be the best: for others it is not tried; `leads`, of which of these it is the one to take untuned,
-    before the rungs below it. `pooled` is its builds'. `arguments` names the parameters
-    that reach the function among a plan's numbers and not as macros: configs that differ in these alone share a binary.
-    `also` are the files of the steps that its plans put before and after a launch. `architectures` are those that the
-    kernel is for, where it is not for all of its platforms'. `shapes` says in words which problems it suits. `lacks`
-    are the classes, dtype and precision, that its `dtypes` and `precisions` would make and that it has not.
-    `since` gives the first CUDA architecture that has what a problem's class needs, such as 80; all later ones have it.
+    before the rungs below it. `pooled` is its builds'. `arguments` names the parameters that reach the function among a
+    plan's numbers and not as macros: configs that differ in these alone share a binary. `also` are the files of the
+    steps that its plans put before and after a launch. `architectures` are those that the kernel is for, where it is
+    not for all of its platforms'. `shapes` says in words which problems it suits. `lacks` are the classes, dtype and
+    precision, that its `dtypes` and `precisions` would make and that it has not. `since` gives the first CUDA
+    architecture that has what a problem's class needs, such as 80; all later ones have it.
     `instructions` names the path by which its products reach an arithmetic unit (kernels.instructions).
     """
 
