@@ -39,7 +39,7 @@ from peer_triton import Cubin, Order, compile_all, installed, orders
 
 from app.devices.fleet import Unit, open_fleet
 from app.errors import DeviceError, Unsupported
-from app.services.best import covering
+from app.services.best import untuned
 from app.services.runner import ChildRunner
 from app.tuning.outcome import Final
 from app.tuning.replay import load
@@ -110,14 +110,14 @@ class Peers:
         return None
 
     def _untuned(self, problem: Problem) -> tuple[Contestant, ...]:
-        """The highest kernel's default, and the seeds' kernels."""
+        """The default of the kernel to take untuned, and the seeds' kernels."""
         seeds = {TILED: CATALOGUE["tiled"], NAIVE: CATALOGUE["naive"]}
         others = [self._default(name, kernel, strictly(problem)) for name, kernel in seeds.items()]
         try:
-            highest = covering(problem, self.unit.device)[-1]
+            first = untuned(problem, self.unit.device)[0]
         except Unsupported as refusal:
             return Absent(DEFAULT, refusal.message), *others
-        return self._default(DEFAULT, highest, problem), *others
+        return self._default(DEFAULT, first, problem), *others
 
     def _default(self, name: str, kernel: Kernel, problem: Problem) -> Contestant:
         device, config = self.unit.device, kernel.default(problem, self.unit.device)

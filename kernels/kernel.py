@@ -181,6 +181,10 @@ def _all(_: Problem) -> bool:
     return True
 
 
+def _everywhere(_: Problem, __: Device) -> bool:
+    return True
+
+
 def _ever(_: Problem) -> int:
     return 0
 
@@ -213,7 +217,7 @@ class Kernel:
     arguments: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     suits: Callable[[Problem], bool] = _all
-    leads: Callable[[Problem], bool] = _all
+    leads: Callable[[Problem, Device], bool] = _everywhere
     architectures: tuple[str, ...] = ()
     shapes: str = "any shape"
     lacks: tuple[tuple[str, str], ...] = ()

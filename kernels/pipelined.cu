@@ -47,9 +47,10 @@
 #include "portable.h"
 #include "pipeline.h"
 
-// `split_k` blocks of a tile have `share` phases of k each, and what they leave begins in scratch at line `at_c` of 128
-// bytes. Copies of A and B begin at lines `at_a` and `at_b` and have `lines_a` and `lines_b` for each k; 0 where there is
-// none. `group` is how many rows of tiles go through C's columns together.
+// `split_k` blocks of a tile have `share` phases of k each, the first `more` of them one more: they run side by side, and
+// the longest says how long. What they leave begins in scratch at line `at_c` of 128 bytes. Copies of A and B begin at
+// lines `at_a` and `at_b` and have `lines_a` and `lines_b` for each k; 0 where there is none. `group` is how many rows of
+// tiles go through C's columns together.
 // With STREAM_K, `blocks` share out the first tiles' phases, the last block the first ones: `each` of them, and `more`
 // blocks one more. Then they have `rounds` of the other tiles, one each (Osama et al., "Stream-K", PPoPP 2023).
 HELD_KERNEL(THREADS, 1, HELD)
@@ -81,7 +82,7 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
             number = begun / (unsigned)share, start = begun % (unsigned)share;
             count = left < count - start ? left : count - start, left -= count, begun += count;
         } else if (STREAM_K) number += (unsigned)(blocks * each + more) / (unsigned)share + round++ * blocks;
-        now.place(number, slices, group, share, start, count, m, n, k, fits);
+        now.place(number, slices, group, share, STREAM_K ? 0 : more, start, count, m, n, k, fits);
         const REAL *const of_a = packed_a ? scratch + IN_SCRATCH(at_a) + now.batch * k * pitch_a : a + now.batch * m * k;
         const REAL *const of_b = packed_b ? scratch + IN_SCRATCH(at_b) + now.batch * k * pitch_b : b + now.batch * k * n;
         at_rows.begin(of_a + (CROSS_A ? now.row * k + now.first : now.first * pitch_a + now.row), now.rows);

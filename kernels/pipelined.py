@@ -18,7 +18,6 @@ from kernels.register_plan import (
     copied_lines,
     phases,
     repack,
-    share,
     shared_bytes,
     threads,
 )
@@ -71,14 +70,15 @@ def registers(config: Config) -> int:
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config, with copies before and the joining of slices after where it has these."""
     streamed = shares(config, problem) if config["STREAM_K"] else None
-    phased = share(config, problem) if _fit(config, problem) and not streamed else phases(config, problem)
-    slices = -(-phases(config, problem) // phased)
+    whole = phases(config, problem)
+    slices = min(config["SPLIT_K"], whole) if _fit(config, problem) and not streamed else 1
+    phased, longer = divmod(whole, slices)
     lines_a, lines_b = copied_lines(problem) if config["REPACK"] else (0, 0)
     depth, at_c = problem.batch * problem.k, 4 * COUNTERS // LINE_BYTES
     at_a = at_c + _left_lines(config, problem, slices, streamed)
     at_b = at_a + depth * lines_a
     end = at_b + depth * lines_b
-    own = streamed.numbers if streamed else (0, 0, 0, 0)
+    own = streamed.numbers if streamed else (0, 0, longer, 0)
     return Plan(
         grid=streamed.blocks if streamed else blocks(config, problem) * slices,
         block=(threads(config), 1),
@@ -222,10 +222,10 @@ _TILES: Final = (
     (128, 128, 8, 8, 64, 16, 4, 1),
     (64, 128, 8, 8, 64, 16, 4, 1),
     (128, 64, 8, 8, 32, 16, 4, 1),
-    (64, 64, 8, 8, 32, 16, 4, 1),
-    (32, 128, 4, 8, 64, 16, 4, 1),
+    (64, 64, 8, 8, 64, 16, 4, 1),
+    (32, 128, 8, 8, 64, 16, 4, 1),
+    (32, 64, 8, 4, 64, 16, 4, 1),
     (64, 32, 8, 4, 16, 16, 4, 1),
-    (32, 64, 4, 8, 32, 16, 4, 1),
     (32, 32, 4, 4, 16, 16, 4, 1),
 )
 _NAMES: Final = ("BM", "BN", "TM", "TN", "WN", "BK", "STAGES", "HELD")
@@ -254,7 +254,8 @@ def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[
     """A tile with what its shape asks for: teams, slices, copies where rows are ragged, and an order of tiles."""
     tiles, ragged = _tiles(shape, problem), _is_ragged(problem)
     own = shape["BM"] // shape["TM"] * shape["BN"] // shape["TN"]
-    teams = (team for team in (4, 2, 1) if team * own <= BUSY_THREADS)
+    most = 2 if ragged else 4  # copies of one element crowd the registers of short phases
+    teams = (team for team in (4, 2, 1) if team <= most and team * own <= BUSY_THREADS)
     splits = [split for split in SPLITS if split * tiles <= 2 * device.limits.sms or split == 1]
     group = 8 if tiles > 2 * device.limits.sms else 1
     ways = [(1, 4), (0, 1)] if ragged and _is_cheap(problem, device) else [(0, 1), (1, 4)] if ragged else [(0, 4)]
@@ -262,7 +263,7 @@ def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[
         shape
         | {
             "STREAM_K": 0,
-            "BK": 16 * team,
+            "BK": max(16, 8 * team),
             "SLICES": team,
             "SPLIT_K": split,
             "REPACK": copied,
@@ -275,7 +276,7 @@ def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[
     ]
 
 
-def _leads(problem: Problem) -> bool:
+def _leads(problem: Problem, _: Device) -> bool:
     """Whether its tiles fill a GPU, or slices of k do: at 256 cubed register_tiled's take 0.7 of the time."""
     return problem.m * problem.n * problem.batch > SMALL_C or problem.k > NOT_SLICED
 

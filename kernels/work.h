@@ -12,17 +12,18 @@ struct Work {
     unsigned batch, slice, start;
     int rows, columns, phases, quick;
 
-    // `count` phases of a slice that has `share` of them, from `start` on; `quick` ones are whole, where these fit the
-    // copies. `number` counts tiles, slices and batches.
+    // `count` phases from `start` on, of a slice of `share` of them; the first `longer` slices have one more. `quick` ones
+    // are whole, where these fit the copies. `number` counts tiles, slices and batches.
     __device__ __forceinline__ void place(const unsigned number, const unsigned slices, const unsigned group,
-                                          const INDEX share, const unsigned start, const unsigned count, const INDEX m,
-                                          const INDEX n, const INDEX k, const int fits)
+                                          const INDEX share, const unsigned longer, const unsigned start, unsigned count,
+                                          const INDEX m, const INDEX n, const INDEX k, const int fits)
     {
         const Place at = place_of(number, (m + BM - 1) / BM, (n + BN - 1) / BN, slices, group, STREAM_K > 0);
         batch = at.batch, slice = at.slice, this->start = start;
         row = (INDEX)at.row * BM, column = (INDEX)at.column * BN;
         rows = m - row < BM ? (int)(m - row) : BM, columns = n - column < BN ? (int)(n - column) : BN;
-        first = (share * slice + start) * BK, depth = k - first < (INDEX)count * BK ? k - first : (INDEX)count * BK;
+        first = (share * slice + (slice < longer ? slice : longer) + start) * BK, count += slice < longer;
+        depth = k - first < (INDEX)count * BK ? k - first : (INDEX)count * BK;
         phases = (int)((depth + BK - 1) / BK), quick = fits ? (int)(depth / BK) : 0;
     }
 

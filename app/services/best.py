@@ -240,7 +240,7 @@ def untuned(problem: Problem, device: Device) -> list[Kernel]:
     Raises Unsupported for none.
     """
     downwards = covering(problem, device)[::-1]
-    return sorted(downwards, key=lambda kernel: not kernel.leads(problem))
+    return sorted(downwards, key=lambda kernel: not kernel.leads(problem, device))
 
 
 def unemulated(problem: Problem, device: Device) -> str | None:
