@@ -37,7 +37,7 @@ from kernels.space import Config, Space
 
 # This kernel suits a C whose short side is no longer.
 SUITED: Final = 32
-# On a GPU that has pipelined, strict float32 is taken from there where the short side is longer.
+# Where the short side is longer, and there is pipelined, that is faster.
 SHORT: Final = 16
 PIPELINED_SINCE: Final = 80
 LONGEST: Final = (16, 32, 64, 128, 256, 512)
@@ -266,7 +266,7 @@ def _suits(problem: Problem) -> bool:
 
 
 def _leads(problem: Problem, device: Device) -> bool:
-    """Whether it is faster than pipelined, where there is that: its tiles are as short as 32, and take 0.8 of the time."""
+    """Whether it is faster than pipelined, where there is that: that has tiles of 32, and takes 0.8 of the time there."""
     rivalled = device.platform == "cuda" and device.capability >= PIPELINED_SINCE and problem.dtype == "float32"
     return not rivalled or min(problem.m, problem.n) <= SHORT
 
