@@ -25,6 +25,7 @@ from app.api.answers import Problem
 from app.api.berths import Berths
 from app.api.best_config import Rendered
 from app.api.gate import Gate
+from app.api.making import Line
 from app.api.metrics import Counted, Metrics
 from app.api.openapi import describe
 from app.api.pace import Pace
@@ -52,7 +53,7 @@ def include(app: FastAPI, *, max_body_bytes: int, pace: Pace = Pace()) -> None: 
     """Give `app` every route, the one shape of errors, and the limit of bodies; `app.state.service` is the service."""
     metrics = Metrics(lambda: cast("Service", app.state.service))
     app.state.threads, app.state.rendered, app.state.metrics = Threads(), Rendered(), metrics
-    app.state.tasks, app.state.pace, app.state.berths = set(), pace, Berths()
+    app.state.tasks, app.state.pace, app.state.berths, app.state.line = set(), pace, Berths(), Line()
     app.state.inference = inference.Statistics()
     errors.install(app, max_body_bytes)
     app.add_middleware(Counted, metrics=metrics)

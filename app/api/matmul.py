@@ -18,7 +18,7 @@ from app.api.errors import OF_PRODUCTS, documented, timed_out
 from app.api.formats import npy, npz, parts, rows, tensors
 from app.api.formats.operands import Wanted
 from app.api.later import ACCEPTED, accepted
-from app.api.leaving import unless_gone
+from app.api.making import product_of
 from app.api.matrices import LEFT, Matrix
 from app.api.metrics import metrics_of
 from app.api.naming import Named, seated
@@ -30,7 +30,6 @@ from app.api.replay import KEY
 from app.api.schemas import ProductQuery
 from app.api.service import Service, service_of, threads_of
 from app.api.writing import Made, PiecesResponse, SlabResponse, framed
-from app.services.gathering import Claim
 from app.services.passage import Passage
 from kernels import CATALOGUE
 
@@ -214,10 +213,8 @@ def known(service: Service, wanted: Wanted) -> None:
 
 async def _made(request: Request, received: Received, receiving: float) -> Made:
     """The product; one whose client goes away before it begins is not made."""
-    placement, wanted, claim = received.placement, received.wanted, Claim()
-    multiply = service_of(request).matmul.multiply
-    work = threads_of(request).work(multiply, placement, wanted.device, wanted.kernel, claim)
-    product = await unless_gone(request, work, claim.cancel)
+    placement, wanted = received.placement, received.wanted
+    product = await product_of(request, placement, wanted.device, wanted.kernel)
     shape = placement.c.shape
     c = placement.c.reshape((1, *shape)) if received.stacked and len(shape) == len(("m", "n")) else placement.c
     return Made(c, product, {"receive": receiving, **product.seconds})

@@ -133,6 +133,10 @@ class BestConfigs:
         """The stored best of one device model and problem."""
         return self._snapshot.exact.get((model, problem))
 
+    def knows(self, problem: Problem, device_id: str) -> bool:
+        """Whether `answer` need not work it out."""
+        return (device_id, problem, False) in self._snapshot.answers
+
     def answer(self, problem: Problem, device_id: str | None = None, *, exact: bool = False) -> Answer:
         """Answer exact, else provisional, else stale, else nearest, else the model's default.
 

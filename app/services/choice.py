@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 from app.devices.fleet import Unit
 from app.errors import UnknownKernel, Unsupported, WrongResult
+from app.services.answer import Product, instructions_of
 from app.services.best import BestConfigs, default_launch
+from app.services.product import Spent
 from app.services.quarantine import Quarantine
 from app.services.wants import Wants
 from kernels import CATALOGUE
@@ -27,6 +30,22 @@ class Choice:
     problem: Problem
     declined: str | None = None
 
+    def made(self, unit: Unit, spent: Spent, together: int, started: float) -> Product:
+        """The product that was made so, beside others in one launch, since `started` by perf_counter's clock."""
+        phases = {"h2d": spent.h2d, "kernel": spent.kernel, **({} if spent.late else {"d2h": spent.d2h})}
+        waited, launch = perf_counter() - started - sum(phases.values()), self.launch
+        return Product(
+            unit.device,
+            self.kernel,
+            dict(launch.config) if launch else {},
+            self.match,
+            instructions_of(launch, unit.device) if launch else unit.vendor.name or self.kernel,
+            {"queue": waited, **phases},
+            together,
+            self.problem.precision,
+            self.declined,
+        )
+
 
 class Choices:
     """Chooses for products; `vendor` says that the vendor's library serves where it is faster."""
@@ -34,7 +53,15 @@ class Choices:
     def __init__(self, best: BestConfigs, quarantine: Quarantine, wants: Wants, *, vendor: bool) -> None:
         self._best, self._quarantine, self._wants, self._vendor = best, quarantine, wants, vendor
 
-    def choose(self, problem: Problem, unit: Unit, kernel: str | None) -> Choice:
+    def ready(self, problem: Problem, unit: Unit) -> bool:
+        """Whether `choose` has no more to do than to look the answer up."""
+        return self._best.knows(problem, unit.device.id)
+
+    def count(self, problem: Problem, unit: Unit) -> None:
+        """Take note that a problem was asked for."""
+        self._wants.noted(self._best.answer(problem, unit.device.id))
+
+    def choose(self, problem: Problem, unit: Unit, kernel: str | None, *, counted: bool = True) -> Choice:
         """The best there is, or what a forced kernel has; raises UnknownKernel, Unsupported, WrongResult."""
         if kernel == "vendor":
             if unit.vendor.name is None:
@@ -43,7 +70,7 @@ class Choices:
         if kernel is not None and kernel not in CATALOGUE:
             raise UnknownKernel(f"there is no kernel {kernel}; there are {', '.join(CATALOGUE)} and vendor")
         answer = self._best.answer(problem, unit.device.id)
-        if kernel is None:
+        if kernel is None and counted:
             self._wants.noted(answer)
         if kernel is None and self._vendor and answer.vendor_is_faster:
             return Choice("vendor", None, answer.match, *_by_vendor(problem))

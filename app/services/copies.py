@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from app.devices.fleet import Fleet, Unit
+from app.devices.process import Begun
 from app.devices.scheduler import Priority
 from app.errors import TilewiseError
 from app.services import product
@@ -44,14 +45,31 @@ class Copies:
 
     def multiply(self, unit: Unit, order: Order, deadline: float) -> Spent:
         """Have a serving child make a product; raises as its call does."""
+        whole = self._whole(unit, order)
+        spent: Spent = unit.products.call(
+            product.multiply, whole, priority=Priority.PRODUCT, deadline=deadline, leased=True
+        )
+        return self._spent(unit, order, spent)
+
+    def begin(self, unit: Unit, order: Order, deadline: float) -> Begun[Spent] | None:
+        """Have a serving child begin a product, without waiting for anything; None where it is not free."""
+        if self._known[unit.device.id].gone:  # that goes first
+            return None
+        begun = unit.products.begin(
+            product.multiply, replace(order, budget=self._budget), priority=Priority.PRODUCT, deadline=deadline
+        )
+        return begun.then(lambda finish: self._spent(unit, order, finish())) if begun else None
+
+    def _whole(self, unit: Unit, order: Order) -> Order:
+        """The order with what its child is to forget and may keep."""
         sizes = (order.problem.a_bytes, order.problem.b_bytes, order.problem.c_bytes)
         with self._lock:
             self._sizes |= {key: size for key, size in zip(order.keys, sizes, strict=True) if key is not None}
             gone = self._take(unit)
-        whole = replace(order, gone=gone, budget=self._budget)
-        spent: Spent = unit.products.call(
-            product.multiply, whole, priority=Priority.PRODUCT, deadline=deadline, leased=True
-        )
+        return replace(order, gone=gone, budget=self._budget)
+
+    def _spent(self, unit: Unit, order: Order, spent: Spent) -> Spent:
+        """Take note of what a child keeps after a product."""
         used = {key for key in order.keys[:2] if key is not None}
         with self._lock:
             self.loads += spent.loaded

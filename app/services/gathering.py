@@ -17,6 +17,7 @@ from time import monotonic, perf_counter
 from typing import Final
 
 from app.devices.fleet import Unit
+from app.devices.process import Begun
 from app.devices.scheduler import Priority
 from app.errors import Cancelled, TilewiseError
 from app.services import product, together
@@ -107,6 +108,14 @@ class Queue:
             self._pass_on(entry)
             entry.claim.expect()
 
+    def leads(self, entry: Entry) -> bool:
+        """Let the entry lead where nobody is in the queue; whether it does."""
+        with self._lock:
+            if len(self):
+                return False
+            entry.since, self._inside = monotonic(), [entry]
+            return True
+
     def beside(self, leader: Entry, most: Callable[[int], int]) -> list[Entry]:
         """The leader and those that its launch can make as well; `most` says how many of so many it should."""
         with self._lock:
@@ -183,6 +192,24 @@ class Gathering:
         finally:
             claim.left()
 
+    def begin(self, unit: Unit, order: product.Order) -> Begun[product.Spent] | None:
+        """Have a product begun, without waiting for anything; None where somebody is before it, or in the child."""
+        queue = self._queues[unit.device.id]
+        if not queue.leads(Entry(queue, order, Claim(), may_gather=False, turn=threading.Event())):
+            return None
+        started, begun = perf_counter(), self._copies.begin(unit, order, DEADLINE)
+        if begun is None:
+            queue.leave([])
+            return None
+
+        def ended(finish: Callable[[], product.Spent]) -> product.Spent:
+            try:
+                return self._learnt(unit, order, finish(), started)
+            finally:
+                queue.leave([])
+
+        return begun.then(ended)
+
     def _lead(self, queue: Queue, entry: Entry) -> tuple[product.Spent, int]:
         group = [entry]
         try:
@@ -204,8 +231,11 @@ class Gathering:
         except TilewiseError:
             entry.claim.expect()  # the child was killed because this was cancelled
             raise
+        return self._learnt(unit, entry.order, spent, started)
+
+    def _learnt(self, unit: Unit, order: product.Order, spent: product.Spent, started: float) -> product.Spent:
         if not spent.declined:
-            self._rates.learn(unit.device.id, entry.order.problem, 1, spent, perf_counter() - started)
+            self._rates.learn(unit.device.id, order.problem, 1, spent, perf_counter() - started)
         return spent
 
     def _make_all(self, unit: Unit, group: list[Entry]) -> None:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import prod
 from time import perf_counter
+from typing import Final
 
 import numpy as np
 
 from app.devices.base import Array
 from app.devices.fleet import Fleet, Unit
+from app.devices.process import Begun
 from app.devices.scheduler import Priority
 from app.devices.slab import Region
 from app.dtypes import numpy_dtype
 from app.errors import NoRoom, TooLarge, Unsupported, WrongResult
 from app.services import product
 from app.services.admission import Admission, Limits
-from app.services.answer import Product, instructions_of
+from app.services.answer import Product
 from app.services.best import BestConfigs, covering, default_launch, unemulated
 from app.services.choice import Choice, Choices, strictly
 from app.services.copies import Copies
@@ -34,8 +36,9 @@ from kernels.halves import reason
 from kernels.kernel import Build, Launch
 from kernels.problem import Problem
 
-_PAGE = 4096
-_REMEMBERED = 4096  # problems
+AT_ONCE: Final = 2**16  # bytes of a product that is made in less time than a thread takes to be woken
+_PAGE: Final = 4096
+_REMEMBERED: Final = 4096  # problems
 
 
 class Matmul:
@@ -172,6 +175,41 @@ class Matmul:
             placement.left.keep()
         return made
 
+    def is_small(self, placement: Placement) -> bool:
+        """Whether a product is one for `begin`: it touches little, and no resident matrix."""
+        bare = placement.passage is None and placement.left is None and placement.keys == (None, None, None)
+        return bare and placement.problem.bytes <= AT_ONCE
+
+    def begin(self, placement: Placement, device_id: str | None, started: float) -> Begun[Product | None] | None:
+        """Begin a small product that has nothing to wait for; None for any other: `multiply` makes it.
+
+        Nothing here blocks. Its end gives None where `multiply` is to make it once more. What passed since `started`,
+        by perf_counter's clock, counts as its wait. Raises UnknownDevice, Unsupported.
+        """
+        unit = self._fleet.unit(device_id) if device_id else self._freest(placement)
+        if self._gathering.waiting(unit) or not self._choices.ready(placement.problem, unit):
+            return None
+        choice = self._choices.choose(placement.problem, unit, None, counted=False)
+        if choice.launch is None or (unit.device.id, choice.launch.build) not in self._prepared:
+            return None
+        begun = self._gathering.begin(unit, product.Order(choice.problem, choice.launch, *placement.offsets))
+        if begun is None:
+            return None
+        return begun.then(lambda finish: self._ended(placement, unit, choice, finish, started))
+
+    def _ended(
+        self, placement: Placement, unit: Unit, choice: Choice, finish: Callable[[], Spent], started: float
+    ) -> Product | None:
+        with suppress(WrongResult):  # `multiply` hears it again, and condemns what answered so
+            spent = finish()
+            if not spent.declined:
+                self._choices.count(placement.problem, unit)
+                self.admission.pace(spent.h2d + spent.kernel + spent.d2h)
+                if placement.ticket is not None:
+                    placement.ticket.made()
+                return choice.made(unit, spent, 1, started)
+        return None
+
     def _served(self, placement: Placement, device_id: str | None, kernel: str | None, claim: Claim) -> Product:
         started, unit = perf_counter(), self._fleet.unit(device_id) if device_id else self._freest(placement)
         problem, declined = placement.problem, None
@@ -187,7 +225,7 @@ class Matmul:
                 condemned = choice.launch
                 continue
             if not spent.declined:
-                return _product(unit, replace(choice, declined=choice.declined or declined), spent, together, started)
+                return replace(choice, declined=choice.declined or declined).made(unit, spent, together, started)
             problem, kernel, declined = strictly(problem), None, reason(spent.declined)
 
     def _made(self, placement: Placement, unit: Unit, choice: Choice, claim: Claim) -> tuple[Spent, int]:
@@ -246,22 +284,6 @@ class Matmul:
         if launch is not None and (key := (unit.device.id, launch.build)) not in self._prepared:
             unit.prepare(launch.build)
             self._prepared.add(key)
-
-
-def _product(unit: Unit, choice: Choice, spent: Spent, together: int, started: float) -> Product:
-    phases = {"h2d": spent.h2d, "kernel": spent.kernel, **({} if spent.late else {"d2h": spent.d2h})}
-    waited, launch = perf_counter() - started - sum(phases.values()), choice.launch
-    return Product(
-        unit.device,
-        choice.kernel,
-        dict(launch.config) if launch else {},
-        choice.match,
-        instructions_of(launch, unit.device) if launch else unit.vendor.name or choice.kernel,
-        {"queue": waited, **phases},
-        together,
-        choice.problem.precision,
-        choice.declined,
-    )
 
 
 def _empty(problem: Problem) -> Array:

@@ -21,7 +21,7 @@ from app.api.inference.model import MODEL, VERSION, versioned
 from app.api.inference.receiving import LENGTH, Placed, operand, placing, read
 from app.api.inference.shared import expect_local
 from app.api.inference.statistics import statistics_of
-from app.api.leaving import unless_gone
+from app.api.making import product_of
 from app.api.matmul import known
 from app.api.metrics import metrics_of
 from app.api.openapi import REFERENCE, DirectRoute, header
@@ -30,7 +30,6 @@ from app.api.packing import PackedResponse, answer_coding
 from app.api.service import service_of, threads_of
 from app.api.unpacking import unpacked_body
 from app.api.writing import Made, SlabResponse
-from app.services.gathering import Claim
 
 router = APIRouter(route_class=DirectRoute, tags=["inference"])
 
@@ -112,9 +111,7 @@ async def _made(request: Request, stack: AsyncExitStack, started: float) -> tupl
             await feed.fill(body, tensor.described.name.lower(), bytes_of(operand(placement, tensor)))
     await body.finish()
     receiving = perf_counter() - started
-    claim = Claim()
-    work = threads.work(service.matmul.multiply, placement, asked.device, asked.kernel, claim)
-    product = await unless_gone(request, work, claim.cancel)
+    product = await product_of(request, placement, asked.device, asked.kernel)
     shape = (1, *placement.c.shape) if asked.stacked and asked.problem.batch == 1 else placement.c.shape
     return Made(placement.c.reshape(shape), product, {"receive": receiving, **product.seconds}), asked, placed
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from app.devices.process.begun import Begun
 from app.devices.process.child import Child
 from app.devices.process.link import Link
 
-__all__ = ["Child", "Link"]
+__all__ = ["Begun", "Child", "Link"]

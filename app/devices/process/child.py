@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
+from app.devices.process.begun import Begun
 from app.devices.process.conversation import Conversation
 from app.devices.process.link import PAGE, Board
 from app.devices.process.run import Run
-from app.devices.scheduler import Lease, Priority, Turns
+from app.devices.scheduler import Lease, Priority, Ticket, Turns
 from app.errors import ChildDied, Closing, DeviceError, TilewiseError
 
 _SHORT_LIFE: Final = 1.0  # seconds: a child that dies younger, and unused, is not replaced until somebody needs one
@@ -85,7 +88,54 @@ class Child:
             with run.using:
                 run.used = True
                 conversation = Conversation(self.name, run, self._lease, priority, leased=leased)
-                return self._converse(conversation, run, function, arguments, deadline)
+                return self._converse(conversation, run, partial(conversation.hold, function, arguments, deadline))
+
+    def begin(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        priority: Priority = Priority.MEASUREMENT,
+        deadline: float = 60.0,
+    ) -> Begun[Any] | None:
+        """Have `function(state, link, *arguments)` begun with the device its own, without waiting for anything.
+
+        None where somebody has the child or the device, or waits for it, or there is no child. As `call` otherwise.
+        """
+        turn = self._turns.at_once(priority)
+        if turn is None:
+            return None
+        run = self._free()
+        if run is None:
+            self._turns.leave(turn)
+            return None
+        conversation = Conversation(self.name, run, self._lease, priority)
+        with ExitStack() as parting, suppress(TilewiseError):
+            parting.callback(self._part, conversation, run, turn)
+            if conversation.is_leased_at_once():
+                self._speak(conversation, run, partial(conversation.ask, function, arguments, deadline))
+                parting.pop_all()
+                return Begun(conversation, partial(self._finish, conversation, run, turn))
+        return None
+
+    def _free(self) -> Run | None:
+        """The process, where it is ready and nobody speaks to it; it is the caller's to speak to then."""
+        with self._changed:
+            run = self._run if self._state == "ready" else None
+            if run is None or not run.is_alive() or not run.using.acquire(blocking=False):
+                return None
+            run.used = True
+            return run
+
+    def _finish(self, conversation: Conversation, run: Run, turn: Ticket) -> Any:
+        try:
+            return self._speak(conversation, run, conversation.end)
+        finally:
+            self._part(conversation, run, turn)
+
+    def _part(self, conversation: Conversation, run: Run, turn: Ticket) -> None:
+        conversation.close()
+        run.using.release()
+        self._turns.leave(turn)
 
     def kill(self) -> None:
         """Kill the process with everything it started; it is replaced."""
@@ -102,16 +152,16 @@ class Child:
         if self._supervisor is not None:
             self._supervisor.join(_PATIENCE)
 
-    def _converse(
-        self,
-        conversation: Conversation,
-        run: Run,
-        function: Callable[..., Any],
-        arguments: tuple[Any, ...],
-        deadline: float,
-    ) -> Any:
+    def _converse(self, conversation: Conversation, run: Run, speak: Callable[[], Any]) -> Any:
         try:
-            return conversation.hold(function, arguments, deadline)
+            return self._speak(conversation, run, speak)
+        finally:
+            conversation.close()
+
+    def _speak(self, conversation: Conversation, run: Run, speak: Callable[[], Any]) -> Any:
+        """Speak to the child; where it did not answer to the end it is killed, and gone afterwards."""
+        try:
+            return speak()
         except BaseException as error:
             if not isinstance(error, TilewiseError) or conversation.is_broken or error.facts.get("fatal"):
                 self._end(run)
@@ -120,8 +170,6 @@ class Child:
                 self._closing_goes_first()
                 raise ChildDied(f"{error.message} ({run.cause})", **error.facts) from None
             raise
-        finally:
-            conversation.close()
 
     def _see_off(self, run: Run) -> None:
         """Wait until a killed process is gone: before, it may keep the device busy and touch memory that it was lent.

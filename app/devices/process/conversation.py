@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from app.devices.process.run import Run
 from app.devices.scheduler import Lease, Priority, Ticket
 from app.errors import ChildDied, ChildTimedOut, DeviceError, TilewiseError
 
+_LAST: Final = {"done", "error", "failed"}  # what a child says at the end
 _GLANCE: Final = 0.25  # seconds between looks at what no message tells: a renewed deadline, a death while queueing
 
 
@@ -32,23 +34,54 @@ class Conversation:
         self._name, self._run, self._lease, self._priority = name, run, lease, priority
         self._stage, self._leased = stage, leased
         self._ticket: Ticket | None = None
+        self._heard: tuple[Any, ...] | None = None
         self.is_broken = True
 
     def hold(self, function: Callable[..., Any], arguments: tuple[Any, ...], deadline: float) -> Any:
         """Run the function in the child and give its value; raises as Child.call says."""
+        if self._leased:
+            self.is_leased_at_once()
+        self.ask(function, arguments, deadline)
+        return self.end()
+
+    def is_leased_at_once(self) -> bool:
+        """Whether the device is the function's from the start: nobody has it or waits for it, or there is no lease."""
+        self._ticket = self._lease.at_once(self._priority) if self._lease is not None else None
+        return self._ticket is not None or self._lease is None
+
+    def ask(self, function: Callable[..., Any], arguments: tuple[Any, ...], deadline: float) -> None:
+        """Have the child begin the function; raises ChildDied."""
         self._stage = self._stage or function.__name__
-        if self._leased and self._lease is not None:
-            self._ticket = self._lease.at_once(self._priority)
         request = pickle.dumps((function, arguments, self._ticket is not None))
         self._run.board.allow(deadline)
-        try:
+        with self._alive():
             self._run.channel.send_bytes(request)
-            while (message := self._receive())[0] not in {"done", "error", "failed"}:
+
+    def fileno(self) -> int:
+        """The descriptor that is readable once the child has said something."""
+        return self._run.channel.fileno()
+
+    def hear(self) -> bool:
+        """Take the message that is there: whether it is a value, for which `end` has nothing to wait for."""
+        with suppress(EOFError, OSError):  # `end` says so
+            self._heard = self._receive()
+        return self._heard is not None and self._heard[0] == "done"
+
+    def end(self) -> Any:
+        """The function's value; raises as Child.call says."""
+        with self._alive():
+            while (message := self._heard or self._receive())[0] not in _LAST:
+                self._heard = None
                 self._heed(*message)
-        except (EOFError, OSError) as error:
-            raise ChildDied(f"{self._name} died during {self._stage}", stage=self._stage) from error
         self.is_broken = False
         return self._conclude(*message)
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, OSError) as error:
+            raise ChildDied(f"{self._name} died during {self._stage}", stage=self._stage) from error
 
     def close(self) -> None:
         """Give the lease back, held or queued for."""
@@ -57,15 +90,15 @@ class Conversation:
         self._ticket = None
 
     def _receive(self) -> tuple[Any, ...]:
-        board, channel = self._run.board, self._run.channel
-        while not channel.poll(max(0.0, min(board.remaining, _GLANCE))):
-            if board.remaining <= 0 and not channel.poll(0):
+        run, board = self._run, self._run.board
+        while not run.hears(max(0.0, min(board.remaining, _GLANCE))):
+            if board.remaining <= 0 and not run.hears(0):
                 raise ChildTimedOut(
                     f"{self._name}: {self._stage} took more than {board.allowed:g} s",
                     stage=self._stage,
                     deadline=board.allowed,
                 )
-        message: tuple[Any, ...] = pickle.loads(channel.recv_bytes())  # noqa: S301 - our own child wrote it
+        message: tuple[Any, ...] = pickle.loads(run.channel.recv_bytes())  # noqa: S301 - our own child wrote it
         return message
 
     def _heed(self, kind: str, detail: Any = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -41,6 +42,12 @@ class Run:
             theirs.close()
             os.close(lifeline)
         self.channel: Channel = Connection(ours.detach())
+        self._poll = select.poll()
+        self._poll.register(self.channel.fileno(), select.POLLIN)
+
+    def hears(self, seconds: float) -> bool:
+        """Whether the child says something, or ends, within so many seconds."""
+        return bool(self._poll.poll(1000 * seconds))
 
     @property
     def pid(self) -> int:
