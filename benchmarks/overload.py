@@ -16,13 +16,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import socket
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter
+from struct import Struct
+from time import perf_counter, time_ns
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,8 @@ from wire_process import anonymous, children
 RESULTS = Path("benchmarks/results")
 OUTSTANDING = 2000  # requests that are under way at once at most, so that the clients' own memory is bounded
 QUIET = 0.2  # of a phase at its start that is not counted: queues fill, pages are touched
+SO_TIMESTAMPNS = 35  # asm-generic/socket.h: with what is read comes when its bytes arrived
+STAMP = Struct("qq")  # seconds and nanoseconds
 FLAT = 8 * 2**20  # bytes that the middle of the last third may be above that of the first
 
 
@@ -40,12 +44,14 @@ FLAT = 8 * 2**20  # bytes that the middle of the last third may be above that of
 class Seen:
     """What became of requests: by status, when products came, how long refusals took; and memory by time.
 
-    `lags` are how many seconds after the clock requests left: the clients' own delay, which is in what they measure.
+    `refused` are the seconds until a refusal lay in its client's socket, `read` until a client had connected, sent, and
+    come to read it. `lags` are how many seconds after the clock requests left: the clients' own delay.
     """
 
     statuses: Counter[str] = field(default_factory=Counter)
     made: list[float] = field(default_factory=list)
     refused: list[float] = field(default_factory=list)
+    read: list[float] = field(default_factory=list)
     after: list[int] = field(default_factory=list)
     lags: list[float] = field(default_factory=list)
     wrong: int = 0
@@ -83,18 +89,44 @@ async def head_of(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
     return int(first.split()[1]), {name.lower(): value for name, _, value in (line.partition(": ") for line in rest)}
 
 
+async def asked(port: int, head: bytes) -> tuple[socket.socket, float]:
+    """A connection on which the answer to a head has begun, and how many seconds after the head was sent.
+
+    The system says when its first bytes came: clients that have much to do come to read them later.
+    """
+    loop, come, connection = asyncio.get_running_loop(), asyncio.Event(), socket.socket()
+    try:
+        connection.setblocking(False)
+        connection.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        await loop.sock_connect(connection, ("127.0.0.1", port))
+        sent = time_ns()
+        connection.send(head)
+        loop.add_reader(connection, come.set)
+        try:
+            await come.wait()
+        finally:
+            loop.remove_reader(connection)
+        told = connection.recvmsg(1, socket.CMSG_SPACE(STAMP.size), socket.MSG_PEEK)[1]
+        seconds, nanoseconds = STAMP.unpack(told[0][2])
+    except BaseException:
+        connection.close()
+        raise
+    return connection, (seconds * 10**9 + nanoseconds - sent) / 1e9
+
+
 async def one(port: int, work: Work, seen: Seen) -> None:
     """One request on a connection of its own."""
-    sent = perf_counter()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**20)
+    begun = perf_counter()
+    connection, waited = await asked(port, work.head)
+    reader, writer = await asyncio.open_connection(sock=connection, limit=2**20)
     try:
-        writer.write(work.head)
         status, headers = await head_of(reader)
         if status == 100:
             writer.write(work.body)
             status, headers = await head_of(reader)
         elif status in {429, 503}:
-            seen.refused.append(perf_counter() - sent)
+            seen.refused.append(waited)
+            seen.read.append(perf_counter() - begun)
             seen.after.append(int(headers["retry-after"]))
         content = await reader.readexactly(int(headers["content-length"]))
         seen.statuses[str(status)] += 1
@@ -197,6 +229,8 @@ async def storm(port: int, pid: int, arguments: argparse.Namespace) -> dict[str,
         "refusal_p50_ms": 1e3 * percentile(rough.refused, 0.5) if rough.refused else None,
         "refusal_p99_ms": 1e3 * percentile(rough.refused, 0.99) if rough.refused else None,
         "refusal_max_ms": 1e3 * slowest,
+        "refusal_read_p99_ms": 1e3 * percentile(rough.read, 0.99) if rough.read else None,
+        "refusal_read_max_ms": 1e3 * max(rough.read, default=0.0),
         "clients_lag_p99_ms": 1e3 * percentile(rough.lags, 0.99),
         "clients_lag_max_ms": 1e3 * max(rough.lags),
         "retry_after": [min(rough.after, default=0), max(rough.after, default=0)],

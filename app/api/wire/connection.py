@@ -172,7 +172,8 @@ class Bulk(asyncio.BufferedProtocol):
             self._dropping = cycle.left - len(self.early(cycle.left))
             if cycle.lingers:
                 self._lingers = True
-                self._loop.call_later(_LINGER if self._dropping else 0, self._close)
+                self._unset_timer()  # one that is lost is not kept alive by a timer: thousands would be, in a storm
+                self._timer = self._loop.call_later(_LINGER if self._dropping else 0, self._close)
         if self._held and not self._lingers:
             self._loop.call_soon(self._take, b"")
 
