@@ -1,8 +1,15 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import childwork
 import pytest
+from childmaking import Making
+
+from app.devices.process import Child
+from app.devices.scheduler import Lease
 
 pytest.register_assert_rewrite("contract", "lifetimes", "devicework")
 
@@ -14,3 +21,24 @@ def driver() -> None:
         ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         pytest.skip(f"no NVIDIA driver: {error}")
+
+
+@pytest.fixture
+def lease() -> Iterator[Lease]:
+    lease = Lease()
+    yield lease
+    lease.close()
+
+
+@pytest.fixture
+def make(lease: Lease) -> Iterator[Making]:
+    children: list[Child] = []
+
+    def make(setup: Callable[..., Any] = childwork.hold, *arguments: Any, **options: Any) -> Child:
+        arguments = arguments or ("state",) if setup is childwork.hold else arguments
+        children.append(Child("the child", setup, arguments, lease=lease, **options))
+        return children[-1]
+
+    yield make
+    for child in children:
+        child.close()

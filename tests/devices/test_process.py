@@ -4,42 +4,17 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from typing import Any
 
 import childwork
 import pytest
+from childmaking import Making
 from lifetimes import alive, end_and_expect_no_children, start_parent
 
-from app.devices.process import Child
 from app.devices.process.run import Run
 from app.devices.scheduler import Lease, Priority
 from app.errors import ChildDied, ChildTimedOut, Closing, DeviceError, LaunchFailed, NoDevice, NoRoom
-
-Making = Callable[..., Child]
-
-
-@pytest.fixture
-def lease() -> Iterator[Lease]:
-    lease = Lease()
-    yield lease
-    lease.close()
-
-
-@pytest.fixture
-def make(lease: Lease) -> Iterator[Making]:
-    children: list[Child] = []
-
-    def make(setup: Callable[..., Any] = childwork.hold, *arguments: Any, **options: Any) -> Child:
-        arguments = arguments or ("state",) if setup is childwork.hold else arguments
-        children.append(Child("the child", setup, arguments, lease=lease, **options))
-        return children[-1]
-
-    yield make
-    for child in children:
-        child.close()
 
 
 def test_a_call_runs_in_another_process_with_the_state_of_its_setup(make: Making) -> None:

@@ -4,6 +4,7 @@ import errno
 import itertools
 import os
 import random
+import resource
 import secrets
 import threading
 from collections.abc import Iterator
@@ -45,6 +46,20 @@ def test_a_region_may_be_lent_at_once_and_backed_before_it_is_touched(slab: Slab
     assert not slab.is_fresh(region)
     slab.release(region)
     assert not slab.is_fresh(slab.lend(2 * PAGE, backed=False)), "what was backed stays so"
+
+
+def test_who_touches_a_backed_region_first_is_not_interrupted_for_each_page() -> None:
+    if tuple(map(int, os.uname().release.split(".")[:2])) < (5, 14):
+        pytest.skip("this system enters pages as they are touched")
+    slab = Slab(2**24)
+    region = slab.lend(2**24, backed=False)
+    slab.back(region)
+    view = slab.view(region)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    view[::PAGE] = bytes(2**24 // PAGE)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 2**24 // PAGE // 10
+    del view
+    slab.close()
 
 
 def test_what_one_process_writes_another_mapping_reads(slab: Slab) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
 from app.devices.fleet import Held
 from app.devices.process import Link
+from app.errors import WrongResult
 from app.services import product, together
 from app.services.product import Order, Spent
 from kernels.kernel import Launch
@@ -35,3 +38,13 @@ def _decline(held: Held, mine: Launch | None, orders: list[Order]) -> None:
         return verdict if mine is not None and launch.problem == mine.problem else 0
 
     held.backend.declined = declined  # type: ignore[method-assign]
+
+
+def wrong(_: Held, __: Link, order: Order) -> Spent:
+    """A product whose kernel's class fails its check."""
+    raise WrongResult(f"{order.problem.key} is wrong")
+
+
+def die(_: Held, __: Link, ___: Order) -> Spent:
+    """A product that ends its process."""
+    os._exit(9)

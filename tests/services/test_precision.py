@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from time import perf_counter
 
 import decliningwork
 import numpy as np
@@ -98,6 +99,18 @@ def test_a_declined_product_is_made_strictly_and_says_why(emulating: Service) ->
     assert multiply(emulating.matmul, PROBLEM).precision == "emulated"
     unit = emulating.fleet.unit()
     assert emulating.matmul._quarantine.holds(unit.device, "tiled", emulating.best.answer(PROBLEM).config) is None
+
+
+def test_a_small_product_that_is_declined_is_left_to_be_made_again(emulating: Service) -> None:
+    small = replace(PROBLEM, m=8, n=8)
+    assert multiply(emulating.matmul, small).precision == "emulated"
+    with emulating.matmul.place(small) as placed:
+        placed.a[...], placed.b[...] = 1, 1
+        placed.a[0, 0] = decliningwork.FIRST
+        begun = emulating.matmul.begin(placed, None, perf_counter())
+        assert begun is not None
+        assert begun.finish() is None
+        assert emulating.matmul.multiply(placed).declined == REASONS[4]
 
 
 def test_too_small_a_k_is_strict_from_the_start(emulating: Service) -> None:
