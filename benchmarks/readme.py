@@ -110,7 +110,8 @@ def wire() -> dict[str, str]:
         ),
         f"ten times more products than can be made, {crowd['seconds']:.0f} s": (
             f"{crowd['goodput_of_peak']:.0%} of the peak's products made ({busy['goodput_of_peak']:.0%} where they take"
-            f" the same two cores), refusals in {crowd['refusal_p50_ms']:.1f} ms (p99 {crowd['refusal_p99_ms']:.0f}),"
+            f" the same two cores), refusals in {crowd['refusal_p50_ms']:.1f} ms (p99 {crowd['refusal_p99_ms']:.0f},"
+            f" most {crowd['refusal_max_ms']:.0f}),"
             f" memory {'flat' if crowd['bars']['memory flat'] else 'grows'}"
         ),
         f"products of {' and '.join(each['name'] for each in made)} of operands, on the processor": (
