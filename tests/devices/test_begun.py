@@ -41,7 +41,9 @@ def test_nothing_is_begun_where_there_is_no_child_yet(make: Making) -> None:
     child = make()
     assert child.begin(childwork.echo, 1) is None
     assert child.call(childwork.echo, 2) == ("state", 2)
-    assert child.begin(childwork.echo, 3) is not None
+    begun = child.begin(childwork.echo, 3)
+    assert begun is not None
+    assert begun.finish() == ("state", 3)
 
 
 def test_one_call_is_begun_at_a_time_and_others_wait_for_its_end(make: Making) -> None:
@@ -90,7 +92,7 @@ def test_a_refusal_is_heard_at_the_end_and_the_child_lives_on(make: Making) -> N
     with pytest.raises(NoRoom):
         begun.finish()
     assert child.generation == 1
-    assert child.begin(childwork.echo, 1) is not None
+    assert child.call(childwork.echo, 1) == ("state", 1)
 
 
 def test_a_child_that_dies_is_replaced_and_says_what_of(make: Making) -> None:

@@ -136,8 +136,15 @@ def test_defaults_are_legal_and_grow_with_the_shape(size: int) -> None:
     assert chosen["BM"] * chosen["BN"] == 64 * 128 or size < 1023
 
 
+def test_a_default_has_small_tiles_where_large_ones_leave_sms_idle_or_wait_for_their_own_starts() -> None:
+    """As 900 configs of ten shapes say, timed on an H200 (benchmarks/NOTES.md)."""
+    for shape in ((131072, 64, 64), (65536, 128, 64), (768, 768, 768), (1000, 1200, 800), (8192, 256, 128)):
+        chosen = DOUBLE_TENSOR.default(Problem(*shape, dtype="float64"), H200)
+        assert chosen["BM"] * chosen["BN"] <= 64 * 64, shape
+
+
 def test_defaults_take_instructions_8_deep_where_the_architecture_has_them() -> None:
-    large = Problem(4096, 4096, 4096, dtype="float64")
+    large = Problem(8192, 8192, 8192, dtype="float64")
     assert DOUBLE_TENSOR.default(large, H200)["MMA_K"] == 8
     assert (DOUBLE_TENSOR.default(large, A100)["MMA_K"], DOUBLE_TENSOR.default(large, A100)["BM"]) == (4, 128)
 
