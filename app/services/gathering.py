@@ -108,7 +108,7 @@ class Queue:
             self._pass_on(entry)
             entry.claim.expect()
 
-    def leads(self, entry: Entry) -> bool:
+    def lead_at_once(self, entry: Entry) -> bool:
         """Let the entry lead where nobody is in the queue; whether it does."""
         with self._lock:
             if len(self):
@@ -195,7 +195,7 @@ class Gathering:
     def begin(self, unit: Unit, order: product.Order) -> Begun[product.Spent] | None:
         """Have a product begun, without waiting for anything; None where somebody is before it, or in the child."""
         queue = self._queues[unit.device.id]
-        if not queue.leads(Entry(queue, order, Claim(), may_gather=False, turn=threading.Event())):
+        if not queue.lead_at_once(Entry(queue, order, Claim(), may_gather=False, turn=threading.Event())):
             return None
         started, begun = perf_counter(), self._copies.begin(unit, order, DEADLINE)
         if begun is None:

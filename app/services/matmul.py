@@ -42,7 +42,7 @@ _REMEMBERED: Final = 4096  # problems
 
 
 class Matmul:
-    """Serves products. Methods block: call them in a thread."""
+    """Serves products. Methods block, but for `is_small` and `begin`: call them in a thread."""
 
     def __init__(
         self,

@@ -111,7 +111,7 @@ class Child:
         conversation = Conversation(self.name, run, self._lease, priority)
         with ExitStack() as parting, suppress(TilewiseError):
             parting.callback(self._part, conversation, run, turn)
-            if conversation.is_leased_at_once():
+            if conversation.take_at_once():
                 self._speak(conversation, run, partial(conversation.ask, function, arguments, deadline))
                 parting.pop_all()
                 return Begun(conversation, partial(self._finish, conversation, run, turn))

@@ -40,12 +40,12 @@ class Conversation:
     def hold(self, function: Callable[..., Any], arguments: tuple[Any, ...], deadline: float) -> Any:
         """Run the function in the child and give its value; raises as Child.call says."""
         if self._leased:
-            self.is_leased_at_once()
+            self.take_at_once()
         self.ask(function, arguments, deadline)
         return self.end()
 
-    def is_leased_at_once(self) -> bool:
-        """Whether the device is the function's from the start: nobody has it or waits for it, or there is no lease."""
+    def take_at_once(self) -> bool:
+        """Have the device for the function from its start, where nobody has it or waits for it; whether that is so."""
         self._ticket = self._lease.at_once(self._priority) if self._lease is not None else None
         return self._ticket is not None or self._lease is None
 
