@@ -254,7 +254,7 @@ def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[
     """A tile with what its shape asks for: teams, slices, copies where rows are ragged, and an order of tiles."""
     tiles, ragged = _tiles(shape, problem), _is_ragged(problem)
     own = shape["BM"] // shape["TM"] * shape["BN"] // shape["TN"]
-    most = 2 if ragged else 4  # copies of one element crowd the registers of short phases
+    most = 2 if ragged else 4  # four were slower on an H200 where copies are of one element
     teams = (team for team in (4, 2, 1) if team <= most and team * own <= BUSY_THREADS)
     splits = [split for split in SPLITS if split * tiles <= 2 * device.limits.sms or split == 1]
     group = 8 if tiles > 2 * device.limits.sms else 1
