@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import uvicorn
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from app import api, web
+from app.api import wire
 from app.api.pace import Pace
 from app.devices.fleet import Fleet, open_fleet
 from app.errors import DeviceError
@@ -194,15 +195,29 @@ def pace(settings: Settings) -> Pace:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, on a Unix socket too, that ends event streams first: they would outlast the shutdown."""
+    """uvicorn's server, on a Unix socket too, that ends event streams first: they would outlast the shutdown.
 
-    def __init__(self, config: uvicorn.Config, closing: threading.Event, uds: socket.socket | None = None) -> None:
+    With a gate, connections that come to nothing end before they are the loop's, unless TLS hides what they say.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        closing: threading.Event,
+        uds: socket.socket | None = None,
+        gate: wire.Gate | None = None,
+    ) -> None:
         super().__init__(config)
-        self._closing, self._uds = closing, uds
+        self._closing, self._uds, self._gate = closing, uds, gate
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen."""
-        await super().startup(sockets)
+        if self._gate is None or self.config.is_ssl:
+            await super().startup(sockets)
+        else:
+            await super().startup([])
+            for listener in sockets or []:
+                self._accept(listener, self._gate)
         if self._uds is not None:
             unix = await asyncio.get_running_loop().create_unix_server(self._protocol, sock=self._uds)
             self.servers.append(unix)
@@ -214,6 +229,11 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
         if path is not None:
             Path(path).unlink(missing_ok=True)  # noqa: ASYNC240 - nothing is served any more
+
+    def _accept(self, listener: socket.socket, gate: wire.Gate) -> None:
+        acceptor = wire.Acceptor(listener, self._protocol, gate, self.server_state)
+        acceptor.start(self.config.backlog)
+        self.servers.append(cast("Any", acceptor))  # it is closed as a loop's server is
 
     def _protocol(self) -> Any:
         """One connection's protocol, as uvicorn makes it for its own listeners."""

@@ -51,13 +51,17 @@ ROUTERS = (
 
 def include(app: FastAPI, *, max_body_bytes: int, pace: Pace = Pace()) -> None:  # noqa: B008 - it is frozen
     """Give `app` every route, the one shape of errors, and the limit of bodies; `app.state.service` is the service."""
-    metrics = Metrics(lambda: cast("Service", app.state.service))
+
+    def service() -> Service:
+        return cast("Service", app.state.service)
+
+    metrics = Metrics(service)
+    app.state.gate = Gate(service, metrics)
     app.state.threads, app.state.rendered, app.state.metrics = Threads(), Rendered(), metrics
     app.state.tasks, app.state.pace, app.state.berths, app.state.line = set(), pace, Berths(), Line()
     app.state.inference = inference.Statistics()
     errors.install(app, max_body_bytes)
     app.add_middleware(Counted, metrics=metrics)
-    app.add_middleware(Gate, service=lambda: cast("Service", app.state.service), metrics=metrics)
     routes = [route for module in ROUTERS for route in module.router.routes]
     app.router.routes[:0] = routes
     members = ProductMembers.model_json_schema()["properties"]

@@ -2,44 +2,63 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from time import perf_counter
-from typing import Final
+from typing import Final, cast
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from fastapi import FastAPI
+from starlette.responses import Response
 
 from app.api.errors import refusal
-from app.api.limits import declared
 from app.api.metrics import Metrics
 from app.api.service import Service
 from app.errors import Busy, NoRoom
 
-_PRODUCTS: Final = ("/matmul", "/infer")  # how the paths end at which products are made
+_SIZE: Final = re.compile(rb"(?:^|&)([mnk])=([0-9]{1,9})(?=&|$)")
+_WIDEST: Final = 8  # bytes of an element at most
+_REMEMBERED: Final = 64  # answers
+_PRODUCTS: Final = (b"/matmul", b"/infer")  # how the paths end at which products are made
 
 
 class Gate:
-    """ASGI middleware around all others: under a storm of requests a refusal must cost next to nothing."""
+    """What the wire asks before it makes a request: under a storm of requests a refusal must cost next to nothing."""
 
-    def __init__(self, app: ASGIApp, service: Callable[[], Service], metrics: Metrics) -> None:
-        self._app, self._service, self._metrics = app, service, metrics
+    def __init__(self, service: Callable[[], Service], metrics: Metrics) -> None:
+        self._service, self._metrics = service, metrics
+        self._answers: dict[tuple[object, ...], Response] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse, or just pass on."""
-        if scope["type"] != "http" or scope["method"] != "POST" or not scope["path"].endswith(_PRODUCTS):
-            await self._app(scope, receive, send)
-            return
+    def refused(self, method: bytes, url: bytes, nbytes: int) -> Response | None:
+        """The refusal of a request with so many bytes of body, or None where it may come in."""
+        path, _, query = url.partition(b"?")
+        if method != b"POST" or not path.endswith(_PRODUCTS):
+            return None
         started = perf_counter()
         try:
-            _expect_room(self._service(), declared(scope))
+            _expect_room(self._service(), nbytes + _beside(query, nbytes))
         except Busy as error:
-            await refusal(error)(scope, receive, send)
+            answer = self._answer(error)
             self._metrics.request("POST", "refused", error.status, perf_counter() - started)
-        else:
-            await self._app(scope, receive, send)
+            return answer
+        return None
+
+    def _answer(self, error: Busy) -> Response:
+        """The refusal as a response; in a storm most are alike."""
+        key = (type(error), error.message, *error.facts.items())
+        if key not in self._answers:
+            if len(self._answers) >= _REMEMBERED:
+                self._answers.clear()
+            self._answers[key] = refusal(error)
+        return self._answers[key]
+
+
+def gate_of(app: FastAPI) -> Gate:
+    """The application's gate."""
+    return cast("Gate", app.state.gate)
 
 
 def _expect_room(service: Service, nbytes: int) -> None:
-    """Raise QueueFull or OverShare where no product comes in, NoRoom where not even its body does.
+    """Raise QueueFull or OverShare where no product comes in, NoRoom where not even so many bytes do.
 
     Whether resident matrices could make room is left to those who know all of what is needed.
     """
@@ -48,3 +67,10 @@ def _expect_room(service: Service, nbytes: int) -> None:
     if nbytes <= slab.nbytes and slab.hole(nbytes) is None and not service.matrices.tally().count:
         facts = {"limit": slab.nbytes, "size": nbytes}
         raise admission.later(NoRoom(f"{nbytes} bytes do not fit beside what is lent", **facts))
+
+
+def _beside(query: bytes, nbytes: int) -> int:
+    """Bytes of C, which stands beside such a body, where the query has the sizes; 0 where it has not."""
+    sizes = {name: int(digits) for name, digits in _SIZE.findall(query)}
+    m, n, k = sizes.get(b"m", 0), sizes.get(b"n", 0), sizes.get(b"k", 0)
+    return m * n * min(_WIDEST, nbytes // (k * (m + n))) if m and n and k else 0

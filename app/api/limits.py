@@ -74,8 +74,3 @@ def _framing(scope: Scope) -> tuple[int, bool]:
         elif name == b"transfer-encoding":
             chunked = True
     return length, chunked
-
-
-def declared(scope: Scope) -> int:
-    """The body's declared length, 0 where there is none."""
-    return _framing(scope)[0]

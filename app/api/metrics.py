@@ -49,12 +49,13 @@ class Metrics:
         self._registry.register(_Now(service))
         # prometheus_client takes ten times as long to look a metric up by its labels.
         self._answered = lru_cache(_KEPT)(self._requests.labels)
+        self._routed = lru_cache(_KEPT)(self._took.labels)
         self._phase = lru_cache(_KEPT)(self._phases.labels)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answered request."""
         self._answered(method, route, str(status)).inc()
-        self._took.labels(route).observe(seconds)
+        self._routed(route).observe(seconds)
 
     def product(self, scope: Scope, device: str, seconds: Mapping[str, float]) -> None:
         """Count a product by its phases; how long its answer takes is counted at the end of the request of `scope`."""

@@ -13,18 +13,17 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import uvicorn
 
-from app.api.wire import protocol
+from app.api.gate import gate_of
+from app.api.wire import Gate, protocol
 from app.errors import StartRefused, TilewiseError
 from app.main import Fleets, Server, create_app, pace
 from app.settings import Settings
 
 Loop = Literal["auto", "asyncio", "uvloop"]
-# uvloop takes one connection a turn of its loop from each handle, however many wait.
-_HANDLES: Final = 16
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -46,28 +45,30 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
             file=sys.stderr,
         )
     closing = threading.Event()
-    plain = _Plain(create_app(settings, f"pid {os.getpid()} at {address}", closing, fleet=fleet))
+    application = create_app(settings, f"pid {os.getpid()} at {address}", closing, fleet=fleet)
+    plain = _Plain(application)
     with contextlib.ExitStack() as stack:
         uds = stack.enter_context(_unix_listener(settings.uds))
-        handles = [stack.enter_context(each) for each in (listener, *(listener.dup() for _ in range(_HANDLES - 1)))]
-        server = _Announcing(_config(plain, settings, loop), closing, address, uds)
+        stack.enter_context(listener)
+        gate = gate_of(application).refused
+        server = _Announcing(_config(plain, gate, settings, loop), closing, address, uds, gate)
         if until_eof:
             threading.Thread(target=_until_eof, name="until eof", daemon=True).start()
         try:
-            server.run(sockets=handles)
+            server.run(sockets=[listener])
         except KeyboardInterrupt:
             return
         except SystemExit:
             raise plain.refusal or StartRefused("the service did not start: its log says why") from None
 
 
-def _config(application: Application, settings: Settings, loop: Loop) -> uvicorn.Config:
+def _config(application: Application, gate: Gate, settings: Settings, loop: Loop) -> uvicorn.Config:
     # Its own lines about starting say less than ours; a line a request would cost more than a small request.
     talkative = settings.log_level == "debug"
     certificate, key = settings.tls_certificate, settings.tls_key
     config = uvicorn.Config(
         application,
-        http=protocol(pace(settings)),
+        http=protocol(pace(settings), gate),
         loop=loop,
         log_config=None,
         log_level="debug" if talkative else "warning",
@@ -151,9 +152,9 @@ class _Announcing(Server):
     """Says where it listens, once it does."""
 
     def __init__(
-        self, config: uvicorn.Config, closing: threading.Event, address: str, uds: socket.socket | None
+        self, config: uvicorn.Config, closing: threading.Event, address: str, uds: socket.socket | None, gate: Gate
     ) -> None:
-        super().__init__(config, closing, uds)
+        super().__init__(config, closing, uds, gate)
         self._addresses = [address, *([f"unix:{uds.getsockname()}"] if uds is not None else [])]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from app.api.berths import Berths
 from app.api.landing import WIRE, body_of
 from app.api.pace import Pace
-from app.api.wire import protocol
+from app.api.wire import Gate, protocol
 from app.api.writing import SlabResponse
 from app.main import Server
 
@@ -132,6 +132,7 @@ def served(
     uds: socket.socket | None = None,
     certificate: Path | None = None,
     routes: Sequence[Route] = (),
+    gate: Gate | None = None,
 ) -> Iterator[Wired]:
     """The application, with more routes than its own where they are given, on a free port, until the block ends."""
     listener = socket.create_server(("127.0.0.1", 0))
@@ -141,14 +142,14 @@ def served(
     given: dict[str, Any] = {"ssl_certfile": certificate, "ssl_keyfile": certificate} if certificate else {}
     config = uvicorn.Config(
         app,
-        http=protocol(app.state.pace),
+        http=protocol(app.state.pace) if gate is None else protocol(app.state.pace, gate),
         loop=loop,
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=2,
         **given,
     )
-    server = Server(config, threading.Event(), uds)
+    server = Server(config, threading.Event(), uds, gate)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     try:

@@ -5,6 +5,8 @@ the socket is read into that place; answers leave from the slab. This leans on n
 tests/api/test_wire_names.py holds each of them against the installed version.
 """
 
+from app.api.wire.acceptor import Acceptor
 from app.api.wire.connection import Bulk, protocol
+from app.api.wire.requests import Gate
 
-__all__ = ["Bulk", "protocol"]
+__all__ = ["Acceptor", "Bulk", "Gate", "protocol"]

@@ -12,17 +12,20 @@ from uvicorn.server import ServerState
 
 from app.api.pace import Pace
 from app.api.wire.cycle import Cycle
-from app.api.wire.requests import HEAD, Requests
+from app.api.wire.requests import HEAD, LINGER, Gate, Requests
 
 _SCRATCH: Final = 2**18  # bytes read at once where nobody has given a place for them
 _EARLY: Final = 2**16  # a body up to this long may come before its route asks for it
 _SHARE: Final = 2**19  # bytes of a body that a connection reads before it is the others' turn
-_LINGER: Final = 2.0  # seconds in which a client that still sends may hear why it was refused
 
 
-def protocol(pace: Pace) -> Any:
+def _open(method: bytes, url: bytes, nbytes: int) -> None:
+    """A gate that refuses nothing."""
+
+
+def protocol(pace: Pace, gate: Gate = _open) -> Any:
     """What uvicorn's `http=` takes: it makes connections, which share the bytes that they read into."""
-    return partial(Bulk, pace=pace, scratch=memoryview(bytearray(_SCRATCH)))
+    return partial(Bulk, pace=pace, gate=gate, scratch=memoryview(bytearray(_SCRATCH)))
 
 
 class Bulk(asyncio.BufferedProtocol):
@@ -41,10 +44,11 @@ class Bulk(asyncio.BufferedProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         pace: Pace,
+        gate: Gate,
         scratch: memoryview,
     ) -> None:
         self._loop = _loop or asyncio.get_event_loop()
-        self._http = Requests(self, config, server_state, app_state, self._loop)
+        self._http = Requests(self, config, server_state, app_state, self._loop, gate)
         self._pace, self._scratch = pace, scratch
         self._held = b""
         self._head, self._dropping, self._read, self._lingers = 0, 0, 0, False
@@ -99,13 +103,18 @@ class Bulk(asyncio.BufferedProtocol):
             elif self._read >= _SHARE:
                 self._yield_turn()
             return
-        dropped = min(self._dropping, nbytes)
-        self._dropping -= dropped
+        dropped = self._dropped(nbytes)
         if self._lingers:
             if not self._dropping:
                 self._close()
         elif nbytes > dropped:
             self._take(bytes(self._scratch[dropped:nbytes]))
+
+    def _dropped(self, nbytes: int) -> int:
+        """How many of so many bytes nobody wants."""
+        dropped = min(self._dropping, nbytes)
+        self._dropping -= dropped
+        return dropped
 
     def _yield_turn(self) -> None:
         """Let the others read: uvloop would go on as long as there is more, and so would asyncio at its next look."""
@@ -171,17 +180,28 @@ class Bulk(asyncio.BufferedProtocol):
         elif isinstance(cycle, Cycle):
             self._dropping = cycle.left - len(self.early(cycle.left))
             if cycle.lingers:
-                self._lingers = True
-                self._unset_timer()  # one that is lost is not kept alive by a timer: thousands would be, in a storm
-                self._timer = self._loop.call_later(_LINGER if self._dropping else 0, self._close)
+                self._linger()
         if self._held and not self._lingers:
             self._loop.call_soon(self._take, b"")
+
+    def turned_away(self, length: int, stays: bool) -> None:
+        """Drop so many bytes; then go on with the next request where the connection stays, or close."""
+        self._head, self._dropping = 0, length
+        self._unset_timer()
+        if not stays:
+            self._linger()
+
+    def _linger(self) -> None:
+        """Close once the client has sent what it was about to send, or has had the time."""
+        self._lingers = True
+        self._unset_timer()  # one that is lost is not kept alive by a timer: thousands would be, in a storm
+        self._timer = self._loop.call_later(LINGER if self._dropping else 0, self._close)
 
     def _take(self, data: bytes) -> None:
         """Bytes without a place: a head, the early part of a body, or requests that are sent ahead."""
         data, self._held = self._held + data, b""
         http = self._http
-        while data and not self._transport.is_closing():
+        while data and not self._lingers and not self._transport.is_closing():
             if http.streams:
                 data = self._stream(data)
             elif http.is_busy:
@@ -190,6 +210,7 @@ class Bulk(asyncio.BufferedProtocol):
                     self.source.wake()
             else:
                 data = self._feed(data)
+                data = data[self._dropped(len(data)) :]
         self.regulate()
 
     def _stream(self, data: bytes) -> bytes:
@@ -209,7 +230,7 @@ class Bulk(asyncio.BufferedProtocol):
             self._begin()
         elif self._head > HEAD:
             self._http.refuse(431, f"the request's head has more than {HEAD} bytes")
-        else:
+        elif self._head:
             self._expect_head()
         return data[end:]
 

@@ -33,6 +33,10 @@ class Connection(Protocol):
         """Go on with the next request."""
         ...
 
+    def turned_away(self, length: int, stays: bool) -> None:
+        """Drop so many bytes; then go on with the next request where the connection stays, or close."""
+        ...
+
 
 class Cycle(RequestResponseCycle):
     """One such request and its answer. `left` bytes have not been handed over, `place` is where the next ones land."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, cast
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias, cast
 
 import httptools
+from starlette.responses import Response
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -15,8 +17,18 @@ from app.api.landing import WIRE
 from app.api.wire.cycle import Connection, Cycle
 
 HEAD: Final = 2**16  # bytes of a request's head, and of what is no data in a chunked body, in a row
+LINGER: Final = 2.0  # seconds in which a client that still sends may hear why it was refused
 _END: Final = b"\r\n\r\n"
+Gate: TypeAlias = Callable[[bytes, bytes, int], Response | None]  # of a method, a URL and a body's length: the refusal
 _CODES: Final = {400: "bad_request", 408: "request_timeout", 431: "request_header_fields_too_large"}
+
+
+def rendered(answer: Response, state: ServerState, *, closes: bool) -> bytes:
+    """An answer that no request of uvicorn's gives, whole, with the headers that every answer has."""
+    fields = [*state.default_headers, *answer.raw_headers]
+    lines = [name + b": " + value + b"\r\n" for name, value in fields]
+    end = b"connection: close\r\n\r\n" if closes else b"\r\n"
+    return b"".join([STATUS_LINE[answer.status_code], *lines, end, bytes(answer.body)])
 
 
 class Requests(HttpToolsProtocol):
@@ -33,9 +45,10 @@ class Requests(HttpToolsProtocol):
         server_state: ServerState,
         app_state: dict[str, Any],
         loop: asyncio.AbstractEventLoop,
+        gate: Gate,
     ) -> None:
         super().__init__(config, server_state, app_state, loop)
-        self._connection = connection
+        self._connection, self._gate = connection, gate
         self.begun = self.streams = False
         self._tail, self._idle = b"", 0
 
@@ -79,6 +92,10 @@ class Requests(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Start the request; a body of declared length is its own affair."""
         chunked, length = self._framing()
+        refused = None if chunked else self._gate(self.parser.get_method(), self.url, length)
+        if refused is not None:
+            self._turn_away(refused, length)
+            return
         super().on_headers_complete()
         self.begun, self.streams, self._idle = True, chunked, 0
         cast("dict[str, Any]", self.scope)["extensions"] = {WIRE: self._connection}
@@ -93,16 +110,16 @@ class Requests(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """As uvicorn does."""
+        """As uvicorn does, but of a first request that was turned away."""
         self.streams = False
-        super().on_message_complete()
+        if self.cycle is not None:
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """As uvicorn does, then go on with what the connection has."""
         cycle = self.cycle
         if isinstance(cycle, Cycle):
-            self.parser = httptools.HttpRequestParser(self)  # the old one still waits for the body
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's first one is
+            self._renew()  # the old one still waits for the body
         super().on_response_complete()
         if not self.transport.is_closing():
             self._connection.answered(cycle)
@@ -121,11 +138,23 @@ class Requests(HttpToolsProtocol):
             self.transport.write(self._refusal(status, message))
         self.transport.close()
 
+    def _turn_away(self, answer: Response, length: int) -> None:
+        """Answer a request that does not begin; what comes of its body is dropped."""
+        is_persistent = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        stays = is_persistent and not self.expect_100_continue  # as Cycle.send has it
+        self.transport.write(rendered(answer, self.server_state, closes=not stays))
+        if stays:
+            self._renew()  # the old parser waits for the body
+            super().on_response_complete()
+        self._connection.turned_away(length, stays)
+
     def _refusal(self, status: int, message: str) -> bytes:
-        answer = problem(status, _CODES[status], message, headers={"Connection": "close"})
-        fields = [*self.server_state.default_headers, *answer.raw_headers]
-        lines = [name + b": " + value + b"\r\n" for name, value in fields]
-        return b"".join([STATUS_LINE[status], *lines, b"\r\n", bytes(answer.body)])
+        return rendered(problem(status, _CODES[status], message), self.server_state, closes=True)
+
+    def _renew(self) -> None:
+        """Have a parser that knows of no request."""
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's first one is
 
     def _framing(self) -> tuple[bool, int]:
         """Whether the body is chunked, and its declared length, which all who read the headers find as a plain number.

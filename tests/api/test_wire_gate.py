@@ -1,0 +1,234 @@
+"""What the gate refuses never becomes a request, and its client hears why."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from starlette.responses import JSONResponse, Response
+from wired import EITHER, Answers, Wired, head, served
+
+from app.api.gate import Gate
+from app.api.metrics import Metrics
+from app.api.service import Service
+from app.api.wire.acceptor import _peeked
+from app.devices.slab import Slab
+from app.errors import QueueFull
+from app.services.admission import Admission, Limits
+
+EXPECTS: dict[str, Any] = {"Expect": "100-continue"}
+
+
+@dataclass
+class Switch:
+    """A gate that is open or shut, and what it was asked."""
+
+    wired: Wired
+    asked: list[tuple[bytes, bytes, int]]
+    is_shut: bool = True
+
+
+@pytest.fixture(scope="module", params=EITHER)
+def switch(request: pytest.FixtureRequest) -> Iterator[Switch]:
+    asked: list[tuple[bytes, bytes, int]] = []
+
+    def gate(method: bytes, url: bytes, nbytes: int) -> Response | None:
+        asked.append((method, url, nbytes))
+        refuses = made.is_shut and url.startswith(b"/landed")
+        return JSONResponse({"code": "queue_full"}, 503, {"Retry-After": "7"}) if refuses else None
+
+    with served(request.param, gate=gate) as wired:
+        made = Switch(wired, asked)
+        yield made
+
+
+@pytest.fixture
+def shut(switch: Switch) -> Wired:
+    switch.is_shut = True
+    switch.asked.clear()
+    return switch.wired
+
+
+def test_a_client_that_waits_with_its_body_is_refused_and_the_connection_ends(switch: Switch, shut: Wired) -> None:
+    with shut.connect() as connection, Answers(connection) as answers:
+        connection.sendall(head("POST", "/landed?step=9", length=10**9, **EXPECTS))
+        status, headers, body = answers.read()
+        assert (status, headers["retry-after"], headers["connection"]) == (503, "7", "close")
+        assert json.loads(body) == {"code": "queue_full"}
+        assert {"date", "server"} <= set(headers)
+        connection.shutdown(socket.SHUT_WR)
+        assert answers.file.read() == b""
+    assert switch.asked == [(b"POST", b"/landed?step=9", 10**9)]
+    assert not shut.seen
+
+
+def test_a_client_that_sends_all_the_same_hears_why(shut: Wired) -> None:
+    with shut.connect() as connection, Answers(connection) as answers:
+        connection.sendall(head("POST", "/landed", length=300_000, **EXPECTS))
+        connection.sendall(b"x" * 300_000)
+        assert answers.read()[0] == 503
+        connection.shutdown(socket.SHUT_WR)
+        assert answers.file.read() == b""
+
+
+@pytest.mark.parametrize("size", [0, 5, 300_000])
+def test_a_connection_that_may_stay_goes_on_with_the_next_request(switch: Switch, shut: Wired, size: int) -> None:
+    with shut.connect() as connection, Answers(connection) as answers:
+        refused = head("POST", "/landed", length=size) + b"x" * size
+        connection.sendall(refused + refused + head("GET", "/hello"))
+        for _ in range(2):
+            status, headers, _ = answers.read()
+            assert (status, "connection" in headers) == (503, False)
+        assert answers.read()[::2] == (200, b"hello")
+        switch.is_shut = False
+        connection.sendall(refused)
+        assert answers.read()[0] == 200
+
+
+@pytest.mark.parametrize("fields", [{"Connection": "close"}, EXPECTS])
+def test_a_connection_that_may_not_stay_ends_though_its_head_came_in_pieces(
+    shut: Wired, fields: dict[str, str]
+) -> None:
+    sent = head("POST", "/landed", length=5, **fields)
+    with shut.connect() as connection, Answers(connection) as answers:
+        connection.sendall(sent[:20])
+        time.sleep(0.05)
+        connection.sendall(sent[20:] + b"12345" + head("GET", "/hello"))
+        status, headers, _ = answers.read()
+        assert (status, headers["connection"]) == (503, "close")
+        assert answers.file.read() == b""
+
+
+def test_a_chunked_body_is_its_routes_affair(shut: Wired) -> None:
+    with shut.connect() as connection, Answers(connection) as answers:
+        connection.sendall(head("POST", "/messages", Transfer_Encoding="chunked") + b"0\r\n\r\n")
+        assert answers.read()[0] == 200
+
+
+def test_in_a_storm_others_are_served_and_one_that_fits_is_let_in(switch: Switch, shut: Wired) -> None:
+    storm = [shut.connect() for _ in range(100)]
+    for connection in storm:
+        connection.sendall(head("POST", "/landed", length=10**8, **EXPECTS))
+    with shut.connect() as connection, Answers(connection) as answers:
+        connection.sendall(head("GET", "/hello"))
+        assert answers.read()[0] == 200
+    for connection in storm:
+        with connection, Answers(connection) as answers:
+            assert answers.read()[0] == 503
+    switch.is_shut = False
+    with shut.connect() as connection, Answers(connection) as answers:
+        connection.sendall(head("POST", "/landed", length=3, **EXPECTS))
+        assert answers.read()[0] == 100
+        connection.sendall(b"123")
+        assert answers.read()[0] == 200
+
+
+def test_who_was_refused_leaves_no_descriptor(shut: Wired) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = descriptors()
+    for _ in range(50):
+        with shut.connect() as connection, Answers(connection) as answers:
+            connection.sendall(head("POST", "/landed", length=10**6, **EXPECTS))
+            assert answers.read()[0] == 503
+    until = time.monotonic() + 5
+    while descriptors() > before:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_server_that_stops_ends_those_that_it_refused() -> None:
+    def gate(method: bytes, url: bytes, nbytes: int) -> Response:
+        return JSONResponse([method.decode(), url.decode(), nbytes], 503)
+
+    with served("uvloop", gate=gate) as wired:
+        connection = wired.connect()
+        connection.sendall(head("POST", "/x", length=1, **EXPECTS))
+        assert Answers(connection).read()[2] == b'["POST","/x",1]'
+    with connection:
+        assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("sent", "found"),
+    [
+        (head("POST", "/matmul?m=1", length=8, **EXPECTS), (b"POST", b"/matmul?m=1", 8)),
+        (b"PUT /x HTTP/1.1\r\nEXPECT:100-Continue\r\ncontent-length:\t17 \r\n\r\n", (b"PUT", b"/x", 17)),
+        (head("POST", "/matmul", length=8), None),
+        (head("POST", "/matmul", length=8, **EXPECTS)[:-2], None),
+        (head("POST", "/matmul", length=8, **EXPECTS) + b"x", None),
+        (head("POST", "/matmul", **EXPECTS), None),
+        (head("POST", "/matmul", length=8, Content_Length=9, **EXPECTS), None),
+        (head("POST", "/mat mul", length=8, **EXPECTS), None),
+        (b"", None),
+    ],
+)
+def test_a_head_is_looked_at_only_where_it_is_whole_and_plain(
+    sent: bytes, found: tuple[bytes, bytes, int] | None
+) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(sent)
+        assert _peeked(ours) == found
+
+
+class Full:
+    """A service with a slab that is lent but for some bytes, and a queue."""
+
+    def __init__(self, room: int, queue: int = 2) -> None:
+        self.slab = Slab(2**20)
+        self.slab.lend(2**20 - room)
+        self.admission = Admission(Limits(queue, 2**20, {"x": 2**30}))
+        self.matmul, self.fleet, self.matrices = self, self, self
+        self.count = 0
+
+    def tally(self) -> Full:
+        return self
+
+
+def gate_of(service: Full) -> Gate:
+    return Gate(lambda: cast("Service", service), Metrics(lambda: cast("Service", service)))
+
+
+def code(answer: Response | None) -> str | None:
+    return None if answer is None else str(json.loads(bytes(answer.body))["code"])
+
+
+def test_a_product_needs_room_for_its_body_and_for_c() -> None:
+    service = Full(room=12 * 2**12)
+    gate = gate_of(service)
+    for rows, body, expected in ((64, 2**15, None), (65, 65 * 64 * 4 + 2**14, "no_room"), (64, 12 * 2**12, "no_room")):
+        query = b"m=%d&n=64&k=64" % rows
+        assert code(gate.refused(b"POST", b"/matmul?" + query, body)) == expected
+    assert code(gate.refused(b"POST", b"/matmul", 12 * 2**12)) is None, "nobody knows how large C is"
+    assert code(gate.refused(b"GET", b"/matmul?m=64&n=64&k=64", 2**19)) is None
+    assert code(gate.refused(b"POST", b"/tune?m=64&n=64&k=64", 2**19)) is None
+    assert code(gate.refused(b"POST", b"/v2/models/matmul/infer", 2**19)) == "no_room"
+    assert code(gate.refused(b"POST", b"/matmul", 2**30)) is None, "what never fits is told so by its route"
+    service.count = 1
+    assert code(gate.refused(b"POST", b"/matmul", 2**19)) is None, "a resident matrix may make room"
+    service.slab.close()
+
+
+def test_a_full_queue_refuses_whatever_its_size_and_says_so_anew_when_figures_change() -> None:
+    service = Full(room=2**16, queue=1)
+    gate, ticket = gate_of(service), service.admission.admit(1)
+    service.admission.pace(3.0)
+    first, again = (gate.refused(b"POST", b"/matmul", 1) for _ in "ab")
+    assert first is not None
+    assert first is again
+    assert (code(first), first.headers["retry-after"]) == (QueueFull.code, "3")
+    service.admission.pace(100.0)
+    later = gate.refused(b"POST", b"/matmul", 1)
+    assert later is not None
+    assert int(later.headers["retry-after"]) > 3
+    ticket.close()
+    assert gate.refused(b"POST", b"/matmul", 1) is None
+    service.slab.close()
