@@ -13,6 +13,7 @@ from starlette.responses import Response
 from app.api.errors import refusal
 from app.api.metrics import Metrics
 from app.api.service import Service
+from app.api.wire import Ahead
 from app.errors import Busy, NoRoom
 
 _SIZE: Final = re.compile(rb"(?:^|&)([mnk])=([0-9]{1,9})(?=&|$)")
@@ -28,18 +29,19 @@ class Gate:
         self._service, self._metrics = service, metrics
         self._answers: dict[tuple[object, ...], Response] = {}
 
-    def refused(self, method: bytes, url: bytes, nbytes: int) -> Response | None:
-        """The refusal of a request with so many bytes of body, or None where it may come in."""
+    def refused(self, method: bytes, url: bytes, nbytes: int, ahead: Ahead) -> Response | None:
+        """The refusal of a request with so many bytes of body, or None where it may come in, behind those ahead."""
         path, _, query = url.partition(b"?")
         if method != b"POST" or not path.endswith(_PRODUCTS):
             return None
-        started = perf_counter()
+        started, needed = perf_counter(), nbytes + _beside(query, nbytes)
         try:
-            _expect_room(self._service(), nbytes + _beside(query, nbytes))
+            _expect_room(self._service(), needed, ahead)
         except Busy as error:
             answer = self._answer(error)
             self._metrics.request("POST", "refused", error.status, perf_counter() - started)
             return answer
+        ahead.products, ahead.nbytes = ahead.products + 1, ahead.nbytes + needed
         return None
 
     def _answer(self, error: Busy) -> Response:
@@ -57,14 +59,14 @@ def gate_of(app: FastAPI) -> Gate:
     return cast("Gate", app.state.gate)
 
 
-def _expect_room(service: Service, nbytes: int) -> None:
+def _expect_room(service: Service, nbytes: int, ahead: Ahead) -> None:
     """Raise QueueFull or OverShare where no product comes in, NoRoom where not even so many bytes do.
 
     Whether resident matrices could make room is left to those who know all of what is needed.
     """
     admission, slab = service.matmul.admission, service.fleet.slab
-    admission.expect_a_place()
-    if nbytes <= slab.nbytes and slab.hole(nbytes) is None and not service.matrices.tally().count:
+    admission.expect_a_place(ahead=ahead.products)
+    if 0 < nbytes <= slab.nbytes and slab.room(nbytes) <= ahead.nbytes and not service.matrices.tally().count:
         facts = {"limit": slab.nbytes, "size": nbytes}
         raise admission.later(NoRoom(f"{nbytes} bytes do not fit beside what is lent", **facts))
 

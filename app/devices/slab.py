@@ -79,10 +79,15 @@ class Slab:
 
     def hole(self, nbytes: int, given_back: Iterable[Region] = ()) -> Region | None:
         """Where so many bytes would fit now, if some regions that are lent were given back."""
-        size, more = _pages(nbytes), list(given_back)
         with self._lock:
-            holes = _merged(sorted([*self._free, *more])) if more else self._free
-            return next((hole for hole in holes if hole.nbytes >= size), None)
+            holes = _merged(sorted([*self._free, *given_back]))
+        return next((hole for hole in holes if hole.nbytes >= _pages(nbytes)), None)
+
+    def room(self, nbytes: int) -> int:
+        """Bytes that could be lent now in regions for so many bytes each."""
+        size = _pages(nbytes)
+        with self._lock:
+            return sum(hole.nbytes // size * size for hole in self._free)
 
     def _take(self, size: int, nbytes: int) -> Region:
         with self._lock:

@@ -94,10 +94,13 @@ class Admission:
             self._last = monotonic()
             return Ticket(self, nbytes, chosen, principal.name)
 
-    def expect_a_place(self, principal: Principal = ANONYMOUS) -> None:
-        """Raise QueueFull or OverShare where another product would be refused, whatever its size."""
+    def expect_a_place(self, principal: Principal = ANONYMOUS, *, ahead: int = 0) -> None:
+        """Raise QueueFull or OverShare where another product would be refused, whatever its size.
+
+        `ahead` others of the same principal are about to be admitted.
+        """
         with self.changing:
-            self._expect_a_place(principal.name)
+            self._expect_a_place(principal.name, ahead)
 
     def pace(self, seconds: float) -> None:
         """Learn how long a device was busy with a product."""
@@ -127,14 +130,15 @@ class Admission:
         self._bytes[ticket.principal] -= ticket.nbytes
         self._devices[ticket.device] -= ticket.nbytes
 
-    def _expect_a_place(self, name: str) -> None:
-        if self.waiting >= self.limits.queue:
-            facts = {"limit": self.limits.queue, "size": self.waiting, "retry_after": self.retry_after()}
-            raise QueueFull(f"{self.waiting} products wait already, {self.limits.queue} may", **facts)
+    def _expect_a_place(self, name: str, ahead: int = 0) -> None:
+        waiting, own = self.waiting + ahead, self._waiting[name] + ahead
+        if waiting >= self.limits.queue:
+            facts = {"limit": self.limits.queue, "size": waiting, "retry_after": self.retry_after()}
+            raise QueueFull(f"{waiting} products wait already, {self.limits.queue} may", **facts)
         share = max(1, int(self.limits.queue * self.limits.share))
-        if self._waiting[name] >= share:
-            facts = {"limit": share, "size": self._waiting[name], "retry_after": self.retry_after()}
-            raise OverShare(f"{self._waiting[name]} products of yours wait already, {share} may", **facts)
+        if own >= share:
+            facts = {"limit": share, "size": own, "retry_after": self.retry_after()}
+            raise OverShare(f"{own} products of yours wait already, {share} may", **facts)
 
     def _expect_bytes(self, nbytes: int, name: str) -> None:
         share = int(self.limits.slab_bytes * self.limits.share)

@@ -17,6 +17,7 @@ from wired import EITHER, Answers, Wired, head, served
 from app.api.gate import Gate
 from app.api.metrics import Metrics
 from app.api.service import Service
+from app.api.wire import Ahead, acceptor
 from app.api.wire.acceptor import _peeked
 from app.devices.slab import Slab
 from app.errors import QueueFull
@@ -38,7 +39,7 @@ class Switch:
 def switch(request: pytest.FixtureRequest) -> Iterator[Switch]:
     asked: list[tuple[bytes, bytes, int]] = []
 
-    def gate(method: bytes, url: bytes, nbytes: int) -> Response | None:
+    def gate(method: bytes, url: bytes, nbytes: int, _: Ahead) -> Response | None:
         asked.append((method, url, nbytes))
         refuses = made.is_shut and url.startswith(b"/landed")
         return JSONResponse({"code": "queue_full"}, 503, {"Retry-After": "7"}) if refuses else None
@@ -144,8 +145,20 @@ def test_who_was_refused_leaves_no_descriptor(shut: Wired) -> None:
         time.sleep(0.02)
 
 
+def test_a_client_that_neither_sends_nor_closes_is_left_after_a_while(
+    shut: Wired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptor, "LINGER", 0.2)
+    with shut.connect() as connection, Answers(connection) as answers:
+        connection.sendall(head("POST", "/landed", length=10**6, **EXPECTS))
+        assert answers.read()[0] == 503
+        started = time.monotonic()
+        assert connection.recv(1) == b""
+        assert 0.1 < time.monotonic() - started < 2
+
+
 def test_a_server_that_stops_ends_those_that_it_refused() -> None:
-    def gate(method: bytes, url: bytes, nbytes: int) -> Response:
+    def gate(method: bytes, url: bytes, nbytes: int, _: Ahead) -> Response:
         return JSONResponse([method.decode(), url.decode(), nbytes], 503)
 
     with served("uvloop", gate=gate) as wired:
@@ -206,14 +219,14 @@ def test_a_product_needs_room_for_its_body_and_for_c() -> None:
     gate = gate_of(service)
     for rows, body, expected in ((64, 2**15, None), (65, 65 * 64 * 4 + 2**14, "no_room"), (64, 12 * 2**12, "no_room")):
         query = b"m=%d&n=64&k=64" % rows
-        assert code(gate.refused(b"POST", b"/matmul?" + query, body)) == expected
-    assert code(gate.refused(b"POST", b"/matmul", 12 * 2**12)) is None, "nobody knows how large C is"
-    assert code(gate.refused(b"GET", b"/matmul?m=64&n=64&k=64", 2**19)) is None
-    assert code(gate.refused(b"POST", b"/tune?m=64&n=64&k=64", 2**19)) is None
-    assert code(gate.refused(b"POST", b"/v2/models/matmul/infer", 2**19)) == "no_room"
-    assert code(gate.refused(b"POST", b"/matmul", 2**30)) is None, "what never fits is told so by its route"
+        assert code(gate.refused(b"POST", b"/matmul?" + query, body, Ahead())) == expected
+    assert code(gate.refused(b"POST", b"/matmul", 12 * 2**12, Ahead())) is None, "nobody knows how large C is"
+    assert code(gate.refused(b"GET", b"/matmul?m=64&n=64&k=64", 2**19, Ahead())) is None
+    assert code(gate.refused(b"POST", b"/tune?m=64&n=64&k=64", 2**19, Ahead())) is None
+    assert code(gate.refused(b"POST", b"/v2/models/matmul/infer", 2**19, Ahead())) == "no_room"
+    assert code(gate.refused(b"POST", b"/matmul", 2**30, Ahead())) is None, "what never fits is told so by its route"
     service.count = 1
-    assert code(gate.refused(b"POST", b"/matmul", 2**19)) is None, "a resident matrix may make room"
+    assert code(gate.refused(b"POST", b"/matmul", 2**19, Ahead())) is None, "a resident matrix may make room"
     service.slab.close()
 
 
@@ -221,14 +234,24 @@ def test_a_full_queue_refuses_whatever_its_size_and_says_so_anew_when_figures_ch
     service = Full(room=2**16, queue=1)
     gate, ticket = gate_of(service), service.admission.admit(1)
     service.admission.pace(3.0)
-    first, again = (gate.refused(b"POST", b"/matmul", 1) for _ in "ab")
+    first, again = (gate.refused(b"POST", b"/matmul", 1, Ahead()) for _ in "ab")
     assert first is not None
     assert first is again
     assert (code(first), first.headers["retry-after"]) == (QueueFull.code, "3")
     service.admission.pace(100.0)
-    later = gate.refused(b"POST", b"/matmul", 1)
+    later = gate.refused(b"POST", b"/matmul", 1, Ahead())
     assert later is not None
     assert int(later.headers["retry-after"]) > 3
     ticket.close()
-    assert gate.refused(b"POST", b"/matmul", 1) is None
+    assert gate.refused(b"POST", b"/matmul", 1, Ahead()) is None
+    service.slab.close()
+
+
+def test_those_who_are_let_in_together_are_no_more_than_fit() -> None:
+    service = Full(room=12 * 2**12, queue=5)
+    gate, ahead = gate_of(service), Ahead()
+    sizes = (5 * 2**12, 2**12, 5 * 2**12, 5 * 2**12, 1, 1, 0)
+    found = [code(gate.refused(b"POST", b"/matmul", nbytes, ahead)) for nbytes in sizes]
+    assert found == [None, None, None, "no_room", None, None, "queue_full"]
+    assert code(gate.refused(b"POST", b"/matmul", 5 * 2**12, Ahead())) is None
     service.slab.close()

@@ -94,6 +94,17 @@ def test_a_second_release_is_an_error(slab: Slab) -> None:
         slab.release(region)
 
 
+def test_the_room_for_a_size_is_that_of_the_holes_it_fits_in(slab: Slab) -> None:
+    page, half = 2**12, slab.nbytes // 2
+    assert slab.room(1) == slab.nbytes
+    low, _ = slab.lend(half - page), slab.lend(page)
+    slab.release(low)
+    assert slab.room(half) == half
+    assert slab.room(half - page) == 2 * (half - page)
+    assert slab.room(half + 1) == 0
+    assert slab.room(page) == slab.nbytes - page
+
+
 def test_neighbouring_holes_become_one(slab: Slab) -> None:
     regions = [slab.lend(16 * PAGE) for _ in range(4)]
     for index in (0, 2, 1, 3):

@@ -7,6 +7,6 @@ tests/api/test_wire_names.py holds each of them against the installed version.
 
 from app.api.wire.acceptor import Acceptor
 from app.api.wire.connection import Bulk, protocol
-from app.api.wire.requests import Gate
+from app.api.wire.requests import Ahead, Gate
 
-__all__ = ["Acceptor", "Bulk", "Gate", "protocol"]
+__all__ = ["Acceptor", "Ahead", "Bulk", "Gate", "protocol"]

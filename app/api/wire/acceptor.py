@@ -15,13 +15,11 @@ from typing import Final
 from starlette.responses import Response
 from uvicorn.server import ServerState
 
-from app.api.wire.requests import HEAD, LINGER, Gate, rendered
+from app.api.wire.requests import HEAD, LINGER, Ahead, Gate, rendered
 
 _LOG = logging.getLogger(__name__)
 _MANY: Final = 64  # connections that are looked at in a row
-_STORM: Final = 0.1  # seconds after a refusal in which more are expected
-_PAUSE: Final = 0.005  # seconds between two looks in a storm: waking up costs more than a refusal
-_PLACED: Final = 0.002  # seconds in which one that is let in takes the place that it found, before the next one looks
+_PAUSE: Final = 0.005  # seconds between two looks while some were refused: waking up costs more than a refusal
 _SHORT: Final = 1.0  # seconds in which the system may have descriptors or memory again
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*(?=\r\n)", re.IGNORECASE)
 _EXPECTS: Final = re.compile(rb"\r\nexpect:[ \t]*100-continue[ \t]*\r\n", re.IGNORECASE)
@@ -43,7 +41,6 @@ class Acceptor:
         self._refused: deque[tuple[socket.socket, float]] = deque()  # with when they are closed at the latest
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._storm = 0.0  # until when there is one
 
     def start(self, backlog: int) -> None:
         """Listen."""
@@ -63,31 +60,29 @@ class Acceptor:
         """Return: nothing is left to wait for."""
 
     def _look(self) -> None:
-        """Take what has come; in a storm, those who come next wait a little, and are looked at together."""
+        """Take what has come; where some are refused, those who come next wait a little, and are looked at together."""
         self._let_go()
+        pause = 0.0
         try:
-            pause = self._take()
+            self._take()
         except (BlockingIOError, ConnectionAbortedError):
-            pause = _PAUSE
+            pass
         except OSError as error:
             _LOG.error("no connection can be taken: %s", error)
-            self._wait(_SHORT)
-            return
-        self._wait(pause if monotonic() < self._storm else 0.0)
+            pause = _SHORT
+        self._wait(pause or (_PAUSE if self._refused else 0.0))
 
-    def _take(self) -> float:
-        """Take connections; gives the seconds that those who come next may wait. Raises OSError where none is there."""
+    def _take(self) -> None:
+        """Take connections; raises OSError where none is there."""
+        ahead = Ahead()
         for _ in range(_MANY):
             connection, _ = self._listener.accept()
             asked = _peeked(connection)
-            answer = self._gate(*asked) if asked else None
+            answer = self._gate(*asked, ahead) if asked else None
             if answer is None:
                 self._hand_over(connection)
-                if asked:
-                    return _PLACED
             else:
                 self._refuse(connection, answer)
-        return 0.0
 
     def _wait(self, seconds: float) -> None:
         """Look again after so many seconds, or when somebody comes."""
@@ -102,9 +97,7 @@ class Acceptor:
         with suppress(OSError):  # the client is gone again
             connection.recv(HEAD)  # a connection that is closed with bytes unread is reset
             connection.send(rendered(answer, self._state, closes=True))
-        now = monotonic()
-        self._storm = now + _STORM
-        self._refused.append((connection, now + LINGER))
+        self._refused.append((connection, monotonic() + LINGER))
 
     def _let_go(self) -> None:
         """Close those that have heard why, and have closed or have had the time."""

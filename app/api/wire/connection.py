@@ -12,14 +12,14 @@ from uvicorn.server import ServerState
 
 from app.api.pace import Pace
 from app.api.wire.cycle import Cycle
-from app.api.wire.requests import HEAD, LINGER, Gate, Requests
+from app.api.wire.requests import HEAD, LINGER, Ahead, Gate, Requests
 
 _SCRATCH: Final = 2**18  # bytes read at once where nobody has given a place for them
 _EARLY: Final = 2**16  # a body up to this long may come before its route asks for it
 _SHARE: Final = 2**19  # bytes of a body that a connection reads before it is the others' turn
 
 
-def _open(method: bytes, url: bytes, nbytes: int) -> None:
+def _open(method: bytes, url: bytes, nbytes: int, ahead: Ahead) -> None:
     """A gate that refuses nothing."""
 
 

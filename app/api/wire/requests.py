@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 import httptools
@@ -19,8 +20,19 @@ from app.api.wire.cycle import Connection, Cycle
 HEAD: Final = 2**16  # bytes of a request's head, and of what is no data in a chunked body, in a row
 LINGER: Final = 2.0  # seconds in which a client that still sends may hear why it was refused
 _END: Final = b"\r\n\r\n"
-Gate: TypeAlias = Callable[[bytes, bytes, int], Response | None]  # of a method, a URL and a body's length: the refusal
 _CODES: Final = {400: "bad_request", 408: "request_timeout", 431: "request_header_fields_too_large"}
+
+
+@dataclass(slots=True)
+class Ahead:
+    """Products that were just let in, so that their places are not taken yet, and the bytes that they need."""
+
+    products: int = 0
+    nbytes: int = 0
+
+
+# Of a method, a URL, a body's length and who is let in with it: the refusal, or None where it is let in.
+Gate: TypeAlias = Callable[[bytes, bytes, int, Ahead], Response | None]
 
 
 def rendered(answer: Response, state: ServerState, *, closes: bool) -> bytes:
@@ -92,7 +104,7 @@ class Requests(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Start the request; a body of declared length is its own affair."""
         chunked, length = self._framing()
-        refused = None if chunked else self._gate(self.parser.get_method(), self.url, length)
+        refused = None if chunked else self._gate(self.parser.get_method(), self.url, length, Ahead())
         if refused is not None:
             self._turn_away(refused, length)
             return
