@@ -10,7 +10,7 @@ requests leave by the clock, each on a connection of its own, whatever became of
 Goodput, which counts products that are right, is held against the mean of the two peaks, for the machine may have
 become slower or faster; what counts is the median of the rounds. As curl does with a body of more than a mebibyte, a
 client sends its head with Expect: 100-continue, and its body once it is asked for. Memory is the service's and its
-children's own, beside the slab, which has a size of its own.
+children's own, beside the slab, which has a size of its own. A first storm, which is not counted, warms all of it up.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from wire_process import anonymous, children
 
 RESULTS = Path("benchmarks/results")
 QUIET = 0.2  # of a phase at its start that is not counted: queues fill, pages are touched
+WARMING, WARM = 300.0, 15.0  # requests a second, and for how long: threads are started, and all of the slab is touched
 SETTLED = 3.0  # seconds in which the service finds that nobody waits for what it had taken in
 FLAT = 8 * 2**20  # bytes that the middle of the last third may be above that of the first
 
@@ -109,6 +110,8 @@ async def storms(port: int, pid: int, arguments: argparse.Namespace) -> dict[str
     """Every round, the median of their goodput, and the worst of all else."""
     work = Work.of(arguments.side, stamped=arguments.launch > 0)
     await closed(port, work, Seen(), 2, 3.0)
+    await opened(port, work, Seen(), WARMING, WARM)
+    await asyncio.sleep(SETTLED)
     rounds = [await storm(port, pid, work, arguments) for _ in range(arguments.rounds)]
     report = {
         "side": arguments.side,
