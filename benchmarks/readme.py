@@ -96,7 +96,7 @@ def wire() -> dict[str, str]:
     made = [each for each in sizes if each["status"] == 200]
 
     def worst(figure: str) -> float:
-        return max(crowd[figure], busy[figure])
+        return max(float(crowd[figure]), float(busy[figure]))
 
     wrong = sum(each["wrong"] for each in made)
     ingest, emit, latency, ours = path["ingest"], path["emit"], path["latency"], client["ways"]["ours"]
