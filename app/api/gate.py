@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from time import perf_counter
@@ -16,6 +17,7 @@ from app.api.service import Service
 from app.api.wire import Ahead
 from app.errors import Busy, NoRoom
 
+_LOG = logging.getLogger(__name__)
 _SIZE: Final = re.compile(rb"(?:^|&)([mnk])=([0-9]{1,9})(?=&|$)")
 _WIDEST: Final = 8  # bytes of an element at most
 _REMEMBERED: Final = 64  # answers
@@ -40,6 +42,7 @@ class Gate:
         except Busy as error:
             answer = self._answer(error)
             self._metrics.request("POST", "refused", error.status, perf_counter() - started)
+            _LOG.debug("POST %s is refused: %s", url.decode("latin-1"), error.message)
             return answer
         ahead.products, ahead.nbytes = ahead.products + 1, ahead.nbytes + needed
         return None
