@@ -106,13 +106,13 @@ def wire() -> dict[str, str]:
             f" {max(ingest['memory_share'], 0):.1%} of the body in memory beside the slab"
         ),
         f"sending {path['mib']} MiB, against a bare `sendall`": f"{emit['ratio']:.2f} of its speed",
-        "a 1 x 1 product, against an empty FastAPI POST route (500 a second, open loop)": (
+        "a 1 x 1 product, against an empty FastAPI POST route (500 a second, open loop; the second best of three)": (
             f"median {latency['median_ratio']:.1f} times, p99 {latency['p99_ratio']:.1f} times"
         ),
         f"our client's product of two matrices of {client['mib_a_matrix']:.0f} MiB, no device, beside `tritonclient`": (
             f"{ours['of_tritonclient']:.2f} of its time ({ours['median_ms']:.0f} ms)"
         ),
-        f"ten times more products than can be made, {crowd['seconds']:.0f} s": (
+        f"ten times more products than can be made, {crowd['seconds']:.0f} s; medians of three, once warm": (
             f"{min(1, crowd['goodput_of_peak']):.0%} of the peak's products made"
             f" ({busy['goodput_of_peak']:.0%} where they take the same two cores),"
             f" refusals in {worst('refusal_p50_ms'):.1f} ms"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 import socket
 import time
@@ -12,12 +14,13 @@ from typing import Any, cast
 
 import pytest
 from starlette.responses import JSONResponse, Response
+from uvicorn.server import ServerState
 from wired import EITHER, Answers, Wired, head, served
 
 from app.api.gate import Gate
 from app.api.metrics import Metrics
 from app.api.service import Service
-from app.api.wire import Ahead, acceptor
+from app.api.wire import Acceptor, Ahead, acceptor
 from app.api.wire import connection as connections
 from app.api.wire.acceptor import _peeked
 from app.devices.slab import Slab
@@ -169,6 +172,42 @@ def test_a_server_that_stops_ends_those_that_it_refused() -> None:
         assert Answers(connection).read()[2] == b'["POST","/x",1]'
     with connection:
         assert connection.recv(1) == b""
+
+
+class Poor(socket.socket):
+    """A listening socket of a process that has no descriptor left, at first."""
+
+    failures = 1
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EMFILE, "too many open files")
+        return super().accept()
+
+
+def test_who_comes_while_there_are_no_descriptors_is_looked_at_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(acceptor, "_SHORT", 0.1)
+
+    async def heard() -> tuple[bytes, float]:
+        with Poor() as listener:
+            listener.bind(("127.0.0.1", 0))
+            made = Acceptor(listener, asyncio.Protocol, lambda *_: Response(status_code=503), ServerState())
+            made.start(8)
+            started = time.monotonic()
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.write(head("POST", "/x", length=1, **EXPECTS))
+            line = await asyncio.wait_for(reader.readline(), 10)
+            made.close()
+            writer.close()
+            return line, time.monotonic() - started
+
+    line, seconds = asyncio.run(heard())
+    assert line.startswith(b"HTTP/1.1 503 ")
+    assert seconds >= 0.1
+    assert "too many open files" in caplog.text
 
 
 @pytest.mark.parametrize(

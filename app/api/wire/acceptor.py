@@ -1,4 +1,4 @@
-"""Where connections come in: one whose first request the gate refuses is told so, and never meets the loop."""
+"""Where connections come in: one whose first request the gate refuses is told so here, and becomes no transport."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _WORDS: Final = 3  # of a request's first line
 class Acceptor:
     """Takes connections from a listening socket, as the server that a loop makes does, whose methods uvicorn calls.
 
-    A client that waits with its body, and is refused, costs a read and a write here: under a storm of them the loop
-    would spend most of its time on connections that come to nothing. All others are handed to the loop.
+    A client that waits with its body (Expect: 100-continue, RFC 9110, 10.1.1) and is refused costs a read and a write
+    here, where a transport, a parser and a request would come to nothing. All others are handed to the loop.
     """
 
     def __init__(
