@@ -146,9 +146,14 @@ class Body:
 
 def body_of(request: Request) -> Body:
     """The request's body: straight from the socket where the server can, else as the framework gives it."""
-    wire = request.scope.get("extensions", {}).get(WIRE)
-    source = cast("Source | None", wire and wire.source) or Stream(request)
+    source = source_of(request) or Stream(request)
     return Body(source, declared_length(request), pace_of(request), berths_of(request))
+
+
+def source_of(request: Request) -> Source | None:
+    """The request's body as it comes from the socket, where the server can tell."""
+    wire = request.scope.get("extensions", {}).get(WIRE)
+    return cast("Source | None", wire and wire.source)
 
 
 def declared_length(request: Request) -> int | None:

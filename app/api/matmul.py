@@ -29,6 +29,7 @@ from app.api.query import read_query
 from app.api.replay import KEY
 from app.api.schemas import ProductQuery
 from app.api.service import Service, service_of, threads_of
+from app.api.small import small_product
 from app.api.writing import Made, PiecesResponse, SlabResponse, framed
 from app.services.passage import Passage
 from kernels import CATALOGUE
@@ -158,6 +159,8 @@ async def matmul(request: Request) -> Response:
     .npy; with both there is no body. `?c=` leaves C resident: the answer is what it is, or C itself by Accept.
     """
     started = perf_counter()
+    if (small := await small_product(request)) is not None:
+        return small
     asked = read_query(ProductQuery, request)
     named, wanted = Named.of(asked), Wanted(**asked.wanted())
     media = media_of(request, named.sent)

@@ -9,7 +9,18 @@ from functools import partial
 from typing import Any
 
 from app.api.codecs import Received
-from app.api.formats.operands import OPERANDS, Described, Fill, Found, Places, Wanted, is_matrix, is_stacked, problem_of
+from app.api.formats.operands import (
+    OPERANDS,
+    Described,
+    Fill,
+    Found,
+    Places,
+    Wanted,
+    is_matrix,
+    is_stacked,
+    problem_of,
+    told_problem,
+)
 from app.api.schemas import ProductQuery
 from app.api.service import Service, Threads
 from app.errors import Invalid
@@ -87,12 +98,7 @@ class ProductSeats:
 
     def plain(self, wanted: Wanted) -> Found:
         """A's and B's sizes by the query; what a resident operand tells of them need not be said."""
-        told = _told(self._described, wanted)
-        if told.m is None or told.n is None or told.k is None:
-            missing = [name for name in ("m", "n", "k") if getattr(told, name) is None]
-            message = f"application/octet-stream needs {', '.join(missing[:-1])}{' and ' * (len(missing) > 1)}"
-            raise Invalid(f"{message}{missing[-1]} in the query", missing=missing)
-        return self._shaped(told.m, told.n, told.k, told)
+        return self._shaped(told_problem(_told(self._described, wanted)))
 
     def foreseen(self, first: Described, wanted: Wanted) -> Found | None:
         """What the other one is by the query, the first of a body being known; None where that does not tell."""
@@ -102,7 +108,7 @@ class ProductSeats:
         if not is_matrix(first) or told.m is None or told.n is None or told.k is None:
             return None
         stack = first.shape[:-2]
-        other = self._shaped(told.m, told.n, told.k, told)
+        other = self._shaped(told_problem(told))
         return {name: Described(name, first.dtype, (*stack, *each.shape[-2:])) for name, each in other.items()} | {
             first.name: first
         }
@@ -144,10 +150,8 @@ class ProductSeats:
         both = {**self._described, **found}
         return problem_of(both["a"], both["b"], wanted)
 
-    def _shaped(self, m: int, n: int, k: int, told: Wanted) -> Found:
-        """The operands in the body of a problem of these sizes."""
-        kind = (told.dtype or "float32", told.precision or "strict", bool(told.trans_a), bool(told.trans_b))
-        problem = Problem(m, n, k, told.batch or 1, *kind)
+    def _shaped(self, problem: Problem) -> Found:
+        """The operands in the body of a problem."""
         stack = next((each.shape[:-2] for each in self._described.values()), (problem.batch,) * (problem.batch > 1))
         shapes = {"a": problem.a_shape, "b": problem.b_shape}
         return {name: Described(name, problem.dtype, (*stack, *shapes[name])) for name in self.names}

@@ -27,9 +27,8 @@ class Ticket:
 
     __slots__ = ("granted", "priority")
 
-    def __init__(self, priority: Priority) -> None:
-        self.priority = priority
-        self.granted = threading.Event()
+    def __init__(self, priority: Priority, granted: threading.Event) -> None:
+        self.priority, self.granted = priority, granted
 
 
 class Turns:
@@ -39,6 +38,8 @@ class Turns:
         self._lock = threading.Lock()
         self._queue: list[Ticket] = []
         self._holder: Ticket | None = None
+        self._granted = threading.Event()  # of all who need not wait: making one takes longer than the rest
+        self._granted.set()
 
     @property
     def waiting(self) -> int:
@@ -47,7 +48,7 @@ class Turns:
 
     def queue(self, priority: Priority) -> Ticket:
         """Take a place in the queue and return at once; whoever queues must leave, also without having been served."""
-        ticket = Ticket(priority)
+        ticket = Ticket(priority, threading.Event())
         with self._lock:
             insort(self._queue, ticket, key=lambda one: one.priority)
             self._advance()
@@ -58,8 +59,7 @@ class Turns:
         with self._lock:
             if self._holder is not None or self._queue:
                 return None
-            self._holder = ticket = Ticket(priority)
-            ticket.granted.set()
+            self._holder = ticket = Ticket(priority, self._granted)
             self._changed()
             return ticket
 

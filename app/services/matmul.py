@@ -133,7 +133,7 @@ class Matmul:
     def _view(self, offset: int, shape: tuple[int, int], problem: Problem) -> Array:
         whole = (problem.batch, *shape) if problem.batch > 1 else shape
         memory = self._fleet.slab.view(Region(offset, prod(whole) * problem.itemsize))
-        return np.frombuffer(memory, numpy_dtype(problem.dtype)).reshape(whole)
+        return np.ndarray(whole, numpy_dtype(problem.dtype), memory)
 
     def _fits(self, problem: Problem) -> None:
         """Raise NoDevice, Unsupported, or TooLarge for what no device here can ever hold."""

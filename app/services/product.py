@@ -53,9 +53,9 @@ class Order:
     ahead: tuple[int | None, int | None] = (None, None)
     late: int | None = None
 
-    def __reduce__(self) -> tuple[Callable[..., Order], tuple[Any, ...]]:
-        """A launch has a kernel's whole text: it is pickled once here, and unpickled once by each child."""
-        launch = _packed(self.problem, self.launch)
+    def __reduce_ex__(self, _: Any) -> tuple[Callable[..., Order], tuple[Any, ...]]:
+        """A launch has a kernel's whole text: it is pickled once here, and sent to and unpickled by each child once."""
+        launch = pickle.PickleBuffer(_packed(self.problem, self.launch))
         return _order, (launch, self.a, self.b, self.c, self.keys, self.budget, self.gone, self.ahead, self.late)
 
 
@@ -90,6 +90,10 @@ class Spent:
     kept: tuple[int, ...] = ()
     declined: int = 0
     late: bool = False
+
+    def __reduce__(self) -> tuple[Callable[..., Spent], tuple[Any, ...]]:
+        """In order, which takes half the time that members by name take."""
+        return Spent, (self.h2d, self.kernel, self.d2h, self.loaded, self.kept, self.declined, self.late)
 
 
 def multiply(held: Held, link: Link, order: Order) -> Spent:

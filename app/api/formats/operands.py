@@ -132,6 +132,16 @@ def problem_of(a: Described, b: Described, wanted: Wanted) -> Problem:
     return found
 
 
+def told_problem(told: Wanted) -> Problem:
+    """The problem of matrices that do not describe themselves; raises Invalid where their sizes are not told."""
+    if told.m is None or told.n is None or told.k is None:
+        missing = [name for name in ("m", "n", "k") if getattr(told, name) is None]
+        message = f"application/octet-stream needs {', '.join(missing[:-1])}{' and ' * (len(missing) > 1)}"
+        raise Invalid(f"{message}{missing[-1]} in the query", missing=missing)
+    kind = (told.dtype or "float32", told.precision or "strict", bool(told.trans_a), bool(told.trans_b))
+    return Problem(told.m, told.n, told.k, told.batch or 1, *kind)
+
+
 def bytes_of(array: Array) -> memoryview:
     """A C-contiguous array's own bytes, writable."""
     return array.reshape(-1).view(np.uint8).data

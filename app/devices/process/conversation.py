@@ -52,7 +52,7 @@ class Conversation:
     def ask(self, function: Callable[..., Any], arguments: tuple[Any, ...], deadline: float) -> None:
         """Have the child begin the function; raises ChildDied."""
         self._stage = self._stage or function.__name__
-        request = pickle.dumps((function, arguments, self._ticket is not None))
+        request = self._run.speaker.dumps((function, arguments, self._ticket is not None))
         self._run.board.allow(deadline)
         with self._alive():
             self._run.channel.send_bytes(request)
@@ -64,7 +64,7 @@ class Conversation:
     def hear(self) -> bool:
         """Take the message that is there: whether it is a value, for which `end` has nothing to wait for."""
         with suppress(EOFError, OSError):  # `end` says so
-            self._heard = self._receive()
+            self._heard = self._read()
         return self._heard is not None and self._heard[0] == "done"
 
     def end(self) -> Any:
@@ -98,7 +98,10 @@ class Conversation:
                     stage=self._stage,
                     deadline=board.allowed,
                 )
-        message: tuple[Any, ...] = pickle.loads(run.channel.recv_bytes())  # noqa: S301 - our own child wrote it
+        return self._read()
+
+    def _read(self) -> tuple[Any, ...]:
+        message: tuple[Any, ...] = pickle.loads(self._run.channel.recv_bytes())  # noqa: S301 - our own child wrote it
         return message
 
     def _heed(self, kind: str, detail: Any = None) -> None:

@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from time import monotonic
 from typing import Any, Final, TypeAlias
 
+from app.devices.process.words import Hearer
 from app.errors import TilewiseError
 
 PAGE: Final = 4096
@@ -144,7 +145,7 @@ def _end_with_parent(lifeline: int, parent: int) -> None:
 
 def _serve(channel: Channel, link: Link) -> None:
     """Set up, say so, then answer one call after another until the connection ends."""
-    state: list[Any] = []
+    state, hearer = list[Any](), Hearer()
 
     def set_up(setup: Callable[..., Any], *arguments: Any) -> None:
         state.append(setup(*arguments))
@@ -152,15 +153,15 @@ def _serve(channel: Channel, link: Link) -> None:
     def run(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(state[0], link, *arguments)
 
-    channel.send_bytes(_answer(link, set_up, channel.recv_bytes()))
+    channel.send_bytes(_answer(link, set_up, hearer, channel.recv_bytes()))
     while state:
-        channel.send_bytes(_answer(link, run, channel.recv_bytes()))
+        channel.send_bytes(_answer(link, run, hearer, channel.recv_bytes()))
 
 
-def _answer(link: Link, run: Callable[..., Any], request: bytes) -> bytes:
+def _answer(link: Link, run: Callable[..., Any], hearer: Hearer, request: bytes) -> bytes:
     """Whatever happens is an answer: a value, an error of ours, or the text of any other."""
     try:
-        function, arguments, granted = pickle.loads(request)  # noqa: S301 - the parent wrote it
+        function, arguments, granted = hearer.loads(request)
         link.begin(granted)
         return pickle.dumps(("done", run(function, *arguments)))
     except TilewiseError as error:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.devices.process.link import Board, Channel
+from app.devices.process.words import Speaker
 
 _PROGRAM: Final = "from app.devices.process.link import main; main()"
 
@@ -21,12 +22,12 @@ _PROGRAM: Final = "from app.devices.process.link import main; main()"
 class Run:
     """A fresh interpreter in a session of its own, so that no terminal's signal reaches it; never a fork.
 
-    `using` is held by whoever speaks over the channel, `used` says that somebody did since its setup; `ended` is set
-    once the process is gone.
+    `using` is held by whoever speaks over the channel, in `speaker`'s words; `used` says that somebody did since its
+    setup; `ended` is set once the process is gone.
     """
 
     def __init__(self, name: str, board: Board, board_fd: int, flag_fd: int, descriptors: tuple[int, ...]) -> None:
-        self.board, self.used = board, False
+        self.board, self.speaker, self.used = board, Speaker(), False
         self.using, self.ended = threading.Lock(), threading.Event()
         self._lock = threading.Lock()
         ours, theirs = socket.socketpair()

@@ -1,0 +1,53 @@
+"""Bytes that a process is told again and again travel once: pickle's out-of-band buffers (PEP 574), kept by number.
+
+Whoever pickles to a child puts what may be said again in a PickleBuffer of bytes.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, Final
+
+_KEPT: Final = 512  # buffers that both sides remember; an older one is said again
+
+
+class Speaker:
+    """The side that tells one process, and knows what that one has heard."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+        self._said: dict[int, bytes] = {}
+        self._next = 0
+
+    def dumps(self, value: object) -> bytes:
+        """A message for the other side's `loads`, which must hear every message, in this order."""
+        buffers: list[pickle.PickleBuffer] = []
+        body = pickle.dumps(value, 5, buffer_callback=buffers.append)
+        return pickle.dumps(([self._word(bytes(buffer.raw().obj)) for buffer in buffers], body), 5)
+
+    def _word(self, data: bytes) -> tuple[int, bytes | None]:
+        """A buffer's number, and the buffer itself where the other side does not have it under that."""
+        number = self._numbers.get(data)
+        if number is not None:
+            return number, None
+        number, self._next = self._next, (self._next + 1) % _KEPT
+        self._numbers.pop(self._said.pop(number, b""), None)
+        self._numbers[data], self._said[number] = number, data
+        return number, data
+
+
+class Hearer:
+    """The side that is told."""
+
+    def __init__(self) -> None:
+        self._heard: dict[int, bytes] = {}
+
+    def loads(self, message: bytes) -> Any:
+        """What a speaker said."""
+        words, body = pickle.loads(message)  # noqa: S301 - the parent wrote it
+        return pickle.loads(body, buffers=[self._buffer(*word) for word in words])  # noqa: S301
+
+    def _buffer(self, number: int, data: bytes | None) -> bytes:
+        if data is not None:
+            self._heard[number] = data
+        return self._heard[number]

@@ -1,0 +1,56 @@
+"""What is said again to a process does not travel again, and is heard all the same."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import secrets
+
+import numpy as np
+
+from app.devices.process.words import Hearer, Speaker
+from app.services.product import Order
+from kernels import CATALOGUE
+from kernels.device import Device, Limits
+from kernels.problem import Problem
+
+LIMITS = Limits(
+    threads=1024, shared_bytes=2**16, warp=32, sms=2, bandwidth=1e11, peak=1e12, peak64=1e12, cache_bytes=2**20
+)
+DEVICE = Device("opencl:0", "opencl", "a device", "", "1", "2", "3", "uuid", 2**30, LIMITS)
+
+
+def order(size: int) -> Order:
+    problem = Problem(size, size, size)
+    kernel = CATALOGUE["tiled"]
+    return Order(problem, kernel.launch(kernel.default(problem, DEVICE), problem, DEVICE), 0, 4096, 8192)
+
+
+def test_a_kernels_text_travels_once() -> None:
+    speaker, hearer, said = Speaker(), Hearer(), (order(64), order(96))
+    whole, other, again = (speaker.dumps(each) for each in (said[0], said[1], said[0]))
+    text = len(said[0].launch.build.text) if said[0].launch else 0
+    assert len(whole) > text > 10 * len(again)
+    assert [hearer.loads(message) for message in (whole, other, again)] == [said[0], said[1], said[0]]
+
+
+def test_whatever_has_no_such_bytes_is_said_as_it_is() -> None:
+    speaker, hearer = Speaker(), Hearer()
+    for value in (None, ("done", [1, 2.5, "three"]), b"bytes"):
+        assert hearer.loads(speaker.dumps(value)) == value
+    assert np.array_equal(hearer.loads(speaker.dumps(np.arange(5.0).tolist())), np.arange(5.0))
+
+
+def test_a_new_process_hears_everything_from_the_start() -> None:
+    for _ in range(2):
+        assert Hearer().loads(Speaker().dumps(order(64))) == order(64)
+
+
+def test_what_was_said_long_ago_is_said_again() -> None:
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    chance, speaker, hearer = random.Random(seed), Speaker(), Hearer()  # noqa: S311
+    for _ in range(20_000):
+        said = [b"%d" % chance.randrange(chance.choice((5, 600, 5000))) for _ in range(chance.randrange(4))]
+        heard = hearer.loads(speaker.dumps([pickle.PickleBuffer(each) for each in said]))
+        assert [bytes(each) for each in heard] == said
