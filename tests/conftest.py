@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
@@ -29,6 +30,15 @@ def cache_dir_of_services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWISE_CACHE_DIR", str(folder / "compiled"))
         yield
+
+
+@pytest.fixture(scope="session")
+def driver() -> None:
+    """Skip where no NVIDIA driver is installed; with one, a GPU that does not open is a failure."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        pytest.skip(f"no NVIDIA driver: {error}")
 
 
 def pytest_collection_finish() -> None:

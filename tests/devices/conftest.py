@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,15 +11,6 @@ from app.devices.process import Child
 from app.devices.scheduler import Lease
 
 pytest.register_assert_rewrite("contract", "lifetimes", "devicework")
-
-
-@pytest.fixture(scope="session")
-def driver() -> None:
-    """Skip where no NVIDIA driver is installed; with one, a GPU that does not open is a failure."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        pytest.skip(f"no NVIDIA driver: {error}")
 
 
 @pytest.fixture

@@ -47,10 +47,14 @@ class Sharing:
         return buffer
 
     def write(self, buffer: Buffer, array: Array) -> None:
-        """Copy a C-contiguous array of as many bytes into the buffer, and wait."""
+        """Copy a C-contiguous array of as many bytes into the buffer, and wait until whoever made it can read them.
+
+        A copy from pageable memory returns once it is staged (CUDA Driver API, API synchronization behavior).
+        """
         with _failing():
             address = int(buffer.handle.ptr) + buffer.offset
             runtime.memcpy(address, array.ctypes.data, array.nbytes, runtime.memcpyHostToDevice)
+            runtime.streamSynchronize(0)
 
     def close(self, buffer: Buffer) -> None:
         """Give an opened allocation back."""
