@@ -6,6 +6,7 @@ On a device that is this machine's processor whatever the clients take is taken 
 from __future__ import annotations
 
 import asyncio
+import re
 import select
 import socket
 from collections import Counter
@@ -20,6 +21,7 @@ OUTSTANDING: Final = 2000  # requests that are under way at once at most, so tha
 TICK: Final = 0.01  # seconds between the moments at which requests leave: those of one leave together
 _SO_TIMESTAMPNS: Final = 35  # asm-generic/socket.h: with what is read comes when its bytes arrived
 _STAMP: Final = Struct("qq")  # seconds and nanoseconds
+_FIELD: Final = re.compile(rb"\r\n(content-length|retry-after): ([0-9]+)(?=\r\n)", re.IGNORECASE)
 _CONTINUE: Final = "100"
 _FULL: Final = ("429", "503")
 
@@ -69,15 +71,11 @@ class Work:
         return cls("\r\n".join(lines).encode(), body, (stamp if stamped else a @ b).tobytes())
 
 
-def answered(data: bytes) -> tuple[int, dict[str, str], bytes]:
-    """The status and headers of an answer, and what there is of its body."""
+def answered(data: bytes) -> tuple[str, dict[bytes, int], bytes]:
+    """The status of an answer, the headers that are numbers, and what there is of its body."""
     head, _, body = data.partition(b"\r\n\r\n")
-    first, *rest = head.decode("latin-1").split("\r\n")
-    return (
-        int(first.split()[1]),
-        {name.lower(): value for name, _, value in (line.partition(": ") for line in rest)},
-        body,
-    )
+    fields = {name.lower(): int(value) for name, value in _FIELD.findall(head + b"\r\n")}
+    return head.split(maxsplit=2)[1].decode(), fields, body
 
 
 @dataclass(slots=True)
@@ -112,7 +110,6 @@ class Clients:
         try:
             connection.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
             connection.connect(("127.0.0.1", self._port))  # on loopback there is nothing to wait for
-            connection.setblocking(False)
             self._asked[connection.fileno()] = Asked(connection, time_ns(), over)
             connection.send(self._work.head)
             self._poll.register(connection, select.EPOLLIN)
@@ -138,20 +135,19 @@ class Clients:
         for number, _ in self._poll.poll(0):
             asked = self._asked[number]
             try:
-                status = self._hear(asked)
+                told = self._hear(asked)
             except OSError as error:
-                status = type(error).__name__
-            if status is not None:
+                told = type(error).__name__, {}
+            if told is not None:
                 del self._asked[number]
-                self._poll.unregister(number)
-                self._go_on(asked, status)
+                self._go_on(asked, *told)
 
-    def _hear(self, asked: Asked) -> str | None:
-        """The status of an answer, None while it is not whole.
+    def _hear(self, asked: Asked) -> tuple[str, dict[bytes, int]] | None:
+        """The status of an answer and its headers, None while it is not whole.
 
         The system says when its first bytes came: clients that have much to do come to read them later.
         """
-        data, told, *_ = asked.connection.recvmsg(2**16, socket.CMSG_SPACE(_STAMP.size))
+        data, told, *_ = asked.connection.recvmsg(2**16, socket.CMSG_SPACE(_STAMP.size), socket.MSG_DONTWAIT)
         if not data:
             raise ConnectionResetError("the answer is not whole")
         if not asked.came:
@@ -161,11 +157,13 @@ class Clients:
         if b"\r\n\r\n" not in asked.heard:
             return None
         status, headers, body = answered(asked.heard)
-        return str(status) if len(body) == int(headers.get("content-length", "0")) else None
+        return (status, headers) if len(body) == headers.get(b"content-length", 0) else None
 
-    def _go_on(self, asked: Asked, status: str) -> None:
+    def _go_on(self, asked: Asked, status: str, headers: dict[bytes, int]) -> None:
         """Send the body of a request that is let in; note a refusal."""
         if status == _CONTINUE:
+            self._poll.unregister(asked.connection)
+            asked.connection.setblocking(False)
             task = self._loop.create_task(self._finish(asked.connection, asked.over))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -173,7 +171,7 @@ class Clients:
         if status in _FULL:
             self._seen.refused.append((asked.came - asked.sent) / 1e9)
             self._seen.read.append((time_ns() - asked.sent) / 1e9)
-            self._seen.after.append(int(answered(asked.heard)[1]["retry-after"]))
+            self._seen.after.append(headers[b"retry-after"])
         self._ended(asked.connection, status, asked.over)
 
     async def _finish(self, connection: socket.socket, over: Over) -> None:
@@ -182,11 +180,11 @@ class Clients:
         try:
             writer.write(self._work.body)
             status, headers, _ = answered(await reader.readuntil(b"\r\n\r\n"))
-            content = await reader.readexactly(int(headers["content-length"]))
-            if status == 200:
+            content = await reader.readexactly(headers[b"content-length"])
+            if status == "200":
                 self._seen.wrong += content != self._work.c
                 self._seen.made.append(perf_counter())
-            self._ended(writer, str(status), over)
+            self._ended(writer, status, over)
         except (OSError, asyncio.IncompleteReadError, KeyError) as error:
             self._ended(writer, type(error).__name__, over)
         finally:

@@ -112,7 +112,7 @@ def wire() -> dict[str, str]:
         f"our client's product of two matrices of {client['mib_a_matrix']:.0f} MiB, no device, beside `tritonclient`": (
             f"{ours['of_tritonclient']:.2f} of its time ({ours['median_ms']:.0f} ms)"
         ),
-        f"ten times more products than can be made, {crowd['seconds']:.0f} s; medians of three, once warm": (
+        f"ten times more products than can be made, {crowd['seconds']:.0f} s; medians of several rounds, once warm": (
             f"{min(1, crowd['goodput_of_peak']):.0%} of the peak's products made"
             f" ({busy['goodput_of_peak']:.0%} where they take the same two cores),"
             f" refusals in {worst('refusal_p50_ms'):.1f} ms"

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import uvicorn
 
@@ -23,6 +23,8 @@ from app.errors import StartRefused, TilewiseError
 from app.main import Fleets, Server, create_app, pace
 from app.settings import Settings
 
+# Seconds for which a thread with the next product for a device waits while the event loop has the interpreter's lock.
+_HANDOVER: Final = 0.0005
 Loop = Literal["auto", "asyncio", "uvloop"]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -35,6 +37,7 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
 
     `fleet` opens other devices than this host's, for tests and benchmarks; `loop` auto is uvloop where there is one.
     """
+    sys.setswitchinterval(_HANDOVER)
     _log(settings)
     listener = _listener(settings.host, settings.port)
     address = _address(listener, "https" if settings.tls_certificate else "http")
