@@ -72,9 +72,9 @@ class Running:
 
     def settled(self) -> None:
         """Wait until nothing is held for any product, here or on a device; fail where that does not come."""
+        slab, admission = self.service.fleet.slab, self.service.matmul.admission
         units = range(len(self.service.fleet.units))
-        until(lambda: not self.service.fleet.slab.lent_bytes and not any(map(self.keys, units)))
-        assert self.service.matmul.admission.waiting == 0
+        until(lambda: not slab.lent_bytes and not admission.waiting and not any(map(self.keys, units)))
 
     def kill(self) -> None:
         """Kill the serving child, and wait for the next one."""
