@@ -16,7 +16,7 @@ from app.api.unpacking import unpacked_body
 from app.errors import Invalid, Malformed, UnsupportedMediaType
 
 _MOST: Final = 64  # query parameters; more than any route has
-_USUAL: Final = 256  # bytes of a query string that is worth remembering
+USUAL: Final = 256  # bytes of a query string that is worth remembering
 _LONGEST: Final = 2**20  # bytes of a JSON body that holds no matrix
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _BOOLEAN: Final = {"true": True, "false": False}
@@ -34,7 +34,7 @@ M = TypeVar("M", bound=Asked)
 def read_query(model: type[M], request: Request) -> M:
     """The query string as a model; raises Invalid where a parameter is off, unknown or given twice."""
     text = request.scope["query_string"]
-    return _parsed(model, text) if len(text) <= _USUAL else parse_query(model, text)
+    return _parsed(model, text) if len(text) <= USUAL else parse_query(model, text)
 
 
 @lru_cache(maxsize=1024)

@@ -19,7 +19,7 @@ from app.api.landing import source_of
 from app.api.making import product_of
 from app.api.metrics import metrics_of
 from app.api.naming import Named
-from app.api.query import parse_query
+from app.api.query import USUAL, parse_query
 from app.api.schemas import ProductQuery
 from app.api.service import service_of
 from app.api.writing import Made
@@ -27,16 +27,14 @@ from app.errors import TilewiseError
 from app.services.matmul import AT_ONCE
 from kernels.problem import Problem
 
-_USUAL: Final = 256  # bytes of a query string that is worth remembering
-_TELLING: Final = frozenset(
-    {b"content-type", b"content-length", b"content-encoding", b"accept", b"prefer"}
-)  # the headers that the route reads
+# The headers that the route reads.
+_TELLING: Final = frozenset({b"content-type", b"content-length", b"content-encoding", b"accept", b"prefer"})
 _ACCEPTS: Final = (None, b"*/*", RAW.encode())
 
 
 @dataclass(frozen=True, slots=True)
 class _Small:
-    """What a query asks for: a product of two plain matrices, which take so many bytes."""
+    """What a query asks for: a product of plain matrices, or of batches of them, which take so many bytes."""
 
     problem: Problem
     device: str | None
@@ -65,7 +63,7 @@ async def small_product(request: Request) -> Response | None:
 def _asked(request: Request) -> _Small | None:
     """What the query asks for, where that is small, and no resident matrix or kernel of the caller's choice."""
     query = request.scope["query_string"]
-    return _parsed(query) if len(query) <= _USUAL else None
+    return _parsed(query) if len(query) <= USUAL else None
 
 
 @lru_cache(maxsize=1024)

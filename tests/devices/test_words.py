@@ -38,7 +38,15 @@ def test_whatever_has_no_such_bytes_is_said_as_it_is() -> None:
     speaker, hearer = Speaker(), Hearer()
     for value in (None, ("done", [1, 2.5, "three"]), b"bytes"):
         assert hearer.loads(speaker.dumps(value)) == value
-    assert np.array_equal(hearer.loads(speaker.dumps(np.arange(5.0).tolist())), np.arange(5.0))
+
+
+def test_an_array_is_said_whole_and_may_be_written_to() -> None:
+    speaker, hearer, array = Speaker(), Hearer(), np.arange(1000.0)
+    whole = speaker.dumps(array)
+    assert len(whole) == len(speaker.dumps(array)) > array.nbytes
+    heard = hearer.loads(whole)
+    heard[0] = 7
+    assert np.array_equal(heard[1:], array[1:])
 
 
 def test_a_new_process_hears_everything_from_the_start() -> None:

@@ -21,9 +21,16 @@ class Speaker:
 
     def dumps(self, value: object) -> bytes:
         """A message for the other side's `loads`, which must hear every message, in this order."""
-        buffers: list[pickle.PickleBuffer] = []
-        body = pickle.dumps(value, 5, buffer_callback=buffers.append)
-        return pickle.dumps(([self._word(bytes(buffer.raw().obj)) for buffer in buffers], body), 5)
+        said: list[bytes] = []
+
+        def goes_in(buffer: pickle.PickleBuffer) -> bool:
+            data = buffer.raw().obj
+            if isinstance(data, bytes):
+                said.append(data)
+            return not isinstance(data, bytes)  # an array's, say: nobody will tell it again
+
+        body = pickle.dumps(value, 5, buffer_callback=goes_in)
+        return pickle.dumps(([self._word(data) for data in said], body), 5)
 
     def _word(self, data: bytes) -> tuple[int, bytes | None]:
         """A buffer's number, and the buffer itself where the other side does not have it under that."""
