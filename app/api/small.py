@@ -1,6 +1,7 @@
 """Small products of plain bytes, whose bodies came with their heads: the one way of POST /matmul that has no steps.
 
-What is not as simple as that is left to the route, before a byte of it is taken; what is refused here is refused there.
+What is not as simple as that is left to the route before a byte of it is taken. What is refused here, such as a product
+for which the queue has no place, the route would refuse in the same words.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ class _Small:
 
 
 async def small_product(request: Request) -> Response | None:
-    """The answer to a small product of plain bytes that is there; None for any other. Raises as the route does."""
+    """The answer to a product of at most AT_ONCE bytes that are plain and there; None for any other.
+
+    Raises what `Matmul.place` and `Matmul.multiply` raise.
+    """
     started, small = perf_counter(), _asked(request)
     source = source_of(request) if small is not None and _says_no_more(request, small.nbytes) else None
     if small is None or source is None or not source.has(small.nbytes):

@@ -23,7 +23,7 @@ from app.errors import StartRefused, TilewiseError
 from app.main import Fleets, Server, create_app, pace
 from app.settings import Settings
 
-# Seconds for which a thread with the next product for a device waits while the event loop has the interpreter's lock.
+# Seconds, at most, for which a thread with the next product of a device waits while the event loop has the GIL.
 _HANDOVER: Final = 0.0005
 Loop = Literal["auto", "asyncio", "uvloop"]
 Message = MutableMapping[str, Any]
