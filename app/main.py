@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -21,9 +21,10 @@ from app import api, web
 from app.api import wire
 from app.api.pace import Pace
 from app.devices.fleet import Fleet, open_fleet
-from app.errors import DeviceError
+from app.errors import StartRefused
 from app.services.attempts import Ledger
 from app.services.best import BestConfigs
+from app.services.defaults import Defaults
 from app.services.idempotency import Idempotency
 from app.services.idle import Idle
 from app.services.jobs import Jobs
@@ -57,24 +58,19 @@ class Service:
     results: Results
     idempotency: Idempotency
     wants: Wants
+    quarantine: Quarantine
+    defaults: Defaults
     closing: threading.Event
-    _unready: list[str] = field(default_factory=lambda: ["the float32 defaults are being verified"])
 
     def ready(self) -> str | None:
-        """Why products are not served yet, or None."""
+        """Why products are not served yet, or None: a device is ready once its lowest default is verified."""
         if self.closing.is_set():
             return "the service is shutting down"
-        return self._unready[0] if self._unready else None
-
-    def warm(self) -> None:
-        """Verify the float32 defaults of every device, which makes the service ready."""
-        try:
-            self.fleet.unit(None)
-            self.matmul.verify_defaults()
-        except DeviceError as error:
-            self._unready[:] = [error.message]
-        else:
-            self._unready.clear()
+        states = self.defaults.states()
+        if not states:
+            return "; ".join(self.fleet.reasons) or "no device was asked for"
+        reasons = [state.reason for state in states if state.reason is not None]
+        return "; ".join(reasons) if len(reasons) == len(states) else None
 
 
 @contextmanager
@@ -85,21 +81,21 @@ def opened(
 
     `who` names this process to a second one that finds the database owned; `fleets` opens what devices there are.
     """
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
-    settings.cache.mkdir(parents=True, exist_ok=True)
+    _make_folders(settings)
     with ExitStack() as stack:
         stack.enter_context(owned(settings.database, who))
         migrate(settings.database)
         database = stack.enter_context(open_database(settings.database))
-        fleets = fleets or partial(open_fleet, settings.devices, settings.cache)
-        fleet = stack.enter_context(fleets(settings.slab_bytes))
-        database.write(lambda session: Devices(session).save(*(unit.device for unit in fleet.units)))
-        quarantine = Quarantine.load(database)
-        best = BestConfigs.load(fleet, database, quarantine)
-        jobs, wants = Jobs(database), Wants(database)
-        stack.callback(wants.stop)
-        wants.start()
+        threads = stack.enter_context(ExitStack())  # these end once the devices are closed
+        fleet = stack.enter_context(
+            (fleets or partial(open_fleet, settings.devices, settings.cache))(settings.slab_bytes)
+        )
+        quarantine, best = _known(fleet, database)
+        jobs, wants = _writing(stack, database)
         matmul, matrices = _serving(settings, fleet, best, quarantine, wants)
+        defaults = Defaults(fleet, quarantine, best, matmul.failures, matmul.deadlines)
+        threads.callback(defaults.join)
+        stack.callback(defaults.stop)
         regions = Regions(fleet, allowed=settings.shared_memory == "on")
         stack.callback(regions.close)
         results, idempotency = _kept(settings, database, jobs, matmul)
@@ -107,21 +103,34 @@ def opened(
         tuning = _tuning(settings, Ledger(database, jobs, best, quarantine), fleet, wants, matmul)
         stack.callback(tuning.stop)
         tuning.start()
-        yield Service(
-            settings,
-            database,
-            fleet,
-            best,
-            jobs,
-            tuning,
-            matmul,
-            matrices,
-            regions,
-            results,
-            idempotency,
-            wants,
-            closing or threading.Event(),
-        )
+        known = settings, database, fleet, best, jobs, tuning, matmul, matrices, regions, results
+        yield Service(*known, idempotency, wants, quarantine, defaults, closing or threading.Event())
+
+
+def _known(fleet: Fleet, database: Database) -> tuple[Quarantine, BestConfigs]:
+    """What the database knows of the fleet's devices, which it has from now on: what is not served, and the bests."""
+    database.write(lambda session: Devices(session).save(*(unit.device for unit in fleet.units)))
+    quarantine = Quarantine.load(database)
+    return quarantine, BestConfigs.load(fleet, database, quarantine)
+
+
+def _writing(stack: ExitStack, database: Database) -> tuple[Jobs, Wants]:
+    """Jobs and misses, whose threads write until the stack closes."""
+    jobs, wants = Jobs(database), Wants(database)
+    for each in (jobs, wants):
+        stack.callback(each.stop)
+        each.start()
+    return jobs, wants
+
+
+def _make_folders(settings: Settings) -> None:
+    """Make the folders of the data and of compiled kernels; raises StartRefused."""
+    for folder in (settings.data_dir, settings.cache):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"the folder {folder} cannot be made: {error.strerror or error}"
+            raise StartRefused(f"{message}; choose another with TILEWISE_DATA_DIR") from error
 
 
 def _tuning(settings: Settings, ledger: Ledger, fleet: Fleet, wants: Wants, matmul: Matmul) -> Tuning:
@@ -173,10 +182,13 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with opened(settings, who, closing, fleet) as service:
             app.state.service = service
-            warming = threading.Thread(target=service.warm, name="verify defaults", daemon=True)
-            warming.start()
-            yield
-            service.closing.set()
+            app.state.threads.start()
+            service.defaults.start()
+            try:
+                yield
+            finally:
+                service.closing.set()
+                app.state.threads.stop()
 
     app: FastAPI = FastAPIOffline(
         title="Tilewise",

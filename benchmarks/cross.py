@@ -140,7 +140,7 @@ class Cross:
         return CATALOGUE[kernel].launch(config, problem, self.unit.device) if legal else None
 
     def _runner(self, what: str, problem: Problem) -> ChildRunner:
-        return ChildRunner(self.unit, Bench(what, problem, SEED), lambda: False, lambda: None)
+        return ChildRunner(self.unit, Bench(what, problem, SEED), lambda: False, lambda _: None)
 
     def _append(self, line: dict[str, Any]) -> None:
         self.lines.append(json.loads(json.dumps(line)))

@@ -134,7 +134,7 @@ def good(unit: Unit, number: int) -> Launch:
 
 def runner_of(unit: Unit, problem: Problem) -> ChildRunner:
     """What a job tries its candidates with."""
-    return ChildRunner(unit, Bench("faults", problem, 7), lambda: False, lambda: None)
+    return ChildRunner(unit, Bench("faults", problem, 7), lambda: False, lambda _: None)
 
 
 def inject(unit: Unit, kind: str, times: int) -> Tally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -66,23 +67,25 @@ def serve(data: Path, command: Sequence[str] | None = None) -> Running:
 
 
 def wait_ready(server: Running, seconds: float = 60) -> None:
-    """Wait until products are served."""
+    """Wait until products are served, and every default is verified or quarantined."""
     until = perf_counter() + seconds
     while perf_counter() < until:
         try:
-            with urlopen(f"{server.url}/health/ready", timeout=5):  # noqa: S310 - our own address
-                return
+            with urlopen(f"{server.url}/health/ready", timeout=5) as answer:  # noqa: S310 - our own address
+                if not json.load(answer)["pending"]:
+                    return
         except (URLError, OSError):
-            sleep(0.05)
+            pass
+        sleep(0.05)
     raise RuntimeError("the service did not become ready")
 
 
 @contextmanager
-def service(data: Path, command: Sequence[str] | None = None) -> Iterator[Running]:
-    """A ready service, ended with the block."""
+def service(data: Path, command: Sequence[str] | None = None, within: float = 60) -> Iterator[Running]:
+    """A ready service, ended with the block; it has so many seconds to become ready."""
     server = serve(data, command)
     try:
-        wait_ready(server)
+        wait_ready(server, within)
         yield server
     finally:
         stop(server)

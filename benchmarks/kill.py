@@ -135,8 +135,11 @@ def attempted_twice(log: str) -> int:
 def everything(port: int) -> list[Trial]:
     """All stored trials, page by page."""
     found: list[Trial] = []
-    while page := ask(port, "GET", f"/trials?limit=500&after={found[-1]['id'] if found else 0}")["trials"]:
-        found += page
+    cursor: str | None = ""
+    while cursor is not None:
+        page = ask(port, "GET", "/trials?limit=500" + (f"&cursor={cursor}" if cursor else ""))
+        found += page["trials"]
+        cursor = page["next"]
     return found
 
 

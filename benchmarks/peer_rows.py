@@ -141,7 +141,10 @@ def floor_seconds(problem: Problem, device: Device) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One class's rows: how many, how many of them reach the bar, and the ratios' least and geometric mean."""
+    """One class's rows: how many, how many of them reach the bar, and the ratios' least and geometric mean.
+
+    The last two are of the ratios to the fastest of all peers.
+    """
 
     shape_class: ShapeClass
     shapes: int
@@ -149,6 +152,8 @@ class Summary:
     least: float
     geomean: float
     floor_share: float
+    least_to_fastest: float
+    geomean_to_fastest: float
 
 
 def meets(row: Row, bar: float) -> bool:
@@ -168,9 +173,11 @@ def summaries(rows: Sequence[Row]) -> list[Summary]:
         own = [row for row in rows if row.shape_class == shape_class.name]
         if own:
             ratios = [row.ratio.ratio if row.ratio else 0.0 for row in own]
+            fastest = [row.to_fastest.ratio if row.to_fastest else 0.0 for row in own]
             shares = [row.floor_share or 0.0 for row in own]
             met = sum(meets(row, shape_class.bar) for row in own)
-            found.append(Summary(shape_class, len(own), met, min(ratios), geomean(ratios), geomean(shares)))
+            own_bar = min(ratios), geomean(ratios), geomean(shares)
+            found.append(Summary(shape_class, len(own), met, *own_bar, min(fastest), geomean(fastest)))
     return found
 
 

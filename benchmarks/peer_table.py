@@ -10,13 +10,17 @@ from peer_shapes import CANDIDATE, DEFAULT, NAIVE, TILED, TRITON, TUNED, VENDOR,
 
 ORDER = (TUNED, DEFAULT, TILED, NAIVE, VENDOR, CANDIDATE, TRITON)
 ERRORS = ("error", f"{VENDOR}'s", f"{TRITON}'s")
-HEAD = ("class", "shape", *ORDER, "TFLOP/s", "floor", "ratio", "95 %", *ERRORS, "to", "to fastest", "bar", "met")
+HEAD = ("class", "shape", *ORDER, "TFLOP/s", "floor", "ratio", "95 %", *ERRORS, "to fastest", "to", "bar", "met")
 NOTE = (
-    "Ratios are the faster peer's time over ours, so that above 1 we are faster; all were measured in turn in one run"
-    " on cold caches, and a bar is met where the upper end of the 95 % interval reaches it. Peers are {peers}."
-    " The last column is how near the floor we are: bytes by what a copy reaches, or flops by the peak. Errors are"
-    " relative L2 against float64. Rivals compute in the same precision; only float32 emulated on tensor cores is"
-    " compared with cuBLAS's strict float32, and Triton makes three products of TF32 there."
+    "All were measured in turn in one run on cold caches; times are medians, errors relative L2 against float64."
+    " **ratio** is a peer's time over ours: above 1 we are faster. It is to the faster of {peers}, which are what one"
+    " gets without tuning them by hand; **to fastest** counts cuBLASLt's candidates too: *best candidate* is the"
+    " fastest of up to 16 algorithms that its heuristics propose, each measured."
+    " **bar** is the ratio that a class is to reach, and a shape reaches it where the upper end of its 95 % interval"
+    " does; **least** and **geomean** are the class's worst ratio and its mean. **of the floor** is how near we come to"
+    " the time that moving the bytes, or the arithmetic, takes at least. Rivals compute in the same precision; only"
+    " float32 emulated on tensor cores is compared with cuBLAS's strict float32, where Triton makes three products of"
+    " TF32."
 )
 
 
@@ -32,8 +36,8 @@ def cells(row: Row) -> list[str]:
         f"{ratio.ratio:.3f}" if ratio else "-",
         f"{ratio.low:.3f}-{ratio.high:.3f}" if ratio else "-",
         *(error(row.of(name)) for name in (TUNED, VENDOR, TRITON)),
-        ratio.to if ratio else "-",
         f"{row.to_fastest.ratio:.3f}" if row.to_fastest else "-",
+        ratio.to if ratio else "-",
         f"{bar:g}",
         ("yes" if meets(row, bar) else "NO") if ratio else "-",
     ]
@@ -70,10 +74,11 @@ def section(report: Mapping[str, Any], heading: str = "## How fast it is") -> st
     """README's section on performance, of a report that peers.py wrote."""
     rows = [read_row(line) for line in report["shapes"]]
     days = sorted({row.measured_at[:10] for row in rows})
-    peers = f"{report['vendor']}" + (f" and Triton {report['triton']}, autotuned" if report["triton"] else "")
-    of_classes = markdown(("class", "shapes", "bar", "reach it", "least", "geomean", "of the floor"), classes_of(rows))
-    last = 6 + len(ORDER) + len(ERRORS)
-    head = ("shape", *ORDER, "TFLOP/s", "of the floor", "ratio", "95 %", *ERRORS)
+    peers = f"{report['vendor']}'s default" + (f" and Triton {report['triton']}, autotuned" if report["triton"] else "")
+    ratios = ("least", "geomean", "least to fastest", "geomean to fastest")
+    of_classes = markdown(("class", "shapes", "bar", "reach it", *ratios, "of the floor"), classes_of(rows))
+    last = 7 + len(ORDER) + len(ERRORS)
+    head = ("shape", *ORDER, "TFLOP/s", "of the floor", "ratio", "95 %", *ERRORS, "to fastest")
     of_shapes = markdown(head, [line[1:last] for line in map(cells, rows)])
     where = f"{report['device']} ({report['environment']}), {' to '.join(dict.fromkeys((days[0], days[-1])))}."
     summary = "<details><summary>Every shape, in microseconds: ours, tuned and not, and its peers</summary>"
@@ -91,6 +96,8 @@ def classes_of(rows: Sequence[Row]) -> list[tuple[str, ...]]:
             str(one.met),
             f"{one.least:.2f}",
             f"{one.geomean:.2f}",
+            f"{one.least_to_fastest:.2f}",
+            f"{one.geomean_to_fastest:.2f}",
             f"{one.floor_share:.0%}",
         )
         for one in summaries(rows)

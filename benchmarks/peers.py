@@ -98,7 +98,7 @@ class Peers:
 
     def _search(self, problem: Problem) -> Launch | None:
         device = self.unit.device
-        runner = ChildRunner(self.unit, self._bench(problem), lambda: False, lambda: None)
+        runner = ChildRunner(self.unit, self._bench(problem), lambda: False, lambda _: None)
         every = [one for one in CATALOGUE.values() if one.covers(problem, device)]
         kernels = [one for one in every if not self.kernels or one.name in self.kernels]
         if not kernels:

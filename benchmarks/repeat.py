@@ -44,7 +44,7 @@ ROUNDS, CLOSE = 100, 1.01
 
 def winner(unit: Unit, problem: Problem, seconds: float, seed: int) -> tuple[Measured, Launch]:
     """The best of one tune, and its launch; raises RuntimeError where nothing could be measured."""
-    runner = ChildRunner(unit, Bench(f"repeat {seed}", problem, seed), lambda: False, lambda: None)
+    runner = ChildRunner(unit, Bench(f"repeat {seed}", problem, seed), lambda: False, lambda _: None)
     task = Task(tuple(covering(problem, unit.device)), problem, unit.device, "auto", seed)
     for outcome in tune(task, runner, lambda: Budget(seconds=seconds)):
         if isinstance(outcome, Final):
@@ -56,7 +56,7 @@ def winner(unit: Unit, problem: Problem, seconds: float, seed: int) -> tuple[Mea
 def compare(unit: Unit, problem: Problem, seconds: float) -> dict[str, Any]:
     """Both winners, what each tune told of them, and what they take side by side in milliseconds."""
     found = [winner(unit, problem, seconds, seed) for seed in (1, 2)]
-    runner = ChildRunner(unit, Bench("repeat", problem, 3), lambda: False, lambda: None)
+    runner = ChildRunner(unit, Bench("repeat", problem, 3), lambda: False, lambda _: None)
     heat = runner.sample([launch for _, launch in found], ROUNDS)
     side_by_side = [1e3 * median(samples) for samples in heat.seconds]
     return {

@@ -35,7 +35,7 @@ ROUNDS = 15
 
 def runner_of(unit: Unit, bench: trial.Bench) -> ChildRunner:
     """What tries the candidates in the trial child."""
-    return ChildRunner(unit, bench, lambda: False, lambda: None)
+    return ChildRunner(unit, bench, lambda: False, lambda _: None)
 
 
 def search(unit: Unit, problem: Problem, bench: trial.Bench, seconds: float) -> dict[str, Config]:

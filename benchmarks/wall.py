@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from app.devices.fleet import open_fleet
-from app.devices.opencl.processor import introduce
+from app.devices.opencl.processor import rename
 from app.services.runner import ChildRunner
 from app.tuning.outcome import Final
 from app.tuning.replay import Recording, load
@@ -43,7 +43,7 @@ def ours(recording: Recording, devices: str, seconds: float, seed: int) -> dict[
     with TemporaryDirectory() as cache, open_fleet(devices, Path(cache), 2**26) as fleet:
         unit = fleet.unit()
         problem = recording.problem
-        runner = ChildRunner(unit, Bench("wall", problem, seed), lambda: False, lambda: None)
+        runner = ChildRunner(unit, Bench("wall", problem, seed), lambda: False, lambda _: None)
         task = Task((kernel,), problem, unit.device, "auto", seed)
         started = time.perf_counter()
         found: list[tuple[float, Config]] = []
@@ -75,7 +75,7 @@ def theirs(recording: Recording, strategy: str, seconds: float, seed: int) -> di
         return launch is not None and launch.block == (values["block_size_x"], values["block_size_y"])
 
     if not on_cuda:
-        _introduce_processor()
+        _name_processor()
     with contextlib.suppress(_Found), _given_more(on_cuda, launch_of):
         kernel_tuner.tune_kernel(
             "matmul",
@@ -151,11 +151,11 @@ def _mend_kernel_tuner() -> None:
     cupy.cuda.runtime.getDeviceProperties = with_whole_uuid
 
 
-def _introduce_processor() -> None:
+def _name_processor() -> None:
     """Have PoCL compile in this process too: our tunes do so in a child, Kernel Tuner here, for the first device."""
     import pyopencl  # noqa: PLC0415  as above
 
-    introduce(pyopencl.get_platforms()[0].get_devices()[0])
+    rename(pyopencl.get_platforms()[0].get_devices()[0])
 
 
 def _is_good(recording: Recording, config: Config) -> bool:

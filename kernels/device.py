@@ -69,7 +69,8 @@ class Device:
     @property
     def model(self) -> str:
         """The key equal devices share: name, architecture, SMs or cores, memory in GiB, MIG profile."""
-        parts = [self.name, self.architecture, f"{self.limits.sms} SMs", f"{round(self.memory_bytes / 2**30)} GiB"]
+        cores = f"{self.limits.sms} {'SMs' if self.platform == 'cuda' else 'cores'}"
+        parts = [self.name, self.architecture, cores, f"{round(self.memory_bytes / 2**30)} GiB"]
         return " | ".join(parts + ([self.mig] if self.mig else []))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,50 @@ CLASSES: Final = {
     "float16": ("strict",),
     "bfloat16": ("strict",),
 }
+LARGEST: Final = 2**31 - 1  # of m, n, k and batch: what a kernel's 32-bit arguments hold
+_ALIASES: Final = {
+    "float32": ("fp32", "f32", "float", "single"),
+    "float64": ("fp64", "f64", "double"),
+    "float16": ("fp16", "f16", "half"),
+    "bfloat16": ("bf16",),
+}
+_DTYPES: Final = {alias: name for name, aliases in _ALIASES.items() for alias in (name, *aliases)}
+_SHAPE: Final = re.compile(r"[0-9]+(?:\s*[x\u00d7]\s*[0-9]+){0,3}", re.IGNORECASE)
+
+
+def parse_shape(text: str) -> tuple[int, int, int, int]:
+    """Read m, n, k and batch from 512 (a cube), 512x512x512 or 4096x16x4096x8 (a batch of 8).
+
+    Blanks may stand around each x. Raises ValueError where the text is no shape or a size is out of range.
+    """
+    sizes = [size.lstrip("0") or "0" for size in re.findall("[0-9]+", text)]
+    if not _SHAPE.fullmatch(text.strip()) or len(sizes) == 2:  # noqa: PLR2004 - two sizes leave the third open
+        raise ValueError(f"a shape is 512 (a cube), 512x512x512 (MxNxK) or 512x512x512x8 (a batch), got {text!r}")
+    if not all(len(size) <= len(str(LARGEST)) and 1 <= int(size) <= LARGEST for size in sizes):
+        raise ValueError(f"a size is at least 1 and at most {LARGEST}, got {text!r}")
+    m, n, k, *batch = map(int, sizes * 3 if len(sizes) == 1 else sizes)
+    return m, n, k, batch[0] if batch else 1
+
+
+def shape_text(m: int, n: int, k: int, batch: int = 1) -> str:
+    """Write a shape as parse_shape reads it: 512x512x512, or 4096x16x4096 x 8 for a batch."""
+    return f"{m}x{n}x{k}" if batch == 1 else f"{m}x{n}x{k} x {batch}"
+
+
+def problem_text(shape: str, dtype: str, precision: str, trans_a: bool, trans_b: bool) -> str:
+    """Write a problem for people: its shape and dtype, and its precision and transpositions where they are unusual."""
+    words = [shape, dtype]
+    words += [precision] if precision != "strict" else []
+    words += ["".join("t" if transposed else "n" for transposed in (trans_a, trans_b))] if trans_a or trans_b else []
+    return " ".join(words)
+
+
+def parse_dtype(text: str) -> str:
+    """Read float32, float64, float16, bfloat16 or another usual name of one; raises ValueError for anything else."""
+    if (name := _DTYPES.get(text.strip().lower())) is None:
+        usual = ", ".join(f"{name} ({', '.join(aliases)})" for name, aliases in _ALIASES.items())
+        raise ValueError(f"dtype must be one of {usual}, got {text!r}")
+    return name
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -87,7 +132,19 @@ class Problem:
         """What decides which kernels and configs may answer: dtype, precision and transpositions."""
         return f"{self.dtype}/{self.precision}/{'t' if self.trans_a else 'n'}{'t' if self.trans_b else 'n'}"
 
+    def __str__(self) -> str:
+        """The problem for people, such as 512x512x512 float32, or 4096x16x4096 x 8 bfloat16 nt."""
+        shape = shape_text(self.m, self.n, self.k, self.batch)
+        return problem_text(shape, self.dtype, self.precision, self.trans_a, self.trans_b)
+
     @property
     def key(self) -> str:
         """One line that names the problem, such as float32/strict/nn/1x1024x1024x1024 (batch first)."""
         return f"{self.family}/{self.batch}x{self.m}x{self.n}x{self.k}"
+
+    @classmethod
+    def of_key(cls, key: str) -> Problem:
+        """Read a key back; raises ValueError where it is none."""
+        dtype, precision, letters, sizes = key.split("/")
+        batch, m, n, k = map(int, sizes.split("x"))
+        return cls(m, n, k, batch, dtype, precision, letters[0] == "t", letters[1] == "t")

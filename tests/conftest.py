@@ -20,6 +20,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # Whose tests share a service that takes seconds to start: one worker has them all.
 TOGETHER = ("tests/api/", "tests/client/", "tests/services/")
+# Files of few long tests that share nothing: given out one by one, and last, they leave no worker idle at the end.
+APART = ("tests/tuning/test_recorded_spaces.py", "tests/tuning/test_search_needle.py", "tests/kernels/test_skinny.py")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -49,12 +51,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """For all tests, files as `--dist loadfile` has them, and folders whose tests share a service."""
+    """For all tests, files as `--dist loadfile` has them, folders whose tests share a service, and long tests alone."""
     from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 - where xdist is in use
 
     class Folders(LoadFileScheduling):  # type: ignore[misc] # it ships no types
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
+            if file in APART:
+                return nodeid
             return next((folder for folder in TOGETHER if file.startswith(folder)), file)
 
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS

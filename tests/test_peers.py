@@ -307,5 +307,5 @@ def report_of(*rows: Row) -> dict[str, Any]:
 def test_the_section_tells_each_class_and_each_shape() -> None:
     told = section(report_of(row_with(0.98, 1.0), row_with(0.95, 0.99)))
     assert "| small square | 2 | 1 | 1 | 0.97 | 0.98 |" in told
-    assert "cuBLAS 13.1.0 and Triton 3.6.0" in told
+    assert "cuBLAS 13.1.0's default and Triton 3.6.0" in told
     assert told.count("| 64x64x64 |") == 2

@@ -21,7 +21,7 @@ from app.api import (
     trials,
     tune,
 )
-from app.api.answers import Problem
+from app.api.answers import ProblemDetails
 from app.api.berths import Berths
 from app.api.best_config import Rendered
 from app.api.gate import Gate
@@ -65,4 +65,8 @@ def include(app: FastAPI, *, max_body_bytes: int, pace: Pace = Pace()) -> None: 
     routes = [route for module in ROUTERS for route in module.router.routes]
     app.router.routes[:0] = routes
     members = ProductMembers.model_json_schema()["properties"]
-    describe(app, [Problem, TuneRequest, *inference.MODELS], {"ProductBody": matmul.body_schema(members)})
+    describe(
+        app,
+        [ProblemDetails, TuneRequest, *inference.MODELS],
+        {"ProductBody": matmul.body_schema(members), "Product": matmul.ANSWER},
+    )

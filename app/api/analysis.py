@@ -11,13 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
-from app.api.answers import Answer, Config, ProblemShape, reply
+from app.api.answers import Answer, Config, Problem, reply
 from app.api.errors import documented
 from app.api.openapi import DirectRoute, parameters
 from app.api.query import read_query
-from app.api.schemas import AnalysisQuery
+from app.api.schemas import AnalysisQuery, config_of
 from app.api.service import service_of
 from kernels import CATALOGUE, model, space
+from kernels.kernel import Kernel
 
 router = APIRouter(route_class=DirectRoute, tags=["kernels"])
 
@@ -34,7 +35,7 @@ class Analysis(Answer):
     """What one launch does. Occupancy and waves are null where the device gives no figures for a multiprocessor."""
 
     device: str
-    problem: ProblemShape
+    problem: Problem
     kernel: str
     config: Config
     bytes_read: Annotated[int, Field(description="Bytes loaded from global memory by all blocks.")]
@@ -62,12 +63,28 @@ class Analysis(Answer):
 async def analysis(request: Request) -> Response:
     """Bytes read and written, operations, intensity, grid, edge tiles and occupancy of the tile BM = BN = BK = tile.
 
-    This is arithmetic: a tile that no kernel may use is analysed too.
+    A `config` names every parameter of the kernel in the tile's place. This is arithmetic: a tile that no kernel may
+    use is analysed too.
     """
     asked = read_query(AnalysisQuery, request)
     kernel, problem = CATALOGUE[asked.kernel], asked.problem()
     device = service_of(request).fleet.unit(asked.device).device
-    config = space.Config.of(dict.fromkeys(kernel.space.parameters, asked.tile))
+    config = _config(kernel, asked)
     found = model.analyse(kernel, config, problem, device)
-    members = {"device": device.id, "problem": ProblemShape.of(problem), "kernel": kernel.name, "config": dict(config)}
+    members = {"device": device.id, "problem": Problem.of(problem), "kernel": kernel.name, "config": dict(config)}
     return reply(Analysis.model_validate(members | asdict(found)))
+
+
+def _config(kernel: Kernel, asked: AnalysisQuery) -> space.Config:
+    """The config that a query says, of any values; raises Invalid where it has other parameters than the kernel."""
+    names = kernel.space.parameters
+    if asked.config is None and asked.tile is not None:
+        return space.Config.of(dict.fromkeys(names, asked.tile))
+    if asked.config is None or asked.tile is not None:
+        raise errors.Invalid(f"give a tile or a config of {', '.join(names)}, and not both")
+    values = config_of(asked.config)
+    if set(values) != set(names):
+        raise errors.Invalid(f"a config of {kernel.name} has {', '.join(names)}, got {asked.config}", member="config")
+    if min(values.values()) < 1:
+        raise errors.Invalid(f"every parameter of {asked.config} must be at least 1", member="config")
+    return space.Config.of({name: values[name] for name in names})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Literal, cast
@@ -31,7 +31,7 @@ Declined = Annotated[
 ]
 Match = Literal["exact", "stale", "nearest", "default"]
 Kind = Literal["tune", "matmul"]
-State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"]
 
 
 class Answer(BaseModel):
@@ -45,7 +45,7 @@ def reply(answer: BaseModel, status: int = 200, headers: dict[str, str] | None =
     return Response(answer.model_dump_json(), status, headers, "application/json")
 
 
-class Problem(BaseModel):
+class ProblemDetails(BaseModel):
     """An error, in RFC 9457's members with two more; figures such as a limit and a size stand beside them."""
 
     model_config = ConfigDict(extra="allow")
@@ -53,12 +53,12 @@ class Problem(BaseModel):
     type: Literal["about:blank"]
     title: Annotated[str, Field(description="The status in words.")]
     status: Annotated[int, Field(ge=400, le=599)]
-    detail: Annotated[str, Field(description="One sentence on what is wrong.")]
+    detail: Annotated[str, Field(description="What is wrong, and more where there is more to say.")]
     code: Annotated[str, Field(description="Stable: what programs decide by.", examples=["too_large"])]
-    error: Annotated[str, Field(description="The same sentence, where other services put it.")]
+    error: Annotated[str, Field(description="One sentence on what is wrong.")]
 
 
-class ProblemShape(Answer):
+class Problem(Answer):
     """A problem, in BLAS's letters."""
 
     m: int
@@ -71,9 +71,19 @@ class ProblemShape(Answer):
     trans_b: bool
 
     @classmethod
-    def of(cls, value: problem.Problem) -> ProblemShape:
+    def of(cls, value: problem.Problem) -> Problem:
         """Take the domain's value."""
         return cls(**asdict(value))
+
+
+def told(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A job's result as callers see it: the store has a problem's key where they have the problem."""
+    found = dict(result)
+    if isinstance(found.get("problem"), str):
+        found["problem"] = asdict(problem.Problem.of_key(found["problem"]))
+    if "best" in found:
+        found["best"] = [told(each) for each in found["best"]]
+    return found
 
 
 class Timing(Answer):
@@ -133,7 +143,7 @@ class Launch(Answer):
 
 
 class Baseline(Answer):
-    """What the best is compared with. Where it was not measured everything is null, and `reason` says why."""
+    """What was measured in turn with the best. Where it was not, everything is null and `reason` says why."""
 
     name: str
     timing: Timing | None
@@ -162,7 +172,7 @@ class Best(Answer):
     """
 
     device: str
-    problem: ProblemShape
+    problem: Problem
     kernel: str
     config: Config
     instructions: Instructions
@@ -174,14 +184,19 @@ class Best(Answer):
     error: Accuracy | None
     conditions: Conditions | None
     baselines: dict[str, Baseline] | None
+    vendor_is_faster: Annotated[
+        bool | None,
+        Field(description="The vendor's library took less time beside it, which is never best; null: not measured."),
+    ]
     match: Match
     provisional: Annotated[bool, Field(description="A tune of this problem is under way and may find a better one.")]
-    matched_problem: ProblemShape | None
+    matched_problem: Problem | None
     expected_loss: Annotated[
-        float | None, Field(description="For nearest: the time that is expected over what a tune would reach.")
+        float | None,
+        Field(description="For nearest and default: the time expected over what a tune would reach."),
     ]
     loss_bound: Annotated[
-        float | None, Field(description="For nearest: what that ratio does not exceed 95 times in 100.")
+        float | None, Field(description="For nearest and default: what that ratio does not exceed 95 times in 100.")
     ]
     environment: str | None
     tuned_at: datetime | None
@@ -192,7 +207,7 @@ class Best(Answer):
         baselines = value.baselines
         return cls(
             device=value.device.id,
-            problem=ProblemShape.of(value.problem),
+            problem=Problem.of(value.problem),
             kernel=value.kernel,
             config=dict(value.config),
             instructions=value.instructions,
@@ -204,9 +219,10 @@ class Best(Answer):
             error=Accuracy.of(value.accuracy),
             conditions=Conditions.of(value.conditions),
             baselines=None if baselines is None else {name: Baseline.of(each) for name, each in baselines.items()},
+            vendor_is_faster=value.vendor_is_faster,
             match=cast("Match", value.match),
             provisional=value.provisional,
-            matched_problem=None if value.matched_problem is None else ProblemShape.of(value.matched_problem),
+            matched_problem=None if value.matched_problem is None else Problem.of(value.matched_problem),
             expected_loss=value.expected_loss,
             loss_bound=value.loss_bound,
             environment=value.environment,
@@ -215,17 +231,30 @@ class Best(Answer):
 
 
 class Progress(Answer):
-    """Trials of the search done, of how many at most, and the fastest median so far in milliseconds."""
+    """Trials of the search done, and of how many at most."""
 
     done: int
     total: int
-    best_ms: float | None
+    search_best_ms: Annotated[
+        float | None,
+        Field(
+            description="The fastest median of the search so far, a choice's luck included: no figure of the result."
+        ),
+    ]
     phase: Annotated[
-        Literal["search", "finals"] | None, Field(description="What a running tune does; null before its first trial.")
+        Literal["preparing", "search", "finals"] | None,
+        Field(description="What a running tune does: operands and their reference, trials, or the fastest once more."),
     ]
     eta_seconds: Annotated[
         float | None,
         Field(description="Seconds left, by the budget's limits and the pace so far; null: nobody can say."),
+    ]
+    elapsed_seconds: Annotated[
+        float | None, Field(description="Seconds spent on the job so far; null before it has begun.")
+    ]
+    budget_seconds: Annotated[
+        float | None,
+        Field(description="Seconds that a tune may take in all, preparation and finals too; null: no limit."),
     ]
 
 
@@ -250,7 +279,7 @@ class Job(Answer):
             kind=cast("Kind", value.kind),
             state=cast("State", value.state),
             progress=Progress.model_validate(progress(value)),
-            result=value.result,
+            result=None if value.result is None else told(value.result),
             error=value.error,
             created_at=value.created_at,
             started_at=value.started_at,
@@ -264,13 +293,9 @@ class Jobs(Answer):
     jobs: list[Job]
     next: str | None
 
-    @classmethod
-    def of(cls, page: Sequence[JobRecord], limit: int) -> Jobs:
-        """Take a page that was asked for with `limit`."""
-        return cls(jobs=[Job.of(each) for each in page], next=page[-1].id if len(page) == limit else None)
-
 
 class Bests(Answer):
-    """Stored bests."""
+    """A page of stored bests, newest first; `next` asks for the page after it."""
 
     bests: list[Best]
+    next: str | None

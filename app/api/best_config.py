@@ -15,14 +15,15 @@ from app import errors
 from app.api.answers import Best, Bests, reply
 from app.api.errors import documented
 from app.api.openapi import DirectRoute, parameters
+from app.api.pages import bests_page
 from app.api.query import parse_query, read_query
-from app.api.schemas import BestQuery, BestsQuery
+from app.api.schemas import BestQuery, BestsQuery, OneBestQuery
 from app.api.service import Service, service_of, threads_of
 from app.devices.fleet import Unit
 from app.services.answer import Answer
 from app.services.wants import Want
 
-router = APIRouter(route_class=DirectRoute, tags=["tuning"])
+router = APIRouter(route_class=DirectRoute, tags=["best-config"])
 
 _MOST: Final = 4096  # answers kept, a few megabytes
 
@@ -78,23 +79,38 @@ async def best_config(request: Request) -> Response:
     openapi_extra={"parameters": parameters(BestsQuery)},
 )
 async def list_bests(request: Request) -> Response:
-    """What `GET /best-config` answers for every problem that has been tuned here, newest first."""
+    """What `GET /best-config` answers for every problem that has been tuned here, newest first.
+
+    `next` is the page after it: give it as `cursor`.
+    """
     asked, service = read_query(BestsQuery, request), service_of(request)
     unit = None if asked.device is None else service.fleet.unit(asked.device)
-    return await threads_of(request).call(_bests, service, asked.dtype, unit)
+    return await threads_of(request).call(_bests, service, asked, unit)
 
 
-def _bests(service: Service, dtype: str | None, only: Unit | None) -> Response:
-    devices: dict[str, str] = {}
-    for unit in service.fleet.units if only is None else (only,):
-        devices.setdefault(unit.device.model, unit.device.id)
-    records = sorted(service.best.all(), key=lambda record: record.tuned_at, reverse=True)
-    found = [
-        service.best.answer(record.problem, devices[record.device_model])
-        for record in records
-        if record.device_model in devices and dtype in {None, record.problem.dtype}
-    ]
-    return reply(Bests(bests=[Best.of(each) for each in found if each.match in {"exact", "stale"}]))
+@router.delete(
+    "/bests",
+    summary="Forget the stored best of a problem",
+    status_code=204,
+    responses=documented(
+        errors.UnknownDevice, errors.NotTuned, errors.Invalid, errors.Unsupported, errors.NoDevice, errors.StoreFailed
+    ),
+    openapi_extra={"parameters": parameters(OneBestQuery)},
+)
+async def delete_best(request: Request) -> Response:
+    """Forget what was found for one problem on a device and its like: it is answered as a problem never tuned.
+
+    Its trials stay in the list. A tune finds a new best.
+    """
+    asked, service = read_query(OneBestQuery, request), service_of(request)
+    unit = service.fleet.unit(asked.device)
+    await threads_of(request).call(service.tuning.delete_best, unit, asked.problem())
+    return Response(status_code=204)
+
+
+def _bests(service: Service, asked: BestsQuery, only: Unit | None) -> Response:
+    units = service.fleet.units if only is None else (only,)
+    return reply(bests_page(service.best, {unit.device.model: unit.device.id for unit in reversed(units)}, asked))
 
 
 def _answer(service: Service, query: bytes) -> Answer:

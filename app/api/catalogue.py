@@ -8,14 +8,15 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from app import errors
+from app.api import answers
 from app.api.answers import Answer, Instructions, Launch, reply
 from app.api.errors import documented
 from app.api.openapi import DirectRoute, parameters
 from app.api.query import read_query
-from app.api.schemas import KernelQuery, Nothing
+from app.api.schemas import KernelQuery, Nothing, config_of
 from app.api.service import service_of, threads_of
 from kernels import CATALOGUE, coverage
 from kernels.device import Device
@@ -93,7 +94,7 @@ class Legality(Answer):
     """A kernel's space for one problem on one device."""
 
     device: str
-    problem: Annotated[str, Field(description="The problem's key.")]
+    problem: answers.Problem
     covered: Annotated[bool, Field(description="Whether the kernel computes such problems on this device.")]
     instructions: Instructions
     default: Annotated[dict[str, int] | None, Field(description="The config used untuned; null where none is legal.")]
@@ -143,12 +144,13 @@ async def get_kernel(request: Request, name: KernelName) -> Response:
 @router.get(
     "/kernels/{name}/source",
     summary="A kernel's source",
+    response_class=PlainTextResponse,
     responses=_TEXT | documented(errors.UnknownKernel, errors.Invalid),
 )
-async def get_source(request: Request, name: KernelName) -> Response:
+async def get_kernel_source(request: Request, name: KernelName) -> Response:
     """The whole text as the compiler sees it, for CUDA C++ and OpenCL C alike."""
     read_query(Nothing, request)
-    return Response(_kernel(name).text, media_type="text/plain")
+    return PlainTextResponse(_kernel(name).text)
 
 
 def _kernel(name: str) -> Kernel:
@@ -169,7 +171,7 @@ def _legality(kernel: Kernel, problem: Problem, device: Device, config: str | No
     default = kernel.default(problem, device)
     return Legality(
         device=device.id,
-        problem=problem.key,
+        problem=answers.Problem.of(problem),
         covered=kernel.covers(problem, device),
         instructions=kernel.instructions(problem, device),
         default=dict(default) if kernel.space.refusal(default, problem, device) is None else None,
@@ -183,12 +185,11 @@ def _legality(kernel: Kernel, problem: Problem, device: Device, config: str | No
 
 def _config(kernel: Kernel, problem: Problem, device: Device, text: str) -> Config:
     """A config from text; raises Invalid where it is none of the space, RefusedConfig where a rule refuses it."""
-    values = {name: int(value) for name, value in (pair.split("=") for pair in text.split(","))}
     try:
-        config = kernel.space.config(values)
+        config = kernel.space.config(config_of(text))
     except ValueError as error:
         raise errors.Invalid(f"{text} is no config of {kernel.name}: {error}") from error
     rule = kernel.space.refusal(config, problem, device)
     if rule is not None:
-        raise errors.RefusedConfig(f"{text} is refused for {problem.key} on {device.id}: {rule}", rule=rule)
+        raise errors.RefusedConfig(f"{text} is refused for {problem} on {device.id}: {rule}", rule=rule)
     return config

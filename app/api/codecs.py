@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final
@@ -45,7 +45,8 @@ def media_of(request: Request, names: tuple[str, ...] = OPERANDS) -> str:
     if not names:
         return media if media in forms else NOTHING
     if media not in forms:
-        raise UnsupportedMediaType(f"{media or 'no type'} is not read, {', '.join(forms)} are", accepted=forms)
+        got = f"got {media}" if media else "the request has none"
+        raise UnsupportedMediaType(f"Content-Type must be {_either(forms)}: {got}", accepted=forms)
     return media
 
 
@@ -70,6 +71,10 @@ async def receive(request: Request, media: str, wanted: Wanted, desk: Desk) -> N
         body.expect(0)
         await desk.placed({}, wanted)
         await body.finish()
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else names[0]
 
 
 def _ranges(accept: str) -> dict[str, float]:

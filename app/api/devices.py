@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter
@@ -18,6 +20,7 @@ from app.api.query import read_query
 from app.api.schemas import Nothing
 from app.api.service import service_of
 from app.devices.fleet import Unit
+from app.services.quarantine import Entry
 
 router = APIRouter(route_class=DirectRoute, tags=["devices"])
 
@@ -53,6 +56,24 @@ class Vendor(Answer):
     reason: str | None
 
 
+class Quarantined(Answer):
+    """A config that is not served on a device, since it failed there; the kernel below serves in its place."""
+
+    kernel: str
+    config: dict[str, int]
+    dtype: Annotated[str | None, Field(description="The dtype that it is quarantined for; null: every one.")]
+    precision: Annotated[str | None, Field(description="The precision that it is quarantined for; null: every one.")]
+    stage: Annotated[str, Field(description="What went wrong: compile, verify, launch, timeout or died.")]
+    reason: str
+    since: datetime
+
+    @classmethod
+    def of(cls, entry: Entry) -> Quarantined:
+        """Take what is held."""
+        names = ("kernel", "dtype", "precision", "stage", "reason", "since")
+        return cls(config=dict(entry.config), **{name: getattr(entry, name) for name in names})
+
+
 class Device(Answer):
     """One device. Equal devices share a model, and with it their bests."""
 
@@ -72,13 +93,15 @@ class Device(Answer):
     limits: Limits
     vendor: Vendor
     waiting: Annotated[int, Field(description="How many wait for the device now.")]
+    quarantined: Annotated[list[Quarantined], Field(description="What is not served, since it failed here.")]
 
     @classmethod
-    def of(cls, unit: Unit) -> Device:
-        """Take an open device."""
+    def of(cls, unit: Unit, entries: Iterable[Entry]) -> Device:
+        """Take an open device, and what is quarantined on it."""
         device = unit.device
         members = asdict(device) | {"model": device.model, "environment": device.environment}
-        return cls.model_validate(members | {"vendor": asdict(unit.vendor), "waiting": unit.lease.waiting})
+        now = {"vendor": asdict(unit.vendor), "waiting": unit.lease.waiting}
+        return cls.model_validate(members | now | {"quarantined": [Quarantined.of(entry) for entry in entries]})
 
 
 class Devices(Answer):
@@ -94,5 +117,6 @@ class Devices(Answer):
 async def list_devices(request: Request) -> Response:
     """Who they are, what limits them, and which vendor library each is compared with."""
     read_query(Nothing, request)
-    fleet = service_of(request).fleet
-    return reply(Devices(devices=[Device.of(unit) for unit in fleet.units], reasons=list(fleet.reasons)))
+    fleet, quarantine = service_of(request).fleet, service_of(request).quarantine
+    devices = [Device.of(unit, quarantine.entries(unit.device)) for unit in fleet.units]
+    return reply(Devices(devices=devices, reasons=list(fleet.reasons)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, cast
 
@@ -19,11 +19,11 @@ from starlette.routing import Match
 from app import errors
 from app.api.limits import BodyLimit
 from app.errors import TilewiseError
+from app.errors.validation import sentence
 
 MEDIA: Final = "application/problem+json"
 _LOG = logging.getLogger("tilewise.api")
 _INTERNAL: Final = 500
-_SHOWN: Final = 60  # characters of a refused value that its message shows
 # What any route that makes a product may answer, whatever else it reads.
 OF_PRODUCTS: Final = (
     errors.Malformed,
@@ -58,13 +58,13 @@ def problem(
     facts: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Render an error: `facts` are members beside those that every error has."""
+    """Render an error: `facts` are members beside those that every error has, or a `detail` that says more."""
     body = {
+        "detail": message,
         **(facts or {}),
         "type": "about:blank",
         "title": _title(status),
         "status": status,
-        "detail": message,
         "code": code,
         "error": message,
     }
@@ -76,7 +76,8 @@ def refusal(error: TilewiseError) -> Response:
     """Render what was raised on purpose; Retry-After where the error says when."""
     after = error.facts.get("retry_after", error.retry_after)
     headers = {} if after is None else {"Retry-After": str(after)}
-    facts = {name: value for name, value in error.facts.items() if name != "fatal"}
+    more = {} if after is None else {"detail": f"{error.message}; try again in {after} s"}
+    facts = more | {name: value for name, value in error.facts.items() if name != "fatal"}
     return problem(error.status, error.code, error.message, facts, headers)
 
 
@@ -85,11 +86,20 @@ def too_large(limit: int, size: int) -> errors.BodyTooLarge:
     return errors.BodyTooLarge(f"the body has {size} bytes or more, the limit is {limit}", limit=limit, size=size)
 
 
-def invalid(details: Iterable[Mapping[str, Any]]) -> errors.Invalid:
-    """The error of a request whose members are off, from pydantic's own list of them."""
-    found = [{"where": ".".join(map(str, error["loc"])), "error": _sentence(error)} for error in details]
-    first = "; ".join(f"{entry['where']}: {entry['error']}" if entry["where"] else entry["error"] for entry in found)
-    return errors.Invalid(first, errors=found)
+def invalid(
+    details: Iterable[Mapping[str, Any]], meant: Callable[[str], str | None] = lambda _: None
+) -> errors.Invalid:
+    """The error of a request whose members are off, from pydantic's own list of them.
+
+    `meant` gives what somebody means by a member of the request that there is not.
+    """
+    found = []
+    for error in details:
+        where = ".".join(map(str, error["loc"]))
+        text = sentence(error, where or "the request")
+        other = meant(where) if error["type"] == "extra_forbidden" and len(error["loc"]) == 1 else None
+        found.append({"where": where, "error": f"{text}: did you mean {other}?" if other else text})
+    return errors.Invalid(found[0]["error"], detail="; ".join(entry["error"] for entry in found), errors=found)
 
 
 def documented(*known: type[TilewiseError]) -> dict[int | str, dict[str, Any]]:
@@ -106,7 +116,7 @@ def timed_out() -> dict[int | str, dict[str, Any]]:
         "`request_timeout`: the client sent nothing for TILEWISE_STALLED_SECONDS, fewer bytes a second than "
         "TILEWISE_LEAST_RATE, or not all within TILEWISE_RECEIPT_SECONDS."
     )
-    return {408: {"description": text, "content": {MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}}}
+    return {408: {"description": text, "content": {MEDIA: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}}}
 
 
 def install(app: FastAPI, max_body_bytes: int) -> None:
@@ -123,7 +133,7 @@ def _described(kinds: Iterable[type[TilewiseError]]) -> dict[str, Any]:
     codes = [f"`{kind.code}`: {(kind.__doc__ or '').strip()}" for kind in kinds]
     answer: dict[str, Any] = {
         "description": "\n\n".join(codes) or "`internal_error`: the service has a fault; its log says which.",
-        "content": {MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        "content": {MEDIA: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}},
     }
     if any(kind.retry_after is not None for kind in kinds):
         wait = {"description": "Seconds after which the same request may succeed.", "schema": {"type": "integer"}}
@@ -148,7 +158,7 @@ async def _framework(request: Request, error: Exception) -> Response:
     message = f"there is nothing at {path}" if status == HTTPStatus.NOT_FOUND else str(known.detail)
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = _allowed(request)
-        message = f"{request.method} is not allowed at {path}, {headers['Allow']} is"
+        message = f"{request.method} is not allowed at {path}: use {headers['Allow']}"
     code = re.sub("[^a-z]+", "_", _title(status).lower())
     return problem(status, code, message, headers=headers)
 
@@ -174,10 +184,3 @@ def _allowed(request: Request) -> str:
 
 def _title(status: int) -> str:
     return HTTPStatus(status).phrase if status in HTTPStatus.__members__.values() else "Error"
-
-
-def _sentence(error: Mapping[str, Any]) -> str:
-    value = error.get("input")
-    shown = repr(value)[:_SHOWN] if isinstance(value, str | int | float | bool) else ""
-    message = str(error["msg"])
-    return f"{message}, got {shown}" if shown and error.get("type") != "extra_forbidden" else message

@@ -15,11 +15,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from app import errors
-from app.api.answers import Job, Jobs, reply
+from app.api.answers import Job, Jobs, reply, told
 from app.api.codecs import ANSWERS
 from app.api.errors import documented
 from app.api.formats import rows
 from app.api.openapi import DirectRoute, header, parameters
+from app.api.pages import jobs_page
 from app.api.query import read_query
 from app.api.result import result_of
 from app.api.schemas import JobsQuery, Nothing, ResultQuery
@@ -72,11 +73,9 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     openapi_extra={"parameters": parameters(JobsQuery)},
 )
 async def list_jobs(request: Request) -> Response:
-    """A page of jobs. `next` is the page after it: give it as `before`."""
+    """A page of jobs. `next` is the page after it: give it as `cursor`."""
     asked = read_query(JobsQuery, request)
-    listing = service_of(request).jobs.list
-    page = await threads_of(request).call(listing, asked.state, asked.kind, asked.before, asked.limit)
-    return reply(Jobs.of(page, asked.limit))
+    return reply(await threads_of(request).call(jobs_page, service_of(request).jobs, asked))
 
 
 @router.get(
@@ -100,15 +99,14 @@ async def get_job(request: Request, job_id: JobId) -> Response:
     summary="Cancel a job",
     status_code=202,
     response_model=Job,
-    response_description="The job, which ends after the trial or the launch it is in.",
+    response_description="The job, `cancelling` until it has ended: within two seconds.",
     responses=_ENDED | documented(errors.UnknownJob, errors.Invalid, errors.StoreFailed),
 )
 async def cancel_job(request: Request, job_id: JobId) -> Response:
-    """Ask a job to stop. It stays in the list, and what it has measured stays.
+    """Ask a job to stop, whatever it does. It stays in the list, and what it has measured stays.
 
     A product that waits is never made. One whose launch is under way cannot be interrupted politely: the process that
-    makes it is killed where the launch has seconds to go and no other product is in it or waits for it; else the launch
-    ends, and its result is dropped.
+    makes it is killed where the launch has not ended within a second, and replaced; what waits is made then.
     """
     read_query(Nothing, request)
     _checked(job_id)
@@ -119,6 +117,7 @@ async def cancel_job(request: Request, job_id: JobId) -> Response:
 @router.get(
     "/jobs/{job_id}/result",
     summary="The result of a job",
+    response_class=Response,
     responses=_RESULT
     | documented(
         errors.UnknownJob,
@@ -136,7 +135,7 @@ async def cancel_job(request: Request, job_id: JobId) -> Response:
         ]
     },
 )
-async def get_result(request: Request, job_id: JobId) -> Response:
+async def get_job_result(request: Request, job_id: JobId) -> Response:
     """What a tune job's `result` holds, alone; of a product, C in any form.
 
     C is kept for TILEWISE_RESULT_TTL seconds, unless newer results need its place within TILEWISE_RESULT_BYTES.
@@ -149,12 +148,13 @@ async def get_result(request: Request, job_id: JobId) -> Response:
         return await result_of(request, job, asked.convert)
     if job.result is None:
         raise errors.NoResult(f"job {job.id} is {job.state} and has no result", state=job.state)
-    return Response(orjson.dumps(job.result), media_type="application/json")
+    return Response(orjson.dumps(told(job.result)), media_type="application/json")
 
 
 @router.get(
     "/jobs/{job_id}/events",
     summary="Follow a job",
+    response_class=Response,
     responses=_STREAM | documented(errors.UnknownJob, errors.Invalid, errors.StoreFailed),
     openapi_extra={
         "parameters": [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -13,8 +14,9 @@ from starlette.responses import Response
 
 from app.api.answers import Job, reply
 from app.api.codecs import Received, answer_media
-from app.api.formats import npy, rows
+from app.api.formats import rows
 from app.api.formats.operands import bytes_of
+from app.api.headers import listed
 from app.api.jobs import ended_within
 from app.api.metrics import metrics_of
 from app.api.prefer import Preference
@@ -23,6 +25,7 @@ from app.api.result import result_of
 from app.api.service import service_of, tasks_of, threads_of
 from app.services.idempotency import Attempt, fingerprint
 from app.services.jobs import ENDED
+from app.services.results import Results
 from app.store.records import JobRecord
 
 _LOG: Final = logging.getLogger(__name__)
@@ -42,19 +45,29 @@ ACCEPTED: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-async def accepted(request: Request, received: Received, stack: AsyncExitStack, prefer: Preference) -> Response:
-    """Take the product as a job, once for an Idempotency-Key; the operands' place is held until it is made."""
+async def accepted(
+    request: Request, received: Received, stack: AsyncExitStack, prefer: Preference, own: str
+) -> Response:
+    """Take the product as a job, once for an Idempotency-Key; the operands' place is held until it is made.
+
+    `own` is the form of C where Accept says none.
+    """
     # Nobody computes what is not acceptable.
-    media, wanted = answer_media(",".join(request.headers.getlist("accept")), npy.MEDIA), received.wanted
+    media, wanted = answer_media(listed(request, "accept"), own), received.wanted
     if prefer.wait and media == rows.MEDIA:
-        rows.check_dtype(received.placement.problem.dtype, wanted.convert)
+        rows.check_answer(received.placement.problem, wanted.convert)
     print_ = await threads_of(request).call(_fingerprint, request, received) if key_of(request) else ""
-    ended = partial(_ended, request, wanted.convert)
-    return await once(request, print_, partial(_taken, request, received, stack, prefer), ended)
+    ended = partial(_ended, request, wanted.convert, own)
+    return await once(request, print_, partial(_taken, request, received, stack, prefer, ended), ended)
 
 
 async def _taken(
-    request: Request, received: Received, stack: AsyncExitStack, prefer: Preference, attempt: Attempt | None
+    request: Request,
+    received: Received,
+    stack: AsyncExitStack,
+    prefer: Preference,
+    ended: Callable[[JobRecord], Awaitable[Response]],
+    attempt: Attempt | None,
 ) -> Response:
     service, threads, tasks = service_of(request), threads_of(request), tasks_of(request)
     placement, wanted = received.placement, received.wanted
@@ -63,10 +76,10 @@ async def _taken(
     make = partial(service.results.make, stacked=received.stacked)
 
     async def made() -> None:
-        async with held:
+        async with held, _concluded(service.results, job.id):
             result = await threads.work(make, job.id, placement, wanted.device, wanted.kernel)
         if result is not None:
-            metrics.phases(result["device"], result["seconds"])
+            metrics.phases(result["device"], {name: took / 1e3 for name, took in result["timing_ms"].items()})
 
     task = asyncio.create_task(made())
     tasks.add(task)
@@ -77,9 +90,19 @@ async def _taken(
     if job.state not in ENDED:
         after = service.matmul.admission.retry_after()
         return reply(Job.of(job), 202, headers | {"Retry-After": str(after)})
-    response = await _ended(request, wanted.convert, job)
+    response = await ended(job)
     response.headers.update(headers)
     return response
+
+
+@asynccontextmanager
+async def _concluded(results: Results, job_id: str) -> AsyncIterator[None]:
+    """Have the job end whatever happens inside: its caller was told that there will be an end."""
+    try:
+        yield
+    except BaseException as error:
+        results.abandon(job_id, error)
+        raise
 
 
 def _over(tasks: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
@@ -88,10 +111,10 @@ def _over(tasks: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
         _LOG.error("a product made as a job failed of a fault in the service", exc_info=error)
 
 
-async def _ended(request: Request, convert: bool | None, job: JobRecord) -> Response:
+async def _ended(request: Request, convert: bool | None, own: str, job: JobRecord) -> Response:
     """The result of a job that ended, or the error that it ended with."""
     if job.state == "succeeded":
-        return await result_of(request, job, convert)
+        return await result_of(request, job, convert, own)
     raise service_of(request).results.error(job)
 
 

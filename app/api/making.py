@@ -75,7 +75,7 @@ async def _promptly(request: Request, placement: Placement, device: str | None) 
     finally:
         if begun is not None and not is_over:  # whatever happened to the request, its child is heard to the end
             with CancelScope(shield=True):
-                made = await threads_of(request).work(begun.finish)
+                made = await threads_of(request).end(begun.finish)
     return made
 
 

@@ -17,6 +17,7 @@ from app.api.desk import RAW, desk_of
 from app.api.errors import OF_PRODUCTS, documented, timed_out
 from app.api.formats import npy, npz, parts, rows, tensors
 from app.api.formats.operands import Wanted
+from app.api.headers import listed
 from app.api.later import ACCEPTED, accepted
 from app.api.making import product_of
 from app.api.matrices import LEFT, Matrix
@@ -34,7 +35,7 @@ from app.api.writing import Made, PiecesResponse, SlabResponse, framed
 from app.services.passage import Passage
 from kernels import CATALOGUE
 
-router = APIRouter(route_class=DirectRoute, tags=["products"])
+router = APIRouter(route_class=DirectRoute, tags=["matmul"])
 
 _FLOWING: Final = {RAW, npy.MEDIA, tensors.MEDIA}  # forms with nothing after C's bytes that would depend on them
 _NUMBER: Final = {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]}
@@ -57,22 +58,15 @@ _HEADERS: Final = {
     "X-Instructions": "How products reach an arithmetic unit: fma, wmma, mma.sync, wgmma, dmma, or a library's name.",
     "X-Precision": "The precision it was made in.",
     "X-Declined": "Why that is strict though the product was to be emulated; absent where it is not.",
-    "X-Shape": "C's sizes, such as 256,128.",
+    "X-Shape": "C's sizes, such as 256x128; the batch comes first where there is one.",
     "X-Dtype": "C's type.",
     "X-A-Version": "The version of the resident matrix that A was; so for B, and for C where it was left resident.",
-    "Server-Timing": "Milliseconds of receive, queue, h2d, kernel, and d2h where it ended before the first byte.",
+    "Server-Timing": "Milliseconds of receive, queue, build where a kernel was compiled and verified for this product, "
+    "h2d, kernel, and d2h where it ended before the first byte.",
 }
-_EXAMPLE: Final = {
-    "c": [[19, 22], [43, 50]],
-    "dtype": "float32",
-    "kernel": "tiled",
-    "config": {"BM": 16},
-    "match": "exact",
-    "instructions": "fma",
-    "precision": "strict",
-    "declined": None,
-}
-_ANSWER: Final = {
+# A product in JSON.
+ANSWER: Final = {
+    "title": "Product",
     "type": "object",
     "required": ["c", "dtype", "kernel", "config", "match", "instructions", "precision", "declined"],
     "properties": {
@@ -90,7 +84,7 @@ _ANSWERED: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "C, in the request's form unless Accept says otherwise; a form and an archive answer one .npy.",
         "content": {
-            rows.MEDIA: {"schema": _ANSWER, "example": _EXAMPLE},
+            rows.MEDIA: {"schema": {"$ref": "#/components/schemas/Product"}},
             **{media: {"schema": _BINARY} for media in ANSWERS if media != rows.MEDIA},
         },
         "headers": {name: {"description": text, "schema": {"type": "string"}} for name, text in _HEADERS.items()},
@@ -114,6 +108,7 @@ def body_schema(members: dict[str, Any]) -> dict[str, Any]:
 @router.post(
     "/matmul",
     summary="Multiply two matrices",
+    response_class=Response,
     responses=_ANSWERED
     | LEFT
     | ACCEPTED
@@ -164,7 +159,7 @@ async def matmul(request: Request) -> Response:
     asked = read_query(ProductQuery, request)
     named, wanted = Named.of(asked), Wanted(**asked.wanted())
     media = media_of(request, named.sent)
-    answer = answer_media(",".join(request.headers.getlist("accept")), rows.MEDIA if named.c else media)
+    answer = answer_media(listed(request, "accept"), rows.MEDIA if named.c else media)
     service, threads = service_of(request), threads_of(request)
     known(service, wanted)
     async with AsyncExitStack() as stack:
@@ -172,7 +167,7 @@ async def matmul(request: Request) -> Response:
         await receive(request, media, wanted, desk_of(request, taken, stack))
         received = taken.received()
         if (prefer := preference(request)).wants_job:
-            return await accepted(request, received, stack, prefer)
+            return await accepted(request, received, stack, prefer, npy.MEDIA if named.c else media)
         if answer == rows.MEDIA and not named.c:
             rows.check_answer(received.placement.problem, received.wanted.convert)
         if taken.passage is not None and answer in _FLOWING and not named.c:

@@ -17,10 +17,12 @@ from starlette.responses import Response
 from app import errors
 from app.api.answers import Answer, reply
 from app.api.codecs import ANSWERS, FORMS, answer_media, media_of, receive
+from app.api.cursor import paged
 from app.api.desk import RAW, desk_of
 from app.api.errors import documented, timed_out
 from app.api.formats import rows
 from app.api.formats.operands import ONE, Described, Fill, Found, Places, Wanted, check_shape
+from app.api.headers import listed
 from app.api.openapi import DirectRoute, header, parameters
 from app.api.query import read_query
 from app.api.schemas import MatricesQuery, MatrixQuery, Nothing
@@ -109,12 +111,9 @@ class MatrixSeats:
 
     def plain(self, wanted: Wanted) -> Found:
         """The sizes by the query."""
-        asked = self._asked
-        if asked.rows is None or asked.columns is None:
-            missing = [name for name in ("rows", "columns") if getattr(asked, name) is None]
-            raise errors.Invalid(f"{RAW} needs {' and '.join(missing)} in the query", missing=missing)
-        stack = () if asked.batch is None else (asked.batch,)
-        return {ONE[0]: Described(ONE[0], wanted.dtype or "float32", (*stack, asked.rows, asked.columns))}
+        if self._asked.shape is None:
+            raise errors.Invalid(f"{RAW} needs its shape in the query, such as ?shape=256x128", missing=["shape"])
+        return {ONE[0]: Described(ONE[0], wanted.dtype or "float32", self._asked.sizes)}
 
     def foreseen(self, first: Described, wanted: Wanted) -> Found:
         """It is the only one."""
@@ -152,15 +151,8 @@ class MatrixSeats:
     def _expect(self, described: Described, wanted: Wanted) -> None:
         """Refuse what is no matrix, is not as the query says, or what no kernel multiplies."""
         check_shape(described)
-        stack, asked = described.shape[:-2], self._asked
-        found = {
-            "rows": described.shape[-2],
-            "columns": described.shape[-1],
-            "batch": stack[0] if stack else None,
-            "dtype": described.dtype,
-        }
-        told = {"rows": asked.rows, "columns": asked.columns, "batch": asked.batch, "dtype": wanted.dtype}
-        for name, value in told.items():
+        found = {"shape": "x".join(map(str, described.shape)), "dtype": described.dtype}
+        for name, value in {"shape": self._asked.shape, "dtype": wanted.dtype}.items():
             if value is not None and value != found[name]:
                 raise errors.Invalid(f"{name} is {found[name]}, the request says {value}", member=name)
         covering(Problem(1, 1, 1, dtype=described.dtype), self._service.fleet.unit(None).device)
@@ -175,7 +167,7 @@ class MatrixSeats:
 async def get_matrix(request: Request, name: MatrixName) -> Response:
     """What a matrix is, or, where Accept names a form of binary data, the matrix itself, which counts as a use."""
     read_query(Nothing, request)
-    media = answer_media(",".join(request.headers.getlist("accept")), rows.MEDIA)
+    media = answer_media(listed(request, "accept"), rows.MEDIA)
     service, threads = service_of(request), threads_of(request)
     if media == rows.MEDIA:
         return reply(Matrix.of(service, *await threads.call(service.matrices.get, ANONYMOUS, name)))
@@ -183,7 +175,7 @@ async def get_matrix(request: Request, name: MatrixName) -> Response:
         using = service.matrices.used(ANONYMOUS, name)
         resident = await stack.enter_async_context(threads.entered(using))
         array = _array(service, resident)
-        shape = ",".join(map(str, resident.shape))
+        shape = "x".join(map(str, resident.shape))
         headers = {"X-Shape": shape, "X-Dtype": resident.dtype, "X-Version": str(resident.key)}
         held = AsyncExitStack() if request.method == "HEAD" else stack.pop_all()  # nothing is sent that must be held
         return SlabResponse(await framed(media, array, threads), media, headers, held)
@@ -210,7 +202,8 @@ async def get_matrix(request: Request, name: MatrixName) -> Response:
         "parameters": parameters(MatrixQuery),
         "requestBody": {
             "required": True,
-            "content": {media: {"schema": _ROWS if media == rows.MEDIA else _BINARY} for media in FORMS},
+            "content": {media: {"schema": _BINARY} for media in FORMS}
+            | {rows.MEDIA: {"schema": _ROWS, "example": [[1, 2], [3, 4]]}},
         },
     },
 )
@@ -218,7 +211,7 @@ async def put_matrix(request: Request, name: MatrixName) -> Response:
     """Keep a matrix, or a three-dimensional batch, until it is deleted, replaced, or the service ends.
 
     It comes as rows of JSON numbers, as one .npy, as an archive, a form or a safetensors file with one member, or as
-    plain bytes, little-endian, with `rows` and `columns` in the query; gzip or deflate may be its
+    plain bytes, little-endian, with `shape` in the query; gzip or deflate may be its
     Content-Encoding. Products that began with the version before end with it. One that is `evictable` may be dropped,
     the least recently used first, where others need its room.
     """
@@ -257,12 +250,13 @@ async def delete_matrix(request: Request, name: MatrixName) -> Response:
     openapi_extra={"parameters": parameters(MatricesQuery)},
 )
 async def list_matrices(request: Request) -> Response:
-    """A page of matrices. `next` is the page after it: give it as `after`."""
+    """A page of matrices. `next` is the page after it: give it as `cursor`."""
     asked = read_query(MatricesQuery, request)
     service, threads = service_of(request), threads_of(request)
-    page = await threads.call(service.matrices.list, ANONYMOUS, asked.after or "", asked.limit)
-    listed = [Matrix.of(service, *each) for each in page]
-    return reply(Matrices(matrices=listed, next=listed[-1].name if len(listed) == asked.limit else None))
+    (after,) = asked.place(str) or ("",)
+    found = await threads.call(service.matrices.list, ANONYMOUS, after, asked.limit + 1)
+    page, following = paged(found, asked.limit, lambda one: (one[0].name,))
+    return reply(Matrices(matrices=[Matrix.of(service, *each) for each in page], next=following))
 
 
 def _array(service: Service, resident: Resident) -> Array:

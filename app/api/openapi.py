@@ -9,13 +9,27 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from app.api.examples import EXAMPLES
 from app.api.writing import SlabResponse
 
+# In the order in which a reader wants them.
+TAGS: Final = {
+    "tune": "Have tile sizes tried for shapes, and the fastest kept.",
+    "best-config": "Which kernel and config to use for a problem, and how sure that is.",
+    "matmul": "Multiply matrices by the best config known.",
+    "matrices": "Matrices that stay with the service, so that products need not send them.",
+    "jobs": "Work that outlives its request: tunes, and products made later.",
+    "trials": "What was tried and how it went, and what is missing.",
+    "devices": "The devices of this host.",
+    "kernels": "The ladder of kernels: their spaces, their sources, and what a tile costs.",
+    "operations": "Health, limits, version and metrics.",
+    "inference": "The Open Inference Protocol, version 2, as Triton's clients speak it: one model, `matmul`.",
+}
 REFERENCE: Final = "#/components/schemas/{model}"
 
 
@@ -35,6 +49,15 @@ class DirectRoute(APIRoute):
         if method == "HEAD":
             response = _Bodiless(response)
         await response(scope, receive, send)
+
+
+class _Unsorted(GenerateJsonSchema):
+    """Leaves members in the order in which they were written: m, n, k."""
+
+    def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
+        """Leave it as it is."""
+        del parent_key
+        return value
 
 
 class _Bodiless:
@@ -77,7 +100,10 @@ def body(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def describe(app: FastAPI, models: Iterable[type[BaseModel]], schemas: Mapping[str, Any]) -> None:
-    """Put models and schemas that routes only refer to into the OpenAPI document of `app`."""
+    """Complete the OpenAPI document of `app`: models and schemas that routes only refer to, examples, names."""
+    for route in app.routes:
+        if isinstance(route, APIRoute):
+            route.operation_id = route.endpoint.__name__
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -86,17 +112,35 @@ def describe(app: FastAPI, models: Iterable[type[BaseModel]], schemas: Mapping[s
                 version=app.version,
                 summary=app.summary,
                 description=app.description,
-                tags=app.openapi_tags,
-                license_info=app.license_info,
+                tags=[{"name": name, "description": text} for name, text in TAGS.items()],
+                servers=[{"url": "/", "description": "The service that gave this document."}],
+                contact={"name": "The maintainers of Tilewise"},
+                license_info={"name": "Apache License 2.0", "identifier": "Apache-2.0"},
                 routes=app.routes,
             )
-            _, extra = models_json_schema([(model, "validation") for model in models], ref_template=REFERENCE)
+            _, extra = models_json_schema(
+                [(model, "validation") for model in models], ref_template=REFERENCE, schema_generator=_Unsorted
+            )
             known = document.setdefault("components", {}).setdefault("schemas", {})
             known.update({**extra.get("$defs", {}), **schemas})
+            for name, example in EXAMPLES.items():
+                known[name]["example"] = example
+            _unframed(document)
             app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # the framework's documented way to extend the document
+
+
+def _unframed(document: dict[str, Any]) -> None:
+    """Take out the framework's own validation error: it is declared wherever a path has a parameter, and never sent."""
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            answer = operation["responses"].get("422", {}).get("content", {}).get("application/json", {})
+            if answer.get("schema", {}).get("$ref", "").endswith("/HTTPValidationError"):
+                del operation["responses"]["422"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        document["components"]["schemas"].pop(name, None)
 
 
 def _parameter(name: str, member: dict[str, Any], required: bool) -> dict[str, Any]:

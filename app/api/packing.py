@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from app.api.headers import listed
 from app.api.service import Threads
 from app.api.unpacking import CODINGS
 from app.api.writing import sending
@@ -28,7 +29,7 @@ def answer_coding(request: Request) -> str | None:
     Libraries name by default all they know, and numbers do not shrink: an answer is compressed where one coding alone
     is named, as a caller who was told to does, and where `identity` is refused. Raises NotAcceptable for nothing left.
     """
-    weights = _weights(",".join(request.headers.getlist("accept-encoding")))
+    weights = _weights(listed(request, "accept-encoding"))
     wanted = [name for name in CODINGS if weights.get(name, weights.get("*", 0.0))]
     if not weights.get("identity", weights.get("*", 1.0)):
         if not wanted:

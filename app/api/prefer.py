@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from string import ascii_letters, digits
 from typing import Final
 
 from starlette.requests import Request
 
+from app.api.headers import listed
+
 LONGEST: Final = 60.0  # seconds that a request waits for its job
-# A preference with its parameters, up to the comma before the next: a comma within quotes does not end it.
-_ONE: Final = re.compile(r'(?:[^",]|"(?:[^"\\]|\\.)*")+')
-_VALUED: Final = re.compile(r'\s*([!#$%&\'*+.^_`|~0-9A-Za-z-]+)\s*(?:=\s*("(?:[^"\\]|\\.)*"|[^\s;"]*))?\s*(?:;|$)')
+_TOKEN: Final = frozenset(f"{ascii_letters}{digits}!#$%&'*+-.^_`|~")  # RFC 9110, section 5.6.2
+_BLANK: Final = " \t"
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,3})?")
 
 
@@ -35,12 +38,51 @@ class Preference:
 
 
 def preference(request: Request) -> Preference:
-    """The preferences of a request's Prefer headers; of one that comes twice the first counts, others are ignored."""
+    """The preferences of a request's Prefer headers; of one that comes twice the first counts, others are ignored.
+
+    So are headers that are longer than 1,024 characters together.
+    """
     found: dict[str, str] = {}
-    for entry in _ONE.findall(",".join(request.headers.getlist("prefer"))):
-        named = _VALUED.match(entry)
-        if named:
-            found.setdefault(named[1].lower(), (named[2] or "").strip('"'))
+    for entry in _split(listed(request, "prefer"), ","):
+        name, value = _named(next(_split(entry, ";")))  # its parameters mean nothing to any preference that is heeded
+        if name and value is not None:
+            found.setdefault(name, value)
     seconds = found.get("wait", "")
     wait = min(float(seconds), LONGEST) if _SECONDS.fullmatch(seconds) else None
     return Preference("respond-async" in found, wait)
+
+
+def _split(text: str, separator: str) -> Iterator[str]:
+    """The pieces of a text between separators; one within a quoted string does not separate."""
+    start, quoted, escaped = 0, False, False
+    for at, letter in enumerate(text):
+        if escaped:
+            escaped = False
+        elif letter == '"':
+            quoted = not quoted
+        elif letter == "\\":
+            escaped = quoted
+        elif letter == separator and not quoted:
+            yield text[start:at]
+            start = at + 1
+    yield text[start:]
+
+
+def _named(pair: str) -> tuple[str, str | None]:
+    """A preference's name in lower case and its value; no name where it has none, None for a value that is no word."""
+    name, _, value = (part.strip(_BLANK) for part in pair.partition("="))
+    return name.lower() if _TOKEN.issuperset(name) else "", _word(value)
+
+
+def _word(text: str) -> str | None:
+    """A token, or what a quoted string says; None where it is neither. Nothing is a word without letters."""
+    if _TOKEN.issuperset(text):
+        return text
+    if len(text) < 2 or text[0] != '"' or text[-1] != '"':  # noqa: PLR2004 - the quotes
+        return None
+    said, escaped = [], False
+    for letter in text[1:-1]:
+        escaped = letter == "\\" and not escaped
+        if not escaped:
+            said.append(letter)
+    return "".join(said)

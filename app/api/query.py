@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache, lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 from urllib.parse import parse_qsl
 
 import orjson
@@ -17,6 +19,7 @@ from app.errors import Invalid, Malformed, UnsupportedMediaType
 
 _MOST: Final = 64  # query parameters; more than any route has
 USUAL: Final = 256  # bytes of a query string that is worth remembering
+_WIDEST: Final = 2**14  # characters of a query string: more than all parameters take, each at its longest
 _LONGEST: Final = 2**20  # bytes of a JSON body that holds no matrix
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _BOOLEAN: Final = {"true": True, "false": False}
@@ -26,6 +29,14 @@ class Asked(BaseModel):
     """What a caller sends: no other members, and no value that is merely like what is wanted."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    MEANT: ClassVar[Mapping[str, str]] = {}  # other services' words for members, and members in another place
+
+    @classmethod
+    def meant(cls, name: str) -> str | None:
+        """What somebody means who gives a member that there is not, or None."""
+        near = get_close_matches(name.lower(), cls.model_fields, n=1, cutoff=0.75)
+        return cls.MEANT.get(name) or (near[0] if near else None)
 
 
 M = TypeVar("M", bound=Asked)
@@ -45,6 +56,8 @@ def _parsed(model: type[M], text: bytes) -> M:
 
 def parse_query(model: type[M], text: bytes) -> M:
     """As read_query, of the raw query string."""
+    if len(text) > _WIDEST:
+        raise Invalid(f"the query string has {len(text)} characters, the limit is {_WIDEST}")
     try:
         pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, max_num_fields=_MOST, errors="strict")
     except ValueError as error:
@@ -62,7 +75,7 @@ def validated(model: type[M], members: object) -> M:
     try:
         return model.model_validate(members)
     except ValidationError as error:
-        raise invalid(error.errors(include_url=False)) from error
+        raise invalid(error.errors(include_url=False), model.meant) from error
 
 
 async def read_json(model: type[M], request: Request) -> M:
@@ -70,7 +83,8 @@ async def read_json(model: type[M], request: Request) -> M:
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/json":
         raise UnsupportedMediaType(
-            f"the body is {media or 'of no type'}, not application/json", accepted=["application/json"]
+            f"Content-Type must be application/json: {f'got {media}' if media else 'the request has none'}",
+            accepted=["application/json"],
         )
     return _document(model, await _short(request))
 

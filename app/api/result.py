@@ -7,14 +7,14 @@ from os import fstat
 from typing import Any, BinaryIO, Final
 
 import numpy as np
-from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.api.codecs import answer_media
 from app.api.formats import npy, npz, rows
-from app.api.service import service_of, threads_of
+from app.api.headers import listed
+from app.api.service import Threads, service_of, threads_of
 from app.api.writing import PiecesResponse, prefix, sending
 from app.dtypes import numpy_dtype
 from app.errors import TooLarge
@@ -25,12 +25,12 @@ _MEMBERS: Final = ("dtype", "kernel", "config", "match", "instructions", "precis
 _PIECE: Final = 2**20  # bytes read at once
 
 
-async def result_of(request: Request, job: JobRecord, convert: bool | None) -> Response:
-    """A finished product's C, as Accept says, .npy by default.
+async def result_of(request: Request, job: JobRecord, convert: bool | None, own: str = npy.MEDIA) -> Response:
+    """A finished product's C, as Accept says, or in the form `own`.
 
     Raises NoResult, NotAcceptable, TooLarge, and Unsupported for 16-bit elements as JSON without `convert`.
     """
-    media = answer_media(",".join(request.headers.getlist("accept")), npy.MEDIA)
+    media = answer_media(listed(request, "accept"), own)
     service, threads = service_of(request), threads_of(request)
     made: dict[str, Any] = job.result or {}
     if media == rows.MEDIA and made:
@@ -40,7 +40,7 @@ async def result_of(request: Request, job: JobRecord, convert: bool | None) -> R
         return PiecesResponse(await threads.call(_text, file, made), media, _headers(made))
     kind = (made["dtype"], tuple(made["shape"]))
     front, end = await threads.call(_around, file, *kind) if media == npz.MEDIA else (prefix(media, *kind), b"")
-    return _FileResponse((front, end), file, media, _headers(made))
+    return _FileResponse((front, end), file, media, _headers(made), threads)
 
 
 def _around(file: BinaryIO, dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes]:
@@ -52,7 +52,7 @@ def _around(file: BinaryIO, dtype: str, shape: tuple[int, ...]) -> tuple[bytes, 
 
 def _headers(made: dict[str, Any]) -> dict[str, str]:
     """What made the product, as the synchronous answer's headers say it."""
-    timing = ", ".join(f"{phase};dur={1e3 * seconds:.3f}" for phase, seconds in made["seconds"].items())
+    timing = ", ".join(f"{phase};dur={took:.3f}" for phase, took in made["timing_ms"].items())
     return {
         "X-Device": made["device"],
         "X-Kernel": made["kernel"],
@@ -61,7 +61,7 @@ def _headers(made: dict[str, Any]) -> dict[str, str]:
         "X-Instructions": made["instructions"],
         "X-Precision": made["precision"],
         **({"X-Declined": made["declined"]} if made["declined"] else {}),
-        "X-Shape": ",".join(map(str, made["shape"])),
+        "X-Shape": "x".join(map(str, made["shape"])),
         "X-Dtype": made["dtype"],
         "Server-Timing": timing,
     }
@@ -81,9 +81,11 @@ def _text(file: BinaryIO, made: dict[str, Any]) -> list[bytes]:
 class _FileResponse(Response):
     """An answer out of a file that is open: whoever removes it meanwhile does not cut it short."""
 
-    def __init__(self, around: tuple[bytes, bytes], file: BinaryIO, media: str, headers: dict[str, str]) -> None:
+    def __init__(
+        self, around: tuple[bytes, bytes], file: BinaryIO, media: str, headers: dict[str, str], threads: Threads
+    ) -> None:
         self.status_code, self.background = 200, None
-        (self._front, self._end), self._file = around, file
+        (self._front, self._end), self._file, self._threads = around, file, threads
         length = len(self._front) + fstat(file.fileno()).st_size + len(self._end)
         self.init_headers({**headers, "Content-Type": media, "Content-Length": str(length)})
 
@@ -92,8 +94,8 @@ class _FileResponse(Response):
         del receive
         with closing(self._file):
             async with sending(self, scope, send) as put:
-                piece = self._front or await to_thread.run_sync(self._file.read, _PIECE)
+                piece = self._front or await self._threads.call(self._file.read, _PIECE)
                 while piece:
                     await put(piece)
-                    piece = await to_thread.run_sync(self._file.read, _PIECE)
+                    piece = await self._threads.call(self._file.read, _PIECE)
                 await put(self._end)

@@ -2,22 +2,56 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
+from app.api.cursor import PageQuery
 from app.api.query import Asked
+from app.errors import Invalid
 from app.services.matrices import NAME
 from app.services.tuning import TuneOrder
-from kernels.problem import Problem
+from kernels.problem import LARGEST, Problem, parse_dtype, parse_shape
 
-LARGEST: Final = 2**31 - 1
-_LAST: Final = 2**63 - 1
+_SHAPE_PATTERN: Final = "^[1-9][0-9]{0,8}((x[1-9][0-9]{0,8}){2,3})?$"
+_SIZES: Final = ("m", "n", "k", "batch")
+
+
+def _dtype(value: object) -> object:
+    """A usual name of an element type as the service's own; what is none is left to be refused."""
+    with suppress(ValueError):
+        return parse_dtype(value) if isinstance(value, str) else value
+    return value
+
+
+def config_of(text: str) -> dict[str, int]:
+    """The parameters that the text of a config gives."""
+    return {name: int(value) for name, value in (pair.split("=") for pair in text.split(","))}
+
+
+def _readable(text: str) -> str:
+    """The text of a shape; raises ValueError."""
+    parse_shape(text)
+    return text
+
+
+def _sizes(value: object) -> object:
+    """A shape's text or list of sizes as its members; raises ValueError for a text that is none."""
+    if isinstance(value, str):
+        return dict(zip(_SIZES, parse_shape(value), strict=True))
+    if isinstance(value, list):
+        if len(value) not in {3, 4}:
+            raise ValueError(f"a shape is [m, n, k] or [m, n, k, batch], got {len(value)} sizes")
+        return dict(zip(_SIZES, value, strict=False))
+    return value
+
 
 Size = Annotated[int, Field(ge=1, le=LARGEST)]
+ConfigText = Annotated[str, StringConstraints(pattern=r"^[A-Z_]{1,16}=[0-9]{1,9}(,[A-Z_]{1,16}=[0-9]{1,9}){0,15}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[ -~]{1,200}$")]  # what an id or a key is made of
 MatrixName = Annotated[str, StringConstraints(pattern=f"^{NAME}$"), Field(examples=["weights"])]
-Dtype = Literal["float32", "float64", "float16", "bfloat16"]
+Dtype = Annotated[Literal["float32", "float64", "float16", "bfloat16"], BeforeValidator(_dtype)]
 Precision = Literal["strict", "emulated", "tf32"]
 
 Rows = Annotated[Size, Field(description="Rows of op(A) and C.", examples=[256])]
@@ -42,6 +76,39 @@ class Nothing(Asked):
     """A query string with nothing in it: a parameter that means nothing is a mistake."""
 
 
+class ProblemFilter(Asked):
+    """Which problems: each member that is given narrows them down."""
+
+    MEANT = {"problem": "shape"}  # noqa: RUF012 - it is a ClassVar in Asked
+
+    shape: Annotated[
+        str | None,
+        AfterValidator(_readable),
+        Field(
+            description="Only this shape, m x n x k, and x batch where it has one.",
+            examples=["512x512x512"],
+            json_schema_extra={"pattern": _SHAPE_PATTERN},
+        ),
+    ] = None
+    m: Annotated[Size | None, Field(description="Only problems of so many rows of C.")] = None
+    n: Annotated[Size | None, Field(description="Only problems of so many columns of C.")] = None
+    k: Annotated[Size | None, Field(description="Only problems of so many columns of op(A).")] = None
+    batch: Annotated[Size | None, Field(description="Only problems of so many products.")] = None
+    dtype: Annotated[Dtype | None, Field(description="Only problems of this element type.")] = None
+    precision: Annotated[Precision | None, Field(description="Only problems of this precision.")] = None
+    trans_a: Annotated[bool | None, Field(description="Only problems whose A is stored so.")] = None
+    trans_b: Annotated[bool | None, Field(description="Only problems whose B is stored so.")] = None
+
+    def members(self) -> dict[str, Any]:
+        """The members of a problem that are asked for; raises Invalid where the shape and a size disagree."""
+        said = self.model_dump(include=set(ProblemQuery.model_fields), exclude_none=True)
+        sizes = {} if self.shape is None else dict(zip(_SIZES, parse_shape(self.shape), strict=True))
+        for name, size in sizes.items():
+            if said.get(name, size) != size:
+                raise Invalid(f"{name} is {said[name]}, and {size} in the shape {self.shape}", member=name)
+        return sizes | said
+
+
 class ProblemQuery(Asked):
     """A problem, in BLAS's letters."""
 
@@ -59,18 +126,22 @@ class ProblemQuery(Asked):
         return Problem(self.m, self.n, self.k, self.batch, self.dtype, self.precision, self.trans_a, self.trans_b)
 
 
-class BestsQuery(Asked):
+class BestsQuery(ProblemFilter, PageQuery):
     """Which of the stored bests."""
 
     device: DeviceId = None
-    dtype: Annotated[Dtype | None, Field(description="Only problems of this element type.")] = None
 
 
-class WantsQuery(Asked):
-    """How many of the shapes that were asked for and not tuned."""
+class MissesQuery(ProblemFilter, PageQuery):
+    """Which of the shapes that were asked for and not tuned, those asked for most first."""
 
     device: DeviceId = None
-    limit: Annotated[int, Field(ge=1, le=1000, description="Shapes at most, those asked for most first.")] = 100
+
+
+class OneBestQuery(ProblemQuery):
+    """Which problem's best, on which device's model."""
+
+    device: DeviceId = None
 
 
 class BestQuery(ProblemQuery):
@@ -89,6 +160,10 @@ class Shape(Asked):
     n: Columns
     k: Depth
     batch: Batch = 1
+
+
+_ShapeText = Annotated[str, Field(pattern=_SHAPE_PATTERN, examples=["512x512x512"])]
+_ShapeSizes = Annotated[list[Size], Field(min_length=3, max_length=4)]
 
 
 class Budget(Asked):
@@ -115,9 +190,16 @@ class Budget(Asked):
 class TuneRequest(Asked):
     """What to tune."""
 
+    MEANT = {name: f"budget.{name}" for name in ("trials", "seconds", "gain_percent")} | {"shape": "shapes"}
+
     shapes: Annotated[
-        list[Shape],
-        Field(min_length=1, max_length=256, description="What to tune.", examples=[[{"m": 256, "n": 256, "k": 256}]]),
+        list[Annotated[Shape, BeforeValidator(_sizes, json_schema_input_type=Shape | _ShapeSizes | _ShapeText)]],
+        Field(
+            min_length=1,
+            max_length=256,
+            description="What to tune: objects, [m, n, k] with the batch after them where there is one, or texts.",
+            examples=[[{"m": 256, "n": 256, "k": 256}, "512x512x512"]],
+        ),
     ]
     dtype: DtypeField = "float32"
     precision: PrecisionField = "strict"
@@ -152,6 +234,8 @@ class TuneRequest(Asked):
 class ProductMembers(Asked):
     """What a product may be told beside its operands: in the query of every form, or in a JSON body."""
 
+    MEANT = {"A": "a", "B": "b"}  # noqa: RUF012 - it is a ClassVar in Asked
+
     dtype: Annotated[Dtype | None, Field(description="Element type; what binary operands say must agree.")] = None
     precision: Annotated[Precision | None, Field(description="Which arithmetic may be used; strict by default.")] = None
     trans_a: Annotated[bool | None, Field(description="A is stored as k x m.")] = None
@@ -181,21 +265,30 @@ class ProductQuery(ProductMembers):
 
 
 class MatrixQuery(Asked):
-    """How a matrix arrives, and whether it must stay. Sizes are needed for application/octet-stream."""
+    """How a matrix arrives, and whether it must stay. Its shape is needed for application/octet-stream."""
 
-    rows: Annotated[Size | None, Field(description="Its rows, as stored.")] = None
-    columns: Annotated[Size | None, Field(description="Its columns, as stored.")] = None
-    batch: Annotated[Size | None, Field(description="How many there are: the matrix is three-dimensional.")] = None
+    MEANT = {"rows": "shape", "columns": "shape", "batch": "shape"}  # noqa: RUF012 - it is a ClassVar in Asked
+
+    shape: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[1-9][0-9]{0,8}(x[1-9][0-9]{0,8}){1,2}$",
+            description="Its rows x columns, as stored; of a batch how many there are x rows x columns.",
+            examples=["256x128"],
+        ),
+    ] = None
     dtype: Annotated[Dtype | None, Field(description="Element type; what binary matrices say must agree.")] = None
     convert: Convert = None
     evictable: Annotated[bool, Field(description="It may be dropped where room is needed.")] = False
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes that the shape says."""
+        return tuple(map(int, (self.shape or "").split("x")))
 
-class MatricesQuery(Asked):
-    """Which resident matrices, by name."""
 
-    after: Annotated[MatrixName | None, Field(description="The `next` of the page before this one.")] = None
-    limit: Annotated[int, Field(ge=1, le=1000, description="Matrices a page.")] = 100
+class MatricesQuery(PageQuery):
+    """Which page of the resident matrices, by name."""
 
 
 class ResultQuery(Asked):
@@ -204,24 +297,22 @@ class ResultQuery(Asked):
     convert: Convert = None
 
 
-class JobsQuery(Asked):
+class JobsQuery(PageQuery):
     """Which jobs, newest first."""
 
     state: Annotated[
-        Literal["queued", "running", "succeeded", "failed", "cancelled"] | None, Field(description="Only these.")
+        Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"] | None,
+        Field(description="Only these."),
     ] = None
-    kind: Annotated[Literal["tune", "matmul"] | None, Field(description="Only these.")] = None
-    before: Annotated[Name | None, Field(description="The `next` of the page before this one.")] = None
-    limit: Annotated[int, Field(ge=1, le=1000, description="Jobs a page.")] = 50
+    kind: Annotated[
+        Literal["tune", "matmul"] | None, Field(description="Only these: a product made later is a matmul.")
+    ] = None
 
 
-class TrialsQuery(Asked):
+class TrialsQuery(ProblemFilter, PageQuery):
     """Which trials, oldest first."""
 
     device: Annotated[Name | None, Field(description="Only those measured on this device's model.")] = None
-    problem: Annotated[
-        Name | None, Field(description="Only this problem's key.", examples=["float32/strict/nn/1x256x256x256"])
-    ] = None
     kernel: Annotated[Name | None, Field(description="Only this kernel's; vendor is the vendor's library.")] = None
     state: Annotated[Literal["measured", "rejected"] | None, Field(description="Only these.")] = None
     job_id: Annotated[Name | None, Field(description="Only this job's.")] = None
@@ -234,17 +325,18 @@ class TrialsQuery(Asked):
         Literal["json", "replay"],
         Field(description="`replay`: all that the filters name as a recording to replay, in lines; no pages."),
     ] = "json"
-    after: Annotated[int, Field(ge=0, le=_LAST, description="The `next` of the page before this one.")] = 0
-    limit: Annotated[int, Field(ge=1, le=1000, description="Trials a page.")] = 100
 
 
 class AnalysisQuery(Asked):
-    """Whose traffic and arithmetic to work out: a shape and a square tile, BM = BN = BK = tile."""
+    """Whose traffic and arithmetic to work out: a shape, and a square tile, BM = BN = BK = tile, or a whole config."""
 
     m: Rows
     n: Columns
     k: Depth
-    tile: Annotated[Size, Field(description="The tile's side; any will do, legal or not.", examples=[16])]
+    tile: Annotated[Size | None, Field(description="The tile's side; any, legal or not.", examples=[16])] = None
+    config: Annotated[ConfigText | None, Field(description="In the tile's place.", examples=["BM=32,BN=16,BK=8"])] = (
+        None
+    )
     batch: Batch = 1
     dtype: DtypeField = "float32"
     kernel: Annotated[Literal["tiled", "naive"], Field(description="Whose memory traffic.")] = "tiled"
@@ -268,8 +360,7 @@ class KernelQuery(Asked):
     trans_b: TransB = False
     device: DeviceId = None
     config: Annotated[
-        str | None,
-        StringConstraints(pattern=r"^[A-Z_]{1,16}=[0-9]{1,9}(,[A-Z_]{1,16}=[0-9]{1,9}){0,15}$"),
+        ConfigText | None,
         Field(
             description="One config: how it is launched, or the rule that refuses it.", examples=["BM=16,BN=16,BK=16"]
         ),

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, ParamSpec, Protocol, TypeVar, cast
 
-from anyio import CancelScope, CapacityLimiter, to_thread
+from anyio import CancelScope
 from starlette.requests import Request
 
+from app.api.pool import ThreadPool
 from app.devices.fleet import Fleet
 from app.services.best import BestConfigs
+from app.services.defaults import Defaults
 from app.services.idempotency import Idempotency
 from app.services.jobs import Jobs
 from app.services.matmul import Matmul
 from app.services.matrices import Matrices
+from app.services.quarantine import Quarantine
 from app.services.regions import Regions
 from app.services.results import Results
 from app.services.tuning import Tuning
@@ -30,6 +31,7 @@ T = TypeVar("T")
 
 FEW: Final = 2**16  # bytes that are parsed or copied in less than a millisecond
 _SHORT: Final = 32  # calls that wait for a query, a copy or a parser at once: more than a few only wait for each other
+_PRODUCTS: Final = 256  # that wait for a device at once: as many as the queue takes where nothing is set
 
 
 class Service(Protocol):
@@ -86,6 +88,16 @@ class Service(Protocol):
         ...
 
     @property
+    def quarantine(self) -> Quarantine:
+        """Configs that are not served, and why."""
+        ...
+
+    @property
+    def defaults(self) -> Defaults:
+        """How far the verification of the defaults is."""
+        ...
+
+    @property
     def closing(self) -> threading.Event:
         """Set once the service shuts down."""
         ...
@@ -100,19 +112,30 @@ def service_of(request: Request) -> Service:
     return cast("Service", request.app.state.service)
 
 
-@dataclass(frozen=True)
 class Threads:
-    """Where blocking calls go: nothing blocks the event loop.
+    """Where blocking calls go: nothing blocks the event loop, and no call waits for a thread that cannot be started.
 
-    Products have no limit of their own, because the service refuses those over its queue.
+    Products have threads of their own, one for each that the service's queue takes by default; others wait.
     """
 
-    short: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_SHORT))
-    products: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(math.inf))
+    def __init__(self) -> None:
+        self._short = ThreadPool(_SHORT, "short calls")
+        self._products = ThreadPool(_PRODUCTS, "products")
+        self._ends = ThreadPool(1, "begun products")
+
+    def start(self) -> None:
+        """Start every thread; those of a kind start with its first call otherwise."""
+        for pool in (self._short, self._products, self._ends):
+            pool.start()
+
+    def stop(self) -> None:
+        """End the threads."""
+        for pool in (self._short, self._products, self._ends):
+            pool.stop()
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what takes milliseconds: a query, a copy, a parser."""
-        return await to_thread.run_sync(partial(function, *args, **kwargs), limiter=self.short)
+        return await self._short.run(partial(function, *args, **kwargs))
 
     async def sized(self, nbytes: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what is about so many bytes: few take less time here than a thread takes to be woken."""
@@ -120,7 +143,11 @@ class Threads:
 
     async def work(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what waits for a device."""
-        return await to_thread.run_sync(partial(function, *args, **kwargs), limiter=self.products)
+        return await self._products.run(partial(function, *args, **kwargs))
+
+    async def end(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what others who wait for the device wait for: it must not wait behind them."""
+        return await self._ends.run(partial(function, *args, **kwargs))
 
     @asynccontextmanager
     async def entered(self, manager: AbstractContextManager[T], nbytes: int = FEW + 1) -> AsyncIterator[T]:

@@ -12,12 +12,13 @@ from app import errors
 from app.api.answers import reply
 from app.api.errors import documented
 from app.api.openapi import DirectRoute, parameters
+from app.api.pages import misses_page, trials_page
 from app.api.query import read_query
-from app.api.schemas import TrialsQuery, WantsQuery
-from app.api.service import Service, service_of, threads_of
-from app.api.tried import Trials, Want, Wants
+from app.api.schemas import MissesQuery, TrialsQuery
+from app.api.service import service_of, threads_of
+from app.api.tried import Misses, Trials
 
-router = APIRouter(route_class=DirectRoute, tags=["tuning"])
+router = APIRouter(route_class=DirectRoute, tags=["trials"])
 
 _LINES: Final = "application/x-ndjson"
 _REPLAY: Final[dict[int | str, dict[str, Any]]] = {
@@ -36,14 +37,14 @@ _REPLAY: Final[dict[int | str, dict[str, Any]]] = {
     openapi_extra={"parameters": parameters(TrialsQuery)},
 )
 async def list_trials(request: Request) -> Response:
-    """A page of trials. `next` is the page after it: give it as `after`.
+    """A page of trials. `next` is the page after it: give it as `cursor`.
 
     With `format=replay` everything that the filters name, as a recording that `tilewise replay` plays a tune on.
     """
     asked, service = read_query(TrialsQuery, request), service_of(request)
     filters = {
         "device_model": None if asked.device is None else service.fleet.unit(asked.device).device.model,
-        "problem_key": asked.problem,
+        "problem": asked.members(),
         "kernel": asked.kernel,
         "state": asked.state,
         "job_id": asked.job_id,
@@ -52,24 +53,18 @@ async def list_trials(request: Request) -> Response:
     if asked.format == "replay":
         text = await threads_of(request).call(service.jobs.recordings, **filters)
         return Response(text, media_type=_LINES)
-    return await threads_of(request).call(_page, service, asked, filters)
+    return reply(await threads_of(request).call(trials_page, service.jobs, filters, asked))
 
 
 @router.get(
-    "/wants",
+    "/misses",
     summary="Shapes asked for and not tuned",
-    response_model=Wants,
+    response_model=Misses,
     responses=documented(errors.UnknownDevice, errors.Invalid, errors.StoreFailed, errors.NoDevice),
-    openapi_extra={"parameters": parameters(WantsQuery)},
+    openapi_extra={"parameters": parameters(MissesQuery)},
 )
-async def list_wants(request: Request) -> Response:
+async def list_misses(request: Request) -> Response:
     """What was answered by less than an exact config, most often first. TILEWISE_IDLE_TUNING=on tunes it by itself."""
-    asked, service = read_query(WantsQuery, request), service_of(request)
+    asked, service = read_query(MissesQuery, request), service_of(request)
     model = None if asked.device is None else service.fleet.unit(asked.device).device.model
-    found = await threads_of(request).call(service.wants.most_wanted, asked.limit, model)
-    return reply(Wants(wants=[Want.of(each) for each in found]))
-
-
-def _page(service: Service, asked: TrialsQuery, filters: dict[str, Any]) -> Response:
-    page = service.jobs.trials(**filters, after=asked.after, limit=asked.limit)
-    return reply(Trials.of(page, asked.limit, samples=asked.samples))
+    return reply(await threads_of(request).call(misses_page, service.wants, model, asked))

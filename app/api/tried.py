@@ -1,14 +1,13 @@
-"""What the service answers about trials and wants."""
+"""What the service answers about trials and misses."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal, cast
 
 from pydantic import Field
 
-from app.api.answers import Accuracy, Answer, Conditions, Match, ProblemShape, Timing
+from app.api.answers import Accuracy, Answer, Conditions, Match, Problem, Timing
 from app.services import best
 from app.store.records import TrialRecord, WantRecord
 
@@ -24,7 +23,7 @@ class Trial(Answer):
     device_model: str
     device_uuid: str
     environment: str
-    problem: ProblemShape
+    problem: Problem
     kernel: str
     config: dict[str, int]
     state: Outcome
@@ -49,7 +48,7 @@ class Trial(Answer):
             device_model=value.device_model,
             device_uuid=value.device_uuid,
             environment=value.environment,
-            problem=ProblemShape.of(value.problem),
+            problem=Problem.of(value.problem),
             kernel=value.kernel,
             config=dict(value.config),
             state=cast("Outcome", value.state),
@@ -70,32 +69,25 @@ class Trials(Answer):
     """A page of trials, oldest first; `next` asks for the page after it."""
 
     trials: list[Trial]
-    next: int | None
-
-    @classmethod
-    def of(cls, page: Sequence[TrialRecord], limit: int, *, samples: bool = False) -> Trials:
-        """Take a page that was asked for with `limit`."""
-        return cls(
-            trials=[Trial.of(each, samples=samples) for each in page], next=page[-1].id if len(page) == limit else None
-        )
+    next: str | None
 
 
-class Want(Answer):
+class Miss(Answer):
     """A shape that was asked for and not tuned: how often, and how exact the last answer was."""
 
     device_model: str
-    problem: ProblemShape
+    problem: Problem
     count: int
     match: Match
     first_at: datetime
     last_at: datetime
 
     @classmethod
-    def of(cls, value: WantRecord) -> Want:
+    def of(cls, value: WantRecord) -> Miss:
         """Take the domain's value."""
         return cls(
             device_model=value.device_model,
-            problem=ProblemShape.of(value.problem),
+            problem=Problem.of(value.problem),
             count=value.count,
             match=cast("Match", value.match),
             first_at=value.first_at,
@@ -103,7 +95,8 @@ class Want(Answer):
         )
 
 
-class Wants(Answer):
-    """Wanted shapes, those asked for most first."""
+class Misses(Answer):
+    """A page of shapes asked for and not tuned, those asked for most first; `next` asks for the page after it."""
 
-    wants: list[Want]
+    misses: list[Miss]
+    next: str | None

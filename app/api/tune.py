@@ -25,7 +25,7 @@ from app.services.principal import ANONYMOUS
 from app.services.tuning import nothing
 from app.store.records import JobRecord
 
-router = APIRouter(route_class=DirectRoute, tags=["tuning"])
+router = APIRouter(route_class=DirectRoute, tags=["tune"])
 
 _LOCATION: Final = {"description": "The job's place.", "schema": {"type": "string"}}
 _AGAIN: Final = {"description": "Seconds after which to ask for the job.", "schema": {"type": "integer"}}
@@ -56,6 +56,7 @@ _JOB: Final[dict[int | str, dict[str, Any]]] = {
         errors.Invalid,
         errors.Unsupported,
         errors.TooLarge,
+        errors.BudgetTooSmall,
         errors.QueueFull,
         errors.StoreFailed,
         errors.NoDevice,

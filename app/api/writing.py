@@ -47,7 +47,7 @@ class Made:
             "X-Instructions": self.product.instructions,
             "X-Precision": self.product.precision,
             **declined,
-            "X-Shape": ",".join(map(str, self.c.shape)),
+            "X-Shape": "x".join(map(str, self.c.shape)),
             "X-Dtype": self.c.dtype.name,
             "Server-Timing": timing,
         }

@@ -1,7 +1,21 @@
-"""The command line: tilewise serve, demo, tune, best, matmul, export, replay, devices, migrate."""
+"""The command line: serve, demo, tune, best, bench, matmul, jobs, doctor and the others of `tilewise --help`."""
 
 from __future__ import annotations
 
-from app.cli.commands import main
+import sys
+from collections.abc import Sequence
 
 __all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line (sys.argv's by default) and give its exit code."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words in (["--version"], ["-V"], ["version"]):
+        from importlib.metadata import version  # noqa: PLC0415 - nothing else is loaded to say the version
+
+        print(version("tilewise"))
+        return 0
+    from app.cli.commands import run  # noqa: PLC0415 - see above
+
+    return run(words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shutil
 import signal
 import sys
 import tempfile
@@ -11,16 +12,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from types import FrameType
 
 import numpy as np
 from rich.console import Console
 
+from app.cli.announcing import ready_text, waiting_text
 from app.cli.exits import Exit
+from app.cli.figures import comparison, comparison_note, config_text
 from app.cli.follow import follow
 from app.cli.matrices import relative_l2
 from app.cli.service import STARTING, Started, started
-from app.cli.show import answer, comparison, comparison_note, config_text
+from app.cli.show import answer
 from app.client import Client, Device, Shape
 from app.errors import NoDevice, StartRefused
 
@@ -96,24 +100,39 @@ def _multiply(client: Client, shape: Shape, out: Console) -> bool:
 
 
 def _next(shape: Shape, order: Demo, service: Started, out: Console) -> None:
+    """Commands that work as they are pasted, in the order in which they stand."""
     flag = f" --url {service.url}" if order.keep else ""
-    ours = f"TILEWISE_DATA_DIR={order.data_dir} tilewise" if order.data_dir and not order.keep else "tilewise"
-    query = f"m={shape.m}&n={shape.n}&k={shape.k}"
+    kept = f"TILEWISE_DATA_DIR={quote(str(order.data_dir.absolute()))} " if order.data_dir and not order.keep else ""
+    ours = f"{kept}{invoked()}"
+    numbers = "; ".join(f'np.save("{name}.npy", np.random.rand(300, 300).astype("f"))' for name in "ab")
     commands = [
         (f"{ours} tune 1000x1200x800{flag}", "a shape of your own"),
-        (f"{ours} best 1000 1200 800{flag}", "ask what was found"),
-        (f"{ours} matmul a.npy b.npy -o c.npy{flag}", "matrices of your own"),
+        (f"{ours} best 1000x1200x800{flag}", "ask what was found"),
+        (f"{quote(sys.executable)} -c 'import numpy as np; {numbers}'", "two files of numbers"),
+        (f"{ours} matmul a.npy b.npy -o c.npy{flag}", "their product"),
     ]
     if order.keep:
         commands += [
-            (f"curl '{service.url}/best-config?{query}'", "the same over HTTP"),
-            (f"{service.url}/docs", "every path, in a browser"),
+            (f"curl '{service.url}/best-config?m={shape.m}&n={shape.n}&k={shape.k}'", "the same over HTTP"),
+            (f"{service.url}/", "the page, in a browser; /docs is the reference"),
         ]
     else:
-        commands += [(f"{ours} serve", f"a service that stays: then add --url {USUAL}, or open {USUAL}/docs")]
+        commands += [(f"{ours} serve", f"a service that stays: its page is at {USUAL}/, the reference at {USUAL}/docs")]
     out.print("\n[bold]What to try next[/]")
     for command, why in commands:
-        out.print(f"  {command}  [dim]# {why}[/]", soft_wrap=True)
+        out.print(f"  {command}", markup=False, soft_wrap=True, end="")
+        out.print(f"  [dim]# {why}[/]", soft_wrap=True)
+    if not (order.keep or order.data_dir):
+        out.print("What this demo has learnt is thrown away now: --data-dir FOLDER keeps it.")
+
+
+def invoked() -> str:
+    """Give the command as it was typed, so that it can be pasted where its folder is not on the path."""
+    typed = sys.argv[0]
+    if Path(typed).name == "__main__.py":
+        return f"{quote(sys.executable)} -m app.cli"
+    known = shutil.which(Path(typed).name)
+    return Path(typed).name if known and Path(known).resolve() == Path(typed).resolve() else quote(typed)
 
 
 def _stay(service: Started, out: Console) -> None:
@@ -126,15 +145,18 @@ def _stay(service: Started, out: Console) -> None:
 
 def _device(client: Client, service: Started, err: Console) -> Device:
     """The first device, once products can be served; raises ClientError of code no_device where there is none."""
-    until = time.monotonic() + STARTING
-    with err.status("waiting until the default kernels are verified"):
-        while not client.ready():
+    began = time.monotonic()
+    until = began + STARTING
+    with err.status("verifying the default kernels") as status:
+        while (found := client.readiness()).status == "not_ready" or found.pending:
+            status.update(f"{waiting_text(found)} ({time.monotonic() - began:.0f} s)")
             if service.process.poll() is not None or time.monotonic() > until:
                 tail = "\n".join(service.log.read_text(encoding="utf-8", errors="replace").splitlines()[-8:])
                 raise StartRefused(f"the service did not become ready within {STARTING:.0f} s: {tail}")
             if not client.devices():
                 client.best_config(1, 1, 1)  # refused, with the reasons why there is no device
             time.sleep(0.2)
+    err.print(ready_text(found, time.monotonic() - began), soft_wrap=True)
     return client.devices()[0]
 
 
@@ -154,6 +176,7 @@ def _service(folder: Path, err: Console) -> Iterator[Started]:
     try:
         with started(folder) as service:
             status.stop()
+            err.print(f"A service of our own listens at {service.url}, its data and its log are in {folder}.")
             yield service
     finally:
         status.stop()

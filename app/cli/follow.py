@@ -3,55 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from app.cli.session import Session
-from app.client import Event, Job
+from app.client import Client, Event, Job, Problem
+from app.client.reading import read
+
+_NARROW: Final = 100  # columns below which the count of trials is left out, and words are cut
+_WORDS: Final = 27  # characters of what the job does now, in a narrow terminal
 
 
-def follow(here: Session, job: Job, console: Console) -> Job:
+def follow(here: Session | Client, job: Job, console: Console) -> Job:
     """Show the job's progress until its end, and give it as it then stands."""
     if job.ended:
         return job
+    narrow = console.width < _NARROW
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=12 if narrow else 24),
+        TextColumn("{task.percentage:>3.0f} %"),
+        *(() if narrow else (TextColumn("{task.fields[trials]}"),)),
         TextColumn("{task.fields[best]}"),
-        TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
     )
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task("waiting for the device".ljust(32), total=None, best="", left="")
+        task = bar.add_task(_cut("waiting for the device", narrow), total=1.0, trials="", best="", left="")
         for event in here.events(job.id):
-            _apply(bar, task, event)
+            _apply(bar, task, event, narrow)
     return here.job(job.id)
 
 
-def _apply(bar: Progress, task: TaskID, event: Event) -> None:
+def _apply(bar: Progress, task: TaskID, event: Event, narrow: bool) -> None:
     data = event.data
     if event.name == "trial":
-        bar.update(task, description=f"{_shape(data)} {data.get('kernel', '')}".ljust(32))
+        label = f"{read(Problem, data['problem'])} {data.get('kernel', '')}"
+        bar.update(task, description=_cut(label.replace(" float32", ""), narrow))
         return
     if event.name == "end":
         # A job ends early where its budget is spent: what it did is then all there was to do.
-        bar.update(task, total=bar.tasks[0].completed, description=str(data.get("state", "ended")).ljust(32), left="")
+        bar.update(task, completed=1.0, description=_cut(str(data.get("state", "ended")), narrow), left="", best="")
         return
     if data.get("phase") == "finals":
-        bar.update(task, description="finals: the fastest once more".ljust(32))
-    best = data.get("best_ms")
-    fastest = f"fastest {best:.4g} ms" if best else ""
-    seconds = data.get("eta_seconds")
-    left = "" if seconds is None else f"{seconds:.0f} s left"
-    bar.update(task, completed=data.get("done", 0), total=data.get("total") or None, best=fastest, left=left)
+        bar.update(task, description=_cut("finals: the fastest again", narrow))
+    best, done = data.get("search_best_ms"), data.get("done", 0)
+    over = max(bar.tasks[0].completed, _fraction(data, bar.tasks[0].elapsed or 0.0))  # it never goes back
+    so_far = f"so far ~{best:.4g} ms" if best else ""
+    bar.update(task, completed=over, left=_left_text(data), best=so_far, trials=f"{done} trials")
 
 
-def _shape(data: Mapping[str, Any]) -> str:
-    problem = data.get("problem", "")
-    if isinstance(problem, str):
-        return problem.rpartition("/")[2].removeprefix("1x")
-    return "x".join(str(problem.get(name)) for name in "mnk")
+def _fraction(data: Mapping[str, Any], watched: float) -> float:
+    """How much of the job is over: of its time, or of its trials where these will be spent before.
+
+    `watched` is for how many seconds it has been followed, for a service that does not tell for how long it has run.
+    """
+    elapsed, budget = data.get("elapsed_seconds", watched), data.get("budget_seconds")
+    left = data.get("eta_seconds")
+    whole = budget or (None if left is None else elapsed + left)
+    total = data.get("total")
+    trials = data.get("done", 0) / total if total else 0.0
+    return float(min(1.0, max(elapsed / whole if elapsed and whole else 0.0, trials)))
+
+
+def _left_text(data: Mapping[str, Any]) -> str:
+    left = data.get("eta_seconds")
+    return "" if left is None else f"{left:.0f} s left"
+
+
+def _cut(words: str, narrow: bool) -> str:
+    """Words of one width, so that the bar stands still."""
+    width = _WORDS if narrow else 36
+    return (words if len(words) <= width else f"{words[: width - 1]}…").ljust(width)

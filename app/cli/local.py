@@ -6,23 +6,22 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TypeVar
 
 from numpy.typing import ArrayLike
 from rich.console import Console
 
-from app.api import answers, catalogue, tried
-from app.client import Best, Device, Event, Job, Kernel, Product, Shape, Trial, matrices
+from app.api import answers, catalogue
+from app.cli.stored import Stored, problem_of, read_answer
+from app.client import Device, Event, Job, Kernel, Product, Shape, matrices
 from app.client.reading import read
-from app.errors import Invalid
+from app.devices import inside
+from app.devices.base import Reading
 from app.main import Service, opened
 from app.services.principal import ANONYMOUS
 from app.services.tuning import TuneOrder
 from app.settings import Settings
 from kernels import CATALOGUE
 from kernels.problem import Problem
-
-T = TypeVar("T")
 
 
 @contextmanager
@@ -38,10 +37,11 @@ def local(settings: Settings, who: str, console: Console) -> Iterator[Local]:
         status.stop()
 
 
-class Local:
+class Local(Stored):
     """The client's methods over the services of this process."""
 
     def __init__(self, service: Service) -> None:
+        super().__init__(service.jobs, service.best, service.wants, service.fleet)
         self._service = service
 
     def product(
@@ -79,18 +79,14 @@ class Local:
         strategy: str = "auto",
         trials: int | None = None,
         seconds: float | None = None,
-        gain: float | None = None,
+        gain_percent: float | None = None,
         retune: bool = False,
     ) -> Job:
         """As Client.tune."""
-        problems = (_problem(each, dtype, precision, trans_a, trans_b) for each in shapes)
+        problems = (problem_of(each, dtype, precision, trans_a, trans_b) for each in shapes)
         names = None if kernels is None else tuple(kernels)
-        order = TuneOrder(tuple(problems), device, names, strategy, trials, seconds, gain, retune)
-        return _as(Job, answers.Job.of(self._service.tuning.submit(order, ANONYMOUS)))
-
-    def job(self, job_id: str) -> Job:
-        """As Client.job."""
-        return _as(Job, answers.Job.of(self._service.jobs.get(job_id)))
+        order = TuneOrder(tuple(problems), device, names, strategy, trials, seconds, gain_percent, retune)
+        return read_answer(Job, answers.Job.of(self._service.tuning.submit(order, ANONYMOUS)))
 
     def events(self, job_id: str, after: int = 0) -> Iterator[Event]:
         """As Client.events."""
@@ -108,36 +104,14 @@ class Local:
         finally:
             unsubscribe()
 
-    def best_config(
-        self,
-        m: int,
-        n: int,
-        k: int,
-        *,
-        batch: int = 1,
-        dtype: str = "float32",
-        precision: str = "strict",
-        trans_a: bool = False,
-        trans_b: bool = False,
-        device: str | None = None,
-        exact: bool = False,
-    ) -> Best:
-        """As Client.best_config."""
-        problem = _problem(Shape(m, n, k, batch), dtype, precision, trans_a, trans_b)
-        answer = self._service.best.answer(problem, device, exact=exact)
-        self._service.wants.noted(answer)
-        return _as(Best, answers.Best.of(answer))
+    def sensors(self, device_id: str) -> Reading | None:
+        """What a device's sensors say now; None where it has none."""
+        found: Reading | None = self._service.fleet.unit(device_id).trials.call(inside.sensors)
+        return found
 
-    def trials(self, *, job_id: str | None = None, after: int = 0, limit: int = 100) -> list[Trial]:
-        """As Client.trials."""
-        return [
-            _as(Trial, tried.Trial.of(row))
-            for row in self._service.jobs.trials(job_id=job_id, after=after, limit=limit)
-        ]
-
-    def recording(self, job_id: str) -> str:
-        """As Client.recording."""
-        return self._service.jobs.recordings(job_id=job_id)
+    def reasons(self) -> tuple[str, ...]:
+        """Why other devices of this host could not be opened."""
+        return self._service.fleet.reasons
 
     def devices(self) -> list[Device]:
         """As Client.devices."""
@@ -151,16 +125,4 @@ class Local:
 
 def ladder() -> list[Kernel]:
     """The kernels of this installation, as its service would tell of them: neither database nor device is opened."""
-    return [_as(Kernel, catalogue.Summary.of(kernel)) for kernel in CATALOGUE.values()]
-
-
-def _as(kind: type[T], answer: answers.Answer) -> T:
-    """What the service would answer, as its client reads it: so both kinds of session say the same."""
-    return read(kind, answer.model_dump(mode="json"))
-
-
-def _problem(shape: Shape, dtype: str, precision: str, trans_a: bool, trans_b: bool) -> Problem:
-    try:
-        return Problem(shape.m, shape.n, shape.k, shape.batch, dtype, precision, trans_a, trans_b)
-    except ValueError as error:
-        raise Invalid(str(error)) from error
+    return [read_answer(Kernel, catalogue.Summary.of(kernel)) for kernel in CATALOGUE.values()]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,26 +20,37 @@ _PAIRS: Final = np.dtype("V2")
 def load(path: Path, dtype: str | None = None) -> Array:
     """One .npy file's array, of either order and byte order; raises ValueError where it is no such file.
 
-    NumPy's files do not say that their numbers are bfloat16: `dtype` does, and has to agree with what they do say.
+    A dash is standard input. NumPy's files do not say that their numbers are bfloat16: `dtype` does, and has to agree
+    with what they do say.
     """
+    name = "standard input" if str(path) == "-" else str(path)
     try:
-        array = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{path} is no .npy file of numbers: {error}") from error
+        content = sys.stdin.buffer.read() if str(path) == "-" else None
+        array = np.load(path if content is None else io.BytesIO(content), allow_pickle=False)
+    except OSError as error:
+        raise ValueError(f"{name} cannot be read: {error.strerror or error}") from error
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{name} is no .npy file of numbers") from error
     if not isinstance(array, np.ndarray):
         array.close()
-        raise ValueError(f"{path} is an archive; one .npy file was expected")  # noqa: TRY004 - the file is wrong, not the argument
+        raise ValueError(f"{name} is an archive; one .npy file was expected")  # noqa: TRY004 - the file is wrong, not the argument
     if array.dtype == _PAIRS and dtype == "bfloat16":
         return array.view(numpy_dtype(dtype))
     if array.dtype == _PAIRS and dtype is None:
-        raise ValueError(f"{path} has bytes in pairs: say --dtype bfloat16 if that is what they are")
+        raise ValueError(f"{name} has bytes in pairs: say --dtype bfloat16 if that is what they are")
     if dtype is not None and array.dtype.name != dtype:
-        raise ValueError(f"{path} is of {array.dtype}, not {dtype}")
+        raise ValueError(f"{name} is of {array.dtype}, not {dtype}")
     return array
 
 
 def save(path: Path, array: Array) -> None:
-    """Write one .npy file beside its place and put it there whole; raises OSError."""
+    """Write one .npy file beside its place and put it there whole, or to standard output; raises OSError."""
+    if str(path) == "-":
+        whole = io.BytesIO()
+        np.save(whole, array, allow_pickle=False)
+        sys.stdout.buffer.write(whole.getbuffer())
+        sys.stdout.buffer.flush()
+        return
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with aside.open("wb") as file:

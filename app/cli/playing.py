@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
+from gzip import BadGzipFile
 from pathlib import Path
 
 from rich import box
 from rich.table import Table
 
-from app.cli.show import config_text
+from app.cli.figures import config_text
 from app.errors import Malformed
 from app.tuning.outcome import Final
-from app.tuning.replay import Recording, Replay, load
+from app.tuning.replay import FORMAT, Recording, Replay, load
 from app.tuning.search import STRATEGIES
 from app.tuning.tuner import Budget, Task, best_of, tune
 
@@ -41,8 +43,14 @@ def play(file: Path, strategy: str, seed: int, trials: int | None) -> list[Playe
         raise ValueError(f"a strategy is one of {', '.join(STRATEGIES)}, got {strategy!r}")
     try:
         return [_played(recording, strategy, seed, trials) for recording in load(file)]
-    except (Malformed, OSError, EOFError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is no recording: {error}") from error
+    except (UnicodeDecodeError, EOFError, BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{file} is no recording: its first line is no {FORMAT} header") from error
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read: {error.strerror or error}") from error
+    except Malformed as error:
+        headless = error.message.startswith("line 1 ")
+        reason = f"its first line is no {FORMAT} header" if headless else error.message
+        raise ValueError(f"{file} is no recording: {reason}") from error
 
 
 def table(results: list[Played]) -> Table:
@@ -63,10 +71,10 @@ def _played(recording: Recording, strategy: str, seed: int, trials: int | None) 
     finals = [step for step in steps if isinstance(step, Final)]
     chosen = finals[0].best if finals else best_of(step for step in steps if not isinstance(step, Final))
     if chosen is None:
-        raise ValueError(f"no config of {recording.problem.key} could be measured")
+        raise ValueError(f"no config of {recording.problem} could be measured")
     mean = recording.seconds(chosen.config) or 0.0
     return Played(
-        problem=recording.problem.key,
+        problem=str(recording.problem),
         device=recording.device.name,
         kernel=recording.kernel,
         configs=len(recording.outcomes),

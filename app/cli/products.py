@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
@@ -9,47 +10,71 @@ from typing import Annotated
 import typer
 
 from app.cli import matrices, show
-from app.cli.options import DeviceId, Json, Precision, TransA, TransB, Url, usage
+from app.cli.figures import config_text
+from app.cli.options import (
+    DeviceId,
+    FilesDtype,
+    Json,
+    KernelName,
+    Output,
+    Precision,
+    Quiet,
+    TransA,
+    TransB,
+    Url,
+    readable,
+    settings,
+    usage,
+)
 from app.cli.session import session
 from app.client import Product
 from app.client.matrices import operand, problem
-from app.settings import Settings
 
 
 def matmul(
     a: Annotated[
         Path,
-        typer.Argument(exists=True, dir_okay=False, metavar="A", help="A .npy file; three dimensions are a batch."),
+        typer.Argument(
+            callback=readable, metavar="A", help="A .npy file, - for standard input; three dimensions are a batch."
+        ),
     ],
-    b: Annotated[Path, typer.Argument(exists=True, dir_okay=False, metavar="B", help="The other, of the same dtype.")],
-    output: Annotated[Path, typer.Option("--output", "-o", dir_okay=False, help="Where the product's .npy goes.")],
+    b: Annotated[Path, typer.Argument(callback=readable, metavar="B", help="The other, of the same dtype.")],
+    output: Output,
     trans_a: TransA = False,
     trans_b: TransB = False,
-    dtype: Annotated[
-        str | None, typer.Option(help="Needed for bfloat16, which .npy files do not name; others have to agree.")
-    ] = None,
+    dtype: FilesDtype = None,
     precision: Precision = "strict",
-    kernel: Annotated[str | None, typer.Option(help="Force one: naive, tiled, ..., vendor.")] = None,
+    kernel: KernelName = None,
     device: DeviceId = None,
     check: Annotated[bool, typer.Option("--check", help="Say the error against NumPy's float64 product.")] = False,
     url: Url = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Multiply two matrices with the best known config, and say which that was."""
     with usage():
+        _check_streams(a, b, output)
         left, right = operand(matrices.load(a, dtype)), operand(matrices.load(b, dtype))
         problem(left, right, trans_a, trans_b, precision)  # refuses here what no service need be started for
-    _, err = show.consoles()
-    with session(Settings(), url, "tilewise matmul", err) as here, err.status("multiplying"):
+    _, err = show.consoles(quiet=quiet)
+    with session(settings(), url, "tilewise matmul", err) as here, err.status("multiplying"):
         started = perf_counter()
         made = here.product(left, right, trans_a, trans_b, device, kernel, precision)
         seconds = perf_counter() - started
     matrices.save(output, made.c)
     error = matrices.relative_l2(left, right, made.c, trans_a, trans_b) if check else None
+    piped = str(output) == "-"  # then standard output is the product's
     if as_json:
-        show.print_json(_facts(made, output, seconds, error))
-    else:
-        print(_sentence(made, output, seconds, error))
+        show.print_json(_facts(made, output, seconds, error), stderr=piped)
+    elif not quiet:
+        print(_sentence(made, output, seconds, error), file=sys.stderr if piped else sys.stdout)
+
+
+def _check_streams(a: Path, b: Path, output: Path) -> None:
+    if str(a) == str(b) == "-":
+        raise ValueError("only one of A and B can be standard input")
+    if str(output) == "-" and sys.stdout.isatty():
+        raise ValueError("a .npy file is binary and standard output is a terminal: give -o a file, or pipe it on")
 
 
 def _facts(made: Product, output: Path, seconds: float, error: float | None) -> dict[str, object]:
@@ -64,8 +89,8 @@ def _facts(made: Product, output: Path, seconds: float, error: float | None) -> 
         "precision": made.precision,
         "declined": made.declined,
         "device": made.device,
-        "seconds": seconds,
-        "timing_ms": made.timing,
+        "elapsed_ms": 1e3 * seconds,
+        "timing_ms": made.timing_ms,
         "relative_l2": error,
     }
 
@@ -73,7 +98,7 @@ def _facts(made: Product, output: Path, seconds: float, error: float | None) -> 
 def _sentence(made: Product, output: Path, seconds: float, error: float | None) -> str:
     sizes = " x ".join(map(str, made.c.shape))
     checked = "" if error is None else f" Relative error against float64: {error:.1e}."
-    how = f"{made.kernel} {show.config_text(made.config)}".strip()
+    how = f"{made.kernel} {config_text(made.config)}".strip()
     exact = f"{made.match}, {made.instructions}" if made.instructions else made.match
     strictly = f" It is {made.precision}: {made.declined}." if made.declined else ""
     return f"{output}: {sizes} {made.c.dtype}, by {how} ({exact}), in {seconds * 1e3:.1f} ms.{strictly}{checked}"

@@ -10,36 +10,40 @@ import typer
 
 from app.cli import show
 from app.cli.exits import Exit
-from app.cli.options import Json, Url, usage
-from app.cli.session import session
-from app.settings import Settings
+from app.cli.following import JobId, find
+from app.cli.options import Json, Output, Quiet, Strategy, Url, settings, usage
+from app.cli.session import records
 
 
 def export(
-    job_id: Annotated[str, typer.Argument(metavar="JOB_ID", help="A tune job's id.")],
-    output: Annotated[Path, typer.Option("-o", "--output", dir_okay=False, help="The file; .gz compresses it.")],
+    job: JobId,
+    output: Output,
     form: Annotated[str, typer.Option("--format", help="replay.")] = "replay",
     url: Url = None,
+    quiet: Quiet = False,
 ) -> None:
     """Write every trial of a job to a file, to be replayed with no device."""
     with usage():
         if form != "replay":
             raise ValueError(f"the format is replay, got {form!r}")
-    out, err = show.consoles()
-    with session(Settings(), url, "tilewise export", err) as here:
-        here.job(job_id)  # refused where there is no such job
+    err = show.consoles(quiet=quiet)[1]
+    with records(settings(), url, "tilewise export", err) as here:
+        job_id = find(here, job).id
         text = here.recording(job_id)
     if not text:
-        err.print(f"Job {job_id} has no trials that could be replayed.")
+        show.consoles()[1].print(f"Job {job_id} has no trials that could be replayed.")
         raise typer.Exit(Exit.FAILED)
     content = text.encode()
+    if str(output) == "-":
+        print(text, end="")
+        return
     output.write_bytes(gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
-    out.print(f"{output} holds {text.count(chr(10))} lines.")
+    err.print(f"{output} holds {text.count(chr(10))} lines.")
 
 
 def replay(
     file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A recording.")],
-    strategy: Annotated[str, typer.Option(help="auto, exhaustive, genetic or random.")] = "auto",
+    strategy: Strategy = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is random.")] = 0,
     trials: Annotated[int | None, typer.Option(min=1, help="Evaluations at most; by default no limit.")] = None,
     as_json: Json = False,

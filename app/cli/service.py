@@ -37,7 +37,10 @@ def started(data_dir: Path, **settings: str) -> Iterator[Started]:
 
     `settings` are TILEWISE_* by their names in lower case. Raises NoDevice, and StartRefused with the log's end.
     """
-    data_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartRefused(f"the folder {data_dir} cannot be made: {error.strerror or error}") from error
     log = data_dir / "service.log"
     with log.open("wb") as sink:
         process = subprocess.Popen(

@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -19,8 +20,9 @@ import uvicorn
 
 from app.api.gate import gate_of
 from app.api.wire import Gate, protocol
+from app.cli import announcing
 from app.errors import StartRefused, TilewiseError
-from app.main import Fleets, Server, create_app, pace
+from app.main import Fleets, Server, Service, create_app, pace
 from app.settings import Settings
 
 # Seconds, at most, for which a thread with the next product of a device waits while the event loop has the GIL.
@@ -54,13 +56,14 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
         uds = stack.enter_context(_unix_listener(settings.uds))
         stack.enter_context(listener)
         gate = gate_of(application).refused
-        server = _Announcing(_config(plain, gate, settings, loop), closing, address, uds, gate)
+        opened = partial(getattr, application.state, "service")
+        server = _Announcing(_config(plain, gate, settings, loop), closing, address, uds, gate, opened)
         if until_eof:
             threading.Thread(target=_until_eof, name="until eof", daemon=True).start()
         try:
             server.run(sockets=[listener])
         except KeyboardInterrupt:
-            return
+            print("stopped", file=sys.stderr)
         except SystemExit:
             raise plain.refusal or StartRefused("the service did not start: its log says why") from None
 
@@ -152,12 +155,19 @@ def _until_eof() -> None:
 
 
 class _Announcing(Server):
-    """Says where it listens, once it does."""
+    """Says where it listens, once it does, with which devices and data, and when it is ready."""
 
     def __init__(
-        self, config: uvicorn.Config, closing: threading.Event, address: str, uds: socket.socket | None, gate: Gate
+        self,
+        config: uvicorn.Config,
+        closing: threading.Event,
+        address: str,
+        uds: socket.socket | None,
+        gate: Gate,
+        service: Callable[[], Service] | None = None,
     ) -> None:
         super().__init__(config, closing, uds, gate)
+        self._service = service
         self._addresses = [address, *([f"unix:{uds.getsockname()}"] if uds is not None else [])]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -165,6 +175,9 @@ class _Announcing(Server):
         gc.collect()
         gc.freeze()  # what lives as long as the process is not looked through again while a request waits
         print(f"Tilewise listens on {' and '.join(self._addresses)}", flush=True)
+        if self._service is not None:
+            print("\n".join(announcing.opening_lines(self._service(), self._addresses[0])), flush=True)
+            announcing.announce_ready(self._addresses[0], self._closing)
 
 
 class _Plain:

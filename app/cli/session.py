@@ -3,19 +3,102 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import Protocol
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Literal, Protocol, TypeVar
 
 from numpy.typing import ArrayLike
 from rich.console import Console
 
 from app.cli.options import usage
-from app.client import Best, Client, Device, Event, Job, Kernel, Product, Shape, Trial
+from app.client import Analysis, Best, Client, Device, Event, Job, Kernel, Miss, Page, Product, Shape, Trial
+from app.client.shapes import ShapeLike
+from app.devices.remembered import remembered
+from app.errors import DatabaseOwned
 from app.settings import Settings
 
+T = TypeVar("T")
 
-class Session(Protocol):
+
+class Records(Protocol):
+    """The client's methods that no device is needed for. Errors are as Session's."""
+
+    def best_config(
+        self,
+        m: ShapeLike,
+        n: int | None = None,
+        k: int | None = None,
+        *,
+        batch: int | None = None,
+        dtype: str = "float32",
+        precision: str = "strict",
+        trans_a: bool = False,
+        trans_b: bool = False,
+        device: str | None = None,
+        match: Literal["exact"] | None = None,
+    ) -> Best:
+        """Give the best known config."""
+        ...
+
+    def analysis(
+        self,
+        m: ShapeLike,
+        n: int | None = None,
+        k: int | None = None,
+        *,
+        tile: int,
+        batch: int | None = None,
+        dtype: str = "float32",
+        kernel: str = "tiled",
+        device: str | None = None,
+    ) -> Analysis:
+        """Work out what a square tile costs."""
+        ...
+
+    def bests(
+        self, *, device: str | None = None, dtype: str | None = None, cursor: str | None = None, limit: int = 100
+    ) -> Page[Best]:
+        """List what is stored for the problems that were tuned, newest first."""
+        ...
+
+    def misses(self, *, device: str | None = None, cursor: str | None = None, limit: int = 100) -> Page[Miss]:
+        """List the shapes that were asked for most and are not tuned."""
+        ...
+
+    def jobs(
+        self, *, state: str | None = None, kind: str | None = None, cursor: str | None = None, limit: int = 100
+    ) -> Page[Job]:
+        """List jobs, newest first."""
+        ...
+
+    def job(self, job_id: str) -> Job:
+        """Give the job as it stands."""
+        ...
+
+    def cancel(self, job_id: str) -> Job:
+        """Ask that a job ends."""
+        ...
+
+    def trials(
+        self,
+        *,
+        kernel: str | None = None,
+        state: str | None = None,
+        job_id: str | None = None,
+        round: str | None = None,  # noqa: A002 - the parameter's name over HTTP
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[Trial]:
+        """List stored trials."""
+        ...
+
+    def recording(self, job_id: str) -> str:
+        """Give a job's trials as a recording."""
+        ...
+
+
+class Session(Records, Protocol):
     """The client's methods that commands use. Each raises ClientError or TilewiseError, both with `code`."""
 
     def product(
@@ -44,47 +127,22 @@ class Session(Protocol):
         strategy: str = "auto",
         trials: int | None = None,
         seconds: float | None = None,
-        gain: float | None = None,
+        gain_percent: float | None = None,
         retune: bool = False,
     ) -> Job:
         """Start or join a tuning job."""
-        ...
-
-    def job(self, job_id: str) -> Job:
-        """Give the job as it stands."""
         ...
 
     def events(self, job_id: str, after: int = 0) -> Iterator[Event]:
         """Follow a job to its end."""
         ...
 
-    def best_config(
-        self,
-        m: int,
-        n: int,
-        k: int,
-        *,
-        batch: int = 1,
-        dtype: str = "float32",
-        precision: str = "strict",
-        trans_a: bool = False,
-        trans_b: bool = False,
-        device: str | None = None,
-        exact: bool = False,
-    ) -> Best:
-        """Give the best known config."""
-        ...
-
-    def trials(self, *, job_id: str | None = None, after: int = 0, limit: int = 100) -> list[Trial]:
-        """List stored trials."""
-        ...
-
-    def recording(self, job_id: str) -> str:
-        """Give a job's trials as a recording."""
-        ...
-
     def devices(self) -> list[Device]:
         """List the devices."""
+        ...
+
+    def reasons(self) -> tuple[str, ...]:
+        """Say why other devices could not be opened."""
         ...
 
     def kernels(self) -> list[Kernel]:
@@ -94,17 +152,65 @@ class Session(Protocol):
 
 @contextmanager
 def session(settings: Settings, url: str | None, who: str, console: Console) -> Iterator[Session]:
-    """Speak to the service at `url`, or without one open everything here under the database's owner lock.
+    """Speak to the service at `url`, or to the one that has the database open, or open everything here.
 
     `who` names the command to another process that finds the database owned.
     """
-    if url:
-        with usage():
-            client = Client(url)
-        with client:
-            yield client
-        return
-    from app.cli.local import local  # noqa: PLC0415 - a command that speaks HTTP need not load the whole service
+    with ExitStack() as stack:
+        if url:
+            yield stack.enter_context(_client(url))
+            return
+        from app.cli.local import local  # noqa: PLC0415 - a command that speaks HTTP need not load the whole service
 
-    with local(settings, f"pid {os.getpid()} ({who})", console) as here:
-        yield here
+        yield _opened(stack, lambda: local(settings, f"pid {os.getpid()} ({who})", console), console)
+
+
+@contextmanager
+def records(settings: Settings, url: str | None, who: str, console: Console) -> Iterator[Records]:
+    """As session, for what needs no device: without a service the database alone is opened."""
+    with ExitStack() as stack:
+        if url:
+            yield stack.enter_context(_client(url))
+            return
+        from app.cli.stored import stored  # noqa: PLC0415 - a command that speaks HTTP need not load the database
+
+        yield _opened(stack, lambda: stored(settings, f"pid {os.getpid()} ({who})"), console)
+
+
+def open_for_devices(
+    settings: Settings, url: str | None, who: str, console: Console
+) -> AbstractContextManager[Records]:
+    """As records where this host's devices are known, and as session, which opens them, where they are not."""
+    if url or remembered(settings.cache, settings.devices) is not None:
+        return records(settings, url, who, console)
+    return session(settings, url, who, console)
+
+
+def _opened(stack: ExitStack, here: Callable[[], AbstractContextManager[T]], console: Console) -> T | Client:
+    """What is opened here, or a client of the service that has the database open.
+
+    Raises DatabaseOwned where its owner is no service.
+    """
+    try:
+        return stack.enter_context(here())
+    except DatabaseOwned as owned:
+        address = address_of(str(owned.facts.get("owner", "")))
+        if address is None:
+            raise
+        console.print(f"[dim]speaking to the service at {address}, which has the database open[/]", soft_wrap=True)
+    return stack.enter_context(_client(address))
+
+
+def address_of(owner: str) -> str | None:
+    """Where the owner of a database listens, by what it says of itself; None where it is no service."""
+    found = re.search(r" at (https?://\S+)", owner)
+    everywhere = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
+    address = found.group(1) if found else None
+    for one, loopback in everywhere.items():
+        address = address and address.replace(one, loopback)
+    return address
+
+
+def _client(url: str) -> Client:
+    with usage():
+        return Client(url)

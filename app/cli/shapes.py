@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
+from typing import Final
 
 from app.client import Shape
 
-_ONE = re.compile(r"(\d+)x(\d+)x(\d+)", re.IGNORECASE)
+_TIMES: Final = "x\u00d7X"  # what stands between two sizes, however many blanks are around it
 
 
-def shapes_of(words: Sequence[str], batch: int = 1) -> list[Shape]:
-    """Read MxNxK words, M N K triples, or one size for a square; raises ValueError for anything else."""
+def shapes_of(words: Sequence[str], batch: int | None = None) -> list[Shape]:
+    """Read words such as 512 (a cube), 512x512x512, 4096x16x4096 x 8, and sizes M N K in threes.
+
+    `batch` is that of every shape that does not tell its own. Raises ValueError for what is no shape.
+    """
     shapes: list[Shape] = []
-    sizes: list[int] = []
-    for word in words:
-        if found := _ONE.fullmatch(word):
-            shapes.append(Shape(*map(int, found.groups())))
-        elif word.isdecimal():
-            sizes.append(int(word))
-        else:
-            raise ValueError(f"a shape is MxNxK, or three sizes M N K, got {word!r}")
-    if len(sizes) == 1:
-        sizes *= 3
+    for sizes, group in groupby(_joined(" ".join(words)).split(), str.isdecimal):
+        together = list(group)
+        if sizes and len(together) > 1:
+            together = _threes(together)
+        shapes += map(Shape.parse, together)
+    return [_batched(shape, batch) for shape in shapes]
+
+
+def _joined(text: str) -> str:
+    """The text with nothing but an x between the sizes of one shape."""
+    for sign in _TIMES:
+        text = "x".join(part.strip() for part in text.split(sign))
+    return text
+
+
+def shape_of(words: Sequence[str], batch: int | None = None) -> Shape:
+    """Read the one shape that the words say; raises ValueError where they say none or several."""
+    shapes = shapes_of(words, batch)
+    if len(shapes) != 1:
+        raise ValueError(f"one shape was expected, got {len(shapes)}: {' '.join(words)}")
+    return shapes[0]
+
+
+def _threes(sizes: list[str]) -> list[str]:
     if len(sizes) % 3:
-        raise ValueError(f"sizes come in threes, M N K, got {len(sizes)} of them")
-    shapes += [Shape(*sizes[start : start + 3]) for start in range(0, len(sizes), 3)]
-    if any(min(shape.m, shape.n, shape.k) < 1 for shape in shapes):
-        raise ValueError("a size is at least 1")
-    return [replace(shape, batch=batch) for shape in shapes]
+        raise ValueError(f"sizes come in threes, M N K, got {len(sizes)}; a shape is 512x512x512, or 512 for a cube")
+    return ["x".join(sizes[start : start + 3]) for start in range(0, len(sizes), 3)]
+
+
+def _batched(shape: Shape, batch: int | None) -> Shape:
+    if batch is None:
+        return shape
+    if shape.batch not in {1, batch}:
+        raise ValueError(f"the shape {shape} has a batch of {shape.batch}, and --batch is {batch}")
+    return replace(shape, batch=batch)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from typing import Any
@@ -12,15 +13,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from app.client import Accuracy, Best, Conditions, Device, Kernel, Problem, Timing
+from app.cli.figures import beside, config_text, naive_ms, timing_text
+from app.client import Best, Conditions, Device, Kernel
 
 # A table that is piped into a file has no terminal's width to keep to.
 PIPED_WIDTH = 110
 
 
-def consoles() -> tuple[Console, Console]:
-    """Results go to standard output, everything else to standard error."""
-    return _console(stderr=False), _console(stderr=True)
+def consoles(*, quiet: bool = False) -> tuple[Console, Console]:
+    """Results go to standard output, everything else to standard error; of that nothing where it is to be quiet."""
+    return _console(stderr=False), Console(stderr=True, quiet=True) if quiet else _console(stderr=True)
 
 
 def _console(*, stderr: bool) -> Console:
@@ -39,90 +41,9 @@ def plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
-    print(json.dumps(plain(value), indent=2))
-
-
-def config_text(config: Mapping[str, int] | None) -> str:
-    """BM=64 BN=32 BK=16."""
-    return " ".join(f"{name}={value}" for name, value in (config or {}).items())
-
-
-def timing_text(timing: Timing) -> str:
-    """The median with half the width of its 95 % interval, in milliseconds."""
-    if timing.ci95_ms is None:
-        return f"{timing.median_ms:.4g} ms (one sample, by {timing.policy})"
-    low, high = timing.ci95_ms
-    return f"{timing.median_ms:.4g} ms ± {(high - low) / 2:.2g} (95 %, {timing.samples} samples, by {timing.policy})"
-
-
-def problem_text(problem: Problem) -> str:
-    """The sizes with whatever is not the default."""
-    words = [str(problem.shape), problem.dtype]
-    words += [problem.precision] if problem.precision != "strict" else []
-    words += [name for name in ("trans_a", "trans_b") if getattr(problem, name)]
-    return " ".join(words)
-
-
-def comparison(bests: Sequence[Best]) -> Table:
-    """The seeds' own table: naive, tiled and the vendor's library of each shape, with what tiling gains."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)  # just fits a terminal of 80 columns
-    table.add_column("Size", no_wrap=True)
-    table.add_column("Kernel", no_wrap=True)
-    table.add_column("Config")
-    for name in ("Time (ms)", "GFLOP/s", "Speed-up", "Error"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for best in bests:
-        naive = _naive_ms(best)
-        for number, (name, config, timing, gflops, error) in enumerate(_rows(best)):
-            size = str(best.problem.shape) if number == 0 else ""
-            table.add_row(size, name, config, *_figures(timing, gflops, error, naive))
-        table.add_section()
-    return table
-
-
-def comparison_note(bests: Sequence[Best]) -> str:
-    """What the table's words mean, and which library the vendor's is."""
-    vendors = {entry.name for best in bests if (entry := (best.baselines or {}).get("vendor")) and entry.timing}
-    vendor = f" Vendor is {', '.join(sorted(vendors))}." if vendors else ""
-    return f"* the best. Speed-up is over the best naive config; error is relative L2 against float64.{vendor}"
-
-
-_Row = tuple[str, str, Timing | None, float | None, Accuracy | None]
-
-
-def _rows(best: Best) -> Iterable[_Row]:
-    baselines = best.baselines or {}
-    for name in ("naive", "tiled"):
-        if (entry := baselines.get(name)) and name != best.kernel:
-            yield name, config_text(entry.config), entry.timing, entry.gflops, entry.error
-        elif name == best.kernel:
-            yield f"{name} *", config_text(best.config), best.timing, best.gflops, best.error
-    if best.kernel not in ("naive", "tiled"):
-        yield f"{best.kernel} *", config_text(best.config), best.timing, best.gflops, best.error
-    if vendor := baselines.get("vendor"):
-        yield "vendor", "" if vendor.timing else (vendor.reason or ""), vendor.timing, vendor.gflops, vendor.error
-
-
-def _figures(
-    timing: Timing | None, gflops: float | None, error: Accuracy | None, naive: float | None
-) -> tuple[str, str, str, str]:
-    if timing is None:
-        return "-", "-", "-", "-"
-    return (
-        f"{timing.median_ms:.4g}",
-        f"{gflops:.1f}" if gflops else "-",
-        f"{naive / timing.median_ms:.2f}x" if naive and timing.median_ms else "-",
-        f"{error.relative_l2:.1e}" if error else "-",
-    )
-
-
-def _naive_ms(best: Best) -> float | None:
-    if best.kernel == "naive":
-        return best.timing.median_ms if best.timing else None
-    naive = (best.baselines or {}).get("naive")
-    return naive.timing.median_ms if naive and naive.timing else None
+def print_json(value: Any, *, stderr: bool = False) -> None:
+    """One JSON document on standard output, or on standard error where that is taken."""
+    print(json.dumps(plain(value), indent=2), file=sys.stderr if stderr else sys.stdout)
 
 
 def _how(best: Best) -> dict[str, str]:
@@ -133,9 +54,8 @@ def _how(best: Best) -> dict[str, str]:
 
 def answer(best: Best) -> Table:
     """One best config, a fact a line."""
-    table = Table(box=None, show_header=False, pad_edge=False)
     facts = {
-        "problem": problem_text(best.problem),
+        "problem": str(best.problem),
         "device": best.device,
         "kernel": best.kernel,
         "config": config_text(best.config),
@@ -149,14 +69,19 @@ def answer(best: Best) -> Table:
         facts["time"] = timing_text(best.timing)
     if best.gflops:
         facts["speed"] = f"{best.gflops:.1f} GFLOP/s"
-    if (naive := _naive_ms(best)) and best.timing:
+    if (naive := naive_ms(best)) and best.timing:
         facts["gained"] = f"{naive / best.timing.median_ms:.2f} times the best naive config's speed"
-    if best.timing and (default := (best.baselines or {}).get("default")) and default.timing:
-        facts["untuned"] = f"{default.timing.median_ms / best.timing.median_ms:.2f} times the best's time by default"
+    facts |= beside(best)
     if best.conditions and (meanwhile := conditions_text(best.conditions)):
         facts["meanwhile"] = meanwhile
     if best.error:
         facts["error"] = f"{best.error.relative_l2:.1e} relative L2, {best.error.max_scaled:.1e} largest scaled"
+    return fact_table(facts)
+
+
+def fact_table(facts: Mapping[str, str]) -> Table:
+    """Facts by name, one a line."""
+    table = Table(box=None, show_header=False, pad_edge=False)
     for name, text in facts.items():
         table.add_row(f"[bold]{name}[/]", text)
     return table
@@ -204,9 +129,21 @@ def _class(dtype: str, precision: str) -> str:
 def device_table(devices: Sequence[Device]) -> Table:
     """The devices, one a line."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("Id", "Name", "Architecture", "Memory", "Driver", "Compiler"):
+    for name in ("Id", "Name", "Units", "Memory", "Compiled for", "Driver", "Compiler"):
         table.add_column(name, overflow="fold")
     for device in devices:
         memory = f"{device.memory_bytes / 2**30:.1f} GiB"
-        table.add_row(device.id, device.name, device.architecture, memory, device.driver, device.compiler)
+        software = device.architecture, device.driver, device.compiler
+        table.add_row(device.id, device.name, units_text(device), memory, *software)
     return table
+
+
+def units_text(device: Device) -> str:
+    """How many multiprocessors a GPU has, or cores a CPU."""
+    return f"{device.limits.get('sms', 0):.0f} {'SMs' if device.platform == 'cuda' else 'cores'}"
+
+
+def model_text(model: str) -> str:
+    """A device model as people read it: a CPU has cores."""
+    _, _, rest = model.partition(" | ")
+    return model if rest.startswith("sm_") else model.replace(" SMs |", " cores |")

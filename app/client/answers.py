@@ -10,6 +10,7 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from app.client.reading import read
+from kernels.problem import parse_shape, problem_text, shape_text
 
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
 
@@ -24,8 +25,12 @@ class Shape:
     batch: int = 1
 
     def __str__(self) -> str:
-        sizes = f"{self.m}x{self.n}x{self.k}"
-        return sizes if self.batch == 1 else f"{self.batch} of {sizes}"
+        return shape_text(self.m, self.n, self.k, self.batch)
+
+    @classmethod
+    def parse(cls, text: str) -> Shape:
+        """Read 512 (a cube), 512x512x512 or 4096x16x4096x8 (a batch of 8); raises ValueError for anything else."""
+        return cls(*parse_shape(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +51,8 @@ class Problem:
         """The sizes alone."""
         return Shape(self.m, self.n, self.k, self.batch)
 
-    @property
-    def key(self) -> str:
-        """One line that names it, as in GET /trials: float32/strict/nn/1x1024x1024x1024, batch first."""
-        letters = "".join("t" if transposed else "n" for transposed in (self.trans_a, self.trans_b))
-        return f"{self.dtype}/{self.precision}/{letters}/{self.batch}x{self.m}x{self.n}x{self.k}"
+    def __str__(self) -> str:
+        return problem_text(str(self.shape), self.dtype, self.precision, self.trans_a, self.trans_b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +115,9 @@ class Best:
     """The best known config of a problem on a device, and how exact (`match`) that answer is.
 
     `instructions` is the path by which its products reach an arithmetic unit: fma, wmma, mma.sync, wgmma or dmma.
-    For nearest, `expected_loss` is the time that is expected over what a tune would reach, and `loss_bound` what that
-    ratio does not exceed 95 times in 100. `provisional`: a tune of the problem is under way. `declined` says why
-    `precision` is strict though the problem is to be emulated.
+    For nearest and default, `expected_loss` is the time that is expected over what a tune would reach, and `loss_bound`
+    what that ratio does not exceed 95 times in 100. `provisional`: a tune of the problem is under way. `declined` says
+    why `precision` is strict though the problem is to be emulated.
     """
 
     device: str
@@ -129,6 +131,7 @@ class Best:
     gflops: float | None = None
     error: Accuracy | None = None
     baselines: Mapping[str, Baseline | None] | None = None
+    vendor_is_faster: bool | None = None
     matched_problem: Problem | None = None
     environment: str | None = None
     tuned_at: datetime | None = None
@@ -141,7 +144,7 @@ class Best:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class Miss:
     """A shape that was asked for and not tuned: how often, and how exact the last answer was."""
 
     device_model: str
@@ -154,36 +157,64 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job is: trials done of at most `total`, and the fastest so far in milliseconds.
+    """How far a job is: trials done of at most `total`, and the search's fastest so far in milliseconds.
 
-    `phase` is search or finals; `eta_seconds` the time left, None while nobody can say.
+    `phase` is preparing, search or finals; `elapsed_seconds` are spent of `budget_seconds` (None: there is no limit),
+    `eta_seconds` is the time left, None while nobody can say.
     """
 
     done: int = 0
     total: int = 0
-    best_ms: float | None = None
+    search_best_ms: float | None = None
     phase: str | None = None
     eta_seconds: float | None = None
+    elapsed_seconds: float | None = None
+    budget_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What a config took in the round in which all of a result's were measured in turn: the median and its interval.
+
+    `ci95_ms` is None where a single sample says nothing of it; `limited`: too few samples for an interval below 2 %.
+    """
+
+    kernel: str
+    config: Mapping[str, int]
+    median_ms: float | None = None
+    ci95_ms: tuple[float, float] | None = None
+    samples: int | None = None
+    limited: bool = False
+    gflops: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Winner:
     """One shape of a finished job: the fastest config, beside naive, tiled, the default and the vendor's library.
 
-    `problem` is the problem's key; times are medians in milliseconds, None where there is none.
+    All figures are of one round; what was not measured in it is None, and its `_reason` says why. Of ours none is
+    faster than the winner; the vendor's library may be, and is never the winner.
     """
 
-    problem: str
+    problem: Problem
     kernel: str
     config: Mapping[str, int]
     device_model: str = ""
     instructions: str = ""
     median_ms: float | None = None
+    ci95_ms: tuple[float, float] | None = None
+    samples: int | None = None
+    limited: bool = False
     gflops: float | None = None
-    naive_ms: float | None = None
-    tiled_ms: float | None = None
-    default_ms: float | None = None
-    vendor_ms: float | None = None
+    naive: Figure | None = None
+    tiled: Figure | None = None
+    default: Figure | None = None
+    vendor: Figure | None = None
+    naive_reason: str | None = None
+    tiled_reason: str | None = None
+    default_reason: str | None = None
+    vendor_reason: str | None = None
+    vendor_is_faster: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +244,8 @@ class Job:
     @property
     def failures(self) -> tuple[Mapping[str, Any], ...]:
         """The entries of the shapes that failed: `problem` and `error`."""
-        return tuple(entry for entry in self._entries() if "kernel" not in entry)
+        entries = (entry for entry in self._entries() if "kernel" not in entry)
+        return tuple({**entry, "problem": read(Problem, entry["problem"])} for entry in entries)
 
     def _entries(self) -> list[Mapping[str, Any]]:
         return list((self.result or {}).get("best", ()))
@@ -254,6 +286,22 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A config that is not served on a device: where it failed (`stage`), why, and since when.
+
+    Without a dtype and precision it is quarantined for every one.
+    """
+
+    kernel: str
+    config: Mapping[str, int] = field(default_factory=dict)
+    dtype: str | None = None
+    precision: str | None = None
+    stage: str = ""
+    reason: str = ""
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """One device of the service's host."""
 
@@ -268,11 +316,58 @@ class Device:
     uuid: str = ""
     memory_bytes: int = 0
     limits: Mapping[str, float] = field(default_factory=dict)
+    quarantined: tuple[Quarantined, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether products are served, and why not: ready, degraded (some kernels are quarantined) or not_ready.
+
+    `verified` of `total` defaults have been checked so far and `pending` not yet; None where the service does not say.
+    """
+
+    status: str
+    reasons: tuple[str, ...] = ()
+    verified: int | None = None
+    pending: int | None = None
+    total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How many blocks share a multiprocessor, which fraction of its threads they are, and what sets that limit."""
+
+    blocks_per_sm: int
+    fraction: float
+    limited_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What one launch of a tile does: bytes of global memory, operations, tiles, blocks, threads and occupancy."""
+
+    device: str
+    problem: Problem
+    kernel: str
+    config: Mapping[str, int]
+    bytes_read: int = 0
+    bytes_written: int = 0
+    flops_owned: int = 0
+    flops_launched: int = 0
+    intensity: float = 0.0
+    tiles_m: int = 0
+    tiles_n: int = 0
+    blocks: int = 0
+    edge_tiles: int = 0
+    shared_bytes: int = 0
+    threads: int = 0
+    occupancy: Occupancy | None = None
+    waves: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Product:
-    """A product with what made it. `timing` is the service's own, in milliseconds: receive, queue, h2d, kernel.
+    """A product with what made it. `timing_ms` is the service's own: receive, queue, h2d, kernel.
 
     `instructions` is the path by which products reached an arithmetic unit, or the name of the vendor's library.
     `precision` is the one it was made in, `declined` says why that is strict where it was to be emulated.
@@ -282,7 +377,7 @@ class Product:
     kernel: str
     config: Mapping[str, int]
     match: str
-    timing: Mapping[str, float]
+    timing_ms: Mapping[str, float]
     device: str | None = None
     instructions: str = ""
     precision: str = "strict"

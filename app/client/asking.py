@@ -1,19 +1,29 @@
-"""Asking: what a client reads of a service: bests, wants, jobs, trials, devices, kernels."""
+"""Asking: what a client reads of a service: bests, misses, jobs, trials, devices, kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any, Literal, TypeVar
 
-from app.client.answers import Best, Device, Job, Problem, Trial, Want
-from app.client.errors import UnreadableAnswer
+from app.client.answers import Analysis, Best, Device, Job, Miss, Problem, Readiness, Trial
+from app.client.errors import ClientError, UnreachableError, UnreadableAnswer
 from app.client.flow import Flow, Operation
 from app.client.http import Ask, Reply, target
 from app.client.ladder import Kernel
 from app.client.reading import read
+from app.client.shapes import ShapeLike, shape_of, sizes_of
 from app.client.transport import Transport
 
 T = TypeVar("T")
+
+
+class Page(list[T]):
+    """Some entries of a list. `next` is the `cursor` that gives the page after this one; None where there is none."""
+
+    def __init__(self, entries: Iterable[T] = (), following: str | None = None) -> None:
+        super().__init__(entries)
+        self.next = following
 
 
 class Asking:
@@ -25,90 +35,109 @@ class Asking:
     @Operation
     def best_config(
         self,
-        m: int,
-        n: int,
-        k: int,
+        m: ShapeLike,
+        n: int | None = None,
+        k: int | None = None,
         *,
-        batch: int = 1,
+        batch: int | None = None,
         dtype: str = "float32",
         precision: str = "strict",
         trans_a: bool = False,
         trans_b: bool = False,
         device: str | None = None,
-        exact: bool = False,
+        match: Literal["exact"] | None = None,
     ) -> Flow[Best]:
-        """Give the best known config; with `exact`, ClientError of code not_tuned where the problem was never tuned."""
-        query = {
-            "m": m,
-            "n": n,
-            "k": k,
-            "batch": batch,
+        """Give the best known config of m x n x k, or of what stands for all three, such as "512x512x512".
+
+        With match="exact", raises NotTuned where the problem was never tuned.
+        """
+        query = asdict(sizes_of(m, n, k, batch)) | {
             "dtype": dtype,
             "precision": precision,
             "trans_a": trans_a,
             "trans_b": trans_b,
             "device": device,
-            "match": "exact" if exact else None,
+            "match": match,
         }
         return self._as(Best, (yield from self._get("/best-config", query)))
 
     @Operation
-    def bests(self, *, device: str | None = None, dtype: str | None = None) -> Flow[list[Best]]:
-        """List what is stored for the problems that were tuned on the service's devices, newest first."""
-        return [
-            read(Best, entry)
-            for entry in (yield from self._list("/bests", "bests", {"device": device, "dtype": dtype}))
-        ]
+    def bests(
+        self,
+        *,
+        device: str | None = None,
+        problem: Problem | ShapeLike | None = None,
+        dtype: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Flow[Page[Best]]:
+        """List at most `limit` of what is stored for the problems that were tuned here, newest first.
+
+        `problem` is one, or a shape of any dtype. The page's `next` is the `cursor` of the page after it.
+        """
+        query = {"device": device, **_filter(problem, dtype), "cursor": cursor, "limit": limit}
+        return (yield from self._page(Best, "bests", query))
 
     @Operation
-    def wants(self, *, device: str | None = None, limit: int = 100) -> Flow[list[Want]]:
-        """List the shapes that were asked for most and are not tuned."""
-        return [
-            read(Want, entry)
-            for entry in (yield from self._list("/wants", "wants", {"device": device, "limit": limit}))
-        ]
+    def delete_best(self, problem: Problem | ShapeLike, *, device: str | None = None) -> Flow[None]:
+        """Have the service forget the stored best of a problem, or of a shape in float32; raises NotTuned."""
+        where = target("/bests", _filter(problem, None) | {"device": device})
+        yield from self.transport.exchange(Ask("DELETE", where))
+
+    @Operation
+    def misses(
+        self,
+        *,
+        device: str | None = None,
+        problem: Problem | ShapeLike | None = None,
+        dtype: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Flow[Page[Miss]]:
+        """List at most `limit` of the shapes that were asked for and are not tuned, most often first; as `bests`."""
+        query = {"device": device, **_filter(problem, dtype), "cursor": cursor, "limit": limit}
+        return (yield from self._page(Miss, "misses", query))
 
     @Operation
     def jobs(
-        self, *, state: str | None = None, kind: str | None = None, before: str | None = None, limit: int = 50
-    ) -> Flow[list[Job]]:
-        """List at most `limit` jobs, newest first, from after the one whose id is `before`."""
-        query = {"state": state, "kind": kind, "before": before, "limit": limit}
-        found = yield from self._list("/jobs", "jobs", query)
-        return [read(Job, entry) for entry in found]
+        self, *, state: str | None = None, kind: str | None = None, cursor: str | None = None, limit: int = 100
+    ) -> Flow[Page[Job]]:
+        """List at most `limit` jobs, newest first. The page's `next` is the `cursor` of the page after it."""
+        query = {"state": state, "kind": kind, "cursor": cursor, "limit": limit}
+        return (yield from self._page(Job, "jobs", query))
 
     @Operation
     def trials(
         self,
         *,
         device: str | None = None,
-        problem: Problem | str | None = None,
+        problem: Problem | ShapeLike | None = None,
+        dtype: str | None = None,
         kernel: str | None = None,
         state: str | None = None,
         job_id: str | None = None,
         round: str | None = None,  # noqa: A002 - the parameter's name over HTTP
         samples: bool = False,
-        after: int = 0,
+        cursor: str | None = None,
         limit: int = 100,
-    ) -> Flow[list[Trial]]:
-        """List at most `limit` trials with an id above `after`, by id: all of them, or those that the filters name.
+    ) -> Flow[Page[Trial]]:
+        """List at most `limit` trials, oldest first: of all, or of those that the filters name.
 
-        With `samples` each carries its samples in milliseconds.
+        `problem` is one, or a shape of any dtype. With `samples` each carries its samples in milliseconds. The page's
+        `next` is the `cursor` of the page after it.
         """
-        key = problem.key if isinstance(problem, Problem) else problem
         query = {
             "device": device,
-            "problem": key,
+            **_filter(problem, dtype),
             "kernel": kernel,
             "state": state,
             "job_id": job_id,
             "round": round,
             "samples": "true" if samples else None,
-            "after": after,
+            "cursor": cursor,
             "limit": limit,
         }
-        found = yield from self._list("/trials", "trials", query)
-        return [read(Trial, entry) for entry in found]
+        return (yield from self._page(Trial, "trials", query))
 
     @Operation
     def recording(self, job_id: str) -> Flow[str]:
@@ -122,6 +151,40 @@ class Asking:
         return [read(Device, entry) for entry in found]
 
     @Operation
+    def reasons(self) -> Flow[tuple[str, ...]]:
+        """Say why other devices of the service's host could not be opened."""
+        return tuple((yield from self._get("/devices")).json().get("reasons", ()))
+
+    @Operation
+    def readiness(self) -> Flow[Readiness]:
+        """Tell whether products are served, and why not; raises UnreachableError where nobody answers."""
+        try:
+            reply = yield from self.transport.exchange(Ask("GET", "/health/ready", again=True, patient=False))
+        except UnreachableError:
+            raise
+        except ClientError as error:
+            reasons = tuple(error.body.get("reasons", ())) or (error.message,)
+            return Readiness("not_ready", reasons, *map(error.body.get, ("verified", "pending", "total")))
+        return self._as(Readiness, reply)
+
+    @Operation
+    def analysis(
+        self,
+        m: ShapeLike,
+        n: int | None = None,
+        k: int | None = None,
+        *,
+        tile: int,
+        batch: int | None = None,
+        dtype: str = "float32",
+        kernel: str = "tiled",
+        device: str | None = None,
+    ) -> Flow[Analysis]:
+        """Work out what a square tile costs a product: bytes, operations, blocks, occupancy."""
+        query = {**asdict(sizes_of(m, n, k, batch)), "tile": tile, "dtype": dtype, "kernel": kernel, "device": device}
+        return self._as(Analysis, (yield from self._get("/analysis", query)))
+
+    @Operation
     def kernels(self) -> Flow[list[Kernel]]:
         """List the kernels that the service tunes, in ladder order."""
         found = yield from self._list("/kernels", "kernels")
@@ -129,6 +192,10 @@ class Asking:
 
     def _get(self, path: str, query: Mapping[str, object | None] | None = None) -> Flow[Reply]:
         return (yield from self.transport.exchange(Ask("GET", target(path, query or {}), again=True)))
+
+    def _page(self, kind: type[T], member: str, query: Mapping[str, object | None]) -> Flow[Page[T]]:
+        body = (yield from self._get(f"/{member}", query)).json()
+        return Page([read(kind, entry) for entry in body[member]], body.get("next"))
 
     def _list(
         self, path: str, member: str, query: Mapping[str, object | None] | None = None
@@ -142,3 +209,14 @@ class Asking:
         except (TypeError, KeyError, ValueError) as error:
             message = f"the answer is no {kind.__name__.lower()}: {error}"
             raise UnreadableAnswer(message, reply.status, "unreadable") from error
+
+
+def _filter(problem: Problem | ShapeLike | None, dtype: str | None) -> dict[str, object | None]:
+    """The members of a query that name one problem, or every problem of a shape."""
+    if isinstance(problem, Problem):
+        flags = {name: str(getattr(problem, name)).lower() for name in ("trans_a", "trans_b")}
+        return asdict(problem) | flags
+    if problem is None:
+        return {"dtype": dtype}
+    shape = shape_of(problem)
+    return {**asdict(shape), "dtype": dtype}

@@ -7,7 +7,7 @@ ClientError
 ├── Refused               the caller can mend it: any other status from 400 to 499
 │   └── Malformed, NotAcceptable, BodyTooLarge, UnsupportedMediaType, Invalid, InvalidMatrix, RefusedConfig,
 │       Unsupported, TooLarge, QuotaExceeded, KeyInUse, KeyReused, Cancelled, SharedMemoryOff, InvalidRegion,
-│       RegionExists
+│       RegionExists, BudgetTooSmall
 ├── NotFound              404 and 410
 │   └── UnknownDevice, UnknownKernel, UnknownJob, UnknownMatrix, MatrixGone, UnknownModel, UnknownRegion, NoResult,
 │       NotTuned
@@ -121,6 +121,10 @@ class RefusedConfig(Refused):
 
 class Unsupported(Refused):
     """No kernel covers the dtype and precision on the device."""
+
+
+class BudgetTooSmall(Refused):
+    """One trial of every problem is forecast to take longer than the budget's seconds; the body: needed_seconds."""
 
 
 class TooLarge(Refused):

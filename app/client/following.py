@@ -16,13 +16,12 @@ from app.client.events import Parser
 from app.client.flow import Flow, Operation, Pause, Stream, Telling, Told, upcoming
 from app.client.http import Ask
 from app.client.multiplying import key
+from app.client.shapes import ShapeLike, shapes_of
 from app.client.transport import KEY
 
 # The service writes a comment every 15 s: a stream silent for longer is broken.
 SILENCE: Final = 45.0
 POLL: Final = 0.1
-
-ShapeLike = Shape | int | tuple[int, int, int] | tuple[int, int, int, int]
 
 
 class Following(Asking):
@@ -31,7 +30,7 @@ class Following(Asking):
     @Operation
     def tune(
         self,
-        shapes: Iterable[ShapeLike],
+        shapes: str | Shape | Iterable[ShapeLike],
         *,
         dtype: str = "float32",
         precision: str = "strict",
@@ -42,23 +41,25 @@ class Following(Asking):
         strategy: str = "auto",
         trials: int | None = None,
         seconds: float | None = None,
-        gain: float | None = None,
+        gain_percent: float | None = None,
         retune: bool = False,
         wait: bool | float = False,
     ) -> Flow[Job]:
-        """Ask for one tuning job over `shapes`: (m, n, k), (m, n, k, batch), or a size for a square.
+        """Ask for one tuning job over `shapes`: one such as "512x512x512" or Shape(512, 512, 512), or several.
 
-        `trials` and `seconds` are the job's whole budget; with `gain` a search ends once it expects to gain less than
-        so many per cent, and what is None beside it is no limit. `wait` true waits until the job has ended, a number at
-        most so many seconds; the job comes back as it then stands.
+        Each of several is such a text ("4096x16x4096x8" has a batch of 8), a Shape, (m, n, k), (m, n, k, batch), or a
+        size for a cube. Raises ValueError for what is none, and for (m, n, k) alone, which could be three cubes.
+        `trials` and `seconds` are the job's whole budget; with `gain_percent` a search ends once it expects to gain
+        less than so many per cent, and what is None beside it is no limit. `wait` true waits until the job has ended, a
+        number at most so many seconds; the job comes back as it then stands.
         """
         kind = {"dtype": dtype, "precision": precision, "trans_a": trans_a, "trans_b": trans_b}
         body = kind | {
-            "shapes": [asdict(shape_of(each)) for each in shapes],
+            "shapes": [asdict(each) for each in shapes_of(shapes)],
             "device": device,
             "kernels": None if kernels is None else list(kernels),
             "strategy": strategy,
-            "budget": {"trials": trials, "seconds": seconds, "gain_percent": gain},
+            "budget": {"trials": trials, "seconds": seconds, "gain_percent": gain_percent},
             "retune": retune,
         }
         patience = 0.0 if isinstance(wait, bool) else wait
@@ -164,10 +165,3 @@ class _EndedError(ClientError):
 def place(job_id: str) -> str:
     """A job's place."""
     return f"/jobs/{quote(job_id, safe='')}"
-
-
-def shape_of(shape: ShapeLike) -> Shape:
-    """Make a Shape of what a caller may give: a Shape, sizes, or one size for a square."""
-    if isinstance(shape, Shape):
-        return shape
-    return Shape(shape, shape, shape) if isinstance(shape, int) else Shape(*shape)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import quote
 
 from app.client import npy
-from app.client.asking import Asking
+from app.client.asking import Asking, Page
 from app.client.flow import Flow, Operation, Work
 from app.client.http import Ask, target
 from app.client.operands import Array, Operand, arrayed
-from app.client.reading import read
 from app.client.resident import Matrix
 
 
@@ -55,11 +53,9 @@ class Keeping(Asking):
         yield from self.transport.exchange(Ask("DELETE", _place(name), again=True, done=404))
 
     @Operation
-    def matrices(self, *, after: str = "", limit: int = 100) -> Flow[list[Matrix]]:
-        """List at most `limit` resident matrices by name, those after a name."""
-        query: dict[str, Any] = {"after": after or None, "limit": limit}
-        found = yield from self._list("/matrices", "matrices", query)
-        return [read(Matrix, entry) for entry in found]
+    def matrices(self, *, cursor: str | None = None, limit: int = 100) -> Flow[Page[Matrix]]:
+        """List at most `limit` resident matrices by name. The page's `next` is the `cursor` of the page after it."""
+        return (yield from self._page(Matrix, "matrices", {"cursor": cursor, "limit": limit}))
 
 
 def _place(name: str) -> str:

@@ -16,6 +16,7 @@ from app.devices.base import Vendor
 from app.devices.compilers import Compilers
 from app.devices.inside import Held
 from app.devices.process import Child
+from app.devices.remembered import remember
 from app.devices.scheduler import Lease, Priority
 from app.devices.slab import Slab
 from app.errors import DeviceError, NoDevice, StartRefused, UnknownDevice
@@ -42,7 +43,7 @@ class Unit:
     @property
     def width(self) -> int:
         """How many builds can be under way at once. One where the device's own process compiles, in turn."""
-        return self.compilers.width if self._is_compiled_ahead else 1
+        return self.compilers.width if self.is_compiled_ahead else 1
 
     def ahead(self, build: Build) -> Future[None]:
         """Start to have a build's binary in the cache on disk, and return at once.
@@ -50,7 +51,7 @@ class Unit:
         It is compiled in a process that holds no device and may be killed: the future raises CompileFailed,
         ChildTimedOut, ChildDied or CancelledError. PoCL compiles in the device's own process: there this does nothing.
         """
-        if self._is_compiled_ahead:
+        if self.is_compiled_ahead:
             return self.compilers.start(build, self.device.architecture)
         done: Future[None] = Future()
         done.set_result(None)
@@ -58,16 +59,17 @@ class Unit:
 
     def prepare(self, build: Build, deadline: float | None = None) -> None:
         """Have a build's binary in the cache on disk, as `ahead`, and wait; raises what its future raises."""
-        if self._is_compiled_ahead:
+        if self.is_compiled_ahead:
             self.compilers.compile(build, self.device.architecture, deadline)
 
     def abandon(self, builds: Iterable[Build]) -> None:
         """Give up builds that were asked for ahead and that nobody has begun."""
-        if self._is_compiled_ahead:
+        if self.is_compiled_ahead:
             self.compilers.cancel(builds, self.device.architecture)
 
     @property
-    def _is_compiled_ahead(self) -> bool:
+    def is_compiled_ahead(self) -> bool:
+        """Whether a build's binary is made by another process than the device's own."""
         return self.device.platform == "cuda"
 
 
@@ -112,6 +114,7 @@ def open_fleet(devices: str, cache_dir: Path, slab_bytes: int) -> Iterator[Fleet
                 reasons.append(unit)
         for reason in reasons:
             _LOG.log(logging.INFO if units else logging.WARNING, "%s", reason)
+        remember(cache_dir, devices, [unit.device for unit in units])
         yield Fleet(tuple(units), slab, tuple(reasons))
 
 
@@ -136,12 +139,13 @@ def _discover(asked: list[str], cache_dir: Path) -> tuple[list[Device], list[str
             if asked == ["auto"] and found:
                 break
             try:
-                devices = child.call(inside.discover, which, cache_dir, deadline=_DISCOVERY)
+                devices, unusable = child.call(inside.discover, which, cache_dir, deadline=_DISCOVERY)
             except DeviceError as error:
                 reasons.append(f"{which}: {error.message}")
             else:
                 found |= {device.id: device for device in devices}
-                if not devices:
+                reasons += unusable
+                if not devices and not unusable:
                     reasons.append(f"{which}: there is no such device")
     finally:
         child.close()

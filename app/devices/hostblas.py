@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
 
 from app.devices.base import Array, Vendor
+from app.devices.threads import on_first_core, spread, wait_until_idle, workers
 from kernels.problem import Problem
 
 _HALF: Final = 2  # bytes of a 16-bit element
+_SMALL: Final = np.ones((2, 256, 256), np.float32)  # over the size from which OpenBLAS takes all its threads
 _NAMES: Final = {"scipy-openblas": "OpenBLAS", "openblas": "OpenBLAS", "mkl": "MKL", "mkl-sdl": "MKL"}
 
 
@@ -33,6 +38,31 @@ def multiply(problem: Problem, a: Array, b: Array, c: Array) -> None:
         c[...] = np.matmul(left.astype(np.float32), right.astype(np.float32))
     else:
         np.matmul(left, right, out=c)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Multiply inside while nothing else of this process computes, the library's threads awake and each on a core.
+
+    They are at rest again when the block is left: those that wait for more work take cores from the next kernel.
+    """
+    wait_until_idle()
+    _spread()
+    with on_first_core():
+        _wake()
+        yield
+    wait_until_idle()
+
+
+@cache
+def _spread() -> None:
+    """Give the library's threads a core each, once in a process."""
+    spread(workers(_wake))
+
+
+def _wake() -> None:
+    """Multiply something small on all the library's threads: asleep they would begin the next product late."""
+    np.matmul(*_SMALL)
 
 
 def reference(a: Array, b: Array) -> Array:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from app.devices.base import Array, Backend, Buffer, Vendor
+from app.devices.base import Array, Backend, Buffer, Reading, Vendor
 from app.devices.process.link import Link
 from app.devices.slab import attach
 from app.errors import NoDevice, Unsupported
@@ -32,10 +32,13 @@ def nothing() -> None:
     """Set up a child that holds nothing."""
 
 
-def discover(_: None, link: Link, which: str, cache_dir: Path) -> list[Device]:
-    """Name the devices of a platform, or the one of an id; raises NoDevice with the reason."""
+def discover(_: None, link: Link, which: str, cache_dir: Path) -> tuple[list[Device], list[str]]:
+    """Name the devices of a platform, or the one of an id, and why others cannot be used.
+
+    Raises NoDevice with the reason where there is none at all.
+    """
     del link
-    find: Callable[[str, Path], list[Device]]
+    find: Callable[[str, Path], tuple[list[Device], list[str]]]
     if which.startswith("cuda"):
         _expect_a_driver()
         find = _cuda().discover
@@ -64,6 +67,12 @@ def vendor(held: Held, link: Link) -> Vendor:
     """Name the vendor's library, or say why there is none."""
     del link
     return held.backend.vendor
+
+
+def sensors(held: Held, link: Link) -> Reading | None:
+    """Read the device's sensors; None where it has none."""
+    del link
+    return held.backend.conditions()
 
 
 class Shared(Protocol):

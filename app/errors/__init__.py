@@ -17,6 +17,7 @@ TilewiseError
 │   ├── Unsupported           422 unsupported
 │   ├── KeyReused             422 key_reused
 │   ├── TooLarge              422 too_large
+│   ├── BudgetTooSmall        422 budget_too_small
 │   └── QuotaExceeded         507 quota_exceeded
 ├── NotFound
 │   ├── UnknownDevice         404 unknown_device
@@ -69,6 +70,7 @@ from app.errors.failed import (
 )
 from app.errors.refused import (
     BodyTooLarge,
+    BudgetTooSmall,
     Cancelled,
     Invalid,
     InvalidMatrix,
@@ -99,6 +101,7 @@ from app.errors.refused import (
 
 __all__ = [
     "BodyTooLarge",
+    "BudgetTooSmall",
     "Busy",
     "Cancelled",
     "ChildDied",

@@ -99,6 +99,12 @@ class TooLarge(Refused):
     code, status = "too_large", 422
 
 
+class BudgetTooSmall(Refused):
+    """One trial of every problem is forecast to take longer than the budget's seconds; facts: needed_seconds."""
+
+    code, status = "budget_too_small", 422
+
+
 class QuotaExceeded(Refused):
     """What the caller keeps would be over its quota of bytes or of matrices; facts: limit, used, size."""
 

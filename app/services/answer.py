@@ -36,9 +36,10 @@ class Baseline:
 class Answer:
     """A kernel and config for a problem on a device, and how exact the answer is.
 
-    For nearest, timing, accuracy and baselines are the matched problem's; for default they are None. For nearest alone
+    For nearest, timing, accuracy and baselines are the matched problem's; for default they are None. For both
     `expected_loss` is the time that is expected over what a tune would reach, and `loss_bound` what that ratio does not
-    exceed 95 times in 100. `provisional` says that a tune of this very problem is under way and may find a better one.
+    exceed 95 times in 100; None for default where no problem of the family has been tuned. `provisional` says that a
+    tune of this very problem is under way and may find a better one.
     `declined` says why the launch is strict though the problem is to be emulated; None where it is what was asked for.
     """
 
@@ -72,18 +73,19 @@ class Answer:
         return instructions_of(self.launch, self.device)
 
     @property
-    def vendor_is_faster(self) -> bool:
-        """Whether the vendor's library was measured beside it, and took less time."""
+    def vendor_is_faster(self) -> bool | None:
+        """Whether the vendor's library took less time beside it; None where that was not measured."""
         vendor = self.baselines["vendor"].timing if self.baselines else None
-        return vendor is not None and self.timing is not None and vendor.median_ms < self.timing.median_ms
+        return None if vendor is None or self.timing is None else vendor.median_ms < self.timing.median_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
     """What made a product: the device, the kernel with its config and instructions, how exact that answer was.
 
-    The vendor's library is named in place of instructions. `seconds` has queue (everything before the copies: waiting,
-    and compiling at a first use), h2d, kernel and d2h. One launch made `together` products: the last three are of all.
+    The vendor's library is named in place of instructions. `seconds` has queue (waiting), build (compiling, verifying
+    at a first use, and what kernels took that failed; it is missing where there was none), h2d, kernel and d2h. One
+    launch made `together` products: all but the first are of all.
     `precision` is the one it was made in, `declined` says why that is strict where it was to be emulated.
     """
 
@@ -139,13 +141,13 @@ def baseline(name: str, trial: TrialRecord | None, reason: str | None) -> Baseli
 
 
 def baselines_of(record: BestRecord) -> dict[str, Baseline]:
-    """What every tune measures beside the best: naive, tiled, the untuned choice, and the vendor's library."""
+    """What every tune measures in turn with the best: naive, tiled, the untuned choice, and the vendor's library."""
     default = record.default
     vendor = record.vendor.kernel_digest if record.vendor else "vendor"
     return {
-        "naive": baseline("naive", record.naive, None),
-        "tiled": baseline("tiled", record.tiled, None),
-        "default": baseline(default.kernel if default else "default", default, None),
+        "naive": baseline("naive", record.naive, record.naive_reason),
+        "tiled": baseline("tiled", record.tiled, record.tiled_reason),
+        "default": baseline(default.kernel if default else "default", default, record.default_reason),
         "vendor": baseline(vendor, record.vendor, record.vendor_reason),
     }
 

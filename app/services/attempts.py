@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
+from time import monotonic
 from typing import Any, Final
 
 from app.devices.fleet import Unit
-from app.errors import Closing, LaunchFailed
+from app.errors import BudgetTooSmall, Closing, LaunchFailed
 from app.services.best import BestConfigs
+from app.services.forecast import Forecasts
 from app.services.jobs import Jobs
 from app.services.quarantine import Quarantine
 from app.services.recorded import VENDOR, Recorder, known_elsewhere, outcome_of, refused_here
 from app.services.runner import ChildRunner, Interrupted
-from app.services.running import FINALS, Running
+from app.services.running import Running
 from app.services.scope import searched
 from app.store.engine import Database
 from app.store.records import BestRecord, FaultRecord, JobRecord, TrialRecord
@@ -23,13 +26,15 @@ from app.store.repository import Bests, Faults, Trials, Wants
 from app.store.repository import Jobs as JobRows
 from app.tuning import trial as trials
 from app.tuning import tuner
+from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
 from app.tuning.outcome import Final as Finals
-from app.tuning.outcome import Measured, Outcome, Rejected
 from kernels.problem import Problem
 from kernels.space import Config
 
 _LOG = logging.getLogger(__name__)
-_BASELINES: Final = ("naive", "tiled")
+_BESIDE: Final = ("naive", "tiled", "default", "vendor")
+_UNDER_WAY: Final = "the tune is under way: it is measured beside the best at its end"
+_MISSING: Final = "it was not measured beside the best"
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class Ledger:
     jobs: Jobs
     best: BestConfigs
     quarantine: Quarantine
+    forecasts: Forecasts = field(default_factory=Forecasts)
 
 
 class Attempts:
@@ -49,7 +55,8 @@ class Attempts:
         self._ledger, self._job, self._running = ledger, job, running
         self._unit, self._problem = unit, problem
         self._bench = trials.Bench(job.id, problem, int(job.id[:8], 16))
-        self._runner = ChildRunner(unit, self._bench, running.interrupted, self._enter_finals)
+        learn = partial(ledger.forecasts.learn, unit.device)
+        self._runner = ChildRunner(unit, self._bench, running.interrupted, self._enter, running.until, learn)
         self._recorder = Recorder(job.id, unit, problem)
         self._kernels = searched(problem, unit.device, job.request)
         self._saved: list[TrialRecord] = []
@@ -63,10 +70,10 @@ class Attempts:
     def tune(self) -> BestRecord | None:
         """Search every kernel's space and promote what the finals chose; None where the job was interrupted.
 
-        What an earlier process saved of the search is not tried again. Raises LaunchFailed where no config could be
-        measured.
+        What an earlier process saved of the search is not tried again, but for what there was no time for then. Raises
+        LaunchFailed where no config could be measured, BudgetTooSmall where there was no time to.
         """
-        self._saved = self._ledger.database.read(self._stored)
+        self._saved = self._ledger.database.write(self._stored)
         self._running.resumed(len(self._saved))
         best = None
         try:
@@ -79,17 +86,24 @@ class Attempts:
             return None
         finally:
             self._runner.abandon()
+            if self._runner.proving:
+                self._ledger.forecasts.proved(self._unit.device, self._runner.proving)
             if best is None:
                 self._ledger.best.withdraw(self._unit.device.model, self._problem)
+        if best is None and self._running.until().ask <= monotonic():
+            seconds = self._running.seconds
+            raise BudgetTooSmall(f"the budget of {seconds:g} s was over before a config of {self._problem} was proved")
         if best is None:
             reasons = "; ".join(sorted({row.reason for row in self._saved if row.reason})[:3])
-            raise LaunchFailed(f"no config of {self._problem.key} could be measured: {reasons}")
+            raise LaunchFailed(f"no config of {self._problem} could be measured: {reasons}")
         return best
 
     def _stored(self, session: Any) -> list[TrialRecord]:
         rows = Trials(session).of_job(self._job.id)
         place = self._unit.device.model, self._problem, "search"
-        return [row for row in rows if (row.device_model, row.problem, row.round) == place]
+        mine = [row for row in rows if (row.device_model, row.problem, row.round) == place]
+        Trials(session).drop(row.id for row in mine if row.id is not None and row.stage == FORECAST)
+        return [row for row in mine if row.stage != FORECAST]
 
     def _task(self) -> tuner.Task:
         device = self._unit.device
@@ -99,31 +113,32 @@ class Attempts:
             lambda session: (known_elsewhere(session, *where), refused_here(session, *where, tried))
         )
         strategy = self._job.request["strategy"]
-        return tuner.Task(self._kernels, self._problem, device, strategy, self._bench.seed, known, refused)
+        forecast = partial(self._ledger.forecasts.of, device)
+        return tuner.Task(self._kernels, self._problem, device, strategy, self._bench.seed, known, refused, forecast)
 
     def _budget(self) -> tuner.Budget:
         return self._running.budget(len(self._kernels))
 
-    def _enter_finals(self) -> None:
-        """Say that the search is over."""
-        eta = self._running.finals()
-        self._ledger.database.write(lambda session: JobRows(session).enter(self._job.id, FINALS, eta))
+    def _enter(self, phase: str) -> None:
+        """Say what the job does from now on."""
+        eta, spent = self._running.enter(phase), self._running.elapsed
+        self._ledger.database.write(lambda session: JobRows(session).enter(self._job.id, phase, eta, spent))
         self._ledger.jobs.committed(self._job.id)
 
     def _save(self, outcome: Outcome) -> None:
         """Commit an outcome with its fault and the job's progress, then tell whoever follows or is served by it."""
         record, faults = self._recorder.trial(outcome), self._faults([outcome])
         self._saved.append(record)
-        fastest, eta = self._fastest(), self._running.tried()
+        fastest, eta, spent = self._fastest(), self._running.tried(), self._running.elapsed
         best_ms = fastest.median_ms if fastest else None
 
         def commit(session: Any) -> int:
             Faults(session).add(*faults)
-            JobRows(session).advance(self._job.id, best_ms, eta)
+            JobRows(session).advance(self._job.id, best_ms, eta, spent)
             return Trials(session).add(record)
 
         self._saved[-1] = replace(record, id=self._ledger.database.write(commit))
-        _LOG.info("saved %s %s %s %s", self._job.id, self._problem.key, outcome.kernel, outcome.config)
+        _LOG.info("saved %s %s %s %s", self._job.id, self._problem, outcome.kernel, outcome.config)
         self._ledger.jobs.committed(self._job.id)
         self._hold(faults)
         self._provide(self._fastest())
@@ -148,20 +163,20 @@ class Attempts:
         tried = {row.kernel for row in self._saved}
         if fastest is not None and fastest is not self._provided and tried >= {one.name for one in self._kernels}:
             self._provided = fastest
-            self._ledger.best.provisional(self._best(fastest, self._saved))
+            self._ledger.best.provisional(self._best(fastest, {}, dict.fromkeys(_BESIDE, _UNDER_WAY)))
 
     def _conclude(self, final: Finals) -> BestRecord:
         """Commit the finals' samples, the report's and the promotion as one."""
         faults, rows = self._faults(final.wrong), self._rows(final)
-        wrong = {(one.kernel, one.config) for one in final.wrong}
-        search = [row for row in self._saved if (row.kernel, row.config) not in wrong]
+        beside = {name: (one.kernel, one.config) for name, one in _beside(final).items()}
         model = self._unit.device.model
 
         def commit(session: Any) -> BestRecord:
             Trials(session).redo(self._job.id, model, self._problem)
             saved = [replace(row, id=Trials(session).add(row)) for row in rows]
             winner = next(row for row in saved if row.round == "report")
-            best = self._best(winner, search + saved)
+            report = {(row.kernel, row.config): row for row in saved if row.round == "report"}
+            best = self._best(winner, {name: report[place] for name, place in beside.items()}, final.reasons)
             Faults(session).add(*faults)
             Bests(session).promote(best)
             Wants(session).forget(model, self._problem)
@@ -176,9 +191,8 @@ class Attempts:
     def _rows(self, final: Finals) -> list[TrialRecord]:
         """The finals as trials; of the report's the winner comes first."""
         report: dict[tuple[str, Config], Measured] = {}
-        for one in (final.best, final.default, final.vendor, *final.baselines.values()):
-            if isinstance(one, Measured):
-                report.setdefault((one.kernel, one.config), one)
+        for one in (final.best, *_beside(final).values()):
+            report.setdefault((one.kernel, one.config), one)
         record, conditions, retaken = self._recorder.trial, final.conditions, final.retaken
         return [
             *(record(one, "final", conditions) for one in final.finalists),
@@ -186,26 +200,23 @@ class Attempts:
             *(record(one, "report", conditions, retaken) for one in report.values()),
         ]
 
-    def _best(self, winner: TrialRecord, rows: Sequence[TrialRecord]) -> BestRecord:
-        """The winner beside its baselines: as the report has them, else as the search."""
-
-        def of(kernel: str, config: Config | None = None) -> TrialRecord | None:
-            found = [row for row in rows if row.kernel == kernel and config in {None, row.config}]
-            measured = [row for row in found if row.state == "measured"]
-            return min([row for row in measured if row.round == "report"] or measured, key=_median, default=None)
-
-        highest = self._kernels[-1]
-        refusals = [row.reason for row in rows if row.kernel == VENDOR and row.state == "rejected"]
+    def _best(self, winner: TrialRecord, beside: Mapping[str, TrialRecord], reasons: Mapping[str, str]) -> BestRecord:
+        """The winner beside what was measured in turn with it, and why the rest was not."""
+        told: dict[str, Any] = {name: beside.get(name) for name in _BESIDE}
+        missing = {f"{name}_reason": reasons.get(name, _MISSING) for name in _BESIDE if name not in beside}
         return BestRecord(
             device_model=winner.device_model,
             problem=self._problem,
             trial=winner,
-            **{name: of(name) for name in _BASELINES},
-            vendor=of(VENDOR),
-            vendor_reason=refusals[0] if refusals else None,
             tuned_at=datetime.now(UTC),
-            default=of(highest.name, highest.default(self._problem, self._unit.device)),
+            **{"vendor_reason": None, **told, **missing},
         )
+
+
+def _beside(final: Finals) -> dict[str, Measured]:
+    """What was measured in turn with the winner, by name."""
+    found = {"default": final.default, "vendor": final.vendor, **final.baselines}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def _median(row: TrialRecord) -> float:

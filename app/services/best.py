@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final, Protocol, TypeVar
 
-from app.devices.fleet import Fleet
 from app.errors import NotTuned, Unsupported
 from app.services.answer import Answer, Baseline, accuracy_of, baselines_of, gflops, stored, timing_of
-from app.services.nearest import is_current, launch_of, transfer_of
+from app.services.nearest import Family, Rules, is_current, launch_of
 from app.store.engine import Database
 from app.store.records import BestRecord, CrossRecord, TrialRecord
 from app.store.repository import Bests
-from app.tuning.transfer import Transfer, distance
+from app.tuning.transfer import Choice, Foretold, Transferred, beats, distance
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.kernel import Kernel, Launch
@@ -40,11 +39,37 @@ Record = TypeVar("Record", BestRecord, CrossRecord)
 _MOST: Final = 8192  # answers kept, some megabytes
 
 
-class Quarantined(Protocol):
-    """Knows the configs that answered wrong once."""
+class Known(Protocol):
+    """What is known of one device, be it open or not."""
 
-    def holds(self, device: Device, kernel: str, config: Config) -> str | None:
-        """Why a config may not be served on such a device, or None where it may."""
+    @property
+    def device(self) -> Device:
+        """The device."""
+        ...
+
+
+class KnownDevices(Protocol):
+    """The devices that answers are for."""
+
+    @property
+    def units(self) -> Sequence[Known]:
+        """Every one of them."""
+        ...
+
+    def unit(self, device_id: str | None = None) -> Known:
+        """One of them, or the first; raises NoDevice where there is none, UnknownDevice for an unknown id."""
+        ...
+
+
+class Quarantined(Protocol):
+    """Knows the configs that failed here, and the kernels whose default is not verified."""
+
+    def holds(self, device: Device, kernel: str, config: Config, problem: Problem | None = None) -> str | None:
+        """Why a config may not serve a problem (None: any) on such a device, or None where it may."""
+        ...
+
+    def withholds(self, device: Device, kernel: str) -> bool:
+        """Whether a kernel is not to be taken untuned on a device."""
         ...
 
 
@@ -52,18 +77,18 @@ class Quarantined(Protocol):
 class _Snapshot:
     """All bests of one generation by model and problem, and the answers given so far by device id and problem.
 
-    `transfers` say, by model and family, what the tuned problems tell of the others.
+    `families` say, by model and family, what the tuned problems tell of the others.
     """
 
     exact: dict[tuple[str, Problem], BestRecord] = field(default_factory=dict)
     provisional: dict[tuple[str, Problem], BestRecord] = field(default_factory=dict)
-    transfers: dict[tuple[str, str], Transfer] = field(default_factory=dict)
+    families: dict[tuple[str, str], Family] = field(default_factory=dict)
     answers: dict[tuple[str | None, Problem, bool], Answer] = field(default_factory=dict)
 
     def with_records(self, records: Iterable[BestRecord]) -> _Snapshot:
         fresh = {(record.device_model, record.problem): record for record in records}
         provisional = {key: record for key, record in self.provisional.items() if key not in fresh}
-        return _Snapshot({**self.exact, **fresh}, provisional, self.transfers)
+        return _Snapshot({**self.exact, **fresh}, provisional, self.families)
 
 
 class BestConfigs:
@@ -74,7 +99,7 @@ class BestConfigs:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: KnownDevices,
         records: Iterable[BestRecord] = (),
         quarantine: Quarantined | None = None,
         crossed: Callable[[], Sequence[CrossRecord]] = list,
@@ -83,10 +108,11 @@ class BestConfigs:
         self._fleet, self._quarantine, self._crossed = fleet, quarantine, crossed
         self._changing = threading.Lock()
         self._snapshot = _Snapshot()
+        self._last_default: tuple[int, Answer | None] = 0, None
         self.promoted(records)
 
     @classmethod
-    def load(cls, fleet: Fleet, database: Database, quarantine: Quarantined | None = None) -> BestConfigs:
+    def load(cls, fleet: KnownDevices, database: Database, quarantine: Quarantined | None = None) -> BestConfigs:
         """Read every stored best once; what winners took on each other's problems is read again at each promotion."""
         records = database.read(lambda session: Bests(session).all())
         return cls(fleet, records, quarantine, lambda: database.read(lambda session: Bests(session).crossed()))
@@ -94,14 +120,24 @@ class BestConfigs:
     def promoted(self, records: Iterable[BestRecord]) -> None:
         """Take what was just committed; what was provisional for the same problems is forgotten.
 
-        Then works out what that says of the other problems, which takes about a millisecond for each tuned one.
+        Then works out what that says of the other problems: about a millisecond for each tuned one, up to 256 of them.
         """
         taken = list(records)
         with self._changing:
             self._take(self._snapshot.with_records(taken))
-            fresh = self._transfers({(one.device_model, one.problem.family) for one in taken})
+            fresh = self._families({(one.device_model, one.problem.family) for one in taken})
             if fresh:
-                self._take(replace(self._snapshot, transfers={**self._snapshot.transfers, **fresh}, answers={}))
+                self._take(replace(self._snapshot, families={**self._snapshot.families, **fresh}, answers={}))
+
+    def deleted(self, model: str, problem: Problem) -> None:
+        """Forget a best that was just deleted from the store, and what it said of other problems."""
+        with self._changing:
+            now, place = self._snapshot, (model, problem.family)
+            exact = {key: record for key, record in now.exact.items() if key != (model, problem)}
+            families = {key: known for key, known in now.families.items() if key != place}
+            self._take(replace(now, exact=exact, families=families, answers={}))
+            if any((one.device_model, one.problem.family) == place for one in exact.values()):
+                self._take(replace(self._snapshot, families={**families, **self._families({place})}, answers={}))
 
     def provisional(self, record: BestRecord) -> None:
         """Take the best so far of a tune under way, to be answered where nothing current is stored.
@@ -140,13 +176,14 @@ class BestConfigs:
     def answer(self, problem: Problem, device_id: str | None = None, *, exact: bool = False) -> Answer:
         """Answer exact, else provisional, else stale, else nearest, else the model's default.
 
+        Nearest is left out where it is not sure enough to be faster than the default.
         With `exact` only what a finished tune measured under today's conditions will do: else NotTuned is raised.
         A problem to be emulated that no kernel here can emulate has the answer of the strict one, and says why. Raises
         UnknownDevice, NoDevice, and Unsupported where no kernel covers the problem.
         """
         snapshot = self._snapshot
         known = snapshot.answers.get((device_id, problem, exact))
-        if known is not None and self._serves(known.device, known.kernel, known.config):
+        if known is not None and self._may_serve(known):
             return known
         device = self._fleet.unit(device_id).device
         reason = unemulated(problem, device)
@@ -155,33 +192,44 @@ class BestConfigs:
             return replace(strict, problem=problem, declined=reason)
         answer = self._measured(snapshot, problem, device, exact=exact)
         if answer is None and exact:
-            raise NotTuned(f"{problem.key} has not been tuned on {device.id}", problem=problem.key, device=device.id)
+            raise NotTuned(f"{problem} has not been tuned on {device.id}", problem=asdict(problem), device=device.id)
         if answer is None:
-            answer = self._nearest(snapshot, problem, device) or self._default(problem, device)
+            answer = self._untuned(snapshot, problem, device)
         if len(snapshot.answers) >= _MOST:
             snapshot.answers.clear()
         snapshot.answers[device_id, problem, exact] = answer
         return answer
 
+    def below(self, problem: Problem, device_id: str, failed: Collection[tuple[str, Config]]) -> Answer:
+        """What to take untuned once some kernels' configs have failed; raises Unsupported where nothing is left."""
+        return self._default(problem, self._fleet.unit(device_id).device, failed)
+
     def _take(self, snapshot: _Snapshot) -> None:
         self._snapshot = snapshot
         self.generation += 1
 
-    def _transfers(self, changed: set[tuple[str, str]]) -> dict[tuple[str, str], Transfer]:
+    def _families(self, changed: set[tuple[str, str]]) -> dict[tuple[str, str], Family]:
         """What these models and families say now, as far as a device of the model is here."""
         devices = {unit.device.model: unit.device for unit in reversed(self._fleet.units)}
         here = {place for place in changed if place[0] in devices}
         bests, crossed = _grouped(self._snapshot.exact.values()), _grouped(self._crossed() if here else ())
-        return {
-            place: transfer_of(bests[place], crossed.get(place, ()), devices[place[0]], self._server(devices[place[0]]))
-            for place in here
-        }
+        return {place: Family(bests[place], crossed.get(place, ()), self._rules(devices[place[0]])) for place in here}
 
-    def _server(self, device: Device) -> Callable[[str, Config], bool]:
-        return lambda kernel, config: self._serves(device, kernel, config)
+    def _rules(self, device: Device) -> Rules:
+        def default(problem: Problem) -> Choice | None:
+            try:
+                answer = self._first_default(problem, device)
+            except Unsupported:
+                return None
+            return answer.kernel, answer.config
 
-    def _serves(self, device: Device, kernel: str, config: Config) -> bool:
-        return self._quarantine is None or self._quarantine.holds(device, kernel, config) is None
+        return Rules(device, self._server(device), default)
+
+    def _server(self, device: Device) -> Callable[[str, Config, Problem], bool]:
+        return lambda kernel, config, problem: self._serves(device, kernel, config, problem)
+
+    def _serves(self, device: Device, kernel: str, config: Config, problem: Problem | None = None) -> bool:
+        return self._quarantine is None or self._quarantine.holds(device, kernel, config, problem) is None
 
     def _measured(self, snapshot: _Snapshot, problem: Problem, device: Device, *, exact: bool) -> Answer | None:
         """What was measured for this very problem."""
@@ -198,36 +246,71 @@ class BestConfigs:
                 return stored(so_far, device, under_way, "exact", provisional=True)
         return stored(record, device, launch, "stale") if record and launch else None
 
-    def _nearest(self, snapshot: _Snapshot, problem: Problem, device: Device) -> Answer | None:
-        transfer = snapshot.transfers.get((device.model, problem.family))
-        found = transfer.choose(problem) if transfer else None
-        launch = launch_of(found.kernel, found.config, problem, device) if found else None
-        if found is None or launch is None:
+    def _untuned(self, snapshot: _Snapshot, problem: Problem, device: Device) -> Answer:
+        """The config of a problem nearby where that is surely better, else the model's choice; raises Unsupported."""
+        family = snapshot.families.get((device.model, problem.family))
+        if family is None:
+            return self._default(problem, device)
+        transfer = family.transfer(problem)
+        found, foretold = transfer.choose(problem), transfer.default(problem)
+        nearest = self._nearest(snapshot, problem, device, found) if found else None
+        try:
+            default = _foretold(self._first_default(problem, device), foretold)
+        except Unsupported:
+            if nearest is None:
+                raise
+            return nearest
+        return nearest if nearest and found and beats(found, foretold) else default
+
+    def _nearest(self, snapshot: _Snapshot, problem: Problem, device: Device, found: Transferred) -> Answer | None:
+        launch = launch_of(found.kernel, found.config, problem, device)
+        if launch is None or not self._serves(device, found.kernel, found.config, problem):
             return None
-        answer = stored(snapshot.exact[device.model, found.source], device, launch, "nearest")
-        return replace(answer, expected_loss=found.expected_loss, loss_bound=found.loss_bound)
+        return _foretold(stored(snapshot.exact[device.model, found.source], device, launch, "nearest"), found)
 
-    def _default(self, problem: Problem, device: Device) -> Answer:
-        """What the model chooses, untuned: the first of those that may be served.
+    def _default(self, problem: Problem, device: Device, failed: Collection[tuple[str, Config]] = ()) -> Answer:
+        """What the model chooses, untuned: the first of those that may be served and have not failed.
 
-        Raises Unsupported where no kernel can.
+        Kernels that are withheld come last. Raises Unsupported where no kernel can.
         """
         refused = []
-        for kernel in untuned(problem, device):
+        for kernel in self._rungs(problem, device):
             try:
                 launch = default_launch(kernel, problem, device)
             except Unsupported as refusal:
                 refused.append(refusal.message)
                 continue
-            if self._serves(device, kernel.name, launch.config):
+            if (kernel.name, launch.config) in failed:
+                refused.append(f"{kernel.name} {launch.config} has just failed on {device.id}")
+            elif self._serves(device, kernel.name, launch.config, problem):
                 return Answer(device, problem, kernel.name, launch.config, launch, "default")
-            refused.append(f"{kernel.name} {launch.config} answered wrong on {device.id}")
+            else:
+                refused.append(f"{kernel.name} {launch.config} is quarantined on {device.id}")
         raise Unsupported("; ".join(refused))
+
+    def _first_default(self, problem: Problem, device: Device) -> Answer:
+        """As `_default`; the last one is remembered, because one answer asks for it more than once."""
+        generation, last = self._last_default
+        known = generation == self.generation and last is not None and self._may_serve(last)
+        if last is None or not known or (last.problem, last.device) != (problem, device):
+            last = self._default(problem, device)
+            self._last_default = self.generation, last
+        return last
+
+    def _may_serve(self, answer: Answer) -> bool:
+        return self._serves(answer.device, answer.kernel, answer.config, answer.launch.problem)
+
+    def _rungs(self, problem: Problem, device: Device) -> list[Kernel]:
+        """The kernels in the order in which they are taken untuned."""
+        quarantine, rungs = self._quarantine, untuned(problem, device)
+        if quarantine is None:
+            return rungs
+        return sorted(rungs, key=lambda kernel: quarantine.withholds(device, kernel.name))
 
     def _launch(self, trial: TrialRecord, problem: Problem, device: Device) -> Launch | None:
         """The launch of a stored config on a problem, or None where it is illegal there or not to be served."""
         launch = launch_of(trial.kernel, trial.config, problem, device)
-        return launch if launch and self._serves(device, launch.kernel, launch.config) else None
+        return launch if launch and self._serves(device, launch.kernel, launch.config, problem) else None
 
 
 def covering(problem: Problem, device: Device) -> list[Kernel]:
@@ -264,7 +347,11 @@ def default_launch(kernel: Kernel, problem: Problem, device: Device) -> Launch:
     try:
         return kernel.launch(kernel.default(problem, device), problem, device)
     except ValueError as refusal:
-        raise Unsupported(f"{kernel.name} cannot run {problem.key} on {device.id}: {refusal}") from refusal
+        raise Unsupported(f"{kernel.name} cannot run {problem} on {device.id}: {refusal}") from refusal
+
+
+def _foretold(answer: Answer, told: Foretold) -> Answer:
+    return replace(answer, expected_loss=told.expected_loss, loss_bound=told.loss_bound)
 
 
 def _slower(one: BestRecord, other: BestRecord) -> bool:

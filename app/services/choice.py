@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from app.devices.fleet import Unit
-from app.errors import UnknownKernel, Unsupported, WrongResult
+from app.errors import DeviceError, UnknownKernel, Unsupported, WrongResult
 from app.services.answer import Product, instructions_of
 from app.services.best import BestConfigs, default_launch
 from app.services.product import Spent
@@ -15,6 +16,7 @@ from app.services.wants import Wants
 from kernels import CATALOGUE
 from kernels.kernel import Launch
 from kernels.problem import Problem
+from kernels.space import Config
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +32,14 @@ class Choice:
     problem: Problem
     declined: str | None = None
 
-    def made(self, unit: Unit, spent: Spent, together: int, started: float) -> Product:
-        """The product that was made so, beside others in one launch, since `started` by perf_counter's clock."""
+    def made(self, unit: Unit, spent: Spent, together: int, started: float, build: float = 0.0) -> Product:
+        """The product that was made so, beside others in one launch, since `started` by perf_counter's clock.
+
+        `build` are seconds of building outside its child, and of what failed before it.
+        """
         phases = {"h2d": spent.h2d, "kernel": spent.kernel, **({} if spent.late else {"d2h": spent.d2h})}
+        if spent.build or build:
+            phases = {"build": spent.build + build, **phases}
         waited, launch = perf_counter() - started - sum(phases.values()), self.launch
         return Product(
             unit.device,
@@ -40,11 +47,27 @@ class Choice:
             dict(launch.config) if launch else {},
             self.match,
             instructions_of(launch, unit.device) if launch else unit.vendor.name or self.kernel,
-            {"queue": waited, **phases},
+            {"queue": max(0.0, waited), **phases},
             together,
             self.problem.precision,
             self.declined,
         )
+
+
+@dataclass(slots=True)
+class Tries:
+    """What has failed to make one product: the first error, the configs by kernel, and the seconds that this took."""
+
+    first: DeviceError | None = None
+    configs: set[tuple[str, Config]] = field(default_factory=set)
+    seconds: float = 0.0
+
+    def failed(self, choice: Choice, error: DeviceError, seconds: float) -> None:
+        """Take note of a choice that failed, and of the seconds that all of them took."""
+        self.first = self.first or error
+        self.seconds = seconds
+        if choice.launch is not None:
+            self.configs.add((choice.kernel, choice.launch.config))
 
 
 class Choices:
@@ -78,18 +101,23 @@ class Choices:
             return Choice(answer.kernel, answer.launch, answer.match, answer.launch.problem, answer.declined)
         return self._forced(kernel, answer.launch.problem, unit, answer.declined)
 
+    def below(self, problem: Problem, unit: Unit, failed: Collection[tuple[str, Config]]) -> Choice:
+        """What is left once some kernels' configs have failed to make a product; raises Unsupported."""
+        answer = self._best.below(problem, unit.device.id, failed)
+        return Choice(answer.kernel, answer.launch, answer.match, answer.launch.problem, answer.declined)
+
     def _forced(self, name: str, problem: Problem, unit: Unit, declined: str | None) -> Choice:
         record, kernel = self._best.record(unit.device.model, problem), CATALOGUE[name]
         unsuited = kernel.refusal(problem, unit.device)
         if unsuited is not None:
-            raise Unsupported(f"{name} does not compute {problem.key} on {unit.device.id}: {unsuited}")
+            raise Unsupported(f"{name} does not compute {problem} on {unit.device.id}: {unsuited}")
         trial = getattr(record, name, None) if record else None
         if trial is not None and trial.state == "measured":
             launch = kernel.launch(kernel.space.config(trial.config), problem, unit.device)
-            if self._quarantine.holds(unit.device, name, launch.config) is None:
+            if self._quarantine.holds(unit.device, name, launch.config, problem) is None:
                 return Choice(name, launch, "exact", problem, declined)
         launch = default_launch(kernel, problem, unit.device)
-        reason = self._quarantine.holds(unit.device, name, launch.config)
+        reason = self._quarantine.holds(unit.device, name, launch.config, problem)
         if reason is not None:
             raise WrongResult(f"{name} {launch.config} is quarantined on {unit.device.id}: {reason}")
         return Choice(name, launch, "default", problem, declined)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from app.devices.fleet import Fleet, Unit
-from app.devices.process import Begun
+from app.devices.process import Begun, Until, never
 from app.devices.scheduler import Priority
 from app.errors import TilewiseError
 from app.services import product
@@ -43,11 +43,11 @@ class Copies:
         self._lock = threading.Lock()
         self._sweeping = False
 
-    def multiply(self, unit: Unit, order: Order, deadline: float) -> Spent:
-        """Have a serving child make a product; raises as its call does."""
+    def multiply(self, unit: Unit, order: Order, deadline: float, until: Until = never) -> Spent:
+        """Have a serving child make a product, `until` then; raises as its call does."""
         whole = self._whole(unit, order)
         spent: Spent = unit.products.call(
-            product.multiply, whole, priority=Priority.PRODUCT, deadline=deadline, leased=True
+            product.multiply, whole, priority=Priority.PRODUCT, deadline=deadline, leased=True, until=until
         )
         return self._spent(unit, order, spent)
 

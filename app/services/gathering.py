@@ -7,31 +7,31 @@ product reads another's operands.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from time import monotonic, perf_counter
 from typing import Final
 
 from app.devices.fleet import Unit
-from app.devices.process import Begun
+from app.devices.process import NEVER, Begun, Stop, Stopped
 from app.devices.scheduler import Priority
-from app.errors import Cancelled, TilewiseError
+from app.errors import Cancelled, DeviceError, TilewiseError
 from app.services import product, together
 from app.services.copies import Copies
 from app.services.rates import Rates
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.kernel import Launch
-from kernels.model import predict
 
-DEADLINE: Final = 150.0  # seconds a product may take before its first phase is named: a child's start and a compilation
+_LOG: Final = logging.getLogger(__name__)
+DEADLINE: Final = 15.0  # seconds a child may take before it names its first phase, or takes the device
 _SMALL: Final = 2**20  # bytes of a product above which the way to the device is the smaller part of its time
 _ALL: Final = 2**23  # bytes of those that are made together
-_RESTART: Final = 2.0  # seconds that a child takes to start, and to verify again: killing it must be worth these
+_GRACE: Final = 0.8  # seconds that the launch of a product has to end once it is cancelled: a new child takes two
 
 
 def nothing() -> None:
@@ -44,17 +44,25 @@ class Claim:
     def __init__(self, begun: Callable[[], None] = nothing) -> None:
         self.begun, self.is_cancelled = begun, False
         self._entry: Entry | None = None
+        self._stop = NEVER
 
     def cancel(self, *, kill: bool = False) -> None:
         """Have the product not be made: it leaves the queue at once, or what is being made is dropped at its end.
 
-        A launch cannot be broken off politely. With `kill`, the child that makes it is killed, where nobody else's
-        product is in it or waits for it and the launch has longer to go than a new child takes to start.
+        A launch cannot be broken off politely. With `kill`, the child that makes it is killed, where it makes nobody
+        else's product and the launch has not ended within a second.
         """
         self.is_cancelled = True
+        if kill:
+            now = monotonic()
+            self._stop = Stop(now, now + _GRACE)
         entry = self._entry
         if entry is not None:
-            entry.queue.cancel(entry, kill=kill)
+            entry.queue.cancel(entry)
+
+    def until(self) -> Stop:
+        """When the child is to end the product, and when it is killed."""
+        return self._stop
 
     def entered(self, entry: Entry) -> None:
         """Take note of the place in the queue; raises Cancelled where that is not wanted any more."""
@@ -81,7 +89,6 @@ class Entry:
     may_gather: bool
     turn: threading.Event
     outcome: tuple[product.Spent, int] | None = None
-    since: float = 0.0
 
 
 class Queue:
@@ -113,7 +120,7 @@ class Queue:
         with self._lock:
             if len(self):
                 return False
-            entry.since, self._inside = monotonic(), [entry]
+            self._inside = [entry]
             return True
 
     def beside(self, leader: Entry, most: Callable[[int], int]) -> list[Entry]:
@@ -124,8 +131,6 @@ class Queue:
             for one in chosen:
                 self._waiting.remove(one)
             self._inside = [leader, *chosen]
-            for one in self._inside:
-                one.since = monotonic()
             return list(self._inside)
 
     def leave(self, others: list[Entry]) -> None:
@@ -139,18 +144,12 @@ class Queue:
                     one.turn.set()
             self._advance()
 
-    def cancel(self, entry: Entry, *, kill: bool) -> None:
-        """Have the entry's product not be made, or its result be of no use to anybody."""
+    def cancel(self, entry: Entry) -> None:
+        """Have the entry's product not be made where it still waits."""
         with self._lock:
             if entry in self._waiting:
                 self._waiting.remove(entry)
                 entry.turn.set()
-            elif kill and self._inside == [entry] and self._is_alone() and _left(entry) > _RESTART:
-                self.unit.products.kill()
-
-    def _is_alone(self) -> bool:
-        """Whether nobody waits for the device's child beside the product in it, and it waits for nobody."""
-        return not self._waiting and not self.unit.products.waiting
 
     def _pass_on(self, entry: Entry) -> None:
         """Let the next one lead where this one would: it was cancelled while it was given the lead."""
@@ -162,7 +161,6 @@ class Queue:
         """Let the first that waits lead; called under the lock."""
         self._inside = [self._waiting.popleft()] if self._waiting else []
         for one in self._inside:
-            one.since = monotonic()
             one.turn.set()
 
 
@@ -172,6 +170,7 @@ class Gathering:
     def __init__(self, units: tuple[Unit, ...], rates: Rates, copies: Copies, most: int) -> None:
         self._queues = {unit.device.id: Queue(unit) for unit in units}
         self._rates, self._copies, self._most = rates, copies, most
+        self._failed: set[tuple[str, Launch]] = set()  # launches of several that failed: each is made alone since
 
     def waiting(self, unit: Unit) -> int:
         """How many products are in the unit's queue, with those that are being made."""
@@ -216,8 +215,10 @@ class Gathering:
             if entry.may_gather:
                 group = queue.beside(entry, lambda count: self._best(queue.unit, entry.order, count))
             if len(group) > 1:
-                with suppress(TilewiseError):  # each is made again, alone, and hears what is wrong
+                try:
                     self._make_all(queue.unit, group)
+                except TilewiseError as error:  # each is made again, alone, and hears what is wrong
+                    self._note(queue.unit, group, error)
             entry.outcome = entry.outcome or (self._alone(queue.unit, entry), 1)
             return entry.outcome
         finally:
@@ -227,10 +228,9 @@ class Gathering:
         entry.claim.begun()
         started = perf_counter()
         try:
-            spent = self._copies.multiply(unit, entry.order, DEADLINE)
-        except TilewiseError:
-            entry.claim.expect()  # the child was killed because this was cancelled
-            raise
+            spent = self._copies.multiply(unit, entry.order, DEADLINE, entry.claim.until)
+        except Stopped:
+            raise Cancelled("the product was cancelled") from None
         return self._learnt(unit, entry.order, spent, started)
 
     def _learnt(self, unit: Unit, order: product.Order, spent: product.Spent, started: float) -> product.Spent:
@@ -255,6 +255,14 @@ class Gathering:
         for one in group:
             one.outcome = spent, len(group)
 
+    def _note(self, unit: Unit, group: list[Entry], error: TilewiseError) -> None:
+        """Make no more products by a launch of several that has failed."""
+        alone = group[0].order.launch
+        launch = None if alone is None else _launch(alone, unit.device, len(group))
+        if launch is not None and isinstance(error, DeviceError) and not error.facts.get("outside"):
+            _LOG.warning("%s %s makes no %d products together: %s", launch.kernel, launch.config, len(group), error)
+            self._failed.add((unit.device.id, launch))
+
     def _best(self, unit: Unit, order: product.Order, count: int) -> int:
         """How many of `count` products of the same launch are best made at once: a power of two, so that few differ."""
         if order.launch is None:
@@ -262,7 +270,8 @@ class Gathering:
         most = min(count, self._most, _ALL // order.problem.bytes)
         sizes = [2**power for power in range(1, most.bit_length())]
         launches = {size: _launch(order.launch, unit.device, size) for size in sizes}
-        return self._rates.best(unit.device, order.launch, {size: one for size, one in launches.items() if one})
+        usable = {size: one for size, one in launches.items() if one and (unit.device.id, one) not in self._failed}
+        return self._rates.best(unit.device, order.launch, usable)
 
 
 @lru_cache(1024)
@@ -273,10 +282,3 @@ def _launch(alone: Launch, device: Device, count: int) -> Launch | None:
         return CATALOGUE[alone.kernel].launch(alone.config, problem, device)
     except ValueError:
         return None
-
-
-def _left(entry: Entry) -> float:
-    """Seconds that a launch has to go, as the model predicts; no longer than it may take."""
-    launch, device = entry.order.launch, entry.queue.unit.device
-    whole = predict(CATALOGUE[launch.kernel], launch.config, launch.problem, device) if launch else 0.0
-    return whole - (monotonic() - entry.since)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 from uuid import uuid4
 
-from app.errors import UnknownJob
+from app.errors import Closing, StoreFailed, UnknownJob
+from app.services.late import LateWriter, Write
 from app.services.principal import Principal
 from app.services.recordings import recordings
-from app.services.running import FINALS
+from app.services.running import FINALS, PREPARING, SEARCH, budget_seconds
 from app.store.engine import Database
 from app.store.records import JobRecord, TrialRecord
 from app.store.repository import Devices, Trials
@@ -21,8 +23,10 @@ from app.store.repository import Jobs as JobRows
 from app.tuning.replay import lines
 
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
+CANCELLING: Final = "cancelling"  # a running job's state, as it is told, once its cancellation is asked for
 _PAGE: Final = 5000  # trials read at once
-_EACH: Final = 4  # events that there may be for one trial
+_EACH: Final = 8  # events that there may be for one trial, in the order of their numbers
+_TOLD, _FIRST_PREPARING, _SEARCHING, _FINALS, _PREPARING, _CANCELLING, _END = range(1, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +67,27 @@ def new_job(kind: str, request: dict[str, Any], fingerprint: str = "", total: in
 
 
 class Jobs:
-    """The jobs of one database. Every method blocks for a query; none takes a device."""
+    """The jobs of one database. Every method blocks for a query; none takes a device.
+
+    Between `start` and `stop` an end that the database does not take is written as soon as it does.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._wakes: dict[str, set[Callable[[], None]]] = {}
-        self._left: dict[str, Callable[[], float | None]] = {}
+        self._times: dict[str, Callable[[], tuple[float | None, float]]] = {}
         self._begun: set[str] = set()
         self._cancelled: set[str] = set()
         self._lock = threading.Lock()
+        self._ends = LateWriter((StoreFailed, Closing), self._without_result)
+
+    def start(self) -> None:
+        """Write, from now on, what the database did not take at once."""
+        self._ends.start()
+
+    def stop(self) -> None:
+        """Write nothing any more; a job whose end is unwritten is taken for one that was under way."""
+        self._ends.stop()
 
     def get(self, job_id: str) -> JobRecord:
         """One job; raises UnknownJob."""
@@ -87,18 +103,21 @@ class Jobs:
         page = self._database.read(lambda session: JobRows(session).list(state, kind, before, limit))
         return [self._now(record) for record in page]
 
-    def timed(self, job_id: str, left: Callable[[], float | None] | None) -> None:
-        """Have `left` say, from now on, how many seconds a running job may still take; None ends that."""
+    def timed(self, job_id: str, times: Callable[[], tuple[float | None, float]] | None) -> None:
+        """Have `times` say, from now on, a running job's seconds left and seconds spent; None ends that."""
         with self._lock:
-            if left is None:
-                self._left.pop(job_id, None)
+            if times is None:
+                self._times.pop(job_id, None)
             else:
-                self._left[job_id] = left
+                self._times[job_id] = times
 
     def _now(self, record: JobRecord) -> JobRecord:
-        """A job with the time left as of this moment, not of its last trial."""
-        left = self._left.get(record.id) if record.state == "running" else None
-        return record if left is None else replace(record, eta_seconds=left())
+        """A job with its times as of this moment, not of its last trial; cancelling where that was asked of it."""
+        times = self._times.get(record.id) if record.state == "running" else None
+        if times is not None:
+            left, spent = times()
+            record = replace(record, eta_seconds=left, spent_seconds=spent)
+        return replace(record, state=CANCELLING) if record.state == "running" and record.cancel_requested else record
 
     def trials(self, **filters: Any) -> Sequence[TrialRecord]:
         """Stored trials by device_model, problem_key, kernel, state, job_id, round, after (an id) and limit."""
@@ -117,9 +136,12 @@ class Jobs:
         return self._database.read(lambda session: Tally(JobRows(session).tally(), Trials(session).tally()))
 
     def cancel(self, job_id: str, principal: Principal) -> JobRecord:
-        """Ask a job to stop after the trial it is in; one that has ended stays as it is. Raises UnknownJob."""
+        """Ask a job to stop, whatever it does; one that has ended stays as it is. Raises UnknownJob."""
         del principal  # there is one until authentication lands: every job is its own
-        if self.get(job_id).state not in ENDED:
+        found = self.get(job_id)
+        if found.state == "running" and job_id not in self._begun:
+            self.end(job_id, "cancelled")  # nobody works on it, and nobody would heed
+        elif found.state not in ENDED:
             with self._lock:
                 self._cancelled.add(job_id)
             self._database.write(lambda session: JobRows(session).ask_cancel(job_id, datetime.now(UTC)))
@@ -140,6 +162,40 @@ class Jobs:
         with self._lock:
             self._begun.discard(job_id)
             self._cancelled.discard(job_id)
+
+    def end(
+        self,
+        job_id: str,
+        state: str,
+        result: dict[str, Any] | None = None,
+        error: dict[str, Any] | None = None,
+        **more: float,
+    ) -> None:
+        """End a job, now or as soon as the database takes it; that is told, and its end forgotten, only then.
+
+        `more` may be its last `done` and `spent_seconds`.
+        """
+        write = partial(self._write_end, job_id, state, result, error, datetime.now(UTC), **more)
+        self._ends.write(f"job {job_id}", write)
+
+    def _write_end(
+        self,
+        job_id: str,
+        state: str,
+        result: dict[str, Any] | None,
+        error: dict[str, Any] | None,
+        at: datetime,
+        **more: float,
+    ) -> None:
+        self._database.write(lambda session: JobRows(session).finish(job_id, state, result, error, at, **more))
+        self.ended(job_id)
+        self.committed(job_id)
+
+    def _without_result(self, name: str, error: Exception) -> Write:
+        """The end of a job whose result cannot be stored."""
+        del error
+        failure = {"code": "internal", "error": "the service has a fault: see its log"}
+        return partial(self._write_end, name.removeprefix("job "), "failed", None, failure, datetime.now(UTC))
 
     def is_cancelled(self, job_id: str) -> bool:
         """Whether cancellation was asked for in this process's life, of a job that waits or is worked on."""
@@ -188,8 +244,8 @@ class Jobs:
     def events(self, job_id: str, after: int = 0) -> Sequence[Event]:
         """What happened since event `after`: committed trials, the progress they make, and the end; raises UnknownJob.
 
-        A trial's event has four times its row's id, the progress after it one more, that of the finals two more, the
-        end three more.
+        A trial's event has eight times its row's id; what is told after it has a number of its own for each phase, in
+        the order of phases, and the end has the last.
         """
         seen = after // _EACH
         trials, job = self._database.read(
@@ -200,31 +256,50 @@ class Jobs:
         job = self._now(job)
         events = [Event(_EACH * (trial.id or 0), "trial", trial_data(trial)) for trial in trials]
         last = events[-1].id if events else _EACH * seen
-        events.append(Event(last + (2 if job.phase == FINALS else 1), "progress", progress(job)))
+        events.append(Event(last + _number(job, first=last == 0), "progress", progress(job)))
         if job.state in ENDED:
-            events.append(Event(last + 3, "end", {"id": job.id, "state": job.state, **progress(job)}))
+            events.append(Event(last + _END, "end", {"id": job.id, "state": job.state, **progress(job)}))
         return [event for event in events if event.id > after]
 
 
-def progress(job: JobRecord) -> dict[str, Any]:
-    """How far a job is: trials done, of how many at most, the fastest median so far in milliseconds, what it does now.
+def _number(job: JobRecord, *, first: bool) -> int:
+    """Of the events after a trial, which one tells the job's progress as it is; `first`: there was no trial yet."""
+    if job.state == CANCELLING:
+        return _CANCELLING
+    if job.phase == PREPARING:
+        return _FIRST_PREPARING if first else _PREPARING
+    return {SEARCH: _SEARCHING, FINALS: _FINALS}.get(job.phase or "", _TOLD)
 
-    `eta_seconds` is the time left, None while nobody can say.
+
+def progress(job: JobRecord) -> dict[str, Any]:
+    """How far a job is: trials done, of how many at most, the search's fastest median so far, what it does now.
+
+    `elapsed_seconds` are those spent on the job so far, of `budget_seconds` (None: not limited); `eta_seconds` is the
+    time left, None while nobody can say.
     """
     return {
-        "done": job.done,
+        "done": job.total if job.kind == "matmul" and job.state == "succeeded" else job.done,
         "total": job.total,
-        "best_ms": job.best_ms,
+        "search_best_ms": job.best_ms,
         "phase": job.phase,
         "eta_seconds": job.eta_seconds,
+        "elapsed_seconds": _elapsed(job),
+        "budget_seconds": budget_seconds(job.request) if job.kind == "tune" else None,
     }
+
+
+def _elapsed(job: JobRecord) -> float | None:
+    """Seconds spent on a job; None before anybody began it."""
+    if job.spent_seconds is not None or job.started_at is None:
+        return job.spent_seconds
+    return ((job.finished_at or datetime.now(UTC)) - job.started_at).total_seconds()
 
 
 def trial_data(trial: TrialRecord) -> dict[str, Any]:
     """A trial as its event carries it."""
     return {
         "id": trial.id,
-        "problem": trial.problem.key,
+        "problem": asdict(trial.problem),
         "round": trial.round,
         "kernel": trial.kernel,
         "config": dict(trial.config),

@@ -29,6 +29,11 @@ class Line:
         """How many wait, idle work left out."""
         return sum(not place.idle for place in self._places)
 
+    def __contains__(self, job_id: str) -> bool:
+        """Whether a job waits here."""
+        with self._changed:
+            return any(place.job_id == job_id for place in self._places)
+
     def put(self, job_id: str, *, idle: bool = False) -> None:
         """Join the line."""
         with self._changed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -14,17 +15,17 @@ import numpy as np
 from app.devices.base import Array
 from app.devices.fleet import Fleet, Unit
 from app.devices.process import Begun
-from app.devices.scheduler import Priority
 from app.devices.slab import Region
 from app.dtypes import numpy_dtype
-from app.errors import NoRoom, TooLarge, Unsupported, WrongResult
+from app.errors import ChildDied, DeviceError, NoRoom, TooLarge, Unsupported
 from app.services import product
 from app.services.admission import Admission, Limits
 from app.services.answer import Product
-from app.services.best import BestConfigs, covering, default_launch, unemulated
-from app.services.choice import Choice, Choices, strictly
+from app.services.best import BestConfigs, covering, unemulated
+from app.services.choice import Choice, Choices, Tries, strictly
 from app.services.copies import Copies
-from app.services.gathering import DEADLINE, Claim, Gathering
+from app.services.failures import BuildDeadlines, Failures, another_may_do
+from app.services.gathering import Claim, Gathering
 from app.services.matrices import Draft, Resident
 from app.services.passage import passage
 from app.services.placement import NOWHERE, Placement
@@ -36,9 +37,11 @@ from kernels.halves import reason
 from kernels.kernel import Build, Launch
 from kernels.problem import Problem
 
+_LOG: Final = logging.getLogger(__name__)
 AT_ONCE: Final = 2**16  # bytes of a product that is made in less time than a thread takes to be woken
 _PAGE: Final = 4096
 _REMEMBERED: Final = 4096  # problems
+_PATIENCE: Final = 20.0  # seconds at least for a launch's first use, which leaves a client's patience for the next one
 
 
 class Matmul:
@@ -65,6 +68,7 @@ class Matmul:
         self._gathering = Gathering(fleet.units, Rates(), self.copies, gather)
         self._fleet, self._best, self._quarantine = fleet, best, quarantine
         self._choices = Choices(best, quarantine, wants, vendor=vendor)
+        self.failures, self.deadlines = Failures(quarantine, best), BuildDeadlines()
         self._prepared: set[tuple[str, Build]] = set()
         self._fitting: set[Problem] = set()  # problems that were found to fit: the devices do not change
 
@@ -145,9 +149,9 @@ class Matmul:
         for unit in self._fleet.units:
             whole, one = unit.device.memory_bytes, unit.device.limits.allocation_bytes or unit.device.memory_bytes
             if problem.bytes > whole:
-                raise TooLarge(f"{problem.key} takes {problem.bytes} bytes", limit=whole, size=problem.bytes)
+                raise TooLarge(f"{problem} takes {problem.bytes} bytes", limit=whole, size=problem.bytes)
             if largest > one:
-                raise TooLarge(f"a matrix of {problem.key} takes {largest} bytes", limit=one, size=largest)
+                raise TooLarge(f"a matrix of {problem} takes {largest} bytes", limit=one, size=largest)
         if len(self._fitting) >= _REMEMBERED:
             self._fitting.clear()
         self._fitting.add(problem)
@@ -192,7 +196,9 @@ class Matmul:
         choice = self._choices.choose(placement.problem, unit, None, counted=False)
         if choice.launch is None or (unit.device.id, choice.launch.build) not in self._prepared:
             return None
-        begun = self._gathering.begin(unit, product.Order(choice.problem, choice.launch, *placement.offsets))
+        allowed = self.deadlines.seconds(unit, _PATIENCE)
+        order = product.Order(choice.problem, choice.launch, *placement.offsets, allowed=allowed)
+        begun = self._gathering.begin(unit, order)
         if begun is None:
             return None
         return begun.then(lambda finish: self._ended(placement, unit, choice, finish, started))
@@ -200,40 +206,72 @@ class Matmul:
     def _ended(
         self, placement: Placement, unit: Unit, choice: Choice, finish: Callable[[], Spent], started: float
     ) -> Product | None:
-        with suppress(WrongResult):  # `multiply` hears it again, and condemns what answered so
+        try:
             spent = finish()
-            if not spent.declined:
-                self._choices.count(placement.problem, unit)
-                self.admission.pace(spent.h2d + spent.kernel + spent.d2h)
-                if placement.ticket is not None:
-                    placement.ticket.made()
-                return choice.made(unit, spent, 1, started)
-        return None
+        except DeviceError as error:  # `multiply` takes the next kernel
+            self.failures.record(unit, choice.launch, error)
+            return None
+        if spent.declined:
+            return None
+        self.deadlines.learn(unit, spent.build)
+        self._choices.count(placement.problem, unit)
+        self.admission.pace(spent.h2d + spent.kernel + spent.d2h)
+        if placement.ticket is not None:
+            placement.ticket.made()
+        return choice.made(unit, spent, 1, started)
 
     def _served(self, placement: Placement, device_id: str | None, kernel: str | None, claim: Claim) -> Product:
+        """Make the product by the best there is, else by the kernels below it in turn, from the same operands."""
         started, unit = perf_counter(), self._fleet.unit(device_id) if device_id else self._freest(placement)
-        problem, declined = placement.problem, None
-        condemned: Launch | None = None
+        problem, declined, tries = placement.problem, None, Tries()
         while True:
-            choice = self._choices.choose(problem, unit, kernel)
+            choice = self._chosen(problem, unit, kernel, tries)
+            began, lost = perf_counter(), tries.seconds
             try:
-                spent, together = self._made(placement, unit, choice, claim)
-            except WrongResult as error:
-                self._condemn(unit, choice.launch, error)
-                if kernel is not None or choice.launch in {None, condemned}:
+                spent, together = self._made_again(placement, unit, choice, claim, tries)
+            except DeviceError as error:
+                kind = self.failures.record(unit, choice.launch, error)
+                if kernel is not None or not another_may_do(error):
                     raise
-                condemned = choice.launch
+                _LOG.warning("%s failed to make %s (%s): %s", choice.kernel, problem.key, kind, error.message)
+                tries.failed(choice, error, lost + perf_counter() - began)
                 continue
             if not spent.declined:
-                return replace(choice, declined=choice.declined or declined).made(unit, spent, together, started)
+                self.deadlines.learn(unit, spent.build)
+                choice = replace(choice, declined=choice.declined or declined)
+                return choice.made(unit, spent, together, started, tries.seconds)
             problem, kernel, declined = strictly(problem), None, reason(spent.declined)
 
-    def _made(self, placement: Placement, unit: Unit, choice: Choice, claim: Claim) -> tuple[Spent, int]:
-        self._prepare(unit, choice.launch)
-        order, moving = (
-            product.Order(choice.problem, choice.launch, *placement.offsets, placement.keys),
-            placement.passage,
-        )
+    def _chosen(self, problem: Problem, unit: Unit, kernel: str | None, tries: Tries) -> Choice:
+        """The next to try; raises what the first one failed of where nothing is left."""
+        if tries.first is None:
+            return self._choices.choose(problem, unit, kernel)
+        with suppress(Unsupported):
+            return self._choices.below(problem, unit, tries.configs)
+        if problem.precision == "emulated":
+            why = f"what emulates it failed: {tries.first.message}"
+            with suppress(Unsupported):
+                return replace(self._choices.below(strictly(problem), unit, tries.configs), declined=why)
+        raise tries.first
+
+    def _made_again(
+        self, placement: Placement, unit: Unit, choice: Choice, claim: Claim, tries: Tries
+    ) -> tuple[Spent, int]:
+        """As `_made`, once more where a signal from outside ended the child: the kernel is not to blame for that."""
+        try:
+            return self._made(placement, unit, choice, claim, tries)
+        except ChildDied as error:
+            claim.expect()
+            if not error.facts.get("outside"):
+                raise
+            _LOG.warning("%s; the product is made once more", error.message)
+            return self._made(placement, unit, choice, claim, tries)
+
+    def _made(self, placement: Placement, unit: Unit, choice: Choice, claim: Claim, tries: Tries) -> tuple[Spent, int]:
+        allowed = self.deadlines.seconds(unit, _PATIENCE)
+        tries.seconds += self._prepare(unit, choice.launch, allowed)
+        order = product.Order(choice.problem, choice.launch, *placement.offsets, placement.keys, allowed=allowed)
+        moving = placement.passage
         order = moving.ordered(order, unit) if moving else order
         spent, together = self._gathering.make(unit, order, claim)
         if moving and not spent.declined:
@@ -245,31 +283,6 @@ class Matmul:
         """Seconds since a product was asked for or made; none while one is being made."""
         return self.admission.quiet()
 
-    def verify_defaults(self) -> None:
-        """Verify every device's float32 defaults, so that the first product need not wait; raises DeviceError.
-
-        One that answers wrong is quarantined: others are served in its place.
-        """
-        problem = Problem(256, 256, 256)
-        for unit in self._fleet.units:
-            for kernel in covering(problem, unit.device):
-                with suppress(Unsupported):  # a device that allows no config of a kernel is not served by it
-                    self._verify(unit, default_launch(kernel, problem, unit.device))
-
-    def _verify(self, unit: Unit, launch: Launch) -> None:
-        if self._quarantine.holds(unit.device, launch.kernel, launch.config) is None:
-            self._prepare(unit, launch)
-            try:
-                unit.products.call(product.verify_class, launch, priority=Priority.CANARY, deadline=DEADLINE)
-            except WrongResult as error:
-                self._condemn(unit, launch, error)
-
-    def _condemn(self, unit: Unit, launch: Launch | None, error: WrongResult) -> None:
-        """Never serve this launch's config again."""
-        if launch is not None and self._quarantine.holds(unit.device, launch.kernel, launch.config) is None:
-            self._quarantine.condemn(unit.device, launch, error.message)
-            self._best.changed()
-
     def _freest(self, placement: Placement) -> Unit:
         """The device that is free first, and of those the one that has most of the operands already."""
         first = self._fleet.unit(None)  # raises NoDevice where there is none
@@ -278,12 +291,17 @@ class Matmul:
             ahead = placement.passage.pushed(unit) if placement.passage else 0
             return self._gathering.waiting(unit), -ahead - self.copies.held(unit, placement.keys)
 
-        return min(self._fleet.units, key=eager, default=first)
+        usable = [unit for unit in self._fleet.units if unit.device.id not in self._quarantine.unready]
+        return min(usable or self._fleet.units, key=eager, default=first)
 
-    def _prepare(self, unit: Unit, launch: Launch | None) -> None:
-        if launch is not None and (key := (unit.device.id, launch.build)) not in self._prepared:
-            unit.prepare(launch.build)
-            self._prepared.add(key)
+    def _prepare(self, unit: Unit, launch: Launch | None, allowed: float) -> float:
+        """Have a launch's binary made where a device's own process does not; gives the seconds that it took."""
+        started = perf_counter()
+        if launch is None or (key := (unit.device.id, launch.build)) in self._prepared:
+            return 0.0
+        unit.prepare(launch.build, allowed)
+        self._prepared.add(key)
+        return perf_counter() - started if unit.is_compiled_ahead else 0.0
 
 
 def _empty(problem: Problem) -> Array:

@@ -53,13 +53,14 @@ def resolve(order: TuneOrder, fleet: Fleet) -> dict[str, Any]:
         for problem in order.problems:
             _check(problem, unit, order.kernels)
     shapes = len(order.problems)
+    pieces = shapes * len(units)
     return {
         "problems": [asdict(problem) for problem in order.problems],
         "devices": [unit.device.id for unit in units],
         "kernels": list(order.kernels) if order.kernels else None,
         "strategy": order.strategy,
         "trials": max(1, order.trials // shapes) if order.trials else None,
-        "seconds": order.seconds / shapes if order.seconds else None,
+        "seconds": order.seconds / pieces if order.seconds else None,
         "gain_percent": order.gain_percent or None,
     }
 
@@ -90,6 +91,6 @@ def _check(problem: Problem, unit: Unit, kernels: Sequence[str] | None) -> None:
     names = [kernel.name for kernel in covering(problem, unit.device)]
     if kernels and not set(kernels) & set(names):
         reasons = "; ".join(f"{name}: {CATALOGUE[name].refusal(problem, unit.device)}" for name in kernels)
-        raise Unsupported(f"none of the kernels asked for computes {problem.key} on {unit.device.id}: {reasons}")
+        raise Unsupported(f"none of the kernels asked for computes {problem} on {unit.device.id}: {reasons}")
     if problem.bytes > unit.device.memory_bytes:
-        raise TooLarge(f"{problem.key} takes {problem.bytes} bytes", limit=unit.device.memory_bytes, size=problem.bytes)
+        raise TooLarge(f"{problem} takes {problem.bytes} bytes", limit=unit.device.memory_bytes, size=problem.bytes)

@@ -27,7 +27,7 @@ from kernels.kernel import Launch
 from kernels.model import predict
 from kernels.problem import Problem
 
-_COMPILING = 120.0  # seconds a compiler may take before its process is killed
+COMPILING = 60.0  # seconds a compilation or a verification may take, where nobody says otherwise
 _VECTOR = 16  # bytes of the widest load
 _SMALL_GRID = 65_535  # threads up to which PoCL compiles a launch on its own
 _KNOWN = 512  # launches that are remembered
@@ -39,7 +39,8 @@ class Order:
 
     `keys` of A, B and C are None but for resident matrices, whose copies on the device are used, and kept as long as
     they are within `budget` bytes. Copies of the `gone` keys are dropped first. Of A and B that are on the device under
-    the keys `ahead`, only what is missing is copied; with a key `late`, C stays on the device under it.
+    the keys `ahead`, only what is missing is copied; with a key `late`, C stays on the device under it. At a launch's
+    first use `allowed` seconds are for its compilation, and as many for its verification.
     """
 
     problem: Problem
@@ -52,11 +53,13 @@ class Order:
     gone: tuple[int, ...] = ()
     ahead: tuple[int | None, int | None] = (None, None)
     late: int | None = None
+    allowed: float = COMPILING
 
     def __reduce_ex__(self, _: Any) -> tuple[Callable[..., Order], tuple[Any, ...]]:
         """A launch has a kernel's whole text: it is pickled once here, and sent to and unpickled by each child once."""
         launch = pickle.PickleBuffer(_packed(self.problem, self.launch))
-        return _order, (launch, self.a, self.b, self.c, self.keys, self.budget, self.gone, self.ahead, self.late)
+        rest = self.keys, self.budget, self.gone, self.ahead, self.late, self.allowed
+        return _order, (launch, self.a, self.b, self.c, *rest)
 
 
 @lru_cache(_KNOWN)
@@ -80,7 +83,7 @@ class Spent:
 
     `loaded` counts the resident operands that had to be copied; `kept` are the keys there are copies of afterwards.
     `declined` is the kernel's verdict: unless it is 0 there is no product, and C is as it was.
-    A `late` C has stayed on the device.
+    A `late` C has stayed on the device. `build` is what compiling and verifying took, at a launch's first use.
     """
 
     h2d: float
@@ -90,10 +93,11 @@ class Spent:
     kept: tuple[int, ...] = ()
     declined: int = 0
     late: bool = False
+    build: float = 0.0
 
     def __reduce__(self) -> tuple[Callable[..., Spent], tuple[Any, ...]]:
         """In order, which takes half the time that members by name take."""
-        return Spent, (self.h2d, self.kernel, self.d2h, self.loaded, self.kept, self.declined, self.late)
+        return Spent, (self.h2d, self.kernel, self.d2h, self.loaded, self.kept, self.declined, self.late, self.build)
 
 
 def multiply(held: Held, link: Link, order: Order) -> Spent:
@@ -103,15 +107,15 @@ def multiply(held: Held, link: Link, order: Order) -> Spent:
     """
     kept, transit = kept_by(held), transit_of(held)
     forget(held, link, order.gone)
-    program = None if order.launch is None else ready(held, link, order.launch)
+    program, build = (None, 0.0) if order.launch is None else built(held, link, order.launch, order.allowed)
     with link.lease(deadline(held.backend, order), last=True):
         try:
-            return _made(held, kept, program, order)
+            return _made(held, kept, program, order, build)
         except LaunchFailed as error:
             gave_way = kept.spare(order.keys), transit.spare(order.ahead)
             if error.facts.get("fatal", True) or not any(gave_way):
                 raise
-        return _made(held, kept, program, order)
+        return _made(held, kept, program, order, build)
 
 
 def forget(held: Held, link: Link, keys: tuple[int, ...]) -> tuple[int, ...]:
@@ -129,7 +133,7 @@ def kept_by(held: Held) -> Kept:
     return kept
 
 
-def _made(held: Held, kept: Kept, program: Program | None, order: Order) -> Spent:
+def _made(held: Held, kept: Kept, program: Program | None, order: Order, build: float) -> Spent:
     problem, backend = order.problem, held.backend
     key_a, key_b, key_c = order.keys
     c = backend.allocate(problem.c_bytes)
@@ -141,7 +145,7 @@ def _made(held: Held, kept: Kept, program: Program | None, order: Order) -> Spen
     declined = _run(backend, program, order, Operands(a, b, c))
     launched = perf_counter()
     if declined:
-        return Spent(copied - started, launched - copied, 0.0, loaded, kept.keys, declined)
+        return Spent(copied - started, launched - copied, 0.0, loaded, kept.keys, declined, build=build)
     transit_of(held).forget(order.ahead)
     if order.late is None:
         backend.download(c, bytes_at(held, order.c, problem.c_bytes))
@@ -150,7 +154,7 @@ def _made(held: Held, kept: Kept, program: Program | None, order: Order) -> Spen
     spent = Spent(copied - started, launched - copied, perf_counter() - launched, loaded, late=order.late is not None)
     if key_c is not None and kept.make_room(problem.c_bytes, order.budget, order.keys):
         kept.put(key_c, c)
-    return replace(spent, kept=kept.keys)
+    return replace(spent, kept=kept.keys, build=build)
 
 
 def _sent(held: Held, order: Order, which: int) -> Buffer | None:
@@ -171,9 +175,12 @@ def _operand(held: Held, kept: Kept, order: Order, key: int | None, offset: int,
     return fresh
 
 
-def verify_class(held: Held, link: Link, launch: Launch) -> None:
-    """Compile and verify a launch's class now, so that its first product need not wait; raises as `ready`."""
-    ready(held, link, launch)
+def verify_class(held: Held, link: Link, launch: Launch, allowed: float) -> None:
+    """Compile and verify a launch's class now, so that its first product need not wait; raises as `ready`.
+
+    Each of the two has `allowed` seconds.
+    """
+    ready(held, link, launch, allowed)
 
 
 def deadline(backend: Backend, order: Order) -> float:
@@ -198,32 +205,42 @@ def _run(backend: Backend, program: Program | None, order: Order, operands: Oper
     return backend.declined(order.launch)
 
 
-def ready(held: Held, link: Link, launch: Launch) -> Program:
+def built(held: Held, link: Link, launch: Launch, allowed: float) -> tuple[Program, float]:
+    """The program of a launch as `ready` gives it, and the seconds that its first use took; 0 at any other."""
+    known: dict[Launch, Program] = held.memory.setdefault("ready", {})
+    program = known.get(launch)
+    if program is not None:
+        return program, 0.0
+    started = perf_counter()
+    return ready(held, link, launch, allowed), perf_counter() - started
+
+
+def ready(held: Held, link: Link, launch: Launch, allowed: float = COMPILING) -> Program:
     """The compiled program of a launch, its class verified in this process; raises CompileFailed, WrongResult."""
     known: dict[Launch, Program] = held.memory.setdefault("ready", {})
     if launch not in known:
-        program = _verified(held, link, launch)
+        program = _verified(held, link, launch, allowed)
         if len(known) >= _KNOWN:
             known.clear()
         known[launch] = program
     return known[launch]
 
 
-def _verified(held: Held, link: Link, launch: Launch) -> Program:
+def _verified(held: Held, link: Link, launch: Launch, allowed: float) -> Program:
     programs: dict[str, Program] = held.memory.setdefault("programs", {})
     digest = launch.build.digest
     if digest not in programs:
-        link.phase("compile", _COMPILING)
+        link.phase("compile", allowed)
         programs[digest] = held.backend.compile(launch.build)
     verified: set[tuple[object, ...]] = held.memory.setdefault("verified", set())
     # A device may compile anew for a large grid: that counts as compiling, and is over before the lease is asked for.
     large = launch.grid * launch.block[0] > _SMALL_GRID
     kind = (digest, launch.config, launch.problem.batch > 1, large, *aligned(launch.problem))
     if kind not in verified:
-        link.phase("compile", _COMPILING)
+        link.phase("compile", allowed)
         held.backend.warm(programs[digest], launch)
-        link.phase("verify", _COMPILING)
-        check(held, link, programs[digest], launch)
+        link.phase("verify", allowed)
+        check(held, link, programs[digest], launch, allowed)
         verified.add(kind)
     return programs[digest]
 
@@ -257,14 +274,14 @@ def sample(launch: Launch) -> Problem:
     )
 
 
-def check(held: Held, link: Link, program: Program, launch: Launch) -> None:
+def check(held: Held, link: Link, program: Program, launch: Launch, allowed: float = COMPILING) -> None:
     """Compare one small product of the launch's class with NumPy's in float64; raises WrongResult."""
     problem, backend = sample(launch), held.backend
     small = CATALOGUE[launch.kernel].resized(launch, problem)
     if _steps(small) - _steps(launch):
-        link.phase("compile", _COMPILING)
+        link.phase("compile", allowed)
         backend.warm(program, small)
-        link.phase("verify", _COMPILING)
+        link.phase("verify", allowed)
     a, b = verify.operands(problem, seed=problem.m)
     c = np.empty((problem.batch, problem.m, problem.n), dtype=numpy_dtype(problem.dtype))
     with link.lease(2.0 + 10 * predict(CATALOGUE[launch.kernel], launch.config, problem, backend.device)):

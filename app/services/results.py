@@ -8,12 +8,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from app.devices.base import Array
-from app.errors import Cancelled, Closing, NoResult, StoreFailed, TilewiseError, TooLarge
+from app.errors import Cancelled, NoResult, StoreFailed, TilewiseError, TooLarge
 from app.services.answer import Product
 from app.services.gathering import Claim
 from app.services.jobs import ENDED, Jobs, new_job
@@ -26,7 +25,6 @@ from app.store.repository import Jobs as JobRows
 
 _LOG = logging.getLogger(__name__)
 _REMEMBERED: Final = 1024  # errors that are kept as they were raised
-_AGAIN: Final = 1.0  # seconds until an end that the database did not take is written again
 Noted = Callable[[Any, str], None]
 Outcome = tuple[str, dict[str, Any] | None, TilewiseError | None]
 
@@ -46,23 +44,20 @@ class Results:
         self._lock = threading.Lock()
         # That a job runs is written beside its launch: the device does not wait for a disk.
         self._notes = ThreadPoolExecutor(1, thread_name_prefix="results")
-        self._late = ThreadPoolExecutor(1, thread_name_prefix="late results")
-        self._ending = threading.Event()
 
     def start(self) -> None:
         """Fail what an earlier process left unfinished, and forget its results."""
         self.shelf.start()
+        self._notes.submit(int).result()  # its thread is there from now on
         lost = {"code": "lost", "error": "the service restarted before the product was made"}
         for job in self._database.read(lambda session: JobRows(session).unfinished()):
             if job.kind == "matmul":
-                self._end(job.id, "failed", None, lost)
+                self._jobs.end(job.id, "failed", None, lost)
 
     def stop(self) -> None:
         """Write what is still to be written, and remove nothing any more."""
         self.shelf.stop()
-        self._ending.set()
         self._notes.shutdown()
-        self._late.shutdown()
 
     def create(self, placement: Placement, noted: Noted | None = None) -> JobRecord:
         """A queued job for operands that have landed; `noted` writes beside it, in one transaction.
@@ -112,6 +107,12 @@ class Results:
             note.exception()
         self._conclude(job_id, *outcome)
         return outcome[1]
+
+    def abandon(self, job_id: str, error: BaseException) -> None:
+        """Fail a job that is not made after all, without waiting for the database; one that has ended stays."""
+        told = _known(job_id, error)
+        with suppress(RuntimeError):  # the service ends: the job is lost, and told so at the next start
+            self._notes.submit(self._conclude, job_id, "failed", None, told)
 
     def open(self, job: JobRecord) -> BinaryIO:
         """The file of C's bytes; raises NoResult where it has none, or it is not kept any more."""
@@ -165,24 +166,8 @@ class Results:
                     self._errors.pop(next(iter(self._errors)))
                 self._errors[job_id] = error
         told = _told(error) if error is not None and state == "failed" else None
-        try:
-            self._end(job_id, state, result, told)
-        except (StoreFailed, Closing) as failure:
-            _LOG.warning("job %s is %s, which cannot be written yet: %s", job_id, state, failure.message)
-            with suppress(RuntimeError):  # the service ends: the job is lost, and told so at the next start
-                self._late.submit(self._end_late, partial(self._end, job_id, state, result, told))
-
-    def _end_late(self, end: Callable[[], None]) -> None:
-        while not self._ending.wait(_AGAIN):
-            with suppress(StoreFailed, Closing):
-                end()
-                return
-
-    def _end(self, job_id: str, state: str, result: dict[str, Any] | None, error: dict[str, Any] | None) -> None:
-        at = datetime.now(UTC)
-        self._database.write(lambda session: JobRows(session).finish(job_id, state, result, error, at))
-        self._jobs.ended(job_id)
-        self._jobs.committed(job_id)
+        done = {"done": 1} if state == "succeeded" else {}
+        self._jobs.end(job_id, state, result, told, **done)
 
 
 def _shaped(placement: Placement, *, stacked: bool) -> Array:
@@ -191,7 +176,7 @@ def _shaped(placement: Placement, *, stacked: bool) -> Array:
     return c.reshape((1, *c.shape)) if stacked and placement.problem.batch == 1 else c
 
 
-def _known(job_id: str, error: Exception) -> TilewiseError:
+def _known(job_id: str, error: BaseException) -> TilewiseError:
     if isinstance(error, TilewiseError):
         return error
     _LOG.error("job %s failed", job_id, exc_info=error)
@@ -216,6 +201,6 @@ def _facts(placement: Placement, product: Product, c: Array) -> dict[str, Any]:
         "instructions": product.instructions,
         "precision": product.precision,
         "declined": product.declined,
-        "seconds": product.seconds,
+        "timing_ms": {phase: 1e3 * seconds for phase, seconds in product.seconds.items()},
         "together": product.together,
     }

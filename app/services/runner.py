@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import wait
+from contextlib import contextmanager, suppress
 from itertools import chain
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, Final, TypeVar
 
 from app.devices.fleet import Unit
+from app.devices.process import GLANCE, Stopped, Until, never
 from app.devices.scheduler import Priority
 from app.errors import ChildDied, ChildTimedOut, CompileFailed, DeviceError, LaunchFailed
+from app.services.running import FINALS, PREPARING, SEARCH
 from app.tuning import trial
-from app.tuning.outcome import Measured, Outcome, Rejected
-from app.tuning.runner import Contender, Heat
+from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
+from app.tuning.runner import Contender, Heat, OutOfTime
 from kernels.kernel import Build, Launch
 from kernels.space import Config
 
@@ -24,6 +27,8 @@ T = TypeVar("T")
 WRONG: Final = "wrong"
 _LOG = logging.getLogger(__name__)
 _MEASURING: Final = 0.25  # seconds of launches a trial may spend on a narrow interval
+_SHARE: Final = 0.02  # of the seconds that are left, where that is less
+_LEAST: Final = 0.01
 _PATIENCE: Final = 1.0  # seconds of rounds between two looks at whether to stop
 _DEADLINE: Final = 150.0  # seconds until the child names its first phase: it may have to be started
 _MEMORY: Final = re.compile(r"out.of.(host.)?memory|allocat", re.IGNORECASE)
@@ -34,20 +39,33 @@ class Interrupted(Exception):
     """The tune is to stop: nobody waits for what would be tried next."""
 
 
+def unobserved(_: Contender, __: Outcome, ___: float) -> None:
+    """Be told what a trial came to, and how many seconds it took."""
+
+
 class ChildRunner:
     """Tries one bench's candidates in a unit's trial child; `inside` adds up the seconds spent there.
 
-    Everything but `prepare` raises Interrupted, before it begins, once `interrupted` says so. `finals` is called once,
-    before the first finalist is proved or sampled.
+    `proving` are the seconds of the last proof. Everything but `prepare` raises Interrupted once `interrupted` says so,
+    and OutOfTime once `until` has come: what it is at is broken off then, if need be with the child, and the config is
+    not to blame. `enter` is told each phase that begins: preparing, search, finals; `observe` the seconds of a trial.
     """
 
     def __init__(
-        self, unit: Unit, bench: trial.Bench, interrupted: Callable[[], bool], finals: Callable[[], None]
+        self,
+        unit: Unit,
+        bench: trial.Bench,
+        interrupted: Callable[[], bool],
+        enter: Callable[[str], None],
+        until: Until = never,
+        observe: Callable[[Contender, Outcome, float], None] = unobserved,
     ) -> None:
         self.width = unit.width
-        self.inside = 0.0
+        self.inside = self.proving = 0.0
         self._unit, self._bench, self._interrupted = unit, bench, interrupted
-        self._finals: Callable[[], None] | None = finals
+        self._enter, self._until, self._observe = enter, until, observe
+        self._phase = ""
+        self._proved: dict[tuple[str, Config], Rejected | None] = {}  # by the build's digest
         self._kinds: dict[tuple[str, Config], str | None] = {}
         self._seconds: dict[tuple[str, Config], float] = {}
         self._pace = 0.0  # seconds that a contender's round took, all told, in the last call
@@ -69,31 +87,45 @@ class ChildRunner:
         def work() -> Outcome:
             if isinstance(contender, Launch):
                 self._building.pop(contender.build, None)
-                self._unit.prepare(contender.build)
-            outcome: Outcome = self._call(trial.attempt, contender, self._bench, best, _MEASURING)
+                self._build(contender.build)
+            limit = max(_LEAST, min(_MEASURING, _SHARE * self._left))
+            outcome: Outcome = self._call(trial.attempt, contender, self._bench, best, limit)
             return outcome
 
-        outcome = self._guarded(contender, work)
+        self._prepare_bench()
+        started = perf_counter()
+        try:
+            outcome = self._guarded(contender, work)
+        except OutOfTime:
+            cut = Rejected(*_place(contender), FORECAST, "the budget was over")
+            self._observe(contender, cut, perf_counter() - started)
+            raise
+        self._observe(contender, outcome, perf_counter() - started)
         if isinstance(outcome, Measured):
             self._seconds[_place(contender)] = outcome.timing.median_ms / 1e3
         return outcome
 
     def prove(self, launch: Launch) -> Rejected | None:
-        """Verify a finalist on hostile operands; None: it holds."""
+        """Verify a finalist on hostile operands, once; None: it holds."""
 
         def work() -> Rejected | None:
             rejected: Rejected | None = self._call(trial.prove, launch, self._bench)
             return rejected
 
-        self._enter_finals()
-        return self._guarded(launch, work)
+        place = launch.build.digest, launch.config
+        if place not in self._proved:
+            started = perf_counter()
+            try:
+                self._proved[place] = self._guarded(launch, work)
+            finally:
+                self.proving = perf_counter() - started
+        return self._proved[place]
 
     def sample(self, contenders: Sequence[Contender], rounds: int) -> Heat:
         """Time contenders that have been attempted, in turn; raises DeviceError where one takes the child down.
 
         Rounds that take long are asked for a few at a time, so that an interruption is heeded between them.
         """
-        self._enter_finals()
         launches = sum(self._seconds.get(_place(contender), 0.0) for contender in contenders)
         step = max(1, int(_PATIENCE / max(launches, self._pace * len(contenders), _PATIENCE / rounds)))
         heats = [self._heat(contenders, min(step, rounds - done)) for done in range(0, rounds, step)]
@@ -114,16 +146,46 @@ class ChildRunner:
         kind = _BY_STAGE.get(rejected.stage)
         return "memory" if kind == "launch" and _MEMORY.search(rejected.reason) else kind
 
-    def _enter_finals(self) -> None:
-        if self._finals is not None:
-            self._finals()
-            self._finals = None
+    def finals(self) -> None:
+        """Say that the search is over."""
+        self._begin(FINALS)
+
+    @property
+    def _left(self) -> float:
+        """Seconds until the runner is to stop."""
+        return self._until().ask - monotonic()
+
+    def _begin(self, phase: str) -> None:
+        if phase != self._phase:
+            self._phase = phase
+            self._enter(phase)
+
+    def _prepare_bench(self) -> None:
+        """Have the operands, their reference and the reference kernel made, before the first trial."""
+        if self._phase:
+            return
+        self._begin(PREPARING)
+        with self._counted(), suppress(DeviceError):  # the first trial meets it again, and says so
+            self._call(trial.prepare, self._bench)
+        self._begin(SEARCH)
+
+    def _build(self, build: Build) -> None:
+        """Have a build's binary made where that is not the child's own work; whoever stops does not wait for it."""
+        future = self._unit.ahead(build)
+        while not future.done():
+            wait([future], timeout=GLANCE)
+            if self._left <= 0:
+                raise Stopped
+        if future.cancelled():  # somebody who had asked for the same build ahead has given it up
+            self._unit.prepare(build)
+        else:
+            future.result()
 
     def _heat(self, contenders: Sequence[Contender], rounds: int) -> Heat:
         started = perf_counter()
         with self._counted():
             try:
-                heat: Heat = self._call(trial.sample, contenders, self._bench, rounds)
+                heat: Heat = self._twice(lambda: self._call(trial.sample, contenders, self._bench, rounds))
             except DeviceError as error:
                 if len(contenders) == 1:  # nobody else can be to blame
                     self._kinds[_place(contenders[0])] = kind_of(error)
@@ -138,23 +200,39 @@ class ChildRunner:
         self._kinds.pop((kernel, config), None)
         with self._counted():
             try:
-                return work()
+                return self._twice(work)
             except DeviceError as error:
                 self._kinds[kernel, config] = kind_of(error)
                 return Rejected(kernel, config, _stage(error), error.message)
+
+    def _twice(self, work: Callable[[], T]) -> T:
+        """Do it once more in a fresh child where a signal from outside ended the first: nobody in it is to blame."""
+        try:
+            return work()
+        except ChildDied as error:
+            if not error.facts.get("outside") or self._interrupted():
+                raise
+            _LOG.warning("%s; it is tried once more", error.message)
+            return work()
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
         if self._interrupted():
             raise Interrupted
+        if self._left <= 0:
+            raise OutOfTime
         started = perf_counter()
         try:
             yield
+        except Stopped:
+            raise (Interrupted if self._interrupted() else OutOfTime) from None
         finally:
             self.inside += perf_counter() - started
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self._unit.trials.call(function, *arguments, priority=Priority.MEASUREMENT, deadline=_DEADLINE)
+        return self._unit.trials.call(
+            function, *arguments, priority=Priority.MEASUREMENT, deadline=_DEADLINE, until=self._until
+        )
 
 
 def _place(contender: Contender) -> tuple[str, Config]:
@@ -169,8 +247,8 @@ def _stage(error: DeviceError) -> str:
 
 def kind_of(error: DeviceError) -> str | None:
     """The kind of fault that an error shows; None for one that no config causes."""
-    if _stage(error) == "start":
-        return None  # the child could not be set up
+    if _stage(error) == "start" or error.facts.get("outside"):
+        return None  # the child could not be set up, or was ended by somebody else
     for kind, failure in (("compile", CompileFailed), ("timeout", ChildTimedOut), ("died", ChildDied)):
         if isinstance(error, failure):
             return kind

@@ -1,4 +1,4 @@
-"""A tune job under way: its budget, read anew before each trial, whether it is to stop, and how much time is left."""
+"""A tune job under way: its budget, read anew before each trial, when it is to stop, and how much time is left."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final
 
+from app.devices.process import NEVER, Stop
 from app.tuning.tuner import Budget
 
 TRIALS: Final = 64  # a kernel, where an order says nothing
 SECONDS: Final = 20.0  # a shape, where an order says nothing
+PREPARING: Final = "preparing"
 SEARCH: Final = "search"
 FINALS: Final = "finals"
+GRACE: Final = 0.6  # seconds that a launch has to end once its job is cancelled; a child that is killed costs two
+_LATE: Final = 0.4  # seconds after the budget's end that whatever has not ended of itself is killed
 _FINALISTS: Final = 8  # that are verified once more, which takes each about as long as a trial
 _FINALS: Final = (1.0, 5.0)  # seconds for which the finals of a shape take samples, at least and at most
 _SHARE: Final = 0.2  # of a shape's seconds that are left to its finals
@@ -50,6 +54,12 @@ class Allowance:
         return all(one >= another for one, another in zip(mine, theirs, strict=True))
 
 
+def budget_seconds(request: Mapping[str, Any]) -> float | None:
+    """The seconds of a whole job, by its stored request; None where they are not limited."""
+    each = Allowance.of(request).each(1).seconds
+    return None if each is None else each * len(request["problems"]) * len(request["devices"])
+
+
 def _reach(budget: Budget) -> tuple[float, float, float]:
     """How far a budget goes, in three directions in which more is stricter."""
     trials, seconds = budget.trials or inf, budget.seconds or inf
@@ -59,7 +69,9 @@ def _reach(budget: Budget) -> tuple[float, float, float]:
 class Running:
     """One job as its own thread works it off, shape after shape; only `raise_to` is for other threads.
 
-    `expected` are the trials that each shape takes at most. `interrupted` says whether to stop where it is.
+    `expected` are the trials that each shape takes at most, `needs` the seconds that one trial of each is forecast to
+    take, `spent` the seconds that an earlier process gave the job. `interrupted` says whether to stop where it is,
+    `grace` how many seconds a launch then has to end. `clock` is the monotonic one.
     """
 
     def __init__(
@@ -68,23 +80,44 @@ class Running:
         expected: Sequence[int],
         interrupted: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        needs: Sequence[float] = (),
+        spent: float = 0.0,
+        grace: Callable[[], float] = lambda: GRACE,
     ) -> None:
         self.allowance, self.expected = allowance, expected
         self.interrupted = interrupted
         self.trials = 0
-        self._clock = clock
+        self._clock, self._grace = clock, grace
+        self._needs = needs or [0.0] * len(expected)
         self._changing = threading.Lock()
         self._closed = False
         self._handed = allowance
         self._given: dict[int, Allowance] = {}  # what each shape that is done was given
-        self._before: dict[int, float] = {}  # seconds of a shape's earlier rounds, under a smaller allowance
-        self._shape, self._done, self._seconds, self._phase = 0, 0, 0.0, SEARCH
-        self._began = self._since = clock()
+        self._shape, self._done, self._seconds, self._phase = 0, 0, 0.0, PREPARING
+        self._spent, self._started = spent, clock()
+        self._began = self._since = self._started
         self._told: tuple[float, float] | None = None  # seconds left, and when that was
+        self._interrupted_at: float | None = None
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds spent on the job so far, by earlier processes too."""
+        return self._spent + self._clock() - self._started
+
+    @property
+    def seconds(self) -> float | None:
+        """The job's budget of seconds; None where they are not limited."""
+        each = self.allowance.each(1).seconds
+        return None if each is None else each * len(self.expected)
+
+    def start(self) -> None:
+        """The job's time counts from now."""
+        self._started = self._clock()
 
     def begin(self, shape: int) -> None:
         """The shape of that number is next."""
-        self._shape, self._done, self._phase, self._handed = shape, 0, SEARCH, self.allowance
+        self._shape, self._done, self._phase, self._handed = shape, 0, PREPARING, self.allowance
         self._began = self._since = self._clock()
 
     def resumed(self, trials: int) -> None:
@@ -92,15 +125,38 @@ class Running:
         self._done = trials
 
     def budget(self, kernels: int) -> Budget:
-        """What the shape may take of each kernel, as of now."""
+        """What the shape may take of each kernel, and the seconds it may take from its begin, as of now."""
         self._handed = self.allowance
-        budget, before = self._handed.each(kernels), self._before.get(self._shape)
-        return budget if before is None or budget.seconds is None else replace(budget, seconds=budget.seconds - before)
+        return replace(self._handed.each(kernels), seconds=self._share())
+
+    def until_interrupted(self) -> Stop:
+        """When the child is to end what it does, and when it is killed, where the job is interrupted."""
+        if self._interrupted_at is None and self.interrupted():
+            self._interrupted_at = self._clock()
+        at = self._interrupted_at
+        return NEVER if at is None else Stop(at, at + self._grace())
+
+    def until(self) -> Stop:
+        """When the child is to end what it does, and when it is killed: as interrupted, else by the budget."""
+        interrupted = self.until_interrupted()
+        if interrupted is not NEVER:
+            return interrupted
+        share = self._share()
+        return NEVER if share is None else Stop(self._began + share, self._began + share + _LATE)
+
+    def _share(self) -> float | None:
+        """Seconds of the shape under way: what one trial is forecast to take, and an even part of what that leaves."""
+        total = self.seconds
+        if total is None:
+            return None
+        left = [shape for shape in range(len(self.expected)) if self._is_left(shape)]
+        elapsed = self._spent + self._began - self._started
+        spare = total - elapsed - sum(self._needs[shape] for shape in left)
+        return max(0.0, min(total - elapsed, self._needs[self._shape] + spare / max(1, len(left))))
 
     def ended(self) -> None:
         """The shape is done, with what it was given last."""
         self._given[self._shape] = self._handed
-        self._before[self._shape] = self._before.get(self._shape, 0.0) + self._clock() - self._began
 
     def unsettled(self) -> list[int]:
         """The shapes that are still to be done, or to be done more of; none closes the job to `raise_to`."""
@@ -116,37 +172,45 @@ class Running:
                 self.allowance, self.expected = allowance, expected
             return not self._closed
 
+    def times(self) -> tuple[float | None, float]:
+        """The seconds that are left, where somebody can say, and those that were spent."""
+        return self.eta_seconds(), self.elapsed
+
     def tried(self) -> float | None:
         """Take note that a trial is over; gives the seconds left, for the job's row."""
         now = self._clock()
+        self._phase = SEARCH
         self._done, self.trials = self._done + 1, self.trials + 1
         self._seconds += now - self._since
         self._since = now
         return self._tell()
 
-    def finals(self) -> float | None:
-        """Take note that the shape's search is over; gives the seconds left, for the job's row."""
-        self._phase = FINALS
+    def enter(self, phase: str) -> float | None:
+        """Take note of what the shape does from now: search or finals; gives the seconds left, for the job's row."""
+        self._phase = phase
         return self._tell()
 
     def eta_seconds(self) -> float | None:
-        """Seconds left of those that were told last; None where nobody can say, or they are over."""
-        if self._told is None:
-            return None
-        left = self._told[0] - (self._clock() - self._told[1])
-        return left if left > 0 else None
+        """Seconds left of those that were told last, and of the budget; None where nobody can say, or they are over."""
+        told = inf if self._told is None else self._told[0] - (self._clock() - self._told[1])
+        left = min(told, self._budget_left())
+        return left if 0 < left < inf else None
+
+    def _budget_left(self) -> float:
+        return inf if self.seconds is None else self.seconds - self.elapsed
 
     def _tell(self) -> float | None:
         """The seconds that the job may still take, by its limits and its pace so far."""
         budget = self.allowance.each(1)
         self._told = None
-        if self.trials < _FEWEST or (budget.seconds is None and budget.trials is None):
-            return None
-        pace = self._seconds / self.trials
-        others = (trials for shape, trials in enumerate(self.expected) if shape != self._shape and self._is_left(shape))
-        left = self._this(pace, budget.seconds) + sum(_whole(trials, pace, budget.seconds) for trials in others)
-        self._told = left, self._clock()
-        return left
+        if self.trials >= _FEWEST and (budget.seconds is not None or budget.trials is not None):
+            pace = self._seconds / self.trials
+            others = (
+                trials for shape, trials in enumerate(self.expected) if shape != self._shape and self._is_left(shape)
+            )
+            left = self._this(pace, self._share()) + sum(_whole(trials, pace, budget.seconds) for trials in others)
+            self._told = left, self._clock()
+        return self.eta_seconds()
 
     def _is_left(self, shape: int) -> bool:
         return self._given.get(shape) != self.allowance

@@ -10,7 +10,7 @@ import numpy as np
 from app.devices.base import Array, Operands
 from app.devices.fleet import Held
 from app.devices.process import Link
-from app.services.product import Order, Spent, deadline, ready
+from app.services.product import Order, Spent, built, deadline
 from kernels.kernel import Launch
 
 
@@ -19,7 +19,8 @@ def multiply(held: Held, link: Link, orders: tuple[Order, ...], launch: Launch) 
 
     Where the launch declines, for one product's sake, none is made.
     """
-    program, backend, problem = ready(held, link, launch), held.backend, launch.problem
+    program, build = built(held, link, launch, orders[0].allowed)
+    backend, problem = held.backend, launch.problem
     places = [(each.a, each.b, each.c) for each in orders]
     sizes = [nbytes // len(orders) for nbytes in (problem.a_bytes, problem.b_bytes, problem.c_bytes)]
 
@@ -34,9 +35,9 @@ def multiply(held: Held, link: Link, orders: tuple[Order, ...], launch: Launch) 
         backend.run(program, launch, operands)
         launched, declined = perf_counter(), backend.declined(launch)
         if declined:
-            return Spent(copied - started, launched - copied, 0.0, declined=declined)
+            return Spent(copied - started, launched - copied, 0.0, declined=declined, build=build)
         c = np.empty(problem.c_bytes, np.uint8)
         backend.download(operands.c, c)
         for number, place in enumerate(parts(2)):
             place[:] = c[number * sizes[2] : (number + 1) * sizes[2]]
-        return Spent(copied - started, launched - copied, perf_counter() - launched)
+        return Spent(copied - started, launched - copied, perf_counter() - launched, build=build)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 
 from app.devices.fleet import Fleet, Unit
-from app.errors import QueueFull, TilewiseError
+from app.errors import BudgetTooSmall, NotTuned, QueueFull, TilewiseError
 from app.services.attempts import Ledger
+from app.services.forecast import least_budget
 from app.services.idle import Idle
 from app.services.jobs import ENDED, Jobs, new_job
 from app.services.line import Line
 from app.services.orders import TuneOrder, fingerprint, rebudgeted, resolve
 from app.services.principal import IDLE, Principal
-from app.services.running import Allowance, Running
+from app.services.running import GRACE, Allowance, Running, budget_seconds
 from app.services.scope import expected, searched
 from app.services.wants import Wants
 from app.services.work import Work, is_exact
 from app.store.engine import Database
 from app.store.records import JobRecord
+from app.store.repository import Bests
 from app.store.repository import Jobs as JobRows
 from kernels.problem import Problem
 
@@ -29,6 +32,7 @@ __all__ = ["TuneOrder", "Tuning"]
 
 _LOG = logging.getLogger(__name__)
 Noted = Callable[[Any, str], None]
+_PATIENCE: Final = 4.0  # seconds that a launch of idle work has to end where an order comes: a new child takes two
 _LOOK: Final = 1.0  # seconds between two looks at whether an idle device has something to tune
 
 
@@ -51,6 +55,7 @@ class Tuning:
         self._lines = {unit.device.id: Line(ledger.jobs.followed) for unit in fleet.units}
         self._threads: list[threading.Thread] = []
         self._running: dict[str, Running] = {}
+        self._known: set[str] = set()  # jobs that wait for a thread, or have one
         self._submitting = threading.Lock()  # held while a job is created, upgraded or taken up
         self.idle_trials = 0
 
@@ -90,20 +95,31 @@ class Tuning:
         """Join the job that does the same work and as much of it, have one do more of it, or create one.
 
         `noted` writes the job's id elsewhere, in the transaction that creates it or in one of its own. Raises
-        UnknownDevice, NoDevice, UnknownKernel, Unsupported, TooLarge, Invalid, QueueFull.
+        UnknownDevice, NoDevice, UnknownKernel, Unsupported, TooLarge, Invalid, BudgetTooSmall, QueueFull.
         """
         request = resolve(order, self._fleet)
-        work = fingerprint(principal, request)
+        work, needs = fingerprint(principal, request), self._needs(request)
         with self._submitting:
             joined = self._active(work, request) or (None if order.retune else self._finished(work, request))
             if joined is not None:
                 if noted is not nothing:
                     self._database.write(lambda session: noted(session, joined.id))
                 return joined
+            self._expect_affordable(request, needs)
             waiting = sum(map(len, self._lines.values()))
             if waiting >= self._limit:
                 raise QueueFull(f"{waiting} jobs wait already", limit=self._limit, size=waiting)
             return self._create(request, work, noted)
+
+    def delete_best(self, unit: Unit, problem: Problem) -> None:
+        """Take back what is stored as best for a problem on a device's model; raises NotTuned where nothing is."""
+        model = unit.device.model
+        with self._submitting:  # nobody is told meanwhile that it has been tuned already
+            if not self._database.write(lambda session: Bests(session).delete(model, problem)):
+                raise NotTuned(
+                    f"{problem} has not been tuned on {unit.device.id}", problem=asdict(problem), device=unit.device.id
+                )
+            self._ledger.best.deleted(model, problem)
 
     @property
     def _database(self) -> Database:
@@ -128,7 +144,7 @@ class Tuning:
         """The queued or running job of this work that covers the request's budget, upgraded to it where need be."""
         wanted, covers = Allowance.of(request), self._covers(request)
         for job in self._database.read(lambda session: JobRows(session).unfinished()):
-            if job.fingerprint != work or job.cancel_requested or self._jobs.is_cancelled(job.id):
+            if job.fingerprint != work or job.id not in self._known or self._is_ending(job):
                 continue
             has = Allowance.of(job.request)
             if covers(has, wanted):
@@ -136,6 +152,9 @@ class Tuning:
             if covers(wanted, has) and self._upgrade(job, rebudgeted(job.request, request)):
                 return self._jobs.get(job.id)
         return None
+
+    def _is_ending(self, job: JobRecord) -> bool:
+        return job.cancel_requested or self._jobs.is_cancelled(job.id)
 
     def _upgrade(self, job: JobRecord, request: dict[str, Any]) -> bool:
         """Give a job a larger budget, at once where it runs; False where it has ended or is about to."""
@@ -170,6 +189,26 @@ class Tuning:
             for problem in request["problems"]:
                 yield unit, Problem(**problem)
 
+    def _needs(self, request: Mapping[str, Any]) -> list[float]:
+        """The seconds that the least tune of each piece is forecast to take."""
+        needed, seconds = self._ledger.forecasts.needed, budget_seconds(request)
+        pieces = list(self._pieces(request))
+        each = None if seconds is None else seconds / len(pieces)
+        return [needed(unit, problem, searched(problem, unit.device, request), each) for unit, problem in pieces]
+
+    def _expect_affordable(self, request: Mapping[str, Any], needs: Sequence[float]) -> None:
+        """Raise BudgetTooSmall where the seconds do not suffice for one trial of every problem."""
+        seconds, needed = budget_seconds(request), sum(needs)
+        if seconds is None or needed <= seconds:
+            return
+        what = str(Problem(**request["problems"][0])) if len(needs) == 1 else f"each of {len(needs)} problems"
+        least = least_budget(needed)
+        raise BudgetTooSmall(
+            f"one trial of {what} is forecast to take {needed:.3g} s, over the budget of {seconds:g} s: "
+            f"give it {least} seconds at least (--seconds {least})",
+            needed_seconds=least,
+        )
+
     def _expected(self, request: Mapping[str, Any]) -> list[int]:
         return [expected(problem, unit.device, request) for unit, problem in self._pieces(request)]
 
@@ -178,6 +217,7 @@ class Tuning:
         first = job.request["devices"][0]
         line = self._lines.get(first) or next(iter(self._lines.values()), None)
         if line is not None:
+            self._known.add(job.id)
             line.put(job.id, idle=bool(job.request.get("idle")))
 
     def _serve(self, unit: Unit, line: Line) -> None:
@@ -193,6 +233,7 @@ class Tuning:
         try:
             request = idle.next(unit.device)
             if request is not None:
+                self._expect_affordable(request, self._needs(request))
                 self._create(request, fingerprint(IDLE, request))
         except TilewiseError as error:
             _LOG.warning("nothing is tuned while %s is idle: %s", unit.device.id, error.message)
@@ -213,6 +254,8 @@ class Tuning:
             if not self._closing.is_set():
                 self._work.fail(job_id, error)
         finally:
+            if job_id not in line:
+                self._known.discard(job_id)
             self._running.pop(job_id, None)
             self._jobs.timed(job_id, None)
             self._jobs.ended(job_id)
@@ -222,9 +265,16 @@ class Tuning:
         with self._submitting:
             job = self._jobs.get(job_id)
             stopped = partial(self._stopped, job, line)
-            running = Running(Allowance.of(job.request), self._expected(job.request), stopped)
+            running = Running(
+                Allowance.of(job.request),
+                self._expected(job.request),
+                stopped,
+                needs=self._needs(job.request),
+                spent=job.spent_seconds or 0.0,
+                grace=lambda: GRACE if self._closing.is_set() or self._jobs.is_cancelled(job_id) else _PATIENCE,
+            )
             self._running[job_id] = running
-        self._jobs.timed(job_id, running.eta_seconds)
+        self._jobs.timed(job_id, running.times)
         return job, running
 
     def _stopped(self, job: JobRecord, line: Line) -> bool:

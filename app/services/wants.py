@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from app.errors import TilewiseError
 from app.services.answer import Answer
 from app.store.engine import Database
-from app.store.records import WantRecord
+from app.store.records import WantPlace, WantRecord
 from app.store.repository import Wants as WantRows
 from kernels.problem import Problem
 
@@ -65,10 +65,16 @@ class Wants:
         self.note(want)
         return want
 
-    def most_wanted(self, limit: int = 100, device_model: str | None = None) -> Sequence[WantRecord]:
-        """The shapes asked for most often, on any device model or on one, first the most. Blocks for two queries."""
+    def most_wanted(
+        self,
+        limit: int = 100,
+        device_model: str | None = None,
+        problem: Mapping[str, Any] | None = None,
+        after: WantPlace | None = None,
+    ) -> Sequence[WantRecord]:
+        """The shapes asked for most often, first the most, as the store gives them. Blocks for two queries."""
         self.flush()
-        return self._database.read(lambda session: WantRows(session).most_wanted(limit, device_model))
+        return self._database.read(lambda session: WantRows(session).most_wanted(limit, device_model, problem, after))
 
     def forget(self, device_model: str, problem: Problem) -> None:
         """A shape has been tuned, and that is stored."""
@@ -101,4 +107,4 @@ class Wants:
             try:
                 self.flush()
             except TilewiseError as error:
-                _LOG.warning("what is wanted could not be stored: %s", error.message)
+                _LOG.warning("what was missed could not be stored: %s", error.message)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
 from app.devices.fleet import Unit
-from app.errors import TilewiseError
+from app.devices.process import Stopped
+from app.errors import Closing, DeviceError, TilewiseError
 from app.services.attempts import Attempts, Ledger
 from app.services.best import BestConfigs, gflops, timing_of
 from app.services.running import Running
 from app.services.wants import Wants
-from app.store.records import BestRecord, JobRecord
+from app.store.records import BestRecord, JobRecord, TrialRecord
 from app.store.repository import Jobs as JobRows
 from kernels import CATALOGUE
 from kernels.device import Device
@@ -40,9 +42,11 @@ class Work:
         if job.cancel_requested or jobs.is_cancelled(job.id) or self._is_needless(job, pieces):
             self._finish(job.id, "cancelled")
             return
+        self._await_children(pieces, running)
         total = sum(running.expected)
         if not database.write(lambda session: JobRows(session).start(job.id, total, datetime.now(UTC))):
             return  # cancelled while it was queued
+        running.start()
         jobs.committed(job.id)
         results: dict[int, dict[str, Any]] = {}
         while left := running.unsettled():
@@ -53,22 +57,25 @@ class Work:
                 self._shape(job, pieces[number], running, results, number)
             if running.interrupted() and running.unsettled():
                 if jobs.is_cancelled(job.id):
-                    self._finish(job.id, "cancelled", results)
+                    self._finish(job.id, "cancelled", results, spent=running.elapsed)
                 return
         best = any("kernel" in result for result in results.values())
-        self._finish(job.id, "succeeded" if best else "failed", results)
+        self._finish(job.id, "succeeded" if best else "failed", results, spent=running.elapsed)
 
     def fail(self, job_id: str, error: Exception) -> None:
-        """End a job with its error; where even that cannot be stored, the job resumes at the next start."""
+        """End a job with its error."""
         if isinstance(error, TilewiseError):
             failure = _problem(error)
         else:
             failure = {"code": "internal", "error": "the service has a fault: see its log"}
             _LOG.error("job %s failed of a fault in the service", job_id, exc_info=error)
-        try:
-            self._finish(job_id, "failed", failure=failure)
-        except TilewiseError as second:
-            _LOG.error("job %s cannot be ended: %s", job_id, second.message)
+        self._finish(job_id, "failed", failure=failure)
+
+    def _await_children(self, pieces: Sequence[Piece], running: Running) -> None:
+        """Wait for the children that try the candidates: one that is being replaced is no part of the job's time."""
+        for unit in {unit.device.id: unit for unit, _ in pieces}.values():
+            with suppress(DeviceError, Closing, Stopped):  # the first trial says what is wrong
+                unit.trials.start(running.until_interrupted)
 
     def _is_needless(self, job: JobRecord, pieces: Sequence[Piece]) -> bool:
         """Whether somebody has ordered, and got, what was idle work."""
@@ -112,13 +119,14 @@ class Work:
         state: str,
         results: Mapping[int, dict[str, Any]] | None = None,
         failure: dict[str, Any] | None = None,
+        spent: float | None = None,
     ) -> None:
         told = sorted((results or {}).items(), key=lambda item: ("kernel" not in item[1], item[0]))
         result = {"best": [each for _, each in told]} if told else None
         first = told[0][1] if told and state == "failed" else None
         error = failure or (dict(first) if first else None)
-        at = datetime.now(UTC)
-        self._ledger.database.write(lambda session: JobRows(session).finish(job_id, state, result, error, at))
+        more = {} if spent is None else {"spent_seconds": spent}
+        self._ledger.jobs.end(job_id, state, result, error, **more)
 
 
 def is_exact(best: BestConfigs, problem: Problem, device_id: str) -> bool:
@@ -135,15 +143,32 @@ def _problem(error: TilewiseError) -> dict[str, Any]:
 
 
 def _result(winner: BestRecord, device: Device) -> dict[str, Any]:
-    trial = winner.trial
-    beside = {name: getattr(winner, name) for name in ("naive", "tiled", "default", "vendor")}
+    """One shape's winner with the figures of its report round: each an object, or null and a reason."""
+    trial, result = winner.trial, dict[str, Any]()
+    for name in ("naive", "tiled", "default", "vendor"):
+        other: TrialRecord | None = getattr(winner, name)
+        result[name] = None if other is None else _figure(other)
+        result[f"{name}_reason"] = getattr(winner, f"{name}_reason")
+    vendor = winner.vendor
+    faster = None if vendor is None else (vendor.median_ms or 0.0) < (trial.median_ms or 0.0)
     return {
         "problem": winner.problem.key,
         "device_model": winner.device_model,
+        "instructions": CATALOGUE[trial.kernel].instructions(winner.problem, device),
+        **_figure(trial),
+        **result,
+        "vendor_is_faster": faster,
+    }
+
+
+def _figure(trial: TrialRecord) -> dict[str, Any]:
+    timing = timing_of(trial)
+    return {
         "kernel": trial.kernel,
         "config": dict(trial.config),
-        "instructions": CATALOGUE[trial.kernel].instructions(winner.problem, device),
         "median_ms": trial.median_ms,
-        "gflops": gflops(winner.problem, timing_of(trial)),
-        **{f"{name}_ms": other.median_ms if other else None for name, other in beside.items()},
+        "ci95_ms": timing and timing.ci95_ms and list(timing.ci95_ms),
+        "samples": trial.samples,
+        "limited": trial.limited,
+        "gflops": gflops(trial.problem, timing),
     }

@@ -54,10 +54,10 @@ class TrialRecord:
 
 @dataclass(frozen=True, slots=True)
 class BestRecord:
-    """The promoted trial of one device model and problem, beside the baselines measured in the same job.
+    """The promoted trial of one device model and problem, beside what was measured in turn with it.
 
-    `default` is the trial of the untuned choice. Raises ValueError where the promoted trial is another model's or
-    another problem's.
+    `default` is the trial of the untuned choice. What is None was not measured in that round, and its `_reason` says
+    why. Raises ValueError where the promoted trial is another model's or another problem's.
     """
 
     device_model: str
@@ -69,6 +69,9 @@ class BestRecord:
     vendor_reason: str | None
     tuned_at: datetime
     default: TrialRecord | None = None
+    naive_reason: str | None = None
+    tiled_reason: str | None = None
+    default_reason: str | None = None
 
     def __post_init__(self) -> None:
         if (self.trial.device_model, self.trial.problem) != (self.device_model, self.problem):
@@ -81,7 +84,8 @@ class JobRecord:
     """One piece of durable work: `request`, `result` and `error` are JSON, `fingerprint` is equal for the same work.
 
     `state` is queued, running, succeeded, failed or cancelled; `done` of at most `total` trials are over, the fastest
-    so far took `best_ms` milliseconds. `phase` says what a running one does, `eta_seconds` how long it may still take.
+    so far took `best_ms` milliseconds. `phase` says what a running one does, `eta_seconds` how long it may still take;
+    `spent_seconds` are what it took so far, in every process that worked on it.
     """
 
     id: str
@@ -100,6 +104,7 @@ class JobRecord:
     finished_at: datetime | None
     phase: str | None = None
     eta_seconds: float | None = None
+    spent_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +142,9 @@ class WantRecord:
     match: str
     first_at: datetime
     last_at: datetime
+
+
+WantPlace = tuple[int, datetime, str, str]  # count, last_at, device_model and problem_key: a shape's place in a list
 
 
 @dataclass(frozen=True, slots=True)

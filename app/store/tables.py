@@ -144,6 +144,7 @@ class JobRow(Base):
     finished_at: Mapped[datetime | None]
     phase: Mapped[str | None]
     eta_seconds: Mapped[float | None]
+    spent_seconds: Mapped[float | None]
 
 
 class TrialRow(Base):
@@ -199,7 +200,7 @@ class TrialRow(Base):
 
 
 class BestRow(Base):
-    """The promoted trial of one device model and problem, and the baselines it beat."""
+    """The promoted trial of one device model and problem, and what was measured in turn with it, or why not."""
 
     __tablename__ = "bests"
 
@@ -212,6 +213,9 @@ class BestRow(Base):
     vendor_reason: Mapped[str | None] = mapped_column(Prose)
     tuned_at: Mapped[datetime]
     default_id: Mapped[int | None] = mapped_column(ForeignKey("trials.id"))
+    naive_reason: Mapped[str | None] = mapped_column(Prose)
+    tiled_reason: Mapped[str | None] = mapped_column(Prose)
+    default_reason: Mapped[str | None] = mapped_column(Prose)
 
 
 class FaultRow(Base):

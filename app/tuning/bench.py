@@ -155,6 +155,7 @@ def _buffers(backend: Backend, problem: Problem, a: Array, b: Array) -> Buffers:
     count = _sets(problem, cache, backend.free_bytes() // 2)
     pools = backend.upload(_repeated(a, count)), backend.upload(_repeated(b, count))
     pool_c = backend.allocate(count * _up(problem.c_bytes))
+    backend.fill(pool_c, 0)  # a host's memory is there once it was written to: no launch is to pay for that
     rotation = tuple(
         Operands(
             pools[0].window(number * _up(a.nbytes), a.nbytes),

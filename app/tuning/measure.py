@@ -25,6 +25,7 @@ _FINEST: Final = 0.005  # the least noise that is believed
 _STUDENT: Final = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # 97.5 % points of Student's t, by the number of samples
 _TICK: Final = 1e-9  # an event timer's zero is less than this, and no launch takes nothing
 _BATCH: Final = 20
+_LONG: Final = 4.0  # times the limit: a sample that takes that long is enough by itself
 
 
 @dataclass(slots=True)
@@ -83,8 +84,8 @@ def race(
     """Sample a config up to `most` times, dropping it as soon as it is clearly slower than the best's median, `best`.
 
     `take(n)` gives n samples' seconds. Samples of about `warm` seconds, 21 at most, are thrown away first; one that
-    takes longer by itself counts. From two samples on, `limit` seconds of them end the race. The bound on the chance
-    of dropping the winner is `noise`'s, which learns from every race that is run in full.
+    takes longer by itself counts. `limit` seconds of two samples or more end the race, and four times that of one. The
+    bound on the chance of dropping the winner is `noise`'s, which learns from every race that is run in full.
     """
     noise = Noise() if noise is None else noise
     seconds = _warmed(take, warm)
@@ -93,7 +94,7 @@ def race(
             seconds += _samples(take, min(look, most) - len(seconds))
         if best is not None and look in _LOOKS and min(seconds) > best * noise.margin(look):
             return Raced(tuple(seconds), dropped=True)
-        if len(seconds) >= most or (len(seconds) > 1 and sum(seconds) >= limit):
+        if len(seconds) >= most or sum(seconds) >= (limit if len(seconds) > 1 else _LONG * limit):
             break
     if len(seconds) >= most:
         noise.learn(seconds)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final as Constant
 
 from kernels.space import Config
+
+FORECAST: Constant = "forecast"  # the stage of what was not tried because it would have taken longer than was left
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A config that was not timed: at `stage` (space, compile, launch, verify, measure), for `reason`."""
+    """A config that was not timed: at `stage` (space, forecast, compile, launch, verify, measure), for `reason`."""
 
     kernel: str
     config: Config
@@ -87,16 +90,19 @@ class Final:
     """The end of a tune: what was measured again, interleaved and in random order, and what came out.
 
     `finalists` are the fastest of the search with the samples that chose among them, fastest first. `best`, `default`,
-    `vendor` and `baselines` (naive, tiled) were measured once more after the choice, interleaved with each other: their
-    timings are those that are told. `default` is the untuned choice for the problem and never faster than `best`.
-    `wrong` are finalists that failed on hostile operands. `retaken` counts rounds that were disturbed and redone.
+    `vendor` and `baselines` (naive, tiled) were measured once more in one round after the choice, interleaved with each
+    other: their timings are those that are told. `default` is the untuned choice for the problem; neither it nor a
+    baseline is faster than `best`, which may be one of them. Who of default, vendor, naive and tiled is missing has a
+    sentence in `reasons`. `wrong` are finalists that failed on hostile operands. `retaken` counts rounds that were
+    disturbed and redone.
     """
 
     finalists: tuple[Measured, ...]
     best: Measured
     default: Measured | None
-    vendor: Outcome | None
+    vendor: Measured | None
     baselines: Mapping[str, Measured]
+    reasons: Mapping[str, str] = field(default_factory=dict)
     wrong: tuple[Rejected, ...] = ()
     conditions: Conditions | None = None
     retaken: int = 0

@@ -14,6 +14,10 @@ from kernels.problem import Problem
 Contender: TypeAlias = Launch | Problem
 
 
+class OutOfTime(Exception):
+    """The budget's seconds are over: what was being tried is not to blame, and nothing more can be tried."""
+
+
 @dataclass(frozen=True, slots=True)
 class Heat:
     """Samples that contenders took in turn: `seconds[i]` are contender i's, one for each round, in order.
@@ -30,10 +34,15 @@ class Heat:
 class Runner(Protocol):
     """Tries candidates of one problem on one device, one at a time.
 
+    `attempt`, `prove` and `sample` raise OutOfTime at the end of the budget's seconds, whatever they are at.
+
     `width` is how many builds can be under way at once: a batch of that size keeps the compilers busy.
     """
 
-    width: int
+    @property
+    def width(self) -> int:
+        """How many builds can be under way at once."""
+        ...
 
     def prepare(self, launch: Launch) -> None:
         """Have the launch's binary made ahead, in parallel, where that can be done; returns at once."""
@@ -44,6 +53,10 @@ class Runner(Protocol):
 
         Whatever the candidate does to its process is Rejected.
         """
+        ...
+
+    def finals(self) -> None:
+        """Be told that the search is over."""
         ...
 
     def prove(self, launch: Launch) -> Rejected | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import comb, exp, log, log2
+from math import exp, lgamma, log, sqrt
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -24,6 +24,11 @@ CONFIDENCE: Final = 0.8  # that it holds for so many, given the shapes that happ
 PRIOR_BOUND: Final = 2.0  # how much slower the winner of an equal shape may be, before anything was learned
 PRIOR_GROWTH: Final = 0.2  # what each doubling of distance adds to that bound's logarithm
 PRIOR_LOSS: Final = 0.3  # the logarithm of what a winner is expected to lose elsewhere, likewise
+# The same for the untuned choice, which is made for each shape: distance adds nothing. benchmarks/results/peers*.json
+# have it beside the tuned one for 119 shapes of one device: 1.02 on average, 1.10 at the 95th percentile. That is
+# the device it was written for; of another, where nothing was learned yet, more is allowed for.
+DEFAULT_BOUND: Final = 1.5
+DEFAULT_LOSS: Final = 0.1
 _REACHES: Final = (2.0, 4.0, 8.0)  # doublings over which losses are alike; chosen by what would have chosen best
 _TRUSTS: Final = (0.0, 0.5)  # share of the model's predicted loss that is believed; chosen with it
 _FEW: Final = 8  # shapes below which nothing is chosen: the middle reach, and no trust
@@ -34,35 +39,60 @@ _SAMPLE: Final = 32  # tuned shapes that reach and trust are chosen on
 _NOISE: Final = 0.05  # variance of what no distance explains, over that of what it does
 _FLOOR: Final = 0.1  # the least spread of a logarithm of a loss: timing noise, and the winner's curse of short tunes
 _CAUTION: Final = 0.3  # spreads by which the less known of two equals is put behind
+_DOUBT: Final = 1 / 3  # of the way from the untuned choice's expected loss to its bound: where a config replaces it
 _STEEPEST: Final = 1.5  # logarithm of a loss above which all losses are alike
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A tuned problem: its winner, that one's seconds, and what other problems' winners took on it (any subset)."""
+    """A tuned problem: its winner, that one's seconds, and what other problems' winners took on it (any subset).
+
+    `default` is what the untuned choice took on it, where that was measured.
+    """
 
     problem: Problem
     kernel: str
     config: Config
     seconds: float
     others: Mapping[Choice, float] = field(default_factory=dict, repr=False)
+    default: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Transferred:
-    """A config for an untuned problem: the winner of `source`, the nearest problem that it won.
+class Foretold:
+    """What a config for an untuned problem is expected to take over what a tune would reach, and at most takes.
 
-    `expected_loss` is its time over what a tune would reach; `loss_bound` is not exceeded in 95 cases of 100. Both are
-    at least 1. The bound rests on `shapes` tuned shapes that were foretold from the others; below 32 of them it is
-    widened by a prior.
+    `loss_bound` is not exceeded in 95 cases of 100. Both are at least 1. The bound rests on `shapes` tuned shapes that
+    were foretold from the others; below 32 of them it is widened by a prior.
     """
+
+    expected_loss: float
+    loss_bound: float
+    shapes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transferred(Foretold):
+    """A config for an untuned problem: the winner of `source`, the nearest problem that it won."""
 
     source: Problem
     kernel: str
     config: Config
-    expected_loss: float
-    loss_bound: float
-    shapes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What the losses of some shapes teach: their mean and variance, and by how many spreads guesses were off."""
+
+    mean: float
+    variance: float
+    errors: Floats
+
+    @classmethod
+    def of(cls, losses: Floats, prior: float) -> Learned:
+        """Two shapes' worth of a prior beside them: a handful of losses says little of how large they are elsewhere."""
+        mean = (losses.sum() + 2 * prior) / (losses.size + 2)
+        return cls(mean, (np.square(losses - mean).sum() + 2 * prior**2) / (losses.size + 2), np.empty(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,67 +104,96 @@ class _Guess:
     spreads: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What all shapes of a family teach: over how many doublings losses are alike, and how far the model is believed.
+
+    `winners` and `default` are what was learned of the losses of other shapes' winners, and of the untuned choice.
+    """
+
+    reach: float
+    trust: float
+    winners: Learned
+    default: Learned
+
+
 class Transfer:
     """What the tuned shapes of one device model and family say of the others. Immutable: made anew at a promotion.
 
-    A loss is a config's time on a shape over that shape's best. For every candidate its losses on the shapes around
-    are interpolated by distance (kriging: Cressie, Statistics for Spatial Data, 1993), a share of what the model
-    foretells taken out before and put back after. The bound is conformal: every tuned shape is foretold from the
-    others, and the errors, each over its own spread, bound the next one (Vovk et al., Algorithmic Learning in a Random
-    World, 2005; Lei et al., JASA 113, 2018), at the rank that also holds for this very set of shapes (Vovk, 2012).
+    A loss is a config's time on a shape over that shape's best. For every candidate, the untuned choice among them,
+    its losses on the shapes around are interpolated by distance (kriging: Cressie, Statistics for Spatial Data, 1993),
+    a share of what the model foretells taken out before and put back after. The bound is conformal: every tuned shape
+    is foretold from the others, and the errors, each over its own spread, bound the next one (Vovk et al., Algorithmic
+    Learning in a Random World, 2005; Lei et al., JASA 113, 2018), at the rank that also holds for this very set of
+    shapes (Vovk, 2012). With `like` the settings and errors are those of another one.
     """
+
+    settings: Settings
 
     def __init__(
         self,
         tuned: Iterable[Tuned],
         legal: Callable[[Choice, Problem], bool],
         predict: Callable[[Choice, Problem], float],
+        like: Transfer | None = None,
     ) -> None:
         self._legal, self._predict = legal, predict
         self._tuned = tuple(sorted({one.problem: one for one in tuned}.values(), key=lambda one: one.problem))
         self._choices = sorted({(one.kernel, one.config) for one in self._tuned}, key=lambda one: (one[0], str(one[1])))
-        places = {choice: number for number, choice in enumerate(self._choices)}
-        self._own = np.array([places[one.kernel, one.config] for one in self._tuned], dtype=np.intp)
-        self._points = np.array([_point(one.problem) for one in self._tuned]).reshape(-1, 4)
-        self._losses = np.array([self._row(one) for one in self._tuned]).reshape(len(self._tuned), len(self._choices))
+        self._places = {choice: number for number, choice in enumerate(self._choices)}
+        self._own = np.array([self._places[one.kernel, one.config] for one in self._tuned], dtype=np.intp)
+        self._points = points(one.problem for one in self._tuned)
+        self._losses = np.full((len(self._tuned), len(self._choices)), np.nan)
+        for row, one in enumerate(self._tuned):
+            self._fill(row, one)
         self._known = ~np.isnan(self._losses)
-        self._foretold = self._model()
         self._elsewhere = self._known.copy()
         self._elsewhere[np.arange(len(self._own)), self._own] = False
-        found = self._losses[self._elsewhere]
-        # Two shapes' worth of the prior: a handful of measured losses says little of how large they are elsewhere.
-        self._mean = (found.sum() + 2 * PRIOR_LOSS) / (found.size + 2)
-        self._variance = (np.square(found - self._mean).sum() + 2 * PRIOR_LOSS**2) / (found.size + 2)
-        self._reach, self._trust = self._settings()
-        self._errors = np.sort([error for _, error in self._foretelling(range(len(self._tuned)))])
+        self._default = np.array([_loss(one.default, one.seconds) for one in self._tuned], dtype=float)
+        self._foretold: dict[int, Floats] = {}
+        self.settings = self._learn() if like is None else like.settings
 
     def choose(self, problem: Problem) -> Transferred | None:
         """The candidate with the least expected loss that is legal for the problem; None where none is."""
         if not self._tuned:
             return None
-        distances = np.sqrt(np.square(self._points - _point(problem)).sum(axis=1))
+        distances = self._distances(problem)
         rows = _nearest(distances, _ROWS)
         guess = self._guess(distances, rows, self._candidates(rows), problem)
         for column, loss, spread in zip(guess.columns, guess.losses, guess.spreads, strict=True):
             kernel, config = choice = self._choices[column]
             if self._legal(choice, problem):
                 source = min(np.flatnonzero(self._own == column), key=lambda row: (distances[row], row))
-                expected, bound = self._bounded(float(loss), float(spread), float(distances[rows[0]]))
-                return Transferred(self._tuned[source].problem, kernel, config, expected, bound, len(self._errors))
+                prior = log(PRIOR_BOUND) + PRIOR_GROWTH * float(distances[rows[0]])
+                told = _bounded(float(loss), float(spread), self.settings.winners.errors, prior)
+                return Transferred(*told, self._tuned[source].problem, kernel, config)
         return None
 
-    def _row(self, one: Tuned) -> list[float]:
-        own = (one.kernel, one.config)
-        seconds = [one.seconds if each == own else one.others.get(each) for each in self._choices]
-        losses = [float("nan") if each is None else log(each / one.seconds) for each in seconds]
-        return [each if each != each else min(max(each, 0.0), _STEEPEST) for each in losses]  # noqa: PLR0124  NaN
+    def default(self, problem: Problem) -> Foretold:
+        """What the untuned choice is expected to lose on a problem."""
+        distances = self._distances(problem)
+        loss, spread = self._guess_default(distances, _nearest(distances, _ROWS))
+        return Foretold(*_bounded(loss, spread, self.settings.default.errors, log(DEFAULT_BOUND)))
 
-    def _model(self) -> Floats:
-        """The model's logarithms of losses, over the least of each shape's; zero where nothing was measured."""
-        found = np.full(self._losses.shape, np.nan)
-        for row, column in np.argwhere(self._known):
-            found[row, column] = log(self._predict(self._choices[column], self._tuned[row].problem))
-        return np.nan_to_num(_over_least(found))
+    def _distances(self, problem: Problem) -> Floats:
+        distances: Floats = np.sqrt(np.square(self._points - points([problem])).sum(axis=1))
+        return distances
+
+    def _fill(self, row: int, one: Tuned) -> None:
+        """Take the losses that were measured on one shape."""
+        for choice, seconds in one.others.items():
+            if (place := self._places.get(choice)) is not None:
+                self._losses[row, place] = _loss(seconds, one.seconds)
+        self._losses[row, self._own[row]] = 0.0
+
+    def _model(self, row: int) -> Floats:
+        """The model's logarithms of losses, over the least of the shape's; zero where nothing was measured."""
+        if row not in self._foretold:
+            found = np.full(len(self._choices), np.nan)
+            for column in np.flatnonzero(self._known[row]):
+                found[column] = log(self._predict(self._choices[column], self._tuned[row].problem))
+            self._foretold[row] = np.nan_to_num(_over_least(found))
+        return self._foretold[row]
 
     def _candidates(self, rows: Whole) -> Whole:
         """The distinct winners of some shapes, in the order of the shapes."""
@@ -143,101 +202,155 @@ class Transfer:
 
     def _guess(self, distances: Floats, rows: Whole, columns: Whole, problem: Problem) -> _Guess:
         """Losses of candidates on a problem at some distances, from the losses on `rows`."""
-        reach, trust = self._reach, self._trust
-        around = np.sqrt(np.square(self._points[rows, None] - self._points[None, rows]).sum(axis=2))
-        where = np.ix_(rows, columns)
-        known = self._known[where]
-        losses = np.where(known, self._losses[where] - trust * self._foretold[where], 0.0)
-        alike = _alike(around, reach), _alike(distances[rows], reach)
-        found, spreads = self._krige(*alike, known, self._elsewhere[where], losses)
+        trust, where = self.settings.trust, np.ix_(rows, columns)
+        known, losses = self._known[where], self._losses[where]
+        if trust:
+            losses = losses - trust * np.array([self._model(row)[columns] for row in rows])
+        alike = self._alike(distances, rows)
+        found, spreads = _krige(
+            *alike, known, self._elsewhere[where], np.where(known, losses, 0.0), self.settings.winners
+        )
         order = np.argsort(found + _CAUTION * spreads, kind="stable")
         if trust:
             order = order[:_SHORT]
             logs = [log(self._predict(self._choices[column], problem)) for column in columns[order]]
             found[order] += trust * _over_least(np.array(logs))
             order = order[np.argsort((found + _CAUTION * spreads)[order], kind="stable")]
-        losses = np.maximum(found[order], 0.0)
+        least = np.maximum(found[order], 0.0)
         # A loss that is foretold is less sure than none: a winner that is no loss anywhere near is one here neither.
-        return _Guess(columns[order], losses, spreads[order] + losses / 2)
+        return _Guess(columns[order], least, spreads[order] + least / 2)
 
-    def _krige(
-        self, among: Floats, here: Floats, known: Mask, elsewhere: Mask, losses: Floats
-    ) -> tuple[Floats, Floats]:
-        """Each column's value here and its spread, with its mean drawn to that of all where little of it is known.
+    def _guess_default(self, distances: Floats, rows: Whole) -> tuple[float, float]:
+        """The loss of the untuned choice at some distances, and its spread, likewise."""
+        losses = self._default[rows, None]
+        known = ~np.isnan(losses)
+        alike, learned = self._alike(distances, rows), self.settings.default
+        found, spreads = _krige(*alike, known, known, np.where(known, losses, 0.0), learned)
+        loss = max(float(found[0]), 0.0)
+        return loss, float(spreads[0]) + loss / 2
 
-        That a winner loses nothing on its own shape says nothing of what it loses on average.
-        """
-        rows = len(here)
-        among = among + _NOISE * np.eye(rows)
-        if known.all():
-            solved = np.linalg.solve(among, np.column_stack([here, np.ones(rows), losses]))
-            weights, ones, values = solved[:, :1], solved[:, 1:2], solved[:, 2:]
-        else:
-            mask = known.T.astype(float)
-            system = mask[:, :, None] * among * mask[:, None, :] + np.eye(rows) * (1 - mask)[:, None, :]
-            right = np.stack([mask * here, mask, losses.T], axis=2)
-            solved = np.linalg.solve(system, right)
-            weights, ones, values = (solved[:, :, part].T for part in range(3))
-        ones_elsewhere = np.maximum(ones, 0) * elsewhere
-        mean = ((ones_elsewhere * losses).sum(axis=0) + self._mean) / (ones_elsewhere.sum(axis=0) + 1)
-        rest = losses - mean * known
-        found = mean + (weights * rest).sum(axis=0)
-        power = (rest * (values - mean * ones)).sum(axis=0) + 2 * self._variance
-        left = np.maximum(1 + _NOISE - (weights * (here[:, None] * known)).sum(axis=0), _NOISE)
-        return found, _FLOOR + np.sqrt(np.maximum(power, 0) / (known.sum(axis=0) + 2) * left)
+    def _alike(self, distances: Floats, rows: Whole) -> tuple[Floats, Floats]:
+        """How alike losses on `rows` are among themselves, and each to those at its distance."""
+        around = np.sqrt(np.square(self._points[rows, None] - self._points[None, rows]).sum(axis=2))
+        return _alike(around, self.settings.reach), _alike(distances[rows], self.settings.reach)
 
-    def _settings(self) -> tuple[float, float]:
+    def _learn(self) -> Settings:
         """The reach and the trust that would have chosen best for the tuned shapes, had each been untuned."""
-        self._reach, self._trust = _REACHES[len(_REACHES) // 2], _TRUSTS[0]
-        if len(self._tuned) < _FEW:
-            return self._reach, self._trust
-        sample = range(0, len(self._tuned), -(-len(self._tuned) // _SAMPLE))
+        winners = Learned.of(self._losses[self._elsewhere], PRIOR_LOSS)
+        default = Learned.of(self._default[~np.isnan(self._default)], DEFAULT_LOSS)
+        self.settings = Settings(_REACHES[len(_REACHES) // 2], _TRUSTS[0], winners, default)
+        if len(self._tuned) >= _FEW:
+            sample = range(0, len(self._tuned), -(-len(self._tuned) // _SAMPLE))
+            reach = min(_REACHES, key=lambda reach: self._total(sample, reach, _TRUSTS[0]))
+            trust = min(_TRUSTS, key=lambda trust: self._total(sample, reach, trust))
+            self.settings = replace(self.settings, reach=reach, trust=trust)
+        everyone = range(len(self._tuned))
+        errors = np.sort([error for _, error in self._foretelling(everyone)])
+        of_default = np.sort(list(self._foretelling_default(everyone)))
+        return replace(
+            self.settings, winners=replace(winners, errors=errors), default=replace(default, errors=of_default)
+        )
 
-        def total(reach: float, trust: float) -> float:
-            self._reach, self._trust = reach, trust
-            return sum(loss for loss, _ in self._foretelling(sample))
+    def _total(self, sample: Iterable[int], reach: float, trust: float) -> float:
+        """What some shapes would have lost with such settings."""
+        self.settings = replace(self.settings, reach=reach, trust=trust)
+        return sum(loss for loss, _ in self._foretelling(sample))
 
-        best = min(_REACHES, key=lambda reach: total(reach, _TRUSTS[0]))
-        return best, min(_TRUSTS, key=lambda trust: total(best, trust))
+    def _others(self, target: int) -> tuple[Floats, Whole]:
+        """How far every shape is from one of them, which is none of the nearest then, and the nearest."""
+        distances = np.sqrt(np.square(self._points - self._points[target]).sum(axis=1))
+        distances[target] = np.inf
+        return distances, _nearest(distances, min(_ROWS, len(self._tuned) - 1))
 
-    def _foretelling(self, targets: Iterable[int]) -> list[tuple[float, float]]:
+    def _foretelling(self, targets: Iterable[int]) -> Iterator[tuple[float, float]]:
         """Each shape's loss had it been untuned, and by how many spreads it is above the guess.
 
         Only what was measured on a shape can be chosen for it here; a shape with nothing measured says nothing.
         """
-        told = []
         for target in targets:
-            distances = np.sqrt(np.square(self._points - self._points[target]).sum(axis=1))
-            distances[target] = np.inf
-            rows = _nearest(distances, min(_ROWS, len(self._tuned) - 1))
+            distances, rows = self._others(target)
             columns = self._candidates(rows)
             columns = columns[self._known[target, columns]]
             if len(columns):
                 guess = self._guess(distances, rows, columns, self._tuned[target].problem)
                 loss = float(self._losses[target, guess.columns[0]])
-                told.append((loss, (loss - float(guess.losses[0])) / float(guess.spreads[0])))
-        return told
+                yield loss, (loss - float(guess.losses[0])) / float(guess.spreads[0])
 
-    def _bounded(self, loss: float, spread: float, distance: float) -> tuple[float, float]:
-        """The expected loss and its bound, as ratios."""
-        number = len(self._errors)
-        centre = float(self._errors.mean()) if number else 0.0
-        if number < _FEW:
-            centre = max(centre, 0.0)  # a handful of good guesses is no ground for a better one
-        expected = max(0.0, loss + centre * spread)
-        upper = loss + max(_quantile(self._errors), 0.0) * spread if number else loss
-        lacking = max(0.0, 1 - (1 - COVERAGE**number) / CONFIDENCE)
-        bound = max(expected, upper) + lacking * (log(PRIOR_BOUND) + PRIOR_GROWTH * distance)
-        return exp(expected), exp(bound)
+    def _foretelling_default(self, targets: Iterable[int]) -> Iterator[float]:
+        """By how many spreads each shape's loss of the untuned choice is above the guess from the others."""
+        for target in targets:
+            if not np.isnan(self._default[target]):
+                loss, spread = self._guess_default(*self._others(target))
+                yield (float(self._default[target]) - loss) / spread
+
+
+def _loss(seconds: float | None, best: float) -> float:
+    """The logarithm of a loss, NaN where it was not measured."""
+    return float("nan") if seconds is None else min(max(log(seconds / best), 0.0), _STEEPEST)
+
+
+def _krige(
+    among: Floats, here: Floats, known: Mask, elsewhere: Mask, losses: Floats, learned: Learned
+) -> tuple[Floats, Floats]:
+    """Each column's value here and its spread, with its mean drawn to that of all where little of it is known.
+
+    That a winner loses nothing on its own shape says nothing of what it loses on average.
+    """
+    rows = len(here)
+    among = among + _NOISE * np.eye(rows)
+    if known.all():
+        solved = np.linalg.solve(among, np.column_stack([here, np.ones(rows), losses]))
+        weights, ones, values = solved[:, :1], solved[:, 1:2], solved[:, 2:]
+    else:
+        mask = known.T.astype(float)
+        system = mask[:, :, None] * among * mask[:, None, :] + np.eye(rows) * (1 - mask)[:, None, :]
+        right = np.stack([mask * here, mask, losses.T], axis=2)
+        solved = np.linalg.solve(system, right)
+        weights, ones, values = (solved[:, :, part].T for part in range(3))
+    ones_elsewhere = np.maximum(ones, 0) * elsewhere
+    mean = ((ones_elsewhere * losses).sum(axis=0) + learned.mean) / (ones_elsewhere.sum(axis=0) + 1)
+    rest = losses - mean * known
+    found = mean + (weights * rest).sum(axis=0)
+    power = (rest * (values - mean * ones)).sum(axis=0) + 2 * learned.variance
+    left = np.maximum(1 + _NOISE - (weights * (here[:, None] * known)).sum(axis=0), _NOISE)
+    return found, _FLOOR + np.sqrt(np.maximum(power, 0) / (known.sum(axis=0) + 2) * left)
+
+
+def _bounded(loss: float, spread: float, errors: Floats, prior: float) -> tuple[float, float, int]:
+    """The expected loss and its bound, as ratios, and how many errors they rest on; too few are helped by a prior."""
+    number = len(errors)
+    centre = float(errors.mean()) if number else 0.0
+    if number < _FEW:
+        centre = max(centre, 0.0)  # a handful of good guesses is no ground for a better one
+    expected = max(0.0, loss + centre * spread)
+    upper = loss + max(_quantile(errors), 0.0) * spread if number else loss
+    lacking = max(0.0, 1 - (1 - COVERAGE**number) / CONFIDENCE)
+    bound = max(expected, upper) + lacking * prior
+    return exp(expected), exp(bound), number
+
+
+def beats(found: Foretold, default: Foretold) -> bool:
+    """Whether a config is so likely to be faster than the untuned choice that it should take its place.
+
+    Its bound must be well below the untuned choice's: by two thirds of the way to what that one is expected to lose,
+    and where little was learned below even that. A bound alone is not enough: one rises because little is known, and
+    what little is known of is as likely to be good.
+    """
+    share = _DOUBT if found.shapes >= _FEW else 0.0
+    expected, bound = log(default.expected_loss), log(default.loss_bound)
+    return found.loss_bound < exp(expected + share * (bound - expected))
 
 
 def distance(one: Problem, other: Problem) -> float:
     """How far two shapes are apart: the Euclidean distance in log2 of m, n, k and batch."""
-    return float(np.sqrt(np.square(_point(one) - _point(other)).sum()))
+    return float(np.sqrt(np.square(points([one]) - points([other])).sum()))
 
 
-def _point(problem: Problem) -> Floats:
-    return np.array([log2(problem.m), log2(problem.n), log2(problem.k), log2(problem.batch)])
+def points(problems: Iterable[Problem]) -> Floats:
+    """A row for each problem: log2 of m, n, k and batch."""
+    sizes = np.array([(one.m, one.n, one.k, one.batch) for one in problems], dtype=float)
+    found: Floats = np.log2(sizes.reshape(-1, 4))
+    return found
 
 
 def _nearest(distances: Floats, most: int) -> Whole:
@@ -266,13 +379,18 @@ def _quantile(errors: Floats) -> float:
 @lru_cache(maxsize=1024)
 def _rank(number: int) -> tuple[int, float]:
     """The order statistic (from 1) that reaches the confidence, and the share of the step up to it that is enough."""
-    sure = below = 0.0
-    for rank in range(1, number + 1):
+    sure = 0.0
+    # Twelve deviations below the mean of a binomial there is nothing of it.
+    for rank in range(max(0, int(COVERAGE * number - 12 * sqrt(number))) + 1, number + 1):
         # That the share of errors below the rank-th of them is over the coverage: fewer than `rank` of them are.
-        below, sure = (
-            sure,
-            sure + comb(number, rank - 1) * COVERAGE ** (rank - 1) * (1 - COVERAGE) ** (number - rank + 1),
-        )
-        if sure >= CONFIDENCE:
-            return rank, (CONFIDENCE - below) / (sure - below)
+        step = _chance(rank - 1, number)
+        if sure + step >= CONFIDENCE:
+            return rank, (CONFIDENCE - sure) / step
+        sure += step
     return number, 1.0
+
+
+def _chance(count: int, number: int) -> float:
+    """That exactly `count` of so many errors are covered: their binomial's probability, by its logarithm."""
+    ways = lgamma(number + 1) - lgamma(count + 1) - lgamma(number - count + 1)
+    return exp(ways + count * log(COVERAGE) + (number - count) * log(1 - COVERAGE))

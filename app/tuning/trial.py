@@ -27,12 +27,20 @@ from app.tuning.reference import ReferenceKernel, reference_kernel
 from app.tuning.runner import Contender, Heat
 from app.tuning.verify import Verdict, review
 
-__all__ = ["VENDOR", "Bench", "attempt", "prove", "sample"]
+__all__ = ["VENDOR", "Bench", "attempt", "prepare", "prove", "sample"]
 
 _NOISE, _WATCH = "noise", "watch"
 _MEASURING: Final = 60.0  # seconds of the host's own work between launches
 _REFERENCE: Final = 10.0  # seconds: the reference kernel takes a ten-thousandth of this
+_AWAKE: Final = 0.1  # seconds: a launch that is longer wakes the device by itself
+_LONG: Final = 4.0  # times the limit: a race that took that long is not run again
 _RETAKEN: Final = 2  # times that a race is run again because the device was disturbed
+
+
+def prepare(held: Held, link: Link, bench: Bench) -> None:
+    """Make what the trials of a bench share: operands, their reference, the reference kernel; raises as `attempt`."""
+    reference_kernel(held, link)
+    prepared(held, link, bench)
 
 
 def attempt(held: Held, link: Link, contender: Contender, bench: Bench, best: float | None, limit: float) -> Outcome:
@@ -82,7 +90,7 @@ def sample(held: Held, link: Link, contenders: Sequence[Contender], bench: Bench
     policy = policy_of(bench.problem, held.backend.device)
     takes = [entrant.taking(link, rotation, policy) for entrant in entrants]
     for number, entrant in enumerate(entrants):
-        if number == 0 or not entrant.slowest:
+        if not entrant.slowest or (number == 0 and entrant.slowest < _AWAKE):
             takes[number](1)  # the device wakes up, and what was loaded anew warms up
     readings: list[Reading | None] = []
     turns = cycle(range(len(takes)))
@@ -155,7 +163,7 @@ def _raced(
         take(1)  # one graph is as long as a warm-up
     for _ in range(1 + _RETAKEN):
         raced = race(take, best, limit, noise, 0.0 if policy == GRAPH else WARM)
-        if not watch.disturbed(referenced):
+        if not watch.disturbed(referenced) or sum(raced.seconds) > _LONG * limit:
             break
     return raced, policy
 

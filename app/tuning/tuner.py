@@ -5,6 +5,7 @@ No I/O and no clock but the given; a runner does what needs a device.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,9 +14,10 @@ from functools import partial
 from typing import Final
 
 from app.tuning.finals import finals
+from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
 from app.tuning.outcome import Final as Finals
-from app.tuning.outcome import Measured, Outcome, Rejected
-from app.tuning.runner import Runner
+from app.tuning.report import BESIDE, OVER
+from app.tuning.runner import Contender, Heat, OutOfTime, Runner
 from app.tuning.search import Known, Landscape, Strategy, strategy
 from kernels.device import Device
 from kernels.features import features
@@ -30,6 +32,8 @@ _HOPELESS: Final = 2.0  # times the best of all kernels: one that is slower is l
 _CHANCE: Final = 16  # trials that every kernel has before
 _BASELINES: Final = ("naive", "tiled")
 _BASELINES_CHANCE: Final = 4  # what others are compared with need not be at its best where it is that slow
+_REPORT: Final = 5  # rounds of the winner and of one more that the finals are left time for at least
+_CLOSE: Final = 0.25  # of the seconds: where every default and the vendor take more, the best hope comes first
 _BATCH: Final = 8  # configs asked for at once at least: a strategy thinks once for all of them
 
 
@@ -47,10 +51,24 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class Forecast:
+    """Seconds that one launch of a contender is expected to take, and those until it can be launched; 0: unknown."""
+
+    launch: float = 0.0
+    build: float = 0.0
+
+    @property
+    def trial(self) -> float:
+        """Seconds of a trial at least: one launch is verified, one is timed."""
+        return self.build + 2 * self.launch
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """What is tuned: kernels for a problem on a device, and how.
 
     `known` is what a kernel's configs took elsewhere, `refused` are configs that failed here before and are not tried.
+    `forecast` says what a trial of a contender is expected to take.
     """
 
     kernels: Sequence[Kernel]
@@ -60,6 +78,7 @@ class Task:
     seed: int
     known: Mapping[str, Sequence[Known]] = field(default_factory=dict)
     refused: Mapping[str, Iterable[Config]] = field(default_factory=dict)
+    forecast: Callable[[Contender], Forecast] = field(default=lambda _: Forecast())
 
 
 @dataclass(slots=True)
@@ -92,27 +111,97 @@ def tune(
     """Yield the outcome of every config tried, and last the finals'.
 
     The vendor's library comes first, then each kernel's default, then each kernel's strategy in turn until it is
-    exhausted or the budget, read anew before each trial, is spent; defaults are attempted even then. `saved` outcomes
-    are told to the strategies and count as trials; they are neither attempted again nor yielded. A default that the
-    space refuses is Rejected at stage space. There are no finals where nothing could be measured. Raises ValueError
-    where the strategy is unknown.
+    exhausted or the budget, read anew before each trial, is spent. Where the seconds are few, the default of which the
+    trial is the shortest comes first, and is proved at once: there is a winner then, however soon they end. What is
+    forecast to take longer than is left is Rejected at stage forecast; of all but the defaults it ends the search.
+    `saved` outcomes are told to the strategies and count as trials; they are neither attempted again nor yielded. A
+    default that the space refuses is Rejected at stage space. There are no finals where nothing could be measured.
+    Raises ValueError where the strategy is unknown.
     """
     started = clock()
     outcomes = list(saved)
-    for outcome in _search(task, runner, budget, outcomes, lambda: clock() - started):
-        outcomes.append(outcome)
-        yield outcome
-    final = _finals(task, runner, outcomes, _finals_limit(budget().seconds, clock() - started))
+    given, proving = _Time(budget, lambda: clock() - started), _Proving(runner)
+    try:
+        for outcome in _search(task, proving, given, outcomes):
+            outcomes.append(outcome)
+            yield outcome
+    except OutOfTime:
+        pass
+    runner.finals()
+    try:
+        final = _finals(task, proving, outcomes, given.finals())
+    except OutOfTime:
+        final = proving.fallback(outcomes)
     if final is not None:
         yield final
 
 
-def _finals_limit(seconds: float | None, spent: float) -> float:
-    """Seconds of finals: a share of what the search took, one at least; the most where seconds are not counted."""
-    least, most = _FINALS
-    if seconds is None:
-        return most
-    return min(max(least, spent * (1 / _SEARCHING - 1)), most, max((1 - _SEARCHING) * seconds, seconds - spent))
+@dataclass(slots=True)
+class _Time:
+    """The budget as it is now, and the seconds spent of it; `reserve` are the least that the finals take."""
+
+    budget: Callable[[], Budget]
+    spent: Callable[[], float]
+    reserve: float = 0.0
+
+    def left(self) -> float:
+        """Seconds until nothing may run any more."""
+        seconds = self.budget().seconds
+        return math.inf if seconds is None else seconds - self.spent()
+
+    def searching(self) -> float:
+        """Seconds until the search is to leave the rest to the finals."""
+        seconds = self.budget().seconds
+        if seconds is None:
+            return math.inf
+        return seconds - max((1 - _SEARCHING) * seconds, min(self.reserve, seconds / 2)) - self.spent()
+
+    def finals(self) -> float:
+        """Seconds of finals: a share of what the search took, one at least, and never more than is left."""
+        least, most = _FINALS
+        share = self.spent() * (1 / _SEARCHING - 1)
+        return most if self.left() == math.inf else max(0.0, min(max(least, share), most, self.left()))
+
+
+@dataclass(slots=True)
+class _Proving:
+    """A runner that remembers which configs it proved."""
+
+    runner: Runner
+    held: set[tuple[str, Config]] = field(default_factory=set)
+
+    @property
+    def width(self) -> int:
+        """The runner's."""
+        return self.runner.width
+
+    def prepare(self, launch: Launch) -> None:
+        """As the runner."""
+        self.runner.prepare(launch)
+
+    def attempt(self, contender: Contender, best: float | None) -> Outcome:
+        """As the runner."""
+        return self.runner.attempt(contender, best)
+
+    def finals(self) -> None:
+        """As the runner."""
+        self.runner.finals()
+
+    def prove(self, launch: Launch) -> Rejected | None:
+        """As the runner, and take note."""
+        rejected = self.runner.prove(launch)
+        if rejected is None:
+            self.held.add((launch.kernel, launch.config))
+        return rejected
+
+    def sample(self, contenders: Sequence[Contender], rounds: int) -> Heat:
+        """As the runner."""
+        return self.runner.sample(contenders, rounds)
+
+    def fallback(self, outcomes: Sequence[Outcome]) -> Finals | None:
+        """The fastest of the search that was proved, alone: there was no time to measure anything beside it."""
+        best = best_of(one for one in outcomes if (one.kernel, one.config) in self.held)
+        return None if best is None else Finals((), best, None, None, {}, dict.fromkeys(BESIDE, OVER))
 
 
 def best_of(outcomes: Iterable[Outcome]) -> Measured | None:
@@ -121,28 +210,90 @@ def best_of(outcomes: Iterable[Outcome]) -> Measured | None:
     return min(ours, key=lambda outcome: outcome.timing.median_ms, default=None)
 
 
-def _search(
-    task: Task, runner: Runner, budget: Callable[[], Budget], saved: Sequence[Outcome], spent: Callable[[], float]
-) -> Iterator[Outcome]:
-    if not any(outcome.kernel == VENDOR for outcome in saved):
-        yield runner.attempt(task.problem, None)
+def _search(task: Task, runner: _Proving, given: _Time, saved: Sequence[Outcome]) -> Iterator[Outcome]:
     searches = [_begun(kernel, task, saved) for kernel in task.kernels]
-    for search in searches:
-        if search.default not in search.told:
-            yield _try(search, search.default, task, runner)
-    while True:
-        now = budget()
-        if now.seconds is not None and spent() >= _SEARCHING * now.seconds:
-            return
+    yield from _firsts(task, runner, given, searches, saved)
+    while given.searching() > 0:
+        now = given.budget()
         left = [search for search in searches if not search.exhausted and not _is_done(search, searches, task, now)]
         if not left:
             return
         search = min(left, key=lambda one: _turn(one, searches, task))
         config = _next(search, task, runner, now)
-        if config is None:
+        contender = None if config is None else _launch(search, config, task)
+        if contender is None or _unaffordable(contender, task, given.searching()):
             search.exhausted = True
         else:
-            yield _try(search, config, task, runner)
+            yield _try(search, contender, runner)
+
+
+def _firsts(
+    task: Task, runner: _Proving, given: _Time, searches: Sequence[_Search], saved: Sequence[Outcome]
+) -> Iterator[Outcome]:
+    """What is always tried where there is time: the vendor's library and the defaults, of which the fastest is proved.
+
+    Where that may take over a quarter of the seconds, the shortest trial of a default comes first.
+    """
+    turns, hurry = _turns(task, given, searches, saved)
+    found = [one for one in saved if any((one.kernel, one.config) == (s.kernel.name, s.default) for s in searches)]
+    for search, contender in turns:
+        refused = _unaffordable(contender, task, given.searching() if runner.held else given.left())
+        outcome = _try(search, refused or contender, runner)
+        found.append(outcome)
+        yield outcome
+        if hurry:
+            _prove_fastest(task, runner, given, found)
+    _prove_fastest(task, runner, given, found)
+
+
+def _turns(
+    task: Task, given: _Time, searches: Sequence[_Search], saved: Sequence[Outcome]
+) -> tuple[list[tuple[_Search | None, Contender | Rejected]], bool]:
+    """The vendor's library (as None) and the defaults in order, and whether they have to hurry."""
+    vendor: list[tuple[_Search | None, Contender | Rejected]] = [(None, task.problem)]
+    if any(outcome.kernel == VENDOR for outcome in saved):
+        vendor.clear()
+    waiting = [search for search in searches if search.default not in search.told]
+    defaults = [(search, _launch(search, search.default, task)) for search in waiting]
+
+    def seconds(turn: tuple[_Search | None, Contender | Rejected]) -> float:
+        return 0.0 if isinstance(turn[1], Rejected) else task.forecast(turn[1]).trial
+
+    if sum(map(seconds, [*vendor, *defaults])) <= _CLOSE * given.left():
+        return [*vendor, *defaults], False
+    defaults.sort(key=seconds)
+    return [*defaults[:1], *vendor, *defaults[1:]], True
+
+
+def _unaffordable(contender: Contender | Rejected, task: Task, left: float) -> Rejected | None:
+    """Say that a trial is forecast to take longer than is left; None: it fits, or is none."""
+    if isinstance(contender, Rejected):
+        return None
+    expected = task.forecast(contender)
+    if expected.trial <= left:
+        return None
+    kernel, config = (contender.kernel, contender.config) if isinstance(contender, Launch) else (VENDOR, Config(()))
+    reason = (
+        f"its trial is forecast to take {_told(expected.trial)}: {_told(expected.build)} until it can be launched, "
+        f"{_told(expected.launch)} for each of two launches; {_told(left)} are left"
+    )
+    return Rejected(kernel, config, FORECAST, reason)
+
+
+def _told(seconds: float) -> str:
+    return f"{max(0.0, seconds):{'.0f' if seconds >= 10 else '.2g'}} s"  # noqa: PLR2004  two figures
+
+
+def _prove_fastest(task: Task, runner: _Proving, given: _Time, found: Sequence[Outcome]) -> None:
+    """Prove the fastest of what was found, where seconds are counted: a winner is there then, however soon they end."""
+    best = best_of(found)
+    if best is None or runner.held or given.left() == math.inf:
+        return
+    kernel = next(kernel for kernel in task.kernels if kernel.name == best.kernel)
+    before = given.spent()
+    runner.prove(kernel.launch(best.config, task.problem, task.device))
+    launches = _REPORT * 2 * best.timing.median_ms / 1e3
+    given.reserve = 2 * (given.spent() - before) + launches
 
 
 def _begun(kernel: Kernel, task: Task, saved: Sequence[Outcome]) -> _Search:
@@ -202,10 +353,11 @@ def _next(search: _Search, task: Task, runner: Runner, budget: Budget) -> Config
     return search.ready.popleft() if search.ready else None
 
 
-def _try(search: _Search, config: Config, task: Task, runner: Runner) -> Outcome:
-    launch = _launch(search, config, task)
-    outcome = runner.attempt(launch, search.best) if isinstance(launch, Launch) else launch
-    search.tell(outcome)
+def _try(search: _Search | None, contender: Contender | Rejected, runner: Runner) -> Outcome:
+    best = None if search is None else search.best
+    outcome = contender if isinstance(contender, Rejected) else runner.attempt(contender, best)
+    if search is not None:
+        search.tell(outcome)
     return outcome
 
 

@@ -176,7 +176,7 @@ def spot_check(reference: Array, a: Array, b: Array, problem: Problem, seed: int
         exact = math.fsum(_exact_products(row, column).tolist())
         error = abs(float(reference[at, i, j]) - exact)
         if not error <= bound * math.sqrt(np.dot(row, row)) * math.sqrt(np.dot(column, column)):
-            raise WrongResult(f"the float64 reference of {problem.key} is off by {error:.2g} at [{at}, {i}, {j}]")
+            raise WrongResult(f"the float64 reference of {problem} is off by {error:.2g} at [{at}, {i}, {j}]")
 
 
 def _exact_products(x: Array, y: Array) -> Array:

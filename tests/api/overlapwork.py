@@ -108,7 +108,7 @@ def running(folder: Path, fleet: Fleets | None = None) -> Iterator[Running]:
     try:
         until(lambda: server.started, 90)
         service: Service = app.state.service
-        until(lambda: service.ready() is None, 90)
+        until(lambda: service.ready() is None and not any(one.pending for one in service.defaults.states()), 90)
         yield Running(listener.getsockname()[1], service)
     finally:
         server.should_exit = True

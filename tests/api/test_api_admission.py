@@ -24,7 +24,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     folder = tmp_path_factory.mktemp("narrow")
     with started(folder, devices="opencl", queue="2", slab_bytes=str(38 * 10**6)) as running:
         until = time.monotonic() + 90
-        while httpx.get(f"{running.url}/health/ready").status_code != 200:
+        while httpx.get(f"{running.url}/health/ready").json().get("pending", 1):
             assert time.monotonic() < until
             time.sleep(0.1)
         yield running

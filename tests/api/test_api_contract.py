@@ -17,13 +17,18 @@ from app.cli.service import Started
 
 _RAW = {"Content-Type": "application/octet-stream"}
 _CALLERS, _SECONDS = 64, 4.0
-# What CPython 3.11's parser says where memory is collected while it works (python/cpython#106905): nothing of ours.
-_PARSERS_FAULT = "AST constructor recursion depth mismatch"
+# CPython 3.11's parser fails where memory is collected while it works (python/cpython#106905), and hypothesis has it
+# parse a lot from deep down: this process is short enough to need no collector.
+_PROGRAM = "import gc; gc.disable(); from schemathesis.cli import schemathesis; schemathesis()"
 
 
 def cancel_everything(url: str) -> None:
     """Leave no job to the tests that follow."""
-    unended = [job for state in ("queued", "running") for job in httpx.get(f"{url}/jobs?state={state}").json()["jobs"]]
+    unended = [
+        job
+        for state in ("queued", "running", "cancelling")
+        for job in httpx.get(f"{url}/jobs?state={state}").json()["jobs"]
+    ]
     for job in unended:
         httpx.delete(f"{url}/jobs/{job['id']}", timeout=30)
     until = time.monotonic() + 60
@@ -36,16 +41,13 @@ def cancel_everything(url: str) -> None:
 @pytest.mark.timeout(400)
 def test_schemathesis_finds_nothing(live: Started, tmp_path: Path) -> None:
     config = Path(__file__).with_name("schemathesis.toml")
-    program = Path(sys.executable).with_name("st")
-    command: list[str | Path] = [program, "--config-file", config, "run", f"{live.url}/openapi.json"]
+    document = f"{live.url}/openapi.json"
+    command: list[str | Path] = [sys.executable, "-c", _PROGRAM, "--config-file", config, "run", document]
     options = ["--max-examples", "3", "--workers", "2", "--no-color", "--request-timeout", "30"]
     try:
-        for _ in range(3):
-            ran = subprocess.run(
-                [*command, *options], cwd=tmp_path, capture_output=True, text=True, timeout=360, check=False
-            )
-            if _PARSERS_FAULT not in ran.stdout:
-                break
+        ran = subprocess.run(
+            [*command, *options], cwd=tmp_path, capture_output=True, text=True, timeout=360, check=False
+        )
     finally:
         cancel_everything(live.url)
     assert ran.returncode == 0, ran.stdout + ran.stderr

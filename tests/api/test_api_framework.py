@@ -125,6 +125,14 @@ def test_an_accept_that_names_nothing_we_write_is_refused(accept: str) -> None:
         (['foo="a, respond-async, wait=3"; bar'], False, None, ""),
         (["handling=lenient; wait=3, ,"], False, None, ""),
         (["return=minimal, respond-async"], True, None, "respond-async"),
+        (['respond-async="", wait="5"; a="b;c,d"'], True, 5.0, "respond-async, wait=5"),
+        (['a="\\", respond-async"', "wait=3"], False, 3.0, "wait=3"),
+        (['wait="1\\0"'], False, 10.0, "wait=10"),
+        (['wait="5', "respond-async"], False, None, ""),
+        (["respond async, wait=5 6, wait=4"], False, 4.0, "wait=4"),
+        (["respond-async" + " " * 2000 + "!"], False, None, ""),
+        (["a=" + "b" * 1006, "respond-async"], True, None, "respond-async"),
+        (["a=" + "b" * 1009, "respond-async"], False, None, ""),
     ],
 )
 def test_preferences_are_read_as_rfc_7240_has_them(

@@ -46,7 +46,7 @@ def exact(a: Array, b: Array) -> Array:
 def product(answer: httpx.Response) -> Array:
     """C in float64, whatever the answer's form, which has to say its dtype."""
     assert answer.status_code == 200, answer.text
-    shape, dtype = tuple(map(int, answer.headers["x-shape"].split(","))), answer.headers["x-dtype"]
+    shape, dtype = tuple(map(int, answer.headers["x-shape"].split("x"))), answer.headers["x-dtype"]
     media, kind = answer.headers["content-type"], numpy_dtype(dtype)
     if media == JSON:
         assert answer.json()["dtype"] == dtype
@@ -149,7 +149,7 @@ def test_other_bytes_of_no_type_are_refused(descr: str) -> None:
 def test_resident_matrices_of_16_bits_are_kept_given_back_and_multiplied(client: httpx.Client, dtype: str) -> None:
     a, b = integers(dtype, 6, 5), integers(dtype, 5, 4)
     for media, body in ((NPY, npy(b)), (TENSORS, safetensors(b=b)), (RAW, b.tobytes())):
-        query = {"dtype": dtype} | ({"rows": "5", "columns": "4"} if media == RAW else {})
+        query = {"dtype": dtype} | ({"shape": "5x4"} if media == RAW else {})
         kept = client.put("/matrices/halves", params=query, content=body, headers={"Content-Type": media})
         assert kept.json()["dtype"] == dtype, kept.text
         back = client.get("/matrices/halves", headers={"Accept": RAW})

@@ -92,8 +92,9 @@ def test_a_tuned_shape_is_answered_exactly_with_its_baselines(client: httpx.Clie
     assert set(best["launch"]) == {"grid", "block", "shared_bytes"}
     assert best["instructions"] == "fma"
     near = client.get("/best-config", params=asked["shapes"][0] | {"k": 17}).json()
-    assert near["match"] == "nearest"
+    assert near["match"] in {"nearest", "default"}
     assert near["problem"] != near["matched_problem"]
+    assert near["loss_bound"] >= near["expected_loss"] >= 1
 
 
 def test_a_broken_stream_goes_on_after_the_last_event_that_came(client: httpx.Client) -> None:
@@ -118,11 +119,9 @@ def test_prefer_wait_answers_200_once_the_job_has_ended(client: httpx.Client) ->
 
 
 def test_prefer_wait_answers_202_where_the_job_takes_longer(client: httpx.Client) -> None:
-    started = time.monotonic()
     answer = client.post("/tune", json=long_order(), headers={"Prefer": "wait=0.2"})
     assert answer.status_code == 202
     assert answer.headers["preference-applied"] == "wait=0.2"
-    assert time.monotonic() - started < 5
     assert client.delete(answer.headers["location"]).status_code == 202
     assert ended(client, answer.json()["id"])["state"] == "cancelled"
 
@@ -168,23 +167,91 @@ def test_lists_are_paged_and_filtered(client: httpx.Client) -> None:
         seen += [job["id"] for job in page["jobs"]]
         if page["next"] is None:
             break
-        before = {"before": page["next"]}
+        before = {"cursor": page["next"]}
     assert seen[:3] == made[::-1]
     assert len(seen) == len(set(seen))
     assert all(job["state"] == "failed" for job in client.get("/jobs?state=failed").json()["jobs"])
     trials: list[dict[str, Any]] = []
-    after: int | None = 0
-    while after is not None:
-        page = client.get("/trials", params={"job_id": made[0], "round": "search", "limit": 2, "after": after}).json()
+    after: dict[str, str] = {}
+    while len(trials) < 3:
+        page = client.get("/trials", params={"job_id": made[0], "round": "search", "limit": 1, **after}).json()
         trials += page["trials"]
-        after = page["next"]
+        after = {"cursor": page["next"]}
+    assert page["next"] is None, "the third page of one is the last"
     assert len(trials) == len({trial["id"] for trial in trials}) == 3
     naive = client.get(
         "/trials", params={"job_id": made[0], "kernel": "naive", "device": "opencl:0", "round": "search"}
     ).json()["trials"]
     assert naive == [trial for trial in trials if trial["kernel"] == "naive"]
-    key = "float32/strict/nn/1x{m}x{n}x{k}".format(**trials[0]["problem"])
-    assert len(client.get("/trials", params={"problem": key, "round": "search"}).json()["trials"]) == len(trials)
+    shape = "{m}x{n}x{k}".format(**trials[0]["problem"])
+    problem = trials[0]["problem"]
+    members = problem | {"trans_a": "false", "trans_b": "false"}
+    for where in ({"shape": shape}, members, {"shape": shape, "dtype": "fp32"}):
+        assert len(client.get("/trials", params={**where, "round": "search"}).json()["trials"]) == len(trials)
+    assert client.get("/trials", params={"shape": shape, "dtype": "half"}).json() == {"trials": [], "next": None}
+    assert [job["result"]["best"][0]["problem"] for job in client.get("/jobs?limit=3").json()["jobs"]][-1] == trials[0][
+        "problem"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/trials?problem=8x8x8", "problem is not known here: did you mean shape?"),
+        ("/trials?shape=8x8", "shape is not right: a shape is 512"),
+        ("/trials?shape=8&m=9", "m is 9, and 8 in the shape 8"),
+        ("/jobs?cursor=bm8", "cursor is not the `next` of a page of this list"),
+        ("/misses?cursor=WzFd", "cursor is not the `next` of a page of this list"),
+        ("/bests?limit=0", "limit must be at least 1, got 0"),
+        ("/best-config?m=1&n=1", "k is missing"),
+        ("/best-config?m=1&n=1&k=x", "k must be an integer, got 'x'"),
+        ("/best-config?m=1&n=1&k=1&match=near", "match must be exact, got 'near'"),
+    ],
+)
+def test_wrong_queries_are_told_in_plain_words(client: httpx.Client, path: str, said: str) -> None:
+    answer = client.get(path)
+    assert (answer.status_code, answer.json()["error"][: len(said)]) == (422, said)
+
+
+def test_pages_of_every_list_end_without_a_next(client: httpx.Client) -> None:
+    for size in (61, 62, 63):
+        client.get("/best-config", params={"m": size, "n": 7, "k": 7})
+    for name in ("jobs", "bests", "misses", "trials", "matrices"):
+        everything = client.get(f"/{name}?limit=1000").json()[name]
+        found: list[Any] = []
+        query: dict[str, Any] = {"limit": max(1, len(everything) // 2)}
+        while query.get("cursor", "") is not None:
+            page = client.get(f"/{name}", params=query).json()
+            found += page[name]
+            query["cursor"] = page["next"]
+        assert found == everything, name
+        assert not everything or client.get(f"/{name}?limit={len(everything)}").json()["next"] is None
+
+
+def test_shapes_to_tune_are_objects_lists_or_texts(client: httpx.Client) -> None:
+    shapes = [{"m": 9, "n": 8, "k": 7}, [9, 8, 7], [9, 8, 7, 1], "9x8x7", "9 x 8 x 7"]
+    body = {"dtype": "fp32", "kernels": ["naive"], "budget": {"trials": 1}}
+    wait = {"Prefer": "wait=60"}
+    made = [client.post("/tune", json=body | {"shapes": [shape]}, headers=wait).json() for shape in shapes]
+    assert len({job["id"] for job in made}) == 1
+    problem = {"m": 9, "n": 8, "k": 7, "batch": 1, "dtype": "float32", "precision": "strict"}
+    assert made[0]["result"]["best"][0]["problem"] == problem | {"trans_a": False, "trans_b": False}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"shapes": ["8"], "seconds": 2}, "seconds is not known here: did you mean budget.seconds?"),
+        ({"shapes": ["8"], "gain_percent": 2}, "gain_percent is not known here: did you mean budget.gain_percent?"),
+        ({"shapes": [[8, 8]]}, "shapes.0 is not right: a shape is [m, n, k] or [m, n, k, batch], got 2 sizes"),
+        ({"shapes": ["8x8"]}, "shapes.0 is not right: a shape is 512"),
+        ({"shapes": [[8, 8, 0]]}, "shapes.0.k must be at least 1, got 0"),
+        ({"shapes": ["8"], "dtype": "float23"}, "dtype must be float32, float64, float16 or bfloat16, got 'float23'"),
+    ],
+)
+def test_wrong_tunes_are_told_in_plain_words(client: httpx.Client, body: dict[str, Any], said: str) -> None:
+    answer = client.post("/tune", json=body)
+    assert (answer.status_code, answer.json()["error"][: len(said)]) == (422, said)
 
 
 def test_a_full_queue_is_503_with_retry_after(client: httpx.Client) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import resource
 import socket
 import struct
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +19,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.cli.service import Started
+from app.cli.service import Started, started
 from app.devices.base import Array
 
 RAW = {"Content-Type": "application/octet-stream"}
@@ -45,7 +47,7 @@ def ask(
 
 def ended(client: httpx.Client, place: str) -> dict[str, Any]:
     until = time.monotonic() + 60
-    while (job := client.get(place).json())["state"] in {"queued", "running"}:
+    while (job := client.get(place).json())["state"] in {"queued", "running", "cancelling"}:
         assert time.monotonic() < until, job
         time.sleep(0.02)
     found: dict[str, Any] = job
@@ -68,7 +70,7 @@ def test_the_result_of_an_asynchronous_product_comes_in_any_form(client: httpx.C
     def result(accept: str) -> httpx.Response:
         found = client.get(place + "/result", headers={"Accept": accept})
         assert found.status_code == 200
-        assert (found.headers["X-Shape"], found.headers["X-Dtype"]) == ("30,20", "float32")
+        assert (found.headers["X-Shape"], found.headers["X-Dtype"]) == ("30x20", "float32")
         assert "kernel;dur=" in found.headers["Server-Timing"]
         assert found.headers["X-Instructions"] == "fma"
         return found
@@ -90,10 +92,23 @@ def test_a_product_that_is_made_in_time_is_the_answer(client: httpx.Client) -> N
     for prefer in ("respond-async, wait=60", "wait=60"):
         answer, expected = ask(client, 31, 21, 11, prefer)
         assert (answer.status_code, answer.headers["Preference-Applied"]) == (200, prefer)
-        assert close(np.load(io.BytesIO(answer.content)), expected)
-        assert client.get(answer.headers["Location"]).json()["state"] == "succeeded"
-    answer, expected = ask(client, 31, 21, 11, "wait=60", Accept="application/octet-stream")
-    assert close(np.frombuffer(answer.content, np.float32).reshape(31, 21), expected)
+        assert close(np.frombuffer(answer.content, np.float32).reshape(31, 21), expected)
+        job = client.get(answer.headers["Location"]).json()
+        assert (job["state"], job["progress"]["done"], job["progress"]["total"]) == ("succeeded", 1, 1)
+        assert {"m", "n", "k", "dtype"} < set(job["result"]["problem"])
+        assert {"queue", "kernel"} <= set(job["result"]["timing_ms"])
+    answer, expected = ask(client, 31, 21, 11, "wait=60", Accept="application/x-npy")
+    assert close(np.load(io.BytesIO(answer.content)), expected)
+
+
+@pytest.mark.parametrize("prefer", [{}, {"Prefer": "wait=60"}])
+def test_answer_has_the_form_of_the_request_with_and_without_a_wait(
+    client: httpx.Client, prefer: dict[str, str]
+) -> None:
+    answer = client.post("/matmul", json={"a": [[1, 2], [3, 4]], "b": [[5, 6], [7, 8]]}, headers=prefer)
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["c"] == [[19, 22], [43, 50]]
+    assert answer.headers["X-Shape"] == "2x2"
 
 
 def test_a_product_that_is_not_made_in_time_is_a_job(client: httpx.Client) -> None:
@@ -259,7 +274,7 @@ def test_a_result_is_replayed_as_it_was_first_answered(client: httpx.Client) -> 
     again, _ = ask(client, 35, 9, 9, "wait=60", **key)
     assert (first.status_code, again.status_code) == (200, 200)
     assert first.content == again.content
-    assert close(np.load(io.BytesIO(again.content)), expected)
+    assert close(np.frombuffer(again.content, np.float32).reshape(35, 9), expected)
     assert (again.headers["Location"], again.headers["Idempotent-Replayed"]) == (first.headers["Location"], "true")
 
 
@@ -296,3 +311,23 @@ def test_what_is_no_key_is_refused(client: httpx.Client, key: str) -> None:
     order = {"shapes": [{"m": 9, "n": 9, "k": 9}]}
     answer = client.post("/tune", json=order, headers={b"Idempotency-Key": key.encode("latin1")})
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
+
+
+def test_products_that_were_accepted_are_made_though_no_thread_can_be_started(tmp_path: Path) -> None:
+    """7 MiB of address space are left: a thread's stack takes 8, where nobody says how much."""
+    with (
+        started(tmp_path, devices="opencl", slab_bytes=str(2**26)) as running,
+        httpx.Client(base_url=running.url, timeout=60) as client,
+    ):
+        until = time.monotonic() + 90
+        while client.get("/health/ready").status_code != 200:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert ended(client, ask(client, 20, 20, 20)[0].headers["Location"])["state"] == "succeeded"
+        busy, pid = slow(client), running.process.pid
+        size = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.prlimit(pid, resource.RLIMIT_AS, (size + 7 * 2**20, resource.RLIM_INFINITY))
+        answers = [ask(client, 20, 20, 20)[0] for _ in range(60)]
+        assert {answer.status_code for answer in answers} == {202}
+        states = [ended(client, each)["state"] for each in (busy, *(one.headers["Location"] for one in answers))]
+        assert set(states) == {"succeeded"}

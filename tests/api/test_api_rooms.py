@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -46,13 +48,18 @@ def test_a_kernels_source_is_the_whole_text_that_is_compiled(client: httpx.Clien
         assert answer.text == kernel.text
 
 
+def test_version_and_health_are_where_they_are_looked_for(client: httpx.Client) -> None:
+    assert client.get("/version").json() == {"name": "tilewise", "version": version("tilewise")}
+    assert client.get("/health").json() == client.get("/health/ready").json()
+
+
 def test_a_kernels_space_is_held_against_a_problem(client: httpx.Client) -> None:
     kernel = client.get("/kernels/tiled", params={"m": 100, "n": 100, "k": 100, "dtype": "float64"}).json()
     legality = kernel["legality"]
     assert len(legality["legal"]) + sum(legality["refused"].values()) == kernel["configs"]
     assert set(legality["refused"]) <= set(kernel["rules"])
     assert legality["default"] in legality["legal"]
-    assert legality["problem"] == "float64/strict/nn/1x100x100x100"
+    assert (legality["problem"]["m"], legality["problem"]["dtype"]) == (100, "float64")
     asked = client.get("/kernels/tiled?m=100&n=50&k=100&config=BM=16,BN=8,BK=32").json()["legality"]["launch"]
     assert (asked["grid"], asked["block"]) == (7 * 7, [8, 16])
     assert client.get("/kernels/tiled").json()["legality"] is None
@@ -75,6 +82,18 @@ def test_a_product_by_a_kernel_for_other_shapes_is_refused_in_a_sentence(client:
     answer = client.post("/matmul?kernel=skinny", json={"a": square, "b": square})
     assert (answer.status_code, answer.json()["code"]) == (422, "unsupported")
     assert answer.json()["error"].endswith("it is for a C with a side of at most 32, not for 40 x 40 x 40")
+
+
+def test_an_analysis_takes_a_config_in_the_tiles_place(client: httpx.Client) -> None:
+    query: dict[str, Any] = {"m": 100, "n": 100, "k": 100}
+    by_tile = client.get("/analysis", params=query | {"tile": 16}).json()
+    text = ",".join(f"{name}={value}" for name, value in by_tile["config"].items())
+    assert client.get("/analysis", params=query | {"config": text}).json() == by_tile
+    flat = client.get("/analysis", params=query | {"config": text.replace("BM=16", "BM=4")}).json()
+    assert (flat["tiles_m"], flat["tiles_n"]) == (25, 7)
+    both, short, zero = {"tile": "16", "config": text}, {"config": "BM=16"}, {"config": text.replace("16", "0")}
+    for wrong in ({}, both, short, zero):
+        assert client.get("/analysis", params=query | wrong).json()["code"] == "invalid"
 
 
 def test_an_analysis_works_out_the_arithmetic_of_any_tile(client: httpx.Client) -> None:
@@ -100,14 +119,15 @@ def test_best_config_follows_every_change_of_the_bests(client: httpx.Client) -> 
     assert before.json()["match"] in {"default", "nearest"}
     assert client.get(query).content == before.content
     shape = {"m": 77, "n": 16, "k": 1600}
-    order = {"shapes": [shape], "budget": {"trials": 2}}
+    order = {"shapes": [shape], "kernels": ["naive"], "budget": {"trials": 2}}
     assert client.post("/tune", json=order, headers={"Prefer": "wait=60"}).status_code == 200
     assert client.get(query).json()["match"] == "exact"
 
 
 def test_probes_say_live_and_ready(client: httpx.Client) -> None:
     assert client.get("/health/live").json() == {"status": "live"}
-    assert client.get("/health/ready").json() == {"status": "ready"}
+    told = client.get("/health/ready").json()
+    assert told == {"status": "ready", "reasons": [], "verified": 3, "pending": 0, "total": 3}
 
 
 def test_metrics_can_be_read_by_prometheus(client: httpx.Client) -> None:
@@ -118,7 +138,8 @@ def test_metrics_can_be_read_by_prometheus(client: httpx.Client) -> None:
     routes = {sample.labels["route"] for sample in families["tilewise_requests"].samples}
     assert {"/matmul", "/jobs/{job_id}"} <= routes
     labels = [sample.labels for sample in families["tilewise_product_seconds"].samples]
-    assert {each["phase"] for each in labels} == {"receive", "queue", "h2d", "kernel", "d2h", "send", "total"}
+    phases = {"receive", "queue", "build", "h2d", "kernel", "d2h", "send", "total"}
+    assert {each["phase"] for each in labels} | {"build"} == phases
     assert {each["device"] for each in labels} == {"opencl:0"}
     assert not re.search(r" [0-9.]+e[+-]", answer.text), "some readers take 8.5e+10 for 8.5"
     for name in ("tilewise_jobs", "tilewise_trials", "tilewise_slab_lent_bytes", "tilewise_child_restarts"):

@@ -55,11 +55,9 @@ def stopped_while_followed(running: Started) -> None:
     with httpx.stream("GET", f"{running.url}/jobs/{job['id']}/events", timeout=30) as answer:
         lines = answer.iter_lines()
         next(lines)
-        asked = time.monotonic()
         running.process.send_signal(signal.SIGTERM)
         assert not any(line == "event: end" for line in lines)
     running.process.wait(10)
-    assert time.monotonic() - asked < 8
 
 
 def test_a_service_is_ready_once_it_has_verified_and_ends_its_streams_when_it_is_stopped(tmp_path: Path) -> None:

@@ -234,8 +234,14 @@ WRONG: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "half in JSON": ("convert=true", lambda server: server.infer("matmul", inputs(*half(), binary=False))),
     "integers": ("INT32", lambda server: server.infer("matmul", inputs(A.astype(np.int32), B.astype(np.int32)))),
     "kernel": ("no kernel magic", lambda server: server.infer("matmul", inputs(A, B), parameters={"kernel": "magic"})),
-    "parameter": ("tile: Extra", lambda server: server.infer("matmul", inputs(A, B), parameters={"tile": 1})),
-    "output": ("'C'", lambda server: server.infer("matmul", inputs(A, B), outputs=[triton.InferRequestedOutput("D")])),
+    "parameter": (
+        "tile is not known",
+        lambda server: server.infer("matmul", inputs(A, B), parameters={"tile": 1}),
+    ),
+    "output": (
+        "must be C",
+        lambda server: server.infer("matmul", inputs(A, B), outputs=[triton.InferRequestedOutput("D")]),
+    ),
     "classes": ("classification", lambda server: server.infer("matmul", inputs(A, B), outputs=[classes()])),
 }
 

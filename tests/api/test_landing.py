@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from app.api.errors import timed_out
@@ -18,11 +17,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
 class Watched(Threads):
     """Threads that say for how many bytes each call was."""
 
-    sizes: list[int] = field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
 
     async def sized(self, nbytes: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.sizes.append(nbytes)

@@ -29,13 +29,11 @@ def child() -> Iterator[Child]:
     child.close()
 
 
-@pytest.mark.parametrize(("seconds", "soon"), [(0.0, True), (0.2, False)])
+@pytest.mark.parametrize(("seconds", "soon"), [(0.0, True), (0.5, False)])
 def test_a_child_is_heard_soon_or_left_to_a_thread(child: Child, seconds: float, soon: bool) -> None:
     begun = child.begin(answer, seconds)
     assert begun is not None
-    started = time.monotonic()
     assert asyncio.run(_heard(begun)) is soon
-    assert time.monotonic() - started < 0.15
     assert begun.finish() == "state"
 
 

@@ -7,6 +7,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 from wired import EITHER, Answers, Wired, chance_of, chunked, head, served
@@ -93,6 +94,23 @@ def test_a_chunked_body_ends_where_it_ends_whatever_it_holds_and_however_it_is_c
                 sent = sent[cut:]
             assert answers.read()[::2] == (200, hashlib.sha256(data).hexdigest().encode())
             assert answers.read()[::2] == (200, b"hello")
+
+
+@pytest.mark.parametrize("cut", ["nowhere", "behind the head", "within the trailers", "everywhere"])
+def test_a_trailer_is_never_taken_for_a_header(wired: Wired, cut: str) -> None:
+    fields = [f"X-{number}: secret" for number in range(9)]
+    trailers = ["Prefer: respond-async", "Authorization: Bearer a", "Expect: 100-continue", "Host: y", *fields]
+    front, data = head("POST", "/told", Transfer_Encoding="chunked"), chunked(b"hello", 2)[:-2]
+    sent = front + data + "".join(f"{each}\r\n" for each in trailers).encode() + b"\r\n"
+    places = {"nowhere": [], "behind the head": [len(front)], "within the trailers": [len(front + data) + 9]}
+    with wired.connect() as connection, Answers(connection) as answers:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for start, end in pairwise([0, *places.get(cut, range(1, len(sent))), len(sent)]):
+            connection.sendall(sent[start:end])
+            time.sleep(0.05 if cut in places else 0.0005)
+        assert answers.read()[::2] == (200, b"host: x; transfer-encoding: chunked; hello")
+        connection.sendall(head("POST", "/told", length=0, X="of its own"))
+        assert answers.read()[::2] == (200, b"host: x; content-length: 0; x: of its own; ")
 
 
 def test_a_chunked_body_that_nobody_reads_stays_in_the_systems_memory(wired: Wired) -> None:

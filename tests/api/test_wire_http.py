@@ -194,25 +194,27 @@ def test_an_upgrade_that_is_not_taken_is_an_ordinary_request(wired: Wired) -> No
         assert answers.read()[::2] == (200, digest(b"123456789"))
 
 
-def test_a_head_is_waited_for_no_longer_than_a_stalled_client(strict: Wired) -> None:
+def head_stalls(strict: Wired) -> float:
+    """Have a head stop in its middle, beside a connection that sends nothing; gives after how long both end."""
     with strict.connect() as idle, strict.connect() as slow, Answers(idle) as silence, Answers(slow) as answers:
         began = time.monotonic()
         slow.sendall(b"GET /hello HTT")
         assert told(answers.read()) == (408, "request_timeout")
         assert silence.file.read() == b""
-        assert 0.3 < time.monotonic() - began < 3
+        return time.monotonic() - began
 
 
-def test_a_body_that_stalls_is_answered_408(strict: Wired) -> None:
-    for path in ("/landed", "/landed?step=1000"):
-        with strict.connect() as connection, Answers(connection) as answers:
-            connection.sendall(head("POST", path, length=200_000) + bytes(100_000))
-            began = time.monotonic()
-            assert answers.read()[0] == 408
-            assert 0.3 < time.monotonic() - began < 3
+def body_stalls(strict: Wired, path: str) -> float:
+    """Have a body stop in its middle; gives after how long it is answered."""
+    with strict.connect() as connection, Answers(connection) as answers:
+        connection.sendall(head("POST", path, length=200_000) + bytes(100_000))
+        began = time.monotonic()
+        assert answers.read()[0] == 408
+        return time.monotonic() - began
 
 
-def test_a_body_that_trickles_is_answered_408_at_its_deadline(strict: Wired) -> None:
+def body_trickles(strict: Wired) -> float:
+    """Send a byte of a body now and then; gives after how long it is answered."""
     with strict.connect() as connection, Answers(connection) as answers:
         connection.sendall(head("POST", "/landed?step=10", length=200_000))
         began = time.monotonic()
@@ -224,7 +226,28 @@ def test_a_body_that_trickles_is_answered_408_at_its_deadline(strict: Wired) -> 
             pytest.fail("the connection ended before the answer was read")
         connection.settimeout(5)
         assert answers.read()[0] == 408
-        assert 1.5 < time.monotonic() - began < 4
+        return time.monotonic() - began
+
+
+def test_a_head_is_waited_for_no_longer_than_a_stalled_client(strict: Wired) -> None:
+    head_stalls(strict)
+
+
+def test_a_body_that_stalls_is_answered_408(strict: Wired) -> None:
+    for path in ("/landed", "/landed?step=1000"):
+        body_stalls(strict, path)
+
+
+def test_a_body_that_trickles_is_answered_408(strict: Wired) -> None:
+    body_trickles(strict)
+
+
+@pytest.mark.timing
+def test_slow_requests_end_at_their_deadlines(strict: Wired) -> None:
+    assert 0.3 < head_stalls(strict) < 3
+    assert 0.3 < body_stalls(strict, "/landed") < 3
+    assert 0.3 < body_stalls(strict, "/landed?step=1000") < 3
+    assert 1.5 < body_trickles(strict) < 4
 
 
 def _answers(connection: socket.socket) -> bool:

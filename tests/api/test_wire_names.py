@@ -130,7 +130,7 @@ def test_a_protocol_has_what_ours_calls_and_overrides(requests: Requests) -> Non
     theirs = set(vars(HttpToolsProtocol)) | set(
         vars(HttpToolsProtocol(requests.config, ServerState(), {}, requests.loop))
     )
-    assert ours & theirs == {*overridden, "on_body", "send_400_response"}
+    assert ours & theirs == {*overridden, "on_header", "on_body", "send_400_response"}
     for name in ("pause_reading", "resume_reading", "drain"):
         assert callable(getattr(FlowControl, name))
     assert STATUS_LINE[431].startswith(b"HTTP/1.1 431 ")

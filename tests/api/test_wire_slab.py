@@ -279,6 +279,6 @@ def test_a_body_of_three_gibibytes_is_a_product_like_any_other(tmp_path: Path) -
             for at in range(0, length, piece.nbytes):
                 connection.sendall(piece.data.cast("B")[: length - at])
             status, headers, body = answers.read()
-        assert (status, headers["x-shape"]) == (200, f"{m},{n}")
+        assert (status, headers["x-shape"]) == (200, f"{m}x{n}")
         assert len(body) == 4 * m * n
         settled(service)

@@ -23,6 +23,7 @@ from app.api.writing import PiecesResponse, Wire
 
 KINDS = ("pieces", "file", "packed")
 DATA = chance_of(4).randbytes(12_000_000)  # more than sockets hold, and no packer makes it smaller
+THREADS = Threads()
 _WIRES: list[Wire] = []
 
 
@@ -37,11 +38,11 @@ async def file(_: Request) -> Response:
     kept = tempfile.TemporaryFile()  # noqa: SIM115 - the answer closes it
     kept.write(DATA[5:-5])
     kept.seek(0)
-    return _FileResponse((DATA[:5], DATA[-5:]), kept, "x/y", {})
+    return _FileResponse((DATA[:5], DATA[-5:]), kept, "x/y", {}, THREADS)
 
 
 async def packed(_: Request) -> Response:
-    return PackedResponse([DATA], "deflate", {"Content-Type": "x/y"}, Threads(), AsyncExitStack())
+    return PackedResponse([DATA], "deflate", {"Content-Type": "x/y"}, THREADS, AsyncExitStack())
 
 
 def noted(route: object) -> object:

@@ -89,6 +89,12 @@ async def messages(request: Request) -> Response:
     return PlainTextResponse(hashlib.sha256(await request.body()).hexdigest())
 
 
+async def told(request: Request) -> Response:
+    """The headers, as they are once the body has come, and the body."""
+    body = (await request.body()).decode()
+    return PlainTextResponse("".join(f"{name}: {value}; " for name, value in request.headers.items()) + body)
+
+
 async def refused(_: Request) -> Response:
     return PlainTextResponse("no", 413)
 
@@ -118,6 +124,7 @@ def application() -> Starlette:
         Route("/landed", landed, methods=["POST"]),
         Route("/paused", paused, methods=["POST"]),
         Route("/messages", messages, methods=["POST"]),
+        Route("/told", told, methods=["POST"]),
         Route("/refused", refused, methods=["POST"]),
         Route("/hello", hello),
         Route("/emitted", emitted),

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
+import os
+import pty
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -30,13 +36,13 @@ def nowhere() -> str:
 
 
 def test_tuning_prints_the_table_and_what_it_found_is_exact_from_then_on(run: Run, where: list[str]) -> None:
-    ran = run("tune", "24x40x16", "--seconds", 0.5, *where)
+    ran = run("tune", "24x40x16", "--seconds", 8, *where)
     assert ran.code == 0, ran.err
     assert all(word in ran.out for word in ("24x40x16", "naive", "tiled", "vendor", "GFLOP/s", "Speed-up"))
-    found = run("best", 24, 40, 16, "--exact", "--json", *where)
+    found = run("best", 24, 40, 16, "--match", "exact", "--json", *where)
     assert found.code == 0, found.err
     assert (found.json["match"], found.json["problem"]["n"]) == ("exact", 40)
-    again = run("tune", "24x40x16", "--seconds", 0.5, "--json", *where)
+    again = run("tune", "24x40x16", "--seconds", 8, "--json", *where)
     assert again.code == 0
     assert again.json["job"]["state"] == "succeeded"
     for best in again.json["best"]:
@@ -44,17 +50,18 @@ def test_tuning_prints_the_table_and_what_it_found_is_exact_from_then_on(run: Ru
 
 
 def test_what_was_never_tuned_has_no_exact_answer(run: Run, where: list[str]) -> None:
-    ran = run("best", 91, 92, 93, "--exact", *where)
+    ran = run("best", 91, 92, 93, "--match", "exact", *where)
     assert ran.code == 3
     assert "has not been tuned" in ran.err
     assert ran.out == ""
 
 
 def test_an_answer_is_shown_a_fact_a_line_with_how_exact_it_is(run: Run, service: Started) -> None:
-    assert run("tune", "20x28x36", "--seconds", 0.5, "--url", service.url).code == 0
+    assert run("tune", "20x28x36", "--seconds", 8, "--url", service.url).code == 0
     exact, near = (run("best", 20, 28, k, "--url", service.url) for k in (36, 37))
     assert all(word in exact.out for word in ("20x28x36", "exact", "GFLOP/s", "ms ±", "blocks of", "fma"))
-    assert "nearest, tuned for 20x28x36" in near.out
+    assert "nearest, tuned for 20x28x36" in near.out or "default" in near.out
+    assert "times a tune's own time" in near.out
 
 
 def test_a_product_of_files_is_numpys_whatever_their_order(
@@ -138,6 +145,16 @@ def test_the_address_may_stand_in_the_environment(run: Run, service: Started, mo
         ["demo", "--shapes", "8x8"],
         ["serve", "--port", "99999"],
         ["polish"],
+        ["tune", "8", "--dtype", "float23"],
+        ["tune", "8", "--precision", "exact"],
+        ["tune", "8", "--kernels", "naive, tild"],
+        ["tune", "8", "--strategy", "annealing"],
+        ["best", "8x8x8x2", "--batch", "3"],
+        ["best", "8x8x8", "9x9x9"],
+        ["export", "1", "-o", "no/such/folder/x"],
+        ["analyse", "8", "--kernel", "hopper"],
+        ["watch", "--limit", "3"],
+        ["jobs", "--limit", "0"],
     ],
 )
 def test_wrong_usage_is_said_before_anything_is_opened(run: Run, words: list[str]) -> None:
@@ -204,7 +221,46 @@ def test_bfloat16_is_tuned_and_found_as_a_class_of_its_own(run: Run, service: St
     (best,) = ran.json["best"]
     assert (best["problem"]["dtype"], best["match"]) == ("bfloat16", "exact")
     assert best["error"]["relative_l2"] < 2.0**-8
-    assert run("best", 16, 16, 16, "--exact", "--url", service.url).code == 3
+    assert run("best", 16, 16, 16, "--match", "exact", "--url", service.url).code == 3
+
+
+@pytest.mark.parametrize("words", [["matmul", "a.npy", "b.npy"], ["export", "0123456789abcdef"]])
+def test_output_that_cannot_be_written_is_refused_first(run: Run, tmp_path: Path, words: list[str]) -> None:
+    files = [str(tmp_path / word) if word.endswith(".npy") else word for word in words]
+    for name in ("a.npy", "b.npy"):
+        np.save(tmp_path / name, np.ones((2, 2), np.float32))
+    ran = run(*files, "-o", tmp_path / "no" / "such" / "c.npy")
+    assert ran.code == 2
+    assert "there is no folder" in ran.err
+    assert ran.out == ""
+
+
+def test_files_that_are_no_npy_are_refused_without_advice_to_trust_them(run: Run, tmp_path: Path) -> None:
+    text, good = tmp_path / "text.npy", tmp_path / "good.npy"
+    text.write_text("hello")
+    np.save(good, np.ones((2, 2), np.float32))
+    ran = run("matmul", text, good, "-o", tmp_path / "c.npy")
+    assert ran.code == 2
+    assert "is no .npy file of numbers" in " ".join(ran.err.replace("│", " ").split())
+    assert "pickle" not in ran.err
+    assert "unsafely" not in ran.err
+
+
+def test_setting_that_there_is_none_of_is_warned_of(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWISE_PROT", "1")
+    ran = run("jobs")
+    assert ran.code == 0
+    assert "there is no setting TILEWISE_PROT; did you mean TILEWISE_PORT?" in ran.err
+
+
+def test_data_folder_that_cannot_be_made_is_said_in_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWISE_DATA_DIR", "/proc/nope")
+    for words in (["serve", "--port", "0"], ["jobs"], ["best", "8"], ["migrate"], ["demo", "--data-dir", "/proc/no"]):
+        ran = run(*words)
+        assert ran.code == 1, words
+        assert ran.err.startswith("tilewise: ")
+        assert "/proc/no" in ran.err
+        assert ran.err.count("\n") == 1, ran.err
 
 
 def test_a_setting_that_is_none_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,6 +268,45 @@ def test_a_setting_that_is_none_is_named(run: Run, monkeypatch: pytest.MonkeyPat
     ran = run("devices")
     assert ran.code == 2
     assert "TILEWISE_PORT" in ran.err
+
+
+def test_product_may_come_by_standard_input_and_go_to_standard_output(
+    service: Started, operands: tuple[Path, Path]
+) -> None:
+    a, b = operands
+    words = [sys.executable, "-m", "app.cli", "matmul", "-", str(b), "-o", "-", "--json", "--url", service.url]
+    ran = subprocess.run(words, input=a.read_bytes(), capture_output=True, check=True)
+    assert np.allclose(np.load(io.BytesIO(ran.stdout)), np.load(a) @ np.load(b), atol=1e-4)
+    assert json.loads(ran.stderr)["shape"] == [30, 25]
+
+
+def test_only_one_operand_is_standard_input_and_binary_goes_to_no_terminal(
+    run: Run, operands: tuple[Path, Path]
+) -> None:
+    assert "only one of A and B" in run("matmul", "-", "-", "-o", "c.npy").err
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "app.cli", "matmul", *map(str, operands), "-o", "-"]
+    ran = subprocess.run(words, stdout=theirs, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(theirs)
+    os.close(ours)
+    assert ran.returncode == 2
+    assert "standard output is a terminal" in " ".join(ran.stderr.replace("│", " ").split())
+
+
+def test_best_is_answered_without_a_device_once_the_devices_are_known(run: Run) -> None:
+    assert run("devices").code == 0
+    asked = "import sys, app.cli; code = app.cli.main(['best', '8']); print(code, 'app.main' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "0 False", ran.stderr
+
+
+def test_devices_say_why_there_are_no_others(run: Run, service: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWISE_DEVICES", "opencl,opencl:7")
+    ran = run("devices")
+    assert ran.code == 0
+    assert "not opened: opencl:7" in ran.err
+    assert " cores " in ran.out
+    assert "SMs" not in run("devices", "--url", service.url).out
 
 
 def test_without_a_device_a_command_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,16 +317,20 @@ def test_without_a_device_a_command_says_so(run: Run, monkeypatch: pytest.Monkey
     assert run("best", 8, 8, 8).code == 4
 
 
-def test_a_database_that_a_service_owns_is_refused_by_naming_it(
+def test_service_that_owns_the_database_is_spoken_to(
     run: Run, service: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TILEWISE_DATA_DIR", str(service.log.parent))
-    for words in (["best", "8", "8", "8"], ["migrate"], ["serve", "--port", "0"]):
+    monkeypatch.setenv("TILEWISE_DEVICES", "none")
+    for words in (["best", "8x8x8"], ["devices"], ["jobs"], ["bests"], ["misses"], ["trials"], ["analyse", "8"]):
         ran = run(*words)
+        assert ran.code == 0, ran.err
+        assert f"speaking to the service at {service.url}" in ran.err
+    for refused in (["migrate"], ["serve", "--port", "0"]):
+        ran = run(*refused)
         assert ran.code == 1
-        assert service.url in ran.err
-        assert str(service.process.pid) in ran.err
-        assert "--url" in ran.err
+        assert ran.err.count("\n") == 1
+        assert f"pid {service.process.pid} at {service.url}: stop that first" in ran.err
 
 
 def test_migrating_says_from_where_to_where(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import subprocess
 import sys
@@ -13,16 +15,14 @@ import pytest
 import typer.main
 from commandline import Run
 
-from app.cli.commands import app
+from app.cli.commands import COMMANDS, application
 
 pytest_plugins = ["commandline"]
-
-COMMANDS = ["serve", "demo", "tune", "best", "matmul", "export", "replay", "devices", "kernels", "migrate"]
 
 
 def examples(text: str) -> list[str]:
     lines = [line.strip() for line in text[text.index("Example") :].splitlines()]
-    return [line for line in lines if line.startswith("tilewise")]
+    return [found.group() for line in lines if (found := re.search(r"tilewise [^<>)]+", line))]
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_the_examples_in_a_commands_help_are_lines_it_takes(
     shown = examples(ran.out)
     assert shown
     for line in shown:
-        group = typer.main.get_command(app)
+        group = typer.main.get_command(application())
         _, name, *words = shlex.split(line)
         assert name == command
         with group.make_context("tilewise", [name, *words]) as context:
@@ -59,6 +59,45 @@ def test_the_help_lists_every_command_and_what_the_exit_codes_mean(run: Run) -> 
         assert meaning in " ".join(ran.out.split())
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_flags_without_a_value_and_arguments_without_braces(run: Run, command: str) -> None:
+    shown = run(command, "--help").out
+    assert "<bool>" not in shown
+    assert not set("{}") & set(shown)
+    assert run("help", command).out == shown
+
+
+@pytest.mark.parametrize("words", [["help"], ["-h"], ["--help"]])
+def test_help_is_a_word_too(run: Run, words: list[str]) -> None:
+    ran = run(*words)
+    assert ran.code == 0
+    assert "Exit codes" in ran.out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_for_the_shell(run: Run, shell: str) -> None:
+    ran = run("completion", shell)
+    assert ran.code == 0
+    assert "_TILEWISE_COMPLETE" in ran.out
+    assert run("completion", "cmd").code == 2
+
+
+def test_bash_completes_commands_and_options() -> None:
+    def completed(words: str, number: int) -> list[str]:
+        asked = {"_TILEWISE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(number)}
+        command = [sys.executable, "-m", "app.cli"]
+        ran = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=False)
+        return ran.stdout.split()
+
+    assert sorted(completed("tilewise mi", 1)) == ["migrate", "misses"]
+    assert "--seconds" in completed("tilewise tune --s", 2)
+
+
+def test_wrong_command_and_option_are_answered_with_the_nearest(run: Run) -> None:
+    assert "'watch'" in run("wach").err
+    assert "--seconds" in run("tune", "64", "--second", 3).err
+
+
 def test_no_command_is_wrong_usage_and_shows_the_help(run: Run) -> None:
     ran = run()
     assert ran.code == 2
@@ -66,13 +105,13 @@ def test_no_command_is_wrong_usage_and_shows_the_help(run: Run) -> None:
 
 
 def test_the_version_is_the_packages(run: Run) -> None:
-    assert run("--version").out.strip() == version("tilewise")
+    assert {run(word).out.strip() for word in ("--version", "-V", "version")} == {version("tilewise")}
 
 
 def test_the_module_runs_where_no_script_is_installed_and_loads_no_more_than_it_needs() -> None:
-    loaded = (
-        "import sys, app.cli; print([name for name in ('fastapi', 'sqlalchemy', 'uvicorn') if name in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout == "[]\n"
+    heavy = "('fastapi', 'sqlalchemy', 'uvicorn', 'numpy', 'rich', 'typer', 'pydantic')"
+    loaded = f"import sys, app.cli; app.cli.main(['-V']); print([name for name in {heavy} if name in sys.modules])"
+    said = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout
+    assert said == f"{version('tilewise')}\n[]\n"
     ran = subprocess.run([sys.executable, "-m", "app.cli", "--version"], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == version("tilewise")

@@ -90,7 +90,7 @@ def test_a_host_that_others_reach_is_warned_of(tmp_path: Path) -> None:
 
 
 def test_a_demo_shows_everything_stays_until_it_is_interrupted_and_leaves_nothing(tmp_path: Path) -> None:
-    words = [*COMMAND, "demo", "--shapes", "64x64x64", "--seconds", "0.5", "--keep"]
+    words = [*COMMAND, "demo", "--shapes", "64x64x64", "--seconds", "8", "--keep"]
     env = environment(tmp_path, TMPDIR=str(tmp_path))
     with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -100,7 +100,7 @@ def test_a_demo_shows_everything_stays_until_it_is_interrupted_and_leaves_nothin
             assert line, said
             said += line
         with Client(line.split()[4]) as client:
-            assert client.best_config(64, 64, 64, exact=True).match == "exact"
+            assert client.best_config(64, 64, 64, match="exact").match == "exact"
             process.send_signal(signal.SIGINT)
             rest, _ = process.communicate(timeout=20)
             assert not client.ready()
@@ -111,6 +111,56 @@ def test_a_demo_shows_everything_stays_until_it_is_interrupted_and_leaves_nothin
     assert not list(tmp_path.iterdir())
 
 
+def test_serve_says_its_pages_data_devices_and_when_it_is_ready(tmp_path: Path) -> None:
+    words = [*COMMAND, "serve", "--port", "0"]
+    with subprocess.Popen(
+        words, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        said = ""
+        while not (line := process.stdout.readline()).startswith(("Ready in", "Degraded in")):
+            assert line, said
+            said += line
+        process.send_signal(signal.SIGINT)
+        _, complaints = process.communicate(timeout=20)
+    address = said.split()[3]
+    assert f"pages    {address}/ and the reference at {address}/docs" in said
+    assert f"data     {tmp_path}\n" in said
+    assert "device   opencl:0: " in said
+    assert complaints.splitlines()[-1] == "stopped"
+
+
+def test_interrupted_demo_says_that_it_stopped(tmp_path: Path) -> None:
+    words = [*COMMAND, "demo", "--shapes", "64", "--seconds", "60"]
+    env = environment(tmp_path, TMPDIR=str(tmp_path))
+    with subprocess.Popen(words, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        assert "its data and its log are in" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        assert process.wait(20) == 130
+    assert said.rstrip().endswith("stopped")
+    assert "Traceback" not in said
+
+
+def test_demos_next_lines_work_as_they_are_pasted(tmp_path: Path) -> None:
+    kept = tmp_path / "what is kept"
+    ran = demo(tmp_path, "--shapes", "64", "--seconds", "8", "--data-dir", str(kept), timeout=200)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    lines = ran.stdout[ran.stdout.index("What to try next") :].splitlines()[1:]
+    commands = [line.partition("  #")[0].strip() for line in lines if "  #" in line]
+    assert [line for line in commands if " serve" in line]
+    env = environment(tmp_path, PYTHONPATH=str(Path(__file__).resolve().parents[2]))
+    for command in commands:
+        if " serve" not in command:
+            shorter = command.replace("tune 1000x1200x800", "tune 64 --seconds 8").replace("1000x1200x800", "64")
+            pasted = subprocess.run(
+                ["bash", "-c", shorter], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+            )
+            assert pasted.returncode == 0, f"{command}: {pasted.stdout}{pasted.stderr}"
+    assert (tmp_path / "c.npy").exists()
+
+
 def test_a_demo_where_no_device_is_says_so(tmp_path: Path) -> None:
     ran = demo(tmp_path, timeout=60, TILEWISE_DEVICES="none")
     assert ran.returncode == 4
@@ -118,13 +168,13 @@ def test_a_demo_where_no_device_is_says_so(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_the_whole_demo_takes_under_two_minutes(tmp_path: Path) -> None:
     began = time.monotonic()
     ran = demo(tmp_path, "--data-dir", str(tmp_path / "kept"), timeout=240)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert time.monotonic() - began < 120
-    for word in ("128x128x128", "256x256x256", "512x512x512", "500x600x400", "right", "kept tilewise serve"):
+    for word in ("128x128x128", "256x256x256", "512x512x512", "500x600x400", "right", " serve", "its page is at"):
         assert word in ran.stdout
     assert (tmp_path / "kept" / "tilewise.db").exists()
 

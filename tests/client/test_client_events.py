@@ -57,7 +57,7 @@ def test_patience_with_a_service_that_is_gone_ends() -> None:
 
 def test_waiting_for_a_job_follows_its_events_then_reads_it() -> None:
     queued = {"id": "abc", "kind": "tune", "state": "running"}
-    done = {**queued, "state": "succeeded", "progress": {"done": 3, "total": 9, "best_ms": 0.5}}
+    done = {**queued, "state": "succeeded", "progress": {"done": 3, "total": 9, "search_best_ms": 0.5}}
     with Scripted([answer(202, queued), OPEN + LAST, answer(200, done)]) as server, Client(server.url) as client:
         job = client.tune([8], wait=True)
     assert (job.state, job.progress.done) == ("succeeded", 3)

@@ -77,14 +77,23 @@ def test_a_product_that_takes_its_own_operands_place_is_asked_for_once(ask: Ask)
         assert len(server.requests) == 1
 
 
+def stalled(ask: Ask, said: bytes) -> None:
+    with Scripted([said, WHOLE]) as server:
+        with pytest.raises(TimedOut, match="did not answer in time"):
+            ask(server.url, "matmul", A, B, timeout=0.2)
+        assert len(server.requests) == 1
+
+
 def test_a_service_that_stalls_is_not_waited_for_forever(ask: Ask) -> None:
     for said in (STALL, WHOLE[:-3] + STALL, WHOLE[:10] + STALL):
-        with Scripted([said, WHOLE]) as server:
-            started = time.monotonic()
-            with pytest.raises(TimedOut, match="did not answer in time"):
-                ask(server.url, "matmul", A, B, timeout=0.2)
-            assert time.monotonic() - started < 3
-            assert len(server.requests) == 1
+        stalled(ask, said)
+
+
+@pytest.mark.timing
+def test_a_service_that_stalls_is_left_at_the_callers_deadline(ask: Ask) -> None:
+    started = time.monotonic()
+    stalled(ask, STALL)
+    assert 0.1 < time.monotonic() - started < 3
 
 
 def test_one_that_takes_no_more_of_a_body_is_not_waited_for_forever(ask: Ask) -> None:

@@ -119,12 +119,12 @@ def test_everything_is_there_for_asyncio_too(service: Served) -> None:
             kept = await client.put("later", a)
             pending = await client.submit(kept.T, a, kernel=KERNEL)
             assert np.array_equal(await pending.result(), a.T @ a)
-            job = await client.tune([24], seconds=0.5)
+            job = await client.tune([24], seconds=8, kernels=["naive"])
             names = [event.name async for event in client.events(job.id)]
             assert names[-1] == "end"
             assert (await client.wait(job.id)).state == "succeeded"
             with pytest.raises(NotTuned):
-                await client.best_config(91, 92, 93, exact=True)
+                await client.best_config(91, 92, 93, match="exact")
             await client.delete(kept)
 
     asyncio.run(all_of_it())

@@ -27,7 +27,7 @@ JOB = {"id": "abc", "kind": "tune", "state": "queued"}
 
 def test_members_that_a_newer_service_adds_are_ignored() -> None:
     with Scripted([answer(200, BEST)]) as server, Client(server.url) as client:
-        best = client.best_config(8, 8, 8, exact=True, trans_a=True)
+        best = client.best_config(8, 8, 8, match="exact", trans_a=True)
     assert (best.kernel, best.problem.dtype, best.timing) == ("tiled", "float32", None)
     assert "trans_a=true" in server.heads()[0]
     assert "match=exact" in server.heads()[0]
@@ -158,7 +158,12 @@ def test_a_product_cut_short_is_asked_for_again_and_comes_whole() -> None:
     with Scripted([short, whole]) as server, Client(server.url) as client:
         made = client.product(np.ones((2, 4), np.float32), np.ones((4, 3), np.float32))
     assert np.array_equal(made.c, c)
-    assert (made.kernel, made.config, made.match, made.timing) == ("tiled", {"BM": 8, "BN": 4}, "exact", {"h2d": 1.5})
+    assert (made.kernel, made.config, made.match, made.timing_ms) == (
+        "tiled",
+        {"BM": 8, "BN": 4},
+        "exact",
+        {"h2d": 1.5},
+    )
 
 
 def test_a_product_of_another_size_is_refused_not_reshaped() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import threading
 import time
@@ -39,6 +40,10 @@ def echo(state: Any, _: Link, value: Any) -> tuple[Any, Any]:
 
 def pid(_: Any, __: Link) -> int:
     return os.getpid()
+
+
+def variable(_: Any, __: Link, name: str) -> str | None:
+    return os.environ.get(name)
 
 
 def imported(_: Any, __: Link) -> list[str]:
@@ -133,3 +138,49 @@ def many_leases(_: Any, link: Link, count: int) -> None:
     for _number in range(count):
         with link.lease(1.0):
             pass
+
+
+def launch_until_told(_: Any, link: Link, each: float) -> None:
+    """One launch after the other, without end."""
+    with link.lease(5.0):
+        while True:
+            time.sleep(each)
+            link.offer(5.0)
+
+
+def take_memory(_: Any, link: Link, nbytes: int, allowed: int | None) -> int:
+    """Take memory as a compiler does, piece by piece and all of it used, in a phase that may take so much."""
+    link.phase("compile", 30.0, allowed)
+    pieces = []
+    try:
+        for _number in range(nbytes // 2**24):
+            pieces += [b"\1" * 2**24]
+    except MemoryError:
+        os.abort()  # as LLVM does
+    return sum(map(len, pieces))
+
+
+def take_memory_after(_: Any, link: Link, nbytes: int, allowed: int) -> int:
+    """As much as was not allowed while compiling, when that is over: in a lease, then in another phase."""
+    link.phase("compile", 30.0, allowed)
+    with link.lease(10.0):
+        taken = len(b"\1" * nbytes)
+    link.phase("compile", 30.0, allowed)
+    link.phase("verify", 10.0)
+    return taken + len(b"\1" * nbytes)
+
+
+def abort_compiling(_: Any, link: Link) -> None:
+    link.phase("compile", 30.0)
+    os.abort()
+
+
+def data_limit(_: Any, __: Link) -> tuple[int, int]:
+    return resource.getrlimit(resource.RLIMIT_DATA)
+
+
+def interpreter_and_processor(_: Any, __: Link) -> tuple[str, Any]:
+    """What this process starts others with, and the processor that it runs on."""
+    from app.devices.opencl.cpuid import processor  # noqa: PLC0415 - other children need no device library
+
+    return sys.executable, processor()

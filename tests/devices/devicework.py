@@ -97,3 +97,17 @@ def write_out_of_bounds(backend: Any, _: Link) -> None:
     launch = Launch("wild", Config(()), Problem(1, 1, 1), build, 1, (1, 1), 0)
     one = backend.allocate(4096)
     backend.run(backend.compile(build), launch, Operands(one, one, one))
+
+
+def compile_text(held: Held, link: Link, text: str, deadline: float, memory: int) -> None:
+    """Compile a text within a time and a memory."""
+    link.phase("compile", deadline, memory)
+    held.backend.compile(Build("text", text, "matmul", ()))
+
+
+def compile_cuda_text(_: None, link: Link, text: str, cache_dir: Path, memory: int) -> None:
+    """Compile a CUDA text within a memory, in a compiler's process."""
+    from app.devices import cuda  # noqa: PLC0415 - only such a process may
+
+    link.phase("compile", 100.0, memory)
+    cuda.compile_cubin(Build("text", text, "matmul", ()), "sm_90", cache_dir)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import select
 import threading
-import time
 from typing import Any
 
 import childwork
@@ -110,13 +109,11 @@ def test_a_child_that_dies_is_replaced_and_says_what_of(make: Making) -> None:
 
 def test_a_deadline_holds_for_what_was_begun(make: Making) -> None:
     child = ready(make)
-    begun = child.begin(childwork.sleep, 60, deadline=0.2)
+    begun = child.begin(childwork.sleep, 3600, deadline=0.2)
     assert begun is not None
     assert not heard(begun, 0.1)
-    started = time.monotonic()
     with pytest.raises(ChildTimedOut):
         begun.finish()
-    assert time.monotonic() - started < 3
     assert child.call(childwork.echo, 1) == ("state", 1)
 
 

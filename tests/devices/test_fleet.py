@@ -64,9 +64,7 @@ def test_what_a_function_keeps_is_there_at_the_next_call(fleet: Fleet) -> None:
 
 
 def test_preparing_a_build_for_the_cpu_compiles_nothing(fleet: Fleet) -> None:
-    started = time.monotonic()
     fleet.unit().prepare(Build("broken", "#error", "matmul", ()))
-    assert time.monotonic() - started < 0.1
 
 
 def test_a_kernel_that_never_ends_is_killed_and_the_device_serves_again(fleet: Fleet) -> None:
@@ -77,19 +75,16 @@ def test_a_kernel_that_never_ends_is_killed_and_the_device_serves_again(fleet: F
         unit.trials.call(devicework.run_an_endless_kernel, 0.5)
     assert failure.value.facts["stage"] == "launch"
     assert not alive(before)
-    started = time.monotonic()
     unit.products.call(childwork.lease_once, priority=Priority.PRODUCT)
     assert unit.trials.call(devicework.remember, "new") is None
-    assert time.monotonic() - started < 5
 
 
 def test_a_product_is_served_while_a_trial_child_compiles_or_computes_outside_the_lease(fleet: Fleet) -> None:
     unit = fleet.unit()
     with ThreadPoolExecutor(1) as pool:
-        trial = pool.submit(unit.trials.call, childwork.sleep, 1.0)
-        started = time.monotonic()
+        trial = pool.submit(unit.trials.call, childwork.sleep, 2.0)
         unit.products.call(childwork.lease_once, priority=Priority.PRODUCT)
-        assert time.monotonic() - started < 0.9
+        assert not trial.done()
         trial.result()
 
 
@@ -164,9 +159,7 @@ class TestCompilers:
         assert len({id(job) for job in asked}) == 1
         assert asked[0].result() is None
         written = next(tmp_path.rglob("*.cubin")).stat().st_mtime_ns
-        started = time.monotonic()
         compilers.compile(build, "sm_90")
-        assert time.monotonic() - started < 0.01
         assert next(tmp_path.rglob("*.cubin")).stat().st_mtime_ns == written
 
     def test_builds_that_nobody_has_begun_can_be_given_up(self, compilers: Compilers, tmp_path: Path) -> None:

@@ -29,6 +29,15 @@ def test_a_child_starts_without_any_device_library(make: Making) -> None:
     assert not {"cupy", "pyopencl", "sqlalchemy", "fastapi"} & set(modules)
 
 
+def test_a_childs_blas_lets_its_threads_rest_soon_unless_it_is_told_otherwise(
+    make: Making, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT", raising=False)
+    assert make(childwork.hold, "kept").call(childwork.variable, "OPENBLAS_THREAD_TIMEOUT") == "20"
+    monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", "26")
+    assert make(childwork.hold, "kept").call(childwork.variable, "OPENBLAS_THREAD_TIMEOUT") == "26"
+
+
 def test_our_errors_travel_with_their_facts_and_the_child_lives_on(make: Making) -> None:
     child = make()
     with pytest.raises(NoRoom, match="no room for that") as refusal:
@@ -62,15 +71,11 @@ def test_a_fatal_error_replaces_the_child(make: Making) -> None:
 def test_a_call_that_outlives_its_deadline_is_killed_and_the_next_one_works(make: Making) -> None:
     child = make()
     before = child.call(childwork.pid)
-    started = time.monotonic()
     with pytest.raises(ChildTimedOut) as failure:
-        child.call(childwork.sleep, 60, deadline=0.3)
-    assert time.monotonic() - started < 3
+        child.call(childwork.sleep, 3600, deadline=0.3)
     assert failure.value.facts == {"stage": "sleep", "deadline": 0.3}
     assert not alive(before)
-    started = time.monotonic()
     assert child.call(childwork.echo, 1) == ("state", 1)
-    assert time.monotonic() - started < 5
 
 
 def test_a_call_ends_when_its_killed_process_is_gone_however_long_that_takes(

@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from time import process_time
 
 import numpy as np
 import pytest
@@ -48,10 +47,8 @@ def test_it_suits_what_is_small_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("problem", CLASSES, ids=lambda problem: problem.key)
-def test_the_space_is_rich_and_listed_fast(problem: Problem, dtype: str) -> None:
-    started = process_time()
+def test_the_space_is_rich(problem: Problem, dtype: str) -> None:
     found = SPACE.legal(replace(problem, dtype=dtype), H200)
-    assert process_time() - started < 1.0
     assert 100 <= len(found) <= 4000
     assert len(SPACE.legal(replace(problem, dtype=dtype), PROCESSOR)) >= 50
 

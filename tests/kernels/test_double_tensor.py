@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from time import process_time
 from typing import Any
 
 import numpy as np
@@ -42,10 +41,8 @@ SMALL = tile(32, 32, 16, 16, 16, 8, 1, 3, 1, 1, 1)
 WIDE = tile(64, 32, 32, 16, 16, 4, 1, 3, 1, 1, 1)
 
 
-def test_the_space_is_rich_and_listed_fast() -> None:
-    started = process_time()
+def test_the_space_is_rich() -> None:
     found = SPACE.legal(CUBE, H200)
-    assert process_time() - started < 1.0
     assert 500 <= len(found) <= 4000
     assert {each["MMA_K"] for each in found} == {4, 8, 16}
     assert {each["MMA_K"] for each in SPACE.legal(CUBE, A100)} == {4}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from time import process_time
 
 import pytest
 from hoppertiles import CLASSES, H200, launch, shapes, tile
@@ -34,11 +33,9 @@ def test_it_covers_half_types_tf32_and_emulated_float32_on_hopper_alone() -> Non
 
 
 @pytest.mark.parametrize(("dtype", "precision"), CLASSES[1:])
-def test_the_space_is_rich_and_listed_fast(dtype: str, precision: str) -> None:
+def test_the_space_is_rich(dtype: str, precision: str) -> None:
     for problem in shapes(dtype, precision)[::3]:
-        started = process_time()
         found = SPACE.legal(problem, H200)
-        assert process_time() - started < 3.0
         assert 10 <= len(found) <= 5000, (problem.key, len(found))
 
 

@@ -1,11 +1,13 @@
 """Any config of any space, on problems of its kernel's kind: refused by a named rule, or it compiles and is right.
 
-Thirty configs a kernel are tried by `pytest -m sampling --dist worksteal`; TILEWISE_SEED=… has a run's again. What no
-processor runs is compiled, and of configs for small problems eight a kernel are interpreted.
+Thirty configs a kernel are tried by `pytest -m sampling --dist worksteal`, TILEWISE_SAMPLES=… others, of each class of
+the kernel's in turn; TILEWISE_SEED=… has a run's again. What no processor runs is compiled, and of configs for small
+problems eight a kernel are interpreted.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -36,8 +38,8 @@ from sampled import (
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
 
-ALL = 30
-INTERPRETED = 8
+ALL = int(os.environ.get("TILEWISE_SAMPLES", "30"))
+INTERPRETED = min(8, ALL)
 LARGE = 2**40  # products: a launch is planned, and not made
 BUILT = 10
 WARP = 32

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -56,3 +59,32 @@ def break_tiled(monkeypatch: pytest.MonkeyPatch, bad: Mapping[Config, str]) -> N
 
 def _is(config: Config) -> str:
     return " && ".join(f"{name} == {value}" for name, value in config.items())
+
+
+# What a whole kernel does in place of its product, in every config, on more than a single element.
+ENDLESS_KERNEL: Final = "if (k > 1) for (volatile GLOBAL STORED *p = c; ; ) p[0] = 0;"
+WILD_KERNEL: Final = "if (k > 1) c[((INDEX)1) << 44] = 0;"
+WRONG_KERNEL: Final = "if (k > 1) return;"  # C keeps what was there, whatever copies of A and B a config reads
+_ENTRY: Final = re.compile(r"KERNEL\([^)]*\)\s*matmul\([^)]*\)\s*\{")
+
+
+def break_kernels(monkeypatch: pytest.MonkeyPatch, bad: Mapping[str, str]) -> None:
+    """From now kernels, by name, begin with these statements; one that is an `#include` stands before the text."""
+
+    def broken(name: str) -> str:
+        text, fault = source(name), bad.get(name.removesuffix(".cu"))
+        if fault is None:
+            return text
+        if fault.startswith("#"):
+            return f"{fault}\n{text}"
+        assert len(_ENTRY.findall(text)) == 1
+        return _ENTRY.sub(lambda found: f"{found[0]}\n{fault}\n", text)
+
+    monkeypatch.setattr(import_module("kernels.kernel"), "source", broken)
+
+
+def endless_compilation(folder: Path) -> str:
+    """Something that no compiler comes to the end of: a pipe that nobody writes to."""
+    pipe = folder / "endless.h"
+    os.mkfifo(pipe)
+    return f'#include "{pipe}"'

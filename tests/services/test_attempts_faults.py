@@ -15,6 +15,7 @@ from tunings import House, brief_finals, house
 
 from app.devices.fleet import Fleet, open_fleet
 from app.errors import WrongResult
+from app.services.defaults import Defaults
 from app.services.matmul import Matmul
 from app.services.quarantine import Quarantine
 from app.services.wants import Wants
@@ -128,15 +129,17 @@ def test_a_config_that_failed_is_not_tried_again_where_it_would_fail_again(
 def test_a_finalist_that_fails_on_hostile_operands_is_quarantined_and_not_promoted(
     room: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    break_tiled(monkeypatch, {BAD: NO_NAN})
-    job = room.job(PROBLEM, [BAD, GOOD])
+    bad = CATALOGUE["tiled"].default(PROBLEM, room.unit.device)  # which is told, and so proved, however slow it is
+    break_tiled(monkeypatch, {bad: NO_NAN})
+    job = room.job(PROBLEM, [GOOD])
     best = room.tune(job)
     (row,) = room.trials(job, "final", state="rejected")
-    assert (row.kernel, row.config, row.stage) == ("tiled", BAD, "verify")
-    assert [(fault.kind, fault.config) for fault in room.faults()] == [("wrong", BAD)]
+    assert (row.kernel, row.config, row.stage) == ("tiled", bad, "verify")
+    assert [(fault.kind, fault.config) for fault in room.faults()] == [("wrong", bad)]
     told = (best.trial, best.naive, best.tiled, best.default)
-    assert all(one is None or one.config != BAD or one.kernel != "tiled" for one in told)
-    assert room.ledger.quarantine.holds(room.unit.device, "tiled", BAD) is not None
+    assert all(one is None or one.config != bad or one.kernel != "tiled" for one in told)
+    assert best.default_reason == row.reason
+    assert room.ledger.quarantine.holds(room.unit.device, "tiled", bad) is not None
 
 
 def test_a_fault_and_its_trial_are_one_transaction(room: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,9 +181,10 @@ def test_a_default_that_answers_wrong_does_not_keep_the_service_from_being_ready
     break_tiled(monkeypatch, {default: OFF})
     ledger = room.ledger
     matmul = Matmul(room.fleet, ledger.best, ledger.quarantine, Wants(room.database), **LIMITS)
-    matmul.verify_defaults()
+    defaults = Defaults(room.fleet, ledger.quarantine, ledger.best, matmul.failures, matmul.deadlines)
+    defaults.verify(room.unit)
     assert ledger.quarantine.holds(room.unit.device, "tiled", default) is not None
-    matmul.verify_defaults()
+    defaults.verify(room.unit)
     assert ledger.best.answer(Problem(256, 256, 256)).kernel == "naive"
 
 

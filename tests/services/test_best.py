@@ -14,6 +14,7 @@ import pytest
 
 from app.errors import NotTuned, UnknownDevice, Unsupported
 from app.main import Service
+from app.services import nearest
 from app.services.best import BestConfigs, covering, distance, untuned
 from app.services.jobs import new_job
 from app.store.records import BestRecord, CrossRecord, TrialRecord
@@ -25,6 +26,7 @@ from kernels.problem import Problem
 from kernels.space import Config
 
 TILE = {"BM": 8, "BN": 16, "BK": 8}
+NAIVE = next(iter(CATALOGUE["naive"].space))
 
 
 def measured(device: Device, problem: Problem, median_ms: float = 1.0, tile: Mapping[str, int] = TILE) -> TrialRecord:
@@ -55,7 +57,8 @@ def measured(device: Device, problem: Problem, median_ms: float = 1.0, tile: Map
     )
 
 
-def best(trial: TrialRecord) -> BestRecord:
+def best(trial: TrialRecord, slower: float = 1.0) -> BestRecord:
+    """A best beside an untuned choice that took so many times as long."""
     return BestRecord(
         device_model=trial.device_model,
         problem=trial.problem,
@@ -65,7 +68,7 @@ def best(trial: TrialRecord) -> BestRecord:
         vendor=None,
         vendor_reason="not installed",
         tuned_at=trial.created_at,
-        default=trial,
+        default=replace(trial, kernel="naive", median_ms=(trial.median_ms or 0.0) * slower),
     )
 
 
@@ -74,9 +77,14 @@ class Held:
 
     def __init__(self, *held: tuple[str, Config]) -> None:
         self.held = set(held)
+        self.withheld: set[tuple[str, str]] = set()
 
-    def holds(self, device: Device, kernel: str, config: Config) -> str | None:
+    def holds(self, device: Device, kernel: str, config: Config, problem: Problem | None = None) -> str | None:
+        del problem
         return "it answered wrong" if device and (kernel, config) in self.held else None
+
+    def withholds(self, device: Device, kernel: str) -> bool:
+        return (device.id, kernel) in self.withheld
 
 
 PROBLEM = Problem(256, 256, 256)
@@ -114,7 +122,7 @@ def test_a_changed_kernel_text_environment_or_policy_makes_the_answer_stale(
 
 def test_an_unknown_shape_is_answered_by_the_nearest_of_its_family(service: Service, device: Device) -> None:
     near, far = Problem(300, 300, 300), Problem(8, 4096, 8)
-    records = [best(measured(device, near, 2.0)), best(measured(device, far, 3.0))]
+    records = [best(measured(device, near, 2.0), 5), best(measured(device, far, 3.0), 5)]
     answer = BestConfigs(service.fleet, records).answer(PROBLEM)
     assert (answer.match, answer.matched_problem) == ("nearest", near)
     assert answer.launch.problem == PROBLEM
@@ -123,9 +131,79 @@ def test_an_unknown_shape_is_answered_by_the_nearest_of_its_family(service: Serv
     assert answer.loss_bound >= answer.expected_loss >= 1
 
 
+def test_tuning_a_large_shape_leaves_a_small_one_with_its_default(service: Service, device: Device) -> None:
+    register_tiled = CATALOGUE["register_tiled"]
+    large, small = Problem(512, 512, 512), Problem(64, 48, 32)
+    widest = max(register_tiled.space.legal(large, device), key=lambda config: config["BM"] * config["BN"])
+    trial = replace(measured(device, large), kernel="register_tiled", config=widest)
+    untuned = BestConfigs(service.fleet).answer(small)
+    assert (untuned.match, untuned.expected_loss, untuned.loss_bound) == ("default", None, None)
+    for slower in (1.0, 1.5, 5.0):
+        bests = BestConfigs(service.fleet, [best(replace(trial, kernel_digest=register_tiled.digest), slower)])
+        answer = bests.answer(small)
+        assert (answer.match, answer.kernel, answer.config) == ("default", untuned.kernel, untuned.config)
+        assert answer.expected_loss is not None
+        assert answer.loss_bound is not None
+        assert answer.loss_bound >= answer.expected_loss >= 1
+
+
+def test_a_config_whose_tiles_would_be_mostly_empty_is_never_answered(service: Service, device: Device) -> None:
+    """However slow the untuned choice was, and however many shapes the config won."""
+    tile = {"BM": 32, "BN": 32, "BK": 8}
+    shapes = [Problem(m, 32, k) for m in (16, 32, 64) for k in range(100, 800, 40)]
+    records = [best(measured(device, shape, 1.0, tile), 5) for shape in shapes]
+    bests = BestConfigs(service.fleet, records)
+    assert bests.answer(Problem(32, 32, 330)).match == "nearest"
+    assert bests.answer(Problem(2, 2, 330)).match == "default"
+
+
+def test_an_untuned_choice_that_was_as_fast_as_the_best_stays_the_answer(service: Service, device: Device) -> None:
+    shapes = [Problem(m, n, 256) for m in (64, 128, 256, 512) for n in (64, 128, 256, 512)]
+    for slower, match in ((1.0, "default"), (1.02, "default"), (3.0, "nearest")):
+        bests = BestConfigs(service.fleet, [best(measured(device, shape), slower) for shape in shapes])
+        answer = bests.answer(Problem(200, 200, 256))
+        assert answer.match == match
+        assert answer.loss_bound is not None
+        assert answer.loss_bound < 1.5 if slower < 2 else answer.expected_loss == 1
+
+
+def test_among_a_hundred_thousand_tuned_shapes_a_bounded_number_is_looked_at(
+    service: Service, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice, tiles = random.Random(7), list(CATALOGUE["tiled"].space)[:40]  # noqa: S311 - shapes, no secrets
+
+    def shape() -> Problem:
+        m, n, k = (int(2 ** dice.uniform(0, 13)) for _ in range(3))
+        return Problem(m, n, k, dice.choice((1, 1, 4)))
+
+    shapes = list(dict.fromkeys(shape() for _ in range(102_000)))[:100_000]
+    trial = measured(device, PROBLEM)
+    records = [best(replace(trial, problem=one, config=dice.choice(tiles)), dice.uniform(1, 2)) for one in shapes]
+    looked, launch = [0], nearest.launch_of
+
+    def counted(*args: Any) -> Any:
+        looked[0] += 1
+        return launch(*args)
+
+    monkeypatch.setattr(nearest, "launch_of", counted)
+    bests = BestConfigs(service.fleet, records)
+    assert looked[0] <= 300, "a promotion learns from few"
+    asked, taken = [shape() for _ in range(60)], []
+    for one in [*asked, *(replace(each, k=each.k + 1) for each in asked)]:
+        looked[0], started = 0, thread_time()
+        answer = bests.answer(one)
+        taken.append(thread_time() - started)
+        assert answer.match in {"exact", "nearest", "default"}
+        assert looked[0] <= 200
+    print(f"cold {1e3 * median(taken[:60]):.1f} ms, warm {1e3 * median(taken[60:]):.1f} ms")
+    family = next(iter(bests._snapshot.families.values()))
+    assert family._around.cache_info().maxsize == 64
+    assert all(len(family.transfer(one)._tuned) <= 256 for one in asked)
+
+
 def test_what_winners_took_on_each_others_problems_decides_between_near_ones(service: Service, device: Device) -> None:
     sizes, tiles = (16, 32, 300, 4000), ({"BM": 4, "BN": 4, "BK": 4}, TILE)
-    records = [best(measured(device, Problem(m, m, m), 1.0, tiles[m == 300])) for m in sizes]  # 300 is the nearest
+    records = [best(measured(device, Problem(m, m, m), 1.0, tiles[m == 300]), 5) for m in sizes]  # 300 is the nearest
     good, bad = (CATALOGUE["tiled"].space.config(tile) for tile in tiles)
     crossed = [
         CrossRecord(device.model, record.problem, "tiled", config, "search", ms, 10, dropped=False)
@@ -153,6 +231,8 @@ def test_what_the_store_keeps_of_winners_on_each_others_problems_is_read_at_prom
                 trial = replace(measured(device, shape, ms, tile), id=None, job_id=job.id)
                 saved = replace(trial, id=Trials(session).add(trial))
                 kept += [best(saved)] if tile is winner else []
+            slow = replace(measured(device, shape, 5.0), id=None, job_id=job.id, kernel="naive", config=NAIVE)
+            kept[-1] = replace(kept[-1], default=replace(slow, id=Trials(session).add(slow)))
         Bests(session).promote(*kept)
         return kept
 
@@ -173,7 +253,7 @@ def test_what_is_quarantined_is_answered_neither_exactly_nor_as_nearest_nor_by_d
 ) -> None:
     other, quarantine = Problem(260, 260, 260), Held()
     ladder = [("default", kernel.name) for kernel in reversed(covering(PROBLEM, device))]
-    records = [best(measured(device, PROBLEM)), best(measured(device, other, tile={"BM": 4, "BN": 8, "BK": 4}))]
+    records = [best(measured(device, PROBLEM)), best(measured(device, other, tile={"BM": 4, "BN": 8, "BK": 4}), 5)]
     bests = BestConfigs(service.fleet, records, quarantine)
     seen = []
     for _ in range(2 + len(ladder)):
@@ -181,8 +261,34 @@ def test_what_is_quarantined_is_answered_neither_exactly_nor_as_nearest_nor_by_d
         seen.append((answer.match, answer.kernel))
         quarantine.held.add((answer.kernel, answer.config))
     assert seen == [("exact", "tiled"), ("nearest", "tiled"), *ladder]
-    with pytest.raises(Unsupported, match="answered wrong"):
+    with pytest.raises(Unsupported, match="is quarantined on"):
         bests.answer(PROBLEM)
+
+
+def test_kernel_whose_default_is_not_verified_is_not_taken_untuned(service: Service, device: Device) -> None:
+    quarantine = Held()
+    bests = BestConfigs(service.fleet, [], quarantine)
+    assert bests.answer(PROBLEM).kernel == "register_tiled"
+    quarantine.withheld = {(device.id, "register_tiled"), ("opencl:9", "tiled")}
+    bests.changed()
+    assert bests.answer(PROBLEM).kernel == "tiled"
+    quarantine.withheld.add((device.id, "tiled"))
+    bests.changed()
+    assert bests.answer(PROBLEM).kernel == "naive"
+    quarantine.held.add(("naive", bests.answer(PROBLEM).config))
+    assert bests.answer(PROBLEM).kernel == "register_tiled"
+
+
+def test_below_what_failed_stands_the_next_kernel(service: Service, device: Device) -> None:
+    bests, failed = BestConfigs(service.fleet), set[tuple[str, Config]]()
+    kernels = []
+    for _ in range(3):
+        answer = bests.below(PROBLEM, device.id, failed)
+        kernels.append(answer.kernel)
+        failed.add((answer.kernel, answer.config))
+    assert kernels == ["register_tiled", "tiled", "naive"]
+    with pytest.raises(Unsupported, match="has just failed"):
+        bests.below(PROBLEM, device.id, failed)
 
 
 def test_a_stale_config_that_is_quarantined_is_not_served(service: Service, device: Device) -> None:
@@ -192,7 +298,7 @@ def test_a_stale_config_that_is_quarantined_is_not_served(service: Service, devi
 
 
 def test_the_best_so_far_is_served_while_a_tune_runs_and_says_so(service: Service, device: Device) -> None:
-    bests = BestConfigs(service.fleet, [best(measured(device, Problem(250, 250, 250)))])
+    bests = BestConfigs(service.fleet, [best(measured(device, Problem(250, 250, 250)), 5)])
     before = bests.generation
     bests.provisional(best(measured(device, PROBLEM, 0.5)))
     answer = bests.answer(PROBLEM)
@@ -228,9 +334,8 @@ def test_a_current_best_outranks_what_a_retune_has_found_so_far(service: Service
     assert not bests.answer(PROBLEM).provisional
 
 
-def test_an_exact_answer_takes_microseconds_and_a_nearest_one_well_under_a_millisecond(
-    service: Service, device: Device
-) -> None:
+@pytest.mark.timing
+def test_an_exact_answer_takes_microseconds_and_another_a_few_milliseconds(service: Service, device: Device) -> None:
     dice, tiles = random.Random(5), list(CATALOGUE["tiled"].space)  # noqa: S311 - shapes, no secrets
 
     def shape() -> Problem:
@@ -250,7 +355,7 @@ def test_an_exact_answer_takes_microseconds_and_a_nearest_one_well_under_a_milli
     nearest = median(seconds(shape()) for _ in range(200))
     print(f"exact {exact * 1e6:.2f} us, nearest {nearest * 1e6:.0f} us")
     assert exact < 20e-6
-    assert nearest < 1e-3
+    assert nearest < 5e-3
 
 
 def test_another_family_never_answers(service: Service, device: Device) -> None:

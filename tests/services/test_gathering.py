@@ -267,22 +267,24 @@ def test_however_products_are_cancelled_the_queue_moves_on(service: Service) -> 
     assert len(queue) == 0
 
 
-def test_a_long_launch_is_broken_off_where_nobody_else_is_hurt(service: Service, matmul: Matmul) -> None:
-    problem = Problem(2000, 2000, 2000)
+def test_a_long_launch_is_broken_off_and_the_next_child_serves_who_waits(service: Service, matmul: Matmul) -> None:
+    problem = Problem(2000, 2000, 2000, trans_a=True, trans_b=True)  # seconds of naive, in 48 MB
     one, unit = operands(problem, 1, np.random.default_rng(SEED))[0], service.fleet.unit()
     begun = threading.Event()
     one.claim = Claim(begun.set)
-    generation, queue = unit.products.generation, matmul._gathering._queues["opencl:0"]
+    generation, small = unit.products.generation, operands(Problem(8, 8, 8), 1, np.random.default_rng(SEED))[0]
     thread = threading.Thread(target=multiply, args=(matmul, problem, one, "naive"))
     thread.start()
     assert begun.wait(60)
-    assert gathering._left(queue._inside[0]) > gathering._RESTART
     while unit.lease._holder is None and thread.is_alive():
         time.sleep(0.001)
+    other = threading.Thread(target=multiply, args=(matmul, Problem(8, 8, 8), small))
+    other.start()
     one.claim.cancel(kill=True)
     thread.join(60)
     assert isinstance(one.error, Cancelled)
-    unit.products.start()
+    other.join(60)
+    assert small.error is None
     assert unit.products.generation == generation + 1
 
 

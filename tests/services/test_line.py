@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from time import monotonic
 
 from app.services.line import Line
 
@@ -55,7 +54,5 @@ def test_a_taker_is_woken_by_the_next_job_and_let_go_by_the_end() -> None:
     thread.join(5)
     assert not thread.is_alive()
     assert got in (["a", None], [None, None])
-    started = monotonic()
     line.put("b")
-    assert line.take(5) is None
-    assert monotonic() - started < 1
+    assert line.take() is None

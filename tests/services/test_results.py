@@ -229,7 +229,7 @@ def test_a_job_waits_in_line_and_leaves_it_at_once_when_it_is_cancelled(service:
     assert service.jobs.get(first.id).state == "succeeded"
 
 
-def test_a_running_job_that_is_cancelled_drops_its_result_at_the_launchs_end(service: Service, tmp_path: Path) -> None:
+def test_a_running_job_that_is_cancelled_before_its_launch_costs_no_child(service: Service, tmp_path: Path) -> None:
     with keeping(service, tmp_path) as results, service.matmul.place(Problem(3, 4, 5)) as placed:
         job, generation = results.create(placed), service.fleet.unit().products.generation
         thread = threading.Thread(target=results.make, args=(job.id, placed, None, None))
@@ -240,7 +240,7 @@ def test_a_running_job_that_is_cancelled_drops_its_result_at_the_launchs_end(ser
                 assert time.monotonic() < until
                 time.sleep(0.005)
             asked = service.jobs.cancel(job.id, ANONYMOUS)
-            assert (asked.state, asked.cancel_requested) == ("running", True)
+            assert (asked.state, asked.cancel_requested) == ("cancelling", True)
         thread.join(30)
         assert service.jobs.get(job.id).state == "cancelled"
         assert service.fleet.unit().products.generation == generation, "a launch of a moment is not worth a child"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from app.services.running import Allowance, Running
+from app.services.running import FINALS, Allowance, Running
 
 
 class Clock:
@@ -95,7 +96,7 @@ def test_a_raise_that_the_search_has_not_seen_leaves_its_shape_unsettled() -> No
     job, _ = running(Allowance(trials=10), 10)
     job.begin(0)
     job.budget(1)
-    job.finals()
+    job.enter(FINALS)
     assert job.raise_to(Allowance(trials=20), [20])
     job.ended()
     assert job.unsettled() == [0]
@@ -110,11 +111,65 @@ def test_once_nothing_is_left_nothing_can_be_raised() -> None:
     assert not job.raise_to(Allowance(trials=20), [20])
 
 
-def test_the_time_left_is_unknown_until_there_is_a_pace() -> None:
-    job, clock = running(Allowance(trials=100), 100)
+def test_the_time_left_is_the_budgets_until_there_is_a_pace() -> None:
+    job, clock = running(Allowance(trials=100, seconds=500.0), 100)
     job.begin(0)
-    assert list(worked(job, clock, 2, 0.5)) == [None, None]
-    assert job.tried() is not None
+    assert list(worked(job, clock, 2, 0.5)) == [499.5, 499.0]
+    told = job.tried()
+    assert told is not None
+    assert told < 100
+
+
+def test_the_time_left_is_never_more_than_the_budgets() -> None:
+    job, clock = running(Allowance(seconds=10.0), 64, 64)
+    job.begin(0)
+    for told in worked(job, clock, 12, 1.5):
+        assert told is not None
+        assert told <= 20 - job.elapsed
+
+
+def test_what_the_shapes_before_left_is_shared_by_those_to_come() -> None:
+    job, clock = running(Allowance(seconds=10.0), 5, 5, 5)
+    shares = []
+    for shape in range(3):
+        job.begin(shape)
+        shares.append(job.budget(1).seconds)
+        clock.now += 4
+        job.ended()
+    assert shares == [10.0, 13.0, 22.0]
+
+
+def test_every_shape_has_what_one_trial_needs_and_an_even_part_of_the_rest() -> None:
+    clock = Clock()
+    job = Running(Allowance(seconds=10.0), [5, 5], lambda: False, clock, needs=[1.0, 15.0])
+    shares = []
+    for shape in range(2):
+        job.begin(shape)
+        shares.append(job.budget(1).seconds)
+        clock.now += 5
+        job.ended()
+    assert shares == [3.0, 15.0]
+
+
+def test_the_seconds_of_an_earlier_process_count() -> None:
+    clock = Clock()
+    job = Running(Allowance(seconds=10.0), [5], lambda: False, clock, spent=7.0)
+    job.begin(0)
+    clock.now += 1
+    assert (job.budget(1).seconds, job.elapsed) == (3.0, 8.0)
+
+
+def test_the_budgets_end_asks_and_then_kills_and_an_interruption_comes_first() -> None:
+    clock, stopped = Clock(), threading.Event()
+    job = Running(Allowance(seconds=10.0), [5], stopped.is_set, clock, grace=lambda: 2.0)
+    job.begin(0)
+    assert job.until().ask == 110.0
+    assert 110.0 < job.until().kill <= 110.5
+    clock.now = 104.0
+    stopped.set()
+    first = job.until()
+    clock.now = 105.0
+    assert first == job.until() == (104.0, 106.0)
 
 
 def test_the_time_left_falls_with_the_trials_and_counts_the_shapes_to_come() -> None:
@@ -126,20 +181,20 @@ def test_the_time_left_falls_with_the_trials_and_counts_the_shapes_to_come() -> 
     job.ended()
     job.begin(1)
     assert list(worked(job, clock, 99, 0.1))[-1] == pytest.approx(0.1 + 8 * 0.1 + 2.5)
-    assert job.finals() == pytest.approx(8 * 0.1 + 2.5)
+    assert job.enter(FINALS) == pytest.approx(8 * 0.1 + 2.5)
 
 
 def test_a_limit_of_seconds_bounds_the_time_left() -> None:
     job, clock = running(Allowance(seconds=10.0), 64)
     job.begin(0)
     told = list(worked(job, clock, 4, 1.0))
-    assert told[-1] == pytest.approx(0.8 * 10.0 - 4.0 + 8 * 1.0 + 2.0)
+    assert told[-1] == pytest.approx(10.0 - 4.0)
 
 
-def test_between_trials_the_time_left_passes_and_then_nobody_can_say() -> None:
+def test_between_trials_the_time_left_passes() -> None:
     job, clock = running(Allowance(trials=10, seconds=1000.0), 10)
     job.begin(0)
-    assert job.eta_seconds() is None
+    assert job.eta_seconds() == 1000
     told = list(worked(job, clock, 4, 1.0))[-1]
     assert job.eta_seconds() == told
     assert told is not None

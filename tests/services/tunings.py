@@ -22,7 +22,7 @@ from app.store.engine import Database, migrate, open_database
 from app.store.records import BestRecord, FaultRecord, JobRecord, TrialRecord
 from app.store.repository import Faults, Trials
 from app.store.repository import Jobs as JobRows
-from app.tuning import finals
+from app.tuning import finals, report, tuner
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -87,9 +87,11 @@ class House:
 
 @contextmanager
 def brief_finals() -> Iterator[None]:
-    """Let finals take few rounds: what these tests are about does not depend on how sure the timings are."""
+    """Let finals take few rounds, in time enough: what these tests are about does not depend on how sure times are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finals, "_ROUNDS", 12)
+        patch.setattr(report, "_ROUNDS", 12)
+        patch.setattr(tuner, "_FINALS", (60.0, 60.0))
         yield
 
 

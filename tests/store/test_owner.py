@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -50,9 +49,8 @@ def test_an_owner_killed_outright_frees_its_database(database_url: str) -> None:
             pass
         child.send_signal(signal.SIGKILL)
         child.wait()
-        started = time.monotonic()
         with owned(database_url, "me"):
-            assert time.monotonic() - started < 2
+            pass
 
 
 def test_two_databases_have_two_owners(sqlite_url: str, tmp_path: Path) -> None:

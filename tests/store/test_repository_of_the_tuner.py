@@ -170,7 +170,7 @@ class TestFaults:
         assert self.of(database) == kept
         assert self.of(database, "B") == others[:1]
         assert self.of(database, environment="another") == others[1:]
-        assert database.read(lambda session: Faults(session).wrong()) == [kept[0], others[0]]
+        assert database.read(lambda session: Faults(session).held()) == [kept[0], kept[3], others[0]]
 
     def test_a_fault_seen_again_is_kept_once_with_its_first_reason(self, database: Database) -> None:
         add_job(database)

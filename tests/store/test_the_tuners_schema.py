@@ -125,3 +125,23 @@ def test_going_back_leaves_one_trial_of_each_config_and_the_bests_on_it(database
         (again,) = database.read(lambda session: Bests(session).all())
     assert (again.trial.id, again.trial.round, again.default) == (kept["trial_id"], "search", None)
     assert again.tuned_at == NOW
+
+
+def test_figures_of_another_round_than_the_bests_go_with_a_reason(database_url: str) -> None:
+    migrate(database_url)
+    with open_database(database_url) as database:
+        add_job(database)
+        search = add_trial(database, replace(TRIAL, kernel="naive"))
+        copied = add_trial(database, replace(TRIAL, kernel="naive", round="report"))
+        fresh = add_trial(database, replace(TRIAL, round="report", seconds=(1e-3,)))
+        add_trial(database, replace(TRIAL))
+        vendor = add_trial(database, replace(TRIAL, kernel="vendor", round="report", seconds=(2e-3,)))
+        promote(database, best(fresh, naive=copied, tiled=fresh, vendor=vendor, default=search))
+    to(database_url, "0003", up=False)
+    migrate(database_url)
+    with open_database(database_url) as database:
+        (found,) = database.read(lambda session: Bests(session).all())
+    assert (found.trial, found.tiled, found.vendor) == (fresh, fresh, vendor)
+    assert (found.naive, found.default) == (None, None)
+    assert found.naive_reason == found.default_reason == "an earlier version measured it in another round: tune again"
+    assert (found.tiled_reason, found.vendor_reason) == (None, None)

@@ -156,6 +156,10 @@ class Synthetic:
     watch: Watch = field(default_factory=Watch)
     noise: Noise = field(default_factory=Noise)
 
+    def clock(self) -> float:
+        """The machine's own."""
+        return self.machine.now
+
     def prepare(self, launch: Launch) -> None:
         """Nothing is compiled."""
 
@@ -169,6 +173,9 @@ class Synthetic:
             (contender.kernel, contender.config) if isinstance(contender, Launch) else ("vendor", Config(()))
         )
         return Measured(kernel, config, timed, RIGHT, seconds=raced.seconds)
+
+    def finals(self) -> None:
+        pass
 
     def prove(self, launch: Launch) -> Rejected | None:
         """Whether it is wrong."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from noise import Machine, per_second, slower
+from pairwise import crossed
 
 from app.tuning.canary import Watch
 
@@ -71,9 +72,7 @@ def detected(kind: str, scale: float, rounds: int, repeats: int) -> float:
     return float(np.mean(found))
 
 
-@pytest.mark.parametrize("rounds", [1, 5], ids=["burst", "step"])
-@pytest.mark.parametrize("scale", [0.002, 0.01, 0.02])
-@pytest.mark.parametrize("kind", ["white", "heavy", "half AR 0.95", "3 % a minute"])
+@crossed(kind=["white", "heavy", "half AR 0.95", "3 % a minute"], scale=[0.002, 0.01, 0.02], rounds=[1, 5])
 def test_a_slow_down_by_a_tenth_is_seen(kind: str, scale: float, rounds: int) -> None:
     repeats = 60
     assert detected(kind, scale, rounds, repeats) >= 0.95 - 2 * np.sqrt(0.05 * 0.95 / repeats)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -17,7 +18,12 @@ PATHS = sorted((Path(__file__).parent.parent / "data").glob("*.replay.gz"))
 
 @pytest.fixture(params=PATHS, ids=lambda path: path.name.removesuffix(".replay.gz"))
 def recording(request: pytest.FixtureRequest) -> Recording:
-    (found,) = load(request.param)
+    return recorded(request.param)
+
+
+@cache
+def recorded(path: Path) -> Recording:
+    (found,) = load(path)
     return found
 
 

@@ -10,8 +10,21 @@ from statistics import fmean, median
 from time import thread_time
 
 import pytest
+from scipy import stats
 
-from app.tuning.transfer import PRIOR_BOUND, Choice, Transfer, Tuned, distance
+from app.tuning.transfer import (
+    CONFIDENCE,
+    COVERAGE,
+    DEFAULT_BOUND,
+    DEFAULT_LOSS,
+    PRIOR_BOUND,
+    Choice,
+    Transfer,
+    Tuned,
+    _rank,
+    beats,
+    distance,
+)
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -188,6 +201,68 @@ def test_every_answer_is_legal_and_its_bound_at_least_its_expected_loss_and_that
         assert found.loss_bound >= found.expected_loss >= 1
 
 
+@pytest.mark.parametrize("number", [*range(1, 40), 60, 100, 300, 1029, 1030, 5000, 100_000, 1_000_000])
+def test_the_rank_is_the_binomials_however_many_shapes_are_tuned(number: int) -> None:
+    rank, share = _rank(number)
+    expected = int(stats.binom.ppf(CONFIDENCE, number, COVERAGE)) + 1
+    assert rank == min(expected, number)
+    if expected <= number:
+        below, sure = stats.binom.cdf([rank - 2, rank - 1], number, COVERAGE)
+        assert share == pytest.approx((CONFIDENCE - below) / (sure - below), rel=1e-4, abs=1e-6)
+
+
+def untuned(world: World, problem: Problem) -> Choice:
+    """What the world's model chooses."""
+    return min(TILES, key=lambda choice: world.predict(choice, problem))
+
+
+def with_defaults(world: World, tuned: Sequence[Tuned], seed: int) -> list[Tuned]:
+    dice = random.Random(seed)  # noqa: S311 - noise
+    return [
+        replace(one, default=world.seconds(untuned(world, one.problem), one.problem) * exp(dice.gauss(0, 0.01)))
+        for one in tuned
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 3, 8, 20, 40])
+def test_a_config_that_replaces_the_untuned_choice_is_hardly_ever_slower_and_often_faster(count: int) -> None:
+    """Of all answers at most 5 % are over 3 % slower than the untuned choice, and at most 2 % over 10 % slower."""
+    ratios, losses = [], []
+    for seed in range(5):
+        for make in (waves, smooth):
+            world, problems = make(seed), shapes(count + 10, seed)
+            transfer = Transfer(
+                with_defaults(world, tune(world, problems[:count], seed), seed), anything, world.predict
+            )
+            for problem in problems[count:]:
+                default, found = transfer.default(problem), transfer.choose(problem)
+                assert found is not None
+                own = world.seconds(untuned(world, problem), problem)
+                took = world.seconds((found.kernel, found.config), problem) if beats(found, default) else own
+                ratios.append(took / own)
+                losses.append(own / min(world.seconds(one, problem) for one in TILES) <= default.loss_bound)
+    assert fmean(ratio > 1.03 for ratio in ratios) <= 0.05
+    assert fmean(ratio > 1.1 for ratio in ratios) <= 0.02
+    assert fmean(losses) >= 0.9
+    assert count < 20 or fmean(ratios) <= 0.85
+
+
+def test_what_the_untuned_choice_took_nearby_is_what_it_is_expected_to_lose() -> None:
+    near = [Problem(m, m, m) for m in range(200, 300, 10)]
+    far = [Problem(m, 8, 8192) for m in range(20, 30)]
+    tuned = [Tuned(one, *TILES[0], 1.0, {}, 2.0) for one in near] + [Tuned(one, *TILES[0], 1.0, {}, 1.0) for one in far]
+    transfer = Transfer(tuned, anything, lambda *_: 1.0)
+    assert transfer.default(Problem(245, 245, 245)).expected_loss == pytest.approx(2.0, rel=0.05)
+    assert transfer.default(Problem(25, 8, 8000)).expected_loss == pytest.approx(1.0, rel=0.05)
+
+
+def test_of_an_untuned_choice_that_was_never_measured_the_prior_is_told() -> None:
+    found = Transfer([Tuned(Problem(64, 64, 64), *TILES[0], 1.0)], anything, lambda *_: 1.0).default(Problem(8, 8, 8))
+    assert found.expected_loss == pytest.approx(exp(DEFAULT_LOSS))
+    assert found.loss_bound == pytest.approx(DEFAULT_BOUND * found.expected_loss, rel=0.1)
+    assert found.shapes == 0
+
+
 def test_nothing_tuned_or_nothing_legal_is_no_answer() -> None:
     world = waves(1)
     tuned = tune(world, shapes(5, 1), 1)
@@ -216,6 +291,7 @@ def test_what_was_measured_on_near_shapes_outweighs_who_is_nearest() -> None:
     assert found.source == Problem(160, 160, 160)
 
 
+@pytest.mark.timing
 def test_an_answer_takes_well_under_a_millisecond_among_hundreds_of_shapes() -> None:
     world = smooth(1)
     tuned = tune(world, shapes(300, 1), 1, share=0.1)

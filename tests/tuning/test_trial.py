@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 import pytest
 from hostdevice import DEVICE, HostDevice, RecordedLink, data, held_by, launch_of, right
+from pairwise import crossed
 
 from app.devices.base import Array, Operands, Program, Reading, Vendor
 from app.devices.fleet import Held
@@ -16,6 +17,7 @@ from app.devices.process import Link
 from app.errors import CompileFailed, LaunchFailed, WrongResult
 from app.tuning import bench as benches
 from app.tuning import trial
+from app.tuning.loaded import Loaded
 from app.tuning.outcome import Conditions, Measured, Outcome, Rejected
 from app.tuning.reference import reference_kernel
 from app.tuning.runner import Heat
@@ -113,9 +115,11 @@ def attempt(
     )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (33, 7, 65, 1), (5, 9, 3, 4), (1, 300, 2, 1)])
+@crossed(
+    dtype=["float32", "float64"],
+    layout=["nn", "nt", "tn", "tt"],
+    shape=[(1, 1, 1, 1), (33, 7, 65, 1), (5, 9, 3, 4), (1, 300, 2, 1)],
+)
 def test_a_right_kernel_is_measured(
     held: Held, link: RecordedLink, dtype: str, layout: str, shape: tuple[int, int, int, int]
 ) -> None:
@@ -211,7 +215,13 @@ def test_no_launch_is_taken_for_hung_before_two_seconds(held: Held, link: Record
     device.seconds = 0.9
     attempt(held, link, "right")
     assert min(link.deadlines) >= 2.0
-    assert any(deadline == pytest.approx(9.0) for deadline in link.deadlines)
+
+
+def test_launch_is_taken_for_hung_after_ten_times_what_it_took() -> None:
+    entrant = Loaded("tiled", Config(()), lambda _: None, lambda _sets, _policy: [], predicted=1e-3)
+    assert entrant.deadline() == 2.0
+    entrant.slowest = 0.9
+    assert [entrant.deadline(), entrant.deadline(3)] == pytest.approx([9.0, 27.0])
 
 
 def test_timed_launches_rotate_through_more_than_three_caches_of_operands(

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from app.tuning.outcome import Accuracy, Final, Measured, Outcome, Rejected, Timing
-from app.tuning.runner import Contender, Heat
-from app.tuning.tuner import Budget, Task, best_of, tune
+from app.tuning.runner import Contender, Heat, OutOfTime
+from app.tuning.tuner import Budget, Forecast, Task, best_of, tune
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.kernel import Kernel, Launch
@@ -42,6 +42,7 @@ class Scripted:
     launches: list[Launch] = field(default_factory=list)
     prepared: list[Launch] = field(default_factory=list)
     bests: list[float | None] = field(default_factory=list)
+    proved: list[int] = field(default_factory=list)  # attempts before each proof
     sampled: int = 0
 
     def clock(self) -> float:
@@ -58,8 +59,12 @@ class Scripted:
         self.now += self.seconds
         return outcome(contender)
 
+    def finals(self) -> None:
+        pass
+
     def prove(self, launch: Launch) -> Rejected | None:
         del launch
+        self.proved.append(len(self.launches))
         return None
 
     def sample(self, contenders: Sequence[Contender], rounds: int) -> Heat:
@@ -274,3 +279,56 @@ def test_auto_leaves_a_kernel_that_cannot_catch_up(monkeypatch: pytest.MonkeyPat
     counts = {kernel.name: len([one for one in outcomes if one.kernel == kernel.name]) for kernel in KERNELS}
     assert counts["tiled"] == legal(KERNELS[1])
     assert counts["naive"] <= legal(KERNELS[0])
+
+
+def hurried(launch: dict[str, float], build: dict[str, float] | None = None) -> Task:
+    """A task whose launches, and builds, are forecast to take so many seconds, by kernel; the vendor's 0."""
+
+    def forecast(contender: Contender) -> Forecast:
+        kernel = contender.kernel if isinstance(contender, Launch) else "vendor"
+        return Forecast(launch.get(kernel, 0.0), (build or {}).get(kernel, 0.0))
+
+    return replace(task(), forecast=forecast)
+
+
+def test_what_is_forecast_to_take_longer_than_is_left_is_not_tried_and_says_so() -> None:
+    runner = Scripted(seconds=0.1)
+    outcomes, final = run(runner, Budget(trials=3, seconds=60.0), order=hurried({"naive": 190.0}))
+    (refused,) = [one for one in outcomes if one.kernel == "naive"]
+    assert isinstance(refused, Rejected)
+    assert (refused.stage, refused.config) == ("forecast", KERNELS[0].default(PROBLEM, DEVICE))
+    assert "190" in refused.reason
+    assert {launch.kernel for launch in runner.launches} == {"tiled"}
+    assert final is not None
+    assert final.best.kernel == "tiled"
+
+
+def test_where_the_seconds_are_few_the_shortest_trial_comes_first_and_is_proved_at_once() -> None:
+    runner = Scripted(seconds=0.1)
+    run(runner, Budget(trials=2, seconds=4.0), order=hurried({"naive": 0.4, "tiled": 0.2}, {"tiled": 2.0}))
+    assert runner.launches[0].kernel == "naive"
+    assert runner.proved[0] == 1
+
+
+def test_where_time_runs_out_in_the_finals_the_proved_one_is_the_best_and_the_rest_has_reasons() -> None:
+    runner = Scripted(seconds=0.1)
+
+    def sample(*_: object) -> Heat:
+        raise OutOfTime
+
+    runner.sample = sample  # type: ignore[method-assign, assignment]
+    _, final = run(runner, Budget(trials=4, seconds=10.0))
+    assert final is not None
+    assert final.best.timing.median_ms > 0
+    assert {*final.reasons} == {"default", "naive", "tiled", "vendor"}
+    assert not final.baselines
+
+
+def test_where_time_runs_out_before_anything_is_proved_there_is_no_final() -> None:
+    runner = Scripted()
+
+    def attempt(*_: object) -> Outcome:
+        raise OutOfTime
+
+    runner.attempt = attempt  # type: ignore[method-assign, assignment]
+    assert run(runner, Budget(seconds=1.0)) == ([], None)

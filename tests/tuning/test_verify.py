@@ -8,6 +8,7 @@ from secrets import randbits
 
 import numpy as np
 import pytest
+from pairwise import crossed
 
 from app.devices.base import Array
 from app.dtypes import numpy_dtype
@@ -16,6 +17,7 @@ from app.tuning import verify
 from kernels.problem import ITEMSIZE, Problem
 
 Shape = tuple[int, int, int, int]
+LAYOUTS = ["nn", "nt", "tn", "tt"]
 HALVES = ("float16", "bfloat16")
 SHAPES: list[Shape] = [
     (1, 1, 1, 1),
@@ -54,9 +56,7 @@ def problem(m: int, n: int, k: int, batch: int = 1, *, dtype: str = "float32", l
     return Problem(m, n, k, batch, dtype, trans_a=layout[0] == "t", trans_b=layout[1] == "t")
 
 
-@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dtype", ITEMSIZE)
+@crossed(dtype=list(ITEMSIZE), shape=SHAPES, layout=LAYOUTS)
 def test_accuracy_is_what_direct_computation_gives(dtype: str, shape: Shape, layout: str) -> None:
     what = problem(*shape, dtype=dtype, layout=layout)
     a, b, reference = case(what)
@@ -70,10 +70,7 @@ def test_accuracy_is_what_direct_computation_gives(dtype: str, shape: Shape, lay
     assert found.max_scaled == pytest.approx((np.abs(error) / scale).max(), rel=1e-9)
 
 
-@pytest.mark.parametrize("batch", [1, 2, 7, 100])
-@pytest.mark.parametrize("rows", [1, 3, 50])
-@pytest.mark.parametrize("cost", [1, 10, 1000])
-@pytest.mark.parametrize("limit", [1, 25, 100, 10**6])
+@crossed(batch=[1, 2, 7, 100], rows=[1, 3, 50], cost=[1, 10, 1000], limit=[1, 25, 100, 10**6])
 def test_pieces_cover_every_row_of_every_batch_once(batch: int, rows: int, cost: int, limit: int) -> None:
     seen = np.zeros((batch, rows), int)
     for where in verify.pieces(batch, rows, cost, limit):
@@ -93,9 +90,7 @@ def test_the_least_accurate_right_kernel_is_within_tolerance(dtype: str, k: int)
     print(f"{found.relative_l2 / allowed.relative_l2:.3f} {found.max_scaled / allowed.max_scaled:.3f} of the tolerance")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize("shape", SHAPES)
+@crossed(dtype=["float32", "float64"], shape=SHAPES, layout=LAYOUTS)
 def test_numpys_product_is_right(dtype: str, shape: Shape, layout: str) -> None:
     what = problem(*shape, dtype=dtype, layout=layout)
     a, b, reference = case(what)
@@ -312,7 +307,7 @@ def test_a_right_reference_passes_the_spot_check(dtype: str, shape: Shape) -> No
 def test_a_reference_of_float32_accuracy_fails_the_spot_check(dtype: str) -> None:
     what = problem(30, 40, 500, dtype=dtype)
     a, b, reference = case(what)
-    with pytest.raises(WrongResult, match="the float64 reference of float"):
+    with pytest.raises(WrongResult, match="the float64 reference of 30x40x500 float"):
         verify.spot_check(reference.astype(np.float32).astype(np.float64), a, b, what, seed())
 
 

@@ -13,6 +13,7 @@ MEDIA: Final = "multipart/form-data"
 _LONGEST: Final = 2**13  # bytes of one part's headers
 _PADDING: Final = 2**8  # bytes of blanks that may follow a boundary
 _BEFORE: Final = 2**9  # bytes before the first boundary, which mean nothing
+_LONGEST_TYPE: Final = 2**10  # characters of a Content-Type that gives one
 _LONGEST_BOUNDARY: Final = 70  # RFC 2046, 5.1.1
 _PREAMBLE, _DATA, _DELIMITED, _HEADERS, _ENDED = range(5)
 _LINE: Final = b"\r\n"
@@ -21,6 +22,8 @@ _OPTION: Final = re.compile(rb';[ \t]*([\w!#$%&*+.^`|~\'-]+)=(?:"((?:[^"\\]|\\.)
 
 def boundary(content_type: str) -> bytes:
     """The boundary that a Content-Type gives; raises Malformed where it gives none."""
+    if len(content_type) > _LONGEST_TYPE:
+        raise Malformed(f"the form's Content-Type is over {_LONGEST_TYPE} characters", limit=_LONGEST_TYPE)
     found = _options(content_type.encode("latin1", "replace")).get(b"boundary", b"")
     if not 0 < len(found) <= _LONGEST_BOUNDARY:
         raise Malformed("the form has no boundary of 1 to 70 characters in its Content-Type")

@@ -13,9 +13,9 @@ from app.api.formats.rows import check_answer, check_dtype
 from app.api.inference.datatypes import DTYPES
 from app.api.inference.numbers import parsed
 from app.api.query import Asked, validated
-from app.api.schemas import LARGEST, Convert, DeviceId, Name, Precision, TransA, TransB
+from app.api.schemas import Convert, DeviceId, Name, Precision, TransA, TransB
 from app.errors import Invalid, Malformed, Unsupported
-from kernels.problem import ITEMSIZE, Problem
+from kernels.problem import ITEMSIZE, LARGEST, Problem
 
 _LAST: Final = 2**63 - 1
 

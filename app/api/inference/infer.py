@@ -54,6 +54,7 @@ _ANSWERED: Final[dict[int | str, dict[str, Any]]] = {
     "POST",
     "/infer",
     summary="Multiply two matrices",
+    response_class=Response,
     responses=_ANSWERED
     | timed_out()
     | documented(

@@ -39,6 +39,7 @@ def versioned(router: APIRouter, method: str, ending: str, **told: Any) -> Calla
             expect(model, version)
             return await route(request)
 
+        latest.__name__, exact.__name__ = route.__name__, f"{route.__name__}_of_version"
         described = {"methods": [method], "description": route.__doc__, **told}
         router.add_api_route(f"/v2/models/{{model}}{ending}", latest, **described)
         summary = f"{told['summary']}, by its version"

@@ -30,7 +30,7 @@ _UNREADY: Final[dict[int | str, dict[str, Any]]] = {
     503: {
         "description": "`not_ready`: products are not served yet, or not any more.",
         "headers": {"Retry-After": {"description": "Seconds until it is worth asking.", "schema": {"type": "integer"}}},
-        "content": {MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        "content": {MEDIA: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}},
     }
 }
 _READ: Final = timed_out() | documented(errors.Malformed, errors.BodyTooLarge, errors.Invalid)
@@ -145,7 +145,7 @@ class RepositoryOrder(Asked):
 
 
 @router.get("/v2", summary="The server", response_model=ServerMetadata, responses=documented())
-async def server(request: Request) -> Response:
+async def server_metadata(request: Request) -> Response:
     """The server's name and the protocol's extensions that it has."""
     regions = service_of(request).regions
     extensions = [*_EXTENSIONS]
@@ -155,7 +155,7 @@ async def server(request: Request) -> Response:
 
 
 @router.get("/v2/health/live", summary="Does the server answer?", response_model=ServerLive, responses=documented())
-async def live(request: Request) -> Response:
+async def server_live(request: Request) -> Response:
     """200 as long as the process can answer."""
     del request
     return reply(ServerLive())
@@ -167,13 +167,13 @@ async def live(request: Request) -> Response:
     response_model=ServerReady,
     responses=documented() | _UNREADY,
 )
-async def ready(request: Request) -> Response:
+async def server_ready(request: Request) -> Response:
     """200 once every device's float32 defaults were verified in this process."""
     return _unready(request) or reply(ServerReady())
 
 
 @router.get("/v2/models/stats", summary="Statistics of all models", response_model=Statistics, responses=documented())
-async def all_statistics(request: Request) -> Response:
+async def all_model_statistics(request: Request) -> Response:
     """The statistics of the one model."""
     told = statistics_of(request).told()
     return _json({"model_stats": [{"name": MODEL, "version": VERSION, **told}]})
@@ -187,9 +187,9 @@ async def all_statistics(request: Request) -> Response:
     response_model=Statistics,
     responses=documented(errors.UnknownModel),
 )
-async def statistics(request: Request) -> Response:
+async def model_statistics(request: Request) -> Response:
     """How many inferences there were, and how long their phases took."""
-    return await all_statistics(request)
+    return await all_model_statistics(request)
 
 
 @versioned(
@@ -213,7 +213,7 @@ async def model_ready(request: Request) -> Response:
     response_model=ModelConfig,
     responses=documented(errors.UnknownModel),
 )
-async def config(request: Request) -> Response:
+async def model_config(request: Request) -> Response:
     """The model's tensors in the words of a configuration; there is no batching that a client takes part in."""
     del request
     tensors = {name: TensorConfig(name=name, data_type="TYPE_FP32", dims=[-1, -1]) for name in "ABC"}
@@ -229,7 +229,7 @@ async def config(request: Request) -> Response:
     response_model=ModelMetadata,
     responses=documented(errors.UnknownModel),
 )
-async def metadata(request: Request) -> Response:
+async def model_metadata(request: Request) -> Response:
     """The model's versions and tensors: A and B in, C out."""
     del request
     tensors = {name: TensorMetadata(name=name, datatype="FP32", shape=[-1, -1]) for name in "ABC"}
@@ -238,7 +238,7 @@ async def metadata(request: Request) -> Response:
 
 
 @router.post("/v2/repository/index", summary="All models", response_model=Repository, responses=documented() | _READ)
-async def index(request: Request) -> Response:
+async def list_models(request: Request) -> Response:
     """The one model, and whether it is ready."""
     asked, reason = await read_document(RepositoryQuestion, request), service_of(request).ready()
     state: Literal["READY", "UNAVAILABLE"] = "READY" if reason is None else "UNAVAILABLE"
@@ -252,7 +252,7 @@ async def index(request: Request) -> Response:
     response_class=Response,
     responses=documented(errors.UnknownModel, errors.Unsupported) | _READ,
 )
-async def load(request: Request, model: ModelName) -> Response:
+async def load_model(request: Request, model: ModelName) -> Response:
     """Nothing is to be done: the model is always there. It takes no other configuration."""
     expect(model)
     order = await read_document(RepositoryOrder, request)
@@ -267,7 +267,7 @@ async def load(request: Request, model: ModelName) -> Response:
     response_class=Response,
     responses=documented(errors.UnknownModel, errors.Unsupported),
 )
-async def unload(request: Request, model: ModelName) -> Response:
+async def unload_model(request: Request, model: ModelName) -> Response:
     """Refused: the model is part of the service."""
     del request
     expect(model)

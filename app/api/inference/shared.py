@@ -20,11 +20,12 @@ from app.api.errors import documented, timed_out
 from app.api.inference.asked import Bytes
 from app.api.openapi import DirectRoute, body
 from app.api.query import Asked, read_document, validated
-from app.api.schemas import LARGEST, Name
+from app.api.schemas import Name
 from app.api.service import service_of, threads_of
 from app.services.outside import CudaRegion, SystemRegion
 from app.services.principal import ANONYMOUS
 from app.services.regions import Kind
+from kernels.problem import LARGEST
 
 router = APIRouter(route_class=DirectRoute, tags=["inference"])
 

@@ -43,7 +43,8 @@ class Statistics:
         self.last = round(1e3 * time())
         self.success.add(seconds)
         for phase, name in _PHASES.items():
-            self.phases[phase].add(phases.get(name, 0.0))
+            built = phases.get("build", 0.0) if name == "queue" else 0.0  # the protocol has no phase for it
+            self.phases[phase].add(phases.get(name, 0.0) + built)
 
     def failed(self, seconds: float) -> None:
         """Count a request without an answer."""

@@ -116,6 +116,11 @@ class Requests(HttpToolsProtocol):
         if length:
             Cycle.of(self.cycle, self._connection, length)
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """As uvicorn does, but drop trailers: no field that is read here may be one (RFC 9110, section 6.5.1)."""
+        if not self.streams:
+            super().on_header(name, value)
+
     def on_body(self, body: bytes) -> None:
         """As uvicorn does."""
         self._idle = 0

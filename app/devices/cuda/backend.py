@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -11,9 +12,11 @@ from typing import Any, Final
 
 import cupy
 import numpy as np
+from cuda.pathfinder import load_nvidia_dynamic_lib
 from cupy.cuda import driver, nvrtc, runtime
 
 from app.devices.base import Array, Buffer, Operands, Program, Reading, Vendor, nothing
+from app.devices.cuda.availability import compiled_for, explanation, unsupported, usable
 from app.devices.cuda.clock import Clock
 from app.devices.cuda.cubin import compile_cubin
 from app.devices.cuda.cublas import Cublas, stay_strict
@@ -39,16 +42,17 @@ _MENDABLE: Final = {1, 2, 9, 98, 200, 209, 218, 222, 500, 701, *range(900, 909)}
 _OUT_OF_MEMORY: Final = 2
 
 
-def discover(which: str, cache_dir: Path) -> list[Device]:
-    """The CUDA devices, as `cuda:0` and so on; `which` is "cuda" or one id. Raises NoDevice with the reason."""
+def discover(which: str, cache_dir: Path) -> tuple[list[Device], list[str]]:
+    """The CUDA devices, as `cuda:0` and so on, and why others cannot be used; `which` is "cuda" or one id.
+
+    Raises NoDevice with the reason where CUDA shows none.
+    """
     del cache_dir
-    try:
-        count = runtime.getDeviceCount()
-        versions = _software()
-        numbers = [number for number in range(count) if which in {"cuda", f"cuda:{number}"}]
-        return [_identify(number, versions) for number in numbers]
-    except runtime.CUDARuntimeError as error:
-        raise NoDevice(f"CUDA shows no device: {error}") from error
+    devices, reasons = usable(runtime, which, _software, _measured)
+    known = compiled_for(ctypes.CDLL(load_nvidia_dynamic_lib("nvrtc").abs_path)) if devices else []
+    refused = {device.id: unsupported(device.architecture, _nvrtc_name(), known) for device in devices}
+    reasons += [f"{device_id}: {reason}" for device_id, reason in refused.items() if reason is not None]
+    return [device for device in devices if refused[device.id] is None], reasons
 
 
 def occupancy_blocks(program: Program, threads: int, pool_bytes: int = 0) -> int:
@@ -68,10 +72,9 @@ class CudaBackend:
         self._scratch = Scratch(self.allocate, self.fill)
         self._steps: dict[str, Program] = {}
         self._verdict = 0
+        number = int(device_id.partition(":")[2])
+        self.device = _opened(number)
         with self._failing():
-            number = int(device_id.partition(":")[2])
-            cupy.cuda.Device(number).use()
-            self.device = _identify(number, _software())
             self._bus: str = runtime.deviceGetPCIBusId(number)
             self._cublas, self.vendor = _cublas()
             self._clock = Clock(self.device.limits, lambda nbytes: self.allocate(nbytes).handle)
@@ -247,12 +250,24 @@ def _software() -> Software:
     return software(runtime, nvrtc.getVersion())
 
 
-def _identify(number: int, versions: Software) -> Device:
-    def bandwidth() -> float:
-        with cupy.cuda.Device(number):
-            return _copy_bandwidth()
+def _nvrtc_name() -> str:
+    return "NVRTC {}.{}".format(*nvrtc.getVersion())
 
-    return identify(runtime, number, versions, bandwidth)
+
+def _opened(number: int) -> Device:
+    """Make a device the current one, with its context; raises NoDevice with what stands in the way."""
+    try:
+        cupy.cuda.Device(number).use()
+        runtime.free(0)  # the context is made here, not at the first allocation
+        return identify(runtime, number, _software(), lambda: _measured(number))
+    except runtime.CUDARuntimeError as error:
+        raise NoDevice(explanation(runtime, error, number)) from error
+
+
+def _measured(number: int) -> float:
+    """A device's bandwidth."""
+    with cupy.cuda.Device(number):
+        return _copy_bandwidth()
 
 
 def _copy_bandwidth() -> float:
@@ -270,14 +285,12 @@ def _copy_bandwidth() -> float:
 
 
 def _cublas() -> tuple[Cublas | None, Vendor]:
-    """Load cuBLAS through CuPy, or say why there is none."""
+    """Load cuBLAS, or say why there is none."""
     stay_strict()
     try:
-        from cupy_backends.cuda.libs import cublas as library  # noqa: PLC0415 - it is an optional wheel
-
-        found = Cublas(library)
-    except (ImportError, RuntimeError, OSError, AttributeError) as error:
-        return None, Vendor(None, f"cuBLAS cannot be loaded: {error}")
+        found = Cublas()
+    except (LaunchFailed, RuntimeError, OSError, AttributeError) as error:
+        return None, Vendor(None, f"cuBLAS cannot be loaded: {str(error).strip()}")
     return found, Vendor(found.name)
 
 

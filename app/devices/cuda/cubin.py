@@ -74,7 +74,7 @@ def _usage(log: str, entry: str) -> dict[str, int | None]:
     """Registers, and bytes of local memory, of one thread as ptxas reports them for the function."""
     report = log[log.find(f"Compiling entry function '{entry}'") :]
     registers = re.search(r"Used (\d+) registers", report)
-    stack = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores", report)
+    stack = re.search(r"\b(\d+) bytes stack frame, (\d+) bytes spill stores", report)
     if registers is None or stack is None:
         return {"registers": None, "spills": None}
     return {"registers": int(registers.group(1)), "spills": max(int(stack.group(1)), int(stack.group(2)))}

@@ -6,9 +6,10 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
+from cuda.pathfinder import load_nvidia_dynamic_lib
 
 from app.errors import LaunchFailed
 from kernels.problem import Problem
@@ -34,6 +35,8 @@ _CLASSES: Final = {
 _DEFAULT_ALGORITHM: Final = -1  # CUBLAS_GEMM_DEFAULT
 # Sums that are split over blocks are put together in float32 as well, not in the operands' type (cublasMath_t).
 _DISALLOW_REDUCED_PRECISION_REDUCTION: Final = 16
+_DEFAULT_MATH, _POINTER_MODE_HOST = 0, 0  # cublasMath_t, cublasPointerMode_t
+_OP_N, _OP_T = 0, 1  # cublasOperation_t
 # cublasStatus_t
 _STATUS: Final = {
     1: "not initialized",
@@ -54,34 +57,36 @@ def stay_strict() -> None:
 
 
 class Cublas:
-    """A handle on the current device; `library` is CuPy's binding. Products are queued on the legacy default stream.
+    """A handle on the current device. Products are queued on the legacy default stream.
 
-    Products are asked of the library itself: CuPy's binding sets the stream anew each time, and that takes away the
-    workspace which a graph needs. Raises RuntimeError, OSError or AttributeError where the library is not whole.
+    The library is whichever major version is installed, from a wheel, conda or the system: it need not be that of
+    CuPy's CUDA, and its functions are called directly. Raises RuntimeError, OSError, AttributeError or LaunchFailed
+    where the library is missing or not whole.
     """
 
     workspace_bytes: Final = 2**25  # what cuBLAS takes itself on Hopper; it takes less elsewhere
 
-    def __init__(self, library: Any) -> None:
-        self._library = library
-        self._handle = library.create()
-        # float32 in float32, never in TF32 unless that is asked for
-        library.setMathMode(self._handle, library.CUBLAS_DEFAULT_MATH | _DISALLOW_REDUCED_PRECISION_REDUCTION)
-        library.setPointerMode(self._handle, library.CUBLAS_POINTER_MODE_HOST)
-        self._version = int(library.getVersion(self._handle))
-        direct = ctypes.CDLL(f"libcublas.so.{self._version // 10_000}")  # loaded already: found by this name
-        direct.cublasSetStream_v2.argtypes = (_POINTER, _POINTER)
-        direct.cublasSetWorkspace_v2.argtypes = (_POINTER, _POINTER, ctypes.c_size_t)
-        self._direct = direct
+    def __init__(self) -> None:
+        self._library = library = ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)
+        library.cublasSetMathMode.argtypes = library.cublasSetPointerMode_v2.argtypes = (_POINTER, _INT)
+        library.cublasSetStream_v2.argtypes = (_POINTER, _POINTER)
+        library.cublasSetWorkspace_v2.argtypes = (_POINTER, _POINTER, ctypes.c_size_t)
         self._products = {
-            "float32": direct.cublasSgemmStridedBatched,
-            "float64": direct.cublasDgemmStridedBatched,
+            "float32": library.cublasSgemmStridedBatched,
+            "float64": library.cublasDgemmStridedBatched,
         }
         for product in self._products.values():
             product.argtypes = _ARGUMENTS
-        self._extended = direct.cublasGemmStridedBatchedEx
+        self._extended = library.cublasGemmStridedBatchedEx
         self._extended.argtypes = _EXTENDED
         self._factors = {name: (np.ones(1, name), np.zeros(1, name)) for name in self._products}
+        self._handle, version = _POINTER(), _INT()
+        _check(library.cublasCreate_v2(ctypes.byref(self._handle)))
+        # float32 in float32, never in TF32 unless that is asked for
+        _check(library.cublasSetMathMode(self._handle, _DEFAULT_MATH | _DISALLOW_REDUCED_PRECISION_REDUCTION))
+        _check(library.cublasSetPointerMode_v2(self._handle, _POINTER_MODE_HOST))
+        _check(library.cublasGetVersion_v2(self._handle, ctypes.byref(version)))
+        self._version = version.value
 
     @property
     def name(self) -> str:
@@ -94,12 +99,12 @@ class Cublas:
 
         cuBLAS would put allocations of its own workspace into a graph ("CUDA Graphs Support", cuBLAS documentation).
         """
-        _check(self._direct.cublasSetStream_v2(self._handle, stream))
+        _check(self._library.cublasSetStream_v2(self._handle, stream))
         try:
-            _check(self._direct.cublasSetWorkspace_v2(self._handle, workspace, self.workspace_bytes))
+            _check(self._library.cublasSetWorkspace_v2(self._handle, workspace, self.workspace_bytes))
             yield
         finally:
-            _check(self._direct.cublasSetStream_v2(self._handle, 0))
+            _check(self._library.cublasSetStream_v2(self._handle, 0))
 
     def multiply(self, problem: Problem, a: int, b: int, c: int) -> None:
         """Queue C = op(A) op(B) for addresses of row-major operands.
@@ -109,11 +114,11 @@ class Cublas:
         """
         m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
         if max(m, n, k, batch) > _LARGEST:
-            raise LaunchFailed(f"cuBLAS takes sizes of 32 bits, not {problem.key}", fatal=False)
+            raise LaunchFailed(f"cuBLAS takes sizes of 32 bits, not {problem}", fatal=False)
         one, zero = (factor.ctypes.data for factor in self._factors.get(problem.dtype, self._factors["float32"]))
         # Elements of a stored row, elements to the next of the batch.
         first, second, third = (problem.b_shape[1], k * n), (problem.a_shape[1], m * k), (n, m * n)
-        sizes = self._handle, self._op(problem.trans_b), self._op(problem.trans_a), n, m, k
+        sizes = self._handle, _operation(problem.trans_b), _operation(problem.trans_a), n, m, k
         if (kind := _CLASSES.get((problem.dtype, problem.precision))) is None:
             multiply = self._products[problem.dtype]
             _check(multiply(*sizes, one, b, *first, a, *second, zero, c, *third, batch))
@@ -122,8 +127,9 @@ class Cublas:
         operands = one, b, dtype, *first, a, dtype, *second, zero, c, dtype, *third
         _check(self._extended(*sizes, *operands, batch, arithmetic, _DEFAULT_ALGORITHM))
 
-    def _op(self, transposed: bool) -> int:
-        return int(self._library.CUBLAS_OP_T if transposed else self._library.CUBLAS_OP_N)
+
+def _operation(transposed: bool) -> int:
+    return _OP_T if transposed else _OP_N
 
 
 def _check(status: int) -> None:

@@ -41,6 +41,23 @@ def uuid(bus: str) -> str:
         return _text(library, "nvmlDeviceGetUUID", handle) if library and handle else ""
 
 
+def count() -> int:
+    """How many GPUs the driver has, those that CUDA may not use too; 0 where NVML does not say."""
+    found = ctypes.c_uint()
+    with _opened() as library:
+        failed = library is None or library.nvmlDeviceGetCount_v2(ctypes.byref(found))
+    return 0 if failed else found.value
+
+
+def memory(bus: str) -> tuple[int, int] | None:
+    """Bytes free and in all on the GPU at a PCI address; None where NVML does not say."""
+    figures = (ctypes.c_ulonglong * 3)()  # nvmlMemory_t: total, free, used
+    with _opened() as library:
+        handle = _handle(library, bus) if library else None
+        failed = library is None or handle is None or library.nvmlDeviceGetMemoryInfo(handle, figures)
+    return None if failed else (figures[1], figures[0])
+
+
 class Sensors:
     """The sensors of the GPU at a PCI address; NVML stays open until the process ends, so that reading is cheap."""
 

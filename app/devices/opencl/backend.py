@@ -16,7 +16,7 @@ import numpy as np
 
 from app.devices.base import Array, Buffer, Operands, Program, Reading, Vendor, nothing
 from app.devices.host import available_bytes
-from app.devices.hostblas import multiply, reference, vendor
+from app.devices.hostblas import multiply, reference, undisturbed, vendor
 from app.devices.opencl.identity import cpus, identify, options
 from app.devices.opencl.toolchain import environment
 from app.devices.scratch import Scratch
@@ -32,11 +32,11 @@ _ROOM: Final = 2**20  # bytes on each side of what a kernel is warmed up on: its
 _GLANCES: Final = (2e-4, 1e-2)  # seconds between looks at whether PoCL still compiles: the first, and at most
 
 
-def discover(which: str, cache_dir: Path) -> list[Device]:
+def discover(which: str, cache_dir: Path) -> tuple[list[Device], list[str]]:
     """The CPUs that PoCL shows, as `opencl:0` and so on; `which` is "opencl" or one id. Raises NoDevice: why not."""
     cl = _load(cache_dir)
     devices = [identify(device, f"opencl:{number}") for number, device in enumerate(cpus(cl))]
-    return [device for device in devices if which in {"opencl", device.id}]
+    return [device for device in devices if which in {"opencl", device.id}], []
 
 
 class OpenCLBackend:
@@ -150,11 +150,11 @@ class OpenCLBackend:
             multiply(problem, *arrays)
 
     def vendor_time(self, problem: Problem, sets: Sequence[Operands], policy: str) -> list[float]:
-        """As `time`, for NumPy's BLAS; the mapping is not timed."""
+        """As `time`, for NumPy's BLAS, while PoCL's threads are at rest; the mapping is not timed."""
         _expect_events(policy)
         seconds = []
         for operands in sets:
-            with self._failing(), self._mapped(problem, operands) as arrays:
+            with self._failing(), self._mapped(problem, operands) as arrays, undisturbed():
                 started = perf_counter()
                 multiply(problem, *arrays)
                 seconds.append(perf_counter() - started)

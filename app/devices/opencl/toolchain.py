@@ -1,4 +1,7 @@
-"""What PoCL finds around it: its cache in ours, pyopencl's own cache off, and our linker where it looks for `ld`."""
+"""What PoCL finds around it: its cache in ours, pyopencl's own cache off, and our linker where it looks for `ld`.
+
+Where it would take a built-in library that is not the processor's, it finds another one there, too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from pathlib import Path
 from shlex import quote
 
 from app.devices.opencl import linker
+from app.devices.opencl.cpuid import processor
+from app.devices.opencl.library import substituted
 
 
 def environment(cache_dir: Path) -> dict[str, str]:
@@ -19,7 +24,9 @@ def environment(cache_dir: Path) -> dict[str, str]:
     _put(commands / "ld", command)
     path = os.environ.get("PATH", os.defpath).split(os.pathsep)
     ours = os.pathsep.join([str(commands), *(folder for folder in path if folder != str(commands))])
-    return {"PYOPENCL_NO_CACHE": "1", "POCL_CACHE_DIR": str(kernels), "PATH": ours}
+    found = processor()
+    library = substituted(cache_dir, found.features) if found is not None else {}
+    return {"PYOPENCL_NO_CACHE": "1", "POCL_CACHE_DIR": str(kernels), "PATH": ours, **library}
 
 
 def _put(path: Path, command: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from time import monotonic
 from typing import Any, Final
@@ -14,6 +14,7 @@ from app.devices.process.begun import Begun
 from app.devices.process.conversation import Conversation
 from app.devices.process.link import PAGE, Board
 from app.devices.process.run import Run
+from app.devices.process.stop import Stopped, Until, never, wait
 from app.devices.scheduler import Lease, Priority, Ticket, Turns
 from app.errors import ChildDied, Closing, DeviceError, TilewiseError
 
@@ -61,9 +62,9 @@ class Child:
         """How many calls wait for their turn."""
         return self._turns.waiting
 
-    def start(self) -> None:
-        """Wait until the child is ready; raises what its setup raised, ChildDied, ChildTimedOut or Closing."""
-        self._ready()
+    def start(self, until: Until = never) -> None:
+        """Wait until the child is ready; raises what its setup raised, ChildDied, ChildTimedOut, Closing or Stopped."""
+        self._ready(until)
 
     def call(
         self,
@@ -72,6 +73,7 @@ class Child:
         priority: Priority = Priority.MEASUREMENT,
         deadline: float = 60.0,
         leased: bool = False,
+        until: Until = never,
     ) -> Any:
         """Run `function(state, link, *arguments)` in the child and give its value; calls wait for each other.
 
@@ -80,15 +82,28 @@ class Child:
 
         `deadline` seconds hold until the function names its first phase. Errors of ours that it raises are raised here;
         facts `fatal=True` also replace the child. Raises DeviceError with the traceback's text for any other,
-        ChildTimedOut where a phase outlived its deadline (the child is killed then), ChildDied where the child died,
-        and Closing. Whatever happens, the lease is given back.
+        ChildTimedOut where a phase outlived its deadline (the child is killed then), ChildDied where the child died
+        (facts: outside, where a signal ended it that was not ours), and Closing. The lease is given back in any case.
+
+        From the moment that `until` gives the call is to end: where it still waits, at once; else the function ends at
+        its next phase, lease or offer, and where it has not by the later moment the child is killed. It raises Stopped.
         """
-        with self._turns.held(priority):
-            run = self._ready()
+        with self._turn(priority, until):
+            run = self._ready(until)
             with run.using:
                 run.used = True
-                conversation = Conversation(self.name, run, self._lease, priority, leased=leased)
+                conversation = Conversation(self.name, run, self._lease, priority, leased=leased, until=until)
                 return self._converse(conversation, run, partial(conversation.hold, function, arguments, deadline))
+
+    @contextmanager
+    def _turn(self, priority: Priority, until: Until) -> Iterator[None]:
+        """Have the child's turn inside the block; raises Stopped where it has not come in time."""
+        ticket = self._turns.queue(priority)
+        try:
+            wait(ticket.granted.wait, until)
+            yield
+        finally:
+            self._turns.leave(ticket)
 
     def begin(
         self,
@@ -163,12 +178,16 @@ class Child:
         try:
             return speak()
         except BaseException as error:
-            if not isinstance(error, TilewiseError) or conversation.is_broken or error.facts.get("fatal"):
+            ours = run.is_killed
+            known = isinstance(error, TilewiseError | Stopped)
+            fatal = isinstance(error, TilewiseError) and error.facts.get("fatal")
+            if not known or conversation.is_broken or fatal:
                 self._end(run)
                 self._see_off(run)
             if isinstance(error, ChildDied):
                 self._closing_goes_first()
-                raise ChildDied(f"{error.message} ({run.cause})", **error.facts) from None
+                outside = {"outside": True} if run.was_told_to_end and not ours else {}
+                raise ChildDied(f"{error.message} ({run.cause})", **error.facts, **outside) from None
             raise
 
     def _see_off(self, run: Run) -> None:
@@ -189,8 +208,8 @@ class Child:
                 self._state = "ending"
         run.kill()
 
-    def _ready(self) -> Run:
-        """Wait for a process that is set up, asking for one where there is none; raises why there is none."""
+    def _ready(self, until: Until = never) -> Run:
+        """Wait for a process that is set up, asking for one where there is none; raises why there is none, Stopped."""
         with self._changed:
             if self._state == "ready" and self._run is not None and not self._run.is_alive():
                 self._state = "ending"
@@ -203,8 +222,12 @@ class Child:
                 if self._state == "idle":
                     self._want()
                     asked = True
-                self._changed.wait()
+                wait(self._is_changed, until)
             return self._run
+
+    def _is_changed(self, seconds: float | None) -> bool:
+        """Wait for the state to change; called under the condition's lock."""
+        return self._changed.wait(seconds)
 
     def _want(self) -> None:
         """Ask the supervisor for a process; called under the condition's lock.

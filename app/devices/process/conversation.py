@@ -5,18 +5,21 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from math import inf
+from time import monotonic
 from typing import Any, Final
 
 from app.devices.process.run import Run
+from app.devices.process.stop import GLANCE, Stopped, Until, never, wait
 from app.devices.scheduler import Lease, Priority, Ticket
 from app.errors import ChildDied, ChildTimedOut, DeviceError, TilewiseError
 
-_LAST: Final = {"done", "error", "failed"}  # what a child says at the end
-_GLANCE: Final = 0.25  # seconds between looks at what no message tells: a renewed deadline, a death while queueing
+_LAST: Final = {"done", "error", "failed", "stopped"}  # what a child says at the end
+_STOP: Final = b"stop"  # what a child hears that waits for the device and is not to have it any more
 
 
 class Conversation:
-    """One call: the request, the messages on the way, the answer.
+    """One call: the request, the messages on the way, the answer; `until` says when it is to be over.
 
     `is_broken` says that the child did not answer to the end, and cannot be spoken to again.
     """
@@ -30,8 +33,10 @@ class Conversation:
         *,
         stage: str | None = None,
         leased: bool = False,
+        until: Until = never,
     ) -> None:
         self._name, self._run, self._lease, self._priority = name, run, lease, priority
+        self._until = until
         self._stage, self._leased = stage, leased
         self._ticket: Ticket | None = None
         self._heard: tuple[Any, ...] | None = None
@@ -54,6 +59,7 @@ class Conversation:
         self._stage = self._stage or function.__name__
         request = self._run.speaker.dumps((function, arguments, self._ticket is not None))
         self._run.board.allow(deadline)
+        self._run.board.ask_to_stop(self._until().ask)
         with self._alive():
             self._run.channel.send_bytes(request)
 
@@ -91,7 +97,7 @@ class Conversation:
 
     def _receive(self) -> tuple[Any, ...]:
         run, board = self._run, self._run.board
-        while not run.hears(max(0.0, min(board.remaining, _GLANCE))):
+        while not run.hears(max(0.0, min(board.remaining, GLANCE, self._before_kill()))):
             if board.remaining <= 0 and not run.hears(0):
                 raise ChildTimedOut(
                     f"{self._name}: {self._stage} took more than {board.allowed:g} s",
@@ -99,6 +105,20 @@ class Conversation:
                     deadline=board.allowed,
                 )
         return self._read()
+
+    def _before_kill(self) -> float:
+        """Seconds that the call still has, once the child has been told until when; raises Stopped where it has none.
+
+        The child is killed then: it did not end of itself.
+        """
+        if self._until is never:
+            return inf
+        ask, kill = self._until()
+        self._run.board.ask_to_stop(ask)
+        left = kill - monotonic()
+        if left <= 0 and not self._run.hears(0):
+            raise Stopped
+        return left
 
     def _read(self) -> tuple[Any, ...]:
         message: tuple[Any, ...] = pickle.loads(self._run.channel.recv_bytes())  # noqa: S301 - our own child wrote it
@@ -114,17 +134,31 @@ class Conversation:
 
     def _take(self, deadline: float) -> None:
         """Wait for the device in the child's name; the child waits for the empty message."""
+        word = b""
         if self._lease is not None:
             self._ticket = self._lease.queue(self._priority)
-            while not self._ticket.granted.wait(_GLANCE):
-                if self._run.ended.is_set():
-                    raise EOFError
+            try:
+                wait(self._is_granted, self._until)
+            except Stopped:
+                self.close()
+                word = _STOP
         self._run.board.allow(deadline)
-        self._run.channel.send_bytes(b"")
+        self._run.channel.send_bytes(word)
+
+    def _is_granted(self, seconds: float | None) -> bool:
+        """Whether the device is the child's within so many seconds, or ever; raises EOFError where the child dies."""
+        while self._ticket is not None and not self._ticket.granted.wait(GLANCE if seconds is None else seconds):
+            if self._run.ended.is_set():
+                raise EOFError
+            if seconds is not None:
+                return False
+        return True
 
     def _conclude(self, kind: str, answer: Any) -> Any:
         if kind == "done":
             return answer
+        if kind == "stopped":
+            raise Stopped
         if kind == "failed":
             raise DeviceError(f"{self._name} failed during {self._stage}:\n{answer}", stage=self._stage)
         error: TilewiseError = answer

@@ -18,6 +18,8 @@ from multiprocessing.connection import Connection
 from time import monotonic
 from typing import Any, Final, TypeAlias
 
+from app.devices.process.memory import MemoryLimit, compiler_memory
+from app.devices.process.stop import Stopped
 from app.devices.process.words import Hearer
 from app.errors import TilewiseError
 
@@ -51,6 +53,24 @@ class Board:
         """Seconds that the present piece of work was given in all."""
         return self._cells[1]
 
+    def ask_to_stop(self, at: float) -> None:
+        """Have the function that runs end of itself from that moment on; infinity: not at all."""
+        self._cells[2] = at
+
+    @property
+    def left(self) -> float:
+        """Seconds until the function that runs is to end of itself; negative once it is late."""
+        return self._cells[2] - monotonic()
+
+    def bound(self, nbytes: int, resident: int) -> None:
+        """Say how much memory the present piece of work may take beside what was in use before; 0: no bound."""
+        self._cells[3], self._cells[4] = nbytes, resident
+
+    @property
+    def memory(self) -> tuple[int, int]:
+        """What `bound` has said last."""
+        return int(self._cells[3]), int(self._cells[4])
+
 
 class Link:
     """What a function run in a child uses to name its stage, renew its deadline and lease its device."""
@@ -58,14 +78,36 @@ class Link:
     def __init__(self, channel: Channel, board: Board, flag: mmap.mmap | None) -> None:
         self._channel, self._board, self._flag = channel, board, flag
         self._leased = self._granted = False
+        self._limit = MemoryLimit()
 
     def begin(self, granted: bool) -> None:
         """A function is about to run; `granted` says that it has the device already, for the first lease it takes."""
         self._granted = granted
 
-    def phase(self, stage: str, deadline: float) -> None:
-        """From now the work is `stage`; the child is killed where it outlives `deadline` seconds."""
+    def end(self) -> None:
+        """The function has ended: no bound of its last phase holds any more."""
+        self._bound(0)
+
+    @property
+    def left(self) -> float:
+        """Seconds until the function is to end, by its caller's word; infinity where it said nothing."""
+        return self._board.left
+
+    def check(self) -> None:
+        """Raise Stopped where the function is to end; every method that names or leases something does so too."""
+        if self._board.left <= 0:
+            raise Stopped
+
+    def phase(self, stage: str, deadline: float, memory: int | None = None) -> None:
+        """From now the work is `stage`; the child is killed where it outlives `deadline` seconds.
+
+        It may take `memory` bytes more than it has, 0 for any number; unless that is said, a phase named "compile" has
+        as many as a compiler needs, and any other has no bound. Where it takes more it dies, and its death says so.
+        """
+        self.check()
         self._board.allow(deadline)
+        bound = compiler_memory() if stage == "compile" else 0
+        self._bound(bound if memory is None else memory)
         if self._granted:  # others may have it meanwhile
             self._granted = False
             self._tell("back")
@@ -80,7 +122,9 @@ class Link:
         """
         if self._leased:
             raise RuntimeError("the device is leased already")
+        self.check()
         left = self._board.remaining
+        self._bound(0)  # what works on the device may take buffers
         if self._granted:
             self._board.allow(deadline)
         else:
@@ -94,8 +138,17 @@ class Link:
             if not last:
                 self._tell("back")
 
+    def _bound(self, nbytes: int) -> None:
+        """Hold the child to so many bytes more; 0 lifts the bound."""
+        if nbytes:
+            self._board.bound(nbytes, self._limit.lower(nbytes))
+        elif self._board.memory[0]:
+            self._limit.lift()
+            self._board.bound(0, 0)
+
     def offer(self, deadline: float) -> None:
         """Between two launches: renew the lease's deadline; hand the device over first to a better priority."""
+        self.check()
         if self._flag is not None and self._flag[0]:
             self._take("offer", deadline)
         else:
@@ -104,7 +157,8 @@ class Link:
     def _take(self, how: str, deadline: float) -> None:
         self._board.allow(inf)
         self._tell(how, deadline)
-        self._channel.recv_bytes()
+        if self._channel.recv_bytes():
+            raise Stopped
 
     def _tell(self, *message: object) -> None:
         self._channel.send_bytes(pickle.dumps(message))
@@ -164,7 +218,11 @@ def _answer(link: Link, run: Callable[..., Any], hearer: Hearer, request: bytes)
         function, arguments, granted = hearer.loads(request)
         link.begin(granted)
         return pickle.dumps(("done", run(function, *arguments)))
+    except Stopped:
+        return pickle.dumps(("stopped", None))
     except TilewiseError as error:
         return pickle.dumps(("error", error))
     except Exception:  # noqa: BLE001 - a child answers for any fault of the function it was handed
         return pickle.dumps(("failed", traceback.format_exc()))
+    finally:
+        link.end()

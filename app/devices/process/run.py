@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.devices.process.link import Board, Channel
+from app.devices.process.memory import GIB
 from app.devices.process.words import Speaker
+from app.devices.threads import PARKED
 
+_SENT: Final = {-signal.SIGKILL, -signal.SIGTERM}
 _PROGRAM: Final = "from app.devices.process.link import main; main()"
 
 
@@ -23,12 +26,14 @@ class Run:
     """A fresh interpreter in a session of its own, so that no terminal's signal reaches it; never a fork.
 
     `using` is held by whoever speaks over the channel, in `speaker`'s words; `used` says that somebody did since its
-    setup; `ended` is set once the process is gone.
+    setup; `is_killed` that this process killed it; `ended` is set once the process is gone.
     """
 
     def __init__(self, name: str, board: Board, board_fd: int, flag_fd: int, descriptors: tuple[int, ...]) -> None:
         self.board, self.speaker, self.used = board, Speaker(), False
-        self.using, self.ended = threading.Lock(), threading.Event()
+        self._outgrown = 0  # bytes that it was held to and died of
+        board.bound(0, 0)
+        self.using, self.ended, self.is_killed = threading.Lock(), threading.Event(), False
         self._lock = threading.Lock()
         ours, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
@@ -61,7 +66,14 @@ class Run:
         code = self._process.returncode
         if code is None:
             return "still running"
+        if self._outgrown:
+            return f"it took more than {self._outgrown / GIB:.3g} GiB of memory"
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+    @property
+    def was_told_to_end(self) -> bool:
+        """Whether the process ended of a signal that somebody sends: us, an operator, or a system out of memory."""
+        return self._process.returncode in _SENT
 
     def is_alive(self) -> bool:
         """Whether the process has not ended."""
@@ -72,6 +84,7 @@ class Run:
         """Kill the process and everything it started; a dead one is left alone."""
         with self._lock:
             if self._process.returncode is None:
+                self.is_killed = True
                 os.killpg(self.pid, signal.SIGKILL)
 
     def wait(self) -> None:
@@ -79,8 +92,15 @@ class Run:
         _has_ended(self.pid, 0)
         with self._lock:
             os.killpg(self.pid, signal.SIGKILL)  # not reaped yet, so that the group's number is still its own
-            self._process.wait()
+            _, status, usage = os.wait4(self.pid, 0)
+            self._process.returncode = os.waitstatus_to_exitcode(status)
+        self._outgrown = 0 if self.was_told_to_end else self._memory_outgrown(usage.ru_maxrss * 1024)
         self.ended.set()
+
+    def _memory_outgrown(self, peak: int) -> int:
+        """The bound on memory that the process died at, or 0: what is refused may be as large as what was had."""
+        bound, before = self.board.memory
+        return bound if peak - before > bound / 2 else 0
 
     def close(self) -> None:
         """Close the connection once nobody speaks over it any more."""
@@ -100,7 +120,7 @@ def _spawn(name: str, inherited: tuple[int, ...], descriptors: tuple[int, ...]) 
         [sys.executable, "-P", "-c", _PROGRAM, *arguments, name],
         stdin=subprocess.DEVNULL,
         stdout=2,  # what a device library prints is no answer of ours
-        env={**os.environ, "PYTHONPATH": path},
+        env={**PARKED, **os.environ, "PYTHONPATH": path},
         pass_fds=[fd for fd in (*inherited, *descriptors) if fd >= 0],
         start_new_session=True,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, select
 from sqlalchemy.orm import Session, aliased
@@ -10,6 +11,7 @@ from sqlalchemy.orm import Session, aliased
 from app.store.records import BestRecord, CrossRecord, TrialRecord
 from app.store.repository.rows import PROBLEM, problem_of, trial_of
 from app.store.tables import BestRow, TrialRow
+from kernels.problem import Problem
 from kernels.space import Config
 
 _BESIDE: Final = ("naive", "tiled", "vendor", "default")
@@ -26,6 +28,13 @@ class Bests:
         """Put saved trials, with the baselines beside them, in the place of whatever was best."""
         for record in records:
             self._session.merge(_best_row(record))
+
+    def delete(self, device_model: str, problem: Problem) -> bool:
+        """Take the best of a device model and problem back, or give False where there is none; its trials stay."""
+        row = self._session.get(BestRow, (device_model, problem.key))
+        if row is not None:
+            self._session.delete(row)
+        return row is not None
 
     def all(self) -> list[BestRecord]:
         """Every best with its trials, in one query, by device model and problem."""
@@ -88,20 +97,28 @@ def _best_row(record: BestRecord) -> BestRow:
         device_model=record.device_model,
         problem_key=record.problem.key,
         trial_id=_saved(record.trial),
-        vendor_reason=record.vendor_reason,
         tuned_at=record.tuned_at,
         **{f"{name}_id": trial and _saved(trial) for name, trial in beside.items()},
+        **_reasons(record),
     )
+
+
+def _trials(rows: Mapping[str, TrialRow | None]) -> dict[str, Any]:
+    return {name: None if row is None else trial_of(row) for name, row in rows.items()}
+
+
+def _reasons(of: BestRecord | BestRow) -> dict[str, Any]:
+    return {f"{name}_reason": getattr(of, f"{name}_reason") for name in _BESIDE}
 
 
 def _best(row: BestRow, trial: TrialRow, *beside: TrialRow | None) -> BestRecord:
     winner = trial_of(trial)
-    others = zip(_BESIDE, beside, strict=True)
+    others = dict(zip(_BESIDE, beside, strict=True))
     return BestRecord(
         device_model=row.device_model,
         problem=winner.problem,
         trial=winner,
-        vendor_reason=row.vendor_reason,
         tuned_at=row.tuned_at,
-        **{name: None if other is None else trial_of(other) for name, other in others},
+        **_reasons(row),
+        **_trials(others),
     )

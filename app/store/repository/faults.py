@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
 from app.store.records import FaultRecord
@@ -36,10 +36,10 @@ class Faults:
         """Every fault of a device model under an environment, in the order in which they were found."""
         return self._found(device_model=device_model, environment=environment)
 
-    def wrong(self) -> list[FaultRecord]:
-        """Every config that has answered wrong, on any model."""
-        return self._found(kind="wrong")
+    def held(self) -> list[FaultRecord]:
+        """Every config that is not served, on any model: what answered wrong, and what products found."""
+        return self._found(or_(FaultRow.kind == "wrong", FaultRow.job_id.is_(None)))
 
-    def _found(self, **equal: str) -> list[FaultRecord]:
-        query = select(FaultRow).filter_by(**equal).order_by(FaultRow.id)
+    def _found(self, *conditions: ColumnElement[bool], **equal: str) -> list[FaultRecord]:
+        query = select(FaultRow).where(*conditions).filter_by(**equal).order_by(FaultRow.id)
         return [FaultRecord(config=Config.of(row.config), **taken(row, _FAULT)) for row in self._session.scalars(query)]

@@ -6,7 +6,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, func, literal, select, update
+from sqlalchemy import ColumnElement, and_, case, func, literal, literal_column, select, update
 from sqlalchemy.orm import Session
 
 from app.store.records import JobRecord
@@ -14,6 +14,8 @@ from app.store.repository.rows import counted, insert, taken
 from app.store.tables import JobRow, Moment
 
 _UNFINISHED: Final = ("queued", "running")
+_CANCELLING: Final = and_(JobRow.state == literal_column("'running'"), JobRow.cancel_requested.is_(True))
+_STATE: Final = case((_CANCELLING, literal_column("'cancelling'")), else_=JobRow.state)
 _JOB: Final = tuple(field.name for field in fields(JobRecord))
 
 
@@ -56,14 +58,16 @@ class Jobs:
         first = func.coalesce(JobRow.started_at, literal(at, Moment))
         return self._change(job_id, state="running", total=total, started_at=first)
 
-    def advance(self, job_id: str, best_ms: float | None, eta_seconds: float | None = None) -> None:
-        """One more trial of the search is over; the job may take `eta_seconds` more."""
-        values = {"best_ms": best_ms, "phase": "search", "eta_seconds": eta_seconds}
+    def advance(
+        self, job_id: str, best_ms: float | None, eta_seconds: float | None = None, spent: float | None = None
+    ) -> None:
+        """One more trial of the search is over, after `spent` seconds; the job may take `eta_seconds` more."""
+        values = {"best_ms": best_ms, "phase": "search", "eta_seconds": eta_seconds, "spent_seconds": spent}
         self._change(job_id, done=JobRow.done + 1, **values)
 
-    def enter(self, job_id: str, phase: str, eta_seconds: float | None = None) -> None:
+    def enter(self, job_id: str, phase: str, eta_seconds: float | None = None, spent: float | None = None) -> None:
         """From now the job does something else: queries see its phase and how long it may still take."""
-        self._change(job_id, phase=phase, eta_seconds=eta_seconds)
+        self._change(job_id, phase=phase, eta_seconds=eta_seconds, spent_seconds=spent)
 
     def upgrade(self, job_id: str, request: dict[str, Any], fingerprint: str, total: int | None = None) -> bool:
         """Give a job that has not ended a request that asks for more; False where it has ended, or is unknown.
@@ -78,11 +82,17 @@ class Jobs:
         self._change(job_id, state="queued", phase=None, eta_seconds=None)
 
     def finish(
-        self, job_id: str, state: str, result: dict[str, Any] | None, error: dict[str, Any] | None, at: datetime
+        self,
+        job_id: str,
+        state: str,
+        result: dict[str, Any] | None,
+        error: dict[str, Any] | None,
+        at: datetime,
+        **more: float,
     ) -> None:
-        """End the job; one that has ended stays as it is."""
+        """End the job; one that has ended stays as it is. `more` may be its last `done` and `spent_seconds`."""
         values = {"result": result, "error": error, "finished_at": at, "phase": None, "eta_seconds": None}
-        self._change(job_id, state=state, **values)
+        self._change(job_id, state=state, **values, **more)
 
     def ask_cancel(self, job_id: str, at: datetime | None = None) -> None:
         """Ask the job to end; with `at`, one that nobody has started ends at once; one that has ended stays."""
@@ -93,10 +103,13 @@ class Jobs:
     def list(
         self, state: str | None = None, kind: str | None = None, before: str | None = None, limit: int = 50
     ) -> list[JobRecord]:
-        """The newest `limit` jobs that equal what is given, newest first; `before` is the last id already seen."""
+        """The newest `limit` jobs that equal what is given, newest first; `before` is the last id already seen.
+
+        A running job whose end has been asked for is `cancelling`, and not `running`.
+        """
         query = select(JobRow).order_by(JobRow.number.desc()).limit(limit)
         if state is not None:
-            query = query.where(JobRow.state == state)
+            query = query.where(literal(state) == _STATE)
         if kind is not None:
             query = query.where(JobRow.kind == kind)
         if before is not None:
@@ -104,8 +117,8 @@ class Jobs:
         return [_job(row) for row in self._session.scalars(query)]
 
     def tally(self) -> dict[str, int]:
-        """How many there are by state."""
-        return counted(self._session, JobRow.state)
+        """How many there are by state, as `list` has it."""
+        return counted(self._session, _STATE)
 
     def _change(self, job_id: str, *where: ColumnElement[bool], **values: Any) -> bool:
         unfinished = JobRow.state.in_(_UNFINISHED)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -36,6 +36,15 @@ def insert(session: Session, row: Base, what: str) -> None:
 def counted(session: Session, column: Any) -> dict[str, int]:
     """How many rows there are by a column's values."""
     return {str(value): count for value, count in session.execute(select(column, func.count()).group_by(column))}
+
+
+def alike(row: type[Base], members: Mapping[str, Any]) -> list[ColumnElement[bool]]:
+    """That a row's problem has these members; raises ValueError for a member that a problem has not."""
+    if not members.keys() <= set(PROBLEM):
+        raise ValueError(f"a problem has no {', '.join(members.keys() - set(PROBLEM))}")
+    if len(members) == len(PROBLEM):
+        return [row.problem_key == Problem(**members).key]  # type: ignore[attr-defined]  # it has an index
+    return [getattr(row, name) == value for name, value in members.items()]
 
 
 def problem_of(row: object) -> Problem:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import log2
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import and_, delete, or_, select
 from sqlalchemy.orm import Session
 
 from app.store.records import KnownRecord, TrialRecord
-from app.store.repository.rows import PROBLEM, counted, insert, problem_of, trial_of, trial_row
+from app.store.repository.rows import PROBLEM, alike, counted, insert, problem_of, trial_of, trial_row
 from app.store.tables import BestRow, TrialRow
 from kernels.problem import Problem
 from kernels.space import Config
@@ -47,6 +47,7 @@ class Trials:
         self,
         device_model: str | None = None,
         problem_key: str | None = None,
+        problem: Mapping[str, Any] | None = None,
         kernel: str | None = None,
         state: str | None = None,
         job_id: str | None = None,
@@ -54,7 +55,10 @@ class Trials:
         after: int = 0,
         limit: int = 100,
     ) -> list[TrialRecord]:
-        """The first `limit` trials with an id above `after` that equal what is given, in the order of their commits."""
+        """The first `limit` trials with an id above `after` that equal what is given, in the order of their commits.
+
+        `problem` has some members of a problem, or all of them.
+        """
         wanted = {
             TrialRow.device_model: device_model,
             TrialRow.problem_key: problem_key,
@@ -64,6 +68,7 @@ class Trials:
             TrialRow.round: round,
         }
         given = [column == value for column, value in wanted.items() if value is not None]
+        given += alike(TrialRow, problem or {})
         query = select(TrialRow).where(TrialRow.id > after, *given).order_by(TrialRow.id).limit(limit)
         return [trial_of(row) for row in self._session.scalars(query)]
 
@@ -85,6 +90,10 @@ class Trials:
             first.setdefault((row.kernel, row.config_key), row)
         measured = [row for row in first.values() if row.state == "measured"]
         return [trial_of(row) for row in measured[:count]]
+
+    def drop(self, ids: Iterable[int]) -> None:
+        """Delete trials that nothing refers to: what was not tried for want of time, where there is time now."""
+        self._session.execute(delete(TrialRow).where(TrialRow.id.in_(list(ids))))
 
     def redo(self, job_id: str, device_model: str, problem: Problem) -> None:
         """Make room for a problem's promotion: its best goes, and what this job measured of it after its search."""

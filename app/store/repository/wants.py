@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
-from sqlalchemy import delete, select
+from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.orm import Session
 
-from app.store.records import WantRecord
-from app.store.repository.rows import PROBLEM, problem_of, taken
+from app.store.records import WantPlace, WantRecord
+from app.store.repository.rows import PROBLEM, alike, problem_of, taken
 from app.store.tables import WantRow
 from kernels.problem import Problem
 
@@ -33,12 +33,22 @@ class Wants:
                 row.count += want.count
                 row.match, row.last_at = want.match, want.last_at
 
-    def most_wanted(self, limit: int = 100, device_model: str | None = None) -> list[WantRecord]:
-        """The shapes asked for most often, on any device model or on one, first the most; of equals the latest."""
+    def most_wanted(
+        self,
+        limit: int = 100,
+        device_model: str | None = None,
+        problem: Mapping[str, Any] | None = None,
+        after: WantPlace | None = None,
+    ) -> list[WantRecord]:
+        """The shapes asked for most often, on any device model or on one, first the most; of equals the latest.
+
+        `problem` has some members of a problem, or all of them; `after` is where the page before this one ended.
+        """
         order = (WantRow.count.desc(), WantRow.last_at.desc(), WantRow.device_model, WantRow.problem_key)
         query = select(WantRow).order_by(*order).limit(limit)
         if device_model is not None:
             query = query.where(WantRow.device_model == device_model)
+        query = query.where(*alike(WantRow, problem or {}), *_behind(after))
         rows = self._session.scalars(query)
         return [WantRecord(problem=problem_of(row), **taken(row, _WANT)) for row in rows]
 
@@ -46,3 +56,18 @@ class Wants:
         """Drop a shape that has been tuned."""
         where = (WantRow.device_model == device_model, WantRow.problem_key == problem.key)
         self._session.execute(delete(WantRow).where(*where))
+
+
+def _behind(place: WantPlace | None) -> list[ColumnElement[bool]]:
+    """What comes after a place in the order of most_wanted."""
+    if place is None:
+        return []
+    count, last_at, model, key = place
+    equal = (WantRow.count == count, WantRow.last_at == last_at, WantRow.device_model == model)
+    later = (
+        WantRow.count < count,
+        WantRow.last_at < last_at,
+        WantRow.device_model > model,
+        WantRow.problem_key > key,
+    )
+    return [or_(*(and_(*equal[:rank], beyond) for rank, beyond in enumerate(later)))]

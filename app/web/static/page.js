@@ -78,23 +78,23 @@ async function showBests() {
 }
 
 /** What was asked for and not tuned, with a button for each that fills the form. */
-async function showWants() {
-  const { body } = await ask("wants?limit=8");
-  $("wants").replaceChildren(...body.wants.map(wanted));
-  $("wanted").hidden = !body.wants.length;
+async function showMisses() {
+  const { body } = await ask("misses?limit=8");
+  $("misses").replaceChildren(...body.misses.map(missed));
+  $("missed").hidden = !body.misses.length;
 }
 
-function wanted(want) {
-  const fill = element("button", `${sizes(want.problem)}, asked ${want.count} ${want.count > 1 ? "times" : "time"}`);
+function missed(miss) {
+  const fill = element("button", `${sizes(miss.problem)}, asked ${miss.count} ${miss.count > 1 ? "times" : "time"}`);
   fill.type = "button";
   fill.onclick = () => {
-    for (const name of ["m", "n", "k", "dtype"]) $("tune-form").elements[name].value = want.problem[name];
+    for (const name of ["m", "n", "k", "dtype"]) $("tune-form").elements[name].value = miss.problem[name];
   };
   return element("li", "", { children: [fill] });
 }
 
 function sizes({ m, n, k, batch, dtype, precision }) {
-  return `${batch > 1 ? `${batch} × ` : ""}${m} × ${n} × ${k} ${dtype}${precision === "strict" ? "" : ` ${precision}`}`;
+  return `${m}x${n}x${k}${batch > 1 ? ` x ${batch}` : ""} ${dtype}${precision === "strict" ? "" : ` ${precision}`}`;
 }
 
 function bestRow(best) {
@@ -150,21 +150,21 @@ function follow(id) {
     $("trials").replaceChildren(...rows.map(trialRow));
   });
   stream.addEventListener("progress", (message) => {
-    const { done, total, best_ms: best, phase, eta_seconds: left } = JSON.parse(message.data);
+    const { done, total, search_best_ms: best, phase, eta_seconds: left } = JSON.parse(message.data);
     if (total) [$("bar").max, $("bar").value] = [total, done];
     const now = phase === "finals" ? "the fastest once more, after " : "";
     const rest = left == null ? "" : `, about ${Math.ceil(left)} s left`;
     $("said").textContent = total
-      ? `${now}${done} of at most ${total} trials, best ${time(best)}${rest}` : "Waiting for the device…";
+      ? `${now}${done} of at most ${total} trials, so far ~${time(best)}${rest}` : "Waiting for the device…";
   });
   stream.addEventListener("end", (message) => {
-    const { state, best_ms: best } = JSON.parse(message.data);
+    const { state } = JSON.parse(message.data);
     $("bar").value = $("bar").max;
-    $("said").textContent = `The job ${state === "cancelled" ? "was stopped" : state}. Best: ${time(best)}.`;
+    $("said").textContent = `The job ${state === "cancelled" ? "was stopped" : state}.`;
     $("cancel").hidden = true;
     stream.close();
     showBests().catch(fail);
-    showWants().catch(fail);
+    showMisses().catch(fail);
   });
   stream.onerror = () => { if (stream.readyState === EventSource.CLOSED) $("cancel").hidden = true; };
 }
@@ -211,4 +211,4 @@ showReady();
 showDevices().catch(fail);
 showBests().catch(() => {});
 showKernels().catch(() => {});
-showWants().catch(() => {});
+showMisses().catch(() => {});

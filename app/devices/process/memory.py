@@ -1,0 +1,59 @@
+"""A bound on the memory that a child takes for one piece of work, which the kernel holds it to."""
+
+from __future__ import annotations
+
+import os
+import resource
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+GIB: Final = 2**30
+_MOST: Final = 4 * GIB  # more than ten times what compiling any kernel of ours takes
+_LEAST: Final = 1 * GIB
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_CGROUP: Final = Path("/sys/fs/cgroup/memory.max")  # a container's own, where it is given one
+
+
+def compiler_memory() -> int:
+    """Bytes that a compiler may take: a few times what it needs, and no more than half of what the host has left."""
+    has = [_MOST * 2]
+    with suppress(OSError, StopIteration, ValueError), Path("/proc/meminfo").open(encoding="ascii") as lines:
+        has.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")))
+    with suppress(OSError, ValueError):
+        has.append(int(_CGROUP.read_text(encoding="ascii")))
+    return max(_LEAST, min(has) // 2)
+
+
+class MemoryLimit:
+    """The limit on a process's private memory (RLIMIT_DATA), lowered for a piece of work and put back after it.
+
+    What is shared, such as the slab, is not counted, nor are addresses that are only reserved. What asks for more is
+    refused: LLVM ends its process then, NVRTC its compilation, and Python raises MemoryError.
+    """
+
+    def __init__(self) -> None:
+        self._before: tuple[int, int] | None = None
+
+    def lower(self, nbytes: int) -> int:
+        """Allow so many bytes more than are taken now; gives the memory in use, from which growth is told."""
+        self.lift()
+        self._before = before = resource.getrlimit(resource.RLIMIT_DATA)
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts again from here
+        resident, data = _taken()
+        least = min([data + nbytes, *(each for each in before if each != resource.RLIM_INFINITY)])
+        resource.setrlimit(resource.RLIMIT_DATA, (least, before[1]))
+        return resident
+
+    def lift(self) -> None:
+        """Allow again what was allowed before."""
+        if self._before is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, self._before)
+        self._before = None
+
+
+def _taken() -> tuple[int, int]:
+    """Bytes of memory in use, and of private memory as the limit counts it."""
+    fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
+    return int(fields[1]) * _PAGE, int(fields[5]) * _PAGE

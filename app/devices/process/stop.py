@@ -1,0 +1,40 @@
+"""When a call to a child is to be over, whatever it does: a moment that another thread may bring forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from time import monotonic
+from typing import Final, NamedTuple, TypeAlias
+
+GLANCE: Final = 0.25  # seconds between looks at what no message tells: a renewed deadline, a stop, a death
+
+
+class Stop(NamedTuple):
+    """Moments of the monotonic clock: from `ask` on the function ends of itself, at `kill` its child is killed."""
+
+    ask: float = inf
+    kill: float = inf
+
+
+NEVER: Final = Stop()
+Until: TypeAlias = Callable[[], Stop]  # read every quarter of a second; it may only move forward
+
+
+def never() -> Stop:
+    """A call that nothing stops."""
+    return NEVER
+
+
+class Stopped(Exception):
+    """The call was stopped, as its `until` says. Whatever it was about is not to blame."""
+
+
+def wait(granted: Callable[[float | None], bool], until: Until) -> None:
+    """Wait until `granted(seconds)` is true; raises Stopped where that has not come at the moment to ask."""
+    if until is never:
+        granted(None)
+        return
+    while not granted(max(0.0, min(GLANCE, until().ask - monotonic()))):
+        if until().ask <= monotonic():
+            raise Stopped

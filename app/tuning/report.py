@@ -1,0 +1,191 @@
+"""The round whose figures are told: the winner, the untuned default, the baselines and the vendor's library in turn.
+
+Who is too slow for the time that is left has no figure, and a reason; of our own the fastest here is the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+from app.tuning.outcome import Measured, Outcome, Rejected
+from app.tuning.runner import OutOfTime
+from app.tuning.sampling import FEWEST, Entry, Sampling
+from kernels.kernel import Launch
+from kernels.space import Config
+
+VENDOR: Final = "vendor"
+DEFAULT: Final = "default"
+BASELINES: Final = ("naive", "tiled")
+BESIDE: Final = (DEFAULT, "tiled", VENDOR, "naive")  # where time is short, who comes first is measured first
+_ROUNDS: Final = 200  # at most
+_BLOCKS: Final = 10  # parts of the round between which the clock is looked at
+OVER: Final = "the budget was over before it was measured"
+_FAR: Final = 4.0  # times the winner: who is slower is sampled less often
+_FOR_FAR: Final = 0.5  # of the time, where all rounds with everybody do not fit
+
+
+@dataclass(slots=True)
+class Report:
+    """Samples of one round by entry, who each of the names beside the winner is, and why others are not there."""
+
+    best: Entry
+    seconds: dict[Entry, list[float]]
+    beside: dict[str, Entry]
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+def reported(best: Entry, beside: Mapping[str, Entry], reasons: Mapping[str, str], sampling: Sampling) -> Report | None:
+    """Sample the winner and those beside it in turn, and have the one of our own with the least median be the best.
+
+    At least five rounds of everybody who is told, spread over all of the time that is left; who is over four times
+    slower than the winner takes part in fewer of them than the others. None where the winner failed. Raises DeviceError
+    where sampling fails with nobody to blame.
+    """
+    told = Report(best, {}, dict(beside), dict(reasons))
+    _admit(told, sampling)
+    try:
+        _sample(told, sampling)
+    except OutOfTime:
+        if not told.seconds.get(best):
+            raise
+    if best in sampling.wrong:
+        return None
+    _drop_untold(told, sampling)
+    _promote(told, sampling)
+    return told
+
+
+def _sample(told: Report, sampling: Sampling) -> None:
+    """Sample everybody by plan, until the limit, or until the winner fails."""
+    entries = list(dict.fromkeys((told.best, *told.beside.values())))
+    for part, rounds in _plan(told.best, entries, sampling):
+        alive = [entry for entry in part if entry not in sampling.wrong]
+        if told.best in sampling.wrong or (sampling.left <= 0 and all(told.seconds.get(entry) for entry in alive)):
+            break
+        for entry, seconds in sampling.sample(alive, rounds).items():
+            told.seconds.setdefault(entry, []).extend(seconds)
+
+
+def _admit(told: Report, sampling: Sampling) -> None:
+    """Leave out whoever is wrong, or with whom five rounds of all would take longer than there is."""
+    admitted = [told.best]
+    for entry in [told.beside[name] for name in BESIDE if name in told.beside]:
+        if entry in sampling.wrong:
+            _drop(told, entry, sampling.wrong[entry].reason)
+        elif entry not in admitted and FEWEST * sampling.each([*admitted, entry]) > sampling.left:
+            _drop(told, entry, _unaffordable(max(entry.seconds, sampling.cost)))
+        elif entry not in admitted:
+            admitted.append(entry)
+
+
+def _unaffordable(seconds: float) -> str:
+    time = f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+    return f"one launch, with the checks beside it, takes about {time}, which the budget does not afford {FEWEST} times"
+
+
+def _drop(told: Report, entry: Entry, reason: str) -> None:
+    """Leave an entry out, whichever names it has."""
+    told.seconds.pop(entry, None)
+    for name in [name for name, other in told.beside.items() if other is entry]:
+        told.reasons[name] = reason
+        del told.beside[name]
+
+
+def _drop_untold(told: Report, sampling: Sampling) -> None:
+    """Say why of whoever fell out or was not reached."""
+    for entry in list(told.beside.values()):
+        if entry in sampling.wrong:
+            _drop(told, entry, sampling.wrong[entry].reason)
+        elif entry not in told.seconds:
+            _drop(told, entry, OVER)
+
+
+def _plan(best: Entry, entries: Sequence[Entry], sampling: Sampling) -> list[tuple[list[Entry], int]]:
+    """Who is sampled how often, in turn: blocks of rounds of everybody, each followed by rounds of the near alone."""
+    everybody = list(entries)
+    near = [entry for entry in entries if entry.seconds <= _FAR * best.seconds]
+    rounds = sampling.affordable(everybody, sampling.left, 1, _ROUNDS)
+    more = 0
+    if FEWEST <= rounds < _ROUNDS and len(near) < len(everybody):
+        rounds = sampling.affordable(everybody, sampling.left * _FOR_FAR, FEWEST, _ROUNDS)
+        more = sampling.affordable(near, sampling.left - rounds * sampling.each(everybody), 0, _ROUNDS - rounds)
+    blocks = min(_BLOCKS, rounds)
+    plan: list[tuple[list[Entry], int]] = []
+    for block in range(blocks):
+        plan.append((everybody, _part(rounds, block, blocks)))
+        if alone := _part(more, block, blocks):
+            plan.append((near, alone))
+    return plan
+
+
+def _part(whole: int, number: int, parts: int) -> int:
+    """One of so many nearly equal parts of a whole."""
+    return whole * (number + 1) // parts - whole * number // parts
+
+
+def _promote(told: Report, sampling: Sampling) -> None:
+    """The fastest of our own in the round that holds is the best, and its kernel's own figure.
+
+    The others are proved too where there is time: what is told of a config that answers wrong misleads.
+    """
+    chosen = told.best
+    own = [entry for entry in told.seconds if entry.measured.kernel != VENDOR]
+    own.sort(key=lambda entry: (median(told.seconds[entry]), entry is not chosen))
+    told.best = next(entry for entry in own if _proves(told, entry, sampling))
+    for entry in own[own.index(told.best) + 1 :]:
+        if sampling.left > sampling.proof:
+            _proves(told, entry, sampling)
+    kernel = told.best.measured.kernel
+    if kernel in BASELINES:
+        told.beside[kernel] = told.best
+        told.reasons.pop(kernel, None)
+
+
+def _proves(told: Report, entry: Entry, sampling: Sampling) -> bool:
+    """Whether an entry holds; one that does not, or that there is no time left to prove, is no longer told."""
+    try:
+        if sampling.holds(entry):
+            return True
+        _drop(told, entry, sampling.wrong[entry].reason)
+    except OutOfTime:
+        _drop(told, entry, OVER)
+    return False
+
+
+def absent(name: str, outcomes: Sequence[Outcome], default: Launch | None) -> str | None:
+    """Why one of the names beside the winner was not measured in the search; None where it was."""
+    if name == DEFAULT:
+        if default is None:
+            return "no kernel has a default that is legal here"
+        kernel, config = default.kernel, default.config
+        tried = [one for one in outcomes if (one.kernel, one.config) == (kernel, config)]
+    else:
+        tried = [one for one in outcomes if one.kernel == name]
+    if any(isinstance(one, Measured) for one in tried):
+        return None
+    refused = [one for one in tried if isinstance(one, Rejected)]
+    if not refused:
+        return "it was not tried"
+    return refused[0].reason if name in {VENDOR, DEFAULT} else f"none of its configs ran: {refused[0].reason}"
+
+
+def beside(
+    outcomes: Sequence[Outcome],
+    found: Mapping[tuple[str, Config], Entry],
+    wrong: Mapping[Entry, Rejected],
+    best: Entry,
+    default: Launch | None,
+) -> tuple[dict[str, Entry], dict[str, str]]:
+    """Who stands beside the winner: the default, the vendor's library, the fastest of each baseline; why others not."""
+    reasons = {name: reason for name in BESIDE if (reason := absent(name, outcomes, default)) is not None}
+    entries: dict[str, Entry] = {}
+    if default is not None and DEFAULT not in reasons:
+        entries[DEFAULT] = found[default.kernel, default.config]
+    for name in (VENDOR, *BASELINES):
+        configs = [entry for entry in found.values() if entry.measured.kernel == name]
+        if configs:
+            entries[name] = best if best in configs else min(configs, key=lambda one: (one in wrong, one.seconds))
+    return entries, reasons

@@ -1,0 +1,132 @@
+"""Where contenders of the finals are proved and sampled in turn: what that takes by the clock, and who fell out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+from app.errors import DeviceError
+from app.tuning.estimate import steady
+from app.tuning.measure import NARROW
+from app.tuning.outcome import Conditions, Measured, Rejected, Timing
+from app.tuning.runner import Contender, Heat, Runner
+from kernels.kernel import Launch
+
+FEWEST: Final = 5  # samples of a figure, unless time does not allow for as many
+_RETRIES: Final = 2  # of a round that failed though every contender runs alone
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """A contender and what the search measured of it."""
+
+    measured: Measured
+    contender: Contender
+
+    @property
+    def seconds(self) -> float:
+        """The search's median, from which it is forecast what a launch takes."""
+        return self.measured.timing.median_ms / 1e3
+
+
+@dataclass(slots=True)
+class Sampling:
+    """Proves and samples entries for `limit` seconds by the clock; `spent` of them are over.
+
+    `wrong` are the entries that fell out, each with its rejection. `cost` is what each sample took lately, all told.
+    """
+
+    runner: Runner
+    generator: random.Random
+    clock: Callable[[], float]
+    limit: float
+    wrong: dict[Entry, Rejected] = field(default_factory=dict)
+    proved: set[Entry] = field(default_factory=set)
+    policy: str = ""
+    conditions: Conditions | None = None
+    retaken: int = 0
+    spent: float = 0.0
+    cost: float = 0.0
+    proof: float = 0.0
+
+    @property
+    def left(self) -> float:
+        """Seconds of the limit that are left."""
+        return self.limit - self.spent
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether an entry stands hostile operands, which the vendor's library need not, and has not failed since."""
+        if entry not in self.proved and entry not in self.wrong and isinstance(entry.contender, Launch):
+            started = self.clock()
+            rejected = self.runner.prove(entry.contender)
+            self.proof = self.clock() - started
+            self.spent += self.proof
+            if rejected is None:
+                self.proved.add(entry)
+            else:
+                self.wrong[entry] = rejected
+        return entry not in self.wrong
+
+    def sample(self, entries: Sequence[Entry], rounds: int) -> dict[Entry, list[float]]:
+        """Samples of the entries that stay; one that takes the device down is wrong, and its rounds are redone.
+
+        Raises DeviceError where sampling fails with no entry to blame.
+        """
+        left, failures = list(entries), 0
+        while left:
+            self.generator.shuffle(left)
+            started = self.clock()
+            try:
+                heat = self.runner.sample([entry.contender for entry in left], rounds)
+            except DeviceError:
+                self.spent += self.clock() - started
+                if not self._culprits(left):
+                    failures += 1
+                    if failures > _RETRIES:
+                        raise
+                left = [entry for entry in left if entry not in self.wrong]
+                continue
+            return self._counted(left, heat, self.clock() - started)
+        return {}
+
+    def each(self, entries: Sequence[Entry]) -> float:
+        """Seconds that one round of entries is forecast to take."""
+        return sum(max(entry.seconds, self.cost) for entry in entries)
+
+    def affordable(self, entries: Sequence[Entry], limit: float, fewest: int, most: int) -> int:
+        """How many rounds of entries fit a limit."""
+        each = self.each(entries)
+        return max(fewest, min(most, int(limit / each))) if each else fewest
+
+    def timed(self, entry: Entry, seconds: Sequence[float]) -> Measured:
+        """The entry with these samples in the place of the search's."""
+        middle = median(seconds)
+        interval, limited = None, True
+        if len(seconds) > 1:
+            low, high = steady(seconds)
+            interval = 1e3 * max(0.0, low), 1e3 * high
+            limited = len(seconds) < FEWEST or not (high - low) / 2 < NARROW * middle
+        told = Timing(1e3 * middle, interval, len(seconds), limited, policy=self.policy)
+        measured = entry.measured
+        return Measured(measured.kernel, measured.config, told, measured.accuracy, measured.registers, tuple(seconds))
+
+    def _culprits(self, entries: Sequence[Entry]) -> bool:
+        """Find who cannot be sampled even alone."""
+        before, started = len(self.wrong), self.clock()
+        for entry in entries:
+            try:
+                self.runner.sample([entry.contender], 1)
+            except DeviceError as error:
+                self.wrong[entry] = Rejected(entry.measured.kernel, entry.measured.config, "measure", error.message)
+        self.spent += self.clock() - started
+        return len(self.wrong) > before
+
+    def _counted(self, entries: Sequence[Entry], heat: Heat, elapsed: float) -> dict[Entry, list[float]]:
+        self.policy, self.conditions = heat.policy, heat.conditions or self.conditions
+        self.retaken += heat.retaken
+        self.spent += max(elapsed, sum(map(sum, heat.seconds)))
+        self.cost = elapsed / max(1, sum(map(len, heat.seconds)))
+        return {entry: list(seconds) for entry, seconds in zip(entries, heat.seconds, strict=True)}

@@ -1,0 +1,126 @@
+"""Jobs from the command line: their ids, following, cancelling, and what is stored; with a service and without."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from commandline import Run
+
+from app.cli.following import SHORT
+from app.cli.service import Started
+from app.client import Client
+
+pytest_plugins = ["commandline"]
+
+COMMAND = [sys.executable, "-m", "app.cli"]
+
+
+def test_tune_prints_the_jobs_id_and_how_to_follow_it(run: Run, service: Started) -> None:
+    ran = run("tune", "40x24x16", "--seconds", 8, "--url", service.url, "--json")
+    assert ran.code == 0, ran.err
+    job = ran.json["job"]["id"]
+    assert f"Job {job}: tilewise watch {job[:SHORT]} --url {service.url}, tilewise cancel {job[:SHORT]}" in ran.err
+
+
+def test_quiet_tune_says_nothing_but_its_result(run: Run, where: list[str]) -> None:
+    ran = run("tune", "40x24x17", "--seconds", 8, "--quiet", *where)
+    assert ran.code == 0
+    assert ran.err == ""
+    assert "40x24x17" in ran.out
+
+
+def test_ended_job_is_listed_shown_and_found_by_the_beginning_of_its_id(run: Run, where: list[str]) -> None:
+    tuned = run("tune", "16x24x40", "--kernels", "naive, tiled", "--trials", 2, "--json", *where)
+    assert tuned.code == 0, tuned.err
+    job = tuned.json["job"]["id"]
+    assert job in [one["id"] for one in run("jobs", "--json", *where).json]
+    table = run("jobs", *where).out
+    assert job[:SHORT] in table
+    assert "16x24x40" in table
+    watched = run("watch", job[:6], *where)
+    assert watched.code == 0
+    assert f"Job {job[:SHORT]} succeeded" in watched.out
+    assert "16x24x40 float32:" in watched.out
+    assert "had ended already: succeeded" in run("cancel", job[:6], *where).out
+    trials = run("trials", job[:6], "--json", *where).json
+    assert {trial["job_id"] for trial in trials} == {job}
+    assert run("trials", job[:6], "--kernel", "naive", "--json", *where).json
+    assert "16x24x40 float32" in run("bests", *where).out
+    assert run("bests", "--dtype", "double", "--json", *where).json == []
+
+
+def test_unknown_job_is_none_whatever_is_asked_of_it(run: Run, where: list[str], tmp_path: Path) -> None:
+    for words in (["watch"], ["cancel"], ["trials"], ["export", "-o", str(tmp_path / "x")]):
+        ran = run(words[0], "zzz", *words[1:], *where)
+        assert ran.code == 1
+        assert ran.err.endswith("tilewise: there is no job zzz; tilewise jobs lists those there are\n")
+    assert not (tmp_path / "x").exists()
+
+
+def test_beginning_of_several_ids_is_wrong_usage(run: Run, service: Started) -> None:
+    with Client(service.url) as client:
+        for size in range(5, 5 + 17):  # of 17 ids two begin with the same digit
+            client.tune([(size, 3, 3)], kernels=["naive"], trials=1)
+        ids = [job.id for job in client.jobs(limit=1000)]
+    shared = next(one[0] for one in ids if sum(other[0] == one[0] for other in ids) > 1)
+    ran = run("cancel", shared, "--url", service.url)
+    assert ran.code == 2
+    assert "say more of the id" in " ".join(ran.err.replace("│", " ").split())
+
+
+def test_misses_are_listed_with_how_often_they_were_asked_for(run: Run, where: list[str]) -> None:
+    for _ in range(2):
+        assert run("best", "71x72x73", *where).code == 0
+    found = {entry["problem"]["m"]: entry for entry in run("misses", "--json", *where).json}
+    assert found[71]["count"] >= 2
+    assert "71x72x73 float32" in run("misses", *where).out
+
+
+def test_interrupted_watch_leaves_the_job_and_cancel_ends_it(service: Started) -> None:
+    environment = {**os.environ, "TILEWISE_URL": service.url}
+    with Client(service.url) as client:
+        job = client.tune([(320, 320, 320)], seconds=60, retune=True)
+        words = [*COMMAND, "watch", job.id[:12]]
+        with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as process:
+            until = time.monotonic() + 20
+            while client.job(job.id).progress.done < 1 and time.monotonic() < until:
+                time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=20)
+        assert process.returncode == 130
+        assert said.rstrip().endswith("stopped")
+        assert "Traceback" not in said
+        assert not client.job(job.id).ended
+        ran = subprocess.run(
+            [*COMMAND, "cancel", job.id[:12]], env=environment, capture_output=True, text=True, check=True
+        )
+        assert "cancel" in ran.stdout
+        assert client.wait(job.id, 60).state == "cancelled"
+
+
+def test_job_that_was_left_queued_is_cancelled_without_a_service(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWISE_DATA_DIR", str(tmp_path))
+    words = [*COMMAND, "tune", "256", "--seconds", "60"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while not (line := process.stderr.readline()).startswith("Job "):
+            assert line
+        job = line.split()[1].rstrip(":")
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        assert process.wait(20) == 130
+    assert f"job {job[:SHORT]} is kept" in said
+    assert f"tilewise cancel {job[:SHORT]} ends it" in said
+    watched = run("watch")
+    assert watched.code == 1
+    assert "no service runs" in watched.err
+    assert run("cancel", job[:SHORT]).code == 0
+    assert run("jobs", "--json").json[0]["state"] == "cancelled"

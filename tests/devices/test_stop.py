@@ -1,0 +1,110 @@
+"""A call that is to be over: it ends of itself between two launches, and where it does not its child is killed."""
+
+from __future__ import annotations
+
+import threading
+from time import monotonic
+
+import childwork
+import pytest
+from childmaking import Making
+
+from app.devices.process import NEVER, Stop, Stopped
+from app.devices.scheduler import Lease, Priority
+
+GRACE = 0.5
+
+
+class Switch:
+    """Says that a call is to be over from the moment it is switched, and is killed half a second later."""
+
+    def __init__(self) -> None:
+        self.stop = NEVER
+
+    def __call__(self) -> Stop:
+        return self.stop
+
+    def switch(self) -> None:
+        self.stop = Stop(monotonic(), monotonic() + GRACE)
+
+    def after(self, seconds: float) -> None:
+        timer = threading.Timer(seconds, self.switch)
+        timer.daemon = True
+        timer.start()
+
+
+def test_a_function_that_offers_the_device_ends_of_itself_and_its_child_lives_on(make: Making, lease: Lease) -> None:
+    child, switch = make(), Switch()
+    before = child.call(childwork.pid)
+    switch.after(0.3)
+    began = monotonic()
+    with pytest.raises(Stopped):
+        child.call(childwork.launch_until_told, 0.01, until=switch)
+    assert monotonic() - began < 2
+    assert child.call(childwork.pid) == before
+    assert lease.at_once(Priority.PRODUCT) is not None
+
+
+def test_a_function_that_does_not_look_up_is_killed_and_the_next_call_is_answered(make: Making, lease: Lease) -> None:
+    child, switch = make(), Switch()
+    before = child.call(childwork.pid)
+    switch.after(0.1)
+    began = monotonic()
+    with pytest.raises(Stopped):
+        child.call(childwork.sleep, 60.0, until=switch)
+    assert monotonic() - began < 3
+    assert child.call(childwork.pid) != before
+    assert lease.at_once(Priority.PRODUCT) is not None
+
+
+def test_a_moment_that_is_known_before_ends_the_function_without_a_kill(make: Making) -> None:
+    child = make()
+    before = child.call(childwork.pid)
+    stop = Stop(monotonic() + 0.2, monotonic() + 5)
+    with pytest.raises(Stopped):
+        child.call(childwork.launch_until_told, 0.01, until=lambda: stop)
+    assert stop.ask <= monotonic() < stop.kill
+    assert child.call(childwork.pid) == before
+
+
+def test_a_call_that_waits_for_the_device_is_stopped_and_leaves_the_queue(make: Making, lease: Lease) -> None:
+    child, switch = make(), Switch()
+    before, held = child.call(childwork.pid), lease.at_once(Priority.PRODUCT)
+    assert held is not None
+    switch.after(0.2)
+    with pytest.raises(Stopped):
+        child.call(childwork.lease_once, until=switch)
+    assert lease.waiting == 0
+    lease.leave(held)
+    assert child.call(childwork.lease_once) < GRACE
+    assert child.call(childwork.pid) == before
+
+
+def test_a_call_that_waits_for_another_is_stopped_before_it_begins(make: Making) -> None:
+    child, switch = make(), Switch()
+    child.start()
+    other = threading.Thread(target=child.call, args=(childwork.sleep, 2.0))
+    other.start()
+    switch.after(0.2)
+    began = monotonic()
+    with pytest.raises(Stopped):
+        child.call(childwork.echo, 1, until=switch)
+    assert monotonic() - began < 1.5
+    other.join()
+    assert (child.waiting, child.generation) == (0, 1)
+
+
+def test_a_call_that_waits_for_its_childs_start_is_stopped(make: Making) -> None:
+    child, switch = make(childwork.hang_at_start, starting=30.0), Switch()
+    switch.after(0.2)
+    began = monotonic()
+    with pytest.raises(Stopped):
+        child.call(childwork.echo, 1, until=switch)
+    assert monotonic() - began < 2
+
+
+def test_the_next_call_is_not_stopped_by_what_stopped_the_last(make: Making) -> None:
+    child, over = make(), Stop(0.0, 0.0)
+    with pytest.raises(Stopped):
+        child.call(childwork.lease_once, until=lambda: over)
+    assert child.call(childwork.lease_once) < GRACE

@@ -1,0 +1,306 @@
+"""A kernel that hangs, kills its process or answers wrong costs neither readiness nor a product: the next serves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from fastapi import FastAPI
+from faultykernels import ENDLESS_KERNEL, WILD_KERNEL, WRONG_KERNEL, break_kernels, endless_compilation
+from opening import settings
+
+from app.errors import DeviceError, WrongResult
+from app.main import Service, create_app
+from app.services import defaults, failures, matmul
+from app.services.answer import Product
+from kernels.problem import Problem
+
+PROBLEM = Problem(256, 256, 256)  # of the class that is verified at the start
+OTHER = Problem(140, 141, 142)  # of one that is verified at its first use
+SMALL = Problem(40, 41, 42)
+RUNGS = ("register_tiled", "tiled", "naive")
+STAGES = {
+    ENDLESS_KERNEL: "timeout",
+    "#": "timeout",
+    WILD_KERNEL: "died",
+    WRONG_KERNEL: "verify",
+    "nonsense;": "compile",
+}
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the machine is busy with, take nothing for hung."""
+    monkeypatch.setattr(defaults, "_LEAST", 100.0)
+    monkeypatch.setattr(matmul, "_PATIENCE", 100.0)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Have the good kernels compiled, so that nothing but what hangs takes long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(defaults, "_LEAST", 100.0)
+        with started(tmp_path_factory.mktemp("compiled")) as (client, service):
+            until(client, settled)
+            for kernel in RUNGS:
+                product(service, OTHER, kernel)
+
+
+@pytest.fixture
+def impatient(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take what hangs for hung sooner."""
+    del compiled
+    monkeypatch.setattr(failures, "_FIRST", 10.0)
+    monkeypatch.setattr(failures, "_MOST", 10.0)
+
+
+class Client:
+    """Asks an application that runs in this process, so that its kernels can be broken."""
+
+    def __init__(self, app: FastAPI, loop: asyncio.AbstractEventLoop) -> None:
+        self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
+        self._loop = loop
+
+    def get(self, path: str, params: dict[str, int] | None = None) -> httpx.Response:
+        return asyncio.run_coroutine_threadsafe(self._http.get(path, params=params), self._loop).result(60)
+
+
+@contextmanager
+def started(folder: Path) -> Iterator[tuple[Client, Service]]:
+    app, loop = create_app(settings(folder)), asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    lifespan = app.router.lifespan_context(app)
+    try:
+        asyncio.run_coroutine_threadsafe(lifespan.__aenter__(), loop).result(60)
+        try:
+            yield Client(app, loop), app.state.service
+        finally:
+            asyncio.run_coroutine_threadsafe(lifespan.__aexit__(None, None, None), loop).result(60)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def until(client: Client, holds: Callable[[dict[str, Any]], bool], seconds: float = 90.0) -> dict[str, Any]:
+    """What GET /health/ready says once something holds for it."""
+    end = time.monotonic() + seconds
+    while not holds(told := dict(client.get("/health/ready").json())):
+        assert time.monotonic() < end, told
+        time.sleep(0.05)
+    return told
+
+
+def settled(told: dict[str, Any]) -> bool:
+    return told["pending"] == 0 and told.get("code") != "not_ready"
+
+
+def product(service: Service, problem: Problem, kernel: str | None = None) -> Product:
+    """A product, which is right."""
+    rng = np.random.default_rng(problem.m)
+    with service.matmul.place(problem) as placed:
+        placed.a[...], placed.b[...] = rng.standard_normal(placed.a.shape), rng.standard_normal(placed.b.shape)
+        placed.c[...] = np.nan
+        made = service.matmul.multiply(placed, kernel=kernel)
+        reference = placed.a.astype(np.float64) @ placed.b
+        assert np.linalg.norm(placed.c - reference) < 1e-6 * np.linalg.norm(reference)
+        return made
+
+
+def best_config(client: Client, problem: Problem) -> str:
+    answer = client.get("/best-config", params={"m": problem.m, "n": problem.n, "k": problem.k}).json()
+    return str(answer["kernel"])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "fault"),
+    [
+        ("tiled", WILD_KERNEL),
+        ("tiled", WRONG_KERNEL),
+        ("tiled", "nonsense;"),
+        ("register_tiled", WILD_KERNEL),
+    ],
+)
+@pytest.mark.usefixtures("patient")
+def test_default_that_fails_at_the_start_is_quarantined_and_the_kernel_below_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: str, fault: str
+) -> None:
+    quarantined_at_the_start(tmp_path, monkeypatch, kernel, fault)
+
+
+@pytest.mark.parametrize(("kernel", "fault"), [("tiled", ENDLESS_KERNEL), ("register_tiled", "#")])
+@pytest.mark.slow
+@pytest.mark.usefixtures("impatient")
+def test_default_that_hangs_at_the_start_is_quarantined_and_the_kernel_below_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: str, fault: str
+) -> None:
+    quarantined_at_the_start(tmp_path, monkeypatch, kernel, fault)
+
+
+def quarantined_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: str, fault: str) -> None:
+    break_kernels(monkeypatch, {kernel: endless_compilation(tmp_path) if fault == "#" else fault})
+    with started(tmp_path) as (client, service):
+        told = until(client, settled)
+        assert (told["status"], told["verified"], told["total"]) == ("degraded", 2, 3)
+        (reason,) = told["reasons"]
+        assert f"{kernel} " in reason
+        assert "quarantined" in reason
+        (device,) = client.get("/devices").json()["devices"]
+        (held,) = device["quarantined"]
+        assert (held["kernel"], held["stage"]) == (kernel, STAGES[fault])
+        serving = "tiled" if kernel == "register_tiled" else "register_tiled"
+        assert product(service, PROBLEM).kernel == best_config(client, PROBLEM) == serving
+        assert {one.kernel for one in service.quarantine.entries(service.fleet.unit().device)} == {kernel}
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        {"register_tiled": WILD_KERNEL},
+        {"register_tiled": WRONG_KERNEL, "tiled": "nonsense;"},
+        {"register_tiled": "nonsense;", "tiled": WILD_KERNEL},
+    ],
+)
+@pytest.mark.usefixtures("patient")
+def test_product_is_made_by_the_kernel_below_one_that_fails_at_its_first_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: dict[str, str]
+) -> None:
+    made_below(tmp_path, monkeypatch, faults)
+
+
+@pytest.mark.parametrize("faults", [{"register_tiled": "#"}, {"register_tiled": ENDLESS_KERNEL}])
+@pytest.mark.slow
+@pytest.mark.usefixtures("impatient")
+def test_product_is_made_by_the_kernel_below_one_that_hangs_at_its_first_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: dict[str, str]
+) -> None:
+    made_below(tmp_path, monkeypatch, faults)
+
+
+def made_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: dict[str, str]) -> None:
+    with started(tmp_path) as (client, service):
+        until(client, settled)
+        assert best_config(client, OTHER) == "register_tiled"
+        endless = endless_compilation(tmp_path)
+        break_kernels(monkeypatch, {name: endless if fault == "#" else fault for name, fault in faults.items()})
+        service.best.changed()
+        serving = next(name for name in RUNGS if name not in faults)
+        made = product(service, OTHER)
+        assert (made.kernel, made.match) == (serving, "default")
+        assert made.seconds["build"] > made.seconds["kernel"]
+        assert best_config(client, OTHER) == serving
+        told = client.get("/health/ready").json()
+        assert told["status"] == "degraded"
+        assert [reason.split()[1] for reason in told["reasons"]] == list(faults)
+        with pytest.raises(DeviceError):
+            product(service, OTHER, "register_tiled")
+        assert "build" not in product(service, OTHER).seconds
+
+
+@pytest.mark.usefixtures("patient")
+def test_small_product_that_kills_its_child_is_left_to_the_kernel_below(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with started(tmp_path) as (client, service):
+        until(client, settled)
+        break_kernels(monkeypatch, {"batched": WILD_KERNEL})
+        service.best.changed()
+        answer = service.best.answer(SMALL, "opencl:0")
+        service.matmul._prepared.add(("opencl:0", answer.launch.build))
+        with service.matmul.place(SMALL) as placed:
+            placed.a[...], placed.b[...] = 1, 1
+            begun = service.matmul.begin(placed, "opencl:0", time.perf_counter())
+            assert begun is not None
+            assert begun.finish() is None
+            assert service.matmul.multiply(placed).kernel == "register_tiled"
+            assert np.array_equal(placed.c, np.full((40, 41), 42, np.float32))
+
+
+@pytest.mark.usefixtures("patient")
+def test_device_without_its_lowest_kernel_is_not_ready_and_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        break_kernels(broken, {"naive": WILD_KERNEL})
+        with started(tmp_path) as (client, service):
+            told = until(client, lambda told: "died" in told.get("detail", ""))
+            assert (told["code"], told["verified"]) == ("not_ready", 0)
+            assert "naive" not in {entry.kernel for entry in service.quarantine.entries(service.fleet.unit().device)}
+            broken.undo()
+            assert until(client, settled)["status"] == "ready"
+            assert client.get("/health/ready").json()["verified"] == 3
+
+
+@pytest.mark.usefixtures("patient")
+def test_lowest_kernel_that_answers_wrong_leaves_the_device_not_ready_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_kernels(monkeypatch, {"naive": WRONG_KERNEL})
+    with started(tmp_path) as (client, _):
+        told = until(client, lambda told: "naive" in told.get("detail", ""))
+        assert told["code"] == "not_ready"
+        assert "relative L2" in told["detail"]
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_was_suspected_serves_again_once_it_does_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(defaults, "_RETRY", (1.0, 2.0))
+    with monkeypatch.context() as broken, started(tmp_path) as (client, service):
+        unit = service.fleet.unit()
+        until(client, settled)
+        launch = defaults.defaults(unit)[1]
+        service.quarantine.withhold(unit.device, launch.kernel)
+        service.quarantine.suspect(unit.device, launch, "died", "verify", "the disk was full")
+        assert client.get("/health/ready").json()["status"] == "degraded"
+        until(client, lambda told: told["status"] == "ready")
+        assert not service.quarantine.entries(unit.device)
+        assert not service.quarantine.withholds(unit.device, launch.kernel)
+        del broken
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_fails_twice_is_stored_and_not_tried_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(defaults, "_RETRY", (1.0, 2.0))
+    break_kernels(monkeypatch, {"register_tiled": WILD_KERNEL})
+    with started(tmp_path) as (client, service):
+        until(client, settled)
+        device, end = service.fleet.unit().device, time.monotonic() + 60
+        while any(entry.launch for entry in service.quarantine.entries(device)):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+    with started(tmp_path) as (client, service):
+        told = until(client, settled)
+        assert (told["status"], told["verified"]) == ("degraded", 2)
+        assert service.fleet.unit().trials.generation == 1  # nobody died of it again
+        assert product(service, PROBLEM).kernel == "tiled"
+
+
+def test_service_that_stops_while_it_verifies_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for delay in (0.0, 0.2):
+        with started(tmp_path):
+            time.sleep(delay)
+        assert not [record for record in caplog.records if record.exc_info or record.levelname == "ERROR"]
+
+
+@pytest.mark.usefixtures("patient")
+def test_wrong_answer_of_a_product_is_told_by_its_forced_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with started(tmp_path) as (client, service):
+        until(client, settled)
+        break_kernels(monkeypatch, {"tiled": WRONG_KERNEL})
+        with pytest.raises(WrongResult):
+            product(service, OTHER, "tiled")
+        with pytest.raises(WrongResult, match="quarantined"):
+            product(service, OTHER, "tiled")
