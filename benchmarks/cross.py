@@ -28,9 +28,10 @@ from app.devices.fleet import Unit, open_fleet
 from app.errors import DeviceError
 from app.services.best import covering
 from app.services.runner import ChildRunner
+from app.tuning.budget import Budget
 from app.tuning.outcome import Final, Measured
 from app.tuning.trial import Bench
-from app.tuning.tuner import Budget, Task, tune
+from app.tuning.tuner import Task, tune
 from kernels import CATALOGUE
 from kernels.kernel import Kernel, Launch
 from kernels.problem import Problem

@@ -25,6 +25,7 @@ from kernel_tuner_cache import recordings
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "tuning"))
 from noise import FAMILIES, PROBLEM, Machine, Synthetic, launch, launches, per_second, slower
 
+from app.tuning.budget import Budget
 from app.tuning.canary import Watch
 from app.tuning.estimate import steady
 from app.tuning.finals import finals
@@ -32,7 +33,7 @@ from app.tuning.measure import Noise, race
 from app.tuning.outcome import Final, Measured, Outcome, Rejected
 from app.tuning.replay import Recording, Replay
 from app.tuning.runner import Contender
-from app.tuning.tuner import Budget, Task, tune
+from app.tuning.tuner import Task, tune
 from kernels.device import Device, Limits
 from kernels.kernel import Launch
 from kernels.problem import Problem

@@ -41,10 +41,11 @@ from app.devices.fleet import Unit, open_fleet
 from app.errors import DeviceError, Unsupported
 from app.services.best import untuned
 from app.services.runner import ChildRunner
+from app.tuning.budget import Budget
 from app.tuning.outcome import Final
 from app.tuning.replay import load
 from app.tuning.trial import Bench
-from app.tuning.tuner import Budget, Task, tune
+from app.tuning.tuner import Task, tune
 from kernels import CATALOGUE
 from kernels.kernel import Kernel, Launch
 from kernels.problem import Problem

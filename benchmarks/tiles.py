@@ -22,9 +22,10 @@ from typing import Any
 from app.devices.fleet import Unit, open_fleet
 from app.services.runner import ChildRunner
 from app.tuning import trial
+from app.tuning.budget import Budget
 from app.tuning.outcome import Measured
 from app.tuning.runner import Contender, Heat
-from app.tuning.tuner import Budget, Task, tune
+from app.tuning.tuner import Task, tune
 from kernels import CATALOGUE
 from kernels.problem import Problem
 from kernels.space import Config

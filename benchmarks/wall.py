@@ -24,10 +24,11 @@ import numpy as np
 from app.devices.fleet import open_fleet
 from app.devices.opencl.processor import rename
 from app.services.runner import ChildRunner
+from app.tuning.budget import Budget
 from app.tuning.outcome import Final
 from app.tuning.replay import Recording, load
 from app.tuning.trial import Bench
-from app.tuning.tuner import Budget, Task, tune
+from app.tuning.tuner import Task, tune
 from kernels import CATALOGUE
 from kernels.kernel import Build, Kernel, Launch
 from kernels.problem import Problem

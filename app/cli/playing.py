@@ -12,10 +12,11 @@ from rich.table import Table
 
 from app.cli.figures import config_text
 from app.errors import Malformed
+from app.tuning.budget import Budget
 from app.tuning.outcome import Final
 from app.tuning.replay import FORMAT, Recording, Replay, load
 from app.tuning.search import STRATEGIES
-from app.tuning.tuner import Budget, Task, best_of, tune
+from app.tuning.tuner import Task, best_of, tune
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from app.store.repository import Bests, Faults, Trials, Wants
 from app.store.repository import Jobs as JobRows
 from app.tuning import trial as trials
 from app.tuning import tuner
+from app.tuning.budget import Budget
 from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
 from app.tuning.outcome import Final as Finals
 from kernels.problem import Problem
@@ -116,7 +117,7 @@ class Attempts:
         forecast = partial(self._ledger.forecasts.of, device)
         return tuner.Task(self._kernels, self._problem, device, strategy, self._bench.seed, known, refused, forecast)
 
-    def _budget(self) -> tuner.Budget:
+    def _budget(self) -> Budget:
         return self._running.budget(len(self._kernels))
 
     def _enter(self, phase: str) -> None:

@@ -16,10 +16,10 @@ from app.devices.fleet import Unit
 from app.devices.process import Stop, Stopped
 from app.devices.scheduler import Priority
 from app.errors import TilewiseError
+from app.tuning.budget import Forecast
 from app.tuning.calibration import Rates, calibrate
 from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
 from app.tuning.runner import Contender
-from app.tuning.tuner import Forecast
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.kernel import Kernel, Launch

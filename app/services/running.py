@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, Final
 
 from app.devices.process import NEVER, Stop
-from app.tuning.tuner import Budget
+from app.tuning.budget import Budget
 
 TRIALS: Final = 64  # a kernel, where an order says nothing
 SECONDS: Final = 20.0  # a shape, where an order says nothing

@@ -39,6 +39,8 @@ def finals(
     limit: float,
     seed: int,
     clock: Callable[[], float] = time.monotonic,
+    *,
+    most: float | None = None,
 ) -> Final | None:
     """Measure a search's fastest again, choose on those samples alone, and measure the choice afresh beside the rest.
 
@@ -47,16 +49,18 @@ def finals(
     in turn, the clearly beaten leaving, until the choice is expected to lose less than 0.05 % or its part of the limit
     is spent; its statistic is estimate.standing's. The first in that order that withstands `runner.prove` is chosen.
     What is told comes from one further round of it and those beside it, report.reported's: of our own the fastest
-    there is the best. `limit` is seconds of proofs and sampling by the clock; what is forecast not to fit is left out,
-    but for one launch of a config that holds. None where nothing was measured or nothing holds. Raises DeviceError
-    where sampling fails with no contender to blame, OutOfTime where the budget ends before anything is told.
+    there is the best. `limit` is seconds of proofs and sampling by the clock, or up to `most` where five rounds of the
+    report take so long; what is forecast not to fit is left out, but for one launch of a config that holds. None where
+    nothing was measured or nothing holds. Raises DeviceError where sampling fails with no contender to blame, OutOfTime
+    where the budget ends before anything is told.
     """
     found = {
         (one.kernel, one.config): Entry(one, _contender(one, launches, problem))
         for one in outcomes
         if isinstance(one, Measured)
     }
-    sampling = Sampling(runner, random.Random(seed), clock, limit)  # noqa: S311  no secret: an order of launches
+    generator = random.Random(seed)  # noqa: S311  no secret: an order of launches
+    sampling = Sampling(runner, generator, clock, limit, max(limit, most or 0.0))
     ours = sorted((one for one in found.values() if one.measured.kernel != VENDOR), key=lambda one: one.seconds)
     reports = _reports(ours, found, default)
     if ours:
@@ -80,8 +84,9 @@ def _reports(ours: Sequence[Entry], found: Mapping[tuple[str, Config], Entry], d
 
 def _until(reports: Sequence[Entry], sampling: Sampling) -> float:
     """What is spent when the choice is to end: proofs and five rounds of the report have their time, within bounds."""
+    told = FEWEST * sampling.each(sampling.fitting(reports)) + 2 * sampling.proof
+    sampling.raise_limit(told / (1 - _CHOOSING[1]))
     least, most = (share * sampling.limit for share in _CHOOSING)
-    told = FEWEST * sampling.each(reports) + 2 * sampling.proof
     return max(least, min(most, sampling.limit - told))
 
 

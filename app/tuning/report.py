@@ -70,15 +70,18 @@ def _sample(told: Report, sampling: Sampling) -> None:
 
 
 def _admit(told: Report, sampling: Sampling) -> None:
-    """Leave out whoever is wrong, or with whom five rounds of all would take longer than there is."""
+    """Leave out whoever is wrong, or with whom five rounds of all would take longer than there may be."""
     admitted = [told.best]
     for entry in [told.beside[name] for name in BESIDE if name in told.beside]:
         if entry in sampling.wrong:
             _drop(told, entry, sampling.wrong[entry].reason)
-        elif entry not in admitted and FEWEST * sampling.each([*admitted, entry]) > sampling.left:
+        elif entry not in admitted and FEWEST * sampling.each([*admitted, entry]) > max(
+            sampling.left, sampling.available
+        ):
             _drop(told, entry, _unaffordable(max(entry.seconds, sampling.cost)))
         elif entry not in admitted:
             admitted.append(entry)
+    sampling.raise_limit(sampling.spent + FEWEST * sampling.each(admitted) + 2 * sampling.proof)
 
 
 def _unaffordable(seconds: float) -> str:

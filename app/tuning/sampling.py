@@ -36,6 +36,8 @@ class Entry:
 class Sampling:
     """Proves and samples entries for `limit` seconds by the clock; `spent` of them are over.
 
+    The limit may be raised to `most`: how long a sample takes with the checks beside it is known only once one was
+    taken.
     `wrong` are the entries that fell out, each with its rejection. `cost` is what each sample took lately, all told.
     """
 
@@ -43,6 +45,7 @@ class Sampling:
     generator: random.Random
     clock: Callable[[], float]
     limit: float
+    most: float
     wrong: dict[Entry, Rejected] = field(default_factory=dict)
     proved: set[Entry] = field(default_factory=set)
     policy: str = ""
@@ -56,6 +59,15 @@ class Sampling:
     def left(self) -> float:
         """Seconds of the limit that are left."""
         return self.limit - self.spent
+
+    @property
+    def available(self) -> float:
+        """Seconds that are left where the limit is raised to the most, once a proof and one more have had theirs."""
+        return self.most - self.spent - 2 * self.proof
+
+    def raise_limit(self, needed: float) -> None:
+        """Have so many seconds in all, or as many as there may be."""
+        self.limit = max(self.limit, min(self.most, needed))
 
     def holds(self, entry: Entry) -> bool:
         """Whether an entry stands hostile operands, which the vendor's library need not, and has not failed since."""
@@ -95,6 +107,14 @@ class Sampling:
     def each(self, entries: Sequence[Entry]) -> float:
         """Seconds that one round of entries is forecast to take."""
         return sum(max(entry.seconds, self.cost) for entry in entries)
+
+    def fitting(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The entries, in their order, but for those with whom five rounds would take longer than there may be."""
+        found: list[Entry] = []
+        for entry in entries:
+            if FEWEST * self.each([*found, entry]) <= self.available:
+                found.append(entry)
+        return found
 
     def affordable(self, entries: Sequence[Entry], limit: float, fewest: int, most: int) -> int:
         """How many rounds of entries fit a limit."""

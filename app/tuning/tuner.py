@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from app.tuning.budget import FINALS, Budget, Deadline, Forecast
 from app.tuning.finals import finals
 from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
 from app.tuning.outcome import Final as Finals
@@ -26,41 +27,14 @@ from kernels.problem import Problem
 from kernels.space import Config
 
 VENDOR: Final = "vendor"
-_SEARCHING: Final = 0.8  # of the seconds: the rest is the finals'
-_FINALS: Final = (1.0, 5.0)  # seconds of finals at least, where the budget has them, and at most
 _HOPELESS: Final = 2.0  # times the best of all kernels: one that is slower is left by auto
 _CHANCE: Final = 16  # trials that every kernel has before
 _BASELINES: Final = ("naive", "tiled")
 _BASELINES_CHANCE: Final = 4  # what others are compared with need not be at its best where it is that slow
-_REPORT: Final = 5  # rounds of the winner and of one more that the finals are left time for at least
+_REPORT: Final = 5  # rounds of whoever is told that the finals are left time for at least
+_CHECK: Final = 5e-3  # seconds beside each sample of the report: the reference kernel's, and the next one's turn
 _CLOSE: Final = 0.25  # of the seconds: where every default and the vendor take more, the best hope comes first
 _BATCH: Final = 8  # configs asked for at once at least: a strategy thinks once for all of them
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """How much a tune of one problem may take; None is no limit.
-
-    Trials of each kernel, seconds of it all, finals included; and the search ends once each kernel's best is expected
-    to be beaten by less than `gain_percent`.
-    """
-
-    trials: int | None = None
-    seconds: float | None = None
-    gain_percent: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """Seconds that one launch of a contender is expected to take, and those until it can be launched; 0: unknown."""
-
-    launch: float = 0.0
-    build: float = 0.0
-
-    @property
-    def trial(self) -> float:
-        """Seconds of a trial at least: one launch is verified, one is timed."""
-        return self.build + 2 * self.launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +94,7 @@ def tune(
     """
     started = clock()
     outcomes = list(saved)
-    given, proving = _Time(budget, lambda: clock() - started), _Proving(runner)
+    given, proving = Deadline(budget, lambda: clock() - started), _Proving(runner)
     try:
         for outcome in _search(task, proving, given, outcomes):
             outcomes.append(outcome)
@@ -129,38 +103,11 @@ def tune(
         pass
     runner.finals()
     try:
-        final = _finals(task, proving, outcomes, given.finals())
+        final = _finals(task, proving, outcomes, *given.finals())
     except OutOfTime:
         final = proving.fallback(outcomes)
     if final is not None:
         yield final
-
-
-@dataclass(slots=True)
-class _Time:
-    """The budget as it is now, and the seconds spent of it; `reserve` are the least that the finals take."""
-
-    budget: Callable[[], Budget]
-    spent: Callable[[], float]
-    reserve: float = 0.0
-
-    def left(self) -> float:
-        """Seconds until nothing may run any more."""
-        seconds = self.budget().seconds
-        return math.inf if seconds is None else seconds - self.spent()
-
-    def searching(self) -> float:
-        """Seconds until the search is to leave the rest to the finals."""
-        seconds = self.budget().seconds
-        if seconds is None:
-            return math.inf
-        return seconds - max((1 - _SEARCHING) * seconds, min(self.reserve, seconds / 2)) - self.spent()
-
-    def finals(self) -> float:
-        """Seconds of finals: a share of what the search took, one at least, and never more than is left."""
-        least, most = _FINALS
-        share = self.spent() * (1 / _SEARCHING - 1)
-        return most if self.left() == math.inf else max(0.0, min(max(least, share), most, self.left()))
 
 
 @dataclass(slots=True)
@@ -210,7 +157,7 @@ def best_of(outcomes: Iterable[Outcome]) -> Measured | None:
     return min(ours, key=lambda outcome: outcome.timing.median_ms, default=None)
 
 
-def _search(task: Task, runner: _Proving, given: _Time, saved: Sequence[Outcome]) -> Iterator[Outcome]:
+def _search(task: Task, runner: _Proving, given: Deadline, saved: Sequence[Outcome]) -> Iterator[Outcome]:
     searches = [_begun(kernel, task, saved) for kernel in task.kernels]
     yield from _firsts(task, runner, given, searches, saved)
     while given.searching() > 0:
@@ -228,7 +175,7 @@ def _search(task: Task, runner: _Proving, given: _Time, saved: Sequence[Outcome]
 
 
 def _firsts(
-    task: Task, runner: _Proving, given: _Time, searches: Sequence[_Search], saved: Sequence[Outcome]
+    task: Task, runner: _Proving, given: Deadline, searches: Sequence[_Search], saved: Sequence[Outcome]
 ) -> Iterator[Outcome]:
     """What is always tried where there is time: the vendor's library and the defaults, of which the fastest is proved.
 
@@ -247,7 +194,7 @@ def _firsts(
 
 
 def _turns(
-    task: Task, given: _Time, searches: Sequence[_Search], saved: Sequence[Outcome]
+    task: Task, given: Deadline, searches: Sequence[_Search], saved: Sequence[Outcome]
 ) -> tuple[list[tuple[_Search | None, Contender | Rejected]], bool]:
     """The vendor's library (as None) and the defaults in order, and whether they have to hurry."""
     vendor: list[tuple[_Search | None, Contender | Rejected]] = [(None, task.problem)]
@@ -284,7 +231,7 @@ def _told(seconds: float) -> str:
     return f"{max(0.0, seconds):{'.0f' if seconds >= 10 else '.2g'}} s"  # noqa: PLR2004  two figures
 
 
-def _prove_fastest(task: Task, runner: _Proving, given: _Time, found: Sequence[Outcome]) -> None:
+def _prove_fastest(task: Task, runner: _Proving, given: Deadline, found: Sequence[Outcome]) -> None:
     """Prove the fastest of what was found, where seconds are counted: a winner is there then, however soon they end."""
     best = best_of(found)
     if best is None or runner.held or given.left() == math.inf:
@@ -292,8 +239,22 @@ def _prove_fastest(task: Task, runner: _Proving, given: _Time, found: Sequence[O
     kernel = next(kernel for kernel in task.kernels if kernel.name == best.kernel)
     before = given.spent()
     runner.prove(kernel.launch(best.config, task.problem, task.device))
-    launches = _REPORT * 2 * best.timing.median_ms / 1e3
-    given.reserve = 2 * (given.spent() - before) + launches
+    given.reserve = 2 * (given.spent() - before) + _reporting(best, _untuned(task), found)
+
+
+def _reporting(best: Measured, default: Launch | None, found: Sequence[Outcome]) -> float:
+    """Seconds of five rounds of the winner and those whom the report has beside it, but for those too slow for it."""
+    names = {(best.kernel, best.config)} | ({(default.kernel, default.config)} if default is not None else set())
+    told = [
+        one.timing.median_ms / 1e3
+        for one in found
+        if isinstance(one, Measured) and (one.kernel in {VENDOR, *_BASELINES} or (one.kernel, one.config) in names)
+    ]
+    total = 0.0
+    for seconds in sorted(told):
+        rounds = _REPORT * (seconds + _CHECK)
+        total += rounds if total + rounds <= FINALS[1] else 0.0
+    return total
 
 
 def _begun(kernel: Kernel, task: Task, saved: Sequence[Outcome]) -> _Search:
@@ -368,13 +329,13 @@ def _launch(search: _Search, config: Config, task: Task) -> Launch | Rejected:
     return search.kernel.launch(config, task.problem, task.device)
 
 
-def _finals(task: Task, runner: Runner, outcomes: Sequence[Outcome], limit: float) -> Finals | None:
+def _finals(task: Task, runner: Runner, outcomes: Sequence[Outcome], limit: float, most: float) -> Finals | None:
     kernels = {kernel.name: kernel for kernel in task.kernels}
 
     def launch(of: Measured) -> Launch:
         return kernels[of.kernel].launch(of.config, task.problem, task.device)
 
-    return finals(outcomes, _untuned(task), launch, runner, task.problem, limit, task.seed)
+    return finals(outcomes, _untuned(task), launch, runner, task.problem, limit, task.seed, most=most)
 
 
 def _untuned(task: Task) -> Launch | None:

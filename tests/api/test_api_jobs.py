@@ -129,7 +129,8 @@ def test_prefer_wait_answers_202_where_the_job_takes_longer(client: httpx.Client
 def test_a_cancelled_job_stays_and_keeps_what_it_measured(client: httpx.Client) -> None:
     job_id = client.post("/tune", json=long_order()).json()["id"]
     seen = events(client, job_id, most=1)
-    assert client.delete(f"/jobs/{job_id}").status_code == 202
+    answer = client.delete(f"/jobs/{job_id}")
+    assert (answer.status_code, answer.json()["state"]) in {(202, "cancelling"), (200, "cancelled")}
     rest = events(client, job_id, after=seen[-1]["id"])
     assert rest[-1]["event"] == "end"
     assert rest[-1]["data"]["state"] == "cancelled"

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from lent import all_given_back
 
-SEED: Final = int(os.environ.get("TILEWISE_SEED") or secrets.randbits(32))
+SEED: Final = int(os.environ.get("TEST_SEED") or secrets.randbits(32))
 LENGTH: Final = "Inference-Header-Content-Length"
 INFER: Final = "/v2/models/matmul/infer"
 A: Final = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -340,7 +340,7 @@ def expect_no_fault(client: httpx.Client, body: bytes, headers: dict[str, str]) 
 
 
 def test_malformed_requests_are_never_worse_than_a_4xx(client: httpx.Client) -> None:
-    print(f"TILEWISE_SEED={SEED}")
+    print(f"TEST_SEED={SEED}")
 
     @seed(SEED)
     @settings(
@@ -358,7 +358,7 @@ def test_malformed_requests_are_never_worse_than_a_4xx(client: httpx.Client) -> 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_many_malformed_requests_are_never_worse_than_a_4xx(client: httpx.Client) -> None:
-    print(f"TILEWISE_SEED={SEED}")
+    print(f"TEST_SEED={SEED}")
 
     @seed(SEED)
     @settings(max_examples=3_000, deadline=None, database=None, suppress_health_check=list(HealthCheck))

@@ -90,8 +90,8 @@ class Usage:
 
 @cache
 def seed() -> str:
-    """What TILEWISE_SEED says, or a fresh one; printed where a test uses it, so that its failure can be had again."""
-    return os.environ.get("TILEWISE_SEED") or str(secrets.randbits(32))
+    """What TEST_SEED says, or a fresh one; printed where a test uses it, so that its failure can be had again."""
+    return os.environ.get("TEST_SEED") or str(secrets.randbits(32))
 
 
 def sample(kernel: Kernel, device: Device, number: int, seeded: str) -> Sample:

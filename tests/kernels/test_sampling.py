@@ -1,7 +1,7 @@
 """Any config of any space, on problems of its kernel's kind: refused by a named rule, or it compiles and is right.
 
-Thirty configs a kernel are tried by `pytest -m sampling --dist worksteal`, TILEWISE_SAMPLES=… others, of each class of
-the kernel's in turn; TILEWISE_SEED=… has a run's again. What no processor runs is compiled, and of configs for small
+Thirty configs a kernel are tried by `pytest -m sampling --dist worksteal`, TEST_SAMPLES=… others, of each class of
+the kernel's in turn; TEST_SEED=… has a run's again. What no processor runs is compiled, and of configs for small
 problems eight a kernel are interpreted.
 """
 
@@ -38,7 +38,7 @@ from sampled import (
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
 
-ALL = int(os.environ.get("TILEWISE_SAMPLES", "30"))
+ALL = int(os.environ.get("TEST_SAMPLES", "30"))
 INTERPRETED = min(8, ALL)
 LARGE = 2**40  # products: a launch is planned, and not made
 BUILT = 10
@@ -56,7 +56,7 @@ def numbered(names: Iterable[str], count: int) -> list[Any]:
 
 def announced(kernel: Kernel, where: str, number: int) -> Sample:
     one = sample(kernel, DEVICES[where], number, seed())
-    print(f"TILEWISE_SEED={seed()} {where}: {one}")
+    print(f"TEST_SEED={seed()} {where}: {one}")
     return one
 
 
@@ -86,14 +86,14 @@ ALONE = [name for name, kernel in CATALOGUE.items() if is_interpreted(kernel)]
 def test_a_config_at_random_multiplies_as_interpreted(name: str, number: int) -> None:
     pytest.importorskip("app.devices.cuda")
     one = small(CATALOGUE[name], number, seed())
-    print(f"TILEWISE_SEED={seed()} {one.device.architecture}: {one}")
+    print(f"TEST_SEED={seed()} {one.device.architecture}: {one}")
     expect_interpreted(one)
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_any_point_of_a_space_is_a_launch_or_is_refused_by_a_rules_name(name: str) -> None:
     kernel, seen = CATALOGUE[name], Counter[str]()
-    print(f"TILEWISE_SEED={seed()}")
+    print(f"TEST_SEED={seed()}")
     for where in places(kernel):
         rng, device = Random(f"{seed()} {where} {name}"), DEVICES[where]  # noqa: S311 - configs, not secrets
         for _ in range(POINTS):
@@ -135,7 +135,7 @@ def test_a_small_sample_that_multiplies_wrong_or_races_is_told() -> None:
     kernel = CATALOGUE["wmma"]
     samples = (small(kernel, number, seed()) for number in range(100))
     one = next(each for each in samples if each.launch.threads > WARP and each.launch.problem.k > 1)
-    print(f"TILEWISE_SEED={seed()} {one.device.architecture}: {one}")
+    print(f"TEST_SEED={seed()} {one.device.architecture}: {one}")
     for line, other, told in (
         ("BARRIER(); // the tiles are whole", "", "no barrier"),
         ("REAL sums[8] = {};", "REAL sums[8] = {1.0f};", str(one)),

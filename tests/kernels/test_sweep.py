@@ -2,7 +2,7 @@
 
 Of kernels that no processor runs one in five is interpreted, for a small problem.
 
-`pytest -m sweep -n 0` checks 500 a kernel, or TILEWISE_SWEEP_COUNT; what it finds is kept in the folder TILEWISE_SWEEP,
+`pytest -m sweep -n 0` checks 500 a kernel, or TEST_SWEEP_COUNT; what it finds is kept in the folder TEST_SWEEP,
 or pytest's cache, and not checked again unless it changes.
 """
 
@@ -22,7 +22,7 @@ from sweeping import GPU, INTERPRETER, Crew, Outcome, Sweep, on_backend, summary
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
 
-COUNT = int(os.environ.get("TILEWISE_SWEEP_COUNT", "500"))
+COUNT = int(os.environ.get("TEST_SWEEP_COUNT", "500"))
 
 
 def has_gpu() -> bool:
@@ -41,7 +41,7 @@ def here(kernel: Kernel) -> list[str]:
 
 @pytest.fixture
 def sweep(request: pytest.FixtureRequest) -> Sweep:
-    folder = os.environ.get("TILEWISE_SWEEP")
+    folder = os.environ.get("TEST_SWEEP")
     if folder is None:
         assert request.config.cache is not None
         folder = str(request.config.cache.mkdir("sweep"))

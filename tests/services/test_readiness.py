@@ -248,7 +248,7 @@ def test_lowest_kernel_that_answers_wrong_leaves_the_device_not_ready_with_the_r
     with started(tmp_path) as (client, _):
         told = until(client, lambda told: "naive" in told.get("detail", ""))
         assert told["code"] == "not_ready"
-        assert "relative L2" in told["detail"]
+        assert "failed its check before serving" in told["detail"]
 
 
 @pytest.mark.usefixtures("patient")

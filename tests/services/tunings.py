@@ -22,7 +22,7 @@ from app.store.engine import Database, migrate, open_database
 from app.store.records import BestRecord, FaultRecord, JobRecord, TrialRecord
 from app.store.repository import Faults, Trials
 from app.store.repository import Jobs as JobRows
-from app.tuning import finals, report, tuner
+from app.tuning import budget, finals, report
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -91,7 +91,7 @@ def brief_finals() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finals, "_ROUNDS", 12)
         patch.setattr(report, "_ROUNDS", 12)
-        patch.setattr(tuner, "_FINALS", (60.0, 60.0))
+        patch.setattr(budget, "FINALS", (60.0, 60.0))
         yield
 
 

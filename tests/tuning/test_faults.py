@@ -17,8 +17,9 @@ from app.devices.fleet import Unit, open_fleet
 from app.errors import ChildDied, ChildTimedOut, DeviceError
 from app.services.runner import ChildRunner
 from app.tuning import trial
+from app.tuning.budget import Budget
 from app.tuning.outcome import Final, Measured, Outcome, Rejected
-from app.tuning.tuner import Budget, Task, tune
+from app.tuning.tuner import Task, tune
 from kernels import CATALOGUE
 from kernels.kernel import Launch, source
 from kernels.problem import Problem

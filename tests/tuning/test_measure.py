@@ -187,9 +187,9 @@ def test_the_first_of_all_is_never_dropped() -> None:
 
 def test_a_limit_ends_sampling_with_two_samples_at_least() -> None:
     launches = Launches(seeded(), quiet(0.01), 1.0)
-    assert len(race(launches.take, 1.0, 0.25).seconds) == 2
+    assert len(race(launches.take, 1.0, 0.3).seconds) == 2
     assert len(race(launches.take, 1.0, 2.5).seconds) == 3
-    assert race(launches.take, 0.1, 0.25).dropped
+    assert race(launches.take, 0.1, 0.3).dropped
 
 
 def test_a_race_cut_short_teaches_no_noise() -> None:

@@ -8,9 +8,10 @@ from statistics import median
 
 import pytest
 
+from app.tuning.budget import Budget
 from app.tuning.outcome import Final, Rejected
 from app.tuning.replay import Recording, Replay, load
-from app.tuning.tuner import Budget, Task, tune
+from app.tuning.tuner import Task, tune
 from kernels import CATALOGUE
 
 PATHS = sorted((Path(__file__).parent.parent / "data").glob("*.replay.gz"))

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from app.tuning.budget import Budget, Forecast
 from app.tuning.outcome import Accuracy, Final, Measured, Outcome, Rejected, Timing
 from app.tuning.runner import Contender, Heat, OutOfTime
-from app.tuning.tuner import Budget, Forecast, Task, best_of, tune
+from app.tuning.tuner import Task, best_of, tune
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.kernel import Kernel, Launch

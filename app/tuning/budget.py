@@ -1,0 +1,66 @@
+"""What a tune may take, what of it a trial is forecast to take, and how the seconds are shared with the finals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+FINALS: Final = (1.0, 5.0)  # seconds of finals at least, where the budget has them, and at most
+_SEARCHING: Final = 0.8  # of the seconds: the rest is the finals'
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much a tune of one problem may take; None is no limit.
+
+    Trials of each kernel, seconds of it all, finals included; and the search ends once each kernel's best is expected
+    to be beaten by less than `gain_percent`.
+    """
+
+    trials: int | None = None
+    seconds: float | None = None
+    gain_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Seconds that one launch of a contender is expected to take, and those until it can be launched; 0: unknown."""
+
+    launch: float = 0.0
+    build: float = 0.0
+
+    @property
+    def trial(self) -> float:
+        """Seconds of a trial at least: one launch is verified, one is timed."""
+        return self.build + 2 * self.launch
+
+
+@dataclass(slots=True)
+class Deadline:
+    """The budget as it is now, and the seconds spent of it; `reserve` are the least that the finals take."""
+
+    budget: Callable[[], Budget]
+    spent: Callable[[], float]
+    reserve: float = 0.0
+
+    def left(self) -> float:
+        """Seconds until nothing may run any more."""
+        seconds = self.budget().seconds
+        return math.inf if seconds is None else seconds - self.spent()
+
+    def searching(self) -> float:
+        """Seconds until the search is to leave the rest to the finals."""
+        seconds = self.budget().seconds
+        if seconds is None:
+            return math.inf
+        return seconds - max((1 - _SEARCHING) * seconds, min(self.reserve, seconds / 2)) - self.spent()
+
+    def finals(self) -> tuple[float, float]:
+        """Seconds of finals, a share of what the search took, one at least; and at most. Never more than are left."""
+        least, most = FINALS
+        left = max(0.0, min(most, self.left()))
+        if self.left() == math.inf:
+            return most, most
+        return min(max(least, self.spent() * (1 / _SEARCHING - 1)), left), left
