@@ -93,14 +93,16 @@ def opened(
         quarantine, best = _known(fleet, database)
         jobs, wants = _writing(stack, database)
         matmul, matrices = _serving(settings, fleet, best, quarantine, wants)
-        defaults = Defaults(fleet, quarantine, best, matmul.failures, matmul.deadlines)
+        ledger = Ledger(database, jobs, best, quarantine)
+        defaults = Defaults(fleet, quarantine, best, matmul.failures, matmul.deadlines, ledger.forecasts)
         threads.callback(defaults.join)
         stack.callback(defaults.stop)
         regions = Regions(fleet, allowed=settings.shared_memory == "on")
         stack.callback(regions.close)
         results, idempotency = _kept(settings, database, jobs, matmul)
         stack.callback(results.stop)
-        tuning = _tuning(settings, Ledger(database, jobs, best, quarantine), fleet, wants, matmul)
+        idle = _idle(settings, ledger, wants, matmul)
+        tuning = Tuning(ledger, fleet, wants, defaults.await_settled, queue=settings.jobs, idle=idle)
         stack.callback(tuning.stop)
         tuning.start()
         known = settings, database, fleet, best, jobs, tuning, matmul, matrices, regions, results
@@ -133,10 +135,9 @@ def _make_folders(settings: Settings) -> None:
             raise StartRefused(f"{message}; choose another with TILEWISE_DATA_DIR") from error
 
 
-def _tuning(settings: Settings, ledger: Ledger, fleet: Fleet, wants: Wants, matmul: Matmul) -> Tuning:
-    """Tuning, of what was asked for and not tuned too while no product is wanted, where that is set."""
-    idle = Idle(ledger.database, ledger.best, wants, matmul.quiet) if settings.idle_tuning == "on" else None
-    return Tuning(ledger, fleet, wants, queue=settings.jobs, idle=idle)
+def _idle(settings: Settings, ledger: Ledger, wants: Wants, matmul: Matmul) -> Idle | None:
+    """What tunes, while no product is wanted, what was asked for and not tuned; None where that is not set."""
+    return Idle(ledger.database, ledger.best, wants, matmul.quiet) if settings.idle_tuning == "on" else None
 
 
 def _kept(settings: Settings, database: Database, jobs: Jobs, matmul: Matmul) -> tuple[Results, Idempotency]:

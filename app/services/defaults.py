@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -22,6 +22,7 @@ from app.errors import ChildDied, Closing, DeviceError, TilewiseError, Unsupport
 from app.services import product
 from app.services.best import BestConfigs, covering, default_launch
 from app.services.failures import BuildDeadlines, Failures
+from app.services.forecast import Forecasts
 from app.services.quarantine import Entry, Quarantine
 from kernels.kernel import Launch
 from kernels.problem import Problem
@@ -30,6 +31,8 @@ PROBLEM: Final = Problem(256, 256, 256)
 _LOG: Final = logging.getLogger(__name__)
 _LEAST: Final = 10.0  # seconds at least that building or verifying a default may take
 _STARTING: Final = 15.0  # seconds a child may take before it names its first phase
+_SETTLING: Final = 30.0  # seconds that a job waits at most for a device whose defaults are being verified
+_GLANCE: Final = 0.1  # seconds between two looks at whether it still waits
 _AGAIN: Final = (1.0, 30.0)  # seconds until a device that is not ready is tried again: the first time, and at most
 _RETRY: Final = (30.0, 600.0)  # the same of a config that is suspected
 _GENEROUS: Final = 4.0  # times the deadline, where a config is tried again
@@ -54,10 +57,17 @@ class Defaults:
     """Verifies defaults from `start` to `stop`, a thread for each device: one that fails does not hold up another."""
 
     def __init__(
-        self, fleet: Fleet, quarantine: Quarantine, best: BestConfigs, failures: Failures, deadlines: BuildDeadlines
+        self,
+        fleet: Fleet,
+        quarantine: Quarantine,
+        best: BestConfigs,
+        failures: Failures,
+        deadlines: BuildDeadlines,
+        forecasts: Forecasts,
     ) -> None:
         self._fleet, self._quarantine, self._best = fleet, quarantine, best
-        self._failures, self._deadlines = failures, deadlines
+        self._failures, self._deadlines, self._forecasts = failures, deadlines, forecasts
+        self._settled: dict[str, threading.Event] = {}
         self._stopping = threading.Event()
         self._changing = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -73,10 +83,17 @@ class Defaults:
             reason = f"the float32 defaults of {unit.device.id} are being verified"
             count = len(launches)
             self._states[unit.device.id] = DeviceReadiness(unit.device.id, reason, pending=count, total=count)
+            self._settled[unit.device.id] = threading.Event()
         for unit in self._fleet.units:
             name = f"verify defaults of {unit.device.id}"
             self._threads.append(threading.Thread(target=self._run, args=(unit,), name=name, daemon=True))
             self._threads[-1].start()
+
+    def await_settled(self, unit: Unit, stopped: Callable[[], bool]) -> None:
+        """Wait until each default of a device is verified or has failed, or `stopped`; no longer than half a minute."""
+        settled, until = self._settled.get(unit.device.id), monotonic() + _SETTLING
+        while settled is not None and monotonic() < until and not stopped() and not settled.wait(_GLANCE):
+            pass
 
     def stop(self) -> None:
         """Have the threads end; they may wait for a child, until that is closed."""
@@ -132,6 +149,7 @@ class Defaults:
         for launch, rehearsal in zip(others, rehearsed or self._rehearsed(unit, others), strict=True):
             self._settle(unit, launch, rehearsal)
             self._count(unit)
+        self._settled[unit.device.id].set()
 
     def _failure_of_lowest(self, unit: Unit) -> DeviceError | None:
         try:
@@ -194,7 +212,10 @@ class Defaults:
                     raise
             else:
                 break
-        self._deadlines.learn(unit, monotonic() - started)
+        took = monotonic() - started
+        self._deadlines.learn(unit, took)
+        if child is unit.trials:
+            self._forecasts.built(unit.device, launch, took)
 
     def _is_held(self, unit: Unit, launch: Launch) -> bool:
         return self._quarantine.holds(unit.device, launch.kernel, launch.config, launch.problem) is not None

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from math import ceil, log2
 from time import monotonic
 from typing import Final
@@ -42,6 +43,7 @@ _OTHERS: Final = {"opencl": 3.0, "cuda": 0.6}
 _DRAWN: Final = 1e8
 _PROVING: Final = 0.3  # seconds that proving a config takes before any was proved
 _CALIBRATING: Final = 3.0  # seconds that an order waits for a device to be calibrated
+_LOADED: Final = 0.25  # seconds in which no compiler makes anything: the binary was there
 _KEPT: Final = 256  # ratios of a kernel
 _NEAREST: Final = 9  # of them, in flops, that a forecast is made from
 _UPPER: Final = 0.75  # of these, which is taken
@@ -101,6 +103,14 @@ class Forecasts:
                 seen = outcome.timing.median_ms / 1e3 / predicted
                 known.ratios.setdefault(place, deque(maxlen=_KEPT)).append((log2(problem.flops), seen))
 
+    def built(self, device: Device, launch: Launch, took: float) -> None:
+        """Take note that a launch was built and verified in so many seconds; in few of them its binary was loaded."""
+        known = self._of(device)
+        with self._lock:
+            if _build(launch) not in known.built and took > _LOADED:
+                known.building.setdefault(launch.kernel, deque(maxlen=_NEAREST)).append(took)
+            known.built.add(_build(launch))
+
     def proved(self, device: Device, seconds: float) -> None:
         """Take note of how long proving a config took."""
         self._of(device).proving.append(seconds)
@@ -136,6 +146,8 @@ def _forecast(device: Device, contender: Contender, known: _Known, rates: Rates)
 
 def _building(device: Device, launch: Launch, known: _Known, rates: Rates) -> float:
     seen = sorted(known.building.get(launch.kernel, ()))
+    if not seen and launch.kernel not in _PLAIN:  # what is built of many pieces takes about as long, whichever it is
+        seen = sorted(chain.from_iterable(each for name, each in known.building.items() if name not in _PLAIN))
     if seen:
         return seen[int(_UPPER * (len(seen) - 1))]
     return _BUILDING.get(launch.kernel, _OTHERS[device.platform]) * max(1.0, _DRAWN / rates.drawn)

@@ -21,7 +21,7 @@ from app.services.principal import IDLE, Principal
 from app.services.running import GRACE, Allowance, Running, budget_seconds
 from app.services.scope import expected, searched
 from app.services.wants import Wants
-from app.services.work import Work, is_exact
+from app.services.work import Settled, Work, is_exact
 from app.store.engine import Database
 from app.store.records import JobRecord
 from app.store.repository import Bests
@@ -44,13 +44,16 @@ class Tuning:
     """Takes tune orders and works them off. `submit` blocks for a transaction, never for a device.
 
     Of `total` seconds spent on jobs, `inside` were spent compiling, verifying and measuring; `idle_trials` counts the
-    trials that nobody ordered. Without `idle` devices wait for orders.
+    trials that nobody ordered. Without `idle` devices wait for orders. `settled` waits until nothing else, or what it
+    is given says so, keeps a device from trying candidates.
     """
 
-    def __init__(self, ledger: Ledger, fleet: Fleet, wants: Wants, *, queue: int, idle: Idle | None = None) -> None:
+    def __init__(
+        self, ledger: Ledger, fleet: Fleet, wants: Wants, settled: Settled, *, queue: int, idle: Idle | None = None
+    ) -> None:
         self._ledger, self._fleet, self._idle = ledger, fleet, idle
         self._limit = queue
-        self._work = Work(ledger, wants)
+        self._work = Work(ledger, wants, settled)
         self._closing = threading.Event()
         self._lines = {unit.device.id: Line(ledger.jobs.followed) for unit in fleet.units}
         self._threads: list[threading.Thread] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from time import perf_counter
@@ -24,14 +24,15 @@ from kernels.problem import Problem
 
 _LOG = logging.getLogger(__name__)
 Piece = tuple[Unit, Problem]
+Settled = Callable[[Unit, Callable[[], bool]], None]
 
 
 class Work:
     """Works jobs off; `total` seconds were spent on it, `inside` of them in children."""
 
-    def __init__(self, ledger: Ledger, wants: Wants) -> None:
+    def __init__(self, ledger: Ledger, wants: Wants, settled: Settled) -> None:
         self.inside = self.total = 0.0
-        self._ledger, self._wants = ledger, wants
+        self._ledger, self._wants, self._settled = ledger, wants, settled
 
     def run(self, job: JobRecord, running: Running, pieces: Sequence[Piece]) -> None:
         """Tune every piece with what it is allowed, and end the job; one that is interrupted stays as it is.
@@ -72,8 +73,12 @@ class Work:
         self._finish(job_id, "failed", failure=failure)
 
     def _await_children(self, pieces: Sequence[Piece], running: Running) -> None:
-        """Wait for the children that try the candidates: one that is being replaced is no part of the job's time."""
+        """Wait for the children that try the candidates: one that is being replaced is no part of the job's time.
+
+        Nor is the verification of the device's defaults, after a start.
+        """
         for unit in {unit.device.id: unit for unit, _ in pieces}.values():
+            self._settled(unit, running.interrupted)
             with suppress(DeviceError, Closing, Stopped):  # the first trial says what is wrong
                 unit.trials.start(running.until_interrupted)
 

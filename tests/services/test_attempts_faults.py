@@ -181,7 +181,7 @@ def test_a_default_that_answers_wrong_does_not_keep_the_service_from_being_ready
     break_tiled(monkeypatch, {default: OFF})
     ledger = room.ledger
     matmul = Matmul(room.fleet, ledger.best, ledger.quarantine, Wants(room.database), **LIMITS)
-    defaults = Defaults(room.fleet, ledger.quarantine, ledger.best, matmul.failures, matmul.deadlines)
+    defaults = Defaults(room.fleet, ledger.quarantine, ledger.best, matmul.failures, matmul.deadlines, ledger.forecasts)
     defaults.verify(room.unit)
     assert ledger.quarantine.holds(room.unit.device, "tiled", default) is not None
     defaults.verify(room.unit)
