@@ -18,6 +18,7 @@ from app.services.running import Running
 from app.services.wants import Wants
 from app.store.records import BestRecord, JobRecord, TrialRecord
 from app.store.repository import Jobs as JobRows
+from app.tuning import surrogate
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.problem import Problem
@@ -43,6 +44,8 @@ class Work:
         if job.cancel_requested or jobs.is_cancelled(job.id) or self._is_needless(job, pieces):
             self._finish(job.id, "cancelled")
             return
+        if job.request["strategy"] == "auto":
+            surrogate.preload()
         self._await_children(pieces, running)
         total = sum(running.expected)
         if not database.write(lambda session: JobRows(session).start(job.id, total, datetime.now(UTC))):

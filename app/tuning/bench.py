@@ -24,6 +24,7 @@ _CACHE: Final = 64 * 2**20  # bytes of a last-level cache that a device says not
 _PASSED: Final = 3  # times the cache that the sets are together: what was used last time round is gone
 _MOST_SETS: Final = 1024
 _MOST_BYTES: Final = 2**30
+_MOST_HOST_BYTES: Final = 2**28  # where they are the host's memory: writing 1 GiB for the first time takes it a second
 _TURN: Final = 0.05  # seconds that one piece of the reference takes at the float64 peak of what computes it
 _HOST_PEAK: Final = 1e11  # float64 flop/s, roughly: without the vendor's library the host computes the reference
 _SLOW: Final = 2e7  # bytes a second that no host work on operands is slower than: a deadline, not an estimate
@@ -152,7 +153,8 @@ def _reference(backend: Backend, link: Link, problem: Problem, a: Array, b: Arra
 def _buffers(backend: Backend, problem: Problem, a: Array, b: Array) -> Buffers:
     guarded = backend.allocate(problem.c_bytes + 2 * GUARD)
     cache = backend.device.limits.cache_bytes or _CACHE
-    count = _sets(problem, cache, backend.free_bytes() // 2)
+    most = _MOST_BYTES if backend.device.platform == "cuda" else _MOST_HOST_BYTES
+    count = _sets(problem, cache, min(most, backend.free_bytes() // 2))
     pools = backend.upload(_repeated(a, count)), backend.upload(_repeated(b, count))
     pool_c = backend.allocate(count * _up(problem.c_bytes))
     backend.fill(pool_c, 0)  # a host's memory is there once it was written to: no launch is to pay for that
@@ -168,10 +170,10 @@ def _buffers(backend: Backend, problem: Problem, a: Array, b: Array) -> Buffers:
     return Buffers(guarded, verifying, rotation)
 
 
-def _sets(problem: Problem, cache: int, free: int) -> int:
-    """How many sets of A, B and C are over three times the cache, within what sets may take; one at least."""
+def _sets(problem: Problem, cache: int, most: int) -> int:
+    """How many sets of A, B and C are over three times the cache, within `most` bytes; one at least."""
     size = _up(problem.a_bytes) + _up(problem.b_bytes) + _up(problem.c_bytes)
-    return max(1, min(_PASSED * cache // size + 1, _MOST_SETS, _MOST_BYTES // size, free // size))
+    return max(1, min(_PASSED * cache // size + 1, _MOST_SETS, most // size))
 
 
 def _repeated(array: Array, count: int) -> Array:

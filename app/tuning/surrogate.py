@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -32,6 +33,11 @@ _SMOOTH: Final = View(0.5)
 _CLIFFS: Final = View(1.0, values=True)
 _KIN: Final = View(0.5, trend=True)
 _ROUND: Final = (_SMOOTH, _CLIFFS, _KIN, _CLIFFS, _SMOOTH, _CLIFFS, _SMOOTH, None)
+
+
+def preload() -> None:
+    """Begin to load what the models are made of, in a thread: a tune's first trials take as long as that."""
+    threading.Thread(target=_libraries, name="load the models' libraries").start()
 
 
 @cache

@@ -47,7 +47,12 @@ class Terrain:
         self._features: Matrix | None = None
         self._has = np.zeros(len(self._codes), dtype=bool)
         self.sources = _sources(landscape, ledger)
-        self._elsewhere = scaled(_elsewhere(self.sources, ledger.configs, self._codes, random))
+        self._random = random.spawn(1)[0]
+
+    @cached_property
+    def _elsewhere(self) -> Matrix:
+        """Scaled log times at each source: made when first asked for, since models are fitted for it."""
+        return scaled(_elsewhere(self.sources, self._ledger.configs, self._codes, self._random))
 
     def candidates(self, fastest: Iterable[int]) -> Rows:
         """Open rows that are worth a look: a sample of the space, and all that is near the fastest rows."""
