@@ -11,6 +11,7 @@ import gzip
 import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -24,7 +25,7 @@ from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.kernel import Kernel, Launch, Plan
 from kernels.problem import Problem
-from kernels.space import Config, Space
+from kernels.space import Config, Items, Rule, Space
 
 FORMAT: Final = "tilewise-replay-1"
 _UNRECORDED: Final = "was not recorded"
@@ -58,7 +59,7 @@ class Recording:
         """The recorded kernel with a space of just what was recorded; one unknown here has a plan of no meaning."""
         names = list(next(iter(self.outcomes)))
         values = {name: tuple(sorted({config[name] for config in self.outcomes})) for name in names}
-        space = Space(values, {_UNRECORDED: lambda config, _problem, _device: config in self.outcomes})
+        space = Space(values, *_recorded(names, self.outcomes))
         known = CATALOGUE.get(self.kernel)
         if known is not None and list(known.space.parameters) == names:
             return replace(known, space=space, default=self._default)
@@ -78,6 +79,20 @@ class Recording:
     def _default(self, problem: Problem, device: Device) -> Config:
         chosen = CATALOGUE[self.kernel].default(problem, device)
         return chosen if chosen in self.outcomes else next(iter(self.outcomes))
+
+
+def _recorded(names: Sequence[str], configs: Iterable[Config]) -> tuple[dict[str, Rule], dict[str, tuple[str, ...]]]:
+    """Rules that refuse what no config begins with, from all parameters on, and what each reads: few are ever built."""
+    rules, reads, known = dict[str, Rule](), dict[str, tuple[str, ...]](), [config.items_ for config in configs]
+    for count in range(len(names), 0, -1):
+        reason = _UNRECORDED if count == len(names) else f"{_UNRECORDED} with such {', '.join(names[:count])}"
+        rules[reason] = _begins({items[:count] for items in known}, count)
+        reads[reason] = tuple(names[:count])
+    return rules, reads
+
+
+def _begins(begun: AbstractSet[Items], count: int) -> Rule:
+    return lambda config, _problem, _device: config.items_[:count] in begun
 
 
 class Replay:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kerneldevices import DTYPES, H200, PROCESSOR, TRANSPOSITIONS
+from pairwise import crossed
 from poclrunner import Array, compiled, multiplied, operands, queue, reference
 
 from kernels.batched import BATCHED, SPACE, granted, registers, shared_bytes, team, threads
@@ -194,8 +195,8 @@ def test_a_tile_is_dealt_out_one_to_one_and_within_128_bytes(dtype: str) -> None
 TILES = [
     (16, 16, 4, 4, 16, 8, 1, 1),
     (8, 16, 4, 8, 8, 16, 1, 1),
-    (32, 32, 4, 4, 32, 2, 1, 1),
     (64, 64, 8, 8, 16, 1, 1, 1),
+    (32, 32, 4, 4, 32, 2, 1, 1),
     (32, 64, 8, 4, 64, 1, 1, 1),
     (64, 8, 4, 4, 32, 1, 1, 1),
     (16, 128, 4, 8, 32, 1, 1, 1),
@@ -204,9 +205,9 @@ TILES = [
 SHAPES = ((1, 1, 1, 1), (16, 16, 16, 9), (33, 17, 65, 2), (64, 64, 64, 1), (20, 28, 36, 3))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("trans", TRANSPOSITIONS, ids=["nn", "nt", "tn", "tt"])
-def test_products_are_right_on_the_processor_for_any_shape(dtype: str, trans: tuple[bool, bool]) -> None:
+@crossed(dtype=DTYPES, trans_a=(False, True), trans_b=(False, True))
+def test_products_are_right_on_the_processor_for_any_shape(dtype: str, *, trans_a: bool, trans_b: bool) -> None:
+    trans = trans_a, trans_b
     rng = np.random.default_rng(seeded().getrandbits(32))
     queue()
     first = 4 * DTYPES.index(dtype) + TRANSPOSITIONS.index(trans)
@@ -242,8 +243,8 @@ def test_phases_take_turns_in_shared_memory_without_getting_in_each_others_way(
     # No rule lets a processor have several: nothing is copied there meanwhile. The text has them all the same.
     rng = np.random.default_rng(seeded().getrandbits(32))
     queue()
-    base = turned(Problem(32, 16, 8, 3), "float32", trans)
-    launch = BATCHED.launch(tile(32, 16, 4, 4, 8, 2, stages, 1), replace(base, k=64), H200)
+    base = turned(Problem(16, 16, 8, 5), "float32", trans)
+    launch = BATCHED.launch(tile(16, 16, 4, 4, 8, 4, stages, 1), replace(base, k=64), H200)
     kernel = compiled(launch.build)
     for k in (8, 24, 61):
         problem = replace(base, k=k)

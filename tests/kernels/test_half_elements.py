@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kerneldevices import H200, PROCESSOR, TRANSPOSITIONS, config, transposed
+from kerneldevices import H200, PROCESSOR, config, transposed
+from pairwise import crossed
 from poclrunner import Array, compiled, multiplied, operands, queue, reference
 
 from app.dtypes import numpy_dtype
@@ -20,13 +21,6 @@ from kernels.problem import Problem
 HALVES = ("float16", "bfloat16")
 TILES = {"naive": (4, 16), "tiled": (8, 16, 4)}
 SHAPES = ((1, 1, 1), (33, 17, 65), (1, 130, 7), (64, 64, 64), (65, 3, 4))
-# PoCL takes half a second for each: half of them by default.
-CASES = [
-    pytest.param(name, dtype, turned, marks=[pytest.mark.slow] if (d + n + t) % 2 else [])
-    for n, name in enumerate(TILES)
-    for d, dtype in enumerate(HALVES)
-    for t, turned in enumerate(TRANSPOSITIONS)
-]
 KINDS = pytest.mark.parametrize(("name", "dtype"), [(name, dtype) for name in TILES for dtype in HALVES])
 Multiply = Callable[[Problem, Array, Array], Array]
 
@@ -63,13 +57,13 @@ def alike(c: Array, expected: Array) -> bool:
         return bool((np.isnan(c) & np.isnan(expected) | (c == expected)).all())
 
 
-@pytest.mark.parametrize(("name", "dtype", "turned"), CASES)
+@crossed(name=tuple(TILES), dtype=HALVES, trans_a=(False, True), trans_b=(False, True))
 def test_integers_are_exact_before_they_are_rounded_in_every_shape(
-    name: str, dtype: str, turned: tuple[bool, bool]
+    name: str, dtype: str, *, trans_a: bool, trans_b: bool
 ) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
-    rng, like = np.random.default_rng(seed), transposed(dtype, *turned, 1, 1, 1)
+    rng, like = np.random.default_rng(seed), transposed(dtype, trans_a, trans_b, 1, 1, 1)
     multiply = on_pocl(name, like)
     for m, n, k in SHAPES:
         for batch in (1, 3):
@@ -80,16 +74,15 @@ def test_integers_are_exact_before_they_are_rounded_in_every_shape(
             assert np.abs(exact).max() < 2**24
 
 
-@RUNNERS
 @KINDS
-def test_a_transposed_ragged_batch_is_right(name: str, dtype: str, runner: Callable[[str, Problem], Multiply]) -> None:
+def test_a_transposed_ragged_batch_is_right_as_interpreted(name: str, dtype: str) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     draw = random.Random(seed)  # noqa: S311 - shapes, not secrets
     problem = Problem(9, 19, 6, 2, dtype, "strict", draw.random() < 0.5, draw.random() < 0.5)
     a, b = operands(problem, np.random.default_rng(seed), integers=True)
     exact = reference(problem, a, b).astype(numpy_dtype(dtype))
-    assert np.array_equal(runner(name, problem)(problem, a, b), exact)
+    assert np.array_equal(by_ptx(name, problem)(problem, a, b), exact)
 
 
 @KINDS

@@ -40,14 +40,14 @@ CASES = {
     "nn": (tile(), 0, (36, 40, 50), 1, 0),
     "nt": (tile(), 1, (33, 31, 64), 2, 0),
     "tn": (tile(), 2, (36, 68, 37), 1, 0),
-    "tt": (tile(), 3, (36, 37, 50), 2, 0),
+    "tt": (tile(), 3, (36, 29, 50), 2, 0),
     "nn-element": (tile(VECTOR=1), 0, (33, 37, 50), 1, 0),
     "nt-short": (tile(), 1, (1, 1, 5), 1, 0),
-    "tn-element": (tile(VECTOR=1, STAGES=4), 2, (35, 30, 40), 2, 4),
+    "tn-element": (tile(VECTOR=1, STAGES=4), 2, (27, 30, 40), 2, 4),
     "tt-element": (tile(VECTOR=1), 3, (31, 33, 17), 1, 0),
     "nn-shifted": (tile(), 0, (36, 40, 53), 1, 4),
     "tn-shifted": (tile(), 2, (40, 36, 48), 2, 4),
-    "nn-repacked": (tile(REPACK=1), 0, (33, 37, 50), 2, 0),
+    "nn-repacked": (tile(REPACK=1), 0, (33, 29, 50), 2, 0),
     "nt-repacked": (tile(REPACK=1, SLICES=2), 1, (70, 31, 45), 1, 4),
     "tn-repacked": (tile(REPACK=1, STAGES=4), 2, (33, 36, 66), 1, 0),
     "tt-repacked": (tile(REPACK=1, SLICES=4, BK=32), 3, (31, 66, 70), 1, 0),
@@ -56,14 +56,14 @@ CASES = {
     "nt-tall": (tile(TM=8, TN=4, WN=16, BM=64), 1, (70, 36, 40), 1, 0),
     "tt-wide": (tile(TM=4, TN=8, WN=64, BN=64, BK=8), 3, (34, 72, 33), 1, 0),
     "nn-split": (tile(SPLIT_K=3), 0, (36, 36, 150), 1, 0),
-    "nt-split": (tile(SPLIT_K=4, SLICES=2), 1, (30, 33, 200), 2, 4),
-    "tn-split-element": (tile(SPLIT_K=2, VECTOR=1), 2, (33, 37, 55), 2, 0),
-    "tt-split-repacked": (tile(SPLIT_K=11, REPACK=1), 3, (33, 38, 340), 1, 0),
+    "nt-split": (tile(SPLIT_K=4, SLICES=2), 1, (30, 29, 200), 2, 4),
+    "tn-split-element": (tile(SPLIT_K=2, VECTOR=1), 2, (25, 37, 55), 2, 0),
+    "tt-split-repacked": (tile(SPLIT_K=11, REPACK=1), 3, (33, 6, 340), 1, 0),
     "nn-grouped": (tile(GROUP=8), 0, (300, 40, 16), 1, 0),
     # Phases shared out: many blocks a tile, few, and whole tiles after these; past C's edge and a batch's end.
-    "nn-streamed": (streamed(7), 0, (36, 40, 150), 1, 0),
+    "nn-streamed": (streamed(7), 0, (36, 20, 150), 1, 0),
     "nt-streamed": (streamed(5), 1, (33, 70, 85), 1, 0),
-    "tn-streamed-element": (streamed(3, VECTOR=1, STAGES=4), 2, (35, 37, 100), 2, 4),
+    "tn-streamed-element": (streamed(3, VECTOR=1, STAGES=4), 2, (27, 37, 70), 2, 4),
     "tt-streamed-repacked": (streamed(3, REPACK=1, GROUP=8), 3, (70, 38, 50), 2, 4),
     "nn-streamed-teams": (streamed(4, SLICES=2, TN=8, WN=32), 0, (68, 36, 133), 1, 0),
     "tn-streamed-whole": (streamed(2), 2, (36, 40, 37), 1, 0),
@@ -112,7 +112,7 @@ def is_sound(chosen: Config, problem: Problem) -> bool:
     return all(rule(chosen, problem, H200) for rule in rules)
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2, pytest.param(60, marks=pytest.mark.slow)])
 def test_configs_at_random_are_exact(count: int) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
@@ -231,7 +231,7 @@ def compiles(chosen: Config, problem: Problem, device: Device, directory: Path) 
 SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (300, 200, 300), (256, 256, 16384), (1023, 1023, 1023))
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2, pytest.param(40, marks=pytest.mark.slow)])
 def test_whatever_the_rules_leave_compiles_and_spills_nothing(count: int, tmp_path: Path) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")

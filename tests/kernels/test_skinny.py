@@ -27,7 +27,7 @@ MANY = replace(PROCESSOR, limits=replace(PROCESSOR.limits, sms=64))
 # Short sides of one, a few and many; a warp's threads and more that share out k; one round of sums and several.
 TILES = (
     (1, 32, 1, 4, 8, 1024, 2, 1, 4),
-    (16, 64, 16, 8, 16, 256, 2, 1, 1),
+    (8, 64, 8, 4, 16, 256, 2, 1, 1),
     (4, 16, 4, 4, 16, 256, 2, 1, 32),
     (24, 64, 24, 4, 16, 128, 2, 1, 3),
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kerneldevices import DTYPES, H200, PROCESSOR, TRANSPOSITIONS
+from pairwise import crossed
 from poclrunner import compiled, multiplied, operands, queue, reference
 
 from kernels.device import Device
@@ -21,12 +22,6 @@ from kernels.tall_plan import TILES, blocks, depth, is_deep, registers, runs, sh
 PRECISION = {"float32": 1e-6, "float64": 2e-15}
 LONG, THIN, DEEP = (131072, 64, 64), (262144, 16, 32), (65536, 128, 512)
 TURING = replace(H200, architecture="sm_75", limits=replace(H200.limits, shared_bytes=2**16, shared_bytes_per_sm=2**16))
-CASES = [
-    pytest.param(dtype, turned, keep_a, id=f"{dtype}-{'nt'[turned[0]]}{'nt'[turned[1]]}-{('tall', 'wide')[keep_a]}")
-    for d, dtype in enumerate(DTYPES)
-    for t, turned in enumerate(TRANSPOSITIONS)
-    for keep_a in [(d + t + t // 2) % 2]  # both sides with each transposition, in one dtype or the other
-]
 
 
 def tile(*values: int) -> Config:
@@ -43,16 +38,16 @@ def flipped(shape: tuple[int, int, int]) -> tuple[int, int, int]:
     return shape[1], shape[0], shape[2]
 
 
-@pytest.mark.parametrize(("dtype", "turned", "keep_a"), CASES)
+@crossed(keep_a=(0, 1), dtype=DTYPES, trans_a=(False, True), trans_b=(False, True))
 def test_both_sides_multiply_ragged_shapes_in_batches_and_pass_nan_and_infinity_on(
-    dtype: str, turned: tuple[bool, bool], keep_a: int
+    keep_a: int, dtype: str, *, trans_a: bool, trans_b: bool
 ) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     rng = np.random.default_rng(seed)
     queue()
     large = (128, 16) if not keep_a else (16, 128)
-    base = sized((4096, 16, 20) if not keep_a else (16, 4096, 20), dtype, turned=turned)
+    base = sized((4096, 16, 20) if not keep_a else (16, 4096, 20), dtype, turned=(trans_a, trans_b))
     few = replace(PROCESSOR, limits=replace(PROCESSOR.limits, sms=12))
     launch = TALL.launch(tile(keep_a, *large, 4, 4, 1, 3, 32, 16, 1), base, few)
     kernel = compiled(launch.build)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import ceil, cos, exp, log2
 from statistics import fmean, median
 from time import thread_time
@@ -74,10 +75,13 @@ def smooth(seed: int, reach: float = 8.0, height: float = 0.2) -> World:
     weights = {choice: [dice.gauss(0, height / 4) for _ in terms] for choice in TILES}
     offsets = {choice: abs(dice.gauss(0, 0.3)) for choice in TILES}
 
-    def seconds(choice: Choice, problem: Problem) -> float:
+    @cache
+    def bumps(problem: Problem) -> list[float]:
         point = [log2(size) for size in (problem.m, problem.n, problem.k, problem.batch)]
-        bumps = (cos(sum(a * b for a, b in zip(slope, point, strict=True)) + phase) for slope, phase in terms)
-        height = sum(weight * bump for weight, bump in zip(weights[choice], bumps, strict=True))
+        return [cos(sum(a * b for a, b in zip(slope, point, strict=True)) + phase) for slope, phase in terms]
+
+    def seconds(choice: Choice, problem: Problem) -> float:
+        height = sum(weight * bump for weight, bump in zip(weights[choice], bumps(problem), strict=True))
         return (5e-6 + problem.flops / 2e13) * exp(offsets[choice] + height)
 
     return World(seconds, lambda _choice, _problem: 1e-3)
