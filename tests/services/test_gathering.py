@@ -127,10 +127,12 @@ def at_once(service: Service, matmul: Matmul, problem: Problem, ones: list[One],
     [
         ("naive", Problem(17, 33, 9)),
         ("tiled", Problem(40, 24, 70, trans_a=True)),
-        ("register_tiled", Problem(64, 64, 64)),
-        ("register_tiled", Problem(30, 40, 50, batch=2, dtype="float64", trans_b=True)),
         ("batched", Problem(24, 24, 24)),
-        ("skinny", Problem(5, 70, 300)),
+        pytest.param("register_tiled", Problem(64, 64, 64), marks=pytest.mark.slow),
+        pytest.param(
+            "register_tiled", Problem(30, 40, 50, batch=2, dtype="float64", trans_b=True), marks=pytest.mark.slow
+        ),
+        pytest.param("skinny", Problem(5, 70, 300), marks=pytest.mark.slow),
     ],
 )
 def test_what_is_made_together_is_bit_for_bit_what_is_made_alone(

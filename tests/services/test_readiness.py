@@ -126,8 +126,8 @@ def best_config(client: Client, problem: Problem) -> str:
     [
         ("tiled", WILD_KERNEL),
         ("tiled", WRONG_KERNEL),
-        ("tiled", "nonsense;"),
-        ("register_tiled", WILD_KERNEL),
+        pytest.param("tiled", "nonsense;", marks=pytest.mark.slow),
+        pytest.param("register_tiled", WILD_KERNEL, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.usefixtures("patient")
@@ -165,8 +165,8 @@ def quarantined_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ke
 @pytest.mark.parametrize(
     "faults",
     [
-        {"register_tiled": WILD_KERNEL},
-        {"register_tiled": WRONG_KERNEL, "tiled": "nonsense;"},
+        pytest.param({"register_tiled": WILD_KERNEL}, marks=pytest.mark.slow),
+        pytest.param({"register_tiled": WRONG_KERNEL, "tiled": "nonsense;"}, marks=pytest.mark.slow),
         {"register_tiled": "nonsense;", "tiled": WILD_KERNEL},
     ],
 )

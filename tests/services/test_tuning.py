@@ -26,7 +26,7 @@ from kernels.problem import Problem
 def order(*sizes: int, **rest: Any) -> TuneOrder:
     """An order of small shapes with a small budget, for the kernels that compile fast."""
     problems = tuple(Problem(size, size + 1, size + 2) for size in sizes)
-    return TuneOrder(problems, **{"trials": 6, "kernels": ("tiled",), "seconds": 200.0, **rest})
+    return TuneOrder(problems, **{"trials": 4, "kernels": ("tiled",), "seconds": 200.0, **rest})
 
 
 def until(holds: Callable[[], bool], seconds: float = 100.0) -> None:
@@ -90,14 +90,14 @@ def test_equal_work_is_one_job_while_it_runs_and_after_it_ended(service: Service
     assert service.tuning.submit(order(24, 40), ANONYMOUS).id == tuned.id
     running = service.tuning.submit(order(25), ANONYMOUS)
     assert service.tuning.submit(order(25), ANONYMOUS).id == running.id
-    assert service.tuning.submit(order(25, trials=5), ANONYMOUS).id == running.id
+    assert service.tuning.submit(order(25, trials=3), ANONYMOUS).id == running.id
     assert service.tuning.submit(order(25, strategy="random"), ANONYMOUS).id != running.id
 
 
 def test_a_finished_job_is_the_same_work_only_if_its_budget_covered_the_orders(
     service: Service, tuned: JobRecord
 ) -> None:
-    assert service.tuning.submit(order(24, 40, trials=4), ANONYMOUS).id == tuned.id
+    assert service.tuning.submit(order(24, 40, trials=2), ANONYMOUS).id == tuned.id
     more = service.tuning.submit(order(24, 40, trials=8), ANONYMOUS)
     assert more.id != tuned.id
     service.jobs.cancel(more.id, ANONYMOUS)
@@ -213,7 +213,7 @@ def test_a_job_that_somebody_waits_for_goes_before_those_nobody_waits_for(servic
 
 
 def test_a_running_job_says_how_long_it_may_take_and_the_finals_are_a_phase(service: Service) -> None:
-    job = service.tuning.submit(order(29, trials=10), ANONYMOUS)
+    job = service.tuning.submit(order(29, trials=6), ANONYMOUS)
     told: list[tuple[str | None, float | None]] = []
     changed = threading.Event()
     unsubscribe = service.jobs.subscribe(job.id, changed.set)
@@ -289,7 +289,7 @@ def test_a_product_is_served_while_a_tune_runs(service: Service) -> None:
 
 
 def test_a_killed_trial_child_costs_one_trial(service: Service) -> None:
-    job = service.tuning.submit(order(30, trials=6), ANONYMOUS)
+    job = service.tuning.submit(order(30, trials=4), ANONYMOUS)
     while not service.jobs.trials(job_id=job.id):
         sleep(0.02)
     service.fleet.unit().trials.kill()
