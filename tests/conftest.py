@@ -18,8 +18,11 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 # compiled once.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# What a developer has set for a service of their own is no test's, nor its children's.
+for _name in [name for name in os.environ if name.startswith("TILEWISE_")]:
+    del os.environ[_name]
 # Whose tests share a service that takes seconds to start: one worker has them all.
-TOGETHER = ("tests/api/", "tests/client/", "tests/services/")
+TOGETHER = ("tests/api/", "tests/cli/", "tests/client/", "tests/services/")
 # Files of few long tests that share nothing: given out one by one, and last, they leave no worker idle at the end.
 APART = ("tests/tuning/test_recorded_spaces.py", "tests/tuning/test_search_needle.py", "tests/kernels/test_skinny.py")
 

@@ -53,8 +53,8 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
     application = create_app(settings, f"pid {os.getpid()} at {address}", closing, fleet=fleet)
     plain = _Plain(application)
     with contextlib.ExitStack() as stack:
-        uds = stack.enter_context(_unix_listener(settings.uds))
         stack.enter_context(listener)
+        uds = stack.enter_context(_unix_listener(settings.uds))
         gate = gate_of(application).refused
         opened = partial(getattr, application.state, "service")
         server = _Announcing(_config(plain, gate, settings, loop), closing, address, uds, gate, opened)

@@ -18,6 +18,10 @@ from app.cli.service import Started, started
 from app.client import Client
 
 
+# Of a tune where it matters neither which kernels are tried nor how often: others take seconds to compile.
+FEW = ("--kernels", "naive, tiled", "--trials", 2)
+
+
 @dataclass(frozen=True)
 class Ran:
     code: int
@@ -37,8 +41,6 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, hom
     """Run a command with a database of the test session's own, and no service."""
     monkeypatch.setenv("TILEWISE_DATA_DIR", str(home))
     monkeypatch.setenv("TILEWISE_DEVICES", "opencl")
-    monkeypatch.delenv("TILEWISE_URL", raising=False)
-    monkeypatch.delenv("TILEWISE_DATABASE_URL", raising=False)
 
     def ran(*words: object) -> Ran:
         capsys.readouterr()

@@ -82,7 +82,7 @@ def test_what_is_no_recording_or_no_strategy_is_wrong_usage(run: Run, file: Path
 
 def test_a_job_that_was_tuned_is_exported_and_can_be_replayed(run: Run, service: Started, tmp_path: Path) -> None:
     with Client(service.url) as client:
-        job = client.tune([(23, 24, 25)], kernels=["tiled"], trials=8, wait=True)
+        job = client.tune([(23, 24, 25)], kernels=["tiled"], trials=2, wait=True)
         assert job.state == "succeeded"
         assert (23, 24, 25) in {(best.problem.m, best.problem.n, best.problem.k) for best in client.bests()}
         assert {trial.round for trial in client.trials(job_id=job.id)} == {"search", "final", "report"}
