@@ -17,7 +17,6 @@ from app.cli import main
 from app.cli.service import Started, started
 from app.client import Client
 
-
 # Of a tune where it matters neither which kernels are tried nor how often: others take seconds to compile.
 FEW = ("--kernels", "naive, tiled", "--trials", 2)
 

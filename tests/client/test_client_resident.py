@@ -119,7 +119,7 @@ def test_everything_is_there_for_asyncio_too(service: Served) -> None:
             kept = await client.put("later", a)
             pending = await client.submit(kept.T, a, kernel=KERNEL)
             assert np.array_equal(await pending.result(), a.T @ a)
-            job = await client.tune([24], seconds=8, kernels=["naive"])
+            job = await client.tune([24], trials=1, kernels=["naive"])
             names = [event.name async for event in client.events(job.id)]
             assert names[-1] == "end"
             assert (await client.wait(job.id)).state == "succeeded"
