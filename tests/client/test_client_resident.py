@@ -114,8 +114,9 @@ def test_everything_is_there_for_asyncio_too(service: Served) -> None:
     async def all_of_it() -> None:
         a = numbers(20, 30)
         async with AsyncClient(service.url) as client:
-            products = await asyncio.gather(*(client.matmul(a[: size + 1], a.T, kernel=KERNEL) for size in range(20)))
-            assert [np.array_equal(c, a[: size + 1] @ a.T) for size, c in enumerate(products)] == [True] * 20
+            several = [a[: number % 3 + 1] * number for number in range(20)]
+            products = await asyncio.gather(*(client.matmul(each, a.T, kernel=KERNEL) for each in several))
+            assert [np.array_equal(c, each @ a.T) for c, each in zip(products, several, strict=True)] == [True] * 20
             kept = await client.put("later", a)
             pending = await client.submit(kept.T, a, kernel=KERNEL)
             assert np.array_equal(await pending.result(), a.T @ a)
