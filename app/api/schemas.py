@@ -210,8 +210,11 @@ class TuneRequest(Asked):
         list[Name] | None, Field(min_length=1, max_length=64, description="Kernels to try; null tries all.")
     ] = None
     strategy: Annotated[
-        Literal["auto", "exhaustive", "genetic", "random"],
-        Field(description="How configs are chosen. `auto` learns from the model of tiling and from what was measured."),
+        Literal["auto", "exhaustive", "genetic", "random", "known"],
+        Field(
+            description="How configs are chosen. `auto` learns from the model of tiling and from what was measured; "
+            "`known` searches nothing and measures again the best that is known, the default and the baselines."
+        ),
     ] = "auto"
     budget: Budget = Budget()
     retune: Annotated[bool, Field(description="Measure again what has been tuned already.")] = False

@@ -43,6 +43,7 @@ COMMANDS: Final = {
         ),
     ),
     "best": Command("tuning", ("tilewise best 1000x1200x800", "tilewise best 512 --dtype half --match exact --json")),
+    "bench": Command("tuning", ("tilewise bench 512", "tilewise bench 1000x1200x800 4096x16x4096 --dtype bf16 --json")),
     "matmul": Command(
         "products",
         (

@@ -21,7 +21,7 @@ Url = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no hints.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a script.")]
-STRATEGIES: Final = ("auto", "exhaustive", "genetic", "random")
+STRATEGIES: Final = ("auto", "exhaustive", "genetic", "random", "known")
 SHAPE: Final = "512 (a cube), 512x512x512, 4096x16x4096 x 8 (a batch of 8), or M N K"
 
 

@@ -1,4 +1,4 @@
-"""tilewise tune and tilewise best."""
+"""tilewise tune, tilewise bench and tilewise best."""
 
 from __future__ import annotations
 
@@ -74,6 +74,34 @@ def tune(
         job = _followed(here, job, err)
         bests = _bests(here, job, [Problem(**asdict(each), **kind) for each in wanted], device)
     _report(job, bests, known, as_json)
+    raise typer.Exit(Exit.OK if job.state == "succeeded" and not job.failures else Exit.FAILED)
+
+
+def bench(
+    shapes: Annotated[list[str], typer.Argument(metavar="SHAPE...", help=f"{SHAPE}; any number of them.")],
+    dtype: Dtype = "float32",
+    precision: Precision = "strict",
+    trans_a: TransA = False,
+    trans_b: TransB = False,
+    batch: Batch = None,
+    seconds: Annotated[float | None, typer.Option(min=0.1, help="The whole job's time; by default 20 a shape.")] = None,
+    device: DeviceId = None,
+    url: Url = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Measure now, and search nothing: the best config known, the untuned default, naive, tiled, the vendor's library.
+
+    They take turns in one round; what is told of the shape from then on is what was seen.
+    """
+    with usage():
+        wanted = list(dict.fromkeys(shapes_of(shapes, batch)))
+    kind: dict[str, Any] = {"dtype": dtype, "precision": precision, "trans_a": trans_a, "trans_b": trans_b}
+    err = show.consoles(quiet=quiet)[1]
+    with session(settings(), url, "tilewise bench", err) as here:
+        job = _followed(here, here.tune(wanted, **kind, device=device, strategy="known", seconds=seconds), err)
+        bests = _bests(here, job, [Problem(**asdict(each), **kind) for each in wanted], device)
+    _report(job, bests, known=False, as_json=as_json)
     raise typer.Exit(Exit.OK if job.state == "succeeded" and not job.failures else Exit.FAILED)
 
 

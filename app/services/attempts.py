@@ -15,6 +15,7 @@ from app.errors import BudgetTooSmall, Closing, LaunchFailed
 from app.services.best import BestConfigs
 from app.services.forecast import Forecasts
 from app.services.jobs import Jobs
+from app.services.orders import KNOWN
 from app.services.quarantine import Quarantine
 from app.services.recorded import VENDOR, Recorder, known_elsewhere, outcome_of, refused_here
 from app.services.runner import ChildRunner, Interrupted
@@ -113,9 +114,11 @@ class Attempts:
         known, refused = self._ledger.database.read(
             lambda session: (known_elsewhere(session, *where), refused_here(session, *where, tried))
         )
-        strategy = self._job.request["strategy"]
+        asked = self._job.request["strategy"]
+        how = ("exhaustive" if asked == KNOWN else asked), self._bench.seed
         forecast = partial(self._ledger.forecasts.of, device)
-        return tuner.Task(self._kernels, self._problem, device, strategy, self._bench.seed, known, refused, forecast)
+        what = self._kernels, self._problem, device
+        return tuner.Task(*what, *how, known, refused, forecast, thorough=asked == KNOWN)
 
     def _budget(self) -> Budget:
         return self._running.budget(len(self._kernels))

@@ -16,6 +16,7 @@ from app.tuning.search import STRATEGIES
 from kernels import CATALOGUE
 from kernels.problem import Problem
 
+KNOWN: Final = "known"  # the strategy that searches nothing
 _BUDGET: Final = ("trials", "seconds", "gain_percent")
 
 
@@ -25,7 +26,8 @@ class TuneOrder:
 
     `trials` and `seconds` cover the whole job, shared evenly among its shapes; None means 64 trials a kernel and
     20 s a shape, or no limit beside a `gain_percent`: then the search of a kernel's space ends once its best is
-    expected to be beaten by less than so many per cent.
+    expected to be beaten by less than so many per cent. The strategy `known` searches nothing: the best config that is
+    known is measured again beside the untuned default, the baselines and the vendor's library.
     """
 
     problems: tuple[Problem, ...]
@@ -43,8 +45,8 @@ def resolve(order: TuneOrder, fleet: Fleet) -> dict[str, Any]:
 
     Raises UnknownDevice, NoDevice, UnknownKernel, Unsupported, TooLarge, Invalid.
     """
-    if order.strategy not in STRATEGIES:
-        raise Invalid(f"strategy must be one of {', '.join(STRATEGIES)}, got {order.strategy!r}")
+    if order.strategy not in (*STRATEGIES, KNOWN):
+        raise Invalid(f"strategy must be one of {', '.join((*STRATEGIES, KNOWN))}, got {order.strategy!r}")
     for name in order.kernels or ():
         if name not in CATALOGUE:
             raise UnknownKernel(f"there is no kernel {name}; there are {', '.join(CATALOGUE)}")

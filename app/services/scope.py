@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from app.services.best import covering
+from app.services.orders import KNOWN
 from app.services.running import Allowance
 from kernels.device import Device
 from kernels.kernel import Kernel
@@ -37,10 +38,14 @@ class _Few(Space):
 def searched(problem: Problem, device: Device, request: Mapping[str, Any]) -> list[Kernel]:
     """The kernels to search: those that a request names, and always the baselines; raises Unsupported for none.
 
-    Where it lists `configs`, a kernel's space is those of them that are its own, and its default.
+    Where it lists `configs`, a kernel's space is those of them that are its own, and its default; a config that names a
+    problem is for that one. The strategy `known` has but the kernels of these, and the one whose default is untuned's.
     """
     asked, configs = request["kernels"], request.get("configs")
-    kernels = [kernel for kernel in covering(problem, device) if asked is None or kernel.name in {*asked, *_BASELINES}]
+    covered = covering(problem, device)
+    if request["strategy"] == KNOWN:
+        asked = {covered[-1].name, *(entry["kernel"] for entry in _listed(problem, configs or ()))}
+    kernels = [kernel for kernel in covered if asked is None or kernel.name in {*asked, *_BASELINES}]
     return kernels if configs is None else [_narrowed(kernel, problem, device, configs) for kernel in kernels]
 
 
@@ -63,9 +68,13 @@ def configs_of(configs: Iterable[tuple[str, Config]]) -> list[dict[str, Any]]:
     return [{"kernel": kernel, "config": dict(config)} for kernel, config in configs]
 
 
+def _listed(problem: Problem, configs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [entry for entry in configs if entry.get("problem", problem.key) == problem.key]
+
+
 def _narrowed(kernel: Kernel, problem: Problem, device: Device, configs: Sequence[Mapping[str, Any]]) -> Kernel:
     kept = {kernel.default(problem, device)}
-    for entry in configs:
+    for entry in _listed(problem, configs):
         try:
             if entry["kernel"] == kernel.name:
                 kept.add(kernel.space.config(entry["config"]))

@@ -16,10 +16,10 @@ from app.services.forecast import least_budget
 from app.services.idle import Idle
 from app.services.jobs import ENDED, Jobs, new_job
 from app.services.line import Line
-from app.services.orders import TuneOrder, fingerprint, rebudgeted, resolve
+from app.services.orders import KNOWN, TuneOrder, fingerprint, rebudgeted, resolve
 from app.services.principal import IDLE, Principal
 from app.services.running import GRACE, Allowance, Running, budget_seconds
-from app.services.scope import expected, searched
+from app.services.scope import configs_of, expected, searched
 from app.services.wants import Wants
 from app.services.work import Settled, Work, is_exact
 from app.store.engine import Database
@@ -101,9 +101,12 @@ class Tuning:
         UnknownDevice, NoDevice, UnknownKernel, Unsupported, TooLarge, Invalid, BudgetTooSmall, QueueFull.
         """
         request = resolve(order, self._fleet)
+        retune = order.retune or order.strategy == KNOWN
+        if order.strategy == KNOWN:
+            request["configs"] = self._known_configs(request)
         work, needs = fingerprint(principal, request), self._needs(request)
         with self._submitting:
-            joined = self._active(work, request) or (None if order.retune else self._finished(work, request))
+            joined = self._active(work, request) or (None if retune else self._finished(work, request))
             if joined is not None:
                 if noted is not nothing:
                     self._database.write(lambda session: noted(session, joined.id))
@@ -179,6 +182,14 @@ class Tuning:
         job = self._database.read(lambda session: JobRows(session).finished(work))
         covers = self._covers(request)
         return job if job is not None and covers(Allowance.of(job.request), Allowance.of(request)) else None
+
+    def _known_configs(self, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The config that each problem is answered with now, on each device."""
+        found = []
+        for unit, problem in self._pieces(request):
+            answer = self._ledger.best.answer(problem, unit.device.id)
+            found += [{"problem": problem.key, **one} for one in configs_of([(answer.kernel, answer.config)])]
+        return found
 
     def _covers(self, request: Mapping[str, Any]) -> Callable[[Allowance, Allowance], bool]:
         """Whether one allowance covers another, by the kernels that the work searches."""

@@ -57,10 +57,13 @@ class Deadline:
             return math.inf
         return seconds - max((1 - _SEARCHING) * seconds, min(self.reserve, seconds / 2)) - self.spent()
 
-    def finals(self) -> tuple[float, float]:
-        """Seconds of finals, a share of what the search took, one at least; and at most. Never more than are left."""
+    def finals(self, thorough: bool) -> tuple[float, float]:
+        """Seconds of finals, a share of what the search took, one at least; and at most. Never more than are left.
+
+        All that there may be where they are to be `thorough`.
+        """
         least, most = FINALS
         left = max(0.0, min(most, self.left()))
-        if self.left() == math.inf:
-            return most, most
+        if thorough or self.left() == math.inf:
+            return left, left
         return min(max(least, self.spent() * (1 / _SEARCHING - 1)), left), left

@@ -42,7 +42,8 @@ class Task:
     """What is tuned: kernels for a problem on a device, and how.
 
     `known` is what a kernel's configs took elsewhere, `refused` are configs that failed here before and are not tried.
-    `forecast` says what a trial of a contender is expected to take.
+    `forecast` says what a trial of a contender is expected to take. A `thorough` tune gives its finals all the time
+    that they may take.
     """
 
     kernels: Sequence[Kernel]
@@ -53,6 +54,7 @@ class Task:
     known: Mapping[str, Sequence[Known]] = field(default_factory=dict)
     refused: Mapping[str, Iterable[Config]] = field(default_factory=dict)
     forecast: Callable[[Contender], Forecast] = field(default=lambda _: Forecast())
+    thorough: bool = False
 
 
 @dataclass(slots=True)
@@ -103,7 +105,7 @@ def tune(
         pass
     runner.finals()
     try:
-        final = _finals(task, proving, outcomes, *given.finals())
+        final = _finals(task, proving, outcomes, *given.finals(task.thorough))
     except OutOfTime:
         final = proving.fallback(outcomes)
     if final is not None:

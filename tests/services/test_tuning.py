@@ -167,6 +167,24 @@ def test_a_job_of_listed_configs_tries_them_and_the_defaults_alone(service: Serv
     assert tried == {*listed, *defaults}
 
 
+def test_what_is_known_is_measured_again_beside_the_default_and_nothing_else_is_tried(service: Service) -> None:
+    device, problem = service.fleet.unit().device, Problem(24, 25, 26)
+    before = finish(service, service.tuning.submit(order(24), ANONYMOUS))
+    best = service.best.answer(problem, exact=True)
+    again = service.tuning.submit(TuneOrder((problem,), strategy="known", seconds=200.0), ANONYMOUS)
+    assert again.id != before.id
+    assert finish(service, again).state == "succeeded"
+    trials = service.jobs.trials(job_id=again.id, round="search")
+    defaults = {(name, CATALOGUE[name].default(problem, device)) for name in ("naive", "tiled")}
+    tried = {(trial.kernel, trial.config) for trial in trials if trial.kernel != "vendor"}
+    assert (best.kernel, best.config) in tried
+    assert len(tried - defaults - {(best.kernel, best.config)}) == 1, "the untuned default"
+    now = service.best.answer(problem, exact=True)
+    assert now.timing is not None
+    assert now.baselines is not None
+    assert all(now.baselines[name].timing is not None for name in ("naive", "tiled", "default", "vendor"))
+
+
 def test_listed_configs_of_many_parameters_are_a_space_of_their_own(service: Service) -> None:
     device, problem = service.fleet.unit().device, Problem(300, 200, 100)
     tiled = CATALOGUE["register_tiled"]

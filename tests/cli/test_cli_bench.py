@@ -1,0 +1,24 @@
+"""tilewise bench: what is known of a shape, measured now."""
+
+from __future__ import annotations
+
+import pytest
+from commandline import Run
+
+pytest_plugins = ["commandline"]
+
+
+def test_bench_measures_the_best_known_beside_the_rest_and_says_the_intervals(run: Run) -> None:
+    ran = run("bench", "24x40x17", "--seconds", 30, "--quiet")
+    assert (ran.code, ran.err) == (0, "")
+    for name in ("naive", "tiled", "default", "vendor"):
+        assert name in ran.out
+    assert "±" in ran.out
+    assert "*" in ran.out
+
+
+@pytest.mark.parametrize("words", [("0x1x1",), ("12", "--seconds", "0"), ()])
+def test_bench_refuses_what_is_no_shape_before_anything_opens(run: Run, words: tuple[str, ...]) -> None:
+    ran = run("bench", *words)
+    assert ran.code == 2
+    assert ran.out == ""
