@@ -121,6 +121,9 @@ class Attempts:
         return tuner.Task(*what, *how, known, refused, forecast, thorough=asked == KNOWN)
 
     def _budget(self) -> Budget:
+        """What may be taken as of now; whoever reads it while a strategy thinks hears of an interruption."""
+        if self._running.interrupted():
+            raise Interrupted
         return self._running.budget(len(self._kernels))
 
     def _enter(self, phase: str) -> None:

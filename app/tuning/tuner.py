@@ -20,6 +20,7 @@ from app.tuning.outcome import Final as Finals
 from app.tuning.report import BESIDE, OVER
 from app.tuning.runner import Contender, Heat, OutOfTime, Runner
 from app.tuning.search import Known, Landscape, Strategy, strategy
+from app.tuning.thinking import thought
 from kernels.device import Device
 from kernels.features import features
 from kernels.kernel import Kernel, Launch
@@ -59,22 +60,44 @@ class Task:
 
 @dataclass(slots=True)
 class _Search:
-    """One kernel's part of a tune: `told` are the configs with an outcome, `ready` those asked for and building."""
+    """One kernel's part of a tune: `told` are the configs with an outcome, `ready` those asked for and building.
+
+    `begin` makes the strategy, which lists the space: not before the first question, so that the defaults come first
+    however large it is. What the strategy does not know yet is `untold`.
+    """
 
     kernel: Kernel
     default: Config
-    strategy: Strategy
+    begin: Callable[[], Strategy]
     told: set[Config] = field(default_factory=set)
+    untold: deque[tuple[Config, float | None]] = field(default_factory=deque)
     ready: deque[Config] = field(default_factory=deque)
     best: float | None = None
     exhausted: bool = False
+    strategy: Strategy | None = None
+
+    def ask(self, count: int) -> list[Config]:
+        if self.strategy is None:
+            self.strategy = self.begin()
+        self._inform(self.strategy)
+        return self.strategy.ask(count)
+
+    def gain(self) -> float:
+        if self.strategy is None:
+            return math.inf
+        self._inform(self.strategy)
+        return self.strategy.gain()
 
     def tell(self, outcome: Outcome) -> None:
         seconds = outcome.timing.median_ms / 1e3 if isinstance(outcome, Measured) else None
         self.told.add(outcome.config)
-        self.strategy.tell(outcome.config, seconds)
+        self.untold.append((outcome.config, seconds))
         if seconds is not None:
             self.best = seconds if self.best is None else min(self.best, seconds)
+
+    def _inform(self, strategy: Strategy) -> None:
+        while self.untold:
+            strategy.tell(*self.untold.popleft())
 
 
 def tune(
@@ -168,7 +191,7 @@ def _search(task: Task, runner: _Proving, given: Deadline, saved: Sequence[Outco
         if not left:
             return
         search = min(left, key=lambda one: _turn(one, searches, task))
-        config = _next(search, task, runner, now)
+        config = _next(search, task, runner, given)
         contender = None if config is None else _launch(search, config, task)
         if contender is None or _unaffordable(contender, task, given.searching()):
             search.exhausted = True
@@ -261,19 +284,22 @@ def _reporting(best: Measured, default: Launch | None, found: Sequence[Outcome])
 
 def _begun(kernel: Kernel, task: Task, saved: Sequence[Outcome]) -> _Search:
     default = kernel.default(task.problem, task.device)
+    search = _Search(kernel, default, partial(_strategy, kernel, default, task))
+    search.untold.extend((config, None) for config in task.refused.get(kernel.name, ()))
+    for outcome in saved:
+        if outcome.kernel == kernel.name:
+            search.tell(outcome)
+    return search
+
+
+def _strategy(kernel: Kernel, default: Config, task: Task) -> Strategy:
     landscape = Landscape(
         kernel.space.legal(task.problem, task.device),
         default,
         partial(_features, kernel, task.problem, task.device),
         task.known.get(kernel.name, ()),
     )
-    search = _Search(kernel, default, strategy(task.strategy, landscape, task.seed))
-    for config in task.refused.get(kernel.name, ()):
-        search.strategy.tell(config, None)
-    for outcome in saved:
-        if outcome.kernel == kernel.name:
-            search.tell(outcome)
-    return search
+    return strategy(task.strategy, landscape, task.seed)
 
 
 def _features(kernel: Kernel, problem: Problem, device: Device, config: Config) -> tuple[float, ...]:
@@ -284,7 +310,7 @@ def _is_done(search: _Search, searches: Sequence[_Search], task: Task, budget: B
     """Whether the budget has nothing left for this kernel, or nothing more is expected of it."""
     if budget.trials is not None and len(search.told) >= budget.trials:
         return True
-    if budget.gain_percent is not None and 100 * search.strategy.gain() < budget.gain_percent:
+    if budget.gain_percent is not None and 100 * search.gain() < budget.gain_percent:
         return True
     chance = _BASELINES_CHANCE if search.kernel.name in _BASELINES else _CHANCE
     return task.strategy == "auto" and len(search.told) >= chance and _slowness(search, searches) > _HOPELESS
@@ -301,14 +327,14 @@ def _slowness(search: _Search, searches: Sequence[_Search]) -> float:
     return search.best / fastest if search.best and fastest else 1.0
 
 
-def _next(search: _Search, task: Task, runner: Runner, budget: Budget) -> Config | None:
+def _next(search: _Search, task: Task, runner: Runner, given: Deadline) -> Config | None:
     """The next config, with those after it building already: a batch keeps the compilers busy."""
-    size = max(runner.width, _BATCH)
+    budget, size = given.budget(), max(runner.width, _BATCH)
     room = size - len(search.ready)
     if budget.trials is not None:
         room = min(room, budget.trials - len(search.told) - len(search.ready))
     if len(search.ready) <= (size // 2 if runner.width > 1 else 0) and room > 0:
-        for config in search.strategy.ask(room):
+        for config in thought(partial(search.ask, room), given):
             search.ready.append(config)
             launch = _launch(search, config, task)
             if isinstance(launch, Launch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Event
 from time import monotonic, sleep
 from typing import Any
 
@@ -63,6 +64,23 @@ def test_a_job_is_cancelled_in_whichever_phase_and_the_next_one_runs(service: Se
     device = service.fleet.unit().device
     faults = service.database.read(lambda session: Faults(session).of(device.model, device.environment))
     assert [fault for fault in faults if fault.job_id == job.id] == []
+
+
+def test_a_job_is_cancelled_while_its_strategy_thinks(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    thinks, go = Event(), Event()
+
+    def think(*_: object) -> None:
+        thinks.set()
+        go.wait(60)
+
+    monkeypatch.setattr("app.tuning.tuner.strategy", think)
+    job = submit(service, Problem(19, 20, 21), seconds=600.0, kernels=("naive",), retune=True)
+    try:
+        assert thinks.wait(60)
+        service.jobs.cancel(job.id, ANONYMOUS)
+        assert service.jobs.wait(job.id, 30).state == "cancelled"
+    finally:
+        go.set()
 
 
 @pytest.mark.timing

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
+from threading import Event
 
 import pytest
 
 from app.tuning.budget import Budget, Forecast
 from app.tuning.outcome import Accuracy, Final, Measured, Outcome, Rejected, Timing
 from app.tuning.runner import Contender, Heat, OutOfTime
+from app.tuning.search import Landscape, Strategy, strategy
 from app.tuning.tuner import Task, best_of, tune
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
@@ -280,6 +283,81 @@ def test_auto_leaves_a_kernel_that_cannot_catch_up(monkeypatch: pytest.MonkeyPat
     counts = {kernel.name: len([one for one in outcomes if one.kernel == kernel.name]) for kernel in KERNELS}
     assert counts["tiled"] == legal(KERNELS[1])
     assert counts["naive"] <= legal(KERNELS[0])
+
+
+class Thinker:
+    """A strategy that thinks until it is let go; `begin` is told of."""
+
+    def __init__(self, begin: Callable[[], None]) -> None:
+        self.thinks, self.go = Event(), Event()
+        self._begin = begin
+
+    def ask(self, count: int) -> list[Config]:
+        del count
+        self._begin()
+        self.thinks.set()
+        self.go.wait(30)
+        return []
+
+    def tell(self, config: Config, seconds: float | None) -> None:
+        pass
+
+    def gain(self) -> float:
+        return inf
+
+
+def test_no_space_is_listed_before_every_default_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, listed = Scripted(), list[int]()
+
+    def made(name: str, landscape: Landscape, seed: int) -> Strategy:
+        listed.append(len(runner.launches))
+        return strategy(name, landscape, seed)
+
+    monkeypatch.setattr("app.tuning.tuner.strategy", made)
+    run(runner, Budget(trials=4))
+    assert len(listed) == len(KERNELS)
+    assert min(listed) >= len(KERNELS)
+
+
+def test_a_strategy_that_thinks_beyond_the_search_is_left_and_the_finals_have_their_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runner = Scripted(seconds=1.0)
+    thinker = Thinker(lambda: setattr(runner, "now", 16.5))
+    monkeypatch.setattr("app.tuning.tuner.strategy", lambda *_: thinker)
+    try:
+        outcomes, final = run(runner, Budget(seconds=20.0))
+    finally:
+        thinker.go.set()
+    assert [one.config for one in outcomes] == [kernel.default(PROBLEM, DEVICE) for kernel in KERNELS]
+    assert final is not None
+    assert final.best.kernel == "tiled"
+    assert runner.now <= 20
+
+
+def test_what_reading_the_budget_raises_is_heard_while_a_strategy_thinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    thinker = Thinker(lambda: None)
+    monkeypatch.setattr("app.tuning.tuner.strategy", lambda *_: thinker)
+
+    def budget() -> Budget:
+        if thinker.thinks.is_set():
+            raise KeyboardInterrupt
+        return Budget(trials=9)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(tune(task(), Scripted(), budget))
+    finally:
+        thinker.go.set()
+
+
+def test_what_a_strategy_raises_ends_the_tune(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("app.tuning.tuner.strategy", lambda *_: Thinker(fails))
+    with pytest.raises(ZeroDivisionError):
+        run(Scripted(), Budget(trials=4))
 
 
 def hurried(launch: dict[str, float], build: dict[str, float] | None = None) -> Task:

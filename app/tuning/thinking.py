@@ -1,0 +1,36 @@
+"""Thinking: what a strategy works out in a thread of its own, and is left alone with once the search is to end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import Final, TypeVar
+
+from app.tuning.budget import Deadline
+from app.tuning.runner import OutOfTime
+
+T = TypeVar("T")
+
+_GLANCE: Final = 0.05  # seconds between two looks at the time
+
+
+def thought(work: Callable[[], T], given: Deadline) -> T:
+    """What the work comes to; raises OutOfTime once the search is to end, and whatever reading the budget raises.
+
+    Listing a space of tens of thousands of configs and what a model expects of each takes seconds, in which nothing
+    else of the tune's thread would be heard. What is not waited for any more ends by itself, and comes to nothing.
+    """
+    future: Future[T] = Future()
+    threading.Thread(target=_settle, args=(future, work), name="thinking", daemon=True).start()
+    while not wait([future], timeout=_GLANCE).done:
+        if given.searching() <= 0:
+            raise OutOfTime
+    return future.result()
+
+
+def _settle(future: Future[T], work: Callable[[], T]) -> None:
+    try:
+        future.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - it is raised where the work is waited for
+        future.set_exception(error)
