@@ -25,6 +25,7 @@ _LIBRARIES: Final = {
     "cuda": ("cupy-cuda12x", "cupy-cuda13x", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc", "nvidia-cublas-cu12"),
     "opencl": ("pyopencl", "pocl-binary-distribution"),
 }
+_WHOLE: Final = {"cuda": "cupy-cuda12x", "opencl": "'pyopencl[pocl]'"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def _libraries() -> Iterator[Check]:
         if found:
             yield Check(f"{name} libraries", "ok", ", ".join(found))
         else:
-            yield Check(f"{name} libraries", "warning", "none is installed", f"pip install {packages[0]}")
+            yield Check(f"{name} libraries", "warning", "none is installed", f"pip install {_WHOLE[name]}")
 
 
 def _version(package: str) -> str:
