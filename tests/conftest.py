@@ -24,7 +24,7 @@ for _name in [name for name in os.environ if name.startswith("TILEWISE_")]:
 # Whose tests share a service that takes seconds to start: one worker has them all.
 TOGETHER = ("tests/api/", "tests/cli/", "tests/client/", "tests/services/")
 # Files of few long tests that share nothing: given out one by one, and last, they leave no worker idle at the end.
-APART = ("tests/tuning/test_recorded_spaces.py", "tests/tuning/test_search_needle.py", "tests/kernels/test_skinny.py")
+APART = ("tests/tuning/test_recorded_spaces.py", "tests/kernels/test_skinny.py")
 
 
 @pytest.fixture(scope="session", autouse=True)

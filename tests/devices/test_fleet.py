@@ -82,7 +82,7 @@ def test_a_kernel_that_never_ends_is_killed_and_the_device_serves_again(fleet: F
 def test_a_product_is_served_while_a_trial_child_compiles_or_computes_outside_the_lease(fleet: Fleet) -> None:
     unit = fleet.unit()
     with ThreadPoolExecutor(1) as pool:
-        trial = pool.submit(unit.trials.call, childwork.sleep, 2.0)
+        trial = pool.submit(unit.trials.call, childwork.sleep, 0.8)
         unit.products.call(childwork.lease_once, priority=Priority.PRODUCT)
         assert not trial.done()
         trial.result()
@@ -218,13 +218,17 @@ import sys, threading, time
 from pathlib import Path
 import devicework
 from app.devices.fleet import open_fleet
+from app.devices.scheduler import Priority
 with open_fleet(sys.argv[2], Path(sys.argv[1]), 2**20) as fleet:
     unit = fleet.unit()
     assert not {"cupy", "cupy_backends", "pyopencl"} & set(sys.modules), "the parent imported a device library"
     mapped = open("/proc/self/maps").read()
     assert not any(name in mapped for name in ("libcuda", "libnvrtc", "OpenCL", "pocl")), "the parent loaded one"
     threading.Thread(target=unit.trials.call, args=(devicework.run_an_endless_kernel, 50.0), daemon=True).start()
-    time.sleep(1.5)
+    while (ticket := unit.lease.at_once(Priority.PRODUCT)) is not None:
+        unit.lease.leave(ticket)
+        time.sleep(0.05)
+    time.sleep(0.1)
     print(unit.products.pid, unit.trials.pid, flush=True)
     time.sleep(60)
 """

@@ -96,7 +96,7 @@ def test_a_call_ends_when_its_killed_process_is_gone_however_long_that_takes(
     with ThreadPoolExecutor(1) as pool:
         try:
             called = pool.submit(child.call, childwork.sleep, 60, deadline=0.1)
-            assert not wait_for([called], timeout=0.8).done
+            assert not wait_for([called], timeout=0.4).done
         finally:
             gone.set()
         with pytest.raises(ChildTimedOut):
@@ -154,7 +154,7 @@ def test_a_setup_that_hangs_is_killed(make: Making) -> None:
 
 def test_a_lease_pauses_the_phase_around_it(make: Making) -> None:
     child = make()
-    child.call(childwork.lease_then_linger, 0.8, 0.1)
+    child.call(childwork.lease_then_linger, 0.6, 0.1)
     with pytest.raises(ChildTimedOut, match="measure"):
         child.call(childwork.lease_then_linger, 0.1, 60)
 
@@ -174,10 +174,10 @@ def test_waiting_for_the_device_has_no_deadline(make: Making, lease: Lease) -> N
     lease.acquire(Priority.PRODUCT)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(child.call, childwork.lease_once, deadline=0.3)
-        time.sleep(0.9)
+        time.sleep(0.7)
         assert not waiting.done()
         lease.release()
-        assert waiting.result(5) > 0.5
+        assert waiting.result(5) > 0.3
 
 
 def test_a_child_killed_while_it_waits_leaves_the_queue(make: Making, lease: Lease) -> None:
@@ -249,7 +249,7 @@ def test_a_product_waits_for_one_launch_of_a_measurement(make: Making) -> None:
 
 
 def test_an_offer_renews_the_deadline(make: Making) -> None:
-    assert make().call(childwork.launch_and_offer, 8, 0.1, 0.4) < 0.1
+    assert make().call(childwork.launch_and_offer, 6, 0.1, 0.4) < 0.1
 
 
 def test_calls_wait_for_each_other_and_the_better_priority_goes_first(make: Making) -> None:
@@ -257,16 +257,23 @@ def test_calls_wait_for_each_other_and_the_better_priority_goes_first(make: Maki
     child.start()
     served: list[str] = []
 
-    def call(name: str, priority: Priority) -> None:
-        child.call(childwork.sleep, 0.8, priority=priority)
+    def call(name: str, priority: Priority, seconds: float) -> None:
+        child.call(childwork.sleep, seconds, priority=priority)
         served.append(name)
 
+    def expect_waiting(count: int) -> None:
+        limit = time.monotonic() + 5
+        while child.waiting < count:
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+
     with ThreadPoolExecutor(3) as pool:
-        pool.submit(call, "first", Priority.MEASUREMENT)
-        time.sleep(0.2)
-        pool.submit(call, "measurement", Priority.MEASUREMENT)
-        time.sleep(0.2)
-        pool.submit(call, "product", Priority.PRODUCT)
+        pool.submit(call, "first", Priority.MEASUREMENT, 0.6)
+        time.sleep(0.1)
+        pool.submit(call, "measurement", Priority.MEASUREMENT, 0.2)
+        expect_waiting(1)
+        pool.submit(call, "product", Priority.PRODUCT, 0.2)
+        expect_waiting(2)
     assert served == ["first", "product", "measurement"]
 
 
@@ -292,16 +299,16 @@ def test_what_a_child_prints_goes_to_standard_error(make: Making, capfd: pytest.
     assert captured.err == "from the child\n"
 
 
-def test_fifty_kills_leak_neither_a_descriptor_nor_a_process(make: Making) -> None:
+def test_twenty_kills_leak_neither_a_descriptor_nor_a_process(make: Making) -> None:
     child = make()
     child.call(childwork.echo, 0)
     before = childwork.descriptors()
     pids = []
-    for number in range(50):
+    for number in range(20):
         pids.append(child.call(childwork.pid))
         child.kill()
         assert child.call(childwork.echo, number) == ("state", number)
-    assert child.generation == 51
+    assert child.generation == 21
     assert childwork.descriptors() <= before
     assert not any(alive(pid) for pid in pids)
     assert sum(thread.name == "the child supervisor" for thread in threading.enumerate()) == 1

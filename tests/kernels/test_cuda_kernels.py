@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 from time import process_time
 
 import pytest
 from kerneldevices import DTYPES, EDGES, H200, TRANSPOSITIONS, config, home, homes, transposed
+
+from pairwise import crossed
 
 from app.errors import CompileFailed
 from kernels import CATALOGUE
@@ -22,10 +26,11 @@ from kernels.space import Config
 cuda = pytest.importorskip("app.devices.cuda")
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
-# All edges meet the oldest architecture that has a class, the one that the kernels are made for, and the newest; of the
-# others' a quarter do, since ptxas allots registers alike for neighbours. Defaults, which all are served by, meet every
-# one.
+# All edges meet the oldest architecture that has a class, the one that the kernels are made for, and the newest, each in
+# one of up to four classes; of the others' a quarter do, since ptxas allots registers alike for neighbours. Defaults,
+# which all are served by, meet every one, each in another transposition.
 FULL = ("sm_90", "sm_120")
+SHARES = 4
 # The first kernels are compiled for the oldest by default; the others' own tests compile these for sm_80 and sm_90.
 FIRST = {"naive", "tiled", "register_tiled"}
 USUAL = {"sm_75"}
@@ -43,11 +48,6 @@ def covered(name: str, architecture: str) -> list[tuple[str, str]]:
     return [each for each, problem in ones if kernel.lacking(problem, device) is None]
 
 
-def first(name: str, kind: tuple[str, str]) -> str:
-    """The oldest architecture on which a kernel computes a class."""
-    return next(each for each in ARCHITECTURES if kind in covered(name, each))
-
-
 CASES = [
     pytest.param(
         architecture,
@@ -63,27 +63,38 @@ CASES = [
 ]
 
 
-def defaults(name: str, like: Problem, device: Device) -> list[tuple[Config, Problem]]:
-    """What a kernel chooses for problems stored as `like` is, where it is for them."""
-    kernel, shapes = CATALOGUE[name], [like, *homes(name, like, device)[-3:]]
-    return [(kernel.default(each, device), each) for each in shapes if kernel.covers(each, device)]
+def first(name: str, kind: tuple[str, str]) -> str:
+    """The oldest architecture on which a kernel computes a class."""
+    return next(each for each in ARCHITECTURES if kind in covered(name, each))
+
+
+def defaults(name: str, likes: Sequence[Problem], device: Device) -> list[tuple[Config, Problem]]:
+    """What a kernel chooses for problems that it is for, each stored as another of `likes` is."""
+    kernel, shapes = CATALOGUE[name], [likes[0], *homes(name, likes[0], device)[-3:]]
+    ones = [
+        replace(shape, trans_a=like.trans_a, trans_b=like.trans_b)
+        for shape, like in zip(shapes, cycle(likes), strict=False)
+    ]
+    return [(kernel.default(each, device), each) for each in ones if kernel.covers(each, device)]
 
 
 @pytest.mark.parametrize(("architecture", "name", "dtype", "precision"), CASES)
 def test_a_kernel_compiles_at_the_edges_of_its_space_and_spills_nothing(
     architecture: str, name: str, dtype: str, precision: str, tmp_path: Path
 ) -> None:
-    # Each edge meets another transposition on the next architecture; the defaults meet all of them in two.
-    turn, kernel, device = ARCHITECTURES.index(architecture), CATALOGUE[name], on(architecture)
+    kernel, device = CATALOGUE[name], on(architecture)
+    # What is met, and in which transposition, is another on the next architecture and in the next class.
+    classes = covered(name, architecture)
+    turn = ARCHITECTURES.index(architecture) + classes.index((dtype, precision))
+    full = architecture in FULL or architecture == first(name, (dtype, precision))
+    share = min(SHARES, len(classes)) if full else SHARES
     turned = [TRANSPOSITIONS[(place + turn) % 4] for place in range(4)]
     likes = [replace(transposed(dtype, *each, 1024, 1024, 1024), precision=precision) for each in turned]
-    full = architecture in FULL or architecture == first(name, (dtype, precision))
     tiles = [(place, config(name, values)) for place, values in enumerate(EDGES.get(name, ()))]
-    met = [(place, tile) for place, tile in tiles if full or place % 4 == turn % 4]
-    edges = [(tile, home(name, tile, likes[place % 4], device)) for place, tile in met]
+    met = [(place, tile) for place, tile in tiles if place % share == turn % share]
+    edges = [(tile, home(name, tile, likes[place // share % 4], device)) for place, tile in met]
     chosen = {(tile, problem) for tile, problem in edges if problem is not None and kernel.covers(problem, device)}
-    for like in likes[::2]:
-        chosen |= set(defaults(name, like, device))
+    chosen |= set(defaults(name, likes, device))
     assert chosen
     for tile, problem in chosen:
         launch = kernel.launch(tile, problem, device)
@@ -100,7 +111,7 @@ def test_a_variant_is_compiled_in_half_a_second_in_the_median(architecture: str,
     for name, kernel in CATALOGUE.items():
         for dtype, precision in covered(name, architecture):
             like = replace(transposed(dtype, False, False, 1024, 1024, 1024), precision=precision)
-            for tile, problem in defaults(name, like, device)[-1:]:
+            for tile, problem in defaults(name, [like], device)[-1:]:
                 build, started = kernel.launch(tile, problem, device).build, process_time()
                 cuda.compile_cubin(build, architecture, tmp_path)
                 seconds.append((process_time() - started, f"{name} {dtype} {precision}"))
@@ -138,10 +149,9 @@ def test_cuda_refuses_a_text_with_a_parameter_missing(name: str, tmp_path: Path)
             cuda.compile_cubin(without, "sm_90", tmp_path)
 
 
-@pytest.mark.parametrize("dtype", CATALOGUE["tiled"].dtypes)
-@pytest.mark.parametrize("turned", TRANSPOSITIONS)
-def test_the_compilers_shared_memory_is_the_spaces(dtype: str, turned: tuple[bool, bool], tmp_path: Path) -> None:
-    problem = transposed(dtype, *turned, 64, 64, 64)
+@crossed(dtype=CATALOGUE["tiled"].dtypes, trans_a=(False, True), trans_b=(False, True))
+def test_the_compilers_shared_memory_is_the_spaces(dtype: str, trans_a: bool, trans_b: bool, tmp_path: Path) -> None:
+    problem = transposed(dtype, trans_a, trans_b, 64, 64, 64)
     edges = [config("tiled", values) for values in EDGES["tiled"][1:]]
     legal = [tile for tile in edges if CATALOGUE["tiled"].space.refusal(tile, problem, H200) is None]
     for tile in legal[::3]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kerneldevices import TRANSPOSITIONS
+from pairwise import crossed
 from ptxmachine import Machine
 from ptxprogram import ptx_of
 from tensorsums import (
@@ -249,11 +249,11 @@ def check_planes(split: Split, a: Array, b: Array) -> None:
             assert np.array_equal(found[2][number], exponents[:, 0])
 
 
-@pytest.mark.parametrize(("trans_a", "trans_b"), TRANSPOSITIONS)
-@pytest.mark.parametrize(("sizes", "batch"), [((66, 5, 261), 1), ((2, 3, 517), 2)])
+@crossed(trans_a=(False, True), trans_b=(False, True), sizes=((66, 5, 261), (2, 3, 517)))
 def test_every_storage_and_size_is_split_into_the_same_lines(
-    trans_a: bool, trans_b: bool, sizes: tuple[int, int, int], batch: int
+    trans_a: bool, trans_b: bool, sizes: tuple[int, int, int]
 ) -> None:
+    batch = 1 if sizes[0] > 2 else 2
     problem = Problem(*sizes, batch, precision="emulated", trans_a=trans_a, trans_b=trans_b)
     m, n, k = sizes
     a, b = normal(5, batch, m, k), normal(6, batch, k, n)
@@ -302,7 +302,15 @@ def test_squares_pass_through_shared_memory_without_a_conflict() -> None:
     assert Split(problem, normal(1, 1, 64, LEAST_K), normal(2, 1, LEAST_K, 64)).conflicts == 0
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        "sm_80",
+        "sm_90",
+        "sm_120",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("sm_86", "sm_89", "sm_100")),
+    ],
+)
 def test_both_steps_compile_for_every_architecture_and_spill_nothing(architecture: str, tmp_path: Path) -> None:
     for step in planned(Problem(8, 8, LEAST_K, precision="emulated")).before:
         cubin = compile_cubin(step.build, architecture, tmp_path)
