@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -13,7 +13,6 @@ from time import process_time
 
 import pytest
 from kerneldevices import DTYPES, EDGES, H200, TRANSPOSITIONS, config, home, homes, transposed
-
 from pairwise import crossed
 
 from app.errors import CompileFailed
@@ -26,8 +25,8 @@ from kernels.space import Config
 cuda = pytest.importorskip("app.devices.cuda")
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
-# All edges meet the oldest architecture that has a class, the one that the kernels are made for, and the newest, each in
-# one of up to four classes; of the others' a quarter do, since ptxas allots registers alike for neighbours. Defaults,
+# All edges meet the oldest architecture that has a class, the one that the kernels are made for, and the newest, each
+# in one class of up to four; of the others' a quarter do, since ptxas allots registers alike for neighbours. Defaults,
 # which all are served by, meet every one, each in another transposition.
 FULL = ("sm_90", "sm_120")
 SHARES = 4
@@ -78,23 +77,33 @@ def defaults(name: str, likes: Sequence[Problem], device: Device) -> list[tuple[
     return [(kernel.default(each, device), each) for each in ones if kernel.covers(each, device)]
 
 
+def alike(dtype: str, precision: str, turn: int) -> Problem:
+    return replace(transposed(dtype, *TRANSPOSITIONS[turn % 4], 1024, 1024, 1024), precision=precision)
+
+
+def edges(architecture: str, name: str, kind: tuple[str, str]) -> Iterator[tuple[Config, Problem]]:
+    """The configs at the edges that are compiled for a class here: others on the next architecture, and in the next."""
+    at, classes, device = ARCHITECTURES.index(architecture), covered(name, architecture), on(architecture)
+    for place, values in enumerate(EDGES.get(name, ())):
+        tile = config(name, values)
+        own = {each: home(name, tile, alike(*each, place + at), device) for each in classes}
+        able = [each for each in classes if own[each] is not None]
+        full = architecture in FULL or architecture == first(name, kind)
+        share = min(SHARES, len(able)) if full else SHARES
+        if kind in able and (able.index(kind) + place + at) % SHARES % share == 0:
+            problem = own[kind]
+            assert problem is not None
+            yield tile, problem
+
+
 @pytest.mark.parametrize(("architecture", "name", "dtype", "precision"), CASES)
 def test_a_kernel_compiles_at_the_edges_of_its_space_and_spills_nothing(
     architecture: str, name: str, dtype: str, precision: str, tmp_path: Path
 ) -> None:
     kernel, device = CATALOGUE[name], on(architecture)
-    # What is met, and in which transposition, is another on the next architecture and in the next class.
-    classes = covered(name, architecture)
-    turn = ARCHITECTURES.index(architecture) + classes.index((dtype, precision))
-    full = architecture in FULL or architecture == first(name, (dtype, precision))
-    share = min(SHARES, len(classes)) if full else SHARES
-    turned = [TRANSPOSITIONS[(place + turn) % 4] for place in range(4)]
-    likes = [replace(transposed(dtype, *each, 1024, 1024, 1024), precision=precision) for each in turned]
-    tiles = [(place, config(name, values)) for place, values in enumerate(EDGES.get(name, ()))]
-    met = [(place, tile) for place, tile in tiles if place % share == turn % share]
-    edges = [(tile, home(name, tile, likes[place // share % 4], device)) for place, tile in met]
-    chosen = {(tile, problem) for tile, problem in edges if problem is not None and kernel.covers(problem, device)}
-    chosen |= set(defaults(name, likes, device))
+    at = ARCHITECTURES.index(architecture) + kernel.classes.index((dtype, precision))
+    chosen = set(edges(architecture, name, (dtype, precision)))
+    chosen |= set(defaults(name, [alike(dtype, precision, at + place) for place in range(4)], device))
     assert chosen
     for tile, problem in chosen:
         launch = kernel.launch(tile, problem, device)
@@ -110,8 +119,7 @@ def test_a_variant_is_compiled_in_half_a_second_in_the_median(architecture: str,
     seconds, device = [], on(architecture)
     for name, kernel in CATALOGUE.items():
         for dtype, precision in covered(name, architecture):
-            like = replace(transposed(dtype, False, False, 1024, 1024, 1024), precision=precision)
-            for tile, problem in defaults(name, [like], device)[-1:]:
+            for tile, problem in defaults(name, [alike(dtype, precision, 0)], device)[-1:]:
                 build, started = kernel.launch(tile, problem, device).build, process_time()
                 cuda.compile_cubin(build, architecture, tmp_path)
                 seconds.append((process_time() - started, f"{name} {dtype} {precision}"))

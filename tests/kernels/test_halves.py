@@ -304,12 +304,7 @@ def test_squares_pass_through_shared_memory_without_a_conflict() -> None:
 
 @pytest.mark.parametrize(
     "architecture",
-    [
-        "sm_80",
-        "sm_90",
-        "sm_120",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("sm_86", "sm_89", "sm_100")),
-    ],
+    ["sm_80", "sm_90", "sm_120", *(pytest.param(one, marks=pytest.mark.slow) for one in ("sm_86", "sm_89", "sm_100"))],
 )
 def test_both_steps_compile_for_every_architecture_and_spill_nothing(architecture: str, tmp_path: Path) -> None:
     for step in planned(Problem(8, 8, LEAST_K, precision="emulated")).before:
