@@ -88,7 +88,7 @@ def test_two_shapes_are_measured_told_and_not_measured_again(tmp_path: Path) -> 
         "--shapes",
         "^(32|97)x",
     )
-    tuning = ("--winners", str(known), "--kernels", "naive", "--seconds", "0.2", "--measuring", "0.1")
+    tuning = ("--winners", str(known), "--kernels", "naive", "--seconds", "2", "--measuring", "0.1")
     shown = run(*where, *tuning, "--report", report)
     head, *rows = map(json.loads, out.read_text().splitlines())
     square, ragged = map(read_row, rows)

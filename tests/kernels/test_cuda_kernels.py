@@ -26,8 +26,8 @@ cuda = pytest.importorskip("app.devices.cuda")
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 # All edges meet the oldest architecture that has a class, the one that the kernels are made for, and the newest, each
-# in one class of up to four; of the others' a quarter do, since ptxas allots registers alike for neighbours. Defaults,
-# which all are served by, meet every one, each in another transposition.
+# in one class of up to four; of the others' a quarter do, since ptxas allots registers alike for neighbours. Of the
+# defaults, each in another transposition, these meet all, and the others half.
 FULL = ("sm_90", "sm_120")
 SHARES = 4
 # The first kernels are compiled for the oldest by default; the others' own tests compile these for sm_80 and sm_90.
@@ -62,9 +62,9 @@ CASES = [
 ]
 
 
-def first(name: str, kind: tuple[str, str]) -> str:
-    """The oldest architecture on which a kernel computes a class."""
-    return next(each for each in ARCHITECTURES if kind in covered(name, each))
+def is_full(architecture: str, name: str, kind: tuple[str, str]) -> bool:
+    """Whether all is compiled for it: the newest, the usual, or the oldest on which the kernel computes the class."""
+    return architecture in (*FULL, next(each for each in ARCHITECTURES if kind in covered(name, each)))
 
 
 def defaults(name: str, likes: Sequence[Problem], device: Device) -> list[tuple[Config, Problem]]:
@@ -88,8 +88,7 @@ def edges(architecture: str, name: str, kind: tuple[str, str]) -> Iterator[tuple
         tile = config(name, values)
         own = {each: home(name, tile, alike(*each, place + at), device) for each in classes}
         able = [each for each in classes if own[each] is not None]
-        full = architecture in FULL or architecture == first(name, kind)
-        share = min(SHARES, len(able)) if full else SHARES
+        share = min(SHARES, len(able)) if is_full(architecture, name, kind) else SHARES
         if kind in able and (able.index(kind) + place + at) % SHARES % share == 0:
             problem = own[kind]
             assert problem is not None
@@ -103,7 +102,8 @@ def test_a_kernel_compiles_at_the_edges_of_its_space_and_spills_nothing(
     kernel, device = CATALOGUE[name], on(architecture)
     at = ARCHITECTURES.index(architecture) + kernel.classes.index((dtype, precision))
     chosen = set(edges(architecture, name, (dtype, precision)))
-    chosen |= set(defaults(name, [alike(dtype, precision, at + place) for place in range(4)], device))
+    own = defaults(name, [alike(dtype, precision, at + place) for place in range(4)], device)
+    chosen |= set(own if is_full(architecture, name, (dtype, precision)) else own[at % 2 :: 2] or own)
     assert chosen
     for tile, problem in chosen:
         launch = kernel.launch(tile, problem, device)
