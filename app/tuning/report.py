@@ -6,6 +6,7 @@ Who is too slow for the time that is left has no figure, and a reason; of our ow
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
@@ -138,13 +139,19 @@ def _promote(told: Report, sampling: Sampling) -> None:
     own = [entry for entry in told.seconds if entry.measured.kernel != VENDOR]
     own.sort(key=lambda entry: (median(told.seconds[entry]), entry is not chosen))
     told.best = next(entry for entry in own if _proves(told, entry, sampling))
-    for entry in own[own.index(told.best) + 1 :]:
-        if sampling.left > sampling.proof:
-            _proves(told, entry, sampling)
+    _drop_wrong(told, own[own.index(told.best) + 1 :], sampling)
     kernel = told.best.measured.kernel
     if kernel in BASELINES:
         told.beside[kernel] = told.best
         told.reasons.pop(kernel, None)
+
+
+def _drop_wrong(told: Report, entries: Sequence[Entry], sampling: Sampling) -> None:
+    """Prove slower entries for as long as there is time; those for whom there is none keep their figures."""
+    with suppress(OutOfTime):
+        for entry in entries:
+            if sampling.left > sampling.proof and not sampling.holds(entry):
+                _drop(told, entry, sampling.wrong[entry].reason)
 
 
 def _proves(told: Report, entry: Entry, sampling: Sampling) -> bool:

@@ -17,7 +17,7 @@ from app.tuning.budget import FINALS, Budget, Deadline, Forecast
 from app.tuning.finals import finals
 from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
 from app.tuning.outcome import Final as Finals
-from app.tuning.report import BESIDE, OVER
+from app.tuning.report import BESIDE, OVER, absent
 from app.tuning.runner import Contender, Heat, OutOfTime, Runner
 from app.tuning.search import Known, Landscape, Strategy, strategy
 from app.tuning.thinking import thought
@@ -130,7 +130,7 @@ def tune(
     try:
         final = _finals(task, proving, outcomes, *given.finals(task.thorough))
     except OutOfTime:
-        final = proving.fallback(outcomes)
+        final = proving.fallback(outcomes, _untuned(task))
     if final is not None:
         yield final
 
@@ -170,10 +170,11 @@ class _Proving:
         """As the runner."""
         return self.runner.sample(contenders, rounds)
 
-    def fallback(self, outcomes: Sequence[Outcome]) -> Finals | None:
+    def fallback(self, outcomes: Sequence[Outcome], default: Launch | None) -> Finals | None:
         """The fastest of the search that was proved, alone: there was no time to measure anything beside it."""
         best = best_of(one for one in outcomes if (one.kernel, one.config) in self.held)
-        return None if best is None else Finals((), best, None, None, {}, dict.fromkeys(BESIDE, OVER))
+        reasons = {name: absent(name, outcomes, default) or OVER for name in BESIDE}
+        return None if best is None else Finals((), best, None, None, {}, reasons)
 
 
 def best_of(outcomes: Iterable[Outcome]) -> Measured | None:

@@ -139,6 +139,19 @@ class Ending(Synthetic):
         return super().sample(contenders, rounds)
 
 
+class Hurried(Synthetic):
+    """A runner whose budget ends once one config was proved."""
+
+    provable = 1
+
+    def prove(self, launch: Launch) -> Rejected | None:
+        """Raise OutOfTime after the first."""
+        self.provable -= 1
+        if self.provable < 0:
+            raise OutOfTime
+        return super().prove(launch)
+
+
 def test_a_budget_that_ends_within_the_report_leaves_the_figures_so_far() -> None:
     on = Ending(Machine(np.random.default_rng(1), 0.002), {**ladder(1), launch(0, "tiled"): 2e-4, PROBLEM: 9e-5})
     on.calls = 4  # two of the choice
@@ -299,6 +312,29 @@ def test_where_five_rounds_do_not_fit_there_are_fewer_and_it_is_said(limit: floa
     assert (final.best.timing.ci95_ms is None) == (samples == 1)
     assert final.default is None
     assert on.machine.now - started <= max(limit, 2.1)
+
+
+def test_five_rounds_of_the_report_may_take_longer_than_the_limit_up_to_the_most() -> None:
+    on = runner({**ladder(3, best=0.02), launch(0, "tiled"): 0.05, PROBLEM: 0.01}, 0.002)
+    outcomes, started = on.search(on.truth), on.machine.now
+    short = finals(outcomes, launch(2), launches, on, PROBLEM, 0.3, 3, on.clock)
+    assert short is not None
+    assert (short.baselines, {*short.reasons} >= {"tiled"}) == ({}, True)
+    assert on.machine.now - started <= 0.4
+    started = on.machine.now
+    long = finals(outcomes, launch(2), launches, on, PROBLEM, 0.3, 3, on.clock, most=5.0)
+    assert long is not None
+    assert {*long.reasons} == {"naive"}
+    assert min(one.timing.samples for one in (long.best, long.default, long.vendor) if one) >= 5
+    assert on.machine.now - started <= 3.0
+
+
+def test_who_is_measured_and_not_proved_before_the_budget_ends_keeps_the_figure() -> None:
+    on = Hurried(Machine(np.random.default_rng(1), 0.002), {**ladder(2), launch(0, "tiled"): 2e-4, PROBLEM: 9e-5})
+    final = run(on, launch(1))
+    assert final.best.config["number"] == 0
+    assert final.default is not None
+    assert "tiled" in final.baselines
 
 
 MACHINES: dict[str, dict[str, Any]] = {
