@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from bodies import MANY, MAX_BODY, QUOTA
+from calling import calling
 
 from app.cli.service import Started, started
 
@@ -19,13 +20,14 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     limits |= {"resident_bytes": str(QUOTA), "resident_count": str(MANY)}
     with started(folder, devices="opencl", shared_memory="on", **limits) as running:
         until = time.monotonic() + 90
-        while (answer := httpx.get(f"{running.url}/health/ready")).json().get("pending", 1):
-            assert time.monotonic() < until, answer.text
-            time.sleep(0.1)
+        with calling(running.url) as client:
+            while (answer := client.get("/health/ready")).json().get("pending", 1):
+                assert time.monotonic() < until, answer.text
+                time.sleep(0.1)
         yield running
 
 
 @pytest.fixture
 def client(live: Started) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=live.url, timeout=60) as client:
+    with calling(live.url) as client:
         yield client

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from calling import calling
 from lent import all_given_back
 
 from app.cli.service import Started, started
@@ -24,10 +25,11 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     folder = tmp_path_factory.mktemp("narrow")
     with started(folder, devices="opencl", queue="2", slab_bytes=str(38 * 10**6)) as running:
         until = time.monotonic() + 90
-        while httpx.get(f"{running.url}/health/ready").json().get("pending", 1):
-            assert time.monotonic() < until
-            time.sleep(0.1)
-        yield running
+        with calling(running.url) as client:
+            while client.get("/health/ready").json().get("pending", 1):
+                assert time.monotonic() < until
+                time.sleep(0.1)
+            yield running
 
 
 def expecting(url: str, query: str, length: int) -> tuple[int, dict[str, str], bytes, float]:
@@ -49,52 +51,51 @@ def expecting(url: str, query: str, length: int) -> tuple[int, dict[str, str], b
         return int(first.split()[1]), headers, body, seconds
 
 
-def fill(narrow: Started) -> list[str]:
+def fill(client: httpx.Client) -> list[str]:
     """Two products that take a while, as jobs: their places."""
     ones = bytes(8 * 10**6)
-    answers = [
-        httpx.post(f"{narrow.url}/matmul?{LONG}", content=ones, headers=RAW | {"Prefer": "respond-async"}) for _ in "ab"
-    ]
+    answers = [client.post(f"/matmul?{LONG}", content=ones, headers=RAW | {"Prefer": "respond-async"}) for _ in "ab"]
     assert [answer.status_code for answer in answers] == [202, 202]
-    return [narrow.url + answer.headers["Location"] for answer in answers]
+    return [answer.headers["Location"] for answer in answers]
 
 
-def empty(places: list[str]) -> None:
+def empty(client: httpx.Client, places: list[str]) -> None:
     for place in places:
-        httpx.delete(place)
+        client.delete(place)
     until = time.monotonic() + 60
-    while any(httpx.get(place).json()["state"] in {"queued", "running"} for place in places):
+    while any(client.get(place).json()["state"] in {"queued", "running"} for place in places):
         assert time.monotonic() < until
         time.sleep(0.02)
 
 
 def test_a_full_queue_refuses_before_the_body_is_sent_and_says_when_to_come_again(narrow: Started) -> None:
-    places = fill(narrow)
-    status, headers, body, _ = expecting(narrow.url, "m=100&n=100&k=100", 80_000)
-    told = json.loads(body)
-    assert (status, told["code"]) == (503, "queue_full")
-    assert (told["limit"], told["size"]) == (2, 2)
-    assert 1 <= told["retry_after"] == int(headers["retry-after"]) <= 60
-    bounds = httpx.get(f"{narrow.url}/limits").json()
-    assert (bounds["queue"], bounds["waiting"]) == (2, 2)
-    assert httpx.get(f"{narrow.url}/health/live").status_code == 200
-    empty(places)
-    until = time.monotonic() + 10
-    while httpx.get(f"{narrow.url}/limits").json()["waiting"]:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    with calling(narrow.url) as client:
+        places = fill(client)
+        status, headers, body, _ = expecting(narrow.url, "m=100&n=100&k=100", 80_000)
+        told = json.loads(body)
+        assert (status, told["code"]) == (503, "queue_full")
+        assert (told["limit"], told["size"]) == (2, 2)
+        assert 1 <= told["retry_after"] == int(headers["retry-after"]) <= 60
+        bounds = client.get("/limits").json()
+        assert (bounds["queue"], bounds["waiting"]) == (2, 2)
+        assert client.get("/health/live").status_code == 200
+        empty(client, places)
+        until = time.monotonic() + 10
+        while client.get("/limits").json()["waiting"]:
+            assert time.monotonic() < until
+            time.sleep(0.02)
 
 
 def test_what_does_not_fit_now_is_refused_with_the_bytes(narrow: Started) -> None:
     ones = bytes(8 * 10**6)
-    with httpx.Client(base_url=narrow.url) as client:
+    with calling(narrow.url) as client:
         answer = client.post(f"/matmul?{LONG}", content=ones, headers=RAW | {"Prefer": "respond-async"})
         status, headers, body, _ = expecting(narrow.url, "m=1700&n=1700&k=1700", 8 * 1700**2)
         told = json.loads(body)
         assert (status, told["code"]) == (503, "no_room")
         assert told["size"] > told["limit"] - 12 * 10**6
         assert int(headers["retry-after"]) == told["retry_after"]
-        empty([narrow.url + answer.headers["Location"]])
+        empty(client, [answer.headers["Location"]])
         bounds = client.get("/limits").json()
         assert bounds["slab_bytes"] >= 38 * 10**6
         assert bounds["lent_bytes"] <= bounds["slab_bytes"]

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 import pytest
+from calling import calling
 
 from app.cli.service import Started, started
 from app.devices.base import Array
@@ -209,7 +210,7 @@ def fifty(live: Started, method: str, path: str, content: bytes, headers: dict[s
     gate = threading.Barrier(50)
 
     def fire() -> None:
-        with httpx.Client(base_url=live.url, timeout=120) as client:
+        with calling(live.url, 120) as client:
             client.get("/health/live")
             gate.wait(60)
             answers.append(client.request(method, path, content=content, headers=headers))
@@ -317,7 +318,7 @@ def test_products_that_were_accepted_are_made_though_no_thread_can_be_started(tm
     """7 MiB of address space are left: a thread's stack takes 8, where nobody says how much."""
     with (
         started(tmp_path, devices="opencl", slab_bytes=str(2**26)) as running,
-        httpx.Client(base_url=running.url, timeout=60) as client,
+        calling(running.url) as client,
     ):
         until = time.monotonic() + 90
         while client.get("/health/ready").status_code != 200:

@@ -17,6 +17,7 @@ import httpx
 import numpy as np
 import pytest
 from bodies import BOUNDARY, MANY, QUOTA, form, npy, npz, safetensors
+from calling import calling
 from lent import all_given_back, metric
 
 from app.cli.service import Started
@@ -29,6 +30,8 @@ NPY = "application/x-npy"
 RAW = "application/octet-stream"
 TENSORS = "application/vnd.safetensors"
 
+# Where it does not matter which kernel multiplies: others take a second to compile for each transposition.
+KERNEL = "naive"
 Bodies = dict[str, Callable[[Array], bytes]]
 PUT: Bodies = {
     JSON: lambda x: json.dumps(x.tolist()).encode(),
@@ -135,8 +138,9 @@ def test_both_operands_may_be_named_transposed_or_the_same(client: httpx.Client)
     kept(client, "a", A, evictable=True)
     kept(client, "b", B)
     np.testing.assert_allclose(loaded(multiply(client, a="a", b="b")), A @ B)
-    np.testing.assert_allclose(loaded(multiply(client, a="a", b="a", trans_b=True)), A @ A.T)
-    np.testing.assert_allclose(loaded(multiply(client, a="b", b="a", trans_a=True, trans_b=True)), B.T @ A.T)
+    np.testing.assert_allclose(loaded(multiply(client, a="a", b="a", trans_b=True, kernel=KERNEL)), A @ A.T)
+    turned = multiply(client, a="b", b="a", trans_a=True, trans_b=True, kernel=KERNEL)
+    np.testing.assert_allclose(loaded(turned), B.T @ A.T)
     np.testing.assert_allclose(loaded(multiply(client, np.asfortranarray(A.T), a="a")), A @ A.T)
     answer = client.post("/matmul?a=a&b=b")
     assert (answer.status_code, answer.headers["content-type"]) == (200, NPY)
@@ -325,7 +329,7 @@ class Caller(threading.Thread):
 
     def run(self) -> None:
         acts = (self.put, self.put, self.get, self.delete, self.multiply, self.multiply, self.chain)
-        with httpx.Client(base_url=self.url, timeout=60) as client:
+        with calling(self.url) as client:
             for _ in range(25):
                 answer = acts[self.rng.integers(len(acts))](client)
                 self.statuses.add(answer.status_code)
@@ -352,7 +356,8 @@ class Caller(threading.Thread):
     def multiply(self, client: httpx.Client) -> httpx.Response:
         b = self.rng.random((16, 16), np.float32)
         both = bool(self.rng.integers(2))
-        answer = multiply(client, a=self.one(), b=self.one()) if both else multiply(client, b, a=self.one())
+        named = {"a": self.one(), "b": self.one()} if both else {"a": self.one()}
+        answer = multiply(client, None if both else b, kernel=KERNEL, **named)
         if answer.status_code == 200:
             versions = [answer.headers["x-a-version"], answer.headers.get("x-b-version")]
             self.seen.append((versions, b, loaded(answer)))
@@ -360,7 +365,7 @@ class Caller(threading.Thread):
 
     def chain(self, client: httpx.Client) -> httpx.Response:
         b = self.rng.random((16, 16), np.float32)
-        answer = multiply(client, b, a=self.one(), c=self.one())
+        answer = multiply(client, b, a=self.one(), c=self.one(), kernel=KERNEL)
         if answer.status_code == 200:
             self.truth[answer.headers["x-c-version"]] = loaded(answer)
             self.seen.append(([answer.headers["x-a-version"], None], b, loaded(answer)))
@@ -372,7 +377,7 @@ def test_products_are_of_the_versions_they_name_whatever_others_do(client: httpx
     print(f"seed {seed}")
     first = np.ones((16, 16), np.float32)
     version = kept(client, "p", first)["version"]
-    multiply(client, first, a="p")  # what its products need is compiled then
+    multiply(client, first, a="p", kernel=KERNEL)  # what its products need is compiled then
     callers = [Caller(live.url, seed + number) for number in range(6)]
     for caller in callers:
         caller.start()

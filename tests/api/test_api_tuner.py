@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from calling import calling
 
 from app.cli.service import Started
 from app.tuning.replay import read
@@ -54,9 +55,9 @@ class Tuned:
 
 @pytest.fixture(scope="module")
 def tune(live: Started) -> Tuned:
-    asked = order(8)
+    asked = order()
     shape = asked["shapes"][0]
-    with httpx.Client(base_url=live.url, timeout=60) as client:
+    with calling(live.url) as client:
         for _ in range(2):
             assert client.get("/best-config", params=shape).json()["match"] in {"nearest", "default"}
         assert shape["m"] in missed(client)
