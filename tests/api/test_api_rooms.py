@@ -113,17 +113,6 @@ def test_an_analysis_works_out_the_arithmetic_of_any_tile(client: httpx.Client) 
     assert big.status_code == 200
 
 
-def test_best_config_follows_every_change_of_the_bests(client: httpx.Client) -> None:
-    query = "/best-config?m=77&n=16&k=1600"
-    before = client.get(query)
-    assert before.json()["match"] in {"default", "nearest"}
-    assert client.get(query).content == before.content
-    shape = {"m": 77, "n": 16, "k": 1600}
-    order = {"shapes": [shape], "kernels": ["naive"], "budget": {"trials": 2}}
-    assert client.post("/tune", json=order, headers={"Prefer": "wait=60"}).status_code == 200
-    assert client.get(query).json()["match"] == "exact"
-
-
 def test_probes_say_live_and_ready(client: httpx.Client) -> None:
     assert client.get("/health/live").json() == {"status": "live"}
     told = client.get("/health/ready").json()
