@@ -31,3 +31,10 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
 def client(live: Started) -> Iterator[httpx.Client]:
     with calling(live.url) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a service that has no device, and all its settings as they are by default."""
+    with started(tmp_path_factory.mktemp("bare"), devices="none") as running:
+        yield running.url

@@ -4,49 +4,45 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import pytest
+from calling import calling
 
 from app.cli.service import Started, started
 
 
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with started(tmp_path_factory.mktemp("bare"), devices="none") as running:
-        yield running.url
-
-
 def test_a_service_without_a_device_says_so_wherever_one_is_needed(bare: str) -> None:
     shape = {"m": 8, "n": 8, "k": 8}
-    answers = [
-        httpx.get(f"{bare}/best-config", params=shape),
-        httpx.get(f"{bare}/analysis", params=shape | {"tile": 8}),
-        httpx.post(f"{bare}/matmul", json={"a": [[1]], "b": [[1]]}),
-        httpx.post(f"{bare}/tune", json={"shapes": [shape]}),
-    ]
+    with calling(bare) as client:
+        answers = [
+            client.get("/best-config", params=shape),
+            client.get("/analysis", params=shape | {"tile": 8}),
+            client.post("/matmul", json={"a": [[1]], "b": [[1]]}),
+            client.post("/tune", json={"shapes": [shape]}),
+        ]
+        unready = client.get("/health/ready")
     for answer in answers:
         assert (answer.status_code, answer.json()["code"]) == (503, "no_device"), answer.text
         assert answer.headers["retry-after"]
-    unready = httpx.get(f"{bare}/health/ready")
     assert (unready.status_code, unready.json()["code"]) == (503, "not_ready")
 
 
 def test_a_service_without_a_device_still_shows_what_it_has(bare: str) -> None:
-    for path in ("/", "/docs", "/devices", "/kernels", "/kernels/tiled/source", "/jobs", "/trials", "/metrics"):
-        assert httpx.get(bare + path).status_code == 200, path
-    assert httpx.get(f"{bare}/health/live").status_code == 200
+    static = ("/", "/docs", "/devices", "/kernels", "/kernels/tiled/source", "/jobs", "/trials", "/metrics")
+    with calling(bare) as client:
+        for path in (*static, "/health/live"):
+            assert client.get(path).status_code == 200, path
 
 
 def unready_then_ready(url: str) -> None:
     until = time.monotonic() + 90
-    while (answer := httpx.get(f"{url}/health/ready")).status_code != 200:
-        assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
-        assert answer.headers["retry-after"]
-        assert time.monotonic() < until, answer.text
-        time.sleep(0.1)
+    with calling(url) as client:
+        while (answer := client.get("/health/ready")).status_code != 200:
+            assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
+            assert answer.headers["retry-after"]
+            assert time.monotonic() < until, answer.text
+            time.sleep(0.1)
 
 
 def stopped_while_followed(running: Started) -> None:

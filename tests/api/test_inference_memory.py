@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 import tritonclient.utils.shared_memory as shm
+from calling import calling
 from tritonclient.utils import InferenceServerException
 
 from app.api.inference.shared import is_local
@@ -263,8 +264,8 @@ def test_the_unix_socket_is_on_this_host(tmp_path: Path) -> None:
         assert [each["name"] for each in client.get("/v2/systemsharedmemory/status").json()] == ["mine"]
 
 
-def test_shared_memory_is_off_unless_the_owner_allows_it(tmp_path: Path) -> None:
-    with started(tmp_path, devices="none") as quiet, httpx.Client(base_url=quiet.url) as client, named(4096) as key:
+def test_shared_memory_is_off_unless_the_owner_allows_it(bare: str) -> None:
+    with calling(bare) as client, named(4096) as key:
         assert "system_shared_memory" not in client.get("/v2").json()["extensions"]
         answer = client.post("/v2/systemsharedmemory/region/mine/register", json={"key": key, "byte_size": 64})
         assert (answer.status_code, answer.json()["code"]) == (403, "shared_memory_off")
