@@ -46,19 +46,25 @@ sys.exit(9 * errors)
 """
 
 
-def ran(folder: Path, *options: str) -> tuple[int, str, Any]:
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the winners are compiled once for all runs."""
+    return tmp_path_factory.mktemp("cache")
+
+
+def ran(folder: Path, cache: Path, *options: str) -> tuple[int, str, Any]:
     """The status, the last lines and the report of a run over the winners alone."""
     winners, out = folder / "winners.json", folder / "out.json"
     winners.write_text(json.dumps(WINNERS))
     command = [sys.executable, str(BENCHMARKS / "sanitize.py"), "--device", "opencl:0", "--kernels", ""]
-    command += ["--winners", str(winners), "--out", str(out), "--cache", str(folder), *options]
+    command += ["--winners", str(winners), "--out", str(out), "--cache", str(cache), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr, json.loads(out.read_text()) if out.exists() else None
 
 
-def test_winners_are_launched_on_small_problems_of_their_class(tmp_path: Path) -> None:
+def test_winners_are_launched_on_small_problems_of_their_class(tmp_path: Path, cache: Path) -> None:
     queue()
-    status, said, report = ran(tmp_path)
+    status, said, report = ran(tmp_path, cache)
     assert status == 0, said
     (only,) = report["reports"]
     assert [each["name"].split()[0] for each in only["findings"]] == ["naive", "tiled"]
@@ -69,13 +75,13 @@ def test_winners_are_launched_on_small_problems_of_their_class(tmp_path: Path) -
     assert len(naive) == len(tiled) == 4
 
 
-def test_what_a_sanitizer_says_and_a_death_belong_to_the_case_that_had_begun(tmp_path: Path) -> None:
+def test_what_a_sanitizer_says_and_a_death_belong_to_the_case_that_had_begun(tmp_path: Path, cache: Path) -> None:
     queue()
     begun, stand_in = tmp_path / "begun", tmp_path / "compute-sanitizer"
     begun.write_text("")
     stand_in.write_text(WATCHING.format(python=sys.executable, begun=str(begun)))
     stand_in.chmod(0o755)
-    status, said, report = ran(tmp_path, "--sanitizer", str(stand_in), "--tools", "memcheck,racecheck")
+    status, said, report = ran(tmp_path, cache, "--sanitizer", str(stand_in), "--tools", "memcheck,racecheck")
     assert status == 1, said
     memory, races = report["reports"]
     assert [(each["errors"], each["wrong"]) for each in memory["findings"]] == [(1, None), (0, None)]
@@ -86,8 +92,8 @@ def test_what_a_sanitizer_says_and_a_death_belong_to_the_case_that_had_begun(tmp
     assert len(report["faults"]) == 2
 
 
-def test_a_missing_or_broken_sanitizer_is_no_clean_run(tmp_path: Path) -> None:
-    status, said, report = ran(tmp_path, "--sanitizer", "/bin/false", "--tools", "memcheck")
+def test_a_missing_or_broken_sanitizer_is_no_clean_run(tmp_path: Path, cache: Path) -> None:
+    status, said, report = ran(tmp_path, cache, "--sanitizer", "/bin/false", "--tools", "memcheck")
     assert status == 1
     assert "nothing was launched" in said
     assert report is None
