@@ -89,6 +89,7 @@ def edges(architecture: str, name: str, kind: tuple[str, str]) -> Iterator[tuple
         own = {each: home(name, tile, alike(*each, place + at), device) for each in classes}
         able = [each for each in classes if own[each] is not None]
         share = min(SHARES, len(able)) if is_full(architecture, name, kind) else SHARES
+        share = share if sum(kind in covered(name, each) for each in ARCHITECTURES) > 1 else 1  # there is no next one
         if kind in able and (able.index(kind) + place + at) % SHARES % share == 0:
             problem = own[kind]
             assert problem is not None
