@@ -35,6 +35,7 @@ _BASELINES_CHANCE: Final = 4  # what others are compared with need not be at its
 _REPORT: Final = 5  # rounds of whoever is told that the finals are left time for at least
 _CHECK: Final = 5e-3  # seconds beside each sample of the report: the reference kernel's, and the next one's turn
 _CLOSE: Final = 0.25  # of the seconds: where every default and the vendor take more, the best hope comes first
+_LATER: Final = 1.5  # times its forecast that a trial of the search may take without costing the finals their time
 _BATCH: Final = 8  # configs asked for at once at least: a strategy thinks once for all of them
 
 
@@ -194,7 +195,7 @@ def _search(task: Task, runner: _Proving, given: Deadline, saved: Sequence[Outco
         search = min(left, key=lambda one: _turn(one, searches, task))
         config = _next(search, task, runner, given)
         contender = None if config is None else _launch(search, config, task)
-        if contender is None or _unaffordable(contender, task, given.searching()):
+        if contender is None or _unaffordable(contender, task, given.searching() / _LATER):
             search.exhausted = True
         else:
             yield _try(search, contender, runner)
