@@ -10,6 +10,7 @@ from time import perf_counter
 
 import numpy as np
 import pytest
+from pairwise import crossed
 
 from app.devices.base import Array, Backend, Buffer, Operands, Program
 from app.dtypes import numpy_dtype
@@ -229,7 +230,7 @@ class Contract:
             seconds.append(min(backend.time(program, launch, [operands] * 5, EVENTS)))
         assert seconds[1] > 4 * seconds[0]
 
-    @pytest.mark.parametrize(("dtype", "trans_a", "trans_b"), CLASSES)
+    @crossed(dtype=list(ITEMSIZE), trans_a=(False, True), trans_b=(False, True))
     def test_the_vendors_library_is_right_for_every_class(
         self, backend: Backend, dtype: str, trans_a: bool, trans_b: bool
     ) -> None:

@@ -8,6 +8,15 @@ import pytest
 from opening import settings
 
 from app.main import Service, opened
+from app.tuning import budget
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_finals() -> Iterator[None]:
+    """Have finals end sooner where the budget has time for more: how sure a figure is, is another test's matter."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(budget, "FINALS", (0.3, 1.0))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -271,7 +271,7 @@ def test_what_was_suspected_serves_again_once_it_does_well(tmp_path: Path, monke
 def test_what_fails_twice_is_stored_and_not_tried_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(defaults, "_RETRY", (1.0, 2.0))
+    monkeypatch.setattr(defaults, "_RETRY", (0.1, 0.2))
     break_kernels(monkeypatch, {"register_tiled": WILD_KERNEL})
     with started(tmp_path) as (client, service):
         until(client, settled)
