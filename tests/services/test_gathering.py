@@ -272,7 +272,7 @@ def test_however_products_are_cancelled_the_queue_moves_on(service: Service) -> 
 def test_a_long_launch_is_broken_off_and_the_next_child_serves_who_waits(
     service: Service, matmul: Matmul, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gathering, "_GRACE", 0.1)  # however fast the processor is
+    monkeypatch.setattr(gathering, "_GRACE", 0.02)  # however fast the processor is
     problem = Problem(2000, 2000, 2000, trans_a=True, trans_b=True)  # seconds of naive, in 48 MB
     one, unit = operands(problem, 1, np.random.default_rng(SEED))[0], service.fleet.unit()
     begun = threading.Event()
