@@ -50,6 +50,7 @@ def pytest_collection_finish() -> None:
     """Thousands of tests live to the end of the run: no collection of garbage looks through them again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -26,6 +26,7 @@ from app.main import Fleets, Server, Service, create_app, pace
 from app.settings import Settings
 
 # Seconds, at most, for which a thread with the next product of a device waits while the event loop has the GIL.
+_SERVING: Final = (700, 10, 10)  # Python's own: passes that a request waits for are short ones
 _HANDOVER: Final = 0.0005
 Loop = Literal["auto", "asyncio", "uvloop"]
 Message = MutableMapping[str, Any]
@@ -173,6 +174,7 @@ class _Announcing(Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         gc.collect()
+        gc.set_threshold(*_SERVING)
         gc.freeze()  # what lives as long as the process is not looked through again while a request waits
         print(f"Tilewise listens on {' and '.join(self._addresses)}", flush=True)
         if self._service is not None:

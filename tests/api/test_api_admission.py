@@ -68,6 +68,7 @@ def empty(client: httpx.Client, places: list[str]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_full_queue_refuses_before_the_body_is_sent_and_says_when_to_come_again(narrow: Started) -> None:
     with calling(narrow.url) as client:
         places = fill(client)

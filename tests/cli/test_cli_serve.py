@@ -147,6 +147,7 @@ def test_interrupted_demo_says_that_it_stopped(tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_demos_next_lines_work_as_they_are_pasted(tmp_path: Path) -> None:
     kept = tmp_path / "what is kept"
     ran = demo(tmp_path, "--shapes", "64", "--seconds", "4", "--data-dir", str(kept), timeout=200)

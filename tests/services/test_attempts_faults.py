@@ -111,7 +111,7 @@ def test_the_quarantine_outlives_the_service_and_ends_with_the_kernels_text(
     [
         (OFF, "wrong", "verify", [True, True]),
         ("nonsense;", "compile", "compile", [True, False]),
-        (ENDLESS, "timeout", "launch", [False, False]),
+        pytest.param(ENDLESS, "timeout", "launch", [False, False], marks=pytest.mark.slow),
     ],
 )
 def test_a_config_that_failed_is_not_tried_again_where_it_would_fail_again(

@@ -167,6 +167,7 @@ def test_an_untuned_choice_that_was_as_fast_as_the_best_stays_the_answer(service
         assert answer.loss_bound < 1.5 if slower < 2 else answer.expected_loss == 1
 
 
+@pytest.mark.slow
 def test_among_a_hundred_thousand_tuned_shapes_a_bounded_number_is_looked_at(
     service: Service, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,7 +71,8 @@ print(json.dumps(told))
 """
 
 
-@pytest.mark.parametrize("then", ["wait", pytest.param("delete", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("then", ["wait", "delete"])
 def test_jobs_that_meet_a_full_disk_end_once_there_is_room(tmp_path: Path, then: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(tmp_path), then],

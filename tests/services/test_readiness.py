@@ -268,6 +268,7 @@ def test_what_was_suspected_serves_again_once_it_does_well(tmp_path: Path, monke
 
 
 @pytest.mark.usefixtures("patient")
+@pytest.mark.slow
 def test_what_fails_twice_is_stored_and_not_tried_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

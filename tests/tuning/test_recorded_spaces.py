@@ -54,7 +54,8 @@ def test_what_is_close_to_the_best_was_measured_often(recording: Recording) -> N
     assert all(len(samples) >= (32 if median(samples) <= limit else 2) for samples in found.values())
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.sampling)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
 def test_auto_finds_a_config_within_a_fiftieth_of_the_best_in_a_hundred_and_fifty(
     recording: Recording, seed: int
 ) -> None:
