@@ -21,8 +21,9 @@ sys.dont_write_bytecode = False
 # What a developer has set for a service of their own is no test's, nor its children's.
 for _name in [name for name in os.environ if name.startswith("TILEWISE_")]:
     del os.environ[_name]
-# Whose tests share a service that takes seconds to start: one worker has them all.
-TOGETHER = ("tests/api/", "tests/cli/", "tests/client/", "tests/services/")
+# Whose tests share a service that takes seconds to start: one worker has them all. They begin first, the longest before
+# the others, so that what is dealt out file by file fills the end.
+TOGETHER = ("tests/services/", "tests/api/", "tests/cli/", "tests/client/")
 # Files of few long tests that share nothing: given out one by one, and last, they leave no worker idle at the end.
 APART = ("tests/tuning/test_recorded_spaces.py", "tests/kernels/test_skinny.py")
 
@@ -44,6 +45,17 @@ def driver() -> None:
         ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         pytest.skip(f"no NVIDIA driver: {error}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The folders that one worker has whole come first, as TOGETHER orders them."""
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        items.sort(key=lambda item: rank(item.nodeid))
+
+
+def rank(nodeid: str) -> int:
+    """The place of a test's folder in TOGETHER, which is behind all of them for a folder that it does not name."""
+    return next((place for place, folder in enumerate(TOGETHER) if nodeid.startswith(folder)), len(TOGETHER))
 
 
 def pytest_collection_finish() -> None:
