@@ -107,3 +107,16 @@ def test_the_next_call_is_not_stopped_by_what_stopped_the_last(make: Making) -> 
     with pytest.raises(Stopped):
         child.call(childwork.lease_once, until=lambda: over)
     assert child.call(childwork.lease_once) < GRACE
+
+
+class Deaf(threading.Condition):
+    """A condition that is always notified in the instant of its timeout, and then says that it was not."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return super().wait(timeout) and timeout is None
+
+
+def test_who_waits_for_a_process_sees_it_though_the_notification_was_lost(make: Making) -> None:
+    child, until = make(), monotonic() + 20
+    child._changed = Deaf()
+    assert child.call(childwork.echo, 1, until=lambda: Stop(until, until)) == ("state", 1)

@@ -226,8 +226,12 @@ class Child:
             return self._run
 
     def _is_changed(self, seconds: float | None) -> bool:
-        """Wait for the state to change; called under the condition's lock."""
-        return self._changed.wait(seconds)
+        """Wait for the state to change; called under the condition's lock.
+
+        A Condition that is notified in the instant of its timeout says that it was not: the state itself is compared.
+        """
+        before = self._state, self._run
+        return self._changed.wait(seconds) or before != (self._state, self._run)
 
     def _want(self) -> None:
         """Ask the supervisor for a process; called under the condition's lock.
