@@ -266,18 +266,18 @@ class Caller(threading.Thread):
                 self.seen.append((left.key, right.key if both else None, b, c))
 
 
-@pytest.mark.parametrize("deaths", [0, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("deaths", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_products_among_puts_deletions_and_evictions_are_of_one_version(service: Service, deaths: int) -> None:
     """With `deaths`, the serving child is killed so often meanwhile."""
     seed = int(np.random.SeedSequence().generate_state(1)[0])
     print(f"seed {seed}")
     truth: dict[int, Array] = {}
-    until = time.monotonic() + 5 * (deaths + 1)
+    until = time.monotonic() + 4 * (deaths + 1)
     callers = [Caller(service, seed + number, until, truth) for number in range(4)]
     for caller in callers:
         caller.start()
     for _ in range(deaths):
-        time.sleep(5)
+        time.sleep(4)
         pid = service.fleet.unit().products.pid
         if pid is not None:
             os.kill(pid, signal.SIGKILL)  # as somebody else would: nobody's kernel is to blame
