@@ -6,7 +6,7 @@ ARG BASE=python:3.12-slim
 FROM ${BASE} AS builder
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 UV_NO_CACHE=1 UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy
 WORKDIR /src
-COPY pyproject.toml uv.lock README.md LICENSE tilewise.py ./
+COPY pyproject.toml uv.lock README.md LICENSE ./
 RUN python3 -c "import tomllib; \
 p = {p['name']: p for p in tomllib.load(open('uv.lock', 'rb'))['package']}['uv']; \
 print('uv==' + p['version'], *('--hash=' + w['hash'] for w in p['wheels']))" > /tmp/uv.txt \
@@ -20,6 +20,7 @@ print('uv==' + p['version'], *('--hash=' + w['hash'] for w in p['wheels']))" > /
 COPY app ./app
 COPY kernels ./kernels
 COPY migrations ./migrations
+COPY tilewise ./tilewise
 RUN /tmp/tools/bin/python -m hatchling build -t wheel -d /tmp/wheel \
  && /tmp/tools/bin/uv pip install --quiet --offline --no-deps --python /opt/tilewise/bin/python --compile-bytecode /tmp/wheel/*.whl
 

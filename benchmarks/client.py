@@ -24,7 +24,7 @@ import numpy as np
 from harness import Running, start, stop, wait_ready
 from numpy.typing import NDArray
 
-from app.client import Client
+from tilewise import Client
 
 RESULT = Path("benchmarks/results/client.json")
 BAR = 0.5

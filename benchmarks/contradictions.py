@@ -26,7 +26,7 @@ from app.cli.demonstration import ON_CPU
 from app.cli.figures import comparison
 from app.cli.service import started
 from app.cli.show import plain
-from app.client import Best, Client, Shape
+from tilewise import Best, Client, Shape
 
 RESULT: Final = Path("benchmarks/results/contradictions.json")
 OURS: Final = ("naive", "tiled", "default")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.cli.service import started
-from app.client import Client, Shape
+from tilewise import Client, Shape
 
 RESULT: Final = Path("benchmarks/results/vendor.json")
 BAR: Final = 1.5

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from app import __version__
+
 __all__ = ["main"]
 
 # Importing makes objects by the hundred thousand, all of which stay: looking through them often is a tenth of the time.
@@ -21,6 +23,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(version("tilewise"))
         return 0
+    import tilewise  # noqa: PLC0415 - see above
+
+    if tilewise.__version__ != __version__:
+        others = (
+            f"the package tilewise at {tilewise.__path__[0]} is of version {tilewise.__version__}, not {__version__}"
+        )
+        print(f"tilewise: {others}: pip install tilewise-client=={__version__}, or uninstall it", file=sys.stderr)
+        return 1
     from app.cli.commands import run  # noqa: PLC0415 - see above
 
     gc.set_threshold(*_LOADING)

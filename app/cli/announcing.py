@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from app.cli.session import address_of
-from app.client import Client, ClientError, Readiness
+from tilewise import Client, ClientError, Readiness
 
 if TYPE_CHECKING:
     from app.main import Service  # the demo speaks HTTP alone, and need not load the service

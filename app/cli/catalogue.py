@@ -12,7 +12,7 @@ from app.cli.figures import config_text
 from app.cli.options import SHAPE, Batch, DeviceId, Dtype, Json, Url, settings, usage
 from app.cli.session import open_for_devices, session
 from app.cli.shapes import shape_of
-from app.client import Analysis
+from tilewise import Analysis
 
 
 def devices(url: Url = None, as_json: Json = False) -> None:

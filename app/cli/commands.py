@@ -140,8 +140,8 @@ def _refused(error: Exception) -> Exit:
     """One sentence on standard error, and what mends it where that is known; raises what nobody expected."""
     from pydantic import ValidationError  # noqa: PLC0415 - only where something failed
 
-    from app.client import ClientError  # noqa: PLC0415
     from app.errors import TilewiseError  # noqa: PLC0415
+    from tilewise import ClientError  # noqa: PLC0415
 
     if isinstance(error, ValidationError):
         message, code = _settings_text(error), "invalid"

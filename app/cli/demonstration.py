@@ -25,8 +25,8 @@ from app.cli.follow import follow
 from app.cli.matrices import relative_l2
 from app.cli.service import STARTING, Started, started
 from app.cli.show import answer
-from app.client import Client, Device, Shape
 from app.errors import NoDevice, StartRefused
+from tilewise import Client, Device, Shape
 
 ON_CPU = (Shape(128, 128, 128), Shape(256, 256, 256), Shape(512, 512, 512), Shape(500, 600, 400))
 ON_GPU = (*(Shape(size, size, size) for size in (32, 256, 1024, 2048)), Shape(1000, 1200, 800))

@@ -17,9 +17,9 @@ from app.cli.exits import Exit
 from app.cli.matrices import relative_l2
 from app.cli.options import Json, Url, settings
 from app.cli.session import Session, session
-from app.client import Client, ClientError, Device
 from app.errors import TilewiseError
 from app.settings import Settings
+from tilewise import Client, ClientError, Device
 
 _SHAPE: Final = (64, 48, 32)  # m, n and k of the product that each device makes
 _TOLERATED: Final = 1e-5  # of its relative L2 error in float32

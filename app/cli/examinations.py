@@ -14,10 +14,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, Literal
 
-from app.client import Client, ClientError
 from app.devices import host
 from app.errors import TilewiseError
 from app.settings import Settings
+from tilewise import Client, ClientError
 
 _LITTLE: Final = 2**30  # bytes of disk: an hour of tuning keeps up to some hundred megabytes
 _LEAST: Final = 2**26

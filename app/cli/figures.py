@@ -9,7 +9,7 @@ from typing import Final
 from rich import box
 from rich.table import Table
 
-from app.client import Accuracy, Best, Timing
+from tilewise import Accuracy, Best, Timing
 
 _WIDE: Final = 0.02  # half an interval over its median, from which a figure is marked
 _DISTURBED: Final = 0.1  # from which differences are warned of

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from app.cli.session import Session
-from app.client import Client, Event, Job, Problem
-from app.client.reading import read
+from tilewise import Client, Event, Job, Problem
+from tilewise.decoding import from_json
 
 _NARROW: Final = 100  # columns below which the count of trials is left out, and words are cut
 _WORDS: Final = 27  # characters of what the job does now, in a narrow terminal
@@ -40,7 +40,7 @@ def follow(here: Session | Client, job: Job, console: Console) -> Job:
 def _apply(bar: Progress, task: TaskID, event: Event, narrow: bool) -> None:
     data = event.data
     if event.name == "trial":
-        label = f"{read(Problem, data['problem'])} {data.get('kernel', '')}"
+        label = f"{from_json(Problem, data['problem'])} {data.get('kernel', '')}"
         bar.update(task, description=_cut(label.replace(" float32", ""), narrow))
         return
     if event.name == "end":

@@ -17,8 +17,8 @@ from app.cli.figures import config_text
 from app.cli.follow import follow
 from app.cli.options import Json, Quiet, Url, settings
 from app.cli.session import Records, records
-from app.client import Client, Job
 from app.errors import UnknownJob
+from tilewise import Client, Job
 
 SHORT: Final = 8  # characters of an id that people are shown; commands take any prefix that is of one job alone
 _WHOLE: Final = 32

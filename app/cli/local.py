@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike
 from rich.console import Console
 
 from app.api import answers, catalogue
+from app.cli import matrices
 from app.cli.stored import Stored, problem_of, read_answer
-from app.client import Device, Event, Job, Kernel, Product, Shape, matrices
-from app.client.reading import read
 from app.devices import inside
 from app.devices.base import Reading
 from app.main import Service, opened
@@ -22,6 +21,8 @@ from app.services.tuning import TuneOrder
 from app.settings import Settings
 from kernels import CATALOGUE
 from kernels.problem import Problem
+from tilewise import Device, Event, Job, Kernel, Product, Shape
+from tilewise.decoding import from_json
 
 
 @contextmanager
@@ -116,7 +117,7 @@ class Local(Stored):
     def devices(self) -> list[Device]:
         """As Client.devices."""
         devices = (unit.device for unit in self._service.fleet.units)
-        return [read(Device, {**asdict(device), "model": device.model}) for device in devices]
+        return [from_json(Device, {**asdict(device), "model": device.model}) for device in devices]
 
     def kernels(self) -> list[Kernel]:
         """As Client.kernels."""

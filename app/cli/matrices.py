@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from app.dtypes import numpy_dtype
+from kernels.problem import ITEMSIZE
+from tilewise import Problem
 
 Array = NDArray[Any]
 _PAIRS: Final = np.dtype("V2")
@@ -68,3 +70,27 @@ def relative_l2(a: Array, b: Array, c: Array, trans_a: bool = False, trans_b: bo
     scale = float(np.linalg.norm(reference))
     error = float(np.linalg.norm(np.asarray(c, dtype=np.float64) - reference))
     return error / scale if scale else error
+
+
+def operand(values: ArrayLike) -> Array:
+    """Make a matrix, or a batch of them, C-contiguous and of native byte order; copied only where it is not."""
+    array = np.asarray(values)
+    if array.ndim not in (2, 3):
+        raise ValueError(f"an operand has two dimensions, or three for a batch, got {array.ndim}")
+    if array.dtype.name not in ITEMSIZE:
+        raise ValueError(f"an operand is one of {', '.join(ITEMSIZE)}, got {array.dtype}: convert it first")
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+
+
+def problem(a: Array, b: Array, trans_a: bool, trans_b: bool, precision: str) -> Problem:
+    """Say what problem two stored operands make; raises ValueError where they do not fit each other."""
+    if a.dtype != b.dtype:
+        raise ValueError(f"operands share one dtype, got {a.dtype} and {b.dtype}")
+    if a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2]:
+        raise ValueError(f"operands are two matrices or two equal batches, got shapes {a.shape} and {b.shape}")
+    m, k = a.shape[-2:][::-1] if trans_a else a.shape[-2:]
+    depth, n = b.shape[-2:][::-1] if trans_b else b.shape[-2:]
+    if k != depth:
+        raise ValueError(f"inner dimensions disagree: op(A) is {m} x {k}, op(B) is {depth} x {n}")
+    batch = a.shape[0] if a.ndim == 3 else 1  # noqa: PLR2004 - three dimensions are a batch
+    return Problem(m, n, k, batch, a.dtype.name, precision, trans_a, trans_b)

@@ -27,8 +27,7 @@ from app.cli.options import (
     usage,
 )
 from app.cli.session import session
-from app.client import Product
-from app.client.matrices import operand, problem
+from tilewise import Product
 
 
 def matmul(
@@ -54,8 +53,8 @@ def matmul(
     """Multiply two matrices with the best known config, and say which that was."""
     with usage():
         _check_streams(a, b, output)
-        left, right = operand(matrices.load(a, dtype)), operand(matrices.load(b, dtype))
-        problem(left, right, trans_a, trans_b, precision)  # refuses here what no service need be started for
+        left, right = matrices.operand(matrices.load(a, dtype)), matrices.operand(matrices.load(b, dtype))
+        matrices.problem(left, right, trans_a, trans_b, precision)  # refuses here what no service need be started for
     _, err = show.consoles(quiet=quiet)
     with session(settings(), url, "tilewise matmul", err) as here, err.status("multiplying"):
         started = perf_counter()

@@ -15,7 +15,7 @@ from app.cli.figures import config_text, median_text
 from app.cli.following import MaybeJobId, find
 from app.cli.options import DeviceId, DtypeFilter, Json, Url, settings
 from app.cli.session import records
-from app.client import Best, Miss, Page, Trial
+from tilewise import Best, Miss, Page, Trial
 
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")]
 Cursor = Annotated[str | None, typer.Option(help="Go on after the page that named it.")]

@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike
 from rich.console import Console
 
 from app.cli.options import usage
-from app.client import Analysis, Best, Client, Device, Event, Job, Kernel, Miss, Page, Product, Shape, Trial
-from app.client.shapes import ShapeLike
 from app.devices.remembered import remembered
 from app.errors import DatabaseOwned
 from app.settings import Settings
+from tilewise import Analysis, Best, Client, Device, Event, Job, Kernel, Miss, Page, Product, Shape, Trial
+from tilewise.shapes import ShapeLike
 
 T = TypeVar("T")
 

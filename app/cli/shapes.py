@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
-from app.client import Shape
+from tilewise import Shape
 
 _TIMES: Final = "x\u00d7X"  # what stands between two sizes, however many blanks are around it
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.cli.figures import beside, config_text, naive_ms, timing_text
-from app.client import Best, Conditions, Device, Kernel
+from tilewise import Best, Conditions, Device, Kernel
 
 # A table that is piped into a file has no terminal's width to keep to.
 PIPED_WIDTH = 110

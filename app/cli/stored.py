@@ -11,9 +11,6 @@ from app.api import answers
 from app.api.pages import bests_page, jobs_page, misses_page, trials_page
 from app.api.query import validated
 from app.api.schemas import BestsQuery, JobsQuery, MissesQuery, TrialsQuery
-from app.client import Analysis, Best, Job, Miss, Page, Shape, Trial
-from app.client.reading import read
-from app.client.shapes import ShapeLike, sizes_of
 from app.devices.remembered import remembered
 from app.errors import Invalid, NoDevice, UnknownDevice
 from app.services.best import BestConfigs
@@ -31,6 +28,9 @@ from kernels.device import Device
 from kernels.model import analyse
 from kernels.problem import Problem
 from kernels.space import Config
+from tilewise import Analysis, Best, Job, Miss, Page, Shape, Trial
+from tilewise.decoding import from_json
+from tilewise.shapes import ShapeLike, sizes_of
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class Stored:
         config = Config.of(dict.fromkeys(CATALOGUE[kernel].space.parameters, tile))
         found = analyse(CATALOGUE[kernel], config, problem, where)
         told = {"device": where.id, "problem": asdict(problem), "kernel": kernel, "config": dict(config)}
-        return read(Analysis, told | asdict(found))
+        return from_json(Analysis, told | asdict(found))
 
     def bests(
         self, *, device: str | None = None, dtype: str | None = None, cursor: str | None = None, limit: int = 100
@@ -166,7 +166,7 @@ class Stored:
 
 def read_answer(kind: type[T], answer: answers.Answer) -> T:
     """What the service would answer, as its client reads it: so every kind of session says the same."""
-    return read(kind, answer.model_dump(mode="json"))
+    return from_json(kind, answer.model_dump(mode="json"))
 
 
 def problem_of(shape: Shape, dtype: str, precision: str, trans_a: bool, trans_b: bool) -> Problem:

@@ -32,7 +32,7 @@ from app.cli.options import (
 )
 from app.cli.session import Records, Session, open_for_devices, session
 from app.cli.shapes import shape_of, shapes_of
-from app.client import Best, Client, Job, Problem
+from tilewise import Best, Client, Job, Problem
 
 
 def tune(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import numpy as np
 
-from app.client import Client
+from tilewise import Client
 
 REASON = "emulate"
 A = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -15,7 +15,7 @@ import pytest
 
 from app.cli import main
 from app.cli.service import Started, started
-from app.client import Client
+from tilewise import Client
 
 # Of a tune where it matters neither which kernels are tried nor how often: others take seconds to compile.
 FEW = ("--kernels", "naive, tiled", "--trials", 2)

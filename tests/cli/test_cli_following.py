@@ -14,7 +14,7 @@ from commandline import FEW, Run
 
 from app.cli.following import SHORT
 from app.cli.service import Started
-from app.client import Client
+from tilewise import Client
 
 pytest_plugins = ["commandline"]
 

@@ -15,6 +15,9 @@ import pytest
 import typer.main
 from commandline import Run
 
+import app
+import tilewise
+from app.cli import main
 from app.cli.commands import COMMANDS, application
 
 pytest_plugins = ["commandline"]
@@ -115,3 +118,13 @@ def test_the_module_runs_where_no_script_is_installed_and_loads_no_more_than_it_
     assert said == f"{version('tilewise')}\n[]\n"
     ran = subprocess.run([sys.executable, "-m", "app.cli", "--version"], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == version("tilewise")
+
+
+def test_a_client_of_another_version_is_named_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tilewise, "__version__", "9.9")
+    assert main(["devices"]) == 1
+    told = capsys.readouterr().err
+    assert f"is of version 9.9, not {app.__version__}" in told
+    assert "pip install tilewise-client==" in told

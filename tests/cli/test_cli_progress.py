@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from app.cli.follow import follow
-from app.client import Event, Job
+from tilewise import Event, Job
 
 JOB = Job("0" * 32, "tune", "running")
 

@@ -10,13 +10,13 @@ import pytest
 from commandline import Run
 
 from app.cli.service import Started
-from app.client import Client
 from app.tuning.outcome import Rejected
 from app.tuning.replay import Recording, dump, load
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.problem import Problem
 from kernels.space import Config
+from tilewise import Client
 
 pytest_plugins = ["commandline"]
 

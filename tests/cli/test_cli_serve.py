@@ -18,7 +18,7 @@ import pytest
 from commandline import Run
 
 from app.cli.service import Started, started
-from app.client import Client
+from tilewise import Client
 
 pytest_plugins = ["commandline"]
 

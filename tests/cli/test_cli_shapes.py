@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.cli.shapes import shape_of, shapes_of
-from app.client import Shape
+from tilewise import Shape
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from served import Served
 
 from app.cli.service import started
-from app.client import Client
+from tilewise import Client
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from scripted import CLOSE, Scripted, answer
 
-from app.client import Client, ClientError, UnreachableError
-from app.client.events import Parser
+from tilewise import Client, ClientError, UnreachableError
+from tilewise._sse import Parser
 
 OPEN = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 FIRST = b': hello\n\nid: 2\nevent: trial\ndata: {"kernel": "naive"}\n\nid: 3\nevent: progress\ndata: {"done": 1}\n\n'

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from scripted import CLOSE, STALL, Scripted, answer
 
-from app.client import (
+from tilewise import (
     AsyncClient,
     Client,
     Malformed,
@@ -27,7 +27,7 @@ from app.client import (
     TimedOut,
     UnreachableError,
     UnreadableAnswer,
-    shared,
+    _shared_memory,
 )
 
 A, B = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((3, 2), np.float32)
@@ -251,7 +251,7 @@ FAILED = answer(500, {"code": "internal_error", "error": "no"})
 def test_where_shared_memory_fails_the_socket_is_taken_silently(
     ask: Ask, monkeypatch: pytest.MonkeyPatch, script: list[bytes], paths: list[str]
 ) -> None:
-    monkeypatch.setattr(shared, "LEAST", 1)
+    monkeypatch.setattr(_shared_memory, "LEAST", 1)
     with Scripted([*script, WHOLE, TAKEN]) as server:
         assert np.array_equal(ask(server.url, "matmul", A, B), C)
     asked = [head.split()[1].partition("?")[0].rpartition("/")[2] for head in server.heads()]
@@ -263,7 +263,7 @@ def test_where_shared_memory_fails_the_socket_is_taken_silently(
 def test_a_product_through_shared_memory_that_stalls_is_told_and_its_region_not_used_again(
     ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "LEAST", 1)
+    monkeypatch.setattr(_shared_memory, "LEAST", 1)
     with Scripted([OFFERED, TAKEN, STALL, TAKEN]) as server, pytest.raises(TimedOut):
         ask(server.url, "matmul", A, B, timeout=0.3)
     assert "unregister" in server.heads()[-1]

@@ -13,11 +13,11 @@ import pytest
 from numpy.typing import NDArray
 from served import Served
 
-from app.client import AsyncClient, Client, shared
-from app.client.dlpack import _CODE, _NAME, _POINTER, _TENSORS
-from app.client.matrices import operand
-from app.client.operands import arrayed
+from app.cli.matrices import operand
 from app.dtypes import numpy_dtype
+from tilewise import AsyncClient, Client, _shared_memory
+from tilewise._dlpack import _CODE, _NAME, _POINTER, _TENSORS
+from tilewise._operands import arrayed
 
 Array = NDArray[Any]
 Multiply = Callable[..., Array]
@@ -29,7 +29,7 @@ KERNEL = "tiled"
 
 @pytest.fixture(params=["blocking", "asyncio", "shared memory"])
 def multiply(request: pytest.FixtureRequest, service: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Multiply]:
-    monkeypatch.setattr(shared, "LEAST", 1)
+    monkeypatch.setattr(_shared_memory, "LEAST", 1)
     if request.param == "asyncio":
         with asyncio.Runner() as runner:
             patient = AsyncClient(service.unix, shared_memory=False)

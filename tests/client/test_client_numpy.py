@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from served import Served
 
-from app.client import AsyncClient, Client, ClientError, shared
+from tilewise import AsyncClient, Client, ClientError, _shared_memory
 
 Array = NDArray[Any]
 Multiply = Callable[..., Any]
@@ -31,7 +31,7 @@ def multiply(request: pytest.FixtureRequest, service: Served, monkeypatch: pytes
     print(f"seed {SEED}")
     is_shared = request.param == "shared memory"
     if is_shared:
-        monkeypatch.setattr(shared, "LEAST", 1)
+        monkeypatch.setattr(_shared_memory, "LEAST", 1)
     if request.param != "asyncio":
         with Client(service.url, shared_memory=is_shared) as client:
             yield lambda *args, **options: client.matmul(*args, **{**ONE_KERNEL, **options})

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.client import Matrix
-from app.client.operands import WORTHWHILE, Plan, is_room, plan
+from tilewise import Matrix
+from tilewise._operands import WORTHWHILE, Plan, is_room, plan
 
 Array = NDArray[Any]
 SIDE = 256  # a float32 matrix of so many rows and columns is worth a piece of its own

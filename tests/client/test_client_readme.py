@@ -10,9 +10,6 @@ from typing import Any
 import numpy as np
 from served import Served
 
-import tilewise
-from app import client as package
-
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 TESTED = re.findall(r"<!-- tested -->\n```python\n(.*?)```", README, re.DOTALL)
 
@@ -35,8 +32,3 @@ def test_readmes_examples_run_and_are_right(service: Served) -> None:
         assert [np.array_equal(*pair) for pair in zip(products, (x @ w, x[:2] @ w), strict=True)] == [True, True]
         for name in ("weights", "hidden"):
             client.delete(name)
-
-
-def test_tilewise_is_the_client_under_its_other_name() -> None:
-    assert sorted(tilewise.__all__) == sorted(package.__all__)
-    assert all(getattr(tilewise, name) is getattr(package, name) for name in tilewise.__all__)

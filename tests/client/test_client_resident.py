@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from served import Served
 
 from app import errors as service_errors
-from app.client import (
+from tilewise import (
     AsyncClient,
     Client,
     ClientError,
@@ -26,8 +26,8 @@ from app.client import (
     UnknownMatrix,
     errors,
 )
-from app.client.errors import error_of
-from app.client.flow import Flow, Work, awaited
+from tilewise._sansio import Flow, Work, awaited
+from tilewise.errors import error_of
 
 Array = NDArray[Any]
 # Which kernel multiplies is not the client's affair, and each is verified at its first use, which takes a while.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from served import Served
 
-from app.client import Client, ClientError, Job, Problem
+from tilewise import Client, ClientError, Job, Problem
 
 
 @pytest.fixture

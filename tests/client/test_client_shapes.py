@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from served import Served
 
-from app.client import Client, Shape
-from app.client.shapes import ShapeLike, shapes_of, sizes_of
+from tilewise import Client, Shape
+from tilewise.shapes import ShapeLike, shapes_of, sizes_of
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scripted import CLOSE, Scripted, answer
 
-from app.client import Client, ClientError, KeyInUse, UnreachableError
+from tilewise import Client, ClientError, KeyInUse, UnreachableError
 
 BEST = {
     "device": "opencl:0",

@@ -40,7 +40,7 @@ def test_the_image_and_the_compose_file_carry_the_projects_version() -> None:
 def test_whatever_the_image_is_made_of_exists_and_is_sent_to_the_builder() -> None:
     lines = re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE, re.MULTILINE)
     sources = [source for line in lines for source in shlex.split(line)[:-1]]
-    assert {"pyproject.toml", "uv.lock", "app", "kernels", "migrations", "tilewise.py"} <= set(sources)
+    assert {"pyproject.toml", "uv.lock", "app", "kernels", "migrations", "tilewise"} <= set(sources)
     assert [source for source in sources if not (ROOT / source).exists() or not _sent(source)] == []
     assert not _sent("tests")
     assert not _sent(".git")

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from app.client.errors import UnreadableAnswer
-from app.client.flow import READ, WRITE, Flow, Pause, Resolve, Wait
-from app.client.http import HEAD_END, LONGEST_HEAD, Head, parse_head
+from tilewise._http1 import HEAD_END, LONGEST_HEAD, Head, parse_head
+from tilewise._sansio import READ, WRITE, Flow, Pause, Resolve, Wait
+from tilewise.errors import UnreadableAnswer
 
 _MOST_PIECES: Final = 1024  # IOV_MAX
 _TURN: Final = 2**22  # bytes moved without a wait before others have their turn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from app.client.answers import Event
+from tilewise.models import Event
 
 
 class Parser:

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Literal, TypeVar
 
-from app.client.answers import Analysis, Best, Device, Job, Miss, Problem, Readiness, Trial
-from app.client.errors import ClientError, UnreachableError, UnreadableAnswer
-from app.client.flow import Flow, Operation
-from app.client.http import Ask, Reply, target
-from app.client.ladder import Kernel
-from app.client.reading import read
-from app.client.shapes import ShapeLike, shape_of, sizes_of
-from app.client.transport import Transport
+from tilewise._http1 import Ask, Reply, target
+from tilewise._pool import Transport
+from tilewise._sansio import Flow, Operation
+from tilewise.decoding import from_json
+from tilewise.errors import ClientError, UnreachableError, UnreadableAnswer
+from tilewise.models import Analysis, Best, Device, Job, Kernel, Miss, Readiness, Trial
+from tilewise.shapes import Problem, ShapeLike, shape_of, sizes_of
 
 T = TypeVar("T")
 
@@ -148,7 +147,7 @@ class Asking:
     def devices(self) -> Flow[list[Device]]:
         """List the devices of the service's host."""
         found = yield from self._list("/devices", "devices")
-        return [read(Device, entry) for entry in found]
+        return [from_json(Device, entry) for entry in found]
 
     @Operation
     def reasons(self) -> Flow[tuple[str, ...]]:
@@ -188,14 +187,14 @@ class Asking:
     def kernels(self) -> Flow[list[Kernel]]:
         """List the kernels that the service tunes, in ladder order."""
         found = yield from self._list("/kernels", "kernels")
-        return [read(Kernel, entry) for entry in found]
+        return [from_json(Kernel, entry) for entry in found]
 
     def _get(self, path: str, query: Mapping[str, object | None] | None = None) -> Flow[Reply]:
         return (yield from self.transport.exchange(Ask("GET", target(path, query or {}), again=True)))
 
     def _page(self, kind: type[T], member: str, query: Mapping[str, object | None]) -> Flow[Page[T]]:
         body = (yield from self._get(f"/{member}", query)).json()
-        return Page([read(kind, entry) for entry in body[member]], body.get("next"))
+        return Page([from_json(kind, entry) for entry in body[member]], body.get("next"))
 
     def _list(
         self, path: str, member: str, query: Mapping[str, object | None] | None = None
@@ -205,7 +204,7 @@ class Asking:
 
     def _as(self, kind: type[T], reply: Reply) -> T:
         try:
-            return read(kind, reply.json())
+            return from_json(kind, reply.json())
         except (TypeError, KeyError, ValueError) as error:
             message = f"the answer is no {kind.__name__.lower()}: {error}"
             raise UnreadableAnswer(message, reply.status, "unreadable") from error

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.client import npy
-from app.client.answers import Job
-from app.client.errors import TimedOut, error_of
-from app.client.flow import Blocking, Flow, Operation, Waiting
-from app.client.following import Following, place
-from app.client.http import Ask
-from app.client.operands import Array, Plan
+from tilewise import _npy
+from tilewise._http1 import Ask
+from tilewise._jobs import Following, place
+from tilewise._operands import Array, Plan
+from tilewise._sansio import Blocking, Flow, Operation, Waiting
+from tilewise.errors import TimedOut, error_of
+from tilewise.models import Job
 
 
 class Pending:
@@ -56,8 +56,8 @@ class Pending:
             told = job.error or {"code": "cancelled", "error": f"job {identity} was {job.state}"}
             raise error_of(None, dict(told))
         room = np.empty(self._asked.made, self._asked.dtype)
-        ask = Ask("GET", f"{place(identity)}/result", (), {"Accept": npy.MEDIA}, again=True)
-        return (yield from self._client.transport.land(ask, npy.read(room)))
+        ask = Ask("GET", f"{place(identity)}/result", (), {"Accept": _npy.MEDIA}, again=True)
+        return (yield from self._client.transport.land(ask, _npy.read(room)))
 
 
 class Submitted(Pending, Blocking):

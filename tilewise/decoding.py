@@ -1,4 +1,4 @@
-"""A JSON object into a frozen dataclass, by its members' types."""
+"""Decode JSON objects into frozen dataclasses by the types of their fields."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 T = TypeVar("T")
 
 
-def read(kind: type[T], body: Mapping[str, Any]) -> T:
-    """Make a dataclass of a JSON object; raises TypeError where a member that has no default is missing."""
+def from_json(kind: type[T], body: Mapping[str, Any]) -> T:
+    """Decode a JSON object; unknown members are ignored. Raises TypeError if a field without default is missing."""
     hints = _hints(cast("Any", kind))
     return kind(**{name: _value(hint, body[name]) for name, hint in hints.items() if name in body})
 
@@ -36,4 +36,4 @@ def _value(hint: Any, value: Any) -> Any:
         return {name: _value(arguments[1], each) for name, each in value.items()}
     if hint is datetime:
         return datetime.fromisoformat(value)
-    return read(cast("type[Any]", hint), value) if is_dataclass(hint) else value
+    return from_json(cast("type[Any]", hint), value) if is_dataclass(hint) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -9,15 +10,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from app.client import matrices
-from app.client.answers import Job, Product
-from app.client.asking import Asking
-from app.client.flow import Flow, Operation, Work
-from app.client.http import Ask, target
-from app.client.operands import Array, Operand, Plan, arrayed, check_out, flat, is_room, plan
-from app.client.resident import Matrix
-from app.client.shared import Shared
-from app.client.transport import KEY, Transport, into
+from tilewise._http1 import Ask, target
+from tilewise._operands import Array, Operand, Plan, arrayed, check_out, flat, is_room, plan
+from tilewise._pool import KEY, Transport, into
+from tilewise._requests import Asking
+from tilewise._sansio import Flow, Operation, Work
+from tilewise._shared_memory import Shared
+from tilewise.models import Job, Matrix, Product
 
 RAW: Final = "application/octet-stream"
 _LARGE: Final = 2**20  # bytes that are worth a thread of their own where an event loop would wait for them
@@ -178,11 +177,24 @@ def _made(c: Any, headers: Mapping[str, str]) -> Product:
     return Product(
         c,
         headers.get("x-kernel", ""),
-        matrices.config(headers.get("x-config", "")),
+        parse_config(headers.get("x-config", "")),
         headers.get("x-match", ""),
-        matrices.timing(headers.get("server-timing", "")),
+        parse_server_timing(headers.get("server-timing", "")),
         headers.get("x-device"),
         headers.get("x-instructions", ""),
         headers.get("x-precision", "strict"),
         headers.get("x-declined"),
     )
+
+
+def parse_config(header: str) -> Mapping[str, int]:
+    """Read X-Config: an object, or BM=16,BN=16."""
+    if header.startswith("{"):
+        return dict(json.loads(header))
+    return {name: int(value) for name, _, value in (pair.partition("=") for pair in header.split(",") if pair)}
+
+
+def parse_server_timing(header: str) -> Mapping[str, float]:
+    """Read Server-Timing's durations in milliseconds, by name."""
+    entries = [entry.strip().split(";") for entry in header.split(",")]
+    return {name: float(each[4:]) for name, *parameters in entries for each in parameters if each.startswith("dur=")}

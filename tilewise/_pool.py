@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from app.client.errors import ClientError, TimedOut, UnreachableError, UnreadableAnswer
-from app.client.flow import Flow, Pause
-from app.client.http import Ask, Head, Reply
-from app.client.wire import Body, Connection, Place, connect
+from tilewise._connection import Body, Connection, Place, connect
+from tilewise._http1 import Ask, Head, Reply
+from tilewise._sansio import Flow, Pause
+from tilewise.errors import ClientError, TimedOut, UnreachableError, UnreadableAnswer
 
 BUSY: Final = (429, 503)
 # A request that is still being answered under its own Idempotency-Key is answered 409.

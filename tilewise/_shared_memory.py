@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from app.client.errors import ClientError, TimedOut
-from app.client.flow import Flow, Work
-from app.client.http import Ask
-from app.client.operands import Array, Plan, Stored
-from app.client.transport import Transport
+from tilewise._http1 import Ask
+from tilewise._operands import Array, Plan, Stored
+from tilewise._pool import Transport
+from tilewise._sansio import Flow, Work
+from tilewise.errors import ClientError, TimedOut
 
 LEAST: Final = 2**20  # bytes of a product for which it is worth it
 _FOLDER: Final = Path("/dev/shm")  # noqa: S108 - where the C library keeps shared memory on Linux

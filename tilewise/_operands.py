@@ -9,11 +9,10 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from app.client.answers import Problem
-from app.client.dlpack import Exported, imported
-from app.client.resident import Matrix
-from app.dtypes import numpy_dtype
-from kernels.problem import ITEMSIZE
+from tilewise._dlpack import Exported, imported
+from tilewise._dtypes import DTYPES, numpy_dtype
+from tilewise.models import Matrix
+from tilewise.shapes import Problem
 
 Array = NDArray[Any]
 # Bytes in one place that are worth an entry of their own in a scattered send; shorter runs are copied together.
@@ -80,8 +79,8 @@ def arrayed(value: Operand) -> Array:
     A resident one becomes an array of no memory that has its shape and dtype.
     """
     array = _foreign(value)
-    if array.dtype.name not in ITEMSIZE:
-        raise TypeError(f"an operand is one of {', '.join(ITEMSIZE)}, got {array.dtype}: convert it first")
+    if array.dtype.name not in DTYPES:
+        raise TypeError(f"an operand is one of {', '.join(DTYPES)}, got {array.dtype}: convert it first")
     if not array.ndim:
         raise ValueError("an operand has at least one dimension, got a number: multiply by it instead")
     return array

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from app.client.errors import ClientError, UnreadableAnswer, error_of
+from tilewise.errors import ClientError, UnreadableAnswer, error_of
 
 HEAD_END: Final = b"\r\n\r\n"
 LONGEST_HEAD: Final = 2**16

@@ -3,56 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from app.client.reading import read
-from kernels.problem import parse_shape, problem_text, shape_text
+from tilewise.decoding import from_json
+from tilewise.shapes import Problem
 
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Sizes of op(A)[m,k] x op(B)[k,n], for `batch` independent pairs."""
-
-    m: int
-    n: int
-    k: int
-    batch: int = 1
-
-    def __str__(self) -> str:
-        return shape_text(self.m, self.n, self.k, self.batch)
-
-    @classmethod
-    def parse(cls, text: str) -> Shape:
-        """Read 512 (a cube), 512x512x512 or 4096x16x4096x8 (a batch of 8); raises ValueError for anything else."""
-        return cls(*parse_shape(text))
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What is computed: sizes, dtype, precision class and transpositions."""
-
-    m: int
-    n: int
-    k: int
-    batch: int = 1
-    dtype: str = "float32"
-    precision: str = "strict"
-    trans_a: bool = False
-    trans_b: bool = False
-
-    @property
-    def shape(self) -> Shape:
-        """The sizes alone."""
-        return Shape(self.m, self.n, self.k, self.batch)
-
-    def __str__(self) -> str:
-        return problem_text(str(self.shape), self.dtype, self.precision, self.trans_a, self.trans_b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,13 +199,13 @@ class Job:
     @property
     def best(self) -> tuple[Winner, ...]:
         """What won each shape on each device model; best_config says more."""
-        return tuple(read(Winner, entry) for entry in self._entries() if "kernel" in entry)
+        return tuple(from_json(Winner, entry) for entry in self._entries() if "kernel" in entry)
 
     @property
     def failures(self) -> tuple[Mapping[str, Any], ...]:
         """The entries of the shapes that failed: `problem` and `error`."""
         entries = (entry for entry in self._entries() if "kernel" not in entry)
-        return tuple({**entry, "problem": read(Problem, entry["problem"])} for entry in entries)
+        return tuple({**entry, "problem": from_json(Problem, entry["problem"])} for entry in entries)
 
     def _entries(self) -> list[Mapping[str, Any]]:
         return list((self.result or {}).get("best", ()))
@@ -382,3 +342,53 @@ class Product:
     instructions: str = ""
     precision: str = "strict"
     declined: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """A dtype and precision on a platform: the architectures on which a kernel computes it by the same instructions."""
+
+    dtype: str
+    precision: str
+    platform: str
+    architectures: tuple[str, ...] = ()
+    instructions: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel that the service can tune: its parameters with their values, and what it covers."""
+
+    name: str
+    summary: str = ""
+    parameters: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
+    platforms: tuple[str, ...] = ()
+    shapes: str = ""
+    covers: tuple[Covered, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A matrix, or a batch of them, that the service keeps: an operand that need not be sent.
+
+    `shape` and `dtype` are NumPy's, `devices` those that have a copy. An evictable one may be dropped by the service
+    where it needs room. `version` tells it from others that had its name.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int = 0
+    evictable: bool = False
+    version: int = 0
+    devices: tuple[str, ...] = ()
+    created_at: datetime | None = None
+    used_at: datetime | None = None
+    transposed: bool = False
+
+    @property
+    def T(self) -> Matrix:  # noqa: N802 - NumPy's name for it
+        """Its transpose, or that of each of a batch, as an operand: nothing is copied anywhere."""
+        return replace(self, shape=(*self.shape[:-2], *self.shape[-2:][::-1]), transposed=not self.transposed)

@@ -9,15 +9,15 @@ from dataclasses import asdict
 from typing import Final
 from urllib.parse import quote
 
-from app.client.answers import Event, Job, Shape
-from app.client.asking import Asking
-from app.client.errors import ClientError
-from app.client.events import Parser
-from app.client.flow import Flow, Operation, Pause, Stream, Telling, Told, upcoming
-from app.client.http import Ask
-from app.client.multiplying import key
-from app.client.shapes import ShapeLike, shapes_of
-from app.client.transport import KEY
+from tilewise._http1 import Ask
+from tilewise._matmul import key
+from tilewise._pool import KEY
+from tilewise._requests import Asking
+from tilewise._sansio import Flow, Operation, Pause, Stream, Telling, Told, upcoming
+from tilewise._sse import Parser
+from tilewise.errors import ClientError
+from tilewise.models import Event, Job
+from tilewise.shapes import Shape, ShapeLike, shapes_of
 
 # The service writes a comment every 15 s: a stream silent for longer is broken.
 SILENCE: Final = 45.0

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from app.client.flow import Blocking, Flow, Operation, Waiting, awaited, driven
-from app.client.following import Following
-from app.client.keeping import Keeping
-from app.client.multiplying import How, Multiplying
-from app.client.operands import Operand
-from app.client.submitting import AsyncSubmitted, Submitted
-from app.client.transport import Transport
+from tilewise._futures import AsyncSubmitted, Submitted
+from tilewise._jobs import Following
+from tilewise._matmul import How, Multiplying
+from tilewise._matrices import Keeping
+from tilewise._operands import Operand
+from tilewise._pool import Transport
+from tilewise._sansio import Blocking, Flow, Operation, Waiting, awaited, driven
 
 LOCAL = "http://127.0.0.1:8000"
 

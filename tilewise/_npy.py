@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib import format as npy_format
 
-from app.client.errors import UnreadableAnswer
-from app.client.flow import Flow
-from app.client.http import Head
-from app.client.operands import Array, Stored, flat, lying
-from app.client.transport import Landing
-from app.client.wire import Body
-from app.dtypes import numpy_dtype
+from tilewise._connection import Body
+from tilewise._dtypes import numpy_dtype
+from tilewise._http1 import Head
+from tilewise._operands import Array, Stored, flat, lying
+from tilewise._pool import Landing
+from tilewise._sansio import Flow
+from tilewise.errors import UnreadableAnswer
 
 MEDIA: Final = "application/x-npy"
 _LONGEST: Final = 10_000

@@ -1,12 +1,13 @@
-"""What the client makes of operands before it sends them."""
+"""What the command line makes of operands before a service is asked."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from app.client import Problem
-from app.client.matrices import config, flat, operand, problem, timing
+from app.cli.matrices import operand, problem
+from tilewise import Problem
+from tilewise._operands import flat
 
 
 def test_a_contiguous_operand_is_sent_from_where_it_lies() -> None:
@@ -60,9 +61,3 @@ def test_what_is_no_matrix_of_floats_is_refused_here() -> None:
     single, double = np.ones((2, 2), np.float32), np.ones((2, 2), np.float64)
     with pytest.raises(ValueError, match="share one dtype"):
         problem(single, double, trans_a=False, trans_b=False, precision="strict")
-
-
-def test_the_headers_of_a_product_are_read_back() -> None:
-    assert config("BM=16,BN=32") == config('{"BM": 16, "BN": 32}') == {"BM": 16, "BN": 32}
-    assert config("") == {}
-    assert timing('queue;dur=0.25, kernel;desc="x";dur=2, total') == {"queue": 0.25, "kernel": 2.0}

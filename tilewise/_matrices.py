@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from app.client import npy
-from app.client.asking import Asking, Page
-from app.client.flow import Flow, Operation, Work
-from app.client.http import Ask, target
-from app.client.operands import Array, Operand, arrayed
-from app.client.resident import Matrix
+from tilewise import _npy
+from tilewise._http1 import Ask, target
+from tilewise._operands import Array, Operand, arrayed
+from tilewise._requests import Asking, Page
+from tilewise._sansio import Flow, Operation, Work
+from tilewise.models import Matrix
 
 
 class Keeping(Asking):
@@ -25,9 +25,9 @@ class Keeping(Asking):
         if isinstance(a, Matrix) or array.ndim not in {2, 3} or not array.size:
             raise ValueError(f"what the service keeps is a matrix or a batch of them, not empty, got {array.shape}")
         native = array.astype(array.dtype.newbyteorder("="), copy=False)
-        body: list[memoryview] = yield Work(lambda: npy.written(native))
+        body: list[memoryview] = yield Work(lambda: _npy.written(native))
         where = target(_place(name), {"evictable": evictable or None, "dtype": native.dtype.name})
-        ask = Ask("PUT", where, body, {"Content-Type": npy.MEDIA}, again=True)
+        ask = Ask("PUT", where, body, {"Content-Type": _npy.MEDIA}, again=True)
         return self._as(Matrix, (yield from self.transport.exchange(ask)))
 
     @Operation
@@ -36,8 +36,8 @@ class Keeping(Asking):
         name, transposed = (matrix.name, matrix.transposed) if isinstance(matrix, Matrix) else (matrix, False)
         if out is not None and (transposed or not out.flags.c_contiguous or not out.flags.writeable):
             raise ValueError("out is a writeable C-contiguous array, and of the matrix, not of its transpose")
-        ask = Ask("GET", _place(name), (), {"Accept": npy.MEDIA}, again=True)
-        array = yield from self.transport.land(ask, npy.read(out))
+        ask = Ask("GET", _place(name), (), {"Accept": _npy.MEDIA}, again=True)
+        array = yield from self.transport.land(ask, _npy.read(out))
         return array.swapaxes(-1, -2) if transposed else array
 
     @Operation

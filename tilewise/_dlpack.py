@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from app.dtypes import numpy_dtype
+from tilewise._dtypes import numpy_dtype
 
 # dlpack.h: DLDataTypeCode; where a DLTensor has its type's code and bits, after a pointer, a device of two integers and
 # the number of dimensions; and what stands before the tensor in each kind of capsule.
