@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -39,7 +40,10 @@ def demo(data: Path, *words: str, timeout: float, **more: str) -> subprocess.Com
 def terminated(service: Started) -> None:
     """Tell a service to end, and see that it does, with its children and without complaint."""
     tasks = Path(f"/proc/{service.process.pid}/task").iterdir()
-    children = [pid for task in tasks for pid in (task / "children").read_text().split()]
+    children: list[str] = []
+    for task in tasks:
+        with suppress(FileNotFoundError):  # a thread that has ended since
+            children += (task / "children").read_text().split()
     assert children
     service.process.send_signal(signal.SIGTERM)
     assert service.process.wait(9) in (0, -signal.SIGTERM)
