@@ -18,6 +18,9 @@ from kernels.space import Config, Space
 COUNTERS: Final = 16_384
 OPERANDS: Final = ("a", "b", "c", "scratch")
 _INCLUDE: Final = re.compile(r'^#include "(\w+\.h)"$', re.MULTILINE)
+# A literal, in which nothing is a comment or a blank too many; else blanks and comments, which together are one blank.
+_LITERAL: Final = r"""(?P<literal>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')"""
+_UNREAD: Final = re.compile(_LITERAL + r"|(?:[^\S\n]|//(?:\\\n|[^\n])*|/\*.*?\*/)+", re.DOTALL)
 
 
 @cache
@@ -25,6 +28,17 @@ def source(name: str) -> str:
     """The text of one of this package's sources, with this package's headers standing where they are included."""
     text = files("kernels").joinpath(name).read_text(encoding="utf-8")
     return _INCLUDE.sub(lambda found: source(found.group(1)), text)
+
+
+def code(text: str) -> str:
+    """What a compiler reads of a text: no comments, no blank lines, and one blank where there are several."""
+    lines = (line.strip() for line in _UNREAD.sub(lambda found: found["literal"] or " ", text).split("\n"))
+    return "\n".join(line for line in lines if line)
+
+
+@cache
+def _code_digest(text: str) -> str:
+    return sha256(code(text).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +56,8 @@ class Build:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over text, entry and macros: two builds with one digest give one binary per compiler."""
-        lines = [self.text, self.entry, *(f"{name}={value}" for name, value in self.macros)]
+        """SHA-256 over code, entry and macros: two builds with one digest give one binary per compiler."""
+        lines = [_code_digest(self.text), self.entry, *(f"{name}={value}" for name, value in self.macros)]
         return sha256("\0".join(lines).encode()).hexdigest()
 
 
@@ -231,8 +245,11 @@ class Kernel:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the text and of what runs before and after it: a stored result is stale once it changes."""
-        return sha256("\0".join([self.text, *map(source, self.also)]).encode()).hexdigest()
+        """SHA-256 of the code and of what runs before and after it: a stored result is stale once it changes.
+
+        Comments and blanks are no part of it.
+        """
+        return sha256("\0".join(map(_code_digest, [self.text, *map(source, self.also)])).encode()).hexdigest()
 
     @property
     def classes(self) -> tuple[tuple[str, str], ...]:

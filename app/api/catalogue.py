@@ -53,7 +53,9 @@ class Summary(Answer):
     name: str
     summary: str
     file: str
-    digest: Annotated[str, Field(description="SHA-256 of its text: stored results are stale once it changes.")]
+    digest: Annotated[
+        str, Field(description="SHA-256 of its code without comments: stored results are stale once it changes.")
+    ]
     dtypes: list[str]
     precisions: list[str]
     platforms: list[str]
