@@ -28,7 +28,8 @@ from app.devices.base import Array, Backend
 from app.devices.opencl import OpenCLBackend
 from app.tuning.verify import POISON
 from kernels import CATALOGUE
-from kernels.kernel import Kernel, Launch
+from kernels.kernel import Kernel
+from kernels.launch import Launch
 from kernels.problem import Problem
 
 SEED = 20261121

@@ -33,7 +33,8 @@ from app.tuning.outcome import Final, Measured
 from app.tuning.trial import Bench
 from app.tuning.tuner import Task, tune
 from kernels import CATALOGUE
-from kernels.kernel import Kernel, Launch
+from kernels.kernel import Kernel
+from kernels.launch import Launch
 from kernels.problem import Problem
 
 Shapes = dict[str, tuple[tuple[int, ...], ...]]

@@ -29,8 +29,9 @@ from app.services.runner import ChildRunner
 from app.tuning.outcome import Measured, Outcome, Rejected
 from app.tuning.trial import Bench
 from kernels import CATALOGUE
-from kernels.kernel import Launch, source
+from kernels.launch import Launch
 from kernels.problem import Problem
+from kernels.sources import source
 
 PROBLEM = Problem(192, 176, 208)
 LARGE = Problem(4096, 4096, 16)
@@ -119,7 +120,7 @@ def faulty(unit: Unit, kind: str, number: int) -> Launch:
     launch = kernel.launch(kernel.default(problem, unit.device), problem, unit.device)
     body = RIGHT if problem is LARGE else BODIES[kind]
     comment = f"// {kind} {number if kind.startswith('compile') else ''}\n"
-    text = f"{comment}{source('portable.h')}{HEAD}{body}}}"
+    text = f"{comment}{source('common/portable.h')}{HEAD}{body}}}"
     if kind == "launch failure":
         launch = replace(launch, block=(unit.device.limits.threads + 1, 1))
     return replace(launch, build=replace(launch.build, text=text))

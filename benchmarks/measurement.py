@@ -35,7 +35,7 @@ from app.tuning.replay import Recording, Replay
 from app.tuning.runner import Contender
 from app.tuning.tuner import Task, tune
 from kernels.device import Device, Limits
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

@@ -34,7 +34,7 @@ from app.devices.slab import Slab, attach
 from app.settings import Settings
 from app.tuning.verify import applied
 from kernels.device import Device, Limits
-from kernels.kernel import Build, Launch
+from kernels.launch import Build, Launch
 from kernels.problem import Problem
 
 _SMALL: Final = 2**22  # bytes of an operand that is computed with

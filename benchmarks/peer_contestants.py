@@ -21,8 +21,8 @@ from app.errors import LaunchFailed
 from app.tuning.loaded import Loaded, loaded
 from app.tuning.outcome import Rejected
 from kernels import CATALOGUE
-from kernels.kernel import Build, Launch
-from kernels.model import predict
+from kernels.cost_model import predict
+from kernels.launch import Build, Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

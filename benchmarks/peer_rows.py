@@ -13,8 +13,8 @@ from peer_contest import Contest, Result
 from peer_shapes import CANDIDATE, CLASSES, LEAST, TRITON, TUNED, ShapeClass
 
 from app.tuning.estimate import steady
+from kernels.arithmetic import peak
 from kernels.device import Device
-from kernels.instructions import peak
 from kernels.problem import Problem
 
 # Bytes a second that a copy reaches, read and written, where that is less than the data sheet's.

@@ -47,7 +47,8 @@ from app.tuning.replay import load
 from app.tuning.trial import Bench
 from app.tuning.tuner import Task, tune
 from kernels import CATALOGUE
-from kernels.kernel import Kernel, Launch
+from kernels.kernel import Kernel
+from kernels.launch import Launch
 from kernels.problem import Problem
 
 SEED, ARCHITECTURE = 20261121, "sm_90"

@@ -25,7 +25,7 @@ from app.tuning.outcome import Final, Measured
 from app.tuning.trial import Bench
 from app.tuning.tuner import Task, tune
 from kernels import CATALOGUE
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.problem import Problem
 
 SHAPES = (

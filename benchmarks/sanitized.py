@@ -22,8 +22,8 @@ from app.dtypes import numpy_dtype
 from app.tuning.verify import POISON, applied, judge, operands
 from kernels import CATALOGUE
 from kernels.device import Device
-from kernels.halves import least_k
-from kernels.kernel import COUNTERS, Launch
+from kernels.fp32_emulation import least_k
+from kernels.launch import COUNTERS, Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

@@ -23,8 +23,8 @@ from cross import problem_of, whole_lines
 
 from app.tuning.transfer import Choice, Transfer, Tuned, distance
 from kernels import CATALOGUE
+from kernels.cost_model import predict
 from kernels.device import Device, Limits
-from kernels.model import predict
 from kernels.problem import Problem
 
 PERFORMANCE, HOLDS, BOUND, APART = 0.9, 0.95, 1.3, 1.5

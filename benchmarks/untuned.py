@@ -32,7 +32,7 @@ from app.services.tuning import TuneOrder
 from app.settings import Settings
 from app.tuning.outcome import Measured
 from app.tuning.trial import Bench
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.problem import Problem
 
 LARGEST, MOST_FLOPS = 2048, 2e9

@@ -30,7 +30,8 @@ from app.tuning.replay import Recording, load
 from app.tuning.trial import Bench
 from app.tuning.tuner import Task, tune
 from kernels import CATALOGUE
-from kernels.kernel import Build, Kernel, Launch
+from kernels.kernel import Kernel
+from kernels.launch import Build, Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import ceil, log2
 
+from kernels.arithmetic import peak
+from kernels.cost_model import Occupancy, analyse, occupancy, predict
 from kernels.device import Device, Limits
-from kernels.instructions import peak
 from kernels.kernel import Kernel
-from kernels.model import Occupancy, analyse, occupancy, predict
 from kernels.problem import Problem
 from kernels.space import Config
 

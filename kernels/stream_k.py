@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from kernels.device import Device
-from kernels.naive import blocks
+from kernels.packing import LINE_BYTES
 from kernels.problem import Problem
-from kernels.register_plan import LINE_BYTES, SUMS_BYTES, phases, share, threads
+from kernels.register_tiled.plan import threads
+from kernels.rules import blocks
 from kernels.space import Config, Rule
+from kernels.split_k import SUMS_BYTES, phases, share
 
 # SMs of devices from sm_80 on, as their data sheets give them.
 SMS: Final = (56, 58, 72, 84, 108, 114, 128, 132, 142, 148, 170, 188)

@@ -10,7 +10,7 @@ from app.devices.fleet import Held
 from app.devices.process import Link
 from app.tuning.loaded import Loaded, loaded
 from app.tuning.outcome import Rejected
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

@@ -14,8 +14,12 @@ from statistics import median
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = [*sorted(ROOT.glob("app/**/*.py")), *sorted(ROOT.glob("kernels/*.py")), *sorted(ROOT.glob("tilewise/*.py"))]
-KERNELS = sorted(ROOT.glob("kernels/*.cu"))
+MODULES = [
+    *sorted(ROOT.glob("app/**/*.py")),
+    *sorted(ROOT.glob("kernels/**/*.py")),
+    *sorted(ROOT.glob("tilewise/*.py")),
+]
+KERNELS = [*sorted(ROOT.glob("kernels/**/*.cu")), *sorted(ROOT.glob("kernels/**/*.h"))]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
 OWNERS = {
     "cupy": "app/devices/cuda/",
@@ -46,7 +50,7 @@ def test_every_module_of_app_has_a_row_in_the_layers() -> None:
 def test_kernels_import_the_standard_library_and_themselves() -> None:
     foreign = [
         f"{_name(path)}: {name}"
-        for path in sorted(ROOT.glob("kernels/*.py"))
+        for path in sorted(ROOT.glob("kernels/**/*.py"))
         for name in _imported(path)
         if name not in sys.stdlib_module_names and name != "kernels"
     ]

@@ -86,7 +86,12 @@ def test_either_wheel_survives_the_other_and_its_removal(wheel: Path, client: Pa
 
 def test_the_wheel_holds_kernel_sources_and_migrations(wheel: Path) -> None:
     held = zipfile.ZipFile(wheel).namelist()
-    assert {"kernels/portable.h", "kernels/naive.cu", "kernels/tiled.cu", "migrations/env.py"} <= set(held)
+    assert {
+        "kernels/common/portable.h",
+        "kernels/naive/kernel.cu",
+        "kernels/tiled/kernel.cu",
+        "migrations/env.py",
+    } <= set(held)
     assert [name for name in held if re.fullmatch(r"migrations/versions/\d{4}_\w+\.py", name)]
 
 

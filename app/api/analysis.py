@@ -17,7 +17,7 @@ from app.api.openapi import DirectRoute, parameters
 from app.api.query import read_query
 from app.api.schemas import AnalysisQuery, config_of
 from app.api.service import service_of
-from kernels import CATALOGUE, model, space
+from kernels import CATALOGUE, cost_model, space
 from kernels.kernel import Kernel
 
 router = APIRouter(route_class=DirectRoute, tags=["kernels"])
@@ -70,7 +70,7 @@ async def analysis(request: Request) -> Response:
     kernel, problem = CATALOGUE[asked.kernel], asked.problem()
     device = service_of(request).fleet.unit(asked.device).device
     config = _config(kernel, asked)
-    found = model.analyse(kernel, config, problem, device)
+    found = cost_model.analyse(kernel, config, problem, device)
     members = {"device": device.id, "problem": Problem.of(problem), "kernel": kernel.name, "config": dict(config)}
     return reply(Analysis.model_validate(members | asdict(found)))
 

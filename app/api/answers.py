@@ -15,7 +15,7 @@ from app.services.jobs import progress
 from app.store.records import JobRecord
 from app.tuning import outcome
 from kernels import problem
-from kernels.kernel import Launch as KernelLaunch
+from kernels.launch import Launch as KernelLaunch
 
 Config = Annotated[dict[str, int], Field(description="Parameters by name.", examples=[{"BM": 16, "BN": 16, "BK": 16}])]
 Instructions = Annotated[

@@ -18,7 +18,7 @@ from app.api.openapi import DirectRoute, parameters
 from app.api.query import read_query
 from app.api.schemas import KernelQuery, Nothing, config_of
 from app.api.service import service_of, threads_of
-from kernels import CATALOGUE, coverage
+from kernels import CATALOGUE, support
 from kernels.device import Device
 from kernels.kernel import Kernel
 from kernels.problem import Problem
@@ -42,7 +42,7 @@ class Covered(Answer):
     instructions: Instructions
 
     @classmethod
-    def of(cls, value: coverage.Covered) -> Covered:
+    def of(cls, value: support.Covered) -> Covered:
         """Take the domain's value."""
         return cls.model_validate(asdict(value))
 
@@ -79,7 +79,7 @@ class Summary(Answer):
             platforms=list(kernel.platforms),
             architectures=list(kernel.architectures),
             shapes=kernel.shapes,
-            covers=[Covered.of(each) for each in coverage.coverage(kernel)],
+            covers=[Covered.of(each) for each in support.coverage(kernel)],
             parameters={name: list(values) for name, values in kernel.space.parameters.items()},
             rules=list(kernel.space.rules),
             configs=len(kernel.space),

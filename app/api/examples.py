@@ -129,7 +129,7 @@ _COVERED: Final = {
 _KERNEL: Final = {
     "name": "tiled",
     "summary": "Tiles of A and B in shared memory.",
-    "file": "tiled.cu",
+    "file": "tiled/kernel.cu",
     "digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "dtypes": ["float32"],
     "precisions": ["strict"],

@@ -24,8 +24,8 @@ from app.store.engine import Database, migrate, open_database, owned
 from app.store.repository import Devices as DeviceRows
 from app.store.repository import Jobs as JobRows
 from kernels import CATALOGUE
+from kernels.cost_model import analyse
 from kernels.device import Device
-from kernels.model import analyse
 from kernels.problem import Problem
 from kernels.space import Config
 from tilewise import Analysis, Best, Job, Miss, Page, Shape, Trial

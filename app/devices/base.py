@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from kernels.device import Device
-from kernels.kernel import Build, Launch
+from kernels.launch import Build, Launch
 from kernels.problem import Problem
 
 Array = NDArray[Any]

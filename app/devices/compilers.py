@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from app.devices import inside
 from app.devices.process import Child
 from app.errors import Closing
-from kernels.kernel import Build
+from kernels.launch import Build
 
 Key: TypeAlias = tuple[str, str]
 

@@ -21,7 +21,7 @@ from app.devices.scheduler import Lease, Priority
 from app.devices.slab import Slab
 from app.errors import DeviceError, NoDevice, StartRefused, UnknownDevice
 from kernels.device import Device
-from kernels.kernel import Build
+from kernels.launch import Build
 
 __all__ = ["Fleet", "Held", "Unit", "open_fleet"]
 

@@ -14,7 +14,7 @@ from app.devices.process.link import Link
 from app.devices.slab import attach
 from app.errors import NoDevice, Unsupported
 from kernels.device import Device
-from kernels.kernel import Build
+from kernels.launch import Build
 
 PLATFORMS: Final = ("cuda", "opencl")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from app.devices.base import Buffer
-from kernels.kernel import COUNTERS
+from kernels.launch import COUNTERS
 
 _COUNTERS_BYTES: Final = 4 * COUNTERS
 _LEAST: Final = 2**22  # bytes: so that few launches want more

@@ -12,7 +12,7 @@ from app.tuning.outcome import Accuracy, Timing
 from app.tuning.policy import EVENTS
 from kernels import CATALOGUE
 from kernels.device import Device
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

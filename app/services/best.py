@@ -16,7 +16,8 @@ from app.store.repository import Bests
 from app.tuning.transfer import Choice, Foretold, Transferred, beats, distance
 from kernels import CATALOGUE
 from kernels.device import Device
-from kernels.kernel import Kernel, Launch
+from kernels.kernel import Kernel
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

@@ -14,7 +14,7 @@ from app.services.product import Spent
 from app.services.quarantine import Quarantine
 from app.services.wants import Wants
 from kernels import CATALOGUE
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

@@ -24,7 +24,7 @@ from app.services.best import BestConfigs, covering, default_launch
 from app.services.failures import BuildDeadlines, Failures
 from app.services.forecast import Forecasts
 from app.services.quarantine import Entry, Quarantine
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.problem import Problem
 
 PROBLEM: Final = Problem(256, 256, 256)

@@ -11,7 +11,7 @@ from app.errors import CompileFailed, DeviceError, NoDevice, StoreFailed, WrongR
 from app.services.best import BestConfigs, covering
 from app.services.quarantine import Quarantine
 from app.services.runner import kind_of
-from kernels.kernel import Launch
+from kernels.launch import Launch
 
 _LOG: Final = logging.getLogger(__name__)
 _SLOWER: Final = 8.0  # times the slowest build that was seen to end: one that takes longer is taken for hung

@@ -22,9 +22,10 @@ from app.tuning.calibration import Rates, calibrate
 from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
 from app.tuning.runner import Contender
 from kernels import CATALOGUE
+from kernels.cost_model import predict
 from kernels.device import Device
-from kernels.kernel import Kernel, Launch
-from kernels.model import predict
+from kernels.kernel import Kernel
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

@@ -25,7 +25,7 @@ from app.services.copies import Copies
 from app.services.rates import Rates
 from kernels import CATALOGUE
 from kernels.device import Device
-from kernels.kernel import Launch
+from kernels.launch import Launch
 
 _LOG: Final = logging.getLogger(__name__)
 DEADLINE: Final = 15.0  # seconds a child may take before it names its first phase, or takes the device

@@ -33,8 +33,8 @@ from app.services.product import Spent
 from app.services.quarantine import Quarantine
 from app.services.rates import Rates
 from app.services.wants import Wants
-from kernels.halves import reason
-from kernels.kernel import Build, Launch
+from kernels.fp32_emulation import reason
+from kernels.launch import Build, Launch
 from kernels.problem import Problem
 
 _LOG: Final = logging.getLogger(__name__)

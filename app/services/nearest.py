@@ -13,9 +13,9 @@ from app.store.records import BestRecord, CrossRecord, TrialRecord
 from app.tuning.policy import policy_of
 from app.tuning.transfer import Choice, Transfer, Tuned, points
 from kernels import CATALOGUE
+from kernels.cost_model import analyse, predict
 from kernels.device import Device
-from kernels.kernel import Launch
-from kernels.model import analyse, predict
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

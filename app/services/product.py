@@ -20,11 +20,11 @@ from app.services.kept import Kept
 from app.services.transit import COPYING, bytes_at, transit_of
 from app.tuning import verify
 from kernels import CATALOGUE
+from kernels.cost_model import predict
 from kernels.device import Device
-from kernels.halves import least_k
-from kernels.halves import reason as reason_of
-from kernels.kernel import Launch
-from kernels.model import predict
+from kernels.fp32_emulation import least_k
+from kernels.fp32_emulation import reason as reason_of
+from kernels.launch import Launch
 from kernels.problem import Problem
 
 COMPILING = 60.0  # seconds a compilation or a verification may take, where nobody says otherwise

@@ -18,7 +18,7 @@ from app.store.records import FaultRecord
 from app.store.repository import Faults
 from kernels import CATALOGUE
 from kernels.device import Device
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

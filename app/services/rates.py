@@ -10,9 +10,9 @@ from typing import Final
 
 from app.services.product import Spent
 from kernels import CATALOGUE
+from kernels.cost_model import predict
 from kernels.device import Device
-from kernels.kernel import Launch
-from kernels.model import predict
+from kernels.launch import Launch
 from kernels.problem import Problem
 
 _MEMORY: Final = 0.2  # weight of the newest sample

@@ -19,7 +19,7 @@ from app.services.running import FINALS, PREPARING, SEARCH
 from app.tuning import trial
 from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, Heat, OutOfTime
-from kernels.kernel import Build, Launch
+from kernels.launch import Build, Launch
 from kernels.space import Config
 
 T = TypeVar("T")

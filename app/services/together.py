@@ -11,7 +11,7 @@ from app.devices.base import Array, Operands
 from app.devices.fleet import Held
 from app.devices.process import Link
 from app.services.product import Order, Spent, built, deadline
-from kernels.kernel import Launch
+from kernels.launch import Launch
 
 
 def multiply(held: Held, link: Link, orders: tuple[Order, ...], launch: Launch) -> Spent:

@@ -12,7 +12,7 @@ from app.devices.process import Link
 from app.tuning.reference import reference_kernel
 from app.tuning.verify import applied, expect, operands, review
 from kernels import CATALOGUE
-from kernels.model import predict
+from kernels.cost_model import predict
 from kernels.problem import Problem
 
 _SMALL: Final = Problem(512, 512, 512)

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from app.devices.base import Array
-from kernels.halves import reason
+from kernels.fp32_emulation import reason
 
 OF_SEQUENTIAL: Final = 1.1
 HOSTILE: Final = ("cancellation", "wide exponents", "denormals", "near overflow")

@@ -14,7 +14,7 @@ from app.tuning.outcome import Final, Measured, Outcome
 from app.tuning.report import BASELINES, DEFAULT, VENDOR, Report, beside, reported
 from app.tuning.runner import Contender, Runner
 from app.tuning.sampling import FEWEST, Entry, Sampling
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

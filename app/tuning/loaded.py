@@ -19,9 +19,9 @@ from app.tuning.outcome import Rejected
 from app.tuning.policy import EVENTS, GRAPH
 from app.tuning.runner import Contender
 from kernels import CATALOGUE
+from kernels.cost_model import predict
 from kernels.device import Device
-from kernels.kernel import Launch
-from kernels.model import predict
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from kernels.arithmetic import peak
 from kernels.device import Device
-from kernels.instructions import peak
 from kernels.problem import Problem
 
 EVENTS: Final = "events"  # a pair of the device's events around each launch

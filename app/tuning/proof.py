@@ -17,8 +17,8 @@ from app.tuning.loaded import Loaded, loaded, warm
 from app.tuning.outcome import Rejected
 from app.tuning.verify import POISON, applied
 from kernels import CATALOGUE
-from kernels.kernel import Launch
-from kernels.model import predict
+from kernels.cost_model import predict
+from kernels.launch import Launch
 from kernels.problem import Problem
 
 _SHORTEST: Final = 2.0  # seconds: no launch is taken for hung before

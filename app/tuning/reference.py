@@ -15,7 +15,7 @@ from app.devices.process import Link
 from app.tuning.policy import EVENTS
 from app.tuning.verify import operands
 from kernels import CATALOGUE
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.problem import Problem
 
 _KEY: Final = "reference kernel"

@@ -23,7 +23,8 @@ from app.tuning.outcome import Accuracy, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, Heat
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
-from kernels.kernel import Kernel, Launch, Plan
+from kernels.kernel import Kernel
+from kernels.launch import Launch, Plan
 from kernels.problem import Problem
 from kernels.space import Config, Items, Rule, Space
 
@@ -67,7 +68,7 @@ class Recording:
         return Kernel(
             self.kernel,
             "A recorded kernel.",
-            "naive.cu",
+            "naive/kernel.cu",
             space,
             dtypes=(self.problem.dtype,),
             precisions=(self.problem.precision,),

@@ -14,7 +14,7 @@ from typing import Final
 from app.tuning.outcome import Measured, Outcome, Rejected
 from app.tuning.runner import OutOfTime
 from app.tuning.sampling import FEWEST, Entry, Sampling
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.space import Config
 
 VENDOR: Final = "vendor"

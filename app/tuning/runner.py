@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from app.tuning.outcome import Conditions, Outcome, Rejected
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.problem import Problem
 
 # What is timed: one config of a kernel, or the vendor's own product of a problem.

@@ -13,7 +13,7 @@ from app.tuning.estimate import steady
 from app.tuning.measure import NARROW
 from app.tuning.outcome import Conditions, Measured, Rejected, Timing
 from app.tuning.runner import Contender, Heat, Runner
-from kernels.kernel import Launch
+from kernels.launch import Launch
 
 FEWEST: Final = 5  # samples of a figure, unless time does not allow for as many
 _RETRIES: Final = 2  # of a round that failed though every contender runs alone

@@ -23,7 +23,8 @@ from app.tuning.search import Known, Landscape, Strategy, strategy
 from app.tuning.thinking import thought
 from kernels.device import Device
 from kernels.features import features
-from kernels.kernel import Kernel, Launch
+from kernels.kernel import Kernel
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

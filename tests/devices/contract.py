@@ -17,8 +17,9 @@ from app.dtypes import numpy_dtype
 from app.errors import CompileFailed, LaunchFailed
 from app.tuning.policy import EVENTS, GRAPH, policy_of
 from kernels import CATALOGUE
-from kernels.kernel import Build, Launch, source
+from kernels.launch import Build, Launch
 from kernels.problem import ITEMSIZE, Problem
+from kernels.sources import source
 
 PAGE = 4096
 SIZES = [(1, 1, 1), (1, 37, 5), (29, 1, 33), (67, 35, 1), (70, 133, 65)]
@@ -195,7 +196,7 @@ class Contract:
 
     def test_what_is_written_near_the_operands_while_warming_up_does_no_harm(self, backend: Backend) -> None:
         """Half a mebibyte before and past C: on a CPU that memory is the process's own."""
-        wide = "#define DTYPE_FLOAT32\n" + source("portable.h") + STRAY
+        wide = "#define DTYPE_FLOAT32\n" + source("common/portable.h") + STRAY
         launch = replace(planned("naive", Problem(64, 64, 64), backend), block=(8, 1))
         launch = replace(launch, build=Build("stray", wide, "matmul", ()))
         for _ in range(3):

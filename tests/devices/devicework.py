@@ -11,7 +11,7 @@ import numpy as np
 from app.devices.base import Operands
 from app.devices.inside import Held
 from app.devices.process import Link
-from kernels.kernel import Build, Launch
+from kernels.launch import Build, Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

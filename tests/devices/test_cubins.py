@@ -10,7 +10,7 @@ import pytest
 from app.errors import CompileFailed
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
-from kernels.kernel import Build
+from kernels.launch import Build
 from kernels.problem import Problem
 
 cuda = pytest.importorskip("app.devices.cuda")

@@ -18,7 +18,7 @@ from app.dtypes import numpy_dtype
 from app.errors import LaunchFailed
 from app.tuning import verify
 from app.tuning.policy import EVENTS, GRAPH, policy_of
-from kernels import CATALOGUE, model
+from kernels import CATALOGUE, cost_model
 from kernels.problem import Problem
 
 cuda = pytest.importorskip("app.devices.cuda")
@@ -63,7 +63,7 @@ class TestCuda(Contract):
             launch = kernel.launch(config, problem, backend.device)
             program = backend.compile(launch.build)
             assert program.registers
-            ours = model.occupancy(backend.device.limits, launch.threads, launch.shared_bytes, program.registers)
+            ours = cost_model.occupancy(backend.device.limits, launch.threads, launch.shared_bytes, program.registers)
             assert ours is not None
             theirs = cuda.occupancy_blocks(program, launch.threads, launch.pool_bytes)
             assert ours.blocks_per_sm == theirs, (config, program.registers)

@@ -18,7 +18,7 @@ from app.devices.fleet import Fleet, _children, _start, open_fleet
 from app.devices.scheduler import Priority
 from app.errors import ChildTimedOut, Closing, CompileFailed, NoDevice, StartRefused, UnknownDevice
 from kernels import CATALOGUE
-from kernels.kernel import Build
+from kernels.launch import Build
 from kernels.problem import Problem
 
 

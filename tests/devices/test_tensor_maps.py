@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.errors import LaunchFailed
-from kernels.kernel import TensorMap
+from kernels.launch import TensorMap
 
 maps = pytest.importorskip("app.devices.cuda.maps")
 

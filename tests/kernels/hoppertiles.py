@@ -9,11 +9,11 @@ import numpy as np
 from kerneldevices import H200 as PLAIN
 
 from app.dtypes import numpy_dtype
-from kernels.halves import PROMOTIONS
+from kernels.fp32_emulation import PROMOTIONS
 from kernels.hopper import HOPPER
-from kernels.hopper_plan import emulated, ragged
-from kernels.hopper_space import SPACE, needed
-from kernels.kernel import Build, Launch, dtype_macros
+from kernels.hopper.plan import emulated, ragged
+from kernels.hopper.space import SPACE, needed
+from kernels.launch import Build, Launch, dtype_macros
 from kernels.problem import Problem
 from kernels.space import Config
 

@@ -14,7 +14,8 @@ from sampled import DEVICES, Sample, places
 from app.dtypes import numpy_dtype
 from app.tuning.verify import judge
 from kernels.device import Device
-from kernels.kernel import Kernel, Launch
+from kernels.kernel import Kernel
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

@@ -13,7 +13,7 @@ from ptxtensor import Sums, exact_sums
 
 from app.dtypes import numpy_dtype
 from kernels.device import Device
-from kernels.kernel import COUNTERS, OPERANDS, Launch
+from kernels.launch import COUNTERS, OPERANDS, Launch
 
 # Pointers of a launch start here and there in memory that is NaN around them.
 GAP: Final = 1024

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from kerneldevices import H200
 
-from kernels.kernel import Build, Launch, dtype_macros
-from kernels.pipelined import PIPELINED, SPACE
+from kernels.launch import Build, Launch, dtype_macros
+from kernels.pipelined import PIPELINED
+from kernels.pipelined.space import SPACE
 from kernels.problem import Problem
 from kernels.space import Config
 

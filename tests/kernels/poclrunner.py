@@ -10,7 +10,7 @@ import pytest
 
 from app.devices.opencl.processor import rename
 from app.dtypes import numpy_dtype
-from kernels.kernel import COUNTERS, Build, Launch, Step
+from kernels.launch import COUNTERS, Build, Launch, Step
 from kernels.problem import Problem
 
 Array = np.ndarray[Any, np.dtype[Any]]

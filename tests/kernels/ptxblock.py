@@ -15,7 +15,7 @@ from ptxclocks import Clocks
 from ptxprogram import WARP, Array, Program, Statement
 from ptxshared import Shared
 
-from kernels.kernel import Launch
+from kernels.launch import Launch
 
 CONTROL: Final = frozenset({"bra", "brx", "ret", "exit", "bar", "barrier", "mbarrier"})
 TOGETHER: Final = frozenset({"mma", "ldmatrix", "stmatrix", "movmatrix", "shfl", "vote", "redux", "match", "elect"})

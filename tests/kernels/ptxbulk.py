@@ -17,7 +17,7 @@ from ptxphases import Phased, Phases
 from ptxprogram import Array, parts
 from ptxregisters import ALIGN, MAP_BYTES, PARAMETERS
 
-from kernels.kernel import TensorMap
+from kernels.launch import TensorMap
 
 POISON = 0xFF
 SPANS = {0: 0, 32: 1, 64: 3, 128: 7}  # which bits above 7 are added to those above 4, by the swizzle's span

@@ -10,7 +10,7 @@ from ptxmachine import Machine
 from ptxprogram import Array, ptx_of
 from ptxtensor import Sums, exact_sums
 
-from kernels.kernel import Build, Launch
+from kernels.launch import Build, Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

@@ -16,7 +16,7 @@ from ptxprogram import Array, Program
 from ptxtensor import Sums, exact_sums
 from ptxwgmma import Hopper
 
-from kernels.kernel import Launch
+from kernels.launch import Launch
 
 
 class Machine:

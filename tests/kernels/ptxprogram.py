@@ -12,7 +12,7 @@ import numpy as np
 from cupy.cuda import compiler
 
 from app.devices.cuda.options import target
-from kernels.kernel import Build
+from kernels.launch import Build
 
 Array = np.ndarray[Any, np.dtype[Any]]
 # What a register of each type is held as; bfloat16 and packed types are bits.

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from ptxprogram import TYPES, WARP, Array, Program
 
-from kernels.kernel import Launch
+from kernels.launch import Launch
 
 SHARED_WINDOW: Final = 1 << 40
 LOCAL_WINDOW: Final = 1 << 41

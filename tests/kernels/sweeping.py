@@ -33,7 +33,8 @@ from app.devices.process import Child, Link
 from app.dtypes import numpy_dtype
 from app.errors import TilewiseError
 from kernels.device import Device
-from kernels.kernel import Kernel, Launch
+from kernels.kernel import Kernel
+from kernels.launch import Launch
 
 DEADLINE: Final = 300.0  # seconds for one sample
 MARGIN: Final = 4096  # bytes of poison around each operand: what a buffer's window may start after

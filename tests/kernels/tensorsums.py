@@ -56,7 +56,7 @@ def halves(lines: Array) -> tuple[Array, Array, Array]:
 
 
 def emulated(core: Core, a: Array, b: Array, promote: int) -> Array:
-    """a [m, k] b [k, n] of float32, emulated as kernels.halves says; float32, subnormal results included."""
+    """a [m, k] b [k, n] of float32, emulated as kernels.fp32_emulation says; float32, subnormal results included."""
     (high_a, low_a, rows), (high_b, low_b, columns) = halves(a), halves(b.T)
     high_b, low_b = high_b.T, low_b.T
     total, crossed = (np.zeros((a.shape[0], b.shape[1]), dtype) for dtype in (np.float32, np.float64))
@@ -72,7 +72,7 @@ def emulated(core: Core, a: Array, b: Array, promote: int) -> Array:
 
 
 def declined(a: Array, b: Array) -> int:
-    """The verdict of kernels/halves.cu on a [m, k] and b [k, n]."""
+    """The verdict of kernels/steps/split_fp16.cu on a [m, k] and b [k, n]."""
     lines = (a, np.ascontiguousarray(b.T))
     if not all(np.isfinite(each).all() for each in lines):
         return 1

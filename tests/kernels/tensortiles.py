@@ -10,11 +10,12 @@ from poclrunner import Array, reference
 
 from app.dtypes import numpy_dtype
 from kernels.device import Device
-from kernels.kernel import Kernel, Launch
+from kernels.kernel import Kernel
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 from kernels.tensor_core import TENSOR_CORE
-from kernels.tensor_space import SPACE
+from kernels.tensor_core.space import SPACE
 
 
 def device(architecture: str, sms: int, shared_bytes: int, threads_per_sm: int = 2048) -> Device:

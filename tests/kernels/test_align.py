@@ -1,4 +1,4 @@
-"""align.cu: copies of operands in aligned rows along k, as interpreted, for every order, dtype and batch."""
+"""pack_k_major: copies of operands in aligned rows along k, as interpreted, for every order, dtype and batch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from poclrunner import Array
 from tensortiles import DEVICES
 
 from app.dtypes import numpy_dtype
-from kernels.align import LINE_BYTES, A, B, align, copies, ragged
-from kernels.kernel import Build, Launch
+from kernels.launch import Build, Launch
+from kernels.packing import LINE_BYTES, A, B, pack_k_major, packed_k_major, ragged
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -41,7 +41,7 @@ def test_rows_along_k_start_at_128_bytes_and_end_in_zeros(
     rng, item = np.random.default_rng(5), problem.itemsize
     bits = np.uint16 if item == 2 else np.uint32
     a, b = (rng.integers(1, 2**15, (batch, *each)).astype(bits) for each in (problem.a_shape, problem.b_shape))
-    found, step = copies(problem, which, 3), align(problem, which)
+    found, step = packed_k_major(problem, which, 3), pack_k_major(problem, which)
     sizes = (a.nbytes, b.nbytes, 0, found.end * LINE_BYTES)
     starts = [0]
     for size in sizes[:-1]:
@@ -84,5 +84,5 @@ def test_operands_are_ragged_whose_stored_rows_are_not_whole_16_bytes() -> None:
 def test_it_compiles_and_spills_nothing(architecture: str, tmp_path: Path) -> None:
     for dtype in ("float16", "float32"):
         for trans_a, trans_b in TRANSPOSITIONS[1:3]:
-            build: Build = align(Problem(9, 9, 9, dtype=dtype, trans_a=trans_a, trans_b=trans_b), A | B).build
+            build: Build = pack_k_major(Problem(9, 9, 9, dtype=dtype, trans_a=trans_a, trans_b=trans_b), A | B).build
             assert cuda.compile_cubin(build, architecture, tmp_path).spills == 0

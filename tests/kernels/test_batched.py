@@ -14,7 +14,9 @@ from kerneldevices import DTYPES, H200, PROCESSOR, TRANSPOSITIONS
 from pairwise import crossed
 from poclrunner import Array, compiled, multiplied, operands, queue, reference
 
-from kernels.batched import BATCHED, SPACE, granted, registers, shared_bytes, team, threads
+from kernels.batched import BATCHED
+from kernels.batched.plan import granted, registers, shared_bytes, team, threads
+from kernels.batched.space import SPACE
 from kernels.device import Device
 from kernels.problem import Problem
 from kernels.space import Config
@@ -140,7 +142,7 @@ def test_defaults_have_every_load_of_a_small_product_on_its_way_at_once_in_one_w
 
 
 def banks(config: Config, problem: Problem) -> tuple[int, int, int, int, int, int]:
-    """LANES_M, LANES_N, DIV_A, MOD_A, DIV_B and MOD_B of batched.cu."""
+    """LANES_M, LANES_N, DIV_A, MOD_A, DIV_B and MOD_B of batched/kernel.cu."""
     wide = 16 // problem.itemsize
     lanes_n = min(8, config["BN"] // config["TN"])
     lanes_m = min(32 // lanes_n, config["BM"] // config["TM"])

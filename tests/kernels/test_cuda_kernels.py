@@ -21,7 +21,7 @@ from app.errors import CompileFailed
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.problem import Problem
-from kernels.register_tiled import granted
+from kernels.register_tiled.plan import granted
 from kernels.space import Config
 
 cuda = pytest.importorskip("app.devices.cuda")

@@ -10,8 +10,9 @@ import pytest
 from kerneldevices import H200, homes
 
 from kernels import CATALOGUE
-from kernels.kernel import Build, code, source
+from kernels.launch import Build
 from kernels.problem import Problem
+from kernels.sources import code, source
 
 NAMES = sorted(CATALOGUE)
 SAME = [

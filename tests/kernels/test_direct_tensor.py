@@ -12,7 +12,9 @@ from kerneldevices import H200, PROCESSOR, TRANSPOSITIONS
 from poclrunner import operands
 from tensortiles import rounded
 
-from kernels.direct_tensor import DIRECT_TENSOR, SPACE, tiles
+from kernels.direct_tensor import DIRECT_TENSOR
+from kernels.direct_tensor.plan import tiles
+from kernels.direct_tensor.space import SPACE
 from kernels.problem import Problem
 from kernels.space import Config
 

@@ -16,8 +16,10 @@ from kerneldevices import H200, PROCESSOR, TRANSPOSITIONS, transposed
 from poclrunner import Array, operands, reference
 
 from kernels.device import Device
-from kernels.double_tensor import DOUBLE_TENSOR, SPACE, granted, registers, shared_bytes, threads
-from kernels.kernel import COUNTERS, Launch
+from kernels.double_tensor import DOUBLE_TENSOR
+from kernels.double_tensor.plan import granted, registers, shared_bytes, threads
+from kernels.double_tensor.space import SPACE
+from kernels.launch import COUNTERS, Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

@@ -10,10 +10,10 @@ from kerneldevices import H200, PROCESSOR, config
 from pairwise import crossed
 
 from kernels import CATALOGUE
+from kernels.cost_model import analyse, predict
 from kernels.device import Device
 from kernels.features import features
-from kernels.kernel import Plan
-from kernels.model import analyse, predict
+from kernels.launch import Plan
 from kernels.problem import Problem
 from kernels.space import Config
 

@@ -15,7 +15,7 @@ from poclrunner import Array, compiled, multiplied, operands, queue, reference
 
 from app.dtypes import numpy_dtype
 from kernels import CATALOGUE
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.problem import Problem
 
 HALVES = ("float16", "bfloat16")

@@ -1,4 +1,4 @@
-"""The steps that split float32 operands for tensor cores, and the ground they stand on: see kernels/halves.py."""
+"""The steps that split float32 operands for tensor cores, and the ground they stand on (kernels.fp32_emulation)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ from tensorsums import (
 )
 
 from app.devices.cuda.cubin import compile_cubin
-from kernels.halves import FILES, LEAST_K, PROMOTIONS, REASONS, SHARE, Halves, reason, slab_of
-from kernels.halves import halves as planned
-from kernels.kernel import COUNTERS, Launch, source
+from kernels.fp32_emulation import FILES, LEAST_K, PROMOTIONS, REASONS, SHARE, Halves, reason, slab_of
+from kernels.fp32_emulation import halves as planned
+from kernels.launch import COUNTERS, Launch
 from kernels.problem import Problem
+from kernels.sources import source
 from kernels.space import Config
 
 GAP = 1024
@@ -328,7 +329,7 @@ def test_several_reasons_are_all_told() -> None:
 
 def test_the_steps_and_what_uses_them_agree_on_where_things_are() -> None:
     plan: Halves = planned(Problem(100, 30, 300, precision="emulated"))
-    assert f"#define VERDICT {plan.verdict_at // 4} " in source("halves.h")
+    assert f"#define VERDICT {plan.verdict_at // 4} " in source("common/fp16_terms.h")
     assert plan.at_a * 128 >= plan.verdict_at + 4
     assert [step.build.text for step in plan.before] == [source(file) for file in FILES]
     assert plan.at_b - plan.at_a == 100 * 2 * plan.row == 100 * 2 * 5

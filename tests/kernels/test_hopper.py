@@ -13,7 +13,7 @@ from hoppertiles import launch, rounded, tile
 from kerneldevices import H200, TRANSPOSITIONS
 from poclrunner import operands, reference
 
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.problem import Problem
 
 interpreted = pytest.importorskip("interpreted").interpreted

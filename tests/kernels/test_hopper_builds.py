@@ -15,9 +15,9 @@ from hoppertiles import CLASSES, launch, shapes, tile
 from kerneldevices import H200, TRANSPOSITIONS
 
 from kernels.hopper import HOPPER
-from kernels.hopper_plan import GROUP_THREADS, threads
-from kernels.hopper_space import SPACE
-from kernels.kernel import Launch
+from kernels.hopper.plan import GROUP_THREADS, threads
+from kernels.hopper.space import SPACE
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -32,7 +32,7 @@ def compiled(one: Launch) -> str:
 
     log = io.StringIO()
     options = ("-arch=sm_90a", "-std=c++17", "--ptxas-options=-v", *(f"-D{k}={v}" for k, v in one.build.macros))
-    compiler._NVRTCProgram(one.build.text, "hopper.cu", method="cubin").compile(options, log)
+    compiler._NVRTCProgram(one.build.text, "hopper/kernel.cu", method="cubin").compile(options, log)
     return log.getvalue()
 
 

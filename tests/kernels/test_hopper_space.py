@@ -9,12 +9,23 @@ import pytest
 from hoppertiles import CLASSES, H200, launch, shapes, tile
 from kerneldevices import PROCESSOR, TRANSPOSITIONS
 
-from kernels import align
-from kernels.halves import halves
+from kernels import packing
+from kernels.fp32_emulation import halves
 from kernels.hopper import HOPPER, seconds
-from kernels.hopper_plan import piece_of, shared_bytes, sides, slices_of, span, stage_bytes, sums_bytes, threads, tiles
-from kernels.hopper_space import SPACE, enough_stages, needed, stages_fit, sums, works
-from kernels.kernel import COUNTERS
+from kernels.hopper.plan import (
+    piece_of,
+    shared_bytes,
+    sides,
+    slices_of,
+    span,
+    stage_bytes,
+    sums_bytes,
+    threads,
+    tiles,
+    works,
+)
+from kernels.hopper.space import SPACE, enough_stages, needed, stages_fit, sums
+from kernels.launch import COUNTERS
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -182,7 +193,7 @@ def test_slices_leave_sums_behind_what_is_copied_and_are_joined_after() -> None:
     problem = Problem(100, 33, 1000, 2, dtype="bfloat16")
     config = tile(problem, BN=48, SPLIT_K=4)
     one = launch(problem, config)
-    made = align.copies(problem, align.B, 4 * COUNTERS // 128)
+    made = packing.packed_k_major(problem, packing.B, 4 * COUNTERS // 128)
     assert one.numbers == (*made.numbers, 4, made.end, 4, 1, 16)
     assert one.scratch_bytes == made.end * 128 + 2 * 4 * 100 * 40 * 4
     assert sums_bytes(config, problem, 4) == 2 * 4 * 100 * 40 * 4

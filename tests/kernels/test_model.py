@@ -9,10 +9,11 @@ import pytest
 from kerneldevices import EDGES, H200, PROCESSOR, TRANSPOSITIONS, config, homes
 
 from kernels import CATALOGUE
+from kernels.arithmetic import fma, mma, peak, peak_by, wgmma
+from kernels.cost_model import analyse, occupancy, predict, tile_bytes, trace
 from kernels.device import Device
-from kernels.instructions import fma, mma, peak, peak_by, wgmma
-from kernels.kernel import Build, Kernel, Step
-from kernels.model import analyse, occupancy, predict, tile_bytes, trace
+from kernels.kernel import Kernel
+from kernels.launch import Build, Step
 from kernels.problem import Problem
 from kernels.space import Config
 

@@ -14,7 +14,7 @@ from kerneldevices import DTYPES, PROCESSOR, TRANSPOSITIONS, config, home, trans
 from poclrunner import Array, compiled, multiplied, operands, queue, reference
 
 from kernels import CATALOGUE
-from kernels.kernel import Build, Launch
+from kernels.launch import Build, Launch
 from kernels.problem import Problem
 
 SHAPES = ((1, 1, 1), (33, 17, 65), (1, 130, 7), (64, 64, 64), (65, 3, 4), (5, 66, 129))

@@ -1,4 +1,4 @@
-"""pipelined: its products as interpreted, what NVRTC makes of it, and the sums that join.cu adds up."""
+"""pipelined: its products as interpreted, what NVRTC makes of it, and the sums that steps/split_k_reduce.cu adds up."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from pipelinedtiles import BARS, DEVICES, planned, streamed, tile
 from poclrunner import Array, compiled, operands, queue, reference
 
 from kernels.device import Device
-from kernels.kernel import Build, Launch, source
-from kernels.pipelined import JOIN_THREADS, JOINED, PIPELINED, SPACE
+from kernels.launch import Build, Launch
+from kernels.pipelined import PIPELINED
+from kernels.pipelined.plan import JOIN_THREADS, JOINED
+from kernels.pipelined.space import SPACE
 from kernels.problem import Problem
-from kernels.register_plan import threads
-from kernels.register_tiled import granted
+from kernels.register_tiled.plan import granted, threads
+from kernels.sources import source
 from kernels.space import Config
 
 cuda = pytest.importorskip("app.devices.cuda")

@@ -11,13 +11,15 @@ from kerneldevices import H200, TRANSPOSITIONS, transposed
 from pipelinedtiles import A100, BARS, CUBE, DEVICES, LARGE, planned, streamed, tile
 
 from kernels.device import Device
-from kernels.kernel import COUNTERS
-from kernels.naive import blocks
-from kernels.pipelined import BITS, JOIN_THREADS, MOST_TEAMS, PIPELINED, SPACE, copies, plan, registers
+from kernels.launch import COUNTERS
+from kernels.pipelined import PIPELINED
+from kernels.pipelined.plan import JOIN_THREADS, MOST_TEAMS, copies, plan, registers
+from kernels.pipelined.space import BITS, SPACE
 from kernels.problem import Problem
-from kernels.register_plan import phases, shared_bytes
-from kernels.register_tiled import granted
+from kernels.register_tiled.plan import granted, shared_bytes
+from kernels.rules import blocks
 from kernels.space import Config
+from kernels.split_k import phases
 from kernels.stream_k import PARTS, shares, sums_lines
 
 

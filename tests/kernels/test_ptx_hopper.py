@@ -14,7 +14,7 @@ from ptxbulk import Bound
 from ptxcases import launched
 from ptxprogram import Array
 
-from kernels.kernel import TensorMap
+from kernels.launch import TensorMap
 
 START = 'asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(BAR), "r"(COUNT) : "memory");'
 VISIBLE = 'asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");'

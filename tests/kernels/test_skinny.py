@@ -13,12 +13,12 @@ from kerneldevices import DTYPES, H200, PROCESSOR, TRANSPOSITIONS, transposed
 from pairwise import crossed
 from poclrunner import Array, compiled, multiplied, operands, queue, reference
 
+from kernels.cost_model import analyse
 from kernels.device import Device
-from kernels.kernel import COUNTERS, Launch
-from kernels.model import analyse
+from kernels.launch import COUNTERS, Launch
 from kernels.problem import Problem
 from kernels.skinny import SKINNY
-from kernels.skinny_plan import SHORTEST, granted, long_side, short_side, threads
+from kernels.skinny.plan import SHORTEST, granted, long_side, short_side, threads
 from kernels.space import Config
 
 PRECISION = {"float32": 1e-6, "float64": 2e-15}

@@ -13,10 +13,11 @@ from kerneldevices import DTYPES, H200, TRANSPOSITIONS, config, transposed
 from poclrunner import compiled, multiplied, operands, queue, reference
 
 from kernels import CATALOGUE
-from kernels.kernel import COUNTERS, Build, Launch, dtype_macros
+from kernels.launch import COUNTERS, Build, Launch, dtype_macros
 from kernels.problem import Problem
-from kernels.register_plan import fan, plan
+from kernels.register_tiled.plan import plan
 from kernels.space import Config
+from kernels.split_k import fan
 
 ENTRY = CATALOGUE["register_tiled"]
 PRECISION = {"float32": 1e-6, "float64": 2e-15}

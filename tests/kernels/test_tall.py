@@ -16,8 +16,9 @@ from poclrunner import compiled, multiplied, operands, queue, reference
 from kernels.device import Device
 from kernels.problem import Problem
 from kernels.space import Config
-from kernels.tall import SPACE, TALL
-from kernels.tall_plan import TILES, blocks, depth, is_deep, registers, runs, shared_bytes, sides, span, threads
+from kernels.tall import TALL
+from kernels.tall.plan import TILES, blocks, depth, is_deep, registers, runs, shared_bytes, sides, span, threads
+from kernels.tall.space import SPACE
 
 PRECISION = {"float32": 1e-6, "float64": 2e-15}
 LONG, THIN, DEEP = (131072, 64, 64), (262144, 16, 32), (65536, 128, 512)
@@ -293,7 +294,7 @@ def narrowed(config: Config) -> tuple[tuple[str, int], ...]:
 
 
 def packs(each: dict[str, int], problem: Problem) -> tuple[list[int], list[int]]:
-    """Which 16 bytes of the small operand and of the large one each lane reads, as MY_S and MY_L of tall.cu."""
+    """Which 16 bytes of the small operand and of the large one each lane reads, as MY_S and MY_L of tall/kernel.cu."""
     keep_a, wide = each["KEEP_A"], 16 // problem.itemsize
     short, ts = (each["BM"], each["TM"]) if keep_a else (each["BN"], each["TN"])
     lanes = short // ts

@@ -12,8 +12,9 @@ from kerneldevices import DTYPES, H200, TRANSPOSITIONS
 from poclrunner import operands, reference
 
 from kernels.problem import Problem
-from kernels.tall import SPACE, TALL
-from kernels.tall_plan import sides, threads
+from kernels.tall import TALL
+from kernels.tall.plan import sides, threads
+from kernels.tall.space import SPACE
 
 interpreted = pytest.importorskip("interpreted").interpreted
 SHAPES = [(131072, 64, 64), (262144, 16, 32), (100000, 33, 100), (65536, 128, 512)]

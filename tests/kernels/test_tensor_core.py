@@ -13,12 +13,12 @@ from poclrunner import Array, operands, reference
 from tensortiles import planned, rounded, tile
 
 from app.dtypes import numpy_dtype
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 from kernels.tensor_core import TENSOR_CORE
-from kernels.tensor_plan import item_bytes, steps, threads
-from kernels.tensor_space import SPACE
+from kernels.tensor_core.plan import item_bytes, steps, threads
+from kernels.tensor_core.space import SPACE
 
 pytest.importorskip("app.devices.cuda")
 interpreter = pytest.importorskip("interpreted")

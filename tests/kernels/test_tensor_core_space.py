@@ -11,15 +11,15 @@ import pytest
 from kerneldevices import H200, PROCESSOR, TRANSPOSITIONS
 from tensortiles import DEVICES, planned, tile
 
-from kernels.align import LINE_BYTES
 from kernels.device import Device
-from kernels.halves import halves
-from kernels.kernel import COUNTERS
+from kernels.fp32_emulation import halves
+from kernels.launch import COUNTERS
+from kernels.packing import LINE_BYTES
 from kernels.problem import Problem
 from kernels.space import Config
 from kernels.tensor_core import TENSOR_CORE
-from kernels.tensor_plan import first_tile, granted, registers, shared_bytes, threads
-from kernels.tensor_space import SPACE
+from kernels.tensor_core.plan import first_tile, granted, registers, shared_bytes, threads
+from kernels.tensor_core.space import SPACE
 
 cuda = pytest.importorskip("app.devices.cuda")
 

@@ -12,10 +12,10 @@ import pytest
 from kerneldevices import DTYPES, H200, PROCESSOR, TRANSPOSITIONS, config, transposed
 
 from kernels import CATALOGUE
+from kernels.cost_model import analyse, predict
 from kernels.device import Device
-from kernels.model import analyse, predict
 from kernels.problem import Problem
-from kernels.register_tiled import granted, lines, registers, shared_bytes, threads
+from kernels.register_tiled.plan import granted, lines, registers, shared_bytes, threads
 from kernels.space import Config
 
 ENTRY = CATALOGUE["register_tiled"]
@@ -248,7 +248,7 @@ def check_writes(side: int, bk: int, line: int, cross: bool, count: int, w: int,
 
 
 def place(item: int, side: int, bk: int, line: int, cross: bool, w: int, itemsize: int) -> int:
-    """The first word that an item of a tile is written to, as PLACE of move.h."""
+    """The first word that an item of a tile is written to, as PLACE of common/smem_tile.h."""
     span = (32 // itemsize if cross else side) // w
     slow = side if cross else bk
     along, across = (item % span + item // (span * slow) * span) * w, item // span % slow

@@ -13,7 +13,9 @@ from tensortiles import DEVICES, rounded
 
 from kernels.problem import Problem
 from kernels.space import Config
-from kernels.wmma import DECLARED_BYTES, SPACE, WMMA, shared_bytes, threads
+from kernels.wmma import WMMA
+from kernels.wmma.plan import shared_bytes, threads
+from kernels.wmma.space import DECLARED_BYTES, SPACE
 
 cuda = pytest.importorskip("app.devices.cuda")
 interpreter = pytest.importorskip("interpreted")

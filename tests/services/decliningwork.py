@@ -11,7 +11,7 @@ from app.devices.process import Link
 from app.errors import WrongResult
 from app.services import product, together
 from app.services.product import Order, Spent
-from kernels.kernel import Launch
+from kernels.launch import Launch
 
 VERDICT = 4
 FIRST = 1e30  # an A that begins so is declined

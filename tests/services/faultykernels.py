@@ -14,8 +14,9 @@ import pytest
 
 from app.devices.fleet import Unit
 from kernels import CATALOGUE
-from kernels.kernel import Launch, source
+from kernels.launch import Launch
 from kernels.problem import Problem
+from kernels.sources import source
 from kernels.space import Config
 
 RIGHT: Final = "c[row * n + col] = sum;"
@@ -39,7 +40,7 @@ def naive(unit: Unit, problem: Problem, body: str = RIGHT) -> Launch:
     """Naive's default launch with another text: `body` follows the sum that a thread has made of its element."""
     one = CATALOGUE["naive"]
     launch = one.launch(one.default(problem, unit.device), problem, unit.device)
-    return replace(launch, build=replace(launch.build, text=source("portable.h") + _HEAD + body + "}"))
+    return replace(launch, build=replace(launch.build, text=source("common/portable.h") + _HEAD + body + "}"))
 
 
 def tiled(bm: int, bn: int, bk: int) -> Config:
@@ -49,11 +50,13 @@ def tiled(bm: int, bn: int, bk: int) -> Config:
 def break_tiled(monkeypatch: pytest.MonkeyPatch, bad: Mapping[Config, str]) -> None:
     """From now tiled's text does something else than store the sum where it is compiled with one of these configs."""
     cases = "".join(f"#if {_is(config)}\n{body}\n#else\n" for config, body in bad.items())
-    text = source("tiled.cu")
+    text = source("tiled/kernel.cu")
     assert text.count(_STORE) == 1
     broken = text.replace(_STORE, "{\n" + cases + _STORE + "\n" + "#endif\n" * len(bad) + "}")
     monkeypatch.setattr(
-        import_module("kernels.kernel"), "source", lambda name: broken if name == "tiled.cu" else source(name)
+        import_module("kernels.kernel"),
+        "source",
+        lambda name: broken if name == CATALOGUE["tiled"].file else source(name),
     )
 
 
@@ -72,7 +75,7 @@ def break_kernels(monkeypatch: pytest.MonkeyPatch, bad: Mapping[str, str]) -> No
     """From now kernels, by name, begin with these statements; one that is an `#include` stands before the text."""
 
     def broken(name: str) -> str:
-        text, fault = source(name), bad.get(name.removesuffix(".cu"))
+        text, fault = source(name), bad.get(name.removesuffix("/kernel.cu"))
         if fault is None:
             return text
         if fault.startswith("#"):

@@ -6,7 +6,7 @@ from app.devices.fleet import Held
 from app.devices.process import Link
 from app.errors import LaunchFailed
 from app.services.product import Order, Spent
-from kernels.kernel import Launch
+from kernels.launch import Launch
 
 
 def fail(_held: Held, _link: Link, orders: tuple[Order, ...], launch: Launch) -> Spent:

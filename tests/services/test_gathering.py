@@ -28,7 +28,7 @@ from app.services.product import Order, Spent
 from app.services.rates import WAIT, Rates
 from kernels import CATALOGUE
 from kernels.device import Device
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.problem import Problem
 
 SEED = 20261121

@@ -21,7 +21,7 @@ from app.services.matmul import Matmul
 from app.services.principal import ANONYMOUS
 from app.services.tuning import TuneOrder
 from kernels import CATALOGUE
-from kernels.halves import REASONS
+from kernels.fp32_emulation import REASONS
 from kernels.problem import Problem
 
 STRICT = Problem(256, 256, 256)  # whose kernel is verified when the service starts

@@ -11,10 +11,10 @@ import pytest
 from app.devices.fleet import Fleet
 from app.services.best import BestConfigs
 from kernels import CATALOGUE
-from kernels.coverage import ARCHITECTURES, coverage
+from kernels.arithmetic import PATHS
 from kernels.device import Device, Limits
-from kernels.instructions import PATHS
 from kernels.problem import CLASSES, Problem
+from kernels.support import ARCHITECTURES, coverage
 
 # Shared memory that a block may ask for, in KiB (CUDA C++ Programming Guide, "Technical Specifications").
 SHARED: Final = {"sm_70": 96, "sm_75": 64, "sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90": 227, "sm_100": 227}

@@ -14,7 +14,7 @@ from app.errors import CompileFailed, LaunchFailed
 from app.tuning import verify
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
-from kernels.kernel import Build, Launch
+from kernels.launch import Build, Launch
 from kernels.problem import Problem
 
 LIMITS = Limits(

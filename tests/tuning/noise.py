@@ -16,7 +16,7 @@ from app.tuning.heat import heat
 from app.tuning.measure import Noise, race, timing
 from app.tuning.outcome import Accuracy, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, Heat
-from kernels.kernel import Build, Launch
+from kernels.launch import Build, Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

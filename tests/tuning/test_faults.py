@@ -21,8 +21,9 @@ from app.tuning.budget import Budget
 from app.tuning.outcome import Final, Measured, Outcome, Rejected
 from app.tuning.tuner import Task, tune
 from kernels import CATALOGUE
-from kernels.kernel import Launch, source
+from kernels.launch import Launch
 from kernels.problem import Problem
+from kernels.sources import source
 
 PROBLEM = Problem(64, 48, 80)
 LIMIT = 0.05
@@ -50,7 +51,7 @@ def faulty(unit: Unit, body: str) -> Launch:
     """Naive's default launch with another text: `body` follows the sum that a thread has made of its element."""
     kernel = CATALOGUE["naive"]
     launch = kernel.launch(kernel.default(PROBLEM, unit.device), PROBLEM, unit.device)
-    return replace(launch, build=replace(launch.build, text=source("portable.h") + HEAD + body + "}"))
+    return replace(launch, build=replace(launch.build, text=source("common/portable.h") + HEAD + body + "}"))
 
 
 def attempt(unit: Unit, launch: Launch, problem: Problem = PROBLEM) -> Outcome:
@@ -195,7 +196,7 @@ def test_a_finalist_that_is_wrong_only_on_a_neighbour_is_told_where(unit: Unit) 
     bench = trial.Bench("job", PROBLEM, 3)
     head = HEAD.replace("i < k; i++", "i < k / 8 * 8; i++")
     right = faulty(unit, RIGHT)
-    careless = replace(right, build=replace(right.build, text=source("portable.h") + head + RIGHT + "}"))
+    careless = replace(right, build=replace(right.build, text=source("common/portable.h") + head + RIGHT + "}"))
     assert isinstance(attempt(unit, careless), Measured)
     rejected = unit.trials.call(trial.prove, careless, bench)
     assert isinstance(rejected, Rejected)

@@ -16,7 +16,7 @@ from app.errors import ChildDied, DeviceError
 from app.tuning.finals import finals
 from app.tuning.outcome import Final, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, Heat, OutOfTime
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.space import Config
 
 LIMIT = 1.0  # seconds

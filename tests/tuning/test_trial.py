@@ -22,7 +22,7 @@ from app.tuning.outcome import Conditions, Measured, Outcome, Rejected
 from app.tuning.reference import reference_kernel
 from app.tuning.runner import Heat
 from kernels import CATALOGUE
-from kernels.kernel import Launch
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

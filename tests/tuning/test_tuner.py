@@ -16,7 +16,8 @@ from app.tuning.search import Landscape, Strategy, strategy
 from app.tuning.tuner import Task, best_of, tune
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
-from kernels.kernel import Kernel, Launch
+from kernels.kernel import Kernel
+from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 

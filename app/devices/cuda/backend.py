@@ -27,7 +27,7 @@ from app.devices.hostblas import reference as host_reference
 from app.devices.scratch import Scratch
 from app.errors import CompileFailed, DeviceError, LaunchFailed, NoDevice
 from kernels.device import Device
-from kernels.kernel import Build, Launch, Step
+from kernels.launch import Build, Launch, Step
 from kernels.problem import Problem
 
 _POOLED: Final = 2**25  # bytes: larger buffers are given back to the device when they are dropped, for the other child

@@ -14,7 +14,7 @@ from cupy.cuda import compiler, nvrtc
 from app.devices import cache
 from app.devices.cuda.options import options
 from app.errors import CompileFailed
-from kernels.kernel import Build
+from kernels.launch import Build
 
 _WAITS: Final = re.compile(r"^.*\bC75\d\d\b.*$", re.MULTILINE)
 

@@ -11,7 +11,7 @@ from cupy.cuda import runtime
 from app.devices.base import Program
 from app.devices.cuda.maps import encoded
 from app.devices.scratch import Scratch
-from kernels.kernel import OPERANDS, Launch
+from kernels.launch import OPERANDS, Launch
 
 _UNASKED: Final = 48 * 1024  # bytes of shared memory that every launch may have
 

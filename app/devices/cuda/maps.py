@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from app.errors import LaunchFailed
-from kernels.kernel import TensorMap
+from kernels.launch import TensorMap
 
 BYTES: Final = 128  # of a CUtensorMap
 _ALIGNMENT: Final = 64  # of one where it is encoded

@@ -23,7 +23,7 @@ from app.devices.scratch import Scratch
 from app.dtypes import numpy_dtype
 from app.errors import CompileFailed, LaunchFailed, NoDevice
 from kernels.device import Device
-from kernels.kernel import Build, Launch, Step
+from kernels.launch import Build, Launch, Step
 from kernels.problem import Problem
 
 # PoCL compiles one function for every local size, and one more where a dimension of the grid has more work items.

@@ -1,0 +1,133 @@
+"""batched: many small products, of which a block has the operands of several on their way at once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kernels.batched.plan import plan, shared_bytes, threads
+from kernels.batched.space import (
+    BOUND_BINDS,
+    COPIES_SINCE,
+    ROOM_FOR_BLOCKS,
+    SPACE,
+    TILE,
+    WARP,
+    fits_vectors,
+    sums_and_registers_fit,
+)
+from kernels.cost_model import lightest
+from kernels.device import Device
+from kernels.kernel import Kernel
+from kernels.problem import Problem
+from kernels.space import Config
+
+LARGEST: Final = 128
+# Sums of a thread, in bytes, that leave its block no room beside others.
+LARGE_BYTES: Final = 256
+Tile = tuple[int, int, int, int]
+# What defaults are chosen from, as BM, BN, TM, TN, largest first.
+_CUDA: Final[tuple[Tile, ...]] = (
+    (64, 64, 8, 8),
+    (64, 64, 8, 4),
+    (64, 32, 8, 4),
+    (32, 64, 4, 8),
+    (32, 32, 4, 4),
+    (128, 16, 4, 4),
+    (16, 128, 4, 4),
+    (64, 16, 4, 4),
+    (16, 64, 4, 4),
+    (128, 8, 4, 4),
+    (8, 128, 4, 4),
+    (64, 8, 4, 4),
+    (8, 64, 4, 4),
+    (32, 16, 4, 4),
+    (16, 32, 4, 4),
+    (16, 16, 4, 4),
+    (8, 16, 4, 4),
+    (16, 8, 4, 4),
+    (8, 8, 4, 4),
+)
+# Where there are fewer products than SMs: all of one on an SM of its own, or more threads and more tiles.
+_FEW: Final[tuple[Tile, ...]] = ((128, 128, 8, 8), (16, 16, 2, 4), (8, 32, 2, 4), (8, 16, 2, 2))
+_OPENCL: Final[tuple[Tile, ...]] = (
+    (64, 64, 8, 16),
+    (32, 64, 4, 16),
+    (32, 32, 4, 8),
+    (64, 16, 4, 8),
+    (16, 64, 4, 8),
+    (64, 8, 4, 4),
+    (8, 64, 4, 4),
+    (16, 32, 4, 4),
+    (16, 16, 4, 8),
+    (8, 16, 4, 8),
+    (16, 8, 4, 4),
+    (8, 8, 4, 4),
+)
+# A phase's bytes along k, and those of all phases for each two warps, of which an SM is to hold four or more.
+PHASE_BYTES: Final = 128
+POOL_BYTES: Final = 48 * 1024
+# Threads of a block of small tiles, and registers for each; blocks an SM has before any takes more products.
+SMALL_BLOCK: Final = 128
+SMALL_REGISTERS: Final = 128
+BUSY: Final = 2
+
+
+def _default(problem: Problem, device: Device) -> Config:
+    tiles = _CUDA if device.platform == "cuda" else _OPENCL
+    if tiles is _CUDA and problem.batch < device.limits.sms:
+        tiles = (*tiles, *(tile for tile in _FEW if fits_vectors(dict(zip(TILE, tile, strict=True)), problem)))
+    return lightest(SPACE, [_filled(tile, problem, device) for tile in tiles], problem, device)
+
+
+def _filled(tile: Tile, problem: Problem, device: Device) -> dict[str, int]:
+    """A tile with what goes well with it: as much of k as makes a phase, and products that make a block."""
+    chosen = dict(zip(TILE, tile, strict=True))
+    needed = min(problem.k, PHASE_BYTES // problem.itemsize)
+    chosen["BK"] = next(bk for bk in SPACE.parameters["BK"] if bk >= needed)
+    chosen["PER"] = _products(tile, problem, device)
+    chosen |= {"STAGES": 1, "HELD": 1}
+    if device.capability >= COPIES_SINCE:
+        pairs = max(1, threads(Config.of(chosen)) // (2 * WARP))
+        room = POOL_BYTES * pairs // shared_bytes(Config.of(chosen), problem)
+        chosen["STAGES"] = max(1, min(room, -(-problem.k // chosen["BK"]), SPACE.parameters["STAGES"][-1]))
+    return chosen | {"HELD": _held(Config.of(chosen), problem, device)}
+
+
+def _products(tile: Tile, problem: Problem, device: Device) -> int:
+    bm, bn, tm, tn = tile
+    if bm < problem.m or bn < problem.n:
+        return 1
+    several = min(SMALL_BLOCK * tm * tn // (bm * bn), problem.batch // (BUSY * max(device.limits.sms, 1)))
+    return max(_below(several if device.platform == "cuda" else 1), WARP * tm * tn // (bm * bn))
+
+
+def _held(config: Config, problem: Problem, device: Device) -> int:
+    """Blocks an SM holds, where their registers alone would not leave it so many."""
+    limits = device.limits
+    if not limits.registers_per_sm or config["TM"] * config["TN"] * problem.itemsize >= LARGE_BYTES:
+        return 1
+    room = limits.registers_per_sm // (SMALL_REGISTERS * threads(config))
+    held = (Config.of(dict(config) | {"HELD": count}) for count in reversed(SPACE.parameters["HELD"]) if count <= room)
+    rules = (sums_and_registers_fit, BOUND_BINDS, ROOM_FOR_BLOCKS)
+    return next((one["HELD"] for one in held if all(rule(one, problem, device) for rule in rules)), 1)
+
+
+def _below(count: int) -> int:
+    """The largest power of two that is not above a count; of none, one."""
+    return 1 << max(count.bit_length() - 1, 0)
+
+
+BATCHED: Final = Kernel(
+    name="batched",
+    summary="Many small products: a block has the whole operands of several on their way at once.",
+    file="batched/kernel.cu",
+    space=SPACE,
+    dtypes=("float32", "float64"),
+    precisions=("strict",),
+    platforms=("cuda", "opencl"),
+    plan=plan,
+    default=_default,
+    pooled=True,
+    suits=lambda problem: max(problem.m, problem.n, problem.k) <= LARGEST,
+    shapes=f"m, n and k of at most {LARGEST}",
+)

@@ -1,0 +1,59 @@
+"""The launch of batched: its threads and shared memory, for a config and a problem."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kernels.launch import Plan
+from kernels.problem import Problem
+from kernels.rules import registers_granted
+from kernels.space import Config
+
+VECTOR_BYTES: Final = 16
+# Registers beside sums and operands, as NVRTC 12.9 allots them: places of what is copied and read, sizes, counters.
+ADDRESSES: Final = 40
+GAPS: Final = 32  # between the aligned pairs that doubles live in
+
+
+def team(config: Config) -> int:
+    """Threads of one product."""
+    return config["BM"] // config["TM"] * (config["BN"] // config["TN"])
+
+
+def threads(config: Config) -> int:
+    """Threads of a block."""
+    return config["PER"] * team(config)
+
+
+# Registers that the compiler may give a thread so that an SM holds HELD blocks; 0 where the device has none.
+granted: Final = registers_granted(threads)
+
+
+def blocks(config: Config, problem: Problem) -> int:
+    """Blocks of the one-dimensional grid: one for each tile of C of PER products."""
+    tiles = -(-problem.m // config["BM"]) * -(-problem.n // config["BN"])
+    return -(-problem.batch // config["PER"]) * tiles
+
+
+def shared_bytes(config: Config, problem: Problem) -> int:
+    """Bytes of the phases that are in shared memory, of the tiles of PER products."""
+    stage = config["PER"] * config["BK"] * (config["BM"] + config["BN"])
+    return config["STAGES"] * stage * problem.itemsize
+
+
+def registers(config: Config, problem: Problem) -> int:
+    """Registers that a thread needs at least if nothing is to be spilled."""
+    tm, tn, wide, words = config["TM"], config["TN"], vector(problem), problem.itemsize // 4
+    read = tm * (1 if problem.trans_a else wide) + tn * (wide if problem.trans_b else 1)
+    return words * (tm * tn + read) + ADDRESSES + GAPS * (words - 1)
+
+
+def vector(problem: Problem) -> int:
+    """Elements in 16 bytes."""
+    return VECTOR_BYTES // problem.itemsize
+
+
+def plan(config: Config, problem: Problem) -> Plan:
+    """The launch of a legal config."""
+    grid, shared = blocks(config, problem), shared_bytes(config, problem)
+    return Plan(grid, (threads(config), 1), shared, numbers=(problem.batch,))

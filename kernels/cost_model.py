@@ -1,0 +1,256 @@
+"""The arithmetic of tiling: what one launch moves, computes and occupies, and how long it takes at most.
+
+Every figure is exact integer arithmetic over a config and a problem, as one does it by hand; `predict` alone guesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isqrt
+from typing import Final
+
+from kernels.arithmetic import WMMA, peak_by
+from kernels.device import Device, Limits
+from kernels.kernel import Kernel
+from kernels.problem import Problem
+from kernels.space import Config, Space
+
+# CUDA's allocation units, the same on every architecture from sm_75 to sm_120 (CUDA Occupancy Calculator).
+REGISTER_UNIT: Final = 256
+WARP_UNIT: Final = 4
+# What a device fetches for one element where threads or loop steps are a row apart: a sector, or a processor's line.
+SECTOR_BYTES: Final = {"cuda": 32, "opencl": 64}
+# With one element to a thread every product needs loads, addresses and a wait: how far below the float32 peak that is.
+# TM x TN elements share their TM + TN loads, each product 1 / TM + 1 / TN where it was 2.
+SLOWNESS: Final = 64
+LAUNCH_SECONDS: Final = 1e-5
+# The tile that a warp multiplies by one of wmma's instructions.
+WMMA_SIDE: Final = 16
+# What bringing one element into a tile costs, in products: an address, a comparison, a load, a store.
+READ_WEIGHT: Final = 4
+# Adding up slices of k, in products of an SM: what writing and reading an element of its sums costs, and the waits of
+# one block for the others, some microseconds.
+JOIN_WEIGHT: Final = 16
+JOIN_WAIT: Final = 800_000
+# Burdens this close are equal: the order in which the shapes are listed decides.
+CLOSE: Final = 1.03
+
+Matrix = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How many blocks an SM holds at once, the fraction of its threads they are, and what allows no more."""
+
+    blocks_per_sm: int
+    fraction: float
+    limited_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """One launch by numbers: bytes of global memory, flops, tiles, shared bytes and threads a block, occupancy.
+
+    `flops_owned` counts the threads that own an element of C and the k there is, `flops_launched` all threads over
+    whole tiles. `intensity` is owned flops over bytes read. `waves` is blocks over those that run at once.
+    """
+
+    bytes_read: int
+    bytes_written: int
+    flops_owned: int
+    flops_launched: int
+    intensity: float
+    tiles_m: int
+    tiles_n: int
+    blocks: int
+    edge_tiles: int
+    shared_bytes: int
+    threads: int
+    occupancy: Occupancy | None
+    waves: float | None
+
+
+def occupancy(limits: Limits, threads: int, shared_bytes: int, registers: int) -> Occupancy | None:
+    """Blocks of `threads` with `shared_bytes` each and `registers` a thread (0: unknown) that an SM holds at once.
+
+    As cuOccupancyMaxActiveBlocksPerMultiprocessor counts them; None where the device gives no figures of an SM.
+    """
+    if not limits.threads_per_sm:
+        return None
+    warps = -(-threads // limits.warp)
+    counts = {
+        "threads": limits.threads_per_sm // limits.warp // warps,
+        "blocks": limits.blocks_per_sm,
+        "shared memory": _blocks_by_shared(limits, shared_bytes),
+        "registers": _blocks_by_registers(limits, warps, registers),
+    }
+    limited_by = min(counts, key=lambda name: counts[name])
+    blocks = counts[limited_by]
+    return Occupancy(blocks, blocks * warps * limits.warp / limits.threads_per_sm, limited_by)
+
+
+def _blocks_by_shared(limits: Limits, shared_bytes: int) -> int:
+    # From sm_80 the system reserves some of each block's shared memory, and the unit is half as large.
+    unit = 128 if limits.shared_bytes_reserved else 256
+    taken = -(-(shared_bytes + limits.shared_bytes_reserved) // unit) * unit
+    return limits.shared_bytes_per_sm // taken if taken else limits.blocks_per_sm
+
+
+def _blocks_by_registers(limits: Limits, warps: int, registers: int) -> int:
+    if not registers:
+        return limits.blocks_per_sm
+    a_warp = -(-registers * limits.warp // REGISTER_UNIT) * REGISTER_UNIT
+    # An SM's four parts each hold whole warps; a block must fit even where its warps fill the parts unevenly.
+    if registers > limits.registers_per_thread or _round_up(warps, WARP_UNIT) * a_warp > limits.registers_per_sm:
+        return 0
+    return limits.registers_per_sm // WARP_UNIT // a_warp * WARP_UNIT // warps
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def analyse(kernel: Kernel, config: Config, problem: Problem, device: Device, registers: int = 0) -> Analysis:
+    """Count one launch of a config; `registers` a thread, where the compiler has said, bound the occupancy too."""
+    plan = kernel.plan(config, problem)
+    width, height = plan.block
+    m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
+    bm, bn, bk = config["BM"], config["BN"], config.get("BK", 1)
+    tiles_m, tiles_n = -(-m // bm), -(-n // bn)
+    bytes_read = batch * k * problem.itemsize * sum(_reads(config, problem))
+    held = occupancy(device.limits, width * height, plan.shared_bytes, registers)
+    together = device.limits.sms * held.blocks_per_sm if held else 0
+    return Analysis(
+        bytes_read=bytes_read,
+        bytes_written=problem.c_bytes,
+        flops_owned=problem.flops,
+        flops_launched=2 * batch * tiles_m * bm * tiles_n * bn * _round_up(k, bk),
+        intensity=problem.flops / bytes_read,
+        tiles_m=tiles_m,
+        tiles_n=tiles_n,
+        blocks=plan.grid,
+        edge_tiles=batch * (tiles_m * tiles_n - (m // bm) * (n // bn)),
+        shared_bytes=plan.shared_bytes,
+        threads=width * height,
+        occupancy=held,
+        waves=plan.grid / together if together else None,
+    )
+
+
+def _reads(config: Config, problem: Problem) -> tuple[int, int]:
+    """Elements of A and of B read for each step along k: a tile's rows once for each tile, or once for each thread."""
+    m, n = problem.m, problem.n
+    if "BK" not in config:
+        return m * n, m * n
+    return m * -(-n // config["BN"]), n * -(-m // config["BM"])
+
+
+def tile_bytes(bm: int, bn: int, bk: int, itemsize: int = 4) -> int:
+    """Shared bytes of one tile of A and one of B without padding: 8, 32 and 128 KiB for squares of 32, 64 and 128."""
+    return (bm + bn) * bk * itemsize
+
+
+def predict(kernel: Kernel, config: Config, problem: Problem, device: Device) -> float:
+    """Seconds of one launch, from above: a roofline with no cache, and arithmetic slowed down by its loads.
+
+    Where threads or warps have tiles, blocks are few and large: the busiest SM's count then. It orders configs and sets
+    deadlines (ten times this); it is not what a launch takes.
+    """
+    limits, known = device.limits, analyse(kernel, config, problem, device)
+    plan = kernel.plan(config, problem)
+    besides = len(plan.before) + len(plan.after)
+    path = kernel.instructions(problem, device)
+    peak = peak_by(path, problem, device)
+    lanes = _round_up(known.threads, max(limits.warp, 1)) / known.threads
+    steps = zip(_reads(config, problem), _fetched(config, problem, device), strict=True)
+    moved = problem.c_bytes + problem.batch * problem.k * sum(count * size for count, size in steps)
+    # Scratch is written once and read once, and a step before or after reads operands or writes C once more.
+    moved += 2 * plan.scratch_bytes + besides * problem.bytes
+    work = known.flops_launched * lanes * _rounding(known, config, problem)
+    if _side(config, "M") > 1:
+        work *= _round_up(known.blocks, max(limits.sms, 1)) / known.blocks
+    joined = 2 * _joining(config) * max(limits.sms, 1) / limits.peak
+    started = LAUNCH_SECONDS * (1 + besides) + joined
+    loads = 2 / WMMA_SIDE if path == WMMA else _loads(config)
+    loading = work * SLOWNESS * loads / 2 / max(peak, limits.peak)
+    return started + moved / limits.bandwidth + work / peak + loading
+
+
+def _joining(config: Config) -> int:
+    """What adding up the slices of k costs the last block to come, in products: about two square roots of them."""
+    slices = config.get("SPLIT_K", 1)
+    reads = 2 * (isqrt(slices - 1) + 1) * config["BM"] * config["BN"]
+    return JOIN_WAIT + JOIN_WEIGHT * reads if slices > 1 else 0
+
+
+def _rounding(known: Analysis, config: Config, problem: Problem) -> float:
+    """How much more of k is launched where each of several slices ends in a phase of its own."""
+    slices, bk = max(known.blocks // (known.tiles_m * known.tiles_n * problem.batch), 1), config.get("BK", 1)
+    return slices * _round_up(-(-problem.k // slices), bk) / _round_up(problem.k, bk)
+
+
+def _loads(config: Config) -> float:
+    """Elements that a thread reads for each product: 2 where it has one element of C, less where a tile shares them.
+
+    A tile is a thread's, or where threads have none its warp's, or that of the CONSUMERS that share a block's.
+    """
+    return 1 / _side(config, "M") + 1 / _side(config, "N")
+
+
+def _side(config: Config, side: str) -> int:
+    shared = config["B" + side] // (config["CONSUMERS"] if side == "M" else 1) if "CONSUMERS" in config else 1
+    return config.get("T" + side, config.get("W" + side, shared))
+
+
+def _fetched(config: Config, problem: Problem, device: Device) -> tuple[int, int]:
+    """Bytes fetched for an element of A and of B: a whole sector where nothing beside it is wanted at the same time."""
+    own, sector = problem.itemsize, SECTOR_BYTES[device.platform]
+    if "BK" in config:
+        along_a = config["BM" if problem.trans_a else "BK"]
+        along_b = config["BK" if problem.trans_b else "BN"]
+        return max(own, sector // along_a), max(own, sector // along_b)
+    return own, sector if problem.trans_b else max(own, sector // config["BN"])
+
+
+def lightest(space: Space, shapes: Sequence[Mapping[str, int]], problem: Problem, device: Device) -> Config:
+    """The first legal config of `shapes` that leaves the busiest SM little to do; else the space's first legal one.
+
+    Large tiles read less for each product, small ones waste less at the edges and spread a small C over more SMs.
+    Where the device allows no config at all, the space's first one, which `launch` then refuses by its rule.
+    """
+    configs = [space.config(shape) for shape in shapes]
+    legal = [config for config in configs if space.refusal(config, problem, device) is None]
+    if legal:
+        burdens = [_burden(config, problem, device.limits) for config in legal]
+        return next(config for config, burden in zip(legal, burdens, strict=True) if burden <= CLOSE * min(burdens))
+    return next(iter(space.legal(problem, device)), next(iter(space)))
+
+
+def _burden(config: Config, problem: Problem, limits: Limits) -> float:
+    """Products and reads of the busiest SM, in products: threads count in whole warps, k in whole phases.
+
+    A product costs its loads and an FMA, what is read into a tile as much as READ_WEIGHT products of three.
+    """
+    bm, bn, slices = config["BM"], config["BN"], config.get("SPLIT_K", 1)
+    blocks = problem.batch * -(-problem.m // bm) * -(-problem.n // bn) * slices
+    reads = bm + bn if "BK" in config else 0
+    depth = _round_up(-(-problem.k // slices), config.get("BK", 1))
+    phase = _round_up(bm * bn, max(limits.warp, 1)) * (1 + _loads(config)) + READ_WEIGHT * 3 * reads
+    return -(-blocks // max(limits.sms, 1)) * depth * phase + _joining(config)
+
+
+def trace(a: Matrix, b: Matrix, tile: int) -> Iterator[list[list[int]]]:
+    """For C's first tile, the partial sums after each phase along k: what the threads of block (0,0) hold.
+
+    `a` is m x k and `b` k x n, in rows; a tile past an edge is as short as the matrices are.
+    """
+    columns = range(min(tile, len(b[0])))
+    sums = [[0 for _ in columns] for _ in a[:tile]]
+    for start in range(0, len(b), tile):
+        phase = range(start, min(start + tile, len(b)))
+        sums = [
+            [row[x] + sum(line[q] * b[q][x] for q in phase) for x in columns]
+            for row, line in zip(sums, a[:tile], strict=True)
+        ]
+        yield sums

@@ -1,0 +1,145 @@
+"""The space of double_tensor: its parameters, and the rules that refuse what cannot run well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+from kernels.device import Device
+from kernels.double_tensor.plan import WARP, registers, shared_bytes, threads
+from kernels.launch import COUNTERS
+from kernels.problem import Problem
+from kernels.rules import blocks, blocks_fit, bound_binds, registers_fit, shared_fits
+from kernels.space import Config, Rule, Space
+from kernels.split_k import (
+    SUMS_BYTES,
+    WAVES,
+    are_whole,
+    fan,
+    grid_fits,
+    order_matters,
+    phases,
+    slices_needed,
+    slices_whole,
+    split_fits,
+)
+
+# Tensor cores that multiply float64 at twice the rate of FMAs. Other architectures with mma.sync for it, sm_86, sm_89
+# and sm_120 among them, have a fraction of that (CUDA C++ Programming Guide, "Throughput of Native Arithmetic
+# Instructions").
+ARCHITECTURES: Final = ("sm_80", "sm_90")
+# The one instruction before sm_90, which has deeper ones too (PTX ISA, "mma").
+SHALLOW: Final = 4
+SPLITS: Final = (1, 2, 3, 4, 6, 8, 11, 16, 22, 33, 44, 66, 132, 264)
+# Threads of an SM that keep its four parts' tensor cores busy while some wait.
+BUSY_THREADS: Final = 128
+FEW_WARPS: Final = 4
+# Of k in shared memory: less leaves too little on its way, more is not waited for.
+LEAST_DEEP, MOST_DEEP = 48, 128
+# Of k: a block is done with so much about when slices of it would have been added up.
+NOT_SLICED: Final = 512
+
+
+def _has_instruction(_: Config, __: Problem, device: Device) -> bool:
+    return device.platform == "cuda" and device.architecture in ARCHITECTURES
+
+
+def _deep_enough(config: Config, _: Problem, device: Device) -> bool:
+    return config["MMA_K"] <= SHALLOW or device.architecture != "sm_80"
+
+
+def _warps_divide(config: Config, _: Problem, __: Device) -> bool:
+    return config["BM"] % config["WM"] == 0 and config["BN"] % config["WN"] == 0
+
+
+def _warps_share(config: Config, _: Problem, __: Device) -> bool:
+    small = min(config["WM"], config["WN"]) < WARP
+    return not small or config["BM"] // config["WM"] * (config["BN"] // config["WN"]) <= FEW_WARPS
+
+
+def _threads_fit(config: Config, _: Problem, device: Device) -> bool:
+    return threads(config) * config["HELD"] >= BUSY_THREADS and threads(config) <= device.limits.threads
+
+
+def _copies_divide(config: Config, _: Problem, __: Device) -> bool:
+    turn = 2 * threads(config)
+    return config["BM"] * config["BK"] % turn == 0 and config["BN"] * config["BK"] % turn == 0
+
+
+def _steps_alternate(config: Config, _: Problem, __: Device) -> bool:
+    return not config["AHEAD"] or config["BK"] % (2 * config["MMA_K"]) == 0
+
+
+def _stages_pay(config: Config, _: Problem, __: Device) -> bool:
+    return LEAST_DEEP <= config["STAGES"] * config["BK"] <= MOST_DEEP
+
+
+def _slices_fit(config: Config, problem: Problem, _: Device) -> bool:
+    return split_fits(config, problem)
+
+
+def _sms_used(config: Config, problem: Problem, device: Device) -> bool:
+    tiles, sms = blocks(config, problem), device.limits.sms
+    if 2 * tiles * config["SPLIT_K"] > sms or (config["SPLIT_K"] == 1 and problem.k <= NOT_SLICED):
+        return True
+    tile_bytes = config["BM"] * config["BN"] * problem.itemsize
+    return config["SPLIT_K"] == _most_slices(phases(config, problem), tiles, tile_bytes, WAVES * config["HELD"] * sms)
+
+
+@cache
+def _most_slices(steps: int, tiles: int, tile_bytes: int, most: int) -> int:
+    """The most slices that the other rules allow."""
+
+    def allowed(split: int) -> bool:
+        fits = tiles * split * tile_bytes <= SUMS_BYTES and tiles * (-(-split // fan(split)) + 1) <= COUNTERS
+        return are_whole(steps, split) and tiles * split <= most and fits
+
+    return max((split for split in SPLITS[1:] if allowed(split)), default=1)
+
+
+_WARPS: Final = ("BM", "BN", "WM", "WN")
+# Each rule with the parameters that it reads.
+_RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
+    "no tensor cores that multiply float64 at full rate": (_has_instruction, ()),
+    "a tile that its warps' parts do not divide": (_warps_divide, _WARPS),
+    "small parts for more than four warps, which read more than they multiply": (_warps_share, _WARPS),
+    "copies of 16 bytes that do not divide evenly among the threads": (_copies_divide, (*_WARPS, "BK")),
+    "an instruction deeper than 4 along k before sm_90": (_deep_enough, ("MMA_K",)),
+    "operands read ahead in turns that a phase does not divide into": (_steps_alternate, ("BK", "MMA_K", "AHEAD")),
+    "fewer threads than keep an SM busy, or more than the device allows": (_threads_fit, (*_WARPS, "HELD")),
+    "more registers a thread than there are": (
+        registers_fit(lambda config, _: registers(config), threads),
+        (*_WARPS, "BK", "MMA_K", "AHEAD", "HELD"),
+    ),
+    "a bound on registers that binds nothing": (bound_binds(threads), (*_WARPS, "HELD")),
+    "less of k in shared memory than 48, or more than 128": (_stages_pay, ("BK", "STAGES")),
+    "more shared memory a block than the device allows": (shared_fits(shared_bytes), ("BM", "BN", "BK", "STAGES")),
+    "more blocks to hold at once than an SM has room for": (
+        blocks_fit(threads, shared_bytes),
+        (*_WARPS, "BK", "STAGES", "HELD"),
+    ),
+    "an order of tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP")),
+    "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN", "SPLIT_K")),
+    "more slices of k, where there are blocks enough": (slices_needed, ("BM", "BN", "HELD", "SPLIT_K")),
+    "slices of k of which some are empty, or that are shorter than four phases": (slices_whole, ("BK", "SPLIT_K")),
+    "more sums of slices than scratch has room for": (_slices_fit, ("BM", "BN", "BK", "SPLIT_K")),
+    "SMs left idle that more slices of k would use": (_sms_used, ("BM", "BN", "BK", "HELD", "SPLIT_K")),
+}
+SPACE: Final = Space(
+    parameters={
+        "BM": (32, 64, 128, 256),
+        "BN": (32, 64, 128, 256),
+        "WM": (16, 32, 64),
+        "WN": (16, 32, 64),
+        "BK": (16, 32),
+        "MMA_K": (4, 8, 16),
+        "AHEAD": (0, 1),
+        "STAGES": (2, 3, 4, 5),
+        "HELD": (1, 2, 3, 4),
+        "GROUP": (1, 8, 16),
+        "SPLIT_K": SPLITS,
+    },
+    rules={reason: rule for reason, (rule, _) in _RULES.items()},
+    reads={reason: names for reason, (_, names) in _RULES.items()},
+)

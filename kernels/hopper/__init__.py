@@ -1,0 +1,212 @@
+"""hopper: tiles that the TMA unit brings and groups of four warps multiply on tensor cores; sm_90 alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+from kernels import fp32_emulation, packing
+from kernels.arithmetic import wgmma
+from kernels.device import Device
+from kernels.hopper.plan import (
+    JOINED,
+    LINE_BYTES,
+    ROWS,
+    Side,
+    down,
+    element_bytes,
+    emulated,
+    plan,
+    planes,
+    ragged,
+    sides,
+    span,
+    sums_bytes,
+    tiles,
+    works,
+)
+from kernels.hopper.space import RULES, SPACE, SPLITS, enough_stages, needed, stays
+from kernels.kernel import Kernel
+from kernels.problem import Problem
+from kernels.space import Config
+from kernels.split_k import phases, share
+
+# Cycles: what one instruction for 64 rows takes of an SM for each column, where the columns are read faster than that,
+# and what reading its rows adds where they are not; what an SM reads of the cache in bytes; what a box for all of a
+# cluster takes beside, and what a line takes each time that some tile reads it.
+COLUMN_CYCLES: Final = 0.5
+ROWS_CYCLES: Final = 16
+READ_CYCLES: Final = 0.25
+CACHE_BYTES: Final = 48
+SHARED_CYCLES: Final = 220
+AGAIN_CYCLES: Final = 3.75
+# Cycles until the first bytes are there, those between one piece of work and the next, and what each of its sums takes
+# on its way to C.
+START_CYCLES: Final = 1200
+BETWEEN_CYCLES: Final = 1000
+STORE_CYCLES: Final = 1 / 24
+# Phases in shared memory that are too few, and what products wait for where there are no more; and of all SMs those
+# that memory needs to be busy.
+TOO_FEW: Final = 2
+TOO_FEW_COST: Final = 1.4
+FEW_SMS: Final = 0.5
+# What memory adds to products, which do not quite hide it, and to itself where tiles hold what is outside.
+ONE_BY_ONE: Final = 0.125
+EMPTY_COST: Final = 0.5
+# Seconds that a launch after the first takes, and what of the float32 units' flop/s a cycle of an SM is.
+LAUNCH: Final = 3e-6
+FLOPS_A_CYCLE: Final = 256
+GROUP: Final = 8  # rows of tiles
+STEPS: Final = 4  # instructions along a line of k
+PRODUCTS: Final = 3  # of halves
+# What defaults are chosen from: the left side, the right one, consumers, blocks on an SM.
+TILES: Final = (
+    *((128, columns, 2, 1) for columns in (256, 224, 208, 192, 176, 160, 144, 128, 112, 96, 80, 64)),
+    (256, 128, 2, 1),
+    (256, 96, 2, 1),
+    *((64, columns, 1, 1) for columns in (256, 192, 128, 96, 64, 48, 32, 16, 8)),
+    *((64, columns, 1, held) for columns in (64, 32, 16, 8) for held in (2, 4)),
+)
+# What a choice of these says, and the rules that ask for no more.
+_FIRST: Final = ("BK", "BOXED", "PROMOTE", "SWAP", "ALIGNED", "BM", "BN", "CONSUMERS", "HELD", "CLUSTER")
+_EARLY: Final = tuple(holds for holds, names in RULES.values() if set(names).issubset(_FIRST))
+
+
+def seconds(config: Config, problem: Problem, device: Device) -> float:
+    """What the busiest SM takes: products, or what they read if that takes longer, starts of tiles, and sums joined."""
+    limits, (left, right) = device.limits, sides(config, problem)
+    cycle = FLOPS_A_CYCLE * limits.sms / limits.peak
+    held, slices, blocks = config["HELD"], config["SPLIT_K"], works(config, problem)
+    waves = -(-blocks // (limits.sms * held))
+    tail = left.tile * right.tile * STORE_CYCLES
+    phase = max(_products(config, problem), _reads(config, problem))
+    tile = share(config, problem) * phase * held + BETWEEN_CYCLES + tail
+    joined = LAUNCH + 2 * sums_bytes(config, problem, slices) / limits.bandwidth if slices > 1 else 0
+    alone = max(1.0, FEW_SMS * limits.sms / blocks)
+    floor = max(alone * problem.bytes / limits.bandwidth, _again(config, problem) * cycle)
+    busy = max((START_CYCLES + waves * tile) * cycle, floor) + floor * (ONE_BY_ONE + EMPTY_COST * _empty(left, right))
+    return busy + joined + _copying(config, problem, device)
+
+
+def _products(config: Config, problem: Problem) -> float:
+    """Cycles of a phase's products."""
+    left, right = sides(config, problem)
+    each = max(COLUMN_CYCLES * right.tile, ROWS_CYCLES + READ_CYCLES * right.tile)
+    products = left.tile / ROWS * STEPS * each * (PRODUCTS if emulated(problem) else 1)
+    return products * TOO_FEW_COST if config["STAGES"] == TOO_FEW < share(config, problem) else products
+
+
+def _reads(config: Config, problem: Problem) -> float:
+    """Cycles that a phase's boxes take: each of their rows as long as a whole line."""
+    left, right = sides(config, problem)
+    cluster = config["CLUSTER"]
+    lines = left.tile * _rows_a_line(left, problem) + right.tile * _rows_a_line(right, problem) / cluster
+    return planes(problem) * LINE_BYTES * lines / CACHE_BYTES + (SHARED_CYCLES if cluster > 1 else 0)
+
+
+def _rows_a_line(side: Side, problem: Problem) -> float:
+    return 1 if side.along else LINE_BYTES / span(side.tile, element_bytes(problem))
+
+
+def _again(config: Config, problem: Problem) -> float:
+    """Cycles that the line takes that most tiles read: it is in one place of the cache."""
+    left, right = sides(config, problem)
+    of_left, of_right = _rows_a_line(left, problem), _rows_a_line(right, problem)
+    return AGAIN_CYCLES * max(-(-right.size // right.tile) * of_left, down(config, problem) * of_right)
+
+
+def _empty(left: Side, right: Side) -> float:
+    """How much more tiles bring than there is."""
+    useful = sum(side.size / -(-side.size // side.tile) for side in (left, right))
+    return (left.tile + right.tile) / useful - 1
+
+
+def _copying(config: Config, problem: Problem, device: Device) -> float:
+    copied = problem.a_bytes * bool(config["ALIGNED"] & packing.A) + problem.b_bytes * bool(
+        config["ALIGNED"] & packing.B
+    )
+    return LAUNCH + 2 * copied / device.limits.bandwidth if copied else 0
+
+
+def _default(problem: Problem, device: Device) -> Config:
+    found = [config for config in _ways(problem, device) if SPACE.refusal(config, problem, device) is None]
+    if not found:
+        return next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
+    return min(found, key=lambda config: seconds(config, problem, device))
+
+
+def _ways(problem: Problem, device: Device) -> Iterator[Config]:
+    """Tiles either way round with what their shape asks for: stages, slices, clusters and an order of tiles."""
+    for swap in (0, 1):
+        for left, right, consumers, held in TILES:
+            for cluster in (2, 1):
+                begun = _begun(problem, swap, (left, right, consumers, held, cluster))
+                if all(holds(begun, problem, device) for holds in _EARLY):
+                    yield from _finished(dict(begun), problem, device)
+
+
+@cache
+def _promotion(k: int) -> int:
+    return max(
+        (size for size in fp32_emulation.PROMOTIONS if fp32_emulation.SHARE * size <= k),
+        default=fp32_emulation.PROMOTIONS[0],
+    )
+
+
+def _begun(problem: Problem, swap: int, shape: tuple[int, int, int, int, int]) -> Config:
+    left, right, consumers, held, cluster = shape
+    own = {
+        "BK": 32 if problem.precision == "tf32" else 64,
+        "BOXED": int(not ragged(problem)),
+        "PROMOTE": _promotion(problem.k) if emulated(problem) else 0,
+        "SWAP": swap,
+        "ALIGNED": 0 if emulated(problem) else needed(Config.of({"SWAP": swap}), problem),
+        "BM": right if swap else left,
+        "BN": left if swap else right,
+        "CONSUMERS": consumers,
+        "HELD": held,
+        "CLUSTER": cluster,
+    }
+    return Config.of(own)
+
+
+def _finished(begun: dict[str, int], problem: Problem, device: Device) -> Iterator[Config]:
+    sms = device.limits.sms
+    count = tiles(Config.of(begun), problem) * begun["CLUSTER"]
+    most = phases(Config.of(begun), problem)
+    for slices in SPLITS:
+        if slices > 1 and (slices * count > 2 * sms or slices > most):
+            return
+        grouped = count > 2 * sms and 2 * down(Config.of(begun), problem) > GROUP
+        own = begun | {"SPLIT_K": slices}
+        enough = enough_stages(Config.of(own), problem, device)
+        stay = stays(Config.of(own), problem, device)
+        if enough:
+            more = {"STAGES": enough[-1], "GROUP": GROUP if grouped else 1, "BLOCKS": stay[-1] if stay else 0}
+            yield Config.of(own | more)
+
+
+def _suits(problem: Problem) -> bool:
+    return not emulated(problem) or fp32_emulation.suits(problem)
+
+
+HOPPER: Final = Kernel(
+    name="hopper",
+    summary="Tiles that the TMA unit brings into a ring and groups of four warps multiply on tensor cores by wgmma.",
+    file="hopper/kernel.cu",
+    space=SPACE,
+    dtypes=("float16", "bfloat16", "float32"),
+    precisions=("strict", "tf32", "emulated"),
+    platforms=("cuda",),
+    plan=plan,
+    default=_default,
+    pooled=True,
+    arguments=("GROUP", "SPLIT_K", "BLOCKS"),
+    also=(packing.PACK_K_MAJOR, JOINED, *fp32_emulation.FILES),
+    suits=_suits,
+    architectures=("sm_90",),
+    shapes=f"any shape, and k of {fp32_emulation.LEAST_K} and more where float32 is emulated",
+    lacks=(("float32", "strict"),),
+    instructions=wgmma,
+)

@@ -1,0 +1,134 @@
+"""The space of pipelined: its parameters, and the rules that refuse what cannot run well."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kernels.device import Device
+from kernels.packing import VECTOR_BYTES
+from kernels.pipelined.plan import copies, registers, sums_fit
+from kernels.problem import Problem
+from kernels.register_tiled.plan import granted, threads
+from kernels.register_tiled.space import HOPPER, WARP
+from kernels.register_tiled.space import SPACE as TILED
+from kernels.rules import registers_fit
+from kernels.space import Config, Rule, Space
+from kernels.stream_k import RULES as STREAMING
+from kernels.stream_k import SMS
+
+# So many sums leave registers for the rest on sm_90 only: before and after, NVRTC spills a few. It also does so there
+# where sums are half of what registers there are; before sm_90, if one team has them all to write.
+LARGE: Final = 128
+# One bit of a word for each copy that a thread makes in a phase.
+BITS: Final = 32
+# Copies of a side of whose addresses, where B's are crosswise, NVRTC keeps no more than there are registers: twice as
+# many in short phases of a large block that has an SM for itself, half as many where two share it.
+FEW: Final = 8
+SHALLOW: Final = 16
+BUSY_THREADS: Final = 256
+
+
+def _slices_fit(config: Config, problem: Problem, _: Device) -> bool:
+    return sums_fit(config, problem)
+
+
+def _registers_left(config: Config, _: Problem, device: Device) -> bool:
+    sums, number = config["TM"] * config["TN"], device.capability
+    if number == HOPPER:
+        return True
+    stored = 2 * sums < granted(config, device) or (number < HOPPER and config["SLICES"] > 1)
+    return stored and sums * config["HELD"] < LARGE
+
+
+def _or_streamed(reason: str) -> Rule:
+    """register_tiled's rule, but where phases are shared out: then HELD says how many blocks there are on an SM."""
+    return lambda config, problem, device: config["STREAM_K"] > 0 or TILED.rules[reason](config, problem, device)
+
+
+def _copies_counted(config: Config, problem: Problem, _: Device) -> bool:
+    return max(copies(config, problem)) <= BITS
+
+
+def _addresses_fit(config: Config, problem: Problem, device: Device) -> bool:
+    of_a, of_b = copies(config, problem)
+    # NVRTC keeps more addresses in registers for what came after Hopper.
+    large = 2 * config["TM"] * config["TN"] >= granted(config, device) or device.capability > HOPPER
+    if config["REPACK"] or not problem.trans_b:
+        return not large or of_a + of_b < BITS
+    return max(of_a, of_b) <= _most_copies(config) and (not large or of_a <= FEW)
+
+
+def _most_copies(config: Config) -> int:
+    if threads(config) < BUSY_THREADS or config["SLICES"] > 1:
+        return FEW
+    if config["HELD"] > 1:
+        return FEW // 2
+    return 2 * FEW if config["BK"] <= SHALLOW else FEW
+
+
+def _warp_is_compact(config: Config, _: Problem, __: Device) -> bool:
+    wn, area = config["WN"], WARP * config["TM"] * config["TN"]
+    return area <= 4 * wn * wn <= 16 * area
+
+
+def _copies_whole(config: Config, problem: Problem, _: Device) -> bool:
+    return config["VECTOR"] == 1 or config["REPACK"] == 1 or not is_ragged(problem)
+
+
+def _copies_wide(config: Config, problem: Problem, _: Device) -> bool:
+    return config["VECTOR"] > 1 or (config["REPACK"] == 0 and is_ragged(problem))
+
+
+def is_ragged(problem: Problem) -> bool:
+    """Whether rows that lie along C are not whole 16 bytes."""
+    wide = VECTOR_BYTES // problem.itemsize
+    return bool((problem.trans_a and problem.m % wide) or (not problem.trans_b and problem.n % wide))
+
+
+def _parameters() -> dict[str, tuple[int, ...]]:
+    """register_tiled's and its own; what is refused soonest comes first, so that little is built up."""
+    order = ("BM", "BN", "STREAM_K", "HELD", "GROUP", "TM", "TN", "WN", "SLICES", "REPACK", "VECTOR", "BK", "STAGES")
+    return {name: _VALUES.get(name) or TILED.parameters[name] for name in (*order, "SPLIT_K")}
+
+
+_VALUES: Final = {
+    "BM": (32, 64, 128, 256),
+    "SLICES": (1, 2, 4),
+    "STREAM_K": (0, *SMS),
+    "VECTOR": (1, 4),
+    "STAGES": (3, 4),
+}
+_UNLESS_STREAMED: Final = ("a bound on registers that binds nothing", "SMs left idle that more slices of k would use")
+_TILE: Final = ("BM", "BN", "TM", "TN", "SLICES")
+_OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
+    "a warp's part of the tile more than four times as long as wide": (_warp_is_compact, ("TM", "TN", "WN")),
+    "more registers a thread than there are": (
+        registers_fit(lambda config, _: registers(config), threads),
+        (*_TILE, "HELD"),
+    ),
+    "more sums a thread than leave registers for the rest": (_registers_left, (*_TILE, "HELD")),
+    "more copies a thread in a phase than a word has bits": (_copies_counted, (*_TILE, "REPACK", "VECTOR", "BK")),
+    "copies whose addresses take the registers of other things": (
+        _addresses_fit,
+        (*_TILE, "REPACK", "VECTOR", "BK", "HELD"),
+    ),
+    **{reason: (_or_streamed(reason), (*TILED.reads[reason], "STREAM_K")) for reason in _UNLESS_STREAMED},
+    "copies of 16 bytes, where rows are not whole ones": (_copies_whole, ("REPACK", "VECTOR")),
+    "copies of one element, where rows are whole 16 bytes": (_copies_wide, ("REPACK", "VECTOR")),
+    "more sums of slices than scratch has room for": (_slices_fit, ("SPLIT_K",)),
+    **STREAMING,
+}
+# What is register_tiled's business alone: stages that are not copied, and how its slices meet.
+_OTHERS: Final = {
+    "more sums a thread than a processor's registers hold",
+    "another warp than 4 threads across, where the device has none",
+    "a warp's part of the tile more than twice as long as wide",
+    "fewer than three stages, where copies can be under way",
+    "copies against crosswise ones of 4 bytes, where there are none",
+}
+_SHARED: Final = {reason: rule for reason, rule in TILED.rules.items() if reason not in _OTHERS}
+SPACE: Final = Space(
+    parameters=_parameters(),
+    rules=_SHARED | {reason: rule for reason, (rule, _) in _OWN.items()},
+    reads={reason: TILED.reads[reason] for reason in _SHARED} | {reason: names for reason, (_, names) in _OWN.items()},
+)

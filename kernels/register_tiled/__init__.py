@@ -1,0 +1,87 @@
+"""register_tiled: tiles in shared memory, of which each thread adds up TM x TN elements of C in registers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kernels.cost_model import lightest
+from kernels.device import Device
+from kernels.kernel import Kernel
+from kernels.packing import PACK_MN_MAJOR
+from kernels.problem import Problem
+from kernels.register_tiled.plan import BUFFERED, plan
+from kernels.register_tiled.space import BUSY_THREADS, COPIES_SINCE, SPACE, SPLITS
+from kernels.space import Config
+
+# What defaults are chosen from, largest first: BM, BN, TM, TN, WN, BK, STAGES, HELD; and so many teams, most first.
+_CUDA: Final = (
+    (256, 128, 16, 8, 64, 16, 3, 1),
+    (128, 256, 8, 16, 64, 16, 3, 1),
+    (128, 128, 8, 8, 64, 16, 3, 2),
+    (128, 64, 8, 8, 32, 32, 4, 1),
+    (64, 128, 8, 8, 64, 32, 4, 1),
+)
+# Doubles take two registers each: 8 x 8 of them leave too few on some architectures. Small tiles are the same for both.
+_DOUBLES: Final = ((128, 64, 8, 4, 32, 16, 3, 1), (64, 128, 4, 8, 32, 16, 3, 1))
+_SMALL: Final = (
+    (64, 64, 8, 8, 32, 32, 4, 1),
+    (64, 64, 4, 8, 32, 16, 3, 1),
+    (32, 128, 4, 8, 32, 16, 3, 1),
+    (64, 32, 4, 4, 16, 32, 4, 1),
+    (32, 64, 4, 4, 32, 32, 4, 1),
+    (32, 32, 4, 4, 16, 32, 4, 1),
+    (32, 32, 4, 4, 16, 16, 3, 1),
+    (32, 32, 4, 4, 16, 8, 3, 1),
+    (16, 32, 4, 4, 32, 32, 4, 1),
+)
+_OPENCL: Final = (
+    (64, 64, 8, 16, 64, 16, 1, 1),
+    (64, 64, 8, 16, 64, 8, 1, 1),
+    (32, 64, 4, 16, 64, 16, 1, 1),
+    (32, 32, 4, 8, 32, 16, 1, 1),
+    (32, 32, 4, 8, 32, 8, 1, 1),
+    (32, 32, 4, 4, 16, 8, 1, 1),
+)
+_TILE_NAMES: Final = ("BM", "BN", "TM", "TN", "WN", "BK", "STAGES", "HELD")
+
+
+def _default(problem: Problem, device: Device) -> Config:
+    large = _CUDA if problem.dtype == "float32" else _DOUBLES
+    tiles = (*large, *_SMALL) if device.platform == "cuda" else _OPENCL
+    shapes = [dict(zip(_TILE_NAMES, tile, strict=True)) for tile in tiles]
+    if device.platform == "cuda" and device.capability < COPIES_SINCE:
+        shapes = [shape | {"STAGES": BUFFERED} for shape in shapes]
+    return lightest(SPACE, [each for shape in shapes for each in _ways(shape, problem, device)], problem, device)
+
+
+def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[str, int]]:
+    """A tile with what its shape asks for: teams, slices, copies, and an order of tiles."""
+    teams = (4, 2, 1) if device.platform == "cuda" else (1,)
+    tiles = -(-problem.m // shape["BM"]) * -(-problem.n // shape["BN"]) * problem.batch
+    own = shape["BM"] // shape["TM"] * shape["BN"] // shape["TN"]
+    group = 8 if device.platform == "cuda" and tiles > 2 * device.limits.sms else 1
+    return [
+        shape | {"BK": bk, "SLICES": team, "SPLIT_K": split, "REPACK": repack, "GROUP": group}
+        for split in SPLITS
+        if split * tiles <= 2 * device.limits.sms or split == 1
+        for team in teams
+        if team == 1 or 2 * team * own <= BUSY_THREADS
+        for bk in (max(shape["BK"], 16 * team) if team > 1 else shape["BK"],)
+        for repack in (1, 0)
+    ]
+
+
+REGISTER_TILED: Final = Kernel(
+    name="register_tiled",
+    summary="Tiles in shared memory, of which each thread adds up TM x TN elements of C in registers.",
+    file="register_tiled/kernel.cu",
+    space=SPACE,
+    dtypes=("float32", "float64"),
+    precisions=("strict",),
+    platforms=("cuda", "opencl"),
+    plan=plan,
+    default=_default,
+    pooled=True,
+    arguments=("GROUP", "SPLIT_K"),
+    also=(PACK_MN_MAJOR,),
+)

@@ -1,0 +1,221 @@
+"""The space of register_tiled: its parameters, and the rules that refuse what cannot run well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+from kernels.device import Device
+from kernels.launch import COUNTERS
+from kernels.packing import VECTOR_BYTES, packed_bytes, packs_mn_major
+from kernels.problem import Problem
+from kernels.register_tiled.plan import BUFFERED, granted, registers, shared_bytes, threads
+from kernels.rules import blocks, blocks_fit, bound_binds, shared_fits, threads_fit
+from kernels.space import Config, Rule, Space
+from kernels.split_k import SUMS_BYTES, grid_fits, order_matters, phases, share, split_fits
+
+WARP: Final = 32
+# cp.async came with sm_80 (PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy").
+COPIES_SINCE: Final = 80
+# So many registers of sums leave enough for the rest from sm_90 on only: before, NVRTC spills a few.
+LARGE: Final = 128
+# A processor's 16 registers of 256 bits hold so many float32; PoCL spills what is more, and takes long over it.
+PROCESSOR_SUMS: Final = 128
+HOPPER: Final = 90
+OLDER: Final = 16  # that NVRTC loses before sm_90
+SPLITS: Final = (1, 2, 3, 4, 6, 8, 11, 16, 22, 33, 44, 66, 132, 264)
+_FEWER: Final = dict(zip(SPLITS, (0, *SPLITS), strict=False))
+FEWEST_PHASES: Final = 2
+# Steps of k between two barriers that a team takes: fewer do not pay for the wait, more take memory from stages.
+TEAM_STEPS: Final = (8, 32)
+# Threads of an SM that have its schedulers busy, and blocks for each SM that leave the last wave a small part.
+BUSY_THREADS: Final = 512
+WAVES: Final = 4
+# A launch of fewer blocks than a quarter of the SMs is not tried where k can be split.
+IDLE: Final = 4
+# How much of the products' own time copying may take: it saves crosswise copies, or copies of 4 bytes as well.
+TIDY_SHARE: Final = 0.1
+RAGGED_SHARE: Final = 0.5
+LAUNCH: Final = 2e-6  # seconds
+COPY_BYTES: Final = 2**30
+
+
+def _warps_tile(config: Config, _: Problem, __: Device) -> bool:
+    bm, bn, tm, tn, wn = (config[name] for name in ("BM", "BN", "TM", "TN", "WN"))
+    wm = WARP * tm * tn // wn
+    return wn % tn == 0 and wm % tm == 0 and wm > 0 and bn % wn == 0 and bm % wm == 0
+
+
+def _warp_is_square(config: Config, _: Problem, device: Device) -> bool:
+    wn, area = config["WN"], WARP * config["TM"] * config["TN"]
+    return device.platform != "cuda" or area <= 2 * wn * wn <= 4 * area
+
+
+def _warp_matters(config: Config, _: Problem, device: Device) -> bool:
+    return device.platform == "cuda" or config["WN"] == 4 * config["TN"]
+
+
+def _sums_fit_processor(config: Config, _: Problem, device: Device) -> bool:
+    return device.platform == "cuda" or config["TM"] * config["TN"] <= PROCESSOR_SUMS
+
+
+def _registers_fit(config: Config, problem: Problem, device: Device) -> bool:
+    lost = OLDER * (device.capability < HOPPER)
+    return not device.limits.registers_per_sm or registers(config, problem) + lost <= granted(config, device)
+
+
+def _sums_stay(config: Config, problem: Problem, device: Device) -> bool:
+    old = device.platform == "cuda" and device.capability < HOPPER
+    return not old or config["TM"] * config["TN"] * problem.itemsize // 4 < LARGE
+
+
+def _loads_divide(config: Config, problem: Problem, _: Device) -> bool:
+    turn = threads(config) * VECTOR_BYTES // problem.itemsize
+    return config["BM"] * config["BK"] % turn == 0 and config["BN"] * config["BK"] % turn == 0
+
+
+def _stages(config: Config, _: Problem, device: Device) -> bool:
+    return config["STAGES"] <= BUFFERED or device.capability >= COPIES_SINCE
+
+
+def _copies_made(config: Config, _: Problem, device: Device) -> bool:
+    return config["STAGES"] > BUFFERED or device.capability < COPIES_SINCE
+
+
+def _team_steps(config: Config, _: Problem, __: Device) -> bool:
+    least, most = TEAM_STEPS
+    return least * config["SLICES"] <= config["BK"] <= most * config["SLICES"]
+
+
+def _teams_needed(config: Config, problem: Problem, device: Device) -> bool:
+    at_once = -(-blocks(config, problem) * config["SPLIT_K"] // device.limits.sms)
+    return config["SLICES"] == 1 or threads(config) * at_once <= BUSY_THREADS
+
+
+def _slices_differ(config: Config, problem: Problem, _: Device) -> bool:
+    return _is_shorter(phases(config, problem), config["SPLIT_K"])
+
+
+def _is_shorter(steps: int, split: int) -> bool:
+    """Whether so many slices are shorter than the next fewer ones would be."""
+    fewer = _FEWER[split]
+    return not fewer or -(-steps // split) < -(-steps // fewer)
+
+
+def _slices_long(config: Config, problem: Problem, _: Device) -> bool:
+    return config["SPLIT_K"] == 1 or share(config, problem) >= FEWEST_PHASES
+
+
+def _slices_fit(config: Config, problem: Problem, _: Device) -> bool:
+    return split_fits(config, problem)
+
+
+def _slices_needed(config: Config, problem: Problem, device: Device) -> bool:
+    split = config["SPLIT_K"]
+    return split == 1 or blocks(config, problem) * split <= WAVES * device.limits.sms
+
+
+def _sms_used(config: Config, problem: Problem, device: Device) -> bool:
+    tiles, sms = blocks(config, problem), device.limits.sms
+    if IDLE * tiles * config["SPLIT_K"] >= sms:
+        return True
+    size = config["BM"] * config["BN"] * problem.itemsize
+    return config["SPLIT_K"] == _most_slices(phases(config, problem), tiles, size, sms)
+
+
+@cache
+def _most_slices(steps: int, tiles: int, tile_bytes: int, sms: int) -> int:
+    """The most slices that the other rules allow."""
+
+    def allowed(split: int) -> bool:
+        phased = -(-steps // split)
+        fits = tiles * split * tile_bytes <= SUMS_BYTES and tiles * (split + 1) <= COUNTERS
+        return phased >= FEWEST_PHASES and _is_shorter(steps, split) and tiles * split <= WAVES * sms and fits
+
+    return max((split for split in SPLITS if allowed(split)), default=1)
+
+
+def _repack_helps(config: Config, problem: Problem, _: Device) -> bool:
+    return not config["REPACK"] or any(packs_mn_major(problem))
+
+
+def _repack_fits(config: Config, problem: Problem, _: Device) -> bool:
+    return not config["REPACK"] or packed_bytes(problem) <= COPY_BYTES
+
+
+def _repack_pays(config: Config, problem: Problem, device: Device) -> bool:
+    if not config["REPACK"]:
+        return True
+    limits = device.limits
+    peak = limits.peak64 if problem.dtype == "float64" else limits.peak
+    copying = LAUNCH + 2 * packed_bytes(problem) / limits.bandwidth
+    return copying <= (RAGGED_SHARE if _is_ragged(problem) else TIDY_SHARE) * problem.flops / peak
+
+
+def _crosswise_costs(config: Config, problem: Problem, _: Device) -> bool:
+    return not config["REPACK"] or config["STAGES"] > BUFFERED or _is_ragged(problem)
+
+
+def _is_ragged(problem: Problem) -> bool:
+    """Whether A's or B's rows are not whole 16 bytes."""
+    wide = VECTOR_BYTES // problem.itemsize
+    return problem.a_shape[1] % wide + problem.b_shape[1] % wide > 0
+
+
+_TEAM: Final = ("BM", "BN", "TM", "TN")
+_TILE: Final = (*_TEAM, "SLICES")
+_SPLIT: Final = ("BM", "BN", "BK", "SPLIT_K")
+# Each rule with the parameters that it reads.
+_RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
+    "a tile that 32 threads, each with its own, do not divide": (_warps_tile, (*_TEAM, "WN")),
+    "another warp than 4 threads across, where the device has none": (_warp_matters, ("TN", "WN")),
+    "more sums a thread than a processor's registers hold": (_sums_fit_processor, ("TM", "TN")),
+    "a warp's part of the tile more than twice as long as wide": (_warp_is_square, ("TM", "TN", "WN")),
+    "fewer threads a block than a warp has, or more than the device allows": (threads_fit(threads, WARP), _TILE),
+    "a part of each phase for a team that is too short, or too long": (_team_steps, ("SLICES", "BK")),
+    "loads of 16 bytes that do not divide evenly among the threads": (_loads_divide, (*_TILE, "BK")),
+    "more than two stages, where nothing is copied asynchronously": (_stages, ("STAGES",)),
+    "fewer than three stages, where copies can be under way": (_copies_made, ("STAGES",)),
+    "more registers a thread than there are": (_registers_fit, (*_TILE, "BK", "STAGES", "HELD")),
+    "more sums a thread than stay in registers before sm_90": (_sums_stay, ("TM", "TN")),
+    "a bound on registers that binds nothing": (bound_binds(threads), (*_TILE, "HELD")),
+    "copies of operands that lie well as they are": (_repack_helps, ("REPACK",)),
+    "copies of operands that take more than 1 GiB": (_repack_fits, ("REPACK",)),
+    "copies of operands that take too long beside the product": (_repack_pays, ("REPACK",)),
+    "copies against crosswise ones of 4 bytes, where there are none": (_crosswise_costs, ("STAGES", "REPACK")),
+    "more shared memory a block than the device allows": (
+        shared_fits(shared_bytes),
+        ("BM", "BN", "SLICES", "BK", "STAGES", "REPACK"),
+    ),
+    "more blocks to hold at once than an SM has room for": (
+        blocks_fit(threads, shared_bytes),
+        (*_TILE, "BK", "STAGES", "HELD", "REPACK"),
+    ),
+    "an order of tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP")),
+    "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN", "SPLIT_K")),
+    "more slices of k, where there are blocks enough": (_slices_needed, ("BM", "BN", "SPLIT_K")),
+    "slices of k no shorter than fewer of them": (_slices_differ, ("BK", "SPLIT_K")),
+    "slices of k shorter than two phases": (_slices_long, ("BK", "SPLIT_K")),
+    "more sums of slices than scratch has room for": (_slices_fit, _SPLIT),
+    "SMs left idle that more slices of k would use": (_sms_used, _SPLIT),
+    "more teams, where threads are enough": (_teams_needed, (*_TILE, "SPLIT_K")),
+}
+SPACE: Final = Space(
+    parameters={
+        "BM": (16, 32, 64, 128, 256),
+        "BN": (32, 64, 128, 256),
+        "TM": (4, 8, 16),
+        "TN": (4, 8, 16),
+        "WN": (16, 32, 64, 128),
+        "SLICES": (1, 2, 4),
+        "REPACK": (0, 1),
+        "BK": (8, 16, 32, 64),
+        "STAGES": (1, 2, 3, 4),
+        "HELD": (1, 2, 4),
+        "SPLIT_K": SPLITS,
+        "GROUP": (1, 8, 16),
+    },
+    rules={reason: rule for reason, (rule, _) in _RULES.items()},
+    reads={reason: names for reason, (_, names) in _RULES.items()},
+)

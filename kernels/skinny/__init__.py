@@ -1,0 +1,153 @@
+"""skinny: C with a short side; its long operand goes from memory into registers once, k is shared out among threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from math import ceil
+from typing import Final
+
+from kernels.device import Device
+from kernels.kernel import Kernel
+from kernels.problem import Problem
+from kernels.rules import blocks
+from kernels.skinny.plan import (
+    VECTOR_BYTES,
+    covering,
+    each_long,
+    long_side,
+    plan,
+    short_side,
+    sums,
+    threads,
+    together,
+    under_way,
+    wide,
+)
+from kernels.skinny.space import LONGEST, PHASES, RINGS, SPACE
+from kernels.space import Config
+
+# This kernel suits a C whose short side is no longer.
+SUITED: Final = 32
+# Where the short side is longer, and there is pipelined, that is faster.
+SHORT: Final = 16
+PIPELINED_SINCE: Final = 80
+# Seconds: first loads and last stores of the blocks that run at once, what sums of slices take to the cache and back,
+# once or twice, an access to shared memory that waits for none before it, and one in its turn.
+_STARTING: Final = 2e-6
+_LEAVING: Final = 2e-6
+_MEETING: Final = 0.5e-9
+_TAKING: Final = 1.6e-9
+# Of what memory gives, one SM gets so much, and of all SMs so many get all.
+_ONE_GETS: Final = 1 / 48
+_BUSY: Final = 0.6
+# The cache gives so much more than memory, and memory gives so much where less than a whole line is read at once.
+# Memory is kept half as busy as it can be by so many bytes under way on an SM.
+_CACHE: Final = 1.15
+_LINE_BYTES: Final = 128
+_PARTS: Final = 0.9
+_HALF_BUSY: Final = 12 * 1024
+# Instructions of a step beside FMAs: one for each pack of either operand that is read, so many for each pack that is
+# copied, and in all. So many warps of a scheduler issue half of what they could. What is not the longest costs so much.
+_COPYING: Final = 5
+_AROUND: Final = 25
+_HALF_ISSUED: Final = 0.8
+_BESIDE: Final = 0.2
+# Elements of a phase of the short operand, and of k.
+_PHASE: Final = 4096
+_DEEPEST: Final = 1024
+# Threads of a block of a default, and blocks that an SM holds of it.
+_BLOCKS: Final = (128, 256, 512)
+_HELD: Final = (1, 2, 4)
+
+
+def _issuing(config: Config, problem: Problem, device: Device, at_once: float, grid: int) -> float:
+    """Seconds of issuing all instructions, for so many blocks an SM at once of so many in all."""
+    limits, short, each = device.limits, short_side(config), each_long(config)
+    products = short * each * wide(problem)
+    share = products / (products + short + (1 + _COPYING) * each + _AROUND)
+    warps = at_once * threads(config) / 128
+    sms = max(limits.sms, 1)
+    busy = grid / (sms * ceil(grid / sms))
+    peak = (
+        (limits.peak if problem.dtype == "float32" else limits.peak64) * share * busy * warps / (warps + _HALF_ISSUED)
+    )
+    return 2 * blocks(config, problem) * short * long_side(config) * problem.k / peak
+
+
+def _ending(config: Config, problem: Problem, device: Device) -> float:
+    """Seconds in which sums of a block's threads, and of slices of k, come together."""
+    packs, (slices, fan, _) = sums(config, problem), plan(config, problem).numbers
+    given = short_side(config) * each_long(config) * threads(config) / 32 * config["HELD"]
+    joining = _MEETING * given + _TAKING * packs * wide(problem) * config["SLICES"]
+    left = packs * threads(config) * VECTOR_BYTES * (min(slices, fan) + -(-slices // fan))
+    return joining + (slices > 1) * (_LEAVING * (1 + (slices > fan)) + left / (device.limits.bandwidth * _ONE_GETS))
+
+
+def _seconds(config: Config, problem: Problem, device: Device) -> float:
+    """What a launch takes about: bytes of memory and of the cache, instructions, and sums of slices."""
+    limits, planned, size = device.limits, plan(config, problem), problem.itemsize
+    reads = problem.batch * problem.k * size * max(problem.m, problem.n)
+    moved = reads + blocks(config, problem) * short_side(config) * problem.k * size + 2 * planned.scratch_bytes
+    at_once = min(planned.grid / max(limits.sms, 1), config["HELD"])
+    bandwidth = limits.bandwidth * (1 if together(config, problem) >= _LINE_BYTES else _PARTS)
+    # A step that is being added is no longer under way: half of one on average.
+    ahead = at_once * under_way(config) * (1 - 1 / (2 * config["STAGES"]))
+    bandwidth *= min(1.0, planned.grid / max(limits.sms, 1) / _BUSY)
+    starting = _STARTING * ceil(planned.grid / (max(limits.sms, 1) * config["HELD"]))
+    parts = (
+        reads / bandwidth * (1 + _HALF_BUSY / ahead),
+        moved / (limits.bandwidth * _CACHE),
+        _issuing(config, problem, device, at_once, planned.grid),
+    )
+    return starting + _ending(config, problem, device) + (1 - _BESIDE) * max(parts) + _BESIDE * sum(parts)
+
+
+def _choices(problem: Problem) -> Iterator[dict[str, tuple[int, ...]]]:
+    """What defaults are chosen from: parts of the space, each of one tile and one ring."""
+    short, pack, flat = covering(min(problem.m, problem.n)), wide(problem), problem.m <= problem.n
+    most = min(_DEEPEST, _PHASE // short)
+    for long, each, slices, stages in product(LONGEST, sorted({4, pack}), SPACE.parameters["SLICES"], RINGS):
+        depth = next((step for step in PHASES if step >= max(min(most, problem.k), slices * stages * pack)), 0)
+        tile = (short, long, short, each) if flat else (long, short, each, short)
+        if depth and long // each * slices in _BLOCKS:
+            fixed = zip(SPACE.parameters, (*tile, slices, depth, stages), strict=False)
+            yield {**SPACE.parameters, **{name: (value,) for name, value in fixed}, "HELD": _HELD}
+
+
+def _default(problem: Problem, device: Device) -> Config:
+    """The candidate of the least seconds; else the space's first legal config, or its first, which `launch` refuses."""
+    parts = (replace(SPACE, parameters=choice) for choice in _choices(problem))
+    candidates = [each for part in parts for each in part.legal(problem, device)]
+    if candidates:
+        return min(candidates, key=lambda each: _seconds(each, problem, device))
+    return next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
+
+
+def _suits(problem: Problem) -> bool:
+    return min(problem.m, problem.n) <= SUITED
+
+
+def _leads(problem: Problem, device: Device) -> bool:
+    """Whether no pipelined is there, or this is faster: past 16 that takes 0.7 to 0.9 of the time, or as long (nt)."""
+    rivalled = device.platform == "cuda" and device.capability >= PIPELINED_SINCE and problem.dtype == "float32"
+    return not rivalled or min(problem.m, problem.n) <= SHORT
+
+
+SKINNY: Final = Kernel(
+    name="skinny",
+    summary="C with a short side: the long operand straight into registers, k shared out among threads and blocks.",
+    file="skinny/kernel.cu",
+    space=SPACE,
+    dtypes=("float32", "float64"),
+    precisions=("strict",),
+    platforms=("cuda", "opencl"),
+    plan=plan,
+    default=_default,
+    pooled=True,
+    arguments=("SPLIT_K",),
+    suits=_suits,
+    leads=_leads,
+    shapes=f"a C with a side of at most {SUITED}",
+)

@@ -1,0 +1,43 @@
+"""The text of a kernel or a step, and what of a text a compiler reads."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Final
+
+COMMON: Final = "common"
+_INCLUDE: Final = re.compile(r'^#include "(\w+\.h)"$', re.MULTILINE)
+# A literal, in which nothing is a comment or a blank too many; else blanks and comments, which together are one blank.
+_LITERAL: Final = r"""(?P<literal>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')"""
+_UNREAD: Final = re.compile(_LITERAL + r"|(?:[^\S\n]|//(?:\\\n|[^\n])*|/\*.*?\*/)+", re.DOTALL)
+
+
+@cache
+def source(name: str) -> str:
+    """The text of a source, such as tiled/kernel.cu, with headers standing where they are included.
+
+    A header is looked for in the folder of the source that includes it, then in `common`.
+    """
+    folder = name.rpartition("/")[0]
+    text = files("kernels").joinpath(name).read_text(encoding="utf-8")
+    return _INCLUDE.sub(lambda found: source(_header(folder, found.group(1))), text)
+
+
+def _header(folder: str, name: str) -> str:
+    own = f"{folder}/{name}"
+    return own if files("kernels").joinpath(own).is_file() else f"{COMMON}/{name}"
+
+
+def code(text: str) -> str:
+    """What a compiler reads of a text: no comments, no blank lines, and one blank where there are several."""
+    lines = (line.strip() for line in _UNREAD.sub(lambda found: found["literal"] or " ", text).split("\n"))
+    return "\n".join(line for line in lines if line)
+
+
+@cache
+def code_digest(text: str) -> str:
+    """SHA-256 of what a compiler reads of a text."""
+    return sha256(code(text).encode()).hexdigest()

@@ -1,0 +1,126 @@
+"""The space of tall: its parameters, and the rules that refuse what cannot run well."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kernels.device import Device
+from kernels.problem import Problem
+from kernels.rules import MAX_GRID, blocks_fit, registers_fit, shared_fits, threads_fit
+from kernels.space import Config, Space
+from kernels.tall.plan import (
+    DEPTHS,
+    TILES,
+    WARP,
+    blocks,
+    depth,
+    good_runs,
+    registers,
+    shared_bytes,
+    short_and_long,
+    sides,
+    span,
+    threads,
+)
+
+# cp.async came with sm_80 (PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy").
+COPIES_SINCE: Final = 80
+LEAST: Final = 8
+# An SM has four parts: fewer warps than that leave some without work.
+PARTS: Final = 4
+
+
+def _side(config: Config, problem: Problem, _: Device) -> bool:
+    return config["KEEP_A"] == (problem.m < problem.n)
+
+
+def _piece_fits(config: Config, problem: Problem, device: Device) -> bool:
+    """A short side in pieces streams the large operand for each: two at most, or as many as let all of k be kept."""
+    piece, wanted = sides(config)[0], short_and_long(problem)[0]
+    few = wanted <= 2 * piece or depth(2 * piece, problem, device) < problem.k
+    return piece <= LEAST or (piece < 2 * wanted and few)
+
+
+def _warps_divide(config: Config, _: Problem, __: Device) -> bool:
+    covered = span(config)
+    return covered > 0 and sides(config)[1] % covered == 0
+
+
+def _whole_sectors(config: Config, _: Problem, __: Device) -> bool:
+    """A row of C's tile that is the warp's has 32 bytes or more."""
+    return not config["KEEP_A"] or span(config) // config["TN"] > 1
+
+
+def _grid_fits(config: Config, problem: Problem, _: Device) -> bool:
+    return blocks(config, problem, config["TILES"]) <= MAX_GRID
+
+
+def _runs(config: Config, problem: Problem, device: Device) -> bool:
+    return config["TILES"] in good_runs(config, problem, device)
+
+
+def _depth(config: Config, problem: Problem, device: Device) -> bool:
+    return config["DEPTH"] == depth(sides(config)[0], problem, device)
+
+
+def _phase_fits(config: Config, _: Problem, __: Device) -> bool:
+    return config["BK"] <= config["DEPTH"]
+
+
+def _stages(config: Config, _: Problem, device: Device) -> bool:
+    return (config["STAGES"] > 1) == (device.capability >= COPIES_SINCE)
+
+
+def _parts_work(config: Config, _: Problem, device: Device) -> bool:
+    held = device.platform != "cuda" or config["HELD"] * threads(config) >= PARTS * WARP
+    return held and (device.platform == "cuda" or config["HELD"] == 1)
+
+
+_TILE: Final = ("KEEP_A", "BM", "BN", "TM", "TN")
+_SIZES: Final = (8, 16, 32, 64, 128, 256, 512, 1024)
+SPACE: Final = Space(
+    parameters={
+        "KEEP_A": (0, 1),
+        "BM": _SIZES,
+        "BN": _SIZES,
+        "TM": (4, 8, 16),
+        "TN": (4, 8, 16),
+        "HELD": (1, 2, 3, 4),
+        "TILES": TILES,
+        "DEPTH": DEPTHS,
+        "BK": (16, 32, 64),
+        "STAGES": (1, 2, 3, 4),
+    },
+    rules={
+        "the large operand kept and the small one streamed": _side,
+        "a piece of the short side that is twice what is wanted, or less than is needed": _piece_fits,
+        "fewer threads a block than a warp has, or more than the device allows": threads_fit(threads, WARP),
+        "a tile that warps as wide as its short side do not divide": _warps_divide,
+        "stores of less than a sector": _whole_sectors,
+        "fewer warps an SM than it has parts, or blocks to hold where there are no SMs": _parts_work,
+        "more than 2^31 - 1 blocks": _grid_fits,
+        "runs of tiles that leave SMs without work or bring what is kept too often": _runs,
+        "another depth than the least that holds all of k, or that there is room for": _depth,
+        "a phase deeper than what is kept": _phase_fits,
+        "one stage where others can be copied meanwhile, or more where they cannot": _stages,
+        "more shared memory a block than the device allows": shared_fits(shared_bytes),
+        "more registers a thread than there are": registers_fit(registers, threads),
+        "more blocks to hold at once than an SM has room for": blocks_fit(threads, shared_bytes),
+    },
+    reads={
+        "the large operand kept and the small one streamed": ("KEEP_A",),
+        "a piece of the short side that is twice what is wanted, or less than is needed": ("KEEP_A", "BM", "BN"),
+        "fewer threads a block than a warp has, or more than the device allows": _TILE,
+        "a tile that warps as wide as its short side do not divide": _TILE,
+        "stores of less than a sector": _TILE,
+        "fewer warps an SM than it has parts, or blocks to hold where there are no SMs": (*_TILE, "HELD"),
+        "more than 2^31 - 1 blocks": (*_TILE, "TILES"),
+        "runs of tiles that leave SMs without work or bring what is kept too often": (*_TILE, "HELD", "TILES"),
+        "another depth than the least that holds all of k, or that there is room for": ("KEEP_A", "BM", "BN", "DEPTH"),
+        "a phase deeper than what is kept": ("DEPTH", "BK"),
+        "one stage where others can be copied meanwhile, or more where they cannot": ("STAGES",),
+        "more shared memory a block than the device allows": (*_TILE, "DEPTH", "BK", "STAGES"),
+        "more registers a thread than there are": (*_TILE, "HELD", "STAGES"),
+        "more blocks to hold at once than an SM has room for": (*_TILE, "HELD", "DEPTH", "BK", "STAGES"),
+    },
+)

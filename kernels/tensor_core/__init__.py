@@ -1,0 +1,141 @@
+"""tensor_core: products of tiles on tensor cores by each warp's own instructions, from sm_80 on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kernels.arithmetic import mma
+from kernels.cost_model import occupancy
+from kernels.device import Device
+from kernels.fp32_emulation import FILES
+from kernels.fp32_emulation import suits as splits_well
+from kernels.kernel import Kernel
+from kernels.packing import LINE_BYTES, PACK_K_MAJOR, packed_k_major, ragged
+from kernels.problem import Problem
+from kernels.space import Config
+from kernels.split_k import WAVES, fan, phases, share
+from kernels.tensor_core.plan import (
+    SUM_BYTES,
+    is_split,
+    item_bytes,
+    plan,
+    planes,
+    registers,
+    shared_bytes,
+    stage_bytes,
+    threads,
+)
+from kernels.tensor_core.space import SHORT, SPACE, SPLITS
+
+# cp.async, and mma for bfloat16 and tf32 (PTX ISA, "mma", "Target ISA Notes").
+SINCE: Final = 80
+# What an SM does in a clock: FMAs of 16-bit operands on tensor cores, and bytes that it gets from the L2 cache while
+# all others do the same; and products that one of split operands takes.
+FMAS: Final = 1024
+CACHE_BYTES: Final = 32
+SPLIT_PRODUCTS: Final = {1: 1, 2: 3}
+# In clocks: what a block waits in a phase, and where its pieces are copied one element at a time; what a tile takes
+# before its first product and after its last one, slices for each other, and a launch before. And clocks of a second.
+PHASE_CLOCKS: Final = 250
+NARROW_CLOCKS: Final = 1500
+NARROW_READS: Final = 4
+TILE_CLOCKS: Final = 2500
+JOIN_CLOCKS: Final = 6000
+LAUNCH_CLOCKS: Final = 4000
+CLOCK: Final = 1.7e9
+# Shared memory that a default's stages take at most: more is not waited for.
+MOST_STAGED: Final = 128 * 1024
+# What defaults are chosen from, largest first: BM, BN, WM, WN, SLICES, AHEAD, and bytes of a phase along k.
+_TILES: Final = (
+    (128, 256, 64, 64, 1, 1, 64),
+    (256, 128, 64, 64, 1, 1, 64),
+    (128, 128, 64, 32, 1, 1, 128),
+    (128, 128, 64, 32, 1, 0, 64),
+    (128, 128, 32, 64, 1, 0, 64),
+    (128, 64, 32, 32, 1, 1, 128),
+    (64, 128, 32, 32, 1, 1, 128),
+    (64, 64, 32, 32, 1, 1, 128),
+    (32, 64, 32, 32, 2, 1, 128),
+    (64, 32, 32, 32, 2, 1, 128),
+    (32, 32, 16, 16, 1, 1, 128),
+    (16, 128, 16, 32, 1, 1, 128),
+    (16, 64, 16, 32, 2, 1, 256),
+    (64, 16, 32, 16, 2, 1, 256),
+    (32, 32, 32, 32, 4, 0, 128),
+    (32, 32, 32, 32, 1, 1, 64),
+    (16, 16, 16, 16, 1, 0, 32),
+)
+_TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "SLICES", "AHEAD")
+
+
+def _default(problem: Problem, device: Device) -> Config:
+    """The legal choice whose busiest SM is done first; where the device allows no config, the space's first one."""
+    choices = [SPACE.config(each) for tile in _TILES for each in _ways(tile, problem, device)]
+    legal = [each for each in choices if SPACE.refusal(each, problem, device) is None]
+    if legal:
+        return min(legal, key=lambda each: _clocks(each, problem, device))
+    return next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
+
+
+def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[str, int]]:
+    """A tile with what goes well with it: as many stages as there is room for, slices, copies, an order."""
+    shape = dict(zip(_TILE_NAMES, tile, strict=False)) | {"HELD": 1}
+    shape["BK"] = max(SHORT, tile[-1] // item_bytes(problem))
+    room = min(device.limits.shared_bytes, MOST_STAGED) // stage_bytes(shape, problem)
+    most = max(2, min(room, phases(Config.of(shape), problem)))
+    shape["STAGES"] = max((count for count in SPACE.parameters["STAGES"] if count <= most), default=2)
+    tiles = _tiles(shape, problem)
+    shape["GROUP"] = 8 if tiles > 2 * device.limits.sms else 1
+    splits = [split for split in SPLITS if split * tiles <= WAVES * device.limits.sms or split == 1]
+    copied = {0, 0 if is_split(problem) else ragged(problem)}
+    return [shape | {"ALIGNED": each, "SPLIT_K": split} for each in sorted(copied) for split in splits]
+
+
+def _tiles(shape: Mapping[str, int], problem: Problem) -> int:
+    return problem.batch * -(-problem.m // shape["BM"]) * -(-problem.n // shape["BN"])
+
+
+def _clocks(config: Config, problem: Problem, device: Device) -> float:
+    """Clocks of the SM that has most to do: its products, what these bring from the cache, or its waits."""
+    limits, bm, bn = device.limits, config["BM"], config["BN"]
+    slices, item = config["SPLIT_K"], item_bytes(problem)
+    busy = -(-_tiles(config, problem) * slices // max(limits.sms, 1))
+    held = occupancy(limits, threads(config), shared_bytes(config, problem), registers(config, problem))
+    waves = -(-busy // max(held.blocks_per_sm if held else 1, 1))
+    count = share(config, problem)
+    narrow = ragged(problem) != 0 and not config["ALIGNED"] and not is_split(problem)
+    products = bm * bn * SPLIT_PRODUCTS[planes(problem)] * item / (2 * FMAS)
+    reads = planes(problem) * (bm + bn) * item * (NARROW_READS if narrow else 1) / CACHE_BYTES
+    loop = max(
+        busy * count * config["BK"] * max(products, reads), waves * count * (NARROW_CLOCKS if narrow else PHASE_CLOCKS)
+    )
+    joining = JOIN_CLOCKS + 2 * fan(slices) * bm * bn * SUM_BYTES / CACHE_BYTES if slices > 1 else 0
+    lines = packed_k_major(problem, config["ALIGNED"], 0).end
+    copying = LAUNCH_CLOCKS + 2 * lines * LINE_BYTES * CLOCK / limits.bandwidth if lines else 0
+    return loop + waves * TILE_CLOCKS + joining + copying
+
+
+def _suits(problem: Problem) -> bool:
+    return not is_split(problem) or splits_well(problem)
+
+
+TENSOR_CORE: Final = Kernel(
+    name="tensor_core",
+    summary="Tiles in shared memory that each warp multiplies on tensor cores, with sums in float32.",
+    file="tensor_core/kernel.cu",
+    space=SPACE,
+    dtypes=("float16", "bfloat16", "float32"),
+    precisions=("strict", "tf32", "emulated"),
+    platforms=("cuda",),
+    plan=plan,
+    default=_default,
+    pooled=True,
+    arguments=("GROUP", "SPLIT_K"),
+    also=(PACK_K_MAJOR, *FILES),
+    suits=_suits,
+    shapes="any shape, for emulated precision with a k that its bound on the error needs",
+    lacks=(("float32", "strict"),),
+    since=lambda _: SINCE,
+    instructions=mma,
+)

@@ -1,0 +1,201 @@
+"""tensor_core's space: tiles, warps, teams, stages and slices, and the rules that refuse what cannot run well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+from kernels.device import Device
+from kernels.launch import COUNTERS
+from kernels.packing import ragged
+from kernels.problem import Problem
+from kernels.rules import blocks, blocks_fit, bound_binds, registers_fit, shared_fits
+from kernels.space import Config, Rule, Space
+from kernels.split_k import (
+    SUMS_BYTES,
+    WAVES,
+    are_whole,
+    fan,
+    grid_fits,
+    order_matters,
+    phases,
+    slices_needed,
+    slices_whole,
+)
+from kernels.tensor_core.plan import (
+    STEP_BYTES,
+    SUM_BYTES,
+    WARP,
+    first_tile,
+    is_split,
+    item_bytes,
+    registers,
+    shared_bytes,
+    split_fits,
+    steps,
+    team,
+    threads,
+)
+
+SPLITS: Final = (1, 2, 3, 4, 6, 8, 11, 16, 22, 33, 44, 66, 132)
+# Threads of an SM that keep its four parts' tensor cores busy, and more than which wait long for each other.
+BUSY_THREADS: Final = 128
+MOST_THREADS: Final = 512
+# One bit of a word for each piece that a thread copies of an operand in a phase.
+BITS: Final = 32
+SHORT: Final = 16
+LARGE_AREA: Final = 128 * 64
+# Bytes of k in shared memory, of large tiles and small ones: less leaves too little on its way, more is not needed.
+LEAST_DEEP, MOST_DEEP, MOST_DEEP_SMALL = 128, 512, 1024
+
+
+def _warps_divide(config: Config, _: Problem, __: Device) -> bool:
+    return config["BM"] % config["WM"] == 0 and config["BN"] % config["WN"] == 0
+
+
+def _not_beyond(config: Config, problem: Problem, _: Device) -> bool:
+    return config["BM"] < 2 * max(problem.m, SHORT) and config["BN"] < 2 * max(problem.n, SHORT)
+
+
+def _phase_not_beyond(config: Config, problem: Problem, _: Device) -> bool:
+    return config["BK"] < 2 * max(problem.k, SHORT)
+
+
+def _parts_large(config: Config, _: Problem, __: Device) -> bool:
+    area = config["WM"] * config["WN"]
+    few = team(config) <= BUSY_THREADS
+    return team(config) <= 2 * BUSY_THREADS and (area >= WARP * WARP or few)
+
+
+def _tile_large(config: Config, problem: Problem, device: Device) -> bool:
+    m, n = (-(-side // SHORT) * SHORT for side in (problem.m, problem.n))
+    enough = min(LARGE_AREA, m * n, problem.batch * m * n // (4 * WAVES * max(device.limits.sms, 1)))
+    return 2 * config["BM"] * config["BN"] > enough
+
+
+def _tile_compact(config: Config, problem: Problem, _: Device) -> bool:
+    bm, bn = config["BM"], config["BN"]
+    return (bm <= 4 * bn or bn >= problem.n) and (bn <= 4 * bm or bm >= problem.m)
+
+
+def _teams_needed(config: Config, _: Problem, __: Device) -> bool:
+    sums = config["WM"] * config["WN"] // (SUM_BYTES * WARP)
+    return config["SLICES"] == 1 or (threads(config) <= 2 * BUSY_THREADS and sums % config["SLICES"] == 0)
+
+
+def _threads_fit(config: Config, problem: Problem, device: Device) -> bool:
+    one = config["BM"] >= problem.m and config["BN"] >= problem.n
+    least = WARP if one else BUSY_THREADS
+    return least <= threads(config) <= min(device.limits.threads, MOST_THREADS)
+
+
+def _steps_whole(config: Config, problem: Problem, _: Device) -> bool:
+    return config["BK"] * item_bytes(problem) % (STEP_BYTES * config["SLICES"]) == 0
+
+
+def _steps_alternate(config: Config, problem: Problem, _: Device) -> bool:
+    return not config["AHEAD"] or steps(config, problem) % 2 == 0
+
+
+def _copies_counted(config: Config, problem: Problem, _: Device) -> bool:
+    side = max(config["BM"], config["BN"])
+    return side * config["BK"] * item_bytes(problem) // 16 <= BITS * threads(config)
+
+
+def _stages_pay(config: Config, problem: Problem, _: Device) -> bool:
+    deep = config["STAGES"] * config["BK"] * item_bytes(problem)
+    small = config["BM"] * config["BN"] < LARGE_AREA
+    return min(LEAST_DEEP, 2 * problem.k * item_bytes(problem)) <= deep <= (MOST_DEEP_SMALL if small else MOST_DEEP)
+
+
+def _stages_used(config: Config, problem: Problem, _: Device) -> bool:
+    return config["STAGES"] <= max(2, phases(config, problem))
+
+
+def _copied_where_ragged(config: Config, problem: Problem, _: Device) -> bool:
+    return config["ALIGNED"] in {0, 0 if is_split(problem) else ragged(problem)}
+
+
+def _slices_fit(config: Config, problem: Problem, _: Device) -> bool:
+    return split_fits(config, problem)
+
+
+def _sms_used(config: Config, problem: Problem, device: Device) -> bool:
+    tiles, split, sms = blocks(config, problem), config["SPLIT_K"], device.limits.sms
+    if 2 * tiles * split > sms:
+        return True
+    before = first_tile(config, problem, 2)
+    most = _most_slices(
+        phases(config, problem), tiles, config["BM"] * config["BN"], WAVES * config["HELD"] * sms, before
+    )
+    return split >= most
+
+
+@cache
+def _most_slices(count: int, tiles: int, area: int, most: int, before: int) -> int:
+    """The most slices that the other rules allow; `before` tiles are counted where halves are when there are two."""
+
+    def allowed(split: int) -> bool:
+        fits = tiles * split * area * SUM_BYTES <= SUMS_BYTES
+        counted = (tiles + -(-2 * before // split)) * (-(-split // fan(split)) + 1) <= COUNTERS
+        return are_whole(count, split) and tiles * split <= most and fits and counted
+
+    return max((split for split in SPLITS[1:] if allowed(split)), default=1)
+
+
+_WARPS: Final = ("BM", "BN", "WM", "WN")
+# Each rule with the parameters that it reads.
+_RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
+    "a tile twice as large as the product": (_not_beyond, ("BM", "BN")),
+    "small tiles, where larger ones leave no SM idle": (_tile_large, ("BM", "BN")),
+    "a tile more than four times as long as wide": (_tile_compact, ("BM", "BN")),
+    "a tile that its warps' parts do not divide": (_warps_divide, _WARPS),
+    "small parts of a large tile, which read more than they multiply": (_parts_large, _WARPS),
+    "a phase twice as long as k": (_phase_not_beyond, ("BK",)),
+    "steps along k that the teams do not share evenly": (_steps_whole, ("BK", "SLICES")),
+    "teams beside one that keeps the SM busy, or that have no sums to share out": (_teams_needed, (*_WARPS, "SLICES")),
+    "fewer threads than keep an SM busy, or more than wait well for each other": (_threads_fit, (*_WARPS, "SLICES")),
+    "operands read ahead in turns that a phase does not divide into": (_steps_alternate, ("BK", "SLICES", "AHEAD")),
+    "more copies a thread in a phase than a word has bits": (_copies_counted, (*_WARPS, "BK", "SLICES")),
+    "more registers a thread than there are": (
+        registers_fit(registers, threads),
+        (*_WARPS, "BK", "SLICES", "AHEAD", "HELD"),
+    ),
+    "a bound on registers that binds nothing": (bound_binds(threads), (*_WARPS, "SLICES", "HELD")),
+    "more stages than phases": (_stages_used, ("BK", "STAGES")),
+    "too little of k in shared memory, or more than is waited for": (_stages_pay, ("BM", "BN", "BK", "STAGES")),
+    "more shared memory a block than the device allows": (
+        shared_fits(shared_bytes),
+        (*_WARPS, "BK", "STAGES", "SLICES"),
+    ),
+    "more blocks to hold at once than an SM has room for": (
+        blocks_fit(threads, shared_bytes),
+        (*_WARPS, "BK", "STAGES", "SLICES", "HELD"),
+    ),
+    "an order of tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP")),
+    "copies of operands whose rows are whole 16 bytes": (_copied_where_ragged, ("ALIGNED",)),
+    "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN", "SPLIT_K")),
+    "more slices of k, where there are blocks enough": (slices_needed, ("BM", "BN", "HELD", "SPLIT_K")),
+    "slices of k of which some are empty, or that are shorter than four phases": (slices_whole, ("BK", "SPLIT_K")),
+    "SMs left idle that more slices of k would use": (_sms_used, ("BM", "BN", "BK", "HELD", "SPLIT_K")),
+    "more sums of slices than scratch has room for": (_slices_fit, ("BM", "BN", "BK", "SPLIT_K")),
+}
+SPACE: Final = Space(
+    parameters={
+        "BM": (16, 32, 64, 128, 256),
+        "BN": (16, 32, 64, 128, 256),
+        "WM": (16, 32, 64),
+        "WN": (16, 32, 64),
+        "BK": (16, 32, 64, 128),
+        "SLICES": (1, 2, 4),
+        "AHEAD": (0, 1),
+        "HELD": (1, 2, 3, 4),
+        "STAGES": (2, 3, 4, 6, 8),
+        "ALIGNED": (0, 1, 2, 3),
+        "GROUP": (1, 8, 16),
+        "SPLIT_K": SPLITS,
+    },
+    rules={reason: rule for reason, (rule, _) in _RULES.items()},
+    reads={reason: names for reason, (_, names) in _RULES.items()},
+)
