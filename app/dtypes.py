@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from kernels.problem import ITEMSIZE
 
+Array = NDArray[Any]
+
 _DTYPES: Final[dict[str, np.dtype[Any]]] = {
     name: np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name) for name in ITEMSIZE
 }

@@ -17,26 +17,26 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
-from app import api, web
-from app.api import wire
-from app.api.pace import Pace
+from app import server, web
+from app.api import router
 from app.devices.fleet import Fleet, open_fleet
 from app.errors import StartRefused
-from app.services.attempts import Ledger
-from app.services.best import BestConfigs
-from app.services.defaults import Defaults
-from app.services.idempotency import Idempotency
-from app.services.idle import Idle
-from app.services.jobs import Jobs
-from app.services.matmul import Matmul
-from app.services.matrices import Matrices, Quota
-from app.services.quarantine import Quarantine
-from app.services.regions import Regions
-from app.services.results import Results
-from app.services.tuning import Tuning
-from app.services.wants import Wants
+from app.server import Pace
+from app.services.best.lookup import BestConfigs
+from app.services.best.misses import Wants
+from app.services.best.quarantine import Quarantine
+from app.services.jobs.async_products import Results
+from app.services.jobs.idempotency import Idempotency
+from app.services.jobs.service import Jobs
+from app.services.matmul.readiness import Defaults
+from app.services.matmul.resident_matrices import Matrices, Quota
+from app.services.matmul.service import Matmul
+from app.services.shared_memory.registry import Regions
+from app.services.tuning.background import Idle
+from app.services.tuning.service import Tuning
+from app.services.tuning.shape_tuner import Ledger
 from app.settings import Settings
-from app.store.engine import Database, migrate, open_database, owned
+from app.store.database import Database, migrate, open_database, owned
 from app.store.repository import Devices
 
 Fleets: TypeAlias = Callable[[int], AbstractContextManager[Fleet]]  # opens devices with so many bytes of slab
@@ -197,7 +197,7 @@ def create_app(
         summary="Finds the tile size that makes each matrix product fast, proves it, and serves the products.",
         lifespan=lifespan,
     )
-    api.include(app, max_body_bytes=settings.max_body_bytes, pace=pace(settings))
+    router.include(app, max_body_bytes=settings.max_body_bytes, pace=pace(settings))
     web.include(app)
     return app
 
@@ -218,7 +218,7 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         closing: threading.Event,
         uds: socket.socket | None = None,
-        gate: wire.Gate | None = None,
+        gate: server.Gate | None = None,
     ) -> None:
         super().__init__(config)
         self._closing, self._uds, self._gate = closing, uds, gate
@@ -243,8 +243,8 @@ class Server(uvicorn.Server):
         if path is not None:
             Path(path).unlink(missing_ok=True)  # noqa: ASYNC240 - nothing is served any more
 
-    def _accept(self, listener: socket.socket, gate: wire.Gate) -> None:
-        acceptor = wire.Acceptor(listener, self._protocol, gate, self.server_state)
+    def _accept(self, listener: socket.socket, gate: server.Gate) -> None:
+        acceptor = server.Acceptor(listener, self._protocol, gate, self.server_state)
         acceptor.start(self.config.backlog)
         self.servers.append(cast("Any", acceptor))  # it is closed as a loop's server is
 

@@ -23,10 +23,11 @@ import numpy as np
 from accuracy_operands import DEPTHS, SIDE, Operands, cases
 from accuracy_table import shown
 
-from app.devices import base
-from app.devices.base import Array, Backend
+from app.devices import backend as base
+from app.devices.backend import Backend
 from app.devices.opencl import OpenCLBackend
-from app.tuning.verify import POISON
+from app.dtypes import Array
+from app.tuning.verify.tolerance import POISON
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
 from kernels.launch import Launch

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.devices.base import Array
+from app.dtypes import Array
 
 SIDE = 256
 DEPTHS = tuple(2**power for power in range(8, 15))

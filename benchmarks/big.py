@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from harness import Running, start, stop, wait_ready
 
-from app.devices.base import Array
+from app.dtypes import Array
 
 RESULT = Path("benchmarks/results/big.json")
 GIB = 2**30

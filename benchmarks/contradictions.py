@@ -22,10 +22,10 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from app.cli.demonstration import ON_CPU
+from app.cli.commands.demo import ON_CPU
 from app.cli.figures import comparison
-from app.cli.service import started
-from app.cli.show import plain
+from app.cli.render import plain
+from app.cli.spawn import started
 from tilewise import Best, Client, Shape
 
 RESULT: Final = Path("benchmarks/results/contradictions.json")

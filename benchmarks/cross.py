@@ -26,12 +26,12 @@ from typing import Any
 
 from app.devices.fleet import Unit, open_fleet
 from app.errors import DeviceError
-from app.services.best import covering
-from app.services.runner import ChildRunner
+from app.services.best.lookup import covering
+from app.services.tuning.trial_runner import ChildRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import Final, Measured
-from app.tuning.trial import Bench
 from app.tuning.tuner import Task, tune
+from app.worker.measuring.trial import Bench
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
 from kernels.launch import Launch

@@ -25,9 +25,9 @@ from time import perf_counter
 from starving import hold_memory, limit_memory
 
 from app.devices.fleet import Unit, open_fleet
-from app.services.runner import ChildRunner
+from app.services.tuning.trial_runner import ChildRunner
 from app.tuning.outcome import Measured, Outcome, Rejected
-from app.tuning.trial import Bench
+from app.worker.measuring.trial import Bench
 from kernels import CATALOGUE
 from kernels.launch import Launch
 from kernels.problem import Problem

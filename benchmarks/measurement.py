@@ -26,10 +26,10 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "tuning")
 from noise import FAMILIES, PROBLEM, Machine, Synthetic, launch, launches, per_second, slower
 
 from app.tuning.budget import Budget
-from app.tuning.canary import Watch
-from app.tuning.estimate import steady
 from app.tuning.finals import finals
-from app.tuning.measure import Noise, race
+from app.tuning.measure.drift import Watch
+from app.tuning.measure.racing import Noise, race
+from app.tuning.measure.statistics import steady
 from app.tuning.outcome import Final, Measured, Outcome, Rejected
 from app.tuning.replay import Recording, Replay
 from app.tuning.runner import Contender

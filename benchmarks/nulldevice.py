@@ -24,15 +24,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from app.cli.serving import serve
-from app.devices.base import Array, Buffer, Operands, Program, Reading, Vendor, nothing
-from app.devices.compilers import Compilers
+from app.cli.serve import serve
+from app.devices.backend import Buffer, Operands, Program, Reading, Vendor, nothing
+from app.devices.compiler_pool import Compilers
 from app.devices.fleet import Fleet, Held, Unit
+from app.devices.lease import Lease
 from app.devices.process import Child
-from app.devices.scheduler import Lease
 from app.devices.slab import Slab, attach
+from app.dtypes import Array
 from app.settings import Settings
-from app.tuning.verify import applied
+from app.tuning.verify.tolerance import applied
 from kernels.device import Device, Limits
 from kernels.launch import Build, Launch
 from kernels.problem import Problem

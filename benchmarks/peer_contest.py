@@ -12,20 +12,20 @@ from time import perf_counter
 
 from peer_contestants import Contestant, absent
 
-from app.devices.base import Reading
+from app.devices.backend import Reading
 from app.devices.fleet import Held
 from app.devices.process import Link
 from app.errors import LaunchFailed
-from app.tuning.bench import Bench, Prepared, drop_buffers, overrun, patience, poison, prepared, product
-from app.tuning.canary import Watch
-from app.tuning.emulation import refusal
-from app.tuning.heat import heat
-from app.tuning.loaded import Loaded, Rotation
+from app.tuning.measure.drift import Watch
+from app.tuning.measure.interleaved import heat
+from app.tuning.measure.timing_policy import policy_of
 from app.tuning.outcome import Accuracy, Conditions, Rejected
-from app.tuning.policy import policy_of
-from app.tuning.reference import reference_kernel
-from app.tuning.trial import conditions
-from app.tuning.verify import review
+from app.tuning.verify.emulation import refusal
+from app.tuning.verify.tolerance import review
+from app.worker.measuring.contenders import Loaded, Rotation
+from app.worker.measuring.fixture import Bench, Prepared, drop_buffers, overrun, patience, poison, prepared, product
+from app.worker.measuring.reference_kernel import reference_kernel
+from app.worker.measuring.trial import conditions
 from kernels.problem import Problem
 from kernels.space import Config
 

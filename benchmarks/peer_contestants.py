@@ -14,12 +14,12 @@ from peer_cublaslt import candidates
 from peer_shapes import CANDIDATE, TRITON, strictly
 from peer_triton import Cubin, load, told
 
-from app.devices.base import Program
+from app.devices.backend import Program
 from app.devices.fleet import Held
 from app.devices.process import Link
 from app.errors import LaunchFailed
-from app.tuning.loaded import Loaded, loaded
 from app.tuning.outcome import Rejected
+from app.worker.measuring.contenders import Loaded, loaded
 from kernels import CATALOGUE
 from kernels.cost_model import predict
 from kernels.launch import Build, Launch

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from app.devices.base import Backend, Buffer
+from app.devices.backend import Backend, Buffer
 from app.errors import LaunchFailed
 from kernels.problem import Problem
 

@@ -12,7 +12,7 @@ from typing import Any
 from peer_contest import Contest, Result
 from peer_shapes import CANDIDATE, CLASSES, LEAST, TRITON, TUNED, ShapeClass
 
-from app.tuning.estimate import steady
+from app.tuning.measure.statistics import steady
 from kernels.arithmetic import peak
 from kernels.device import Device
 from kernels.problem import Problem

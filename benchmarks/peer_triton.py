@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from app.devices import cache
+from app.devices import binary_cache
 from kernels.problem import Problem
 
 KERNEL = Path(__file__).with_name("peer_triton_kernel.py")
@@ -156,7 +156,7 @@ def compile_all(wanted: Iterable[Order], cache_dir: Path) -> dict[Order, Cubin]:
 
 
 def _key(order: Order) -> str:
-    return cache.name(KERNEL.read_text(encoding="utf-8"), installed() or "", repr(order))
+    return binary_cache.name(KERNEL.read_text(encoding="utf-8"), installed() or "", repr(order))
 
 
 def _begin(folder: str) -> None:
@@ -173,8 +173,8 @@ def _compile(order: Order, path: Path) -> None:
         binary, facts = _compiled(order)
     except Exception as error:  # noqa: BLE001  whatever Triton cannot compile is a reason
         binary, facts = b"", {"reason": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
-    cache.write(path, binary)
-    cache.write(path.with_suffix(".json"), json.dumps(facts).encode())
+    binary_cache.write(path, binary)
+    binary_cache.write(path.with_suffix(".json"), json.dumps(facts).encode())
 
 
 def _compiled(order: Order) -> tuple[bytes, dict[str, Any]]:

@@ -39,13 +39,13 @@ from peer_triton import Cubin, Order, compile_all, installed, orders
 
 from app.devices.fleet import Unit, open_fleet
 from app.errors import DeviceError, Unsupported
-from app.services.best import untuned
-from app.services.runner import ChildRunner
+from app.services.best.lookup import untuned
+from app.services.tuning.trial_runner import ChildRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import Final
 from app.tuning.replay import load
-from app.tuning.trial import Bench
 from app.tuning.tuner import Task, tune
+from app.worker.measuring.trial import Bench
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
 from kernels.launch import Launch

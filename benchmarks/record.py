@@ -20,11 +20,11 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from app.devices.fleet import Unit, open_fleet
-from app.services.runner import ChildRunner
+from app.services.tuning.trial_runner import ChildRunner
+from app.tuning.measure.timing_policy import policy_of
 from app.tuning.outcome import Measured, Rejected
-from app.tuning.policy import policy_of
 from app.tuning.replay import Recording, dump, lines, read
-from app.tuning.trial import Bench
+from app.worker.measuring.trial import Bench
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
 from kernels.problem import Problem

@@ -18,12 +18,12 @@ from typing import Any
 from record import problem_of
 
 from app.devices.fleet import Unit, open_fleet
-from app.services.best import covering
-from app.services.runner import ChildRunner
+from app.services.best.lookup import covering
+from app.services.tuning.trial_runner import ChildRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import Final, Measured
-from app.tuning.trial import Bench
 from app.tuning.tuner import Task, tune
+from app.worker.measuring.trial import Bench
 from kernels import CATALOGUE
 from kernels.launch import Launch
 from kernels.problem import Problem

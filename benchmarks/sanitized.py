@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from app.devices.base import Array, Backend, Buffer, Operands
-from app.devices.hostblas import reference
+from app.devices.backend import Backend, Buffer, Operands
+from app.devices.host_blas import reference
 from app.devices.opencl import OpenCLBackend
-from app.dtypes import numpy_dtype
-from app.tuning.verify import POISON, applied, judge, operands
+from app.dtypes import Array, numpy_dtype
+from app.tuning.verify.tolerance import POISON, applied, judge, operands
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.fp32_emulation import least_k
@@ -137,7 +137,7 @@ class Gpu:
 
     def launch(self, launch: Launch, where: Operands) -> str | None:
         """Launch once, with scratch of exactly the plan's size; says where a counter is not zero afterwards."""
-        from app.devices.cuda.launching import queue  # noqa: PLC0415 - as above
+        from app.devices.cuda.launch import queue  # noqa: PLC0415 - as above
 
         scratch = self._scratch(launch.scratch_bytes)
         buffers = (where.a, where.b, where.c, *([scratch] if scratch else []))

@@ -22,7 +22,7 @@ from statistics import median
 
 from app.tuning.outcome import Rejected
 from app.tuning.replay import Recording
-from app.tuning.search import Known, Landscape, strategy
+from app.tuning.search.strategy import Known, Landscape, strategy
 from kernels.features import features
 from kernels.problem import Problem
 

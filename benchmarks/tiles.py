@@ -20,12 +20,12 @@ from statistics import median
 from typing import Any
 
 from app.devices.fleet import Unit, open_fleet
-from app.services.runner import ChildRunner
-from app.tuning import trial
+from app.services.tuning.trial_runner import ChildRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import Measured
 from app.tuning.runner import Contender, Heat
 from app.tuning.tuner import Task, tune
+from app.worker.measuring import trial
 from kernels import CATALOGUE
 from kernels.problem import Problem
 from kernels.space import Config

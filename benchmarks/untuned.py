@@ -25,13 +25,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from app.main import Service, opened
-from app.services.best import BestConfigs
+from app.services.best.lookup import BestConfigs
 from app.services.principal import ANONYMOUS
-from app.services.runner import ChildRunner
-from app.services.tuning import TuneOrder
+from app.services.tuning.service import TuneOrder
+from app.services.tuning.trial_runner import ChildRunner
 from app.settings import Settings
 from app.tuning.outcome import Measured
-from app.tuning.trial import Bench
+from app.worker.measuring.trial import Bench
 from kernels.launch import Launch
 from kernels.problem import Problem
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from app.cli.service import started
+from app.cli.spawn import started
 from tilewise import Client, Shape
 
 RESULT: Final = Path("benchmarks/results/vendor.json")

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 
 from app.devices.fleet import open_fleet
-from app.devices.opencl.processor import rename
-from app.services.runner import ChildRunner
+from app.devices.opencl.pocl.cpu_name import rename
+from app.services.tuning.trial_runner import ChildRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import Final
 from app.tuning.replay import Recording, load
-from app.tuning.trial import Bench
 from app.tuning.tuner import Task, tune
+from app.worker.measuring.trial import Bench
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
 from kernels.launch import Build, Launch

@@ -26,7 +26,7 @@ from harness import Running, start, stop, wait_ready
 from wire import read, tcp
 
 from app.dtypes import numpy_dtype
-from app.tuning.verify import tolerance
+from app.tuning.verify.tolerance import tolerance
 from kernels.problem import Problem
 
 RESULT = Path("benchmarks/results/whole.json")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.devices.base import Operands
+from app.devices.backend import Operands
 from app.devices.fleet import Held
 from app.devices.process import Link
-from app.tuning.loaded import Loaded, loaded
 from app.tuning.outcome import Rejected
+from app.worker.measuring.contenders import Loaded, loaded
 from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config

@@ -20,7 +20,7 @@ from typing import Any, Final
 import pytest
 from fastapi import FastAPI
 
-from app import api
+from app.api import router
 
 ROOT: Final = Path(__file__).parents[1]
 METHODS: Final = {"search", "match", "fullmatch", "findall", "finditer", "sub", "split"}
@@ -49,7 +49,7 @@ def used() -> Iterator[Used]:
     for path in sorted([*(ROOT / "app").rglob("*.py"), *(ROOT / "kernels").rglob("*.py")]):
         yield from used_in(path)
     app = FastAPI()
-    api.include(app, max_body_bytes=1000)
+    router.include(app, max_body_bytes=1000)
     for pattern in sorted(set(patterns(app.openapi()))):
         yield Used("a schema", re.compile(pattern), "search")
 
@@ -244,13 +244,13 @@ HARD: Final = r"""
 import sys
 from itertools import product
 from starlette.requests import Request
-from app.api.codecs import answer_media, media_of
-from app.api.formats.parts import boundary
-from app.api.headers import listed
-from app.api.packing import answer_coding
-from app.api.prefer import preference
-from app.api.query import parse_query
-from app.api.replay import key_of
+from app.api.body.dispatch import answer_media, media_of
+from app.api.body.multipart_parser import boundary
+from app.api.negotiation import listed
+from app.api.inference.compression import answer_coding
+from app.api.negotiation import preference
+from app.api.params import parse_query
+from app.api.idempotency import key_of
 from app.api.schemas import ProductQuery
 from app.errors import TilewiseError
 

@@ -30,7 +30,7 @@ from readme import generated
 
 from app.devices.fleet import Fleet, open_fleet
 from app.tuning.outcome import Accuracy
-from app.tuning.trial import Bench
+from app.worker.measuring.trial import Bench
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.problem import Problem

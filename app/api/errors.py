@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from app import errors
-from app.api.limits import BodyLimit
+from app.api.body.size_limit import BodyLimit
 from app.errors import TilewiseError
 from app.errors.validation import sentence
 

@@ -7,11 +7,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
-from app.api.cursor import PageQuery
-from app.api.query import Asked
+from app.api.params import Asked, PageQuery
 from app.errors import Invalid
-from app.services.matrices import NAME
-from app.services.tuning import TuneOrder
+from app.services.matmul.resident_matrices import NAME
+from app.services.tuning.service import TuneOrder
 from kernels.problem import LARGEST, Problem, parse_dtype, parse_shape
 
 _SHAPE_PATTERN: Final = "^[1-9][0-9]{0,8}((x[1-9][0-9]{0,8}){2,3})?$"

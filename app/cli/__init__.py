@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         print(f"tilewise: {others}: pip install tilewise-client=={__version__}, or uninstall it", file=sys.stderr)
         return 1
-    from app.cli.commands import run  # noqa: PLC0415 - see above
+    from app.cli.application import run  # noqa: PLC0415 - see above
 
     gc.set_threshold(*_LOADING)
     return run(words)

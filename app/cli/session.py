@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from rich.console import Console
 
 from app.cli.options import usage
-from app.devices.remembered import remembered
+from app.devices.last_devices import remembered
 from app.errors import DatabaseOwned
 from app.settings import Settings
 from tilewise import Analysis, Best, Client, Device, Event, Job, Kernel, Miss, Page, Product, Shape, Trial
@@ -160,7 +160,7 @@ def session(settings: Settings, url: str | None, who: str, console: Console) -> 
         if url:
             yield stack.enter_context(_client(url))
             return
-        from app.cli.local import local  # noqa: PLC0415 - a command that speaks HTTP need not load the whole service
+        from app.cli.local_session import local  # noqa: PLC0415 - a command that speaks HTTP need not load the whole service
 
         yield _opened(stack, lambda: local(settings, f"pid {os.getpid()} ({who})", console), console)
 
@@ -172,7 +172,7 @@ def records(settings: Settings, url: str | None, who: str, console: Console) -> 
         if url:
             yield stack.enter_context(_client(url))
             return
-        from app.cli.stored import stored  # noqa: PLC0415 - a command that speaks HTTP need not load the database
+        from app.cli.database_session import stored  # noqa: PLC0415 - a command that speaks HTTP need not load the database
 
         yield _opened(stack, lambda: stored(settings, f"pid {os.getpid()} ({who})"), console)
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.devices import inside
-from app.devices.base import Vendor
-from app.devices.compilers import Compilers
-from app.devices.inside import Held
+from app.devices import worker_entry
+from app.devices.backend import Vendor
+from app.devices.compiler_pool import Compilers
+from app.devices.last_devices import remember
+from app.devices.lease import Lease, Priority
 from app.devices.process import Child
-from app.devices.remembered import remember
-from app.devices.scheduler import Lease, Priority
 from app.devices.slab import Slab
+from app.devices.worker_entry import Held
 from app.errors import DeviceError, NoDevice, StartRefused, UnknownDevice
 from kernels.device import Device
 from kernels.launch import Build
@@ -124,7 +124,7 @@ def _asked(devices: str) -> list[str]:
     for part in parts:
         platform, _, number = part.partition(":")
         plain = part in {"auto", "none"} and len(parts) == 1
-        if not plain and (platform not in inside.PLATFORMS or (":" in part and not number.isdecimal())):
+        if not plain and (platform not in worker_entry.PLATFORMS or (":" in part and not number.isdecimal())):
             raise StartRefused(f"devices are auto, none, or a list such as cuda:0,opencl; {part!r} is none of these")
     return [] if parts == ["none"] else parts
 
@@ -133,13 +133,13 @@ def _discover(asked: list[str], cache_dir: Path) -> tuple[list[Device], list[str
     """Ask the drivers, in a child that may hang or crash."""
     found: dict[str, Device] = {}
     reasons: list[str] = []
-    child = Child("discovery", inside.nothing, ())
+    child = Child("discovery", worker_entry.nothing, ())
     try:
         for which in ["cuda", "opencl"] if asked == ["auto"] else asked:
             if asked == ["auto"] and found:
                 break
             try:
-                devices, unusable = child.call(inside.discover, which, cache_dir, deadline=_DISCOVERY)
+                devices, unusable = child.call(worker_entry.discover, which, cache_dir, deadline=_DISCOVERY)
             except DeviceError as error:
                 reasons.append(f"{which}: {error.message}")
             else:
@@ -172,7 +172,7 @@ def _children(device: Device, cache_dir: Path, slab: Slab, stack: ExitStack) -> 
 
     def child(role: str) -> Child:
         arguments = (device.platform, device.id, cache_dir, slab.fd, slab.nbytes, role == "products")
-        one = Child(f"{device.id} {role}", inside.hold, arguments, descriptors=(slab.fd,), lease=lease)
+        one = Child(f"{device.id} {role}", worker_entry.hold, arguments, descriptors=(slab.fd,), lease=lease)
         stack.callback(one.close)
         return one
 
@@ -184,7 +184,7 @@ def _start(products: Child, trials: Child) -> Vendor:
     """Start both children at once; raises what the first of them failed of."""
     other = threading.Thread(target=_try_to_start, args=(trials,), daemon=True)
     other.start()
-    vendor: Any = products.call(inside.vendor, priority=Priority.PRODUCT)
+    vendor: Any = products.call(worker_entry.vendor, priority=Priority.PRODUCT)
     other.join()
     trials.start()
     return Vendor(vendor.name, vendor.reason)

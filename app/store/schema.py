@@ -18,8 +18,8 @@ from sqlalchemy.exc import IntegrityError
 
 import app
 from app.errors import SchemaUnknown
-from app.store.connect import is_sqlite, migration_engine, normalised, reader_engine, refusing
-from app.store.owner import LOCKS, MIGRATION
+from app.store.engines import is_sqlite, migration_engine, normalised, reader_engine, refusing
+from app.store.lock import LOCKS, MIGRATION
 
 SCRIPTS: Final = Path(app.__file__).parent.parent / "migrations"  # beside the package, in a checkout as in a wheel
 _alembic = threading.Lock()  # Alembic keeps the migration under way in a global

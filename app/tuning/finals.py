@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import Final as Constant
 
-from app.tuning.estimate import standing
-from app.tuning.measure import Noise
+from app.tuning.measure.racing import Noise
+from app.tuning.measure.statistics import standing
 from app.tuning.outcome import Final, Measured, Outcome
 from app.tuning.report import BASELINES, DEFAULT, VENDOR, Report, beside, reported
 from app.tuning.runner import Contender, Runner

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from app.errors import Malformed
-from app.tuning.measure import Noise, race, timing
+from app.tuning.measure.racing import Noise, race, timing
 from app.tuning.outcome import Accuracy, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, Heat
 from kernels import CATALOGUE

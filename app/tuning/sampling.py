@@ -9,8 +9,8 @@ from statistics import median
 from typing import Final
 
 from app.errors import DeviceError
-from app.tuning.estimate import steady
-from app.tuning.measure import NARROW
+from app.tuning.measure.racing import NARROW
+from app.tuning.measure.statistics import steady
 from app.tuning.outcome import Conditions, Measured, Rejected, Timing
 from app.tuning.runner import Contender, Heat, Runner
 from kernels.launch import Launch

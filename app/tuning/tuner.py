@@ -19,8 +19,8 @@ from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
 from app.tuning.outcome import Final as Finals
 from app.tuning.report import BESIDE, OVER, absent
 from app.tuning.runner import Contender, Heat, OutOfTime, Runner
-from app.tuning.search import Known, Landscape, Strategy, strategy
-from app.tuning.thinking import thought
+from app.tuning.search.ask_thread import thought
+from app.tuning.search.strategy import Known, Landscape, Strategy, strategy
 from kernels.device import Device
 from kernels.features import features
 from kernels.kernel import Kernel

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from app.devices.base import Array
+from app.dtypes import Array
 
 MAX_BODY = 2**23  # the live service's limit
 QUOTA, MANY = 2**23, 12  # bytes that it lets a caller keep, and matrices

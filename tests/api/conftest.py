@@ -10,7 +10,7 @@ import pytest
 from bodies import MANY, MAX_BODY, QUOTA
 from calling import calling
 
-from app.cli.service import Started, started
+from app.cli.spawn import Started, started
 
 
 @pytest.fixture(scope="session")

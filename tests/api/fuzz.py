@@ -26,7 +26,7 @@ with atheris.instrument_imports(include=["app.api", "zipfile"]):
 
     from taking import FORM, JSON, MEDIA, NPY, NPZ, RAW, TENSORS, Counter, Sent
 
-    from app.api.formats.operands import ONE, Wanted
+    from app.api.formats.operand_spec import ONE, Wanted
 
 from bodies import BOUNDARY, form, npy, npz, rows, safetensors
 from hypothesis import HealthCheck, given, settings

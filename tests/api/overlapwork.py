@@ -15,14 +15,15 @@ from typing import Any
 import uvicorn
 from wired import Answers, head
 
-from app.api.wire import protocol
-from app.devices.base import Buffer
+from app.api.errors import problem
+from app.devices.backend import Buffer
 from app.devices.fleet import Held
 from app.devices.process import Child, Link
 from app.errors import LaunchFailed
 from app.main import Fleets, Server, Service, create_app, pace
-from app.services.transit import transit_of
+from app.server import protocol_factory
 from app.settings import Settings
+from app.worker.serving.chunked_transfer import transit_of
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
@@ -96,7 +97,7 @@ def running(folder: Path, fleet: Fleets | None = None) -> Iterator[Running]:
     app, listener = create_app(settings, fleet=fleet), socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         app,
-        http=protocol(pace(settings)),
+        http=protocol_factory(pace(settings), problem),
         log_config=None,
         access_log=False,
         lifespan="on",

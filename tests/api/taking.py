@@ -14,16 +14,16 @@ from typing import Any, cast
 import numpy as np
 from starlette.requests import Request
 
-from app.api.berths import Berths
-from app.api.codecs import media_of, receive
-from app.api.desk import Desk, lent
-from app.api.formats.operands import ONE, Described, Fill, Found, Places, Wanted, check_shape
-from app.api.naming import Named, ProductSeats
-from app.api.pace import Pace
-from app.api.service import Service, Threads
-from app.devices.base import Array
+from app.api.body.context import Desk, lent
+from app.api.body.dispatch import media_of, receive
+from app.api.body.operand_sinks import Named, ProductSeats
+from app.api.body.upload_slots import Berths
+from app.api.formats.operand_spec import ONE, Described, Fill, Found, Places, Wanted, check_shape
+from app.api.state import Service, Threads
 from app.devices.slab import Slab
+from app.dtypes import Array
 from app.errors import TilewiseError
+from app.server import Pace
 
 MOST = 2**20  # bytes that a body may have, and may unpack to
 JSON, FORM, NPZ = "application/json", "multipart/form-data", "application/x-npz"

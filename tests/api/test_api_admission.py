@@ -13,7 +13,7 @@ import pytest
 from calling import calling
 from lent import all_given_back
 
-from app.cli.service import Started, started
+from app.cli.spawn import Started, started
 
 RAW = {"Content-Type": "application/octet-stream"}
 LONG = "m=1000&n=1000&k=1000&trans_b=true&kernel=naive"  # rows of B against rows of A: half a second

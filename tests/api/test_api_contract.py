@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.cli.service import Started
+from app.cli.spawn import Started
 
 _RAW = {"Content-Type": "application/octet-stream"}
 _CALLERS, _SECONDS = 64, 4.0

@@ -16,7 +16,7 @@ import pytest
 from bodies import BOUNDARY, MAX_BODY, form, npy, npz, rows, safetensors
 from lent import all_given_back
 
-from app.cli.service import Started
+from app.cli.spawn import Started
 
 JSON = "application/json"
 FORM = f"multipart/form-data; boundary={BOUNDARY}"

@@ -17,13 +17,13 @@ from bodies import BOUNDARY, form, npy, npz, rows, safetensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.api.body import multipart_parser as parts_format
+from app.api.formats import json_matrix as rows_format
 from app.api.formats import npy as npy_format
 from app.api.formats import npz as npz_format
-from app.api.formats import parts as parts_format
-from app.api.formats import rows as rows_format
-from app.api.formats import tensors as tensors_format
-from app.api.formats.operands import Described, Loaded, Wanted, is_stacked, problem_of
-from app.devices.base import Array
+from app.api.formats import safetensors as tensors_format
+from app.api.formats.operand_spec import Described, Loaded, Wanted, is_stacked, problem_of
+from app.dtypes import Array
 from app.errors import BodyTooLarge, Invalid, InvalidMatrix, Malformed, TilewiseError
 from kernels.problem import Problem
 
@@ -385,3 +385,9 @@ JSON = st.recursive(
 @given(st.one_of(damaged(rows(A, B)), JSON.map(lambda value: json.dumps(value).encode())))
 def test_no_bytes_of_json_do_worse_than_be_refused(data: bytes) -> None:
     refused_or_read(read_rows, data)
+
+
+def test_a_type_of_numpys_that_has_no_byte_order_is_refused() -> None:
+    header = npy(A).replace(b"'descr': '<f4'", b"'descr': 'T'  ")
+    with pytest.raises(InvalidMatrix, match="a is String"):
+        read_form(form(a=header, b=npy(B)))

@@ -17,9 +17,9 @@ from bodies import BOUNDARY, MAX_BODY, form, npy, npz, rows, safetensors
 from taking import FORM, JSON, MOST, NPY, NPZ, RAW, TENSORS, Counter, Sent, Taken
 from test_api_errors import refused
 
-from app.api.formats.operands import ONE, Wanted
-from app.devices.base import Array
+from app.api.formats.operand_spec import ONE, Wanted
 from app.devices.slab import Slab
+from app.dtypes import Array
 
 RNG = np.random.default_rng(11)
 A = RNG.standard_normal((160, 120)).astype(np.float32)

@@ -11,9 +11,9 @@ import pytest
 from fastapi import FastAPI, HTTPException
 from starlette.requests import Request
 
-from app import api
-from app.api.codecs import answer_media
-from app.api.prefer import preference
+from app.api import router
+from app.api.body.dispatch import answer_media
+from app.api.negotiation import preference
 from app.errors import ChildDied, NotAcceptable, TilewiseError, TooLarge
 
 Get = Callable[[str], httpx.Response]
@@ -23,7 +23,7 @@ Get = Callable[[str], httpx.Response]
 def get() -> Get:
     """Ask an application that has routes of ours, and some that go wrong."""
     app = FastAPI()
-    api.include(app, max_body_bytes=1000)
+    router.include(app, max_body_bytes=1000)
 
     @app.get("/bug")
     async def bug() -> None:

@@ -11,7 +11,7 @@ from typing import Final
 import httpx
 import pytest
 
-from app.cli.service import Started
+from app.cli.spawn import Started
 from kernels import CATALOGUE
 
 # It holds typer below the version that the command line is locked to, so it has an environment of its own.

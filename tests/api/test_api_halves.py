@@ -17,11 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_api_products import FORM, JSON, NPY, NPZ, RAW, SENT, TENSORS
 
+from app.api.formats import json_matrix as rows_format
 from app.api.formats import npy as npy_format
-from app.api.formats import rows as rows_format
-from app.api.formats.operands import Wanted
-from app.devices.base import Array
-from app.dtypes import numpy_dtype, rounded
+from app.api.formats.operand_spec import Wanted
+from app.dtypes import Array, numpy_dtype, rounded
 from app.errors import InvalidMatrix, Malformed, Unsupported
 
 HALVES = ("float16", "bfloat16")

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from calling import calling
 
-from app.cli.service import Started
+from app.cli.spawn import Started
 
 _SIZES = itertools.count(9)
 ENDED = {"succeeded", "failed", "cancelled"}

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from calling import calling
 
-from app.cli.service import Started, started
-from app.devices.base import Array
+from app.cli.spawn import Started, started
+from app.dtypes import Array
 
 RAW = {"Content-Type": "application/octet-stream"}
 SIZES = itertools.count(20)

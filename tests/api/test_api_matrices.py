@@ -20,8 +20,8 @@ from bodies import BOUNDARY, MANY, QUOTA, form, npy, npz, safetensors
 from calling import calling
 from lent import all_given_back, metric
 
-from app.cli.service import Started
-from app.devices.base import Array
+from app.cli.spawn import Started
+from app.dtypes import Array
 
 JSON = "application/json"
 FORM = f"multipart/form-data; boundary={BOUNDARY}"

@@ -14,7 +14,7 @@ import pytest
 from bodies import BOUNDARY, form, npy, npz, rows, safetensors
 from lent import all_given_back
 
-from app.devices.base import Array
+from app.dtypes import Array
 
 JSON = "application/json"
 FORM = f"multipart/form-data; boundary={BOUNDARY}"

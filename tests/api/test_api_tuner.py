@@ -11,7 +11,7 @@ import httpx
 import pytest
 from calling import calling
 
-from app.cli.service import Started
+from app.cli.spawn import Started
 from app.tuning.replay import read
 
 _SIZES = itertools.count(301)

@@ -15,8 +15,8 @@ import tritonclient.http.aio as triton_aio
 from lent import all_given_back
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from app.cli.service import Started
-from app.devices.base import Array
+from app.cli.spawn import Started
+from app.dtypes import Array
 
 CODINGS: Final = (None, "gzip", "deflate")
 BOUND: Final = {"float32": 1e-4, "float64": 1e-11}

@@ -15,8 +15,8 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-from app.cli.service import started
-from app.devices.base import Array
+from app.cli.spawn import started
+from app.dtypes import Array
 
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("driver")]
 

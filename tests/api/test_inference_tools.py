@@ -15,7 +15,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from app.cli.service import Started
+from app.cli.spawn import Started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
+from app.api.body.stream import staging
 from app.api.errors import timed_out
-from app.api.landing import staging
-from app.api.service import FEW, Threads
+from app.api.state import FEW, Threads
 from app.settings import Settings
 
 P = ParamSpec("P")

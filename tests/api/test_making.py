@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.api.making import Line, _heard
+from app.api.products import Line, _heard
 from app.devices.process import Child, Link
 
 

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from app.api.pool import ThreadPool
+from app.server.thread_pool import ThreadPool
 
 WHO: ContextVar[str] = ContextVar("WHO", default="nobody")
 

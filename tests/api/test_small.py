@@ -14,10 +14,10 @@ import pytest
 from overlapwork import RAW, Running, begun, posted, running
 from wired import Answers, head
 
-from app.api import codecs, matmul
-from app.devices.base import Array
-from app.dtypes import numpy_dtype, rounded
-from app.services.matmul import AT_ONCE
+from app.api.body import dispatch
+from app.api.routes import matmul
+from app.dtypes import Array, numpy_dtype, rounded
+from app.services.matmul.service import AT_ONCE
 from kernels.problem import Problem
 
 import nulldevice  # isort: skip  # overlapwork knows where it lies
@@ -49,7 +49,7 @@ def _settled(service: Running) -> Iterator[None]:
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The types of the bodies that the route itself has read."""
-    seen, receive = list[str](), codecs.receive
+    seen, receive = list[str](), dispatch.receive
 
     async def watched(request: Any, media: str, *rest: Any) -> None:
         seen.append(media)

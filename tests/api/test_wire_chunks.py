@@ -12,8 +12,8 @@ from itertools import pairwise
 import pytest
 from wired import EITHER, Answers, Wired, chance_of, chunked, head, served
 
-from app.api.pace import Pace
-from app.api.wire.requests import HEAD
+from app.server import Pace
+from app.server.http import HEAD
 
 FLOOD = 2**26  # bytes: more than the system keeps of a connection
 SIZE = 20_000_000  # bytes of an answer that does not leave before its client reads

@@ -17,15 +17,15 @@ from starlette.responses import JSONResponse, Response
 from uvicorn.server import ServerState
 from wired import EITHER, Answers, Wired, head, served
 
-from app.api.gate import Gate
+from app.api.load_shedding import Gate
 from app.api.metrics import Metrics
-from app.api.service import Service
-from app.api.wire import Acceptor, Ahead, acceptor
-from app.api.wire import connection as connections
-from app.api.wire.acceptor import _peeked
+from app.api.state import Service
 from app.devices.slab import Slab
 from app.errors import QueueFull
-from app.services.admission import Admission, Limits
+from app.server import Acceptor, Ahead, acceptor
+from app.server import protocol as connections
+from app.server.acceptor import _peeked
+from app.services.matmul.admission import Admission, Limits
 
 EXPECTS: dict[str, Any] = {"Expect": "100-continue"}
 

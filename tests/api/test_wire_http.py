@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 from wired import EITHER, LOOPS, Answers, Wired, chance_of, chunked, head, served
 
-from app.api.pace import Pace
-from app.api.wire.connection import Bulk
+from app.server import Pace
+from app.server.protocol import Bulk
 
 
 @pytest.fixture(scope="module", params=EITHER)

@@ -21,11 +21,11 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 from wired import chance_of
 
-from app.api.landing import declared_length
-from app.api.pace import Pace
-from app.api.wire import Bulk, protocol
-from app.api.wire.cycle import Cycle
-from app.api.wire.requests import Requests
+from app.api.body.stream import declared_length
+from app.api.errors import problem
+from app.server import Bulk, Pace, protocol_factory
+from app.server.http import Requests
+from app.server.request import Cycle
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -45,7 +45,7 @@ class Transport(asyncio.Transport):
 def requests() -> Requests:
     loop = asyncio.new_event_loop()
     try:
-        config = uvicorn.Config(nothing, http=protocol(Pace()), log_config=None)
+        config = uvicorn.Config(nothing, http=protocol_factory(Pace(), problem), log_config=None)
         config.load()
         make: Any = config.http_protocol_class
         bulk = make(config=config, server_state=ServerState(), app_state={}, _loop=loop)

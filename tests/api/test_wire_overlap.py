@@ -17,8 +17,8 @@ import pytest
 from overlapwork import Running, begun, posted, running, until
 from wired import Answers, chance_of
 
-from app.devices.base import Array
-from app.services.passage import LARGE, PIECE
+from app.dtypes import Array
+from app.services.matmul.chunked_transfer import LARGE, PIECE
 
 import nulldevice  # isort: skip  # overlapwork knows where it lies
 

@@ -14,12 +14,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from wired import EITHER, Wired, chance_of, head, served
 
-from app.api.landing import WIRE
-from app.api.pace import Pace
-from app.api.packing import PackedResponse
-from app.api.result import _FileResponse
-from app.api.service import Threads
-from app.api.writing import PiecesResponse, Wire
+from app.api.inference.compression import PackedResponse
+from app.api.response import PiecesResponse, Wire
+from app.api.routes.job_result import _FileResponse
+from app.api.state import Threads
+from app.server import EXTENSION, Pace
 
 KINDS = ("pieces", "file", "packed")
 DATA = chance_of(4).randbytes(12_000_000)  # more than sockets hold, and no packer makes it smaller
@@ -49,7 +48,7 @@ def noted(route: object) -> object:
     """The route, whose connection is looked at from outside."""
 
     async def noting(request: Request) -> Response:
-        _WIRES.append(request.scope["extensions"][WIRE])
+        _WIRES.append(request.scope["extensions"][EXTENSION])
         answer: Response = await route(request)  # type: ignore[operator]
         return answer
 

@@ -20,12 +20,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from app.api.berths import Berths
-from app.api.landing import WIRE, body_of
-from app.api.pace import Pace
-from app.api.wire import Gate, protocol
-from app.api.writing import SlabResponse
+from app.api.body.stream import body_of
+from app.api.body.upload_slots import Berths
+from app.api.errors import problem
+from app.api.response import SlabResponse
 from app.main import Server
+from app.server import EXTENSION, Gate, Pace, protocol_factory
 
 Loop = Literal["asyncio", "uvloop"]
 LOOPS: Final[tuple[Loop, ...]] = ("asyncio", "uvloop")
@@ -78,9 +78,9 @@ async def paused(request: Request) -> Response:
     for _ in range(3):
         await body.fill(memoryview(bytearray(1000)))
         await asyncio.sleep(0.1)
-        held.append(request.scope["extensions"][WIRE].held)
+        held.append(request.scope["extensions"][EXTENSION].held)
     async for _ in body.pieces():
-        held.append(request.scope["extensions"][WIRE].held)
+        held.append(request.scope["extensions"][EXTENSION].held)
     return PlainTextResponse(str(max(held)))
 
 
@@ -149,7 +149,9 @@ def served(
     given: dict[str, Any] = {"ssl_certfile": certificate, "ssl_keyfile": certificate} if certificate else {}
     config = uvicorn.Config(
         app,
-        http=protocol(app.state.pace) if gate is None else protocol(app.state.pace, gate),
+        http=protocol_factory(app.state.pace, problem)
+        if gate is None
+        else protocol_factory(app.state.pace, problem, gate),
         loop=loop,
         log_config=None,
         access_log=False,

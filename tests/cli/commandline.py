@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from app.cli import main
-from app.cli.service import Started, started
+from app.cli.spawn import Started, started
 from tilewise import Client
 
 # Of a tune where it matters neither which kernels are tried nor how often: others take seconds to compile.

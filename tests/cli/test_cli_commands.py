@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from commandline import FEW, Run
 
-from app.cli.service import Started
+from app.cli.spawn import Started
 from app.dtypes import numpy_dtype
 
 pytest_plugins = ["commandline"]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from commandline import FEW, Run
 
-from app.cli.following import SHORT
-from app.cli.service import Started
+from app.cli.commands.jobs import SHORT
+from app.cli.spawn import Started
 from tilewise import Client
 
 pytest_plugins = ["commandline"]

@@ -18,7 +18,7 @@ from commandline import Run
 import app
 import tilewise
 from app.cli import main
-from app.cli.commands import COMMANDS, application
+from app.cli.application import COMMANDS, application
 
 pytest_plugins = ["commandline"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from app.cli.follow import follow
+from app.cli.progress import follow
 from tilewise import Event, Job
 
 JOB = Job("0" * 32, "tune", "running")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from commandline import Run
 
-from app.cli.service import Started
+from app.cli.spawn import Started
 from app.tuning.outcome import Rejected
 from app.tuning.replay import Recording, dump, load
 from kernels import CATALOGUE

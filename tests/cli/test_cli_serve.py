@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from commandline import Run
 
-from app.cli.service import Started, started
+from app.cli.spawn import Started, started
 from tilewise import Client
 
 pytest_plugins = ["commandline"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.cli.shapes import shape_of, shapes_of
+from app.cli.options import shape_of, shapes_of
 from tilewise import Shape
 
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from served import Served
 
-from app.cli.service import started
+from app.cli.spawn import started
 from tilewise import Client
 
 

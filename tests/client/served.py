@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.cli.service import Started
+from app.cli.spawn import Started
 
 
 @dataclass(frozen=True)

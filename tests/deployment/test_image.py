@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # the types would be one more package for one test
 
-from app.cli.service import started
+from app.cli.spawn import started
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = re.sub(r"\\\n\s*", " ", (ROOT / "Dockerfile").read_text(encoding="utf-8"))

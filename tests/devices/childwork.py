@@ -181,6 +181,6 @@ def data_limit(_: Any, __: Link) -> tuple[int, int]:
 
 def interpreter_and_processor(_: Any, __: Link) -> tuple[str, Any]:
     """What this process starts others with, and the processor that it runs on."""
-    from app.devices.opencl.cpuid import processor  # noqa: PLC0415 - other children need no device library
+    from app.devices.opencl.pocl.cpuid import processor  # noqa: PLC0415 - other children need no device library
 
     return sys.executable, processor()

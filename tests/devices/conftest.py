@@ -7,8 +7,8 @@ import childwork
 import pytest
 from childmaking import Making
 
+from app.devices.lease import Lease
 from app.devices.process import Child
-from app.devices.scheduler import Lease
 
 pytest.register_assert_rewrite("contract", "lifetimes", "devicework")
 

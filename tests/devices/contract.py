@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from pairwise import crossed
 
-from app.devices.base import Array, Backend, Buffer, Operands, Program
-from app.dtypes import numpy_dtype
+from app.devices.backend import Backend, Buffer, Operands, Program
+from app.dtypes import Array, numpy_dtype
 from app.errors import CompileFailed, LaunchFailed
-from app.tuning.policy import EVENTS, GRAPH, policy_of
+from app.tuning.measure.timing_policy import EVENTS, GRAPH, policy_of
 from kernels import CATALOGUE
 from kernels.launch import Build, Launch
 from kernels.problem import ITEMSIZE, Problem

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from app.devices.base import Operands
-from app.devices.inside import Held
+from app.devices.backend import Operands
 from app.devices.process import Link
+from app.devices.worker_entry import Held
 from kernels.launch import Build, Launch
 from kernels.problem import Problem
 from kernels.space import Config

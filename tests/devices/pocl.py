@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from app.devices.opencl import cpuid, library, processor, toolchain
-from app.devices.opencl.cpuid import Processor
+from app.devices.opencl.pocl import builtin_library, cpu_name, cpuid, environment
+from app.devices.opencl.pocl.cpuid import Processor
 
 # The processor that each library was compiled for, as its functions say (target-cpu).
 LIBRARY_OF: Final = {
@@ -164,14 +164,14 @@ def made_with(features: frozenset[str]) -> tuple[str, bool]:
     """The library that PoCL has read on a processor of such features, and whether what it made is right."""
     with TemporaryDirectory() as folder:
         found = Processor(features, "")
-        for module in (cpuid, toolchain):
+        for module in (cpuid, environment):
             setattr(module, "processor", lambda: found)  # noqa: B010 - a type checker would know better
         os.environ["POCL_DEBUG"] = "llvm"
         told = Path(folder) / "stderr"
         with told.open("w") as target:
             os.dup2(target.fileno(), 2)
             cl, device = _opened(Path(folder))
-            processor.rename(device)
+            cpu_name.rename(device)
             context = cl.Context([device])
             queue, buffer = cl.CommandQueue(context), cl.Buffer(context, cl.mem_flags.READ_WRITE, 1 << 16)
             text = "__kernel void one(__global float *f) { f[get_global_id(0)] = fma(2.0f, get_global_id(0), 1.0f); }"
@@ -188,8 +188,8 @@ def made_with(features: frozenset[str]) -> tuple[str, bool]:
 
 def _launch(folder: Path, kernels: str, name: str) -> None:
     os.environ["POCL_LEAVE_KERNEL_COMPILER_TEMP_FILES"] = "1"
-    setattr(library, "taken_library", lambda _: "another")  # noqa: B010 - a type checker would know better
-    setattr(library, "library_for", lambda _: kernels)  # noqa: B010
+    setattr(builtin_library, "taken_library", lambda _: "another")  # noqa: B010 - a type checker would know better
+    setattr(builtin_library, "library_for", lambda _: kernels)  # noqa: B010
     cl, device = _opened(folder)
     _rename(device, name)
     context = cl.Context([device])
@@ -200,7 +200,7 @@ def _launch(folder: Path, kernels: str, name: str) -> None:
 
 
 def _opened(folder: Path) -> tuple[Any, Any]:
-    os.environ |= toolchain.environment(folder)
+    os.environ |= environment.environment(folder)
     import pyopencl as cl  # noqa: PLC0415 - it reads the environment when it is imported
 
     warnings.simplefilter("ignore")
@@ -209,7 +209,7 @@ def _opened(folder: Path) -> tuple[Any, Any]:
 
 def _rename(device: Any, name: str) -> None:
     """Put a name into the device's record, whatever name is there."""
-    triple, _, _ = processor._target(device.version)
+    triple, _, _ = cpu_name._target(device.version)
     copy = ctypes.CDLL(None).strdup
     copy.restype = ctypes.c_void_p
     place = next(at for at in range(device.int_ptr, device.int_ptr + 1024, 8) if _at(at) == triple)
@@ -217,4 +217,4 @@ def _rename(device: Any, name: str) -> None:
 
 
 def _at(address: int) -> str:
-    return processor._text(processor._pointer(address))
+    return cpu_name._text(cpu_name._pointer(address))

@@ -11,7 +11,7 @@ import pytest
 
 from app.devices.cuda import nvml
 from app.devices.cuda.availability import compiled_for, explanation, unsupported, usable
-from app.devices.cuda.identity import Software
+from app.devices.cuda.properties import Software
 from app.errors import NoDevice
 
 SOFTWARE = Software("NVIDIA 580.65.06", "CUDA 12.9", "NVRTC 12.9")

@@ -10,8 +10,8 @@ import childwork
 import pytest
 from childmaking import Making
 
+from app.devices.lease import Lease, Priority
 from app.devices.process import Begun, Child
-from app.devices.scheduler import Lease, Priority
 from app.errors import ChildDied, ChildTimedOut, LaunchFailed, NoRoom
 
 

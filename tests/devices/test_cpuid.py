@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.devices.opencl import cpuid
-from app.devices.opencl.cpuid import Registers, decode, from_system, processor
+from app.devices.opencl.pocl import cpuid
+from app.devices.opencl.pocl.cpuid import Registers, decode, from_system, processor
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="CPUID is x86's")
 

@@ -14,8 +14,8 @@ from kernels.launch import Build
 from kernels.problem import Problem
 
 cuda = pytest.importorskip("app.devices.cuda")
-options = pytest.importorskip("app.devices.cuda.options").options
-signed = pytest.importorskip("app.devices.cuda.options").signed
+options = pytest.importorskip("app.devices.cuda.nvrtc_options").options
+signed = pytest.importorskip("app.devices.cuda.nvrtc_options").signed
 
 H200 = Device(
     id="cuda:0",

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from contract import KERNELS, Contract, own, planned
 
-from app.devices.base import Backend, Operands
+from app.devices.backend import Backend, Operands
 from app.devices.process import Child
 from app.dtypes import numpy_dtype
 from app.errors import LaunchFailed
-from app.tuning import verify
-from app.tuning.policy import EVENTS, GRAPH, policy_of
+from app.tuning.measure.timing_policy import EVENTS, GRAPH, policy_of
+from app.tuning.verify import tolerance
 from kernels import CATALOGUE, cost_model
 from kernels.problem import Problem
 
@@ -115,17 +115,17 @@ class TestCuda(Contract):
             pytest.skip(f"no vendor library of such classes: {backend.vendor.reason}")
         for m, n, k in ((512, 256, 1024), (64, 48, 16384), (255, 257, 253)):
             problem = Problem(m, n, k, 2, dtype, precision, trans_b=trans_b)
-            a, b = verify.operands(problem, seed=m)
+            a, b = tolerance.operands(problem, seed=m)
             operands = Operands(backend.upload(a), backend.upload(b), backend.allocate(problem.c_bytes))
-            backend.fill(operands.c, verify.POISON)
+            backend.fill(operands.c, tolerance.POISON)
             backend.vendor_run(problem, operands)
             c = np.empty((2, m, n), numpy_dtype(dtype))
             backend.download(operands.c, c)
-            reference = backend.reference(*verify.applied(problem, a, b))
-            assert verify.judge(problem, a, b, reference, c) is None, problem.key
+            reference = backend.reference(*tolerance.applied(problem, a, b))
+            assert tolerance.judge(problem, a, b, reference, c) is None, problem.key
             if precision == "tf32" and problem.n % 4 == 0:
                 strict = replace(problem, precision="strict")
-                assert verify.judge(strict, a, b, reference, c) is not None, "it was computed strictly"
+                assert tolerance.judge(strict, a, b, reference, c) is not None, "it was computed strictly"
 
     def test_the_vendors_library_is_timed_in_a_graph_and_is_right_afterwards(self, backend: Backend) -> None:
         if backend.vendor.name is None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from childmaking import Making
 
-from app.cli.service import started
+from app.cli.spawn import started
 
 QEMU = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
 pytestmark = [
@@ -53,7 +53,7 @@ def test_service_makes_right_products_on_an_emulated_processor(
 ) -> None:
     command = interpreter(tmp_path, model)
     monkeypatch.setattr(sys, "executable", str(command))
-    monkeypatch.setattr("app.cli.service.STARTING", 400.0)
+    monkeypatch.setattr("app.cli.spawn.STARTING", 400.0)
     monkeypatch.delenv("TILEWISE_CACHE_DIR", raising=False)
     child = make(starting=300.0)
     executable, emulated = child.call(childwork.interpreter_and_processor, deadline=300.0)

@@ -13,9 +13,9 @@ import devicework
 import pytest
 from lifetimes import alive, end_and_expect_no_children, start_parent
 
-from app.devices.compilers import Compilers
+from app.devices.compiler_pool import Compilers
 from app.devices.fleet import Fleet, _children, _start, open_fleet
-from app.devices.scheduler import Priority
+from app.devices.lease import Priority
 from app.errors import ChildTimedOut, Closing, CompileFailed, NoDevice, StartRefused, UnknownDevice
 from kernels import CATALOGUE
 from kernels.launch import Build
@@ -218,7 +218,7 @@ import sys, threading, time
 from pathlib import Path
 import devicework
 from app.devices.fleet import open_fleet
-from app.devices.scheduler import Priority
+from app.devices.lease import Priority
 with open_fleet(sys.argv[2], Path(sys.argv[1]), 2**20) as fleet:
     unit = fleet.unit()
     assert not {"cupy", "cupy_backends", "pyopencl"} & set(sys.modules), "the parent imported a device library"

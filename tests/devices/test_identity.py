@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.devices.cuda.identity import tensor_peaks
+from app.devices.cuda.properties import tensor_peaks
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from app.devices.opencl.linker import CannotLinkError, link
-from app.devices.opencl.toolchain import environment
+from app.devices.opencl.pocl.environment import environment
+from app.devices.opencl.pocl.linker import CannotLinkError, link
 
 PROGRAM = """
 import sys, os
 from pathlib import Path
-from app.devices.base import Operands
+from app.devices.backend import Operands
 from app.devices.opencl import OpenCLBackend
 from kernels import CATALOGUE
 from kernels.problem import Problem

@@ -8,7 +8,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from app.devices.base import Backend
+from app.devices.backend import Backend
 from app.devices.slab import Slab, attach
 
 cuda = pytest.importorskip("app.devices.cuda")

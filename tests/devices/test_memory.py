@@ -11,9 +11,9 @@ import devicework
 import pytest
 from childmaking import Making
 
-from app.devices import inside
+from app.devices import worker_entry
 from app.devices.fleet import Fleet, open_fleet
-from app.devices.process.memory import compiler_memory
+from app.devices.process.memory_limit import compiler_memory
 from app.errors import ChildDied, ChildTimedOut, CompileFailed
 
 MIB, GIB = 2**20, 2**30
@@ -87,7 +87,7 @@ def test_text_that_compiles_for_ever_costs_its_deadline(fleet: Fleet) -> None:
 def test_cuda_text_that_compiles_into_any_memory_costs_its_compiler(make: Making, tmp_path: Path) -> None:
     pytest.importorskip("cupy")
     text = DOUBLING + '\nextern "C" __global__ void matmul(int *c) { T40 }\n'
-    child = make(inside.compiler)
+    child = make(worker_entry.compiler)
     child.start()
     with pytest.raises((ChildDied, CompileFailed), match=r"it took more than 0\.125 GiB of memory|out of memory"):
         child.call(devicework.compile_cuda_text, text, tmp_path, GIB // 8)

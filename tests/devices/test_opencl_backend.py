@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from contract import Contract, planned
 
-from app.devices.base import Backend, Operands
+from app.devices.backend import Backend, Operands
 from app.devices.opencl import OpenCLBackend
-from app.devices.opencl.cpuid import processor
-from app.devices.opencl.processor import name_for
+from app.devices.opencl.pocl.cpu_name import name_for
+from app.devices.opencl.pocl.cpuid import processor
 from app.devices.process import Child
 from app.devices.threads import wait_until_idle
 from app.errors import ChildTimedOut
-from app.tuning.policy import EVENTS, GRAPH
+from app.tuning.measure.timing_policy import EVENTS, GRAPH
 from kernels import CATALOGUE
 from kernels.problem import Problem
 

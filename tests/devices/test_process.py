@@ -12,8 +12,8 @@ import pytest
 from childmaking import Making
 from lifetimes import alive, end_and_expect_no_children, start_parent
 
-from app.devices.process.run import Run
-from app.devices.scheduler import Lease, Priority
+from app.devices.lease import Lease, Priority
+from app.devices.process.process import Run
 from app.errors import ChildDied, ChildTimedOut, Closing, DeviceError, LaunchFailed, NoDevice, NoRoom
 
 
@@ -88,7 +88,7 @@ def test_a_call_ends_when_its_killed_process_is_gone_however_long_that_takes(
         gone.wait(10)
         wait(run)
 
-    monkeypatch.setattr("app.devices.process.child._PATIENCE", 0.05)
+    monkeypatch.setattr("app.devices.process.worker._PATIENCE", 0.05)
     child.call(childwork.echo, 1)  # this process is waited for already
     monkeypatch.setattr(Run, "wait", late)
     child.kill()

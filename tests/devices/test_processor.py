@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import pytest
 from pocl import LIBRARY_OF, compiled_functions, macros, made_with
 
-from app.devices.opencl.cpuid import from_system
-from app.devices.opencl.processor import LIBRARIES, library_for, name_for, taken_library
+from app.devices.opencl.pocl.cpu_name import LIBRARIES, library_for, name_for, taken_library
+from app.devices.opencl.pocl.cpuid import from_system
 
 T = TypeVar("T")
 

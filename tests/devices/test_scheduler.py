@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.devices.scheduler import Lease, Priority
+from app.devices.lease import Lease, Priority
 
 
 @pytest.fixture

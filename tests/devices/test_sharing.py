@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.devices.base import Backend, Buffer
+from app.devices.backend import Backend, Buffer
 from app.errors import InvalidRegion
 
 cuda = pytest.importorskip("app.devices.cuda")

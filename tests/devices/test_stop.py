@@ -9,8 +9,8 @@ import childwork
 import pytest
 from childmaking import Making
 
+from app.devices.lease import Lease, Priority
 from app.devices.process import NEVER, Stop, Stopped
-from app.devices.scheduler import Lease, Priority
 
 GRACE = 0.5
 

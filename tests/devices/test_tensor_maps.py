@@ -12,7 +12,7 @@ import pytest
 from app.errors import LaunchFailed
 from kernels.launch import TensorMap
 
-maps = pytest.importorskip("app.devices.cuda.maps")
+maps = pytest.importorskip("app.devices.cuda.tensor_maps")
 
 TENSOR = TensorMap("b", "bfloat16", (100, 300, 7), (208, 62_400), (64, 128, 1), offset=256)
 

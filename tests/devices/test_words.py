@@ -9,7 +9,7 @@ import secrets
 import numpy as np
 
 from app.devices.process.words import Hearer, Speaker
-from app.services.product import Order
+from app.worker.serving.multiply import Order
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.problem import Problem

@@ -12,7 +12,7 @@ from poclrunner import operands, reference
 from sampled import DEVICES, Sample, places
 
 from app.dtypes import numpy_dtype
-from app.tuning.verify import judge
+from app.tuning.verify.tolerance import judge
 from kernels.device import Device
 from kernels.kernel import Kernel
 from kernels.launch import Launch

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.devices.opencl.processor import rename
+from app.devices.opencl.pocl.cpu_name import rename
 from app.dtypes import numpy_dtype
 from kernels.launch import COUNTERS, Build, Launch, Step
 from kernels.problem import Problem

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from cupy.cuda import compiler
 
-from app.devices.cuda.options import target
+from app.devices.cuda.nvrtc_options import target
 from kernels.launch import Build
 
 Array = np.ndarray[Any, np.dtype[Any]]

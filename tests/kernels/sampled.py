@@ -18,7 +18,7 @@ from kerneldevices import H200, PROCESSOR
 from poclrunner import Array, compiled, multiplied, operands, reference
 
 from app.dtypes import numpy_dtype
-from app.tuning.verify import judge
+from app.tuning.verify.tolerance import judge
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.kernel import Kernel

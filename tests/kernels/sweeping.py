@@ -28,7 +28,7 @@ from sampled import (
     sample,
 )
 
-from app.devices.base import Backend, Buffer, Operands
+from app.devices.backend import Backend, Buffer, Operands
 from app.devices.process import Child, Link
 from app.dtypes import numpy_dtype
 from app.errors import TilewiseError

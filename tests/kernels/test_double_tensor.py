@@ -331,7 +331,7 @@ def in_turn(problem: Problem, a: Array, b: Array) -> Array:
 
 
 def product(gpu: Any, launch: Launch, a: Array, b: Array) -> Array:
-    from app.devices.base import Operands  # noqa: PLC0415 - only where a GPU runs it
+    from app.devices.backend import Operands  # noqa: PLC0415 - only where a GPU runs it
 
     problem = launch.problem
     buffers = Operands(gpu.upload(a), gpu.upload(b), gpu.allocate(problem.c_bytes))

@@ -27,7 +27,7 @@ from tensorsums import (
     sequential,
 )
 
-from app.devices.cuda.cubin import compile_cubin
+from app.devices.cuda.nvrtc import compile_cubin
 from kernels.fp32_emulation import FILES, LEAST_K, PROMOTIONS, REASONS, SHARE, Halves, reason, slab_of
 from kernels.fp32_emulation import halves as planned
 from kernels.launch import COUNTERS, Launch

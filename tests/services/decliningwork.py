@@ -9,8 +9,9 @@ import numpy as np
 from app.devices.fleet import Held
 from app.devices.process import Link
 from app.errors import WrongResult
-from app.services import product, together
-from app.services.product import Order, Spent
+from app.worker.serving import batched
+from app.worker.serving import multiply as product
+from app.worker.serving.multiply import Order, Spent
 from kernels.launch import Launch
 
 VERDICT = 4
@@ -26,7 +27,7 @@ def multiply(held: Held, link: Link, order: Order) -> Spent:
 def multiply_all(held: Held, link: Link, orders: tuple[Order, ...], launch: Launch) -> Spent:
     """As together.multiply, on such a device."""
     _decline(held, launch, list(orders))
-    return together.multiply(held, link, orders, launch)
+    return batched.multiply(held, link, orders, launch)
 
 
 def _decline(held: Held, mine: Launch | None, orders: list[Order]) -> None:

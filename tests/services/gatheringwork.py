@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.devices.fleet import Held
 from app.devices.process import Link
 from app.errors import LaunchFailed
-from app.services.product import Order, Spent
+from app.worker.serving.multiply import Order, Spent
 from kernels.launch import Launch
 
 

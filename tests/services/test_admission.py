@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from app.errors import Busy, NoRoom, OverShare, QueueFull
-from app.services.admission import Admission, Limits, Ticket
+from app.services.matmul.admission import Admission, Limits, Ticket
 from app.services.principal import Principal
 
 ONE, OTHER = Principal("one"), Principal("other")

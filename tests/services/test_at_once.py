@@ -10,14 +10,14 @@ import decliningwork
 import numpy as np
 import pytest
 
+from app.devices.lease import Priority
 from app.devices.process import Begun
-from app.devices.scheduler import Priority
 from app.main import Service
-from app.services import product
-from app.services.answer import Product
-from app.services.matmul import AT_ONCE
-from app.services.placement import Placement
-from app.services.quarantine import Entry
+from app.services.best.answer import Product
+from app.services.best.quarantine import Entry
+from app.services.matmul.buffers import Placement
+from app.services.matmul.service import AT_ONCE
+from app.worker.serving import multiply
 from kernels.problem import Problem
 
 SMALL = Problem(7, 9, 11)
@@ -120,7 +120,7 @@ def test_it_is_wanted_once_however_often_it_was_tried(known: Service) -> None:
 def test_a_wrong_answer_is_left_to_be_made_again(known: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     with placed(known) as placement:
         with monkeypatch.context() as patch:
-            patch.setattr(product, "multiply", decliningwork.wrong)
+            patch.setattr(multiply, "multiply", decliningwork.wrong)
             call = begun(known, placement)
             assert call is not None
             assert call.finish() is None
@@ -132,7 +132,7 @@ def test_one_that_its_child_dies_of_is_left_to_the_kernel_below(
 ) -> None:
     with placed(known) as placement:
         with monkeypatch.context() as patch:
-            patch.setattr(product, "multiply", decliningwork.die)
+            patch.setattr(multiply, "multiply", decliningwork.die)
             call = begun(known, placement)
             assert call is not None
             assert call.finish() is None

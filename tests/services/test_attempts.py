@@ -212,7 +212,7 @@ def test_the_best_so_far_is_served_while_the_tune_runs_and_withdrawn_where_it_is
 def test_where_nothing_could_be_measured_the_reasons_are_told(room: House, monkeypatch: pytest.MonkeyPatch) -> None:
     default = CATALOGUE["tiled"].default(PROBLEM, room.unit.device)
     break_tiled(monkeypatch, {default: "", CONFIGS[3]: "nonsense;"})
-    monkeypatch.setattr("app.services.scope._BASELINES", ("tiled",))
+    monkeypatch.setattr("app.services.tuning.search_scope._BASELINES", ("tiled",))
     job = room.job(PROBLEM, CONFIGS[3:])
     with pytest.raises(LaunchFailed, match=r"(?s)could be measured: .*nonsense.*; left 1640 elements unwritten"):
         room.attempts(job).tune()

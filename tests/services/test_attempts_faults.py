@@ -15,10 +15,10 @@ from tunings import House, brief_finals, house
 
 from app.devices.fleet import Fleet, open_fleet
 from app.errors import WrongResult
-from app.services.defaults import Defaults
-from app.services.matmul import Matmul
-from app.services.quarantine import Quarantine
-from app.services.wants import Wants
+from app.services.best.misses import Wants
+from app.services.best.quarantine import Quarantine
+from app.services.matmul.readiness import Defaults
+from app.services.matmul.service import Matmul
 from app.store.records import BestRecord
 from app.store.repository import Bests
 from kernels import CATALOGUE
@@ -43,7 +43,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def short_ladder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave two kernels to serve: tiled first, and naive where that may not."""
     two = {name: CATALOGUE[name] for name in ("naive", "tiled")}
-    for module in ("best", "choice"):
+    for module in ("best.lookup", "matmul.kernel_choice"):
         monkeypatch.setattr(f"app.services.{module}.CATALOGUE", two)
 
 

@@ -14,12 +14,12 @@ import pytest
 
 from app.errors import NotTuned, UnknownDevice, Unsupported
 from app.main import Service
-from app.services import nearest
-from app.services.best import BestConfigs, covering, distance, untuned
-from app.services.jobs import new_job
+from app.services.best import transfer_records
+from app.services.best.lookup import BestConfigs, covering, distance, untuned
+from app.services.jobs.service import new_job
 from app.store.records import BestRecord, CrossRecord, TrialRecord
 from app.store.repository import Bests, Jobs, Trials
-from app.tuning.policy import policy_of
+from app.tuning.measure.timing_policy import policy_of
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.problem import Problem
@@ -180,13 +180,13 @@ def test_among_a_hundred_thousand_tuned_shapes_a_bounded_number_is_looked_at(
     shapes = list(dict.fromkeys(shape() for _ in range(102_000)))[:100_000]
     trial = measured(device, PROBLEM)
     records = [best(replace(trial, problem=one, config=dice.choice(tiles)), dice.uniform(1, 2)) for one in shapes]
-    looked, launch = [0], nearest.launch_of
+    looked, launch = [0], transfer_records.launch_of
 
     def counted(*args: Any) -> Any:
         looked[0] += 1
         return launch(*args)
 
-    monkeypatch.setattr(nearest, "launch_of", counted)
+    monkeypatch.setattr(transfer_records, "launch_of", counted)
     bests = BestConfigs(service.fleet, records)
     assert looked[0] <= 300, "a promotion learns from few"
     asked, taken = [shape() for _ in range(60)], []
@@ -353,10 +353,10 @@ def test_an_exact_answer_takes_microseconds_and_another_a_few_milliseconds(servi
         return thread_time() - started
 
     exact = median(seconds(shapes[0]) for _ in range(1000))
-    nearest = median(seconds(shape()) for _ in range(200))
-    print(f"exact {exact * 1e6:.2f} us, nearest {nearest * 1e6:.0f} us")
+    transfer_records = median(seconds(shape()) for _ in range(200))
+    print(f"exact {exact * 1e6:.2f} us, nearest {transfer_records * 1e6:.0f} us")
     assert exact < 20e-6
-    assert nearest < 5e-3
+    assert transfer_records < 5e-3
 
 
 def test_another_family_never_answers(service: Service, device: Device) -> None:
@@ -389,7 +389,7 @@ def test_a_kernel_whose_space_refuses_its_default_leaves_the_answer_to_the_one_b
 ) -> None:
     skinny = CATALOGUE["skinny"]
     closed = replace(skinny, space=replace(skinny.space, rules={"never": lambda *_: False}, reads={}))
-    monkeypatch.setattr("app.services.best.CATALOGUE", {**CATALOGUE, "skinny": closed})
+    monkeypatch.setattr("app.services.best.lookup.CATALOGUE", {**CATALOGUE, "skinny": closed})
     answer = BestConfigs(service.fleet).answer(Problem(5, 300, 900))
     assert (answer.match, answer.kernel) == ("default", "register_tiled")
 

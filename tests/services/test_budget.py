@@ -10,9 +10,9 @@ import pytest
 
 from app.errors import BudgetTooSmall
 from app.main import Service
-from app.services.jobs import ENDED
+from app.services.jobs.service import ENDED
 from app.services.principal import ANONYMOUS
-from app.services.tuning import TuneOrder
+from app.services.tuning.service import TuneOrder
 from app.store.records import JobRecord
 from app.store.repository import Faults
 from kernels.problem import Problem

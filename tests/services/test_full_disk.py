@@ -12,11 +12,11 @@ from typing import Any, Final
 import pytest
 
 from app.main import Service
-from app.services.jobs import Jobs, new_job
-from app.services.late import LateWriter
-from app.services.orders import fingerprint, resolve
+from app.services.jobs.service import Jobs, new_job
+from app.services.jobs.write_retry import LateWriter
 from app.services.principal import ANONYMOUS
-from app.services.tuning import TuneOrder
+from app.services.tuning.request import fingerprint, resolve
+from app.services.tuning.service import TuneOrder
 from app.store.repository import Jobs as JobRows
 from kernels.problem import Problem
 
@@ -27,7 +27,7 @@ from opening import settings
 from app.errors import StoreFailed
 from app.main import opened
 from app.services.principal import ANONYMOUS
-from app.services.tuning import TuneOrder
+from app.services.tuning.service import TuneOrder
 from kernels.problem import Problem
 
 folder, size = Path(sys.argv[1]), Problem(40, 41, 42)

@@ -16,16 +16,16 @@ import gatheringwork
 import numpy as np
 import pytest
 
-from app.devices.base import Array
-from app.devices.scheduler import Priority
+from app.devices.lease import Priority
+from app.dtypes import Array
 from app.errors import Cancelled, TilewiseError
 from app.main import Service
-from app.services import gathering
-from app.services.answer import Product
-from app.services.gathering import Claim, Entry, Gathering, Queue
-from app.services.matmul import Matmul
-from app.services.product import Order, Spent
-from app.services.rates import WAIT, Rates
+from app.services.best.answer import Product
+from app.services.matmul import batching
+from app.services.matmul.batch_cost import WAIT, Rates
+from app.services.matmul.batching import Claim, Entry, Gathering, Queue
+from app.services.matmul.service import Matmul
+from app.worker.serving.multiply import Order, Spent
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.launch import Launch
@@ -208,7 +208,7 @@ def test_different_problems_and_large_ones_are_made_alone(service: Service, matm
 def test_where_together_fails_each_is_made_alone(
     service: Service, matmul: Matmul, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gathering, "together", SimpleNamespace(multiply=gatheringwork.fail))
+    monkeypatch.setattr(batching, "batched", SimpleNamespace(multiply=gatheringwork.fail))
     problem = Problem(20, 21, 22)
     ones = operands(problem, 4, np.random.default_rng(SEED))
     at_once(service, matmul, problem, ones)
@@ -272,7 +272,7 @@ def test_however_products_are_cancelled_the_queue_moves_on(service: Service) -> 
 def test_a_long_launch_is_broken_off_and_the_next_child_serves_who_waits(
     service: Service, matmul: Matmul, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gathering, "_GRACE", 0.02)  # however fast the processor is
+    monkeypatch.setattr(batching, "_GRACE", 0.02)  # however fast the processor is
     problem = Problem(2000, 2000, 2000, trans_a=True, trans_b=True)  # seconds of naive, in 48 MB
     one, unit = operands(problem, 1, np.random.default_rng(SEED))[0], service.fleet.unit()
     begun = threading.Event()

@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import text
 
 from app.errors import KeyInUse, KeyReused, StoreFailed
-from app.services.idempotency import Attempt, Idempotency, fingerprint
-from app.services.jobs import new_job
+from app.services.jobs.idempotency import Attempt, Idempotency, fingerprint
+from app.services.jobs.service import new_job
 from app.services.principal import ANONYMOUS, Principal
-from app.store.engine import migrate, open_database
+from app.store.database import migrate, open_database
 from app.store.records import AnswerRecord
 from app.store.repository import Jobs as JobRows
 

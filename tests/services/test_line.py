@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from app.services.line import Line
+from app.services.tuning.job_queue import Line
 
 
 def taken(line: Line, count: int) -> list[str | None]:

@@ -11,9 +11,9 @@ from pairwise import crossed
 
 from app.errors import NoRoom, QueueFull, TooLarge, UnknownKernel, Unsupported
 from app.main import Service
-from app.services.answer import Product
-from app.services.matmul import Matmul
-from app.services.quarantine import Quarantine
+from app.services.best.answer import Product
+from app.services.best.quarantine import Quarantine
+from app.services.matmul.service import Matmul
 from kernels.problem import Problem
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from app.devices.base import Buffer
+from app.devices.backend import Buffer
 from app.devices.slab import Slab
 from app.errors import Invalid, MatrixGone, NoRoom, QuotaExceeded, TooLarge, UnknownMatrix
-from app.services.kept import Kept
-from app.services.matrices import Matrices, Quota, Resident
+from app.services.matmul.resident_matrices import Matrices, Quota, Resident
 from app.services.principal import Principal
+from app.worker.serving.buffer_cache import Kept
 
 PAGE = 4096
 ME, YOU = Principal("me"), Principal("you")

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 import tightwork
 
-from app.devices.base import Array
-from app.devices.scheduler import Priority
+from app.devices.lease import Priority
+from app.dtypes import Array
 from app.errors import ChildDied, LaunchFailed, MatrixGone, NoRoom, UnknownMatrix
 from app.main import Service
-from app.services import product
-from app.services.matmul import Matmul
-from app.services.matrices import Resident
-from app.services.placement import Placement
+from app.services.best.quarantine import Quarantine
+from app.services.matmul.buffers import Placement
+from app.services.matmul.resident_matrices import Resident
+from app.services.matmul.service import Matmul
 from app.services.principal import ANONYMOUS
-from app.services.quarantine import Quarantine
+from app.worker.serving import multiply as product
 from kernels.problem import Problem
 
 CLOSE = {"float32": 1e-3, "float64": 1e-11}

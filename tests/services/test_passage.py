@@ -15,16 +15,16 @@ import pytest
 import tightwork
 from opening import settings
 
-from app.devices.base import Vendor
-from app.devices.compilers import Compilers
+from app.devices.backend import Vendor
+from app.devices.compiler_pool import Compilers
 from app.devices.fleet import Fleet, Unit
+from app.devices.lease import Lease
 from app.devices.process import Child
-from app.devices.scheduler import Lease
 from app.devices.slab import Slab
 from app.errors import ChildDied
 from app.main import Service, opened
-from app.services.passage import LARGE, PIECE, Passage
-from app.services.placement import Placement
+from app.services.matmul.buffers import Placement
+from app.services.matmul.chunked_transfer import LARGE, PIECE, Passage
 from kernels.problem import Problem
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))

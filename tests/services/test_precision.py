@@ -14,12 +14,13 @@ from test_gathering import Eager, busy
 
 from app.errors import Unsupported
 from app.main import Service
-from app.services import product, together
-from app.services.answer import Product
-from app.services.gathering import Gathering
-from app.services.matmul import Matmul
+from app.services.best.answer import Product
+from app.services.matmul.batching import Gathering
+from app.services.matmul.service import Matmul
 from app.services.principal import ANONYMOUS
-from app.services.tuning import TuneOrder
+from app.services.tuning.service import TuneOrder
+from app.worker.serving import batched
+from app.worker.serving import multiply as product
 from kernels import CATALOGUE
 from kernels.fp32_emulation import REASONS
 from kernels.problem import Problem
@@ -36,7 +37,7 @@ def emulating(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ser
     monkeypatch.setitem(tiled.__dict__, "suits", lambda one: one.precision != "emulated" or one.k >= 256)
     monkeypatch.setitem(tiled.__dict__, "shapes", "k of 256 and more")
     monkeypatch.setattr(product, "multiply", decliningwork.multiply)
-    monkeypatch.setattr(together, "multiply", decliningwork.multiply_all)
+    monkeypatch.setattr(batched, "multiply", decliningwork.multiply_all)
     service.best.changed()
     yield service
     products = service.fleet.unit().products

@@ -19,8 +19,9 @@ from opening import settings
 
 from app.errors import DeviceError, WrongResult
 from app.main import Service, create_app
-from app.services import defaults, failures, matmul
-from app.services.answer import Product
+from app.services.best.answer import Product
+from app.services.matmul import failures, readiness
+from app.services.matmul import service as matmul
 from kernels.problem import Problem
 
 PROBLEM = Problem(256, 256, 256)  # of the class that is verified at the start
@@ -39,7 +40,7 @@ STAGES = {
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the machine is busy with, take nothing for hung."""
-    monkeypatch.setattr(defaults, "_LEAST", 100.0)
+    monkeypatch.setattr(readiness, "_LEAST", 100.0)
     monkeypatch.setattr(matmul, "_PATIENCE", 100.0)
 
 
@@ -47,7 +48,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Have the good kernels compiled, so that nothing but what hangs takes long."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(defaults, "_LEAST", 100.0)
+        patch.setattr(readiness, "_LEAST", 100.0)
         with started(tmp_path_factory.mktemp("compiled")) as (client, service):
             until(client, settled)
             for kernel in RUNGS:
@@ -253,11 +254,11 @@ def test_lowest_kernel_that_answers_wrong_leaves_the_device_not_ready_with_the_r
 
 @pytest.mark.usefixtures("patient")
 def test_what_was_suspected_serves_again_once_it_does_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(defaults, "_RETRY", (1.0, 2.0))
+    monkeypatch.setattr(readiness, "_RETRY", (1.0, 2.0))
     with monkeypatch.context() as broken, started(tmp_path) as (client, service):
         unit = service.fleet.unit()
         until(client, settled)
-        launch = defaults.defaults(unit)[1]
+        launch = readiness.defaults(unit)[1]
         service.quarantine.withhold(unit.device, launch.kernel)
         service.quarantine.suspect(unit.device, launch, "died", "verify", "the disk was full")
         assert client.get("/health/ready").json()["status"] == "degraded"
@@ -272,7 +273,7 @@ def test_what_was_suspected_serves_again_once_it_does_well(tmp_path: Path, monke
 def test_what_fails_twice_is_stored_and_not_tried_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(defaults, "_RETRY", (0.1, 0.2))
+    monkeypatch.setattr(readiness, "_RETRY", (0.1, 0.2))
     break_kernels(monkeypatch, {"register_tiled": WILD_KERNEL})
     with started(tmp_path) as (client, service):
         until(client, settled)

@@ -6,7 +6,7 @@ import pytest
 from trialrows import PROBLEM, rejected, trial
 
 from app.main import Service
-from app.services.recordings import recordings
+from app.services.jobs.export import recordings
 from app.tuning.outcome import Rejected
 from app.tuning.replay import lines, read
 from kernels import CATALOGUE

@@ -12,18 +12,19 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from app.devices.base import Array, Backend, Buffer
+from app.devices.backend import Backend, Buffer
 from app.devices.fleet import Fleet
-from app.devices.inside import Held
 from app.devices.process import Child, Link
 from app.devices.slab import Slab
+from app.devices.worker_entry import Held
+from app.dtypes import Array
 from app.errors import InvalidRegion, RegionExists, SharedMemoryOff, UnknownDevice, UnknownRegion, Unsupported
 from app.main import Service
-from app.services import handles
-from app.services.handles import Handle
-from app.services.outside import CudaRegion, Place, SystemRegion
 from app.services.principal import ANONYMOUS, Principal
-from app.services.regions import Regions
+from app.services.shared_memory.memory import CudaRegion, Place, SystemRegion
+from app.services.shared_memory.registry import Regions
+from app.worker.serving import ipc
+from app.worker.serving.ipc import Handle
 
 OTHER = Principal("other")
 
@@ -144,7 +145,7 @@ def test_nothing_is_registered_where_it_is_not_allowed_or_there_is_no_gpu(
 def test_a_child_without_cuda_refuses_handles(service: Service) -> None:
     products: Child = service.fleet.unit(None).products
     with pytest.raises(Unsupported, match="opencl:0"):
-        products.call(handles.check, Handle(bytes(64), 64))
+        products.call(ipc.check, Handle(bytes(64), 64))
 
 
 def open_descriptors() -> int:
@@ -194,14 +195,14 @@ def test_handles_are_opened_once_copied_by_their_parts_and_closed() -> None:
     slab = memoryview(bytearray(64))
     held = Held(cast("Backend", HostBackend()), slab, {"sharing": shared})
     link = cast("Link", FreeLink())
-    handles.check(held, link, Handle(raw, 100))
-    handles.fetch(held, link, Handle(raw, 100), 10, 32, 4)
+    ipc.check(held, link, Handle(raw, 100))
+    ipc.fetch(held, link, Handle(raw, 100), 10, 32, 4)
     assert bytes(slab[31:37]) == bytes([0, 10, 11, 12, 13, 0])
     slab[:3] = b"abc"
-    handles.deliver(held, link, Handle(raw, 100), 50, 0, 3)
+    ipc.deliver(held, link, Handle(raw, 100), 50, 0, 3)
     assert bytes(shared.memory[raw][49:54]) == bytes([49]) + b"abc" + bytes([53])
-    handles.deliver(held, link, Handle(other, 8), 0, 0, 3)  # a child that replaced another opens what it is told
+    ipc.deliver(held, link, Handle(other, 8), 0, 0, 3)  # a child that replaced another opens what it is told
     assert shared.users == [raw, other]
     for handle in (Handle(raw, 100), Handle(other, 8), Handle(raw, 100)):
-        handles.close(held, link, handle)
+        ipc.close(held, link, handle)
     assert shared.users == []

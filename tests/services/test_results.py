@@ -13,12 +13,12 @@ import pytest
 from opening import settings
 from sqlalchemy import text
 
-from app.devices.base import Array
+from app.dtypes import Array
 from app.errors import Cancelled, NoResult, TooLarge
 from app.main import Service, opened
+from app.services.jobs.async_products import Results
+from app.services.jobs.result_store import Shelf
 from app.services.principal import ANONYMOUS
-from app.services.results import Results
-from app.services.shelf import Shelf
 from app.store.records import JobRecord
 from kernels.problem import Problem
 

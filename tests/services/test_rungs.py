@@ -9,7 +9,7 @@ from typing import Final, cast
 import pytest
 
 from app.devices.fleet import Fleet
-from app.services.best import BestConfigs
+from app.services.best.lookup import BestConfigs
 from kernels import CATALOGUE
 from kernels.arithmetic import PATHS
 from kernels.device import Device, Limits

@@ -13,9 +13,9 @@ from faultykernels import ENDLESS, RIGHT, WILD, naive
 
 from app.devices.fleet import Unit, open_fleet
 from app.errors import ChildDied, ChildTimedOut, CompileFailed, DeviceError, LaunchFailed, WrongResult
-from app.services.runner import ChildRunner, Interrupted, kind_of
+from app.services.tuning.trial_runner import ChildRunner, Interrupted, kind_of
 from app.tuning.outcome import Measured, Outcome, Rejected
-from app.tuning.trial import Bench
+from app.worker.measuring.trial import Bench
 from kernels.problem import Problem
 from kernels.space import Config
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.services.running import FINALS, Allowance, Running
+from app.services.tuning.progress import FINALS, Allowance, Running
 
 
 class Clock:

@@ -13,11 +13,11 @@ from opening import settings
 
 from app.errors import Invalid, NotTuned, UnknownDevice, UnknownJob, UnknownKernel, Unsupported
 from app.main import Service, opened
-from app.services.jobs import ENDED
-from app.services.orders import resolve
+from app.services.jobs.service import ENDED
 from app.services.principal import ANONYMOUS
-from app.services.scope import configs_of, searched
-from app.services.tuning import TuneOrder
+from app.services.tuning.request import resolve
+from app.services.tuning.search_scope import configs_of, searched
+from app.services.tuning.service import TuneOrder
 from app.store.records import JobRecord
 from app.tuning import budget
 from kernels import CATALOGUE

@@ -12,11 +12,11 @@ from opening import settings
 from trialrows import trial
 
 from app.main import Service, opened
-from app.services.best import BestConfigs
-from app.services.idle import Idle
+from app.services.best.lookup import BestConfigs
+from app.services.best.misses import Want, Wants
 from app.services.principal import ANONYMOUS
-from app.services.tuning import TuneOrder
-from app.services.wants import Want, Wants
+from app.services.tuning.background import Idle
+from app.services.tuning.service import TuneOrder
 from app.store.records import BestRecord, TrialRecord
 from kernels.device import Device
 from kernels.problem import Problem

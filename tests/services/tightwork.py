@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from app.devices.base import Backend, Buffer
+from app.devices.backend import Backend, Buffer
 from app.devices.fleet import Held
 from app.devices.process import Link
 from app.errors import LaunchFailed
-from app.services import product
-from app.services.kept import Kept
-from app.services.product import Order, Spent
-from app.services.transit import transit_of
+from app.worker.serving import multiply as product
+from app.worker.serving.buffer_cache import Kept
+from app.worker.serving.chunked_transfer import transit_of
+from app.worker.serving.multiply import Order, Spent
 
 
 class Tight:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from app.devices.fleet import Fleet, Unit
-from app.services.attempts import Attempts, Ledger
-from app.services.best import BestConfigs
-from app.services.jobs import Jobs, new_job
-from app.services.quarantine import Quarantine
-from app.services.running import Allowance, Running
-from app.services.scope import configs_of, expected
-from app.store.engine import Database, migrate, open_database
+from app.services.best.lookup import BestConfigs
+from app.services.best.quarantine import Quarantine
+from app.services.jobs.service import Jobs, new_job
+from app.services.tuning.progress import Allowance, Running
+from app.services.tuning.search_scope import configs_of, expected
+from app.services.tuning.shape_tuner import Attempts, Ledger
+from app.store.database import Database, migrate, open_database
 from app.store.records import BestRecord, FaultRecord, JobRecord, TrialRecord
 from app.store.repository import Faults, Trials
 from app.store.repository import Jobs as JobRows

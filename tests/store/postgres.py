@@ -22,7 +22,7 @@ import pytest
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
-from app.store.engine import Database, migrate, open_database
+from app.store.database import Database, migrate, open_database
 from app.store.tables import Base
 
 _STARTING = 60.0  # seconds

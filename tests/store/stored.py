@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import IO, Any
 
-from app.store.engine import Database
+from app.store.database import Database
 from app.store.records import BestRecord, FaultRecord, JobRecord, TrialRecord, WantRecord
 from app.store.repository import Bests, Jobs, Trials
 from kernels.device import Device, Limits

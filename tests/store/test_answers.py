@@ -11,7 +11,7 @@ from sqlalchemy import inspect
 from sqlalchemy.orm import Session
 from stored import NOW, add_job
 
-from app.store.engine import Database, migrate, open_database
+from app.store.database import Database, migrate, open_database
 from app.store.records import AnswerRecord
 from app.store.repository import Answers
 from app.store.schema import changing, configuration

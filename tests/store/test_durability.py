@@ -10,7 +10,7 @@ import time
 import numpy as np
 from stored import add_job, process
 
-from app.store.engine import migrate, open_database
+from app.store.database import migrate, open_database
 from app.store.repository import Jobs, Trials
 
 pytest_plugins = ("postgres",)
@@ -19,7 +19,7 @@ ROUNDS = 3
 WRITER = """
 import sys
 from stored import trial
-from app.store.engine import open_database
+from app.store.database import open_database
 from app.store.repository import Jobs, Trials
 url, name = sys.argv[1:3]
 with open_database(url) as database:

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from stored import NOW, add_job, add_trial, trial
 
 from app.errors import Closing, StartRefused, StoreFailed
-from app.store.engine import Database, current_revision, migrate, open_database
+from app.store.database import Database, current_revision, migrate, open_database
 from app.store.repository import Jobs, Trials
 
 pytest_plugins = ("postgres",)

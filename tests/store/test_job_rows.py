@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.orm import Session
 from stored import JOB, NOW, add_job
 
-from app.store.engine import Database
+from app.store.database import Database
 from app.store.records import JobRecord
 from app.store.repository import Jobs
 

@@ -13,7 +13,7 @@ from stored import TRIAL, add_job, add_trial, best, process, promote
 
 from app.errors import SchemaUnknown, StartRefused
 from app.store import schema
-from app.store.engine import current_revision, migrate, open_database
+from app.store.database import current_revision, migrate, open_database
 from app.store.repository import Bests, Trials
 from app.store.schema import changing, configuration
 
@@ -95,7 +95,7 @@ def test_the_schema_goes_down_to_nothing_and_up_again(database_url: str) -> None
 def test_processes_that_migrate_at_once_all_find_the_schema_made(database_url: str, tmp_path: Path) -> None:
     program = (
         "import os, sys; os.chdir(sys.argv[2])\n"
-        "from app.store.engine import current_revision, migrate\n"
+        "from app.store.database import current_revision, migrate\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "migrate(sys.argv[1]); print(current_revision(sys.argv[1]), flush=True)"
     )

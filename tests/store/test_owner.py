@@ -9,14 +9,14 @@ import pytest
 from stored import process
 
 from app.errors import DatabaseOwned, StartRefused
-from app.store.engine import migrate, open_database, owned
+from app.store.database import migrate, open_database, owned
 
 pytest_plugins = ("postgres",)
 
 FIRST = "pid 1234 at http://127.0.0.1:8000"
 OWNER = """
 import sys, time
-from app.store.engine import owned
+from app.store.database import owned
 with owned(sys.argv[1], sys.argv[2]):
     print("owned", flush=True)
     time.sleep(60)

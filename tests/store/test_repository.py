@@ -25,7 +25,7 @@ from stored import (
     trial,
 )
 
-from app.store.engine import Database
+from app.store.database import Database
 from app.store.records import TrialRecord
 from app.store.repository import Bests, Devices, Jobs, Trials
 from kernels.problem import Problem

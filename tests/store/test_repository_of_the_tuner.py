@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from stored import MODEL, NOW, PROBLEM, REJECTED, TRIAL, add_job, add_trial, best, fault, promote, trial, want
 
-from app.store.engine import Database
+from app.store.database import Database
 from app.store.records import CrossRecord, FaultRecord, KnownRecord, TrialRecord, WantRecord
 from app.store.repository import Bests, Faults, Jobs, Trials, Wants
 from kernels.problem import Problem

@@ -10,7 +10,7 @@ from alembic import command
 from sqlalchemy import Connection, inspect, text
 from stored import CONFIG, MODEL, NOW, PROBLEM, REJECTED, TRIAL, add_job, add_trial, best, fault, promote, want
 
-from app.store.engine import Database, migrate, open_database
+from app.store.database import Database, migrate, open_database
 from app.store.repository import Bests, Faults, Trials, Wants
 from app.store.schema import changing, configuration
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from app.devices.base import Array, Buffer, Operands, Program, Reading, Vendor, nothing
+from app.devices.backend import Buffer, Operands, Program, Reading, Vendor, nothing
 from app.devices.fleet import Held
+from app.dtypes import Array
 from app.errors import CompileFailed, LaunchFailed
-from app.tuning import verify
+from app.tuning.verify import tolerance
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.launch import Build, Launch
@@ -129,7 +130,7 @@ class HostDevice:
     def _launch(self, function: Function, problem: Problem, operands: Operands) -> None:
         a, b = (data(one).view(problem.dtype) for one in (operands.a, operands.b))
         memory = operands.c.handle.view(problem.dtype)
-        function(problem, *verify.applied(problem, a, b), memory, operands.c.offset // problem.itemsize)
+        function(problem, *tolerance.applied(problem, a, b), memory, operands.c.offset // problem.itemsize)
 
 
 def idle(*_: object) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from app.errors import ChildDied
-from app.tuning.canary import Watch
-from app.tuning.heat import heat
-from app.tuning.measure import Noise, race, timing
+from app.tuning.measure.drift import Watch
+from app.tuning.measure.interleaved import heat
+from app.tuning.measure.racing import Noise, race, timing
 from app.tuning.outcome import Accuracy, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, Heat
 from kernels.launch import Build, Launch

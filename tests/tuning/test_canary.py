@@ -10,7 +10,7 @@ import pytest
 from noise import Machine, per_second, slower
 from pairwise import crossed
 
-from app.tuning.canary import Watch
+from app.tuning.measure.drift import Watch
 
 REFERENCE = 1e-3  # seconds
 GAP = 0.05  # seconds from check to check

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.devices.base import Array
-from app.tuning import hostile
-from app.tuning.emulation import HOSTILE, excess, sequential
-from app.tuning.hostile import Case
-from app.tuning.verify import applied, judge, operands
+from app.dtypes import Array
+from app.tuning.verify import adversarial
+from app.tuning.verify.adversarial import Case
+from app.tuning.verify.emulation import HOSTILE, excess, sequential
+from app.tuning.verify.tolerance import applied, judge, operands
 from kernels.problem import Problem
 
 PROBLEM = Problem(40, 30, 600, precision="emulated", trans_b=True)
@@ -63,20 +63,22 @@ def test_a_product_of_a_single_element_is_not_refused_for_bad_luck() -> None:
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_strict_sums_of_hostile_operands_are_right_and_truncated_operands_are_not(kind: str) -> None:
     case = Case(kind, PROBLEM)  # type: ignore[arg-type]
-    a, b = hostile.draw(case, 5)
+    a, b = adversarial.draw(case, 5)
     left, right = applied(PROBLEM, a, b)
     assert np.isfinite(a).all()
     assert np.isfinite(b).all()
     reference = exact(left, right)
     assert np.isfinite(reference.astype(np.float32)).all()
-    assert hostile.judge(case, a, b, reference, sums(left, right)) is None
+    assert adversarial.judge(case, a, b, reference, sums(left, right)) is None
     off = reference.astype(np.float32)
     off[0, 3, 4] += 601 * 2.0**-23 * (np.abs(left[0, 3]).astype(np.float64) @ np.abs(right[0, :, 4]).astype(np.float64))
-    assert str(hostile.judge(case, a, b, reference, off)).startswith("1 of 1200 elements are off by more than k 2^-23")
+    assert str(adversarial.judge(case, a, b, reference, off)).startswith(
+        "1 of 1200 elements are off by more than k 2^-23"
+    )
 
 
 def test_the_hostile_operands_are_what_they_are_called() -> None:
-    drawn = {kind: applied(PROBLEM, *hostile.draw(Case(kind, PROBLEM), 5)) for kind in HOSTILE}
+    drawn = {kind: applied(PROBLEM, *adversarial.draw(Case(kind, PROBLEM), 5)) for kind in HOSTILE}
     left, right = drawn["cancellation"]
     assert np.median(np.abs(exact(left, right))) < 1e-3
     assert (np.abs(drawn["denormals"][0]) < 2.0**-126).mean() > 0.9
@@ -95,7 +97,7 @@ def test_nan_in_a_product_of_hostile_operands_is_off() -> None:
 
 
 def test_only_what_is_hostile_may_be_declined() -> None:
-    may = {kind for kind in (*HOSTILE, "NaN and infinities") if hostile.declined(Case(kind, PROBLEM), 4) is None}
+    may = {kind for kind in (*HOSTILE, "NaN and infinities") if adversarial.declined(Case(kind, PROBLEM), 4) is None}
     assert may == {*HOSTILE, "NaN and infinities"}
     for kind in ("numbers", "zeros", "integers"):
-        assert "too small" in str(hostile.declined(Case(kind, PROBLEM), 4))
+        assert "too small" in str(adversarial.declined(Case(kind, PROBLEM), 4))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from noise import FAMILIES
 
-from app.tuning.estimate import standing, steady
+from app.tuning.measure.statistics import standing, steady
 
 
 def seeded() -> np.random.Generator:

@@ -15,11 +15,11 @@ import pytest
 
 from app.devices.fleet import Unit, open_fleet
 from app.errors import ChildDied, ChildTimedOut, DeviceError
-from app.services.runner import ChildRunner
-from app.tuning import trial
+from app.services.tuning.trial_runner import ChildRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import Final, Measured, Outcome, Rejected
 from app.tuning.tuner import Task, tune
+from app.worker.measuring import trial
 from kernels import CATALOGUE
 from kernels.launch import Launch
 from kernels.problem import Problem

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from noise import Machine, slower
 
-from app.tuning.canary import Watch
-from app.tuning.heat import heat
+from app.tuning.measure.drift import Watch
+from app.tuning.measure.interleaved import heat
 
 TRUTH = (1e-3, 1.5e-3, 2e-3)
 

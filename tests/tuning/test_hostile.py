@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from hostdevice import DEVICE
 
-from app.devices.base import Array
-from app.dtypes import numpy_dtype
-from app.tuning import hostile
-from app.tuning.hostile import Case, Kind
-from app.tuning.verify import applied
+from app.dtypes import Array, numpy_dtype
+from app.tuning.verify import adversarial
+from app.tuning.verify.adversarial import Case, Kind
+from app.tuning.verify.tolerance import applied
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -43,16 +42,16 @@ def plain(problem: Problem, a: Array, b: Array) -> Array:
 
 
 def reference(problem: Problem, a: Array, b: Array) -> Array:
-    left, right = applied(problem, hostile.finite(a), hostile.finite(b))
+    left, right = applied(problem, adversarial.finite(a), adversarial.finite(b))
     return np.asarray(np.matmul(left, right, dtype=np.float64))
 
 
 def judged(case: Case, c: Array | None = None, seed: int = 5) -> str | None:
-    a, b = hostile.draw(case, seed)
+    a, b = adversarial.draw(case, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = plain(case.problem, a, b) if c is None else c
-        return hostile.judge(case, a, b, reference(case.problem, a, b), found)
+        return adversarial.judge(case, a, b, reference(case.problem, a, b), found)
 
 
 @pytest.mark.parametrize("problem", SHAPES)
@@ -64,7 +63,7 @@ def test_a_right_product_passes_every_case(problem: Problem, kind: Kind) -> None
 
 def test_the_shape_and_its_neighbours_are_all_there_and_ragged() -> None:
     problem = Problem(64, 48, 80, batch=2, trans_b=True)
-    found = list(hostile.cases(SMALL, problem, DEVICE))
+    found = list(adversarial.cases(SMALL, problem, DEVICE))
     plains = [(one.problem.m, one.problem.n, one.problem.k) for one in found if one.kind == "numbers"]
     around = [(63, 48, 80), (65, 48, 80), (64, 47, 80), (64, 49, 80), (64, 48, 79), (64, 48, 81), (65, 47, 83)]
     assert plains == around
@@ -76,7 +75,7 @@ def test_the_shape_and_its_neighbours_are_all_there_and_ragged() -> None:
 
 def test_neighbours_where_the_config_is_not_legal_are_as_whole_as_the_shape() -> None:
     def around(problem: Problem) -> list[tuple[int, int, int]]:
-        found = hostile.cases(SMALL, problem, DEVICE, lambda one: one == problem)
+        found = adversarial.cases(SMALL, problem, DEVICE, lambda one: one == problem)
         return [(one.problem.m, one.problem.n, one.problem.k) for one in found if one.kind == "numbers"]
 
     whole = [(60, 48, 80), (68, 48, 80), (64, 44, 80), (64, 52, 80), (64, 48, 76), (64, 48, 84), (68, 44, 84)]
@@ -84,14 +83,16 @@ def test_neighbours_where_the_config_is_not_legal_are_as_whole_as_the_shape() ->
     assert around(Problem(8, 5, 6, dtype="float64"))[2:4] == [(8, 3, 6), (8, 7, 6)]
     assert around(Problem(9, 5, 6))[2:6] == [(9, 3, 6), (9, 6, 6), (9, 5, 5), (9, 5, 7)]
     large = Problem(8192, 8192, 8192)
-    for case in hostile.cases(LARGE, large, DEVICE, lambda one: one == large):
+    for case in adversarial.cases(LARGE, large, DEVICE, lambda one: one == large):
         assert all(size % 4 == 0 for size in (case.problem.m, case.problem.n, case.problem.k))
         assert case.problem.flops < large.flops
 
 
 @pytest.mark.parametrize("problem", [Problem(1, 1, 1), Problem(1, 4096, 4096), Problem(7, 1, 2)])
 def test_no_size_falls_below_one(problem: Problem) -> None:
-    assert all(min(one.problem.m, one.problem.n, one.problem.k) >= 1 for one in hostile.cases(SMALL, problem, DEVICE))
+    assert all(
+        min(one.problem.m, one.problem.n, one.problem.k) >= 1 for one in adversarial.cases(SMALL, problem, DEVICE)
+    )
 
 
 @pytest.mark.parametrize("config", [SMALL, LARGE])
@@ -103,9 +104,9 @@ def test_neighbours_of_large_shapes_are_cheap_and_as_ragged_with_several_tiles(
 ) -> None:
     depth = config["BK"] * config.get("SPLIT_K", 1) * max(1, config.get("STAGES", 1) - 1)
     tiles = {"m": config["BM"], "n": config["BN"], "k": depth}
-    cut = [case.problem for case in hostile.cases(config, problem, DEVICE)]
-    monkeypatch.setattr(hostile, "_is_cheap", lambda *_: True)
-    whole = [case.problem for case in hostile.cases(config, problem, DEVICE)]
+    cut = [case.problem for case in adversarial.cases(config, problem, DEVICE)]
+    monkeypatch.setattr(adversarial, "_is_cheap", lambda *_: True)
+    whole = [case.problem for case in adversarial.cases(config, problem, DEVICE)]
     assert cut != whole
     for small, large in zip(cut, whole, strict=True):
         assert small.bytes // small.itemsize <= 2**20
@@ -123,7 +124,7 @@ def test_integers_are_whole_and_every_sum_of_them_is_exact() -> None:
         Problem(4, 4, 64, dtype="float16"),
         Problem(8, 8, 999, dtype="bfloat16"),
     ):
-        a, b = hostile.draw(Case("integers", problem), 1)
+        a, b = adversarial.draw(Case("integers", problem), 1)
         assert (a == np.rint(a)).all()
         largest = float(np.abs(a).max()) * float(np.abs(b).max()) * problem.k
         assert largest <= 2**24
@@ -132,7 +133,7 @@ def test_integers_are_whole_and_every_sum_of_them_is_exact() -> None:
 
 def test_an_inexact_integer_is_told() -> None:
     case = Case("integers", Problem(20, 30, 40))
-    c = plain(case.problem, *hostile.draw(case, 5))
+    c = plain(case.problem, *adversarial.draw(case, 5))
     c[0, 3, 4] = np.nextafter(c[0, 3, 4], np.float32(1e9))
     assert judged(case, c) == "1 of 600 elements are not exact"
     c.view(np.uint32)[0, 3, 4] = 0xFFFFFFFF
@@ -141,7 +142,7 @@ def test_an_inexact_integer_is_told() -> None:
 
 def test_an_integer_of_16_bits_that_went_to_the_wrong_neighbour_is_told() -> None:
     case = Case("integers", Problem(20, 30, 4000, dtype="bfloat16"))
-    c = plain(case.problem, *hostile.draw(case, 5))
+    c = plain(case.problem, *adversarial.draw(case, 5))
     assert (np.abs(c) > 256).any(), "every sum is a bfloat16 itself"
     assert judged(case, c) is None
     c.view(np.uint16)[0, 3, 4] += 1
@@ -160,7 +161,7 @@ def test_a_product_of_zeros_that_is_not_zero_is_told() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_nan_or_infinity_lost_gained_or_changed_is_told(seed: int) -> None:
     case = Case("NaN and infinities", Problem(20, 30, 40))
-    right = plain(case.problem, *hostile.draw(case, seed))
+    right = plain(case.problem, *adversarial.draw(case, seed))
     assert judged(case, right, seed) is None
     places = [(np.isnan(right), 1.0), (np.isposinf(right), -np.inf), (np.isinf(right), np.nan)]
     places.append((np.cumsum(np.isfinite(right)).reshape(right.shape) == 1, np.inf))
@@ -181,7 +182,7 @@ def test_a_zero_beside_an_infinity_is_a_nan() -> None:
     problem = Problem(2, 2, 2)
     a = np.array([[[1.0, 0.0], [2.0, 3.0]]], np.float32)
     b = np.array([[[1.0, 1.0], [np.inf, 4.0]]], np.float32)
-    expected = hostile._spread(problem, a, b, reference(problem, a, b))
+    expected = adversarial._spread(problem, a, b, reference(problem, a, b))
     assert np.isnan(expected[0, 0, 0])
     assert np.isposinf(expected[0, 1, 0])
     assert np.array_equal(expected[0, :, 1], [1.0, 14.0])
@@ -189,7 +190,7 @@ def test_a_zero_beside_an_infinity_is_a_nan() -> None:
 
 def test_only_the_last_batch_is_spoiled() -> None:
     problem = Problem(5, 6, 7, batch=4)
-    a, b = hostile.draw(Case("NaN and infinities", problem), 3)
+    a, b = adversarial.draw(Case("NaN and infinities", problem), 3)
     assert np.isfinite(a[:-1]).all()
     assert np.isfinite(b[:-1]).all()
     assert {np.isnan(a).sum(), np.isinf(a).sum(), np.isnan(b).sum(), np.isinf(b).sum()} == {1}

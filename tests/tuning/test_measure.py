@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from app.tuning.measure import _LOOKS, LOSS, Noise, interval, race, timing
+from app.tuning.measure.racing import _LOOKS, LOSS, Noise, interval, race, timing
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 NOISES: dict[str, Draw] = {

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hostdevice import DEVICE
 
-from app.tuning.policy import floor_seconds, policy_of
+from app.tuning.measure.timing_policy import floor_seconds, policy_of
 from kernels.device import Limits
 from kernels.problem import Problem
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from app.tuning.search import STRATEGIES, Landscape, Strategy, strategy
+from app.tuning.search.strategy import STRATEGIES, Landscape, Strategy, strategy
 from kernels.space import Config
 
 Times = Callable[[Config], float | None]

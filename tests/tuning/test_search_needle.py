@@ -10,7 +10,7 @@ from itertools import combinations, product
 
 import pytest
 
-from app.tuning.search import Known, Landscape, strategy
+from app.tuning.search.strategy import Known, Landscape, strategy
 from kernels.space import Config
 
 VALUES = (1, 2, 4, 8)

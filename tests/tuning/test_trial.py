@@ -11,16 +11,17 @@ import pytest
 from hostdevice import DEVICE, HostDevice, RecordedLink, data, held_by, launch_of, right
 from pairwise import crossed
 
-from app.devices.base import Array, Operands, Program, Reading, Vendor
+from app.devices.backend import Operands, Program, Reading, Vendor
 from app.devices.fleet import Held
 from app.devices.process import Link
+from app.dtypes import Array
 from app.errors import CompileFailed, LaunchFailed, WrongResult
-from app.tuning import bench as benches
-from app.tuning import trial
-from app.tuning.loaded import Loaded
 from app.tuning.outcome import Conditions, Measured, Outcome, Rejected
-from app.tuning.reference import reference_kernel
 from app.tuning.runner import Heat
+from app.worker.measuring import fixture as benches
+from app.worker.measuring import trial
+from app.worker.measuring.contenders import Loaded
+from app.worker.measuring.reference_kernel import reference_kernel
 from kernels import CATALOGUE
 from kernels.launch import Launch
 from kernels.problem import Problem
@@ -506,7 +507,7 @@ def test_where_the_space_refuses_a_neighbour_one_of_the_class_that_is_served_is_
     tiled = CATALOGUE["tiled"]
     rules = {**tiled.space.rules, "only this one": lambda _, problem, __: problem == PROBLEM}
     spaced = {**CATALOGUE, "tiled": replace(tiled, space=replace(tiled.space, rules=rules))}
-    monkeypatch.setattr("app.tuning.proof.CATALOGUE", spaced)
+    monkeypatch.setattr("app.worker.measuring.stress.CATALOGUE", spaced)
     device.functions["finalist"] = loses_what_is_not_whole
     rejected = trial.prove(held, cast("Link", link), launch_of(PROBLEM, "finalist"), trial.Bench("job", PROBLEM, 5))
     assert (rejected is None) == (reason is None)

@@ -12,7 +12,7 @@ import pytest
 from app.tuning.budget import Budget, Forecast
 from app.tuning.outcome import Accuracy, Final, Measured, Outcome, Rejected, Timing
 from app.tuning.runner import Contender, Heat, OutOfTime
-from app.tuning.search import Landscape, Strategy, strategy
+from app.tuning.search.strategy import Landscape, Strategy, strategy
 from app.tuning.tuner import Task, best_of, tune
 from kernels import CATALOGUE
 from kernels.device import Device, Limits

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from pairwise import crossed
 
-from app.devices.base import Array
-from app.dtypes import numpy_dtype
+from app.dtypes import Array, numpy_dtype
 from app.errors import WrongResult
-from app.tuning import verify
+from app.tuning.verify import tolerance
 from kernels.problem import ITEMSIZE, Problem
 
 Shape = tuple[int, int, int, int]
@@ -37,15 +36,15 @@ def seed() -> int:
 
 def case(problem: Problem) -> tuple[Array, Array, Array]:
     """Operands as stored and their product in float64."""
-    a, b = verify.operands(problem, seed())
-    left, right = verify.applied(problem, a, b)
+    a, b = tolerance.operands(problem, seed())
+    left, right = tolerance.applied(problem, a, b)
     return a, b, np.matmul(left, right, dtype=np.float64)
 
 
 def sequential(problem: Problem, a: Array, b: Array) -> Array:
     """One sum after the other in the accumulator's dtype, each product rounded before: no kernel here does worse."""
     kind = numpy_dtype("float64" if problem.dtype == "float64" else "float32")
-    left, right = (operand.astype(kind) for operand in verify.applied(problem, a, b))
+    left, right = (operand.astype(kind) for operand in tolerance.applied(problem, a, b))
     c = np.zeros((problem.batch, problem.m, problem.n), kind)
     for term in range(problem.k):
         c += left[:, :, term, None] * right[:, None, term, :]
@@ -62,10 +61,10 @@ def test_accuracy_is_what_direct_computation_gives(dtype: str, shape: Shape, lay
     a, b, reference = case(what)
     noise = 1 + 1e-3 * np.random.default_rng(1).standard_normal(reference.shape)
     c = (reference * noise).astype(numpy_dtype(dtype))
-    left, right = (operand.astype(np.float64) for operand in verify.applied(what, a, b))
+    left, right = (operand.astype(np.float64) for operand in tolerance.applied(what, a, b))
     error = c - reference
     scale = np.linalg.norm(left, axis=2)[:, :, None] * np.linalg.norm(right, axis=1)[:, None, :]
-    found = verify.accuracy(what, a, b, reference, c)
+    found = tolerance.accuracy(what, a, b, reference, c)
     assert found.relative_l2 == pytest.approx(np.linalg.norm(error) / np.linalg.norm(reference), rel=1e-9)
     assert found.max_scaled == pytest.approx((np.abs(error) / scale).max(), rel=1e-9)
 
@@ -73,7 +72,7 @@ def test_accuracy_is_what_direct_computation_gives(dtype: str, shape: Shape, lay
 @crossed(batch=[1, 2, 7, 100], rows=[1, 3, 50], cost=[1, 10, 1000], limit=[1, 25, 100, 10**6])
 def test_pieces_cover_every_row_of_every_batch_once(batch: int, rows: int, cost: int, limit: int) -> None:
     seen = np.zeros((batch, rows), int)
-    for where in verify.pieces(batch, rows, cost, limit):
+    for where in tolerance.pieces(batch, rows, cost, limit):
         seen[where] += 1
         assert seen[where].size * cost <= limit or seen[where].size == 1
     assert (seen == 1).all()
@@ -85,8 +84,8 @@ def test_the_least_accurate_right_kernel_is_within_tolerance(dtype: str, k: int)
     what = problem(96, 80, k, dtype=dtype)
     a, b, reference = case(what)
     c = sequential(what, a, b)
-    assert verify.judge(what, a, b, reference, c) is None
-    found, allowed = verify.accuracy(what, a, b, reference, c), verify.tolerance(what)
+    assert tolerance.judge(what, a, b, reference, c) is None
+    found, allowed = tolerance.accuracy(what, a, b, reference, c), tolerance.tolerance(what)
     print(f"{found.relative_l2 / allowed.relative_l2:.3f} {found.max_scaled / allowed.max_scaled:.3f} of the tolerance")
 
 
@@ -94,7 +93,7 @@ def test_the_least_accurate_right_kernel_is_within_tolerance(dtype: str, k: int)
 def test_numpys_product_is_right(dtype: str, shape: Shape, layout: str) -> None:
     what = problem(*shape, dtype=dtype, layout=layout)
     a, b, reference = case(what)
-    assert verify.judge(what, a, b, reference, np.matmul(*verify.applied(what, a, b))) is None
+    assert tolerance.judge(what, a, b, reference, np.matmul(*tolerance.applied(what, a, b))) is None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -108,13 +107,13 @@ def test_few_elements_whose_terms_cancel_are_right_all_the_same(dtype: str) -> N
         for q in range(k):
             c += np.outer(a[:, q], b[q])
         reference = np.matmul(a, b, dtype=np.longdouble).astype(np.float64)
-        assert verify.judge(what, a, b, reference, c) is None
+        assert tolerance.judge(what, a, b, reference, c) is None
 
 
 def test_the_bound_on_one_element_never_exceeds_the_rigorous_one() -> None:
     for k in (1, 2, 3, 4, 7, 64, 4096, 2**20, 2**26):
         for dtype, unit, factor in (("float32", 2.0**-24, 1), ("float64", 2.0**-53, 2)):
-            bound = verify.tolerance(problem(4, 4, k, dtype=dtype)).max_scaled
+            bound = tolerance.tolerance(problem(4, 4, k, dtype=dtype)).max_scaled
             assert 0 < bound <= factor * (k * unit / (1 - min(0.9, k * unit)) + unit) * (1 + 1e-12)
 
 
@@ -125,7 +124,7 @@ def test_coarser_classes_have_wider_bounds() -> None:
         Problem(4, 4, 512, precision="tf32"),
         Problem(4, 4, 512, dtype="bfloat16"),
     ]
-    bounds = [verify.tolerance(one) for one in classes]
+    bounds = [tolerance.tolerance(one) for one in classes]
     assert bounds == sorted(bounds, key=lambda bound: bound.relative_l2)
     assert bounds == sorted(bounds, key=lambda bound: bound.max_scaled)
 
@@ -135,7 +134,7 @@ def test_one_unwritten_element_of_millions_is_told() -> None:
     a, b, reference = case(what)
     c = reference.astype(np.float32)
     c.view(np.uint32)[0, 1234, 567] = 0xFFFFFFFF
-    assert verify.judge(what, a, b, reference, c) == "left 1 element unwritten"
+    assert tolerance.judge(what, a, b, reference, c) == "left 1 element unwritten"
 
 
 def test_several_unwritten_elements_are_counted() -> None:
@@ -143,7 +142,7 @@ def test_several_unwritten_elements_are_counted() -> None:
     a, b, reference = case(what)
     c = np.full(reference.shape, 0.0)
     c.view(np.uint64)[...] = 0xFFFFFFFFFFFFFFFF
-    assert verify.judge(what, a, b, reference, c) == "left 2400 elements unwritten"
+    assert tolerance.judge(what, a, b, reference, c) == "left 2400 elements unwritten"
 
 
 def test_a_computed_nan_is_not_called_unwritten() -> None:
@@ -151,7 +150,7 @@ def test_a_computed_nan_is_not_called_unwritten() -> None:
     a, b, reference = case(what)
     c = reference.astype(np.float32)
     c[0, 3, 3] = np.nan
-    assert verify.judge(what, a, b, reference, c) == "gave NaN for 1 element of a finite product"
+    assert tolerance.judge(what, a, b, reference, c) == "gave NaN for 1 element of a finite product"
 
 
 def test_an_infinity_is_an_error_without_bound() -> None:
@@ -159,7 +158,7 @@ def test_an_infinity_is_an_error_without_bound() -> None:
     a, b, reference = case(what)
     c = reference.astype(np.float32)
     c[0, 3, 3] = np.inf
-    reason = verify.judge(what, a, b, reference, c)
+    reason = tolerance.judge(what, a, b, reference, c)
     assert reason is not None
     assert reason.startswith("relative L2 error inf exceeds")
 
@@ -171,9 +170,9 @@ def test_one_wrong_element_of_millions_is_told() -> None:
     right, lost = c[0, 4000, 11], float(a[0, 4000, 63]) * float(b[0, 63, 11])
     for wrong in (0.0, c[0, 4000, 12], reference[0, 4000, 11] - lost):
         c[0, 4000, 11] = wrong
-        assert verify.judge(what, a, b, reference, c) is not None
+        assert tolerance.judge(what, a, b, reference, c) is not None
     c[0, 4000, 11] = right
-    assert verify.judge(what, a, b, reference, c) is None
+    assert tolerance.judge(what, a, b, reference, c) is None
 
 
 def test_an_element_of_a_deep_sum_that_lost_one_term_is_told() -> None:
@@ -181,7 +180,7 @@ def test_an_element_of_a_deep_sum_that_lost_one_term_is_told() -> None:
     a, b, reference = case(what)
     c = sequential(what, a, b)
     c[0, 7, 9] -= 1.0  # about what one of 4096 terms adds
-    reason = verify.judge(what, a, b, reference, c)
+    reason = tolerance.judge(what, a, b, reference, c)
     assert reason is not None
 
 
@@ -189,10 +188,10 @@ def test_what_relative_l2_alone_would_let_pass_is_told_by_the_largest_error() ->
     what = problem(2048, 2048, 64, dtype="float16")
     a, b, reference = case(what)
     c = reference.astype(np.float16)
-    assert verify.judge(what, a, b, reference, c) is None
+    assert tolerance.judge(what, a, b, reference, c) is None
     c[0, 0, int(np.argmax(np.abs(np.abs(c[0, 0]) - 3) < 1))] = 0
-    assert verify.accuracy(what, a, b, reference, c).relative_l2 < verify.tolerance(what).relative_l2
-    reason = verify.judge(what, a, b, reference, c)
+    assert tolerance.accuracy(what, a, b, reference, c).relative_l2 < tolerance.tolerance(what).relative_l2
+    reason = tolerance.judge(what, a, b, reference, c)
     assert reason is not None
     assert reason.startswith("largest error")
     assert "|a_i| |b_j| exceeds" in reason
@@ -205,15 +204,15 @@ def test_a_16_bit_product_that_was_cut_off_or_rounded_more_than_once_is_told(dty
     a, b, reference = case(what)
     kind = numpy_dtype(dtype)
     nearest = reference.astype(np.float32).astype(kind)
-    assert verify.judge(what, a, b, reference, nearest) is None
+    assert tolerance.judge(what, a, b, reference, nearest) is None
     cut = np.where(
         np.abs(nearest.astype(np.float64)) > np.abs(reference), nearest.view(np.uint16) - 1, nearest.view(np.uint16)
     )
     halved = (np.matmul(*(each.astype(np.float64) for each in pair)).astype(kind) for pair in halves(what, a, b))
     for wrong in (cut.astype(np.uint16).view(kind), np.add(*halved)):
-        found, allowed = verify.accuracy(what, a, b, reference, wrong), verify.tolerance(what)
+        found, allowed = tolerance.accuracy(what, a, b, reference, wrong), tolerance.tolerance(what)
         assert found.relative_l2 < allowed.relative_l2, "the two measures would have told it"
-        reason = verify.judge(what, a, b, reference, wrong)
+        reason = tolerance.judge(what, a, b, reference, wrong)
         assert str(reason).startswith(f"rounded into {dtype} more than once or not to nearest: ")
 
 
@@ -224,16 +223,16 @@ def test_an_outer_product_with_denormals_is_right_as_rounded_and_wrong_as_cut_of
     reference = np.matmul(a, b, dtype=np.float64)
     nearest = reference.astype(np.float16)
     assert (np.abs(reference) < np.finfo(np.float16).smallest_normal).any()
-    assert verify.judge(what, a, b, reference, nearest) is None
+    assert tolerance.judge(what, a, b, reference, nearest) is None
     cut = np.where(
         np.abs(nearest.astype(np.float64)) > np.abs(reference), nearest.view(np.uint16) - 1, nearest.view(np.uint16)
     )
-    assert verify.judge(what, a, b, reference, cut.astype(np.uint16).view(np.float16)) is not None
+    assert tolerance.judge(what, a, b, reference, cut.astype(np.uint16).view(np.float16)) is not None
 
 
 def halves(what: Problem, a: Array, b: Array) -> list[tuple[Array, Array]]:
     """Operands of the first and of the second half of k."""
-    left, right = verify.applied(what, a, b)
+    left, right = tolerance.applied(what, a, b)
     middle = what.k // 2
     return [(left[:, :, :middle], right[:, :middle]), (left[:, :, middle:], right[:, middle:])]
 
@@ -244,12 +243,12 @@ def test_unwritten_elements_of_16_bits_are_counted(dtype: str) -> None:
     a, b, reference = case(what)
     c = reference.astype(numpy_dtype(dtype))
     c.view(np.uint16)[0, 7:9, 3] = 0xFFFF
-    assert verify.judge(what, a, b, reference, c) == "left 2 elements unwritten"
+    assert tolerance.judge(what, a, b, reference, c) == "left 2 elements unwritten"
 
 
 @pytest.mark.parametrize("dtype", ITEMSIZE)
 def test_operands_are_of_the_problems_dtype(dtype: str) -> None:
-    a, b = verify.operands(problem(5, 6, 7, dtype=dtype), 3)
+    a, b = tolerance.operands(problem(5, 6, 7, dtype=dtype), 3)
     assert a.dtype == b.dtype == numpy_dtype(dtype)
     assert len(np.unique(a.astype(np.float64))) == a.size
 
@@ -258,8 +257,8 @@ def test_operands_are_of_the_problems_dtype(dtype: str) -> None:
 def test_a_swapped_transposition_is_a_relative_error_above_one(layout: str) -> None:
     what, read_as = problem(50, 50, 50, layout=layout), problem(50, 50, 50)
     a, b, reference = case(what)
-    c = np.matmul(*verify.applied(read_as, a, b))
-    reason = verify.judge(what, a, b, reference, c)
+    c = np.matmul(*tolerance.applied(read_as, a, b))
+    reason = tolerance.judge(what, a, b, reference, c)
     assert reason is not None
     assert reason.startswith("relative L2 error 1.")
 
@@ -268,7 +267,7 @@ def test_float32_accuracy_is_not_enough_for_float64() -> None:
     what = problem(50, 50, 50, dtype="float64")
     a, b, reference = case(what)
     c = np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(np.float64)
-    reason = verify.judge(what, a, b, reference, c)
+    reason = tolerance.judge(what, a, b, reference, c)
     assert reason is not None
     assert "relative L2 error" in reason
 
@@ -277,22 +276,22 @@ def test_a_product_of_zeros_is_right_only_as_zeros() -> None:
     what = problem(20, 20, 20)
     zeros = np.zeros((1, 20, 20), np.float32)
     reference = np.zeros((1, 20, 20))
-    assert verify.judge(what, zeros, zeros, reference, zeros) is None
+    assert tolerance.judge(what, zeros, zeros, reference, zeros) is None
     c = zeros.copy()
     c[0, 2, 3] = 1e-30
-    assert str(verify.judge(what, zeros, zeros, reference, c)).startswith("relative L2 error inf exceeds ")
+    assert str(tolerance.judge(what, zeros, zeros, reference, c)).startswith("relative L2 error inf exceeds ")
 
 
 def test_operands_are_fresh_by_seed_and_normal() -> None:
     what = problem(300, 200, 100, batch=2, dtype="float64", layout="tn")
-    a, b = verify.operands(what, 1)
+    a, b = tolerance.operands(what, 1)
     assert a.shape == (2, 100, 300)
     assert b.shape == (2, 100, 200)
     assert a.flags.c_contiguous
     assert abs(a.mean()) < 0.02
     assert abs(a.std() - 1) < 0.02
-    assert np.array_equal(a, verify.operands(what, 1)[0])
-    assert not np.array_equal(a, verify.operands(what, 2)[0])
+    assert np.array_equal(a, tolerance.operands(what, 1)[0])
+    assert not np.array_equal(a, tolerance.operands(what, 2)[0])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -300,7 +299,7 @@ def test_operands_are_fresh_by_seed_and_normal() -> None:
 def test_a_right_reference_passes_the_spot_check(dtype: str, shape: Shape) -> None:
     what = problem(*shape, dtype=dtype, layout="tt")
     a, b, reference = case(what)
-    verify.spot_check(reference, a, b, what, seed())
+    tolerance.spot_check(reference, a, b, what, seed())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -308,11 +307,11 @@ def test_a_reference_of_float32_accuracy_fails_the_spot_check(dtype: str) -> Non
     what = problem(30, 40, 500, dtype=dtype)
     a, b, reference = case(what)
     with pytest.raises(WrongResult, match="the float64 reference of 30x40x500 float"):
-        verify.spot_check(reference.astype(np.float32).astype(np.float64), a, b, what, seed())
+        tolerance.spot_check(reference.astype(np.float32).astype(np.float64), a, b, what, seed())
 
 
 def test_exact_products_lose_nothing() -> None:
     generator = np.random.default_rng(seed())
     x, y = generator.standard_normal((2, 200))
     exact = sum(Fraction(one) * Fraction(other) for one, other in zip(x.tolist(), y.tolist(), strict=True))
-    assert math.fsum(verify._exact_products(x, y)) == float(exact)
+    assert math.fsum(tolerance._exact_products(x, y)) == float(exact)

@@ -12,9 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib import format as npy_format
 
-from app.api.formats.operands import CHOICES, Described, described, float_name
-from app.devices.base import Array
-from app.dtypes import numpy_dtype
+from app.api.formats.operand_spec import CHOICES, Described, described, float_name
+from app.dtypes import Array, numpy_dtype
 from app.errors import InvalidMatrix, Malformed
 
 MEDIA: Final = "application/x-npy"

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from app.api.formats import npy
-from app.api.formats.operands import OPERANDS, Loaded, Places, Wanted, bytes_of, called
-from app.devices.base import Array
+from app.api.formats.operand_spec import OPERANDS, Loaded, Places, Wanted, bytes_of, called
+from app.dtypes import Array
 from app.errors import BodyTooLarge, Malformed
 
 MEDIA: Final = "application/x-npz"

@@ -10,14 +10,14 @@ from typing import Final
 
 from fastapi import APIRouter
 
-from app.api.inference import infer, models, shared
+from app.api.inference import infer, metadata, shared_memory
 from app.api.inference.answers import InferResponse
-from app.api.inference.asked import InferRequest
+from app.api.inference.schemas import InferRequest
 from app.api.inference.statistics import Statistics
 
 __all__ = ["MODELS", "Statistics", "router"]
 
-MODELS: Final = (InferRequest, InferResponse, shared.SystemRegistration, shared.CudaRegistration)
+MODELS: Final = (InferRequest, InferResponse, shared_memory.SystemRegistration, shared_memory.CudaRegistration)
 
 router = APIRouter()
-router.routes.extend([*models.router.routes, *infer.router.routes, *shared.router.routes])
+router.routes.extend([*metadata.router.routes, *infer.router.routes, *shared_memory.router.routes])

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from app.api.answers import Answer
-from app.api.inference.asked import Scalar
+from app.api.inference.schemas import Scalar
+from app.api.responses import Answer
 
 
 class BinaryParameters(Answer):

@@ -12,24 +12,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
+from app.api.body.decompression import unpacked_body
+from app.api.body.upload_overlap import Feed
 from app.api.errors import OF_PRODUCTS, documented, timed_out
-from app.api.formats.operands import Wanted, bytes_of
-from app.api.inference import numbers
-from app.api.inference.asked import Binary, Inference, Region
+from app.api.formats.operand_spec import Wanted, bytes_of
+from app.api.inference import json_tensors
+from app.api.inference.compression import PackedResponse, answer_coding
 from app.api.inference.datatypes import DATATYPES
 from app.api.inference.model import MODEL, VERSION, versioned
-from app.api.inference.receiving import LENGTH, Placed, operand, placing, read
-from app.api.inference.shared import expect_local
+from app.api.inference.request import LENGTH, Placed, operand, placing, read
+from app.api.inference.schemas import Binary, Inference, Region
+from app.api.inference.shared_memory import expect_local
 from app.api.inference.statistics import statistics_of
-from app.api.making import product_of
-from app.api.matmul import known
 from app.api.metrics import metrics_of
 from app.api.openapi import REFERENCE, DirectRoute, header
-from app.api.overlap import Feed
-from app.api.packing import PackedResponse, answer_coding
-from app.api.service import service_of, threads_of
-from app.api.unpacking import unpacked_body
-from app.api.writing import Made, SlabResponse
+from app.api.products import product_of
+from app.api.response import Made, SlabResponse
+from app.api.routes.matmul import known
+from app.api.state import service_of, threads_of
 
 router = APIRouter(route_class=DirectRoute, tags=["inference"])
 
@@ -132,7 +132,7 @@ async def _answer(request: Request, made: Made, asked: Inference, placed: Placed
         pieces = [text, placed.c.view]
     else:
         text = _text(asked, made, output)
-        pieces = [text[:-3], b',"data":', *await threads.sized(made.c.nbytes, numbers.write, made.c), text[-3:]]
+        pieces = [text[:-3], b',"data":', *await threads.sized(made.c.nbytes, json_tensors.write, made.c), text[-3:]]
     if coding is not None:
         return PackedResponse(pieces, coding, headers, threads, stack.pop_all())
     return SlabResponse(pieces, headers.pop("Content-Type"), headers, stack.pop_all())

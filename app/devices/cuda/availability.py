@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from app.devices.cuda import nvml
-from app.devices.cuda.identity import Software, dotted, identify
+from app.devices.cuda.properties import Software, dotted, identify
 from app.errors import NoDevice
 from kernels.device import Device
 

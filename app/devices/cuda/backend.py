@@ -15,16 +15,17 @@ import numpy as np
 from cuda.pathfinder import load_nvidia_dynamic_lib
 from cupy.cuda import driver, nvrtc, runtime
 
-from app.devices.base import Array, Buffer, Operands, Program, Reading, Vendor, nothing
+from app.devices.backend import Buffer, Operands, Program, Reading, Vendor, nothing
 from app.devices.cuda.availability import compiled_for, explanation, unsupported, usable
-from app.devices.cuda.clock import Clock
-from app.devices.cuda.cubin import compile_cubin
 from app.devices.cuda.cublas import Cublas, stay_strict
-from app.devices.cuda.identity import Software, identify, software
-from app.devices.cuda.launching import give_room, queue, verdict
+from app.devices.cuda.launch import give_room, queue, verdict
 from app.devices.cuda.nvml import Sensors
-from app.devices.hostblas import reference as host_reference
-from app.devices.scratch import Scratch
+from app.devices.cuda.nvrtc import compile_cubin
+from app.devices.cuda.properties import Software, identify, software
+from app.devices.cuda.timing import Clock
+from app.devices.host_blas import reference as host_reference
+from app.devices.workspace import Scratch
+from app.dtypes import Array
 from app.errors import CompileFailed, DeviceError, LaunchFailed, NoDevice
 from kernels.device import Device
 from kernels.launch import Build, Launch, Step

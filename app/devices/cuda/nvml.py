@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from app.devices.base import Reading
+from app.devices.backend import Reading
 
 _LENGTH: Final = 96  # NVML's own buffers are 80 and 96 characters
 _SM, _MEMORY = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM

@@ -14,13 +14,13 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from app.devices.base import Array, Buffer, Operands, Program, Reading, Vendor, nothing
+from app.devices.backend import Buffer, Operands, Program, Reading, Vendor, nothing
 from app.devices.host import available_bytes
-from app.devices.hostblas import multiply, reference, undisturbed, vendor
-from app.devices.opencl.identity import cpus, identify, options
-from app.devices.opencl.toolchain import environment
-from app.devices.scratch import Scratch
-from app.dtypes import numpy_dtype
+from app.devices.host_blas import multiply, reference, undisturbed, vendor
+from app.devices.opencl.pocl.environment import environment
+from app.devices.opencl.properties import cpus, identify, options
+from app.devices.workspace import Scratch
+from app.dtypes import Array, numpy_dtype
 from app.errors import CompileFailed, LaunchFailed, NoDevice
 from kernels.device import Device
 from kernels.launch import Build, Launch, Step

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app.devices.process.begun import Begun
-from app.devices.process.child import Child
-from app.devices.process.link import Link
+from app.devices.process.pending_call import Begun
 from app.devices.process.stop import GLANCE, NEVER, Stop, Stopped, Until, never
+from app.devices.process.worker import Child
+from app.devices.process.worker_main import Link
 
 __all__ = ["GLANCE", "NEVER", "Begun", "Child", "Link", "Stop", "Stopped", "Until", "never"]

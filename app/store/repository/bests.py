@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, and_, select
 from sqlalchemy.orm import Session, aliased
 
 from app.store.records import BestRecord, CrossRecord, TrialRecord
-from app.store.repository.rows import PROBLEM, problem_of, trial_of
+from app.store.repository.mapping import PROBLEM, problem_of, trial_of
 from app.store.tables import BestRow, TrialRow
 from kernels.problem import Problem
 from kernels.space import Config

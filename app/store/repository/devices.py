@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.store.repository.rows import taken
+from app.store.repository.mapping import taken
 from app.store.tables import DeviceRow
 from kernels.device import Device, Limits
 

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
 from app.store.records import FaultRecord
-from app.store.repository.rows import insert, taken
+from app.store.repository.mapping import insert, taken
 from app.store.tables import FaultRow
 from kernels.space import Config
 

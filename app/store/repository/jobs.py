@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, and_, case, func, literal, literal_column,
 from sqlalchemy.orm import Session
 
 from app.store.records import JobRecord
-from app.store.repository.rows import counted, insert, taken
+from app.store.repository.mapping import counted, insert, taken
 from app.store.tables import JobRow, Moment
 
 _UNFINISHED: Final = ("queued", "running")

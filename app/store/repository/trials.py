@@ -10,7 +10,7 @@ from sqlalchemy import and_, delete, or_, select
 from sqlalchemy.orm import Session
 
 from app.store.records import KnownRecord, TrialRecord
-from app.store.repository.rows import PROBLEM, alike, counted, insert, problem_of, trial_of, trial_row
+from app.store.repository.mapping import PROBLEM, alike, counted, insert, problem_of, trial_of, trial_row
 from app.store.tables import BestRow, TrialRow
 from kernels.problem import Problem
 from kernels.space import Config

@@ -1,0 +1,1 @@
+"""Request bodies: received into the slab, whatever their form."""

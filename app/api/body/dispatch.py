@@ -1,0 +1,186 @@
+"""Bodies of matrices: what they may be, reading them into the slab, and what the answer may be."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Final
+
+from starlette.requests import Request
+
+from app.api.body import multipart_parser
+from app.api.body.context import RAW, Desk
+from app.api.body.decompression import coding_of, unpacked_body
+from app.api.body.multipart import read_form
+from app.api.body.stream import Body, body_of, staging
+from app.api.formats import json_matrix, npy, npz, safetensors
+from app.api.formats.operand_spec import OPERANDS, Found, Loaded, Places, Wanted, bytes_of
+from app.errors import Malformed, NotAcceptable, UnsupportedMediaType
+from app.services.matmul.buffers import Placement
+
+NOTHING: Final = ""
+ANSWERS: Final = (json_matrix.MEDIA, npy.MEDIA, RAW, safetensors.MEDIA, npz.MEDIA)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A body that has arrived: its operands are in their places."""
+
+    placement: Placement
+    stacked: bool
+    wanted: Wanted
+
+
+Reader = Callable[[Request, Wanted, Desk], Awaitable[None]]
+
+
+def media_of(request: Request, names: tuple[str, ...] = OPERANDS) -> str:
+    """The request's media type; raises UnsupportedMediaType where it is none that is read for such matrices.
+
+    A body of no matrices need not have one.
+    """
+    forms = [media for media in FORMS if media != npy.MEDIA or len(names) == 1]
+    coding_of(request)
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not names:
+        return media if media in forms else NOTHING
+    if media not in forms:
+        got = f"got {media}" if media else "the request has none"
+        raise UnsupportedMediaType(f"Content-Type must be {_either(forms)}: {got}", accepted=forms)
+    return media
+
+
+@lru_cache(maxsize=256)
+def answer_media(accept: str, media: str) -> str:
+    """The type of the answer to a body of type `media`; raises NotAcceptable where `accept` leaves none."""
+    own = {multipart_parser.MEDIA: npy.MEDIA, npz.MEDIA: npy.MEDIA, NOTHING: npy.MEDIA}.get(media, media)
+    ranges = _ranges(accept)
+    offers = [own, *(each for each in ANSWERS if each != own)]
+    best = max(offers, key=lambda offer: _quality(offer, ranges))
+    if not _quality(best, ranges):
+        raise NotAcceptable(f"the answer can be {', '.join(ANSWERS)}", accepted=list(ANSWERS))
+    return best
+
+
+async def receive(request: Request, media: str, wanted: Wanted, desk: Desk) -> None:
+    """Read a body of type `media`; its matrices stay in their places until the desk's stack closes."""
+    if desk.seats.names:
+        await FORMS[media](request, wanted, desk)
+    else:
+        body = body_of(request)
+        body.expect(0)
+        await desk.placed({}, wanted)
+        await body.finish()
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else names[0]
+
+
+def _ranges(accept: str) -> dict[str, float]:
+    """Media ranges with their weights; nothing accepted means everything."""
+    ranges = {}
+    for entry in accept.split(",") if accept.strip() else ("*/*",):
+        name, *options = (piece.strip().lower() for piece in entry.split(";"))
+        weight = next((option[2:] for option in options if option.startswith("q=")), "1")
+        ranges[name] = float(weight) if weight.replace(".", "", 1).isdecimal() else 0.0
+    return ranges
+
+
+def _quality(media: str, ranges: Mapping[str, float]) -> float:
+    names = (media, media.partition("/")[0] + "/*", "*/*")
+    return next((ranges[name] for name in names if name in ranges), 0.0)
+
+
+async def _raw(request: Request, wanted: Wanted, desk: Desk) -> None:
+    """The matrices' bytes, little-endian, A's before B's: straight from the socket into their places."""
+    await _poured(unpacked_body(request, desk.max_body_bytes), desk.seats.plain(wanted), wanted, desk)
+
+
+async def _tensors(request: Request, wanted: Wanted, desk: Desk) -> None:
+    """A safetensors file: its header comes first, so its bytes too go straight into their places."""
+    body = unpacked_body(request, desk.max_body_bytes)
+    length = safetensors.header_bytes(await _front(body, safetensors.LENGTH))
+    found = safetensors.header(await _front(body, length), desk.seats.names)
+    await _poured(body, found, wanted, desk)
+
+
+async def _npy(request: Request, wanted: Wanted, desk: Desk) -> None:
+    """One .npy: straight into its place where its numbers lie as they should."""
+    body, (name,) = unpacked_body(request, desk.max_body_bytes), desk.seats.names
+    front = await _front(body, npy.FRONT)
+    front += await _front(body, npy.header_end(name, front) - npy.FRONT)
+    header = npy.header(name, memoryview(front), wanted.dtype)
+    found = {name: header.described}
+    if header.plain:
+        await _poured(body, found, wanted, desk)
+        return
+
+    def fill(places: Places) -> None:
+        places[name][...] = header.array(area.data).reshape(places[name].shape)
+
+    body.expect(header.described.nbytes)
+    async with staging(header.described.nbytes, desk.lend, desk.threads) as area:
+        async for piece in body.pieces():
+            await area.write(piece)
+        npy.check_size(name, header.described.nbytes, len(area.data))
+        await desk.filled(Loaded(found, wanted, fill), area)
+
+
+async def _poured(body: Body, found: Found, wanted: Wanted, desk: Desk) -> None:
+    """The rest of a body, which is the matrices' own bytes in their order."""
+    nbytes = sum(each.nbytes for each in found.values())
+    body.expect(nbytes)
+    places = await desk.placed(found, wanted)
+    async with body.berth(nbytes):
+        for name in found:
+            await desk.landed(body, name, bytes_of(places[name]))
+    await body.finish()
+
+
+async def _front(body: Body, nbytes: int) -> bytes:
+    """So many bytes of a file's header; raises Malformed where the file ends within it."""
+    front = b""
+    while len(front) < nbytes:
+        piece = await body.some(nbytes - len(front))
+        if not piece:
+            raise Malformed("the file is truncated within its header", expected=nbytes, size=len(front))
+        front += piece
+    return front
+
+
+async def _json(request: Request, wanted: Wanted, desk: Desk) -> None:
+    body = unpacked_body(request, desk.max_body_bytes)
+    json_matrix.check_length(body.length or 0)
+    await _staged(
+        body, desk, partial(json_matrix.load, wanted=wanted, names=desk.seats.names), json_matrix.check_length
+    )
+
+
+async def _npz(request: Request, wanted: Wanted, desk: Desk) -> None:
+    load = partial(npz.load, wanted=wanted, limit=desk.max_body_bytes, lend=desk.lend, names=desk.seats.names)
+    await _staged(unpacked_body(request, desk.max_body_bytes), desk, load)
+
+
+async def _staged(
+    body: Body, desk: Desk, load: Callable[[memoryview], Loaded], check: Callable[[int], None] = lambda _: None
+) -> None:
+    """A body that is understood only once it is whole; `check` is told its length so far."""
+    async with staging(body.length or 0, desk.lend, desk.threads) as area:
+        if body.length is not None:
+            await area.receive(body)
+        async for piece in body.pieces():
+            await area.write(piece)
+            check(len(area.data))
+        await desk.filled(await desk.threads.sized(len(area.data), load, area.data), area)
+
+
+FORMS: Final[Mapping[str, Reader]] = {
+    json_matrix.MEDIA: _json,
+    multipart_parser.MEDIA: read_form,
+    npz.MEDIA: _npz,
+    safetensors.MEDIA: _tensors,
+    npy.MEDIA: _npy,
+    RAW: _raw,
+}

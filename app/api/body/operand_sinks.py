@@ -1,0 +1,186 @@
+"""Operands and results by name: a product may take resident matrices, and may leave its result resident."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from app.api.body.dispatch import Received
+from app.api.formats.operand_spec import (
+    OPERANDS,
+    Described,
+    Fill,
+    Found,
+    Places,
+    Wanted,
+    is_matrix,
+    is_stacked,
+    problem_of,
+    told_problem,
+)
+from app.api.schemas import ProductQuery
+from app.api.state import Service, Threads
+from app.errors import Invalid
+from app.services.matmul.buffers import Placement
+from app.services.matmul.chunked_transfer import Passage
+from app.services.matmul.resident_matrices import Resident
+from app.services.principal import ANONYMOUS
+from kernels.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The resident matrices that a product names: its operands, and what its result shall be called."""
+
+    a: str | None = None
+    b: str | None = None
+    c: str | None = None
+    evictable: bool | None = None
+
+    @property
+    def sent(self) -> tuple[str, ...]:
+        """The operands that the body has."""
+        return tuple(name for name in OPERANDS if getattr(self, name) is None)
+
+    @classmethod
+    def of(cls, asked: ProductQuery) -> Named:
+        """Take the query's; raises Invalid."""
+        if asked.evictable is not None and asked.c is None:
+            raise Invalid("evictable is about a result that is left resident, and c names none", member="evictable")
+        return cls(asked.a, asked.b, asked.c, asked.evictable)
+
+
+class ProductSeats:
+    """Where the operands of one product go: those with a name are resident, the body has the others.
+
+    `placement` is there once they have their places.
+    """
+
+    def __init__(self, service: Service, residents: dict[str, Resident], named: Named) -> None:
+        self.residents, self.named = residents, named
+        self.placement: Placement | None = None
+        self.stacked = False
+        self.wanted = Wanted()
+        self._service = service
+        self._described = {name: Described(name, each.dtype, each.shape) for name, each in residents.items()}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The operands that the body has."""
+        return self.named.sent
+
+    @property
+    def passage(self) -> Passage | None:
+        """The copies to and from the device that go on while the body lands and C is sent, where they are large."""
+        return self.placement.passage if self.placement is not None else None
+
+    @property
+    def left(self) -> Resident | None:
+        """What the result is, where it stays resident."""
+        draft = self.placement.left if self.placement is not None else None
+        return draft.resident if draft is not None else None
+
+    def received(self) -> Received:
+        """The operands, which have arrived; raises RuntimeError before they have their places."""
+        if self.placement is None:
+            raise RuntimeError("the operands have no places yet")
+        return Received(self.placement, self.stacked, self.wanted)
+
+    def headers(self) -> dict[str, str]:
+        """Which versions of which matrices the product was made of, and which its result is."""
+        versions = {f"X-{name.upper()}-Version": str(each.key) for name, each in self.residents.items()}
+        if self.left is not None:
+            versions |= {"X-C-Version": str(self.left.key), "Location": f"/matrices/{self.left.name}"}
+        return versions
+
+    def plain(self, wanted: Wanted) -> Found:
+        """A's and B's sizes by the query; what a resident operand tells of them need not be said."""
+        return self._shaped(told_problem(_told(self._described, wanted)))
+
+    def foreseen(self, first: Described, wanted: Wanted) -> Found | None:
+        """What the other one is by the query, the first of a body being known; None where that does not tell."""
+        if len(self.names) == 1:
+            return {first.name: first}
+        told = _told({first.name: first}, wanted)
+        if not is_matrix(first) or told.m is None or told.n is None or told.k is None:
+            return None
+        stack = first.shape[:-2]
+        other = self._shaped(told_problem(told))
+        return {name: Described(name, first.dtype, (*stack, *each.shape[-2:])) for name, each in other.items()} | {
+            first.name: first
+        }
+
+    def nbytes(self, found: Found, wanted: Wanted) -> int:
+        """Bytes of the slab for the operands in the body, and for C."""
+        return self._problem(found, wanted).c_bytes + sum(each.nbytes for each in found.values())
+
+    @contextmanager
+    def room(self, found: Found, wanted: Wanted, fill: Fill | None) -> Iterator[Places]:
+        """Lend places for the operands in the body, and for C."""
+        problem = self._problem(found, wanted)
+        self.wanted, self.stacked = wanted, is_stacked({**self._described, **found}["a"])
+        with ExitStack() as stack:
+            named, draft = self.named, None
+            if named.c is not None:
+                shape = (*((problem.batch,) if self.stacked else ()), problem.m, problem.n)
+                coming, how = self._service.matrices.coming, {"evictable": bool(named.evictable), "backed": bool(fill)}
+                draft = stack.enter_context(coming(ANONYMOUS, named.c, problem.dtype, shape, **how))
+            a, b = (self.residents.get(name) for name in OPERANDS)
+            place = partial(self._service.matmul.place, device_id=wanted.device, backed=bool(fill))
+            self.placement = stack.enter_context(place(problem, a, b, draft))
+            placement = self.placement
+            places = {name: getattr(placement, name) for name in found}
+            if fill is not None:
+                fill(places)
+            yield places
+
+    def is_fresh(self) -> bool:
+        """Whether the system has yet to find pages of the places."""
+        return self.placement is not None and self._service.matmul.is_fresh(self.placement)
+
+    def back(self) -> None:
+        """Have them found; raises NoRoom."""
+        if self.placement is not None:
+            self._service.matmul.back(self.placement)
+
+    def _problem(self, found: Found, wanted: Wanted) -> Problem:
+        both = {**self._described, **found}
+        return problem_of(both["a"], both["b"], wanted)
+
+    def _shaped(self, problem: Problem) -> Found:
+        """The operands in the body of a problem."""
+        stack = next((each.shape[:-2] for each in self._described.values()), (problem.batch,) * (problem.batch > 1))
+        shapes = {"a": problem.a_shape, "b": problem.b_shape}
+        return {name: Described(name, problem.dtype, (*stack, *shapes[name])) for name in self.names}
+
+
+def _told(described: Found, wanted: Wanted) -> Wanted:
+    """What is asked for, and what operands that are known say of the problem where nothing is."""
+    told: dict[str, Any] = {}
+    for name, each in described.items():
+        transposed = wanted.trans_a if name == "a" else wanted.trans_b
+        sizes = each.shape[-2:][::-1] if transposed else each.shape[-2:]
+        told |= {**dict(zip("mk" if name == "a" else "kn", sizes, strict=False)), "dtype": each.dtype}
+    return Wanted(**(told | wanted.said()))
+
+
+async def seated(service: Service, threads: Threads, named: Named, stack: AsyncExitStack) -> ProductSeats:
+    """The seats of a product, its resident operands held until the stack closes; raises UnknownMatrix, MatrixGone."""
+    if len(named.sent) == len(OPERANDS):
+        return ProductSeats(service, {}, named)
+    return await stack.enter_async_context(threads.entered(_held(service, named)))
+
+
+@contextmanager
+def _held(service: Service, named: Named) -> Iterator[ProductSeats]:
+    with ExitStack() as stack:
+        names = {"a": named.a, "b": named.b}
+        residents = {
+            operand: stack.enter_context(service.matrices.used(ANONYMOUS, name))
+            for operand, name in names.items()
+            if name is not None
+        }
+        yield ProductSeats(service, residents, named)

@@ -1,0 +1,234 @@
+"""Where a body lands: in slab bytes, straight in the operands' places where they are known, else in a staging area."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from typing import Final, Protocol, TypeVar, cast
+
+import numpy as np
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from app.api.body.transfer_watchdog import Clock, TooSlow, pace_of
+from app.api.body.upload_slots import Berths, berths_of
+from app.api.state import FEW, Threads
+from app.errors import InvalidMatrix
+from app.server import EXTENSION, Pace
+
+_PIECE: Final = 2**18  # bytes of a body that is read as a stream, at once
+
+Lend = Callable[[int], AbstractContextManager[memoryview]]
+T = TypeVar("T")
+
+
+class Source(Protocol):
+    """Where a body's bytes come from."""
+
+    @property
+    def received(self) -> int:
+        """How many bytes came."""
+        ...
+
+    def has(self, nbytes: int) -> bool:
+        """Whether so many bytes, or all that are left, are there already: nobody need look at the clock."""
+        ...
+
+    async def take(self, most: int) -> bytes:
+        """At least one byte, at most `most`; none once the body has ended. Raises ClientDisconnect."""
+        ...
+
+    async def land(self, view: memoryview) -> int:
+        """Bytes into `view` until it is full or the body has ended; gives how many. Raises ClientDisconnect."""
+        ...
+
+
+class Stream:
+    """A body as the framework gives it: every byte is copied once more."""
+
+    def __init__(self, request: Request) -> None:
+        self.received = 0
+        self._stream = request.stream()
+        self._rest = memoryview(b"")
+
+    def has(self, nbytes: int) -> bool:
+        """As Source."""
+        return nbytes <= len(self._rest)
+
+    async def take(self, most: int) -> bytes:
+        """As Source."""
+        while not self._rest:
+            piece = await anext(self._stream, None)
+            if piece is None:
+                return b""
+            self.received += len(piece)
+            self._rest = memoryview(piece)
+        taken, self._rest = bytes(self._rest[:most]), self._rest[most:]
+        return taken
+
+    async def land(self, view: memoryview) -> int:
+        """As Source."""
+        at = 0
+        while at < len(view) and (piece := await self.take(len(view) - at)):
+            view[at : at + len(piece)] = piece
+            at += len(piece)
+        return at
+
+
+class Body:
+    """The body of one request, wherever it comes from. A client that sends too slowly is answered 408."""
+
+    def __init__(self, source: Source, length: int | None, pace: Pace, berths: Berths) -> None:
+        self.length, self._berths, self._has_berth = length, berths, False
+        self._source, self._clock = source, Clock(pace, lambda: source.received)
+        self._taken = 0
+        self._start, self._expected = 0, length
+
+    @property
+    def taken(self) -> int:
+        """Bytes that were handed over."""
+        return self._taken
+
+    def expect(self, nbytes: int) -> None:
+        """Say that exactly so many bytes are still to come; raises InvalidMatrix where the declared length differs."""
+        if self.length is not None and self.length - self._taken != nbytes:
+            raise wrong_length(nbytes, self.length - self._taken)
+        self._start, self._expected = self._taken, nbytes
+
+    async def some(self, most: int) -> bytes:
+        """At least one byte, at most `most`; none once the body has ended."""
+        piece = await self._timely(1, self._source.take(most))
+        self._taken += len(piece)
+        return piece
+
+    async def fill(self, view: memoryview) -> None:
+        """Have exactly len(view) bytes land in `view`; raises InvalidMatrix where the body ends before."""
+        async with self.berth(len(view)):
+            count = await self._timely(len(view), self._source.land(view))
+        self._taken += count
+        if count < len(view):
+            expected = self._taken - count + len(view) if self._expected is None else self._start + self._expected
+            raise wrong_length(expected - self._start, self._taken - self._start)
+
+    @asynccontextmanager
+    async def berth(self, nbytes: int) -> AsyncIterator[None]:
+        """Have a berth for so many bytes inside the block, for all that lands in it; raises nothing, but may wait."""
+        if self._has_berth:
+            yield
+            return
+        async with self._berths.berth(nbytes):
+            self._has_berth = True
+            try:
+                yield
+            finally:
+                self._has_berth = False
+
+    async def finish(self) -> None:
+        """Say that nothing follows; raises InvalidMatrix where something does."""
+        if await self.some(1):
+            raise wrong_length(self._taken - self._start - 1, self._taken - self._start)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The rest as it comes."""
+        while piece := await self.some(_PIECE):
+            yield piece
+
+    async def _timely(self, nbytes: int, waiting: Awaitable[T]) -> T:
+        """Wait for the client, no longer than its pace allows."""
+        if self._source.has(nbytes):
+            return await waiting
+        try:
+            async with self._clock.running():
+                return await waiting
+        except TooSlow as error:
+            raise HTTPException(408, str(error), {"Connection": "close"}) from error
+
+
+def body_of(request: Request) -> Body:
+    """The request's body: straight from the socket where the server can, else as the framework gives it."""
+    source = source_of(request) or Stream(request)
+    return Body(source, declared_length(request), pace_of(request), berths_of(request))
+
+
+def source_of(request: Request) -> Source | None:
+    """The request's body as it comes from the socket, where the server can tell."""
+    wire = request.scope.get("extensions", {}).get(EXTENSION)
+    return cast("Source | None", wire and wire.source)
+
+
+def declared_length(request: Request) -> int | None:
+    """The body's length as declared, None where it comes in chunks."""
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdecimal() else None
+
+
+def wrong_length(expected: int, size: int) -> InvalidMatrix:
+    """The error of a body that has not exactly its matrices' bytes."""
+    more = " or more" if size > expected else ""
+    return InvalidMatrix(f"the matrices take {expected} bytes, the body has {size}{more}", expected=expected, size=size)
+
+
+class Staging:
+    """A body on its way, of whatever length: `data` is what has come."""
+
+    def __init__(self, lend: Lend, threads: Threads) -> None:
+        self._lend, self._threads = lend, threads
+        self._held = AsyncExitStack()
+        self._memory = memoryview(bytearray(FEW))
+        self._size = 0
+
+    @property
+    def data(self) -> memoryview:
+        """What has come."""
+        return self._memory[: self._size]
+
+    @property
+    def lent_bytes(self) -> int:
+        """Bytes of the slab that are lent for it."""
+        return len(self._memory) if len(self._memory) > FEW else 0
+
+    async def reserve(self, nbytes: int) -> None:
+        """Have room for so many bytes, in the slab where they are more than a few; raises TooLarge, NoRoom."""
+        if nbytes <= len(self._memory):
+            return
+        async with AsyncExitStack() as held:
+            memory = await held.enter_async_context(self._threads.entered(self._lend(nbytes)))
+            await self._threads.sized(self._size, _copy, memory[: self._size], self.data)
+            old, self._held, self._memory = self._held, held.pop_all(), memory
+        await old.aclose()
+
+    async def write(self, data: bytes) -> None:
+        """Take a piece; raises TooLarge, NoRoom."""
+        end = self._size + len(data)
+        if end > len(self._memory):
+            await self.reserve(max(end, 4 * len(self._memory)))
+        self._memory[self._size : end] = data
+        self._size = end
+
+    async def receive(self, body: Body) -> None:
+        """Take the rest of a body of declared length straight to its place; raises TooLarge, NoRoom."""
+        rest = (body.length or 0) - body.taken
+        await self.reserve(self._size + rest)
+        await body.fill(self._memory[self._size : self._size + rest])
+        self._size += rest
+
+    async def aclose(self) -> None:
+        """Give the bytes back."""
+        self._memory = memoryview(b"")
+        await self._held.aclose()
+
+
+def _copy(target: memoryview, source: memoryview) -> None:
+    """Copy, and let other threads run meanwhile: a memoryview's own assignment holds the interpreter's lock."""
+    np.copyto(np.asarray(target), np.asarray(source))
+
+
+@asynccontextmanager
+async def staging(nbytes: int, lend: Lend, threads: Threads) -> AsyncIterator[Staging]:
+    """A staging area with room for so many bytes at first."""
+    area = Staging(lend, threads)
+    try:
+        await area.reserve(nbytes)
+        yield area
+    finally:
+        await area.aclose()

@@ -1,0 +1,165 @@
+"""Matrices as JSON: rows of numbers, with the strings NaN, Infinity and -Infinity for what JSON has no numbers for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from app.api.formats.operand_spec import ONE, OPERANDS, Described, Loaded, Places, Wanted, is_stacked
+from app.api.params import validated
+from app.api.schemas import ProductMembers
+from app.dtypes import Array, rounded, widened
+from app.errors import BodyTooLarge, InvalidMatrix, Malformed, TooLarge, Unsupported
+from kernels.problem import ITEMSIZE, Problem
+
+MEDIA: Final = "application/json"
+LIMIT: Final = 64 * 2**20  # bytes of text, which take about half a second and ten times the memory to read
+MOST: Final = 2**24  # elements of an answer
+_BLOCK: Final = 2**15  # elements written at once
+_NUMBERS: Final = {float, int}
+_HALF: Final = 2  # bytes of an element that JSON has no numbers of
+_SPECIAL: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+
+
+def check_length(size: int) -> None:
+    """Refuse a text that is, or grows, over the limit of this format; raises BodyTooLarge."""
+    if size > LIMIT:
+        message = f"a JSON body has at most {LIMIT} bytes, this one {size} or more: send application/octet-stream"
+        raise BodyTooLarge(message, limit=LIMIT, size=size)
+
+
+def check_dtype(dtype: str, convert: bool | None) -> None:
+    """Refuse elements of 16 bits as JSON numbers where nobody asked for their conversion; raises Unsupported."""
+    if ITEMSIZE[dtype] == _HALF and not convert:
+        told = f"{dtype} is neither read from JSON numbers nor written as such"
+        raise Unsupported(f"{told}: say convert=true to have it converted, or send and accept bytes", dtype=dtype)
+
+
+def check_answer(problem: Problem, convert: bool | None) -> None:
+    """Refuse a C that is too much text, and as `check_dtype` does; raises TooLarge, Unsupported."""
+    check_dtype(problem.dtype, convert)
+    elements = problem.batch * problem.m * problem.n
+    if elements > MOST:
+        message = f"C has {elements} elements, JSON takes {MOST}: accept application/octet-stream"
+        raise TooLarge(message, limit=MOST, size=elements)
+
+
+def load(data: memoryview, wanted: Wanted, names: tuple[str, ...] = OPERANDS) -> Loaded:
+    """Understand a body, which is the rows alone where it is one matrix.
+
+    Raises Malformed, Invalid, InvalidMatrix, and Unsupported for 16-bit elements without `convert`.
+    """
+    try:
+        members = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"the body is no JSON: {error}") from error
+    if names == ONE:
+        rows = {ONE[0]: members}
+    elif not isinstance(members, dict):
+        raise Malformed("the body is no object")
+    else:
+        rows = {name: members.pop(name, None) for name in names}
+        wanted = wanted.with_body(Wanted(**validated(ProductMembers, members).model_dump(exclude_none=True)))
+    dtype = wanted.dtype or "float32"
+    check_dtype(dtype, wanted.convert)
+    found = {name: Described(name, dtype, _shape(name, value)) for name, value in rows.items()}
+
+    def fill(places: Places) -> None:
+        for name, out in places.items():
+            _fill(name, rows[name], found[name], out)
+
+    return Loaded(found, wanted, fill)
+
+
+def _shape(name: str, value: Any) -> tuple[int, ...]:
+    """The sizes of nested lists, whose rows all have as many members; raises InvalidMatrix."""
+    rows = _rows(name, value)
+    if not rows[0] or not isinstance(rows[0][0], list):
+        _even(name, rows)
+        return len(rows), len(rows[0])
+    matrices = [_rows(f"matrix {index} of {name}", each) for index, each in enumerate(rows)]
+    for index, matrix in enumerate(matrices):
+        _even(f"matrix {index} of {name}", matrix)
+        if (len(matrix), len(matrix[0])) != (len(matrices[0]), len(matrices[0][0])):
+            raise InvalidMatrix(f"matrix {index} of {name} has another shape than matrix 0", operand=name, matrix=index)
+    return len(matrices), len(matrices[0]), len(matrices[0][0])
+
+
+def _rows(name: str, value: Any) -> list[Any]:
+    if value is None:
+        raise InvalidMatrix(f"{name} is missing")
+    if not isinstance(value, list) or not value:
+        raise InvalidMatrix(f"{name} is no list of rows")
+    for index, row in enumerate(value):
+        if not isinstance(row, list):
+            raise InvalidMatrix(f"row {index} of {name} is no list", row=index)
+    return value
+
+
+def _even(name: str, rows: list[list[Any]]) -> None:
+    width = len(rows[0])
+    for index, row in enumerate(rows):
+        if len(row) != width:
+            raise InvalidMatrix(f"row {index} of {name} has {len(row)} numbers, row 0 has {width}", row=index)
+
+
+def _fill(name: str, value: list[Any], described: Described, out: Array) -> None:
+    """Copy rows into `out`, rounding to its type; raises InvalidMatrix where a member is no number."""
+    rows = chain.from_iterable(value) if is_stacked(described) else iter(value)
+    for index, (row, target) in enumerate(zip(rows, out.reshape(-1, described.shape[-1]), strict=True)):
+        numbers = row if _NUMBERS.issuperset(map(type, row)) else _numbers(name, index, row)
+        target[:] = rounded(np.array(numbers, np.float64), out.dtype)
+
+
+def _numbers(name: str, index: int, row: list[Any]) -> list[float]:
+    numbers = []
+    for column, value in enumerate(row):
+        number = _SPECIAL.get(value) if isinstance(value, str) else value if type(value) in _NUMBERS else None
+        if number is None:
+            message = f"row {index} of {name}, column {column}: {_shown(value)} is no number"
+            raise InvalidMatrix(message, operand=name, row=index, column=column)
+        numbers.append(number)
+    return numbers
+
+
+def _shown(value: Any) -> str:
+    """The start of a value's text. The reader takes what is nested deeper than the writer does."""
+    members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if any(isinstance(member, dict | list) for member in members):
+        return "what is nested"
+    return orjson.dumps(value).decode()[:40]
+
+
+def write(c: Array, members: dict[str, Any]) -> list[bytes]:
+    """C and what made it, as pieces of one JSON text."""
+    stacked = c.ndim > len(("m", "n"))
+    return [b'{"c":', *(_listed(map(_matrix, c)) if stacked else _matrix(c)), b",", orjson.dumps(members)[1:]]
+
+
+def _matrix(matrix: Array) -> list[bytes]:
+    step = max(1, _BLOCK // matrix.shape[1])
+    return _listed([_block(matrix[at : at + step])] for at in range(0, len(matrix), step))
+
+
+def _listed(members: Iterable[list[bytes]]) -> list[bytes]:
+    pieces = [b"["]
+    for member in members:
+        pieces += [*member, b","]
+    pieces[-1] = b"]"
+    return pieces
+
+
+def _block(rows: Array) -> bytes:
+    """Some rows without the outer brackets. The writer has null for what is not finite: names take its place."""
+    rows = widened(rows)
+    text = orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
+    finite = np.isfinite(rows)
+    if finite.all():
+        return text
+    names = (b'"NaN"' if np.isnan(value) else b'"Infinity"' if value > 0 else b'"-Infinity"' for value in rows[~finite])
+    return re.sub(b"null", lambda _: next(names), text)

@@ -1,0 +1,113 @@
+"""Where an inference's operands come from: its JSON text, the bytes that follow it, or memory on this host."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+
+from app.api.body.context import lent
+from app.api.body.stream import Body, Staging
+from app.api.formats import json_matrix
+from app.api.formats.operand_spec import bytes_of
+from app.api.inference import json_tensors
+from app.api.inference.schemas import Inference, Listed, Region, Tensor, understood
+from app.api.state import FEW, Service, Threads
+from app.dtypes import Array
+from app.errors import Malformed
+from app.services.matmul.buffers import Placement
+from app.services.principal import ANONYMOUS
+from app.services.shared_memory.memory import Place
+from app.services.shared_memory.registry import Window
+
+LENGTH: Final = "Inference-Header-Content-Length"
+_DIGITS: Final = 18  # of a number of 64 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Operands and C in the slab, and the memory that C is wanted in, or None."""
+
+    placement: Placement
+    output: Window | None
+
+    @property
+    def c(self) -> Place:
+        """C's bytes."""
+        return Place(bytes_of(self.placement.c), self.placement.offsets[2])
+
+
+async def read(request: Request, body: Body, service: Service, threads: Threads) -> Inference:
+    """The request's JSON part; raises Malformed, BodyTooLarge and what `understood` does."""
+    async with _text(_length(request, body), body, service, threads) as text:
+        return await threads.sized(len(text), understood, text)
+
+
+@contextmanager
+def placing(service: Service, asked: Inference) -> Iterator[Placed]:
+    """Places for a product, filled with what does not follow the text; raises as Matmul.place and Regions.window."""
+    with service.matmul.place(asked.problem, device_id=asked.device) as placement, ExitStack() as used:
+
+        def window(part: Region) -> Window:
+            lent = service.regions.window(ANONYMOUS, part.name, part.offset, part.nbytes)
+            return used.enter_context(lent)
+
+        output = None if asked.region is None else window(asked.region)
+        for tensor, offset in zip(asked.operands, placement.offsets, strict=False):
+            array = operand(placement, tensor)
+            if isinstance(tensor.source, Region):
+                window(tensor.source).read(Place(bytes_of(array), offset))
+            elif isinstance(tensor.source, Listed):
+                json_tensors.fill(tensor.source.data, tensor.described, array)
+        yield Placed(placement, output)
+
+
+def operand(placement: Placement, tensor: Tensor) -> Array:
+    """An operand's place."""
+    return placement.a if tensor.described.name == "A" else placement.b
+
+
+def _length(request: Request, body: Body) -> int | None:
+    """Bytes of the JSON part, None where it ends with a body of unknown length; raises Malformed, BodyTooLarge."""
+    given = request.headers.get(LENGTH)
+    if given is None:
+        length = body.length
+    elif not given.isdecimal() or not given.isascii() or len(given) > _DIGITS:
+        raise Malformed(f"{LENGTH} is no number of bytes")
+    else:
+        length = int(given)
+        if not length:
+            raise Malformed("a request of bytes alone says nothing of two matrices: its JSON is missing")
+        if body.length is not None and length > body.length:
+            raise Malformed(f"{LENGTH} is {length}, the body has {body.length} bytes")
+    json_matrix.check_length(length or 0)
+    return length
+
+
+@asynccontextmanager
+async def _text(length: int | None, body: Body, service: Service, threads: Threads) -> AsyncIterator[memoryview]:
+    """The JSON part, in the slab where it is long."""
+
+    def lend(nbytes: int) -> AbstractContextManager[memoryview]:
+        return lent(service.fleet.slab, nbytes)
+
+    if length is None:
+        area = Staging(lend, threads)
+        try:
+            async for piece in body.pieces():
+                await area.write(piece)
+                json_matrix.check_length(len(area.data))
+            yield area.data
+        finally:
+            await area.aclose()
+    elif length <= FEW:
+        text = memoryview(bytearray(length))
+        await body.fill(text)
+        yield text
+    else:
+        async with threads.entered(lend(length)) as text:
+            await body.fill(text)
+            yield text

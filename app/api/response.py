@@ -1,0 +1,263 @@
+"""The answer of POST /matmul: its headers, and C's bytes out of the slab."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from app.api.body.transfer_watchdog import Clock, TooSlow
+from app.api.formats import json_matrix, npy, npz, safetensors
+from app.api.formats.operand_spec import bytes_of
+from app.api.state import FEW, Threads
+from app.dtypes import Array
+from app.errors import TilewiseError
+from app.server import EXTENSION, Pace
+from app.services.best.answer import Product
+
+_LOG = logging.getLogger(__name__)
+_PIECE: Final = 2**21  # bytes handed to the connection at once
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A product as it is answered: C in the shape of the operands, what made it, and seconds by phase."""
+
+    c: Array
+    product: Product
+    seconds: Mapping[str, float]
+
+    def headers(self) -> dict[str, str]:
+        """The headers of every form."""
+        config = ",".join(f"{name}={value}" for name, value in self.product.config.items())
+        timing = ", ".join(f"{phase};dur={1e3 * seconds:.3f}" for phase, seconds in self.seconds.items())
+        declined = {"X-Declined": self.product.declined} if self.product.declined else {}
+        if self.product.together > 1:
+            timing = timing.replace("kernel;", f'kernel;desc="{self.product.together} together";')
+        return {
+            "X-Device": self.product.device.id,
+            "X-Kernel": self.product.kernel,
+            "X-Config": config,
+            "X-Match": self.product.match,
+            "X-Instructions": self.product.instructions,
+            "X-Precision": self.product.precision,
+            **declined,
+            "X-Shape": "x".join(map(str, self.c.shape)),
+            "X-Dtype": self.c.dtype.name,
+            "Server-Timing": timing,
+        }
+
+    def text(self) -> list[bytes]:
+        """C and what made it as JSON, in pieces."""
+        members: dict[str, Any] = {
+            "dtype": self.c.dtype.name,
+            "kernel": self.product.kernel,
+            "config": dict(self.product.config),
+            "match": self.product.match,
+            "instructions": self.product.instructions,
+            "precision": self.product.precision,
+            "declined": self.product.declined,
+        }
+        return json_matrix.write(self.c, members)
+
+
+async def framed(media: str, c: Array, threads: Threads) -> list[bytes | memoryview]:
+    """C in a binary form: its own bytes, between what the form has before and after them."""
+    data = bytes_of(c)
+    if media == npz.MEDIA:
+        front, end = await threads.sized(c.nbytes, npz.around, c.dtype.name, c.shape, [data])
+        return [front, data, end]
+    return [prefix(media, c.dtype.name, c.shape), data]
+
+
+def prefix(media: str, dtype: str, shape: tuple[int, ...]) -> bytes:
+    """What stands before C's bytes in a form that has nothing after them."""
+    writers = {npy.MEDIA: npy.prefix, safetensors.MEDIA: safetensors.prefix}
+    return writers[media](dtype, shape) if media in writers else b""
+
+
+class PiecesResponse(Response):
+    """An answer that is there in pieces."""
+
+    def __init__(self, pieces: list[bytes], media: str, headers: Mapping[str, str]) -> None:
+        self.status_code, self.background = 200, None
+        self._pieces = pieces
+        self.init_headers({**headers, "Content-Type": media, "Content-Length": str(sum(map(len, pieces)))})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them in turn; few bytes at once, without a look at the clock."""
+        del receive
+        if sum(map(len, self._pieces)) <= FEW:
+            await send(start_of(self))
+            await send({"type": "http.response.body", "body": b"".join(self._pieces)})
+            return
+        async with sending(self, scope, send) as put:
+            for piece in _gathered(self._pieces):
+                await put(piece)
+
+
+Put = Callable[[bytes], Awaitable[None]]
+
+
+def start_of(response: Response) -> Message:
+    """The message that an answer begins with."""
+    return {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
+
+
+@asynccontextmanager
+async def sending(response: Response, scope: Scope, send: Send) -> AsyncIterator[Put]:
+    """Send an answer whose pieces the block puts, each of which has left the connection when `put` returns.
+
+    The time between them is not the client's. One that reads too slowly is cut off, and what was not sent is dropped:
+    the block then ends early.
+    """
+    wire: Wire | None = scope.get("extensions", {}).get(EXTENSION)
+    sent = 0
+    clock = Clock(scope["app"].state.pace, lambda: sent - (wire.pending if wire else 0))
+
+    async def put(piece: bytes) -> None:
+        nonlocal sent
+        sent += len(piece)
+        async with clock.running():
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            if wire is not None:
+                await wire.emptied()
+
+    await send(start_of(response))
+    try:
+        yield put
+        await send({"type": "http.response.body", "body": b""})
+    except BaseException as error:
+        if wire is not None:
+            await wire.abort()
+        if not isinstance(error, TooSlow):
+            raise
+
+
+def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces that are worth a message each."""
+    few, size = list[bytes](), 0
+    for piece in pieces:
+        few.append(piece)
+        size += len(piece)
+        if size > FEW:
+            yield b"".join(few)
+            few, size = [], 0
+    yield b"".join(few)
+
+
+class Wire(Protocol):
+    """The connection of a request, where the server tells of it."""
+
+    @property
+    def pending(self) -> int:
+        """Bytes of answers that it still holds."""
+        ...
+
+    async def emptied(self) -> None:
+        """Wait until it holds none, or is closed."""
+        ...
+
+    async def abort(self) -> None:
+        """Close at once, dropping what it holds, and wait until it is closed."""
+        ...
+
+
+class Coming(Protocol):
+    """Bytes of the slab that are being written, in their order."""
+
+    nbytes: int
+
+    async def until(self, nbytes: int) -> None:
+        """Wait until so many of them are there; raises TilewiseError where they will not be."""
+        ...
+
+
+class SlabResponse(Response):
+    """An answer of bytes that lie in the slab; `stack` gives them back once the connection holds none of them.
+
+    That is before the client has its last byte: a next request of its own finds the room again. The last bytes of the
+    answer may be `coming` while those before them are sent; where they do not come, the client is cut off.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[bytes | memoryview],
+        media: str,
+        headers: Mapping[str, str],
+        stack: AsyncExitStack,
+        status: int = 200,
+        coming: Coming | None = None,
+    ) -> None:
+        self.status_code, self.background, self._coming = status, None, coming
+        self._pieces, self._stack = [memoryview(piece) for piece in pieces if piece], stack
+        self._length = sum(map(len, self._pieces))
+        self.init_headers({**headers, "Content-Type": media, "Content-Length": str(self._length)})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it. A client that reads too slowly is cut off: the server closes an answer that is not whole."""
+        del receive
+        wire: Wire | None = scope.get("extensions", {}).get(EXTENSION)
+        async with self._stack:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            early, late = _cut(self._pieces, self._length - FEW)
+            try:
+                await _send(early, send, wire, scope["app"].state.pace, self._there)
+                await self._there(self._length)
+            except BaseException as error:
+                if wire is not None:
+                    await wire.abort()
+                if isinstance(error, TilewiseError):
+                    _LOG.warning("an answer was cut off: %s", error.message)
+                elif not isinstance(error, TooSlow):
+                    raise
+            else:
+                end = b"".join(late)
+                await self._stack.aclose()
+                await send({"type": "http.response.body", "body": end})
+
+    async def _there(self, end: int) -> None:
+        """Wait until the answer is there up to a byte."""
+        if self._coming is not None:
+            await self._coming.until(end - self._length + self._coming.nbytes)
+
+    async def aclose(self) -> None:
+        """Give the slab's bytes back unsent."""
+        await self._stack.aclose()
+
+
+def _cut(pieces: Sequence[memoryview], at: int) -> tuple[list[memoryview], list[memoryview]]:
+    """Pieces up to a byte, and those after it."""
+    early, late = list[memoryview](), list[memoryview]()
+    for piece in pieces:
+        here = max(0, at)
+        early += [piece[:here]] if here else []
+        late.append(piece[here:])
+        at -= len(piece)
+    return early, late
+
+
+async def _send(
+    pieces: Sequence[memoryview], send: Send, wire: Wire | None, pace: Pace, there: Callable[[int], Awaitable[None]]
+) -> None:
+    """Send pieces, each when the connection holds nothing of the one before: none is copied but by the system.
+
+    Where the connection cannot tell, copies are sent. `there` waits until what is to be sent is there.
+    """
+    sent = 0
+    clock = Clock(pace, lambda: sent - (wire.pending if wire else 0))
+    for whole in pieces:
+        for at in range(0, len(whole), _PIECE):
+            piece = whole[at : at + _PIECE]
+            await there(sent + len(piece))
+            sent += len(piece)
+            async with clock.running():
+                body = piece if wire else bytes(piece)
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+                if wire is not None:
+                    await wire.emptied()

@@ -1,0 +1,118 @@
+"""GET /best-config: the hot path. No device, no lock, no query; what was asked before is there already rendered.
+
+GET /bests is the same for all that is stored.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app import errors
+from app.api.errors import documented
+from app.api.openapi import DirectRoute, parameters
+from app.api.paging import bests_page
+from app.api.params import parse_query, read_query
+from app.api.responses import Best, Bests, reply
+from app.api.schemas import BestQuery, BestsQuery, OneBestQuery
+from app.api.state import Service, service_of, threads_of
+from app.devices.fleet import Unit
+from app.services.best.answer import Answer
+from app.services.best.misses import Want
+
+router = APIRouter(route_class=DirectRoute, tags=["best-config"])
+
+_MOST: Final = 4096  # answers kept, a few megabytes
+
+
+class Rendered:
+    """Answers by raw query string, valid for one generation of bests. Used on the event loop only."""
+
+    def __init__(self) -> None:
+        self._generation = -1
+        self._answers: dict[bytes, tuple[Response, Want | None]] = {}
+
+    def answer(self, service: Service, query: bytes) -> Response:
+        """The answer to a query string; raises Invalid, UnknownDevice, NoDevice, Unsupported, NotTuned."""
+        generation = service.best.generation
+        if generation != self._generation:
+            self._answers.clear()
+            self._generation = generation
+        known = self._answers.get(query)
+        if known is None:
+            answer = _answer(service, query)
+            if len(self._answers) >= _MOST:
+                self._answers.pop(next(iter(self._answers)))
+            self._answers[query] = reply(Best.of(answer)), service.wants.noted(answer)
+            return self._answers[query][0]
+        response, want = known
+        if want is not None:
+            service.wants.note(want)
+        return response
+
+
+@router.get(
+    "/best-config",
+    summary="The best known config of a problem",
+    response_model=Best,
+    responses=documented(errors.UnknownDevice, errors.NotTuned, errors.Invalid, errors.Unsupported, errors.NoDevice),
+    openapi_extra={"parameters": parameters(BestQuery)},
+)
+async def best_config(request: Request) -> Response:
+    """Which kernel and config to use, how fast it is, and how exact this answer is (`match`).
+
+    `exact` was measured for this very problem, `stale` too but before the driver, the compiler or the kernel changed,
+    `nearest` was measured for the nearest tuned shape, `default` is the model's choice.
+    """
+    rendered = cast("Rendered", request.app.state.rendered)
+    return rendered.answer(service_of(request), request.scope["query_string"])
+
+
+@router.get(
+    "/bests",
+    summary="Every stored best of this host's devices",
+    response_model=Bests,
+    responses=documented(errors.UnknownDevice, errors.Invalid, errors.NoDevice),
+    openapi_extra={"parameters": parameters(BestsQuery)},
+)
+async def list_bests(request: Request) -> Response:
+    """What `GET /best-config` answers for every problem that has been tuned here, newest first.
+
+    `next` is the page after it: give it as `cursor`.
+    """
+    asked, service = read_query(BestsQuery, request), service_of(request)
+    unit = None if asked.device is None else service.fleet.unit(asked.device)
+    return await threads_of(request).call(_bests, service, asked, unit)
+
+
+@router.delete(
+    "/bests",
+    summary="Forget the stored best of a problem",
+    status_code=204,
+    responses=documented(
+        errors.UnknownDevice, errors.NotTuned, errors.Invalid, errors.Unsupported, errors.NoDevice, errors.StoreFailed
+    ),
+    openapi_extra={"parameters": parameters(OneBestQuery)},
+)
+async def delete_best(request: Request) -> Response:
+    """Forget what was found for one problem on a device and its like: it is answered as a problem never tuned.
+
+    Its trials stay in the list. A tune finds a new best.
+    """
+    asked, service = read_query(OneBestQuery, request), service_of(request)
+    unit = service.fleet.unit(asked.device)
+    await threads_of(request).call(service.tuning.delete_best, unit, asked.problem())
+    return Response(status_code=204)
+
+
+def _bests(service: Service, asked: BestsQuery, only: Unit | None) -> Response:
+    units = service.fleet.units if only is None else (only,)
+    return reply(bests_page(service.best, {unit.device.model: unit.device.id for unit in reversed(units)}, asked))
+
+
+def _answer(service: Service, query: bytes) -> Answer:
+    asked = parse_query(BestQuery, query)
+    return service.best.answer(asked.problem(), asked.device, exact=asked.match == "exact")

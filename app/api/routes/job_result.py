@@ -1,0 +1,101 @@
+"""A product's result as a job kept it: C's bytes in a file, answered in any form."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from os import fstat
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from app.api.body.dispatch import answer_media
+from app.api.formats import json_matrix, npy, npz
+from app.api.negotiation import listed
+from app.api.response import PiecesResponse, prefix, sending
+from app.api.state import Threads, service_of, threads_of
+from app.dtypes import numpy_dtype
+from app.errors import TooLarge
+from app.store.records import JobRecord
+from kernels.problem import ITEMSIZE
+
+_MEMBERS: Final = ("dtype", "kernel", "config", "match", "instructions", "precision", "declined")
+_PIECE: Final = 2**20  # bytes read at once
+
+
+async def result_of(request: Request, job: JobRecord, convert: bool | None, own: str = npy.MEDIA) -> Response:
+    """A finished product's C, as Accept says, or in the form `own`.
+
+    Raises NoResult, NotAcceptable, TooLarge, and Unsupported for 16-bit elements as JSON without `convert`.
+    """
+    media = answer_media(listed(request, "accept"), own)
+    service, threads = service_of(request), threads_of(request)
+    made: dict[str, Any] = job.result or {}
+    if media == json_matrix.MEDIA and made:
+        json_matrix.check_dtype(made["dtype"], convert)
+    file = await threads.call(service.results.open, job)
+    if media == json_matrix.MEDIA:
+        return PiecesResponse(await threads.call(_text, file, made), media, _headers(made))
+    kind = (made["dtype"], tuple(made["shape"]))
+    front, end = await threads.call(_around, file, *kind) if media == npz.MEDIA else (prefix(media, *kind), b"")
+    return _FileResponse((front, end), file, media, _headers(made), threads)
+
+
+def _around(file: BinaryIO, dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes]:
+    """What an archive has before and after the file, which is read once for its checksum."""
+    found = npz.around(dtype, shape, iter(lambda: file.read(_PIECE), b""))
+    file.seek(0)
+    return found
+
+
+def _headers(made: dict[str, Any]) -> dict[str, str]:
+    """What made the product, as the synchronous answer's headers say it."""
+    timing = ", ".join(f"{phase};dur={took:.3f}" for phase, took in made["timing_ms"].items())
+    return {
+        "X-Device": made["device"],
+        "X-Kernel": made["kernel"],
+        "X-Config": ",".join(f"{name}={value}" for name, value in made["config"].items()),
+        "X-Match": made["match"],
+        "X-Instructions": made["instructions"],
+        "X-Precision": made["precision"],
+        **({"X-Declined": made["declined"]} if made["declined"] else {}),
+        "X-Shape": "x".join(map(str, made["shape"])),
+        "X-Dtype": made["dtype"],
+        "Server-Timing": timing,
+    }
+
+
+def _text(file: BinaryIO, made: dict[str, Any]) -> list[bytes]:
+    with closing(file):
+        size = fstat(file.fileno()).st_size
+        elements = size // ITEMSIZE[made["dtype"]]
+        if elements > json_matrix.MOST:
+            message = f"JSON takes {json_matrix.MOST} elements, C has {elements}: ask for another form"
+            raise TooLarge(message, limit=json_matrix.MOST, size=elements)
+        c = np.frombuffer(file.read(), numpy_dtype(made["dtype"])).reshape(made["shape"])
+        return json_matrix.write(c, {name: made[name] for name in _MEMBERS})
+
+
+class _FileResponse(Response):
+    """An answer out of a file that is open: whoever removes it meanwhile does not cut it short."""
+
+    def __init__(
+        self, around: tuple[bytes, bytes], file: BinaryIO, media: str, headers: dict[str, str], threads: Threads
+    ) -> None:
+        self.status_code, self.background = 200, None
+        (self._front, self._end), self._file, self._threads = around, file, threads
+        length = len(self._front) + fstat(file.fileno()).st_size + len(self._end)
+        self.init_headers({**headers, "Content-Type": media, "Content-Length": str(length)})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it piece by piece, and close the file whatever comes of it."""
+        del receive
+        with closing(self._file):
+            async with sending(self, scope, send) as put:
+                piece = self._front or await self._threads.call(self._file.read, _PIECE)
+                while piece:
+                    await put(piece)
+                    piece = await self._threads.call(self._file.read, _PIECE)
+                await put(self._end)

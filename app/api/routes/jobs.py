@@ -1,0 +1,247 @@
+"""Jobs: the list, one of them, its cancellation, its result, and its events as they are committed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Annotated, Any, Final
+
+import orjson
+from fastapi import APIRouter, Path
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from app import errors
+from app.api.body.dispatch import ANSWERS
+from app.api.errors import documented
+from app.api.formats import json_matrix
+from app.api.openapi import DirectRoute, header, parameters
+from app.api.paging import jobs_page
+from app.api.params import read_query
+from app.api.responses import Job, Jobs, reply, told
+from app.api.routes.job_result import result_of
+from app.api.schemas import JobsQuery, Nothing, ResultQuery
+from app.api.state import Service, Threads, service_of, threads_of
+from app.services.jobs.service import ENDED, Event
+from app.services.principal import ANONYMOUS
+from app.store.records import JobRecord
+
+router = APIRouter(route_class=DirectRoute, tags=["jobs"])
+
+_SILENCE: Final = 15.0  # seconds after which a comment keeps a quiet stream open
+_CLOSING: Final = 0.5  # seconds between looks at whether the service shuts down
+JobId = Annotated[str, Path(description="The job's id.")]
+_EVENT: Final = re.compile(r"[0-9]{1,18}")
+_ENDED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"model": Job, "description": "The job, which had ended already."}
+}
+_RESULT: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The result.",
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            **{
+                media: {"schema": {"type": "string", "format": "binary"}}
+                for media in ANSWERS
+                if media != json_matrix.MEDIA
+            },
+        },
+    }
+}
+_ONE: Final = {
+    "type": "object",
+    "required": ["id", "event", "data"],
+    "properties": {
+        "id": {"type": "string", "pattern": "^[0-9]+$"},
+        "event": {"enum": ["progress", "trial", "end"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
+_STREAM: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "Events `progress`, `trial` and `end`, each with a rising id and JSON data.",
+        "content": {"text/event-stream": {"itemSchema": _ONE}},
+    },
+    204: {"description": "The job has ended, and Last-Event-ID was its last event: do not ask again."},
+}
+
+
+@router.get(
+    "/jobs",
+    summary="List jobs, newest first",
+    response_model=Jobs,
+    responses=documented(errors.Invalid, errors.StoreFailed),
+    openapi_extra={"parameters": parameters(JobsQuery)},
+)
+async def list_jobs(request: Request) -> Response:
+    """A page of jobs. `next` is the page after it: give it as `cursor`."""
+    asked = read_query(JobsQuery, request)
+    return reply(await threads_of(request).call(jobs_page, service_of(request).jobs, asked))
+
+
+@router.get(
+    "/jobs/{job_id}",
+    summary="One job",
+    response_model=Job,
+    responses=documented(errors.UnknownJob, errors.Invalid, errors.StoreFailed),
+)
+async def get_job(request: Request, job_id: JobId) -> Response:
+    """A job as it stands. While it has not ended, Retry-After says when to ask again."""
+    read_query(Nothing, request)
+    _checked(job_id)
+    service = service_of(request)
+    job = await threads_of(request).call(service.jobs.get, job_id)
+    after = service.matmul.admission.retry_after() if job.kind == "matmul" else 1
+    return reply(Job.of(job), headers={} if job.state in ENDED else {"Retry-After": str(after)})
+
+
+@router.delete(
+    "/jobs/{job_id}",
+    summary="Cancel a job",
+    status_code=202,
+    response_model=Job,
+    response_description="The job, `cancelling` until it has ended: within two seconds.",
+    responses=_ENDED | documented(errors.UnknownJob, errors.Invalid, errors.StoreFailed),
+)
+async def cancel_job(request: Request, job_id: JobId) -> Response:
+    """Ask a job to stop, whatever it does. It stays in the list, and what it has measured stays.
+
+    A product that waits is never made. One whose launch is under way cannot be interrupted politely: the process that
+    makes it is killed where the launch has not ended within a second, and replaced; what waits is made then.
+    """
+    read_query(Nothing, request)
+    _checked(job_id)
+    job = await threads_of(request).call(service_of(request).jobs.cancel, job_id, ANONYMOUS)
+    return reply(Job.of(job), 200 if job.state in ENDED else 202)
+
+
+@router.get(
+    "/jobs/{job_id}/result",
+    summary="The result of a job",
+    response_class=Response,
+    responses=_RESULT
+    | documented(
+        errors.UnknownJob,
+        errors.NoResult,
+        errors.NotAcceptable,
+        errors.Invalid,
+        errors.Unsupported,
+        errors.TooLarge,
+        errors.StoreFailed,
+    ),
+    openapi_extra={
+        "parameters": [
+            *parameters(ResultQuery),
+            header("Accept", f"Of a product, one of {', '.join(ANSWERS)}; .npy by default."),
+        ]
+    },
+)
+async def get_job_result(request: Request, job_id: JobId) -> Response:
+    """What a tune job's `result` holds, alone; of a product, C in any form.
+
+    C is kept for TILEWISE_RESULT_TTL seconds, unless newer results need its place within TILEWISE_RESULT_BYTES.
+    """
+    asked = read_query(ResultQuery, request)
+    _checked(job_id)
+    service, threads = service_of(request), threads_of(request)
+    job = await threads.call(service.jobs.get, job_id)
+    if job.kind == "matmul":
+        return await result_of(request, job, asked.convert)
+    if job.result is None:
+        raise errors.NoResult(f"job {job.id} is {job.state} and has no result", state=job.state)
+    return Response(orjson.dumps(told(job.result)), media_type="application/json")
+
+
+@router.get(
+    "/jobs/{job_id}/events",
+    summary="Follow a job",
+    response_class=Response,
+    responses=_STREAM | documented(errors.UnknownJob, errors.Invalid, errors.StoreFailed),
+    openapi_extra={
+        "parameters": [
+            header("Last-Event-ID", "Go on after this event.", type="string", pattern=f"^{_EVENT.pattern}$"),
+        ]
+    },
+)
+async def follow_job(request: Request, job_id: JobId) -> Response:
+    """Server-sent events. A trial is sent once it is committed; a comment comes every 15 s of silence."""
+    read_query(Nothing, request)
+    _checked(job_id)
+    after = _last_event(request.headers.get("last-event-id", "0"))
+    service, threads = service_of(request), threads_of(request)
+    job = await threads.call(service.jobs.get, job_id)
+    if job.state in ENDED and not await threads.call(service.jobs.events, job_id, after):
+        return Response(status_code=204)
+    headers = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_stream(service, threads, job_id, after), 200, headers, "text/event-stream")
+
+
+async def ended_within(service: Service, threads: Threads, job_id: str, seconds: float) -> JobRecord:
+    """The job once it has ended, or as it is after so many seconds. Takes no thread while it waits."""
+    until = monotonic() + seconds
+    async with _woken(service, job_id) as wait:
+        while (job := await threads.call(service.jobs.get, job_id)).state not in ENDED:
+            left = until - monotonic()
+            if left <= 0 or service.closing.is_set():
+                break
+            await wait(min(left, _CLOSING))
+    return job
+
+
+async def _stream(service: Service, threads: Threads, job_id: str, after: int) -> AsyncIterator[bytes]:
+    quiet_since = monotonic()
+    async with _woken(service, job_id) as wait:
+        while not service.closing.is_set():
+            for event in await threads.call(service.jobs.events, job_id, after):
+                yield _written(event)
+                after, quiet_since = event.id, monotonic()
+                if event.name == "end":
+                    return
+            while not await wait(_CLOSING) and not service.closing.is_set():
+                if monotonic() - quiet_since >= _SILENCE:
+                    yield b": \n\n"
+                    quiet_since = monotonic()
+
+
+@asynccontextmanager
+async def _woken(service: Service, job_id: str) -> AsyncIterator[Callable[[float], Any]]:
+    """Gives a wait of at most so many seconds, which says whether something was committed for the job meanwhile."""
+    loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        loop.call_soon_threadsafe(changed.set)
+
+    async def wait(seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await changed.wait()
+        except TimeoutError:
+            return False
+        changed.clear()
+        return True
+
+    unsubscribe = service.jobs.subscribe(job_id, wake)
+    try:
+        yield wait
+    finally:
+        unsubscribe()
+
+
+def _checked(job_id: str) -> None:
+    """Refuse what is no id before a database is asked, some of which do not take every character."""
+    if not (job_id.isascii() and job_id.isprintable()):
+        raise errors.UnknownJob(f"there is no job {job_id!r}")
+
+
+def _written(event: Event) -> bytes:
+    data = orjson.dumps(event.data, default=str)
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, event.name.encode(), data)
+
+
+def _last_event(text: str) -> int:
+    if not _EVENT.fullmatch(text):
+        raise errors.Invalid(f"Last-Event-ID is the number of an event, got {text[:40]!r}")
+    return int(text)

@@ -1,0 +1,125 @@
+"""A product as a job: its caller prefers not to wait, or not for long, and comes back for the result."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.body.dispatch import Received, answer_media
+from app.api.formats import json_matrix
+from app.api.formats.operand_spec import bytes_of
+from app.api.idempotency import key_of, once
+from app.api.metrics import metrics_of
+from app.api.negotiation import Preference, listed
+from app.api.responses import Job, reply
+from app.api.routes.job_result import result_of
+from app.api.routes.jobs import ended_within
+from app.api.state import service_of, tasks_of, threads_of
+from app.services.jobs.async_products import Results
+from app.services.jobs.idempotency import Attempt, fingerprint
+from app.services.jobs.service import ENDED
+from app.store.records import JobRecord
+
+_LOG: Final = logging.getLogger(__name__)
+ACCEPTED: Final[dict[int | str, dict[str, Any]]] = {
+    202: {
+        "model": Job,
+        "description": "With `Prefer: respond-async` or `wait`: the job; its result is at `/jobs/{id}/result`.",
+        "headers": {
+            name: {"description": text, "schema": {"type": "string"}}
+            for name, text in {
+                "Location": "The job's place.",
+                "Retry-After": "Seconds after which to ask for the job.",
+                "Preference-Applied": "What was heeded, such as respond-async, wait=5.",
+            }.items()
+        },
+    }
+}
+
+
+async def accepted(
+    request: Request, received: Received, stack: AsyncExitStack, prefer: Preference, own: str
+) -> Response:
+    """Take the product as a job, once for an Idempotency-Key; the operands' place is held until it is made.
+
+    `own` is the form of C where Accept says none.
+    """
+    # Nobody computes what is not acceptable.
+    media, wanted = answer_media(listed(request, "accept"), own), received.wanted
+    if prefer.wait and media == json_matrix.MEDIA:
+        json_matrix.check_answer(received.placement.problem, wanted.convert)
+    print_ = await threads_of(request).call(_fingerprint, request, received) if key_of(request) else ""
+    ended = partial(_ended, request, wanted.convert, own)
+    return await once(request, print_, partial(_taken, request, received, stack, prefer, ended), ended)
+
+
+async def _taken(
+    request: Request,
+    received: Received,
+    stack: AsyncExitStack,
+    prefer: Preference,
+    ended: Callable[[JobRecord], Awaitable[Response]],
+    attempt: Attempt | None,
+) -> Response:
+    service, threads, tasks = service_of(request), threads_of(request), tasks_of(request)
+    placement, wanted = received.placement, received.wanted
+    job = await threads.call(service.results.create, placement, None if attempt is None else attempt.noted)
+    held, metrics = stack.pop_all(), metrics_of(request)
+    make = partial(service.results.make, stacked=received.stacked)
+
+    async def made() -> None:
+        async with held, _concluded(service.results, job.id):
+            result = await threads.work(make, job.id, placement, wanted.device, wanted.kernel)
+        if result is not None:
+            metrics.phases(result["device"], {name: took / 1e3 for name, took in result["timing_ms"].items()})
+
+    task = asyncio.create_task(made())
+    tasks.add(task)
+    task.add_done_callback(partial(_over, tasks))
+    headers = {"Location": f"/jobs/{job.id}", "Preference-Applied": prefer.applied}
+    if prefer.wait:
+        job = await ended_within(service, threads, job.id, prefer.wait)
+    if job.state not in ENDED:
+        after = service.matmul.admission.retry_after()
+        return reply(Job.of(job), 202, headers | {"Retry-After": str(after)})
+    response = await ended(job)
+    response.headers.update(headers)
+    return response
+
+
+@asynccontextmanager
+async def _concluded(results: Results, job_id: str) -> AsyncIterator[None]:
+    """Have the job end whatever happens inside: its caller was told that there will be an end."""
+    try:
+        yield
+    except BaseException as error:
+        results.abandon(job_id, error)
+        raise
+
+
+def _over(tasks: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
+    tasks.discard(task)
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _LOG.error("a product made as a job failed of a fault in the service", exc_info=error)
+
+
+async def _ended(request: Request, convert: bool | None, own: str, job: JobRecord) -> Response:
+    """The result of a job that ended, or the error that it ended with."""
+    if job.state == "succeeded":
+        return await result_of(request, job, convert, own)
+    raise service_of(request).results.error(job)
+
+
+def _fingerprint(request: Request, received: Received) -> str:
+    """Of a product: the operands' bytes stand for the body's."""
+    placement, scope = received.placement, request.scope
+    told = repr((placement.problem, placement.keys, received.wanted, received.stacked)).encode()
+    operands = (bytes_of(placement.a), bytes_of(placement.b))
+    return fingerprint(request.method, request.url.path, scope["query_string"], told, *operands)

@@ -1,0 +1,262 @@
+"""Resident matrices: put once under a name, used by as many products as one likes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Any, Final
+
+import numpy as np
+from fastapi import APIRouter, Path
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app import errors
+from app.api.body.context import RAW, desk_of
+from app.api.body.dispatch import ANSWERS, FORMS, answer_media, media_of, receive
+from app.api.errors import documented, timed_out
+from app.api.formats import json_matrix
+from app.api.formats.operand_spec import ONE, Described, Fill, Found, Places, Wanted, check_shape
+from app.api.negotiation import listed
+from app.api.openapi import DirectRoute, header, parameters
+from app.api.params import paged, read_query
+from app.api.response import SlabResponse, framed
+from app.api.responses import Answer, reply
+from app.api.schemas import MatricesQuery, MatrixQuery, Nothing
+from app.api.state import Service, service_of, threads_of
+from app.dtypes import Array, numpy_dtype
+from app.services.best.lookup import covering
+from app.services.matmul.resident_matrices import NAME, Draft, Resident, check_name
+from app.services.principal import ANONYMOUS
+from kernels.problem import Problem
+
+router = APIRouter(route_class=DirectRoute, tags=["matrices"])
+
+MatrixName = Annotated[str, Path(description="The matrix's name.", pattern=f"^{NAME}$", examples=["weights"])]
+_BINARY: Final = {"type": "string", "format": "binary"}
+_ROWS: Final = {"type": "array", "minItems": 1, "items": {"type": "array", "minItems": 1}}
+
+
+class Matrix(Answer):
+    """A resident matrix, or a batch of them. Its bytes never change: what is put later is another version."""
+
+    name: str
+    version: Annotated[int, Field(description="No two matrices of one run of the service have the same.")]
+    dtype: str
+    shape: Annotated[list[int], Field(description="Rows and columns as stored; before them the batch, if it is one.")]
+    nbytes: int
+    evictable: Annotated[bool, Field(description="It may be dropped where room is needed.")]
+    devices: Annotated[list[str], Field(description="The devices that have a copy: a product need not send it again.")]
+    created_at: datetime
+    used_at: datetime
+
+    @classmethod
+    def of(cls, service: Service, resident: Resident, used_at: datetime | None = None) -> Matrix:
+        """Take the domain's value; never used is used when it was made."""
+        return cls(
+            name=resident.name,
+            version=resident.key,
+            dtype=resident.dtype,
+            shape=list(resident.shape),
+            nbytes=resident.nbytes,
+            evictable=resident.evictable,
+            devices=service.matmul.copies.devices(resident.key),
+            created_at=resident.created_at,
+            used_at=used_at or resident.created_at,
+        )
+
+
+class Matrices(Answer):
+    """A page of resident matrices by name; `next` asks for the page after it."""
+
+    matrices: list[Matrix]
+    next: str | None
+
+
+_LOCATION: Final = {"Location": {"description": "The matrix's place.", "schema": {"type": "string"}}}
+LEFT: Final[dict[int | str, dict[str, Any]]] = {
+    201: {"model": Matrix, "description": "With `?c=`: C, which was left resident.", "headers": _LOCATION}
+}
+_PUT: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"model": Matrix, "description": "The matrix, which took the place of another version."},
+    201: {"model": Matrix, "description": "The matrix, which is new.", "headers": _LOCATION},
+}
+_GOT: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "model": Matrix,
+        "description": "What it is, or its data by Accept.",
+        "content": {media: {"schema": _BINARY} for media in ANSWERS if media != json_matrix.MEDIA},
+        "headers": {
+            name: {"description": f"With data: its {text}.", "schema": {"type": "string"}}
+            for name, text in {"X-Shape": "sizes", "X-Dtype": "type", "X-Version": "version"}.items()
+        },
+    }
+}
+
+
+class MatrixSeats:
+    """Where one matrix that is put goes; `draft` is there once it has its place."""
+
+    names = ONE
+    passage = None
+
+    def __init__(self, service: Service, name: str, asked: MatrixQuery) -> None:
+        self.draft: Draft | None = None
+        self._service, self._name, self._asked = service, name, asked
+
+    def plain(self, wanted: Wanted) -> Found:
+        """The sizes by the query."""
+        if self._asked.shape is None:
+            raise errors.Invalid(f"{RAW} needs its shape in the query, such as ?shape=256x128", missing=["shape"])
+        return {ONE[0]: Described(ONE[0], wanted.dtype or "float32", self._asked.sizes)}
+
+    def foreseen(self, first: Described, wanted: Wanted) -> Found:
+        """It is the only one."""
+        del wanted
+        return {first.name: first}
+
+    def nbytes(self, found: Found, wanted: Wanted) -> int:
+        """Bytes of the slab for it."""
+        self._expect(found[ONE[0]], wanted)
+        return found[ONE[0]].nbytes
+
+    @contextmanager
+    def room(self, found: Found, wanted: Wanted, fill: Fill | None) -> Iterator[Places]:
+        """Lend its place, within its owner's quota."""
+        described, matrices = found[ONE[0]], self._service.matrices
+        self._expect(described, wanted)
+        kind = (described.dtype, described.shape)
+        coming = partial(matrices.coming, evictable=self._asked.evictable, backed=bool(fill))
+        with coming(ANONYMOUS, self._name, *kind) as draft:
+            self.draft = draft
+            places = {ONE[0]: _array(self._service, draft.resident)}
+            if fill is not None:
+                fill(places)
+            yield places
+
+    def is_fresh(self) -> bool:
+        """Whether the system has yet to find pages of its place."""
+        return self.draft is not None and self._service.fleet.slab.is_fresh(self.draft.resident.region)
+
+    def back(self) -> None:
+        """Have them found; raises NoRoom."""
+        if self.draft is not None:
+            self._service.fleet.slab.back(self.draft.resident.region)
+
+    def _expect(self, described: Described, wanted: Wanted) -> None:
+        """Refuse what is no matrix, is not as the query says, or what no kernel multiplies."""
+        check_shape(described)
+        found = {"shape": "x".join(map(str, described.shape)), "dtype": described.dtype}
+        for name, value in {"shape": self._asked.shape, "dtype": wanted.dtype}.items():
+            if value is not None and value != found[name]:
+                raise errors.Invalid(f"{name} is {found[name]}, the request says {value}", member=name)
+        covering(Problem(1, 1, 1, dtype=described.dtype), self._service.fleet.unit(None).device)
+
+
+@router.get(
+    "/matrices/{name}",
+    summary="One resident matrix",
+    responses=_GOT | documented(errors.UnknownMatrix, errors.MatrixGone, errors.NotAcceptable, errors.Invalid),
+    openapi_extra={"parameters": [header("Accept", f"One of {', '.join(ANSWERS)}: application/json tells of it.")]},
+)
+async def get_matrix(request: Request, name: MatrixName) -> Response:
+    """What a matrix is, or, where Accept names a form of binary data, the matrix itself, which counts as a use."""
+    read_query(Nothing, request)
+    media = answer_media(listed(request, "accept"), json_matrix.MEDIA)
+    service, threads = service_of(request), threads_of(request)
+    if media == json_matrix.MEDIA:
+        return reply(Matrix.of(service, *await threads.call(service.matrices.get, ANONYMOUS, name)))
+    async with AsyncExitStack() as stack:
+        using = service.matrices.used(ANONYMOUS, name)
+        resident = await stack.enter_async_context(threads.entered(using))
+        array = _array(service, resident)
+        shape = "x".join(map(str, resident.shape))
+        headers = {"X-Shape": shape, "X-Dtype": resident.dtype, "X-Version": str(resident.key)}
+        held = AsyncExitStack() if request.method == "HEAD" else stack.pop_all()  # nothing is sent that must be held
+        return SlabResponse(await framed(media, array, threads), media, headers, held)
+
+
+@router.put(
+    "/matrices/{name}",
+    summary="Keep a matrix",
+    responses=_PUT
+    | timed_out()
+    | documented(
+        errors.Malformed,
+        errors.BodyTooLarge,
+        errors.UnsupportedMediaType,
+        errors.Invalid,
+        errors.InvalidMatrix,
+        errors.Unsupported,
+        errors.TooLarge,
+        errors.QuotaExceeded,
+        errors.NoRoom,
+        errors.NoDevice,
+    ),
+    openapi_extra={
+        "parameters": parameters(MatrixQuery),
+        "requestBody": {
+            "required": True,
+            "content": {media: {"schema": _BINARY} for media in FORMS}
+            | {json_matrix.MEDIA: {"schema": _ROWS, "example": [[1, 2], [3, 4]]}},
+        },
+    },
+)
+async def put_matrix(request: Request, name: MatrixName) -> Response:
+    """Keep a matrix, or a three-dimensional batch, until it is deleted, replaced, or the service ends.
+
+    It comes as rows of JSON numbers, as one .npy, as an archive, a form or a safetensors file with one member, or as
+    plain bytes, little-endian, with `shape` in the query; gzip or deflate may be its
+    Content-Encoding. Products that began with the version before end with it. One that is `evictable` may be dropped,
+    the least recently used first, where others need its room.
+    """
+    asked = read_query(MatrixQuery, request)
+    check_name(name)
+    media = media_of(request, ONE)
+    service, threads = service_of(request), threads_of(request)
+    seats = MatrixSeats(service, name, asked)
+    async with AsyncExitStack() as stack:
+        await receive(request, media, Wanted(dtype=asked.dtype, convert=asked.convert), desk_of(request, seats, stack))
+        if seats.draft is None:
+            raise RuntimeError("the matrix has no place yet")
+        has_replaced = await threads.call(seats.draft.keep)
+        answer = Matrix.of(service, seats.draft.resident)
+        return reply(answer, 200, {}) if has_replaced else reply(answer, 201, {"Location": f"/matrices/{name}"})
+
+
+@router.delete(
+    "/matrices/{name}",
+    summary="Forget a matrix",
+    status_code=204,
+    responses=documented(errors.UnknownMatrix, errors.MatrixGone, errors.Invalid),
+)
+async def delete_matrix(request: Request, name: MatrixName) -> Response:
+    """Forget a matrix. Products that began with it end with it."""
+    read_query(Nothing, request)
+    await threads_of(request).call(service_of(request).matrices.delete, ANONYMOUS, name)
+    return Response(status_code=204)
+
+
+@router.get(
+    "/matrices",
+    summary="List resident matrices by name",
+    response_model=Matrices,
+    responses=documented(errors.Invalid),
+    openapi_extra={"parameters": parameters(MatricesQuery)},
+)
+async def list_matrices(request: Request) -> Response:
+    """A page of matrices. `next` is the page after it: give it as `cursor`."""
+    asked = read_query(MatricesQuery, request)
+    service, threads = service_of(request), threads_of(request)
+    (after,) = asked.place(str) or ("",)
+    found = await threads.call(service.matrices.list, ANONYMOUS, after, asked.limit + 1)
+    page, following = paged(found, asked.limit, lambda one: (one[0].name,))
+    return reply(Matrices(matrices=[Matrix.of(service, *each) for each in page], next=following))
+
+
+def _array(service: Service, resident: Resident) -> Array:
+    """The numbers of a matrix that is held, in its slab bytes."""
+    return np.frombuffer(service.matrices.view(resident), numpy_dtype(resident.dtype)).reshape(resident.shape)

@@ -1,0 +1,70 @@
+"""Stored trials: every config that was tried, with its timing or the reason why it was rejected; and what to try."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app import errors
+from app.api.errors import documented
+from app.api.openapi import DirectRoute, parameters
+from app.api.paging import misses_page, trials_page
+from app.api.params import read_query
+from app.api.responses import reply
+from app.api.schemas import MissesQuery, TrialsQuery
+from app.api.state import service_of, threads_of
+from app.api.trials_schema import Misses, Trials
+
+router = APIRouter(route_class=DirectRoute, tags=["trials"])
+
+_LINES: Final = "application/x-ndjson"
+_REPLAY: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "A page of trials, or with `format=replay` recordings, a JSON value a line.",
+        "content": {_LINES: {"schema": {"type": "string"}}},
+    }
+}
+
+
+@router.get(
+    "/trials",
+    summary="List trials, oldest first",
+    response_model=Trials,
+    responses=_REPLAY | documented(errors.UnknownDevice, errors.Invalid, errors.StoreFailed, errors.NoDevice),
+    openapi_extra={"parameters": parameters(TrialsQuery)},
+)
+async def list_trials(request: Request) -> Response:
+    """A page of trials. `next` is the page after it: give it as `cursor`.
+
+    With `format=replay` everything that the filters name, as a recording that `tilewise replay` plays a tune on.
+    """
+    asked, service = read_query(TrialsQuery, request), service_of(request)
+    filters = {
+        "device_model": None if asked.device is None else service.fleet.unit(asked.device).device.model,
+        "problem": asked.members(),
+        "kernel": asked.kernel,
+        "state": asked.state,
+        "job_id": asked.job_id,
+        "round": asked.round,
+    }
+    if asked.format == "replay":
+        text = await threads_of(request).call(service.jobs.recordings, **filters)
+        return Response(text, media_type=_LINES)
+    return reply(await threads_of(request).call(trials_page, service.jobs, filters, asked))
+
+
+@router.get(
+    "/misses",
+    summary="Shapes asked for and not tuned",
+    response_model=Misses,
+    responses=documented(errors.UnknownDevice, errors.Invalid, errors.StoreFailed, errors.NoDevice),
+    openapi_extra={"parameters": parameters(MissesQuery)},
+)
+async def list_misses(request: Request) -> Response:
+    """What was answered by less than an exact config, most often first. TILEWISE_IDLE_TUNING=on tunes it by itself."""
+    asked, service = read_query(MissesQuery, request), service_of(request)
+    model = None if asked.device is None else service.fleet.unit(asked.device).device.model
+    return reply(await threads_of(request).call(misses_page, service.wants, model, asked))

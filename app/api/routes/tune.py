@@ -1,0 +1,96 @@
+"""POST /tune: an order for tuning becomes one durable job."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app import errors
+from app.api.errors import documented, timed_out
+from app.api.idempotency import KEY, once
+from app.api.negotiation import Preference, preference
+from app.api.openapi import DirectRoute, body, header
+from app.api.params import read_json
+from app.api.responses import Job, reply
+from app.api.routes.jobs import ended_within
+from app.api.schemas import TuneRequest
+from app.api.state import service_of, threads_of
+from app.services.jobs.idempotency import Attempt, fingerprint
+from app.services.jobs.service import ENDED
+from app.services.principal import ANONYMOUS
+from app.services.tuning.service import nothing
+from app.store.records import JobRecord
+
+router = APIRouter(route_class=DirectRoute, tags=["tune"])
+
+_LOCATION: Final = {"description": "The job's place.", "schema": {"type": "string"}}
+_AGAIN: Final = {"description": "Seconds after which to ask for the job.", "schema": {"type": "integer"}}
+_APPLIED: Final = {"description": "How long the answer was ready to wait.", "schema": {"type": "string"}}
+
+_JOB: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"model": Job, "description": "The job, ended within the time that `Prefer: wait` gave it."},
+    202: {"headers": {"Location": _LOCATION, "Retry-After": _AGAIN, "Preference-Applied": _APPLIED}},
+}
+
+
+@router.post(
+    "/tune",
+    summary="Tune shapes",
+    status_code=202,
+    response_model=Job,
+    response_description="The job, which may be one that does the same work already.",
+    responses=_JOB
+    | timed_out()
+    | documented(
+        errors.Malformed,
+        errors.UnknownDevice,
+        errors.UnknownKernel,
+        errors.KeyInUse,
+        errors.KeyReused,
+        errors.BodyTooLarge,
+        errors.UnsupportedMediaType,
+        errors.Invalid,
+        errors.Unsupported,
+        errors.TooLarge,
+        errors.BudgetTooSmall,
+        errors.QueueFull,
+        errors.StoreFailed,
+        errors.NoDevice,
+    ),
+    openapi_extra={
+        "parameters": [header("Prefer", "`wait=N` waits up to N seconds, 60 at most, for the job's end."), KEY],
+        "requestBody": body(TuneRequest),
+    },
+)
+async def tune(request: Request) -> Response:
+    """Compile, verify and measure tile sizes for the shapes, and keep the fastest of each.
+
+    The same work is one job: while it runs, and after it as long as its answers are exact and `retune` is false.
+    A job survives a restart of the service. Follow it at `/jobs/{id}/events`.
+    """
+    order, prefer = await read_json(TuneRequest, request), preference(request)
+    body = order.model_dump_json().encode()
+    same = fingerprint(request.method, request.url.path, request.scope["query_string"], body)
+    return await once(request, same, partial(_submitted, request, order, prefer), _told)
+
+
+async def _submitted(request: Request, order: TuneRequest, prefer: Preference, attempt: Attempt | None) -> Response:
+    service, threads = service_of(request), threads_of(request)
+    noted = nothing if attempt is None else attempt.noted
+    job = await threads.call(service.tuning.submit, order.order(), ANONYMOUS, noted)
+    headers = {"Location": f"/jobs/{job.id}"}
+    if prefer.wait is not None:
+        job = await ended_within(service, threads, job.id, prefer.wait)
+        headers["Preference-Applied"] = f"wait={prefer.wait:g}"
+        if job.state in ENDED:
+            return reply(Job.of(job), 200, headers)
+    return reply(Job.of(job), 202, headers | {"Retry-After": "1"})
+
+
+async def _told(job: JobRecord) -> Response:
+    """The job, where its first answer was not kept."""
+    return reply(Job.of(job), 202, {"Location": f"/jobs/{job.id}", "Retry-After": "1"})

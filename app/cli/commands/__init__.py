@@ -1,0 +1,1 @@
+"""The commands' own modules: options, what is asked of a session, what is printed."""

@@ -1,0 +1,71 @@
+"""tilewise serve, tilewise demo and tilewise migrate."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli import render
+from app.cli.options import Json, settings, shapes_of, usage
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="The address to listen on; by default TILEWISE_HOST.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="The port; 0 takes a free one; by default TILEWISE_PORT.")
+    ] = None,
+    uds: Annotated[
+        Path | None, typer.Option(help="A Unix socket to listen on beside the port; by default TILEWISE_UDS.")
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="PEM file of the certificate chain; by default TILEWISE_TLS_CERTIFICATE.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="PEM file of the certificate's key; by default TILEWISE_TLS_KEY.")
+    ] = None,
+    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
+) -> None:
+    """Run the service, and say where it listens, on which devices, and when it is ready."""
+    from app.cli import serve as serving  # noqa: PLC0415 - the other commands need not load a server
+
+    options = {"host": host, "port": port, "uds": uds, "tls_certificate": tls_certificate, "tls_key": tls_key}
+    given = {name: value for name, value in options.items() if value is not None}
+    serving.serve(settings().model_copy(update=given), until_eof=until_eof)
+
+
+def demo(
+    shapes: Annotated[
+        str, typer.Option(help="Shapes such as 512x512x512, with commas; by default some that suit the device.")
+    ] = "",
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long to tune, all shapes together.")] = 60.0,
+    data_dir: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Keep what is learnt here; by default it is thrown away.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the service running until Ctrl-C.")] = False,
+) -> None:
+    """Show it all, in under two minutes: start a service, tune over HTTP, multiply, check against NumPy."""
+    from app.cli.commands import demo as demonstration  # noqa: PLC0415 - the other commands need not load it
+
+    with usage():
+        wanted = tuple(shapes_of(shapes.replace(",", " ").split()))
+    order = demonstration.Demo(wanted, seconds, data_dir, keep)
+    raise typer.Exit(demonstration.demo(order, *render.consoles()))
+
+
+def migrate(as_json: Json = False) -> None:
+    """Bring the database to this version's schema. The service does so itself when it starts."""
+    from app.store import database  # noqa: PLC0415 - the other commands need not load the database
+
+    chosen = settings()
+    with database.owned(chosen.database, f"pid {os.getpid()} (tilewise migrate)"):
+        before = database.current_revision(chosen.database)
+        database.migrate(chosen.database)
+        after = database.current_revision(chosen.database)
+    if as_json:
+        render.print_json({"database": chosen.database, "from": before, "to": after})
+    else:
+        done = "was current already" if before == after else f"went from {before or 'nothing'} to {after}"
+        print(f"The schema of {chosen.database} {done}{f', {after}' if before == after else ''}.")

@@ -1,0 +1,197 @@
+"""A session with the database alone, under its owner lock: what is stored is read, and no device is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Literal, TypeVar
+
+from app.api import responses
+from app.api.paging import bests_page, jobs_page, misses_page, trials_page
+from app.api.params import validated
+from app.api.schemas import BestsQuery, JobsQuery, MissesQuery, TrialsQuery
+from app.devices.last_devices import remembered
+from app.errors import Invalid, NoDevice, UnknownDevice
+from app.services.best.lookup import BestConfigs
+from app.services.best.lookup import KnownDevices as Devices
+from app.services.best.misses import Wants
+from app.services.best.quarantine import Quarantine
+from app.services.jobs.service import Jobs
+from app.services.principal import ANONYMOUS
+from app.settings import Settings
+from app.store.database import Database, migrate, open_database, owned
+from app.store.repository import Devices as DeviceRows
+from app.store.repository import Jobs as JobRows
+from kernels import CATALOGUE
+from kernels.cost_model import analyse
+from kernels.device import Device
+from kernels.problem import Problem
+from kernels.space import Config
+from tilewise import Analysis, Best, Job, Miss, Page, Shape, Trial
+from tilewise.decoding import from_json
+from tilewise.shapes import ShapeLike, sizes_of
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LastDevice:
+    """A device that is not open."""
+
+    device: Device
+
+
+@dataclass(frozen=True)
+class LastDevices:
+    """The devices of this host as they were when they were last open."""
+
+    units: tuple[LastDevice, ...]
+
+    def unit(self, device_id: str | None = None) -> LastDevice:
+        """Give a device, or the first; raises NoDevice where there is none, UnknownDevice for an unknown id."""
+        for unit in self.units:
+            if device_id in {None, unit.device.id}:
+                return unit
+        if not self.units:
+            raise NoDevice("no device of this host is known here: run tilewise devices")
+        names = ", ".join(unit.device.id for unit in self.units)
+        raise UnknownDevice(f"there is no device {device_id}; there are: {names}", known=names)
+
+
+class Stored:
+    """The client's methods that need no device, over what is stored; `devices` are those that answers are for.
+
+    With `unattended` that database is open here alone, and nobody works on its jobs.
+    """
+
+    def __init__(
+        self, jobs: Jobs, best: BestConfigs, misses: Wants, devices: Devices, unattended: Database | None = None
+    ) -> None:
+        self._jobs, self._best, self._misses, self._devices = jobs, best, misses, devices
+        self._unattended = unattended
+
+    def best_config(
+        self,
+        m: ShapeLike,
+        n: int | None = None,
+        k: int | None = None,
+        *,
+        batch: int | None = None,
+        dtype: str = "float32",
+        precision: str = "strict",
+        trans_a: bool = False,
+        trans_b: bool = False,
+        device: str | None = None,
+        match: Literal["exact"] | None = None,
+    ) -> Best:
+        """As Client.best_config."""
+        problem = problem_of(sizes_of(m, n, k, batch), dtype, precision, trans_a, trans_b)
+        answer = self._best.answer(problem, device, exact=match == "exact")
+        self._misses.noted(answer)
+        return read_answer(Best, responses.Best.of(answer))
+
+    def analysis(
+        self,
+        m: ShapeLike,
+        n: int | None = None,
+        k: int | None = None,
+        *,
+        tile: int,
+        batch: int | None = None,
+        dtype: str = "float32",
+        kernel: str = "tiled",
+        device: str | None = None,
+    ) -> Analysis:
+        """As Client.analysis."""
+        problem = problem_of(sizes_of(m, n, k, batch), dtype, "strict", trans_a=False, trans_b=False)
+        where = self._devices.unit(device).device
+        config = Config.of(dict.fromkeys(CATALOGUE[kernel].space.parameters, tile))
+        found = analyse(CATALOGUE[kernel], config, problem, where)
+        told = {"device": where.id, "problem": asdict(problem), "kernel": kernel, "config": dict(config)}
+        return from_json(Analysis, told | asdict(found))
+
+    def bests(
+        self, *, device: str | None = None, dtype: str | None = None, cursor: str | None = None, limit: int = 100
+    ) -> Page[Best]:
+        """As Client.bests."""
+        units = self._devices.units if device is None else (self._devices.unit(device),)
+        ids = {unit.device.model: unit.device.id for unit in reversed(units)}
+        page = bests_page(self._best, ids, validated(BestsQuery, {"dtype": dtype, "cursor": cursor, "limit": limit}))
+        return Page((read_answer(Best, one) for one in page.bests), page.next)
+
+    def misses(self, *, device: str | None = None, cursor: str | None = None, limit: int = 100) -> Page[Miss]:
+        """As Client.misses."""
+        model = None if device is None else self._devices.unit(device).device.model
+        page = misses_page(self._misses, model, validated(MissesQuery, {"cursor": cursor, "limit": limit}))
+        return Page((read_answer(Miss, one) for one in page.misses), page.next)
+
+    def jobs(
+        self, *, state: str | None = None, kind: str | None = None, cursor: str | None = None, limit: int = 100
+    ) -> Page[Job]:
+        """As Client.jobs."""
+        asked = {"state": state, "kind": kind, "cursor": cursor, "limit": limit}
+        page = jobs_page(self._jobs, validated(JobsQuery, asked))
+        return Page((read_answer(Job, one) for one in page.jobs), page.next)
+
+    def job(self, job_id: str) -> Job:
+        """As Client.job."""
+        return read_answer(Job, responses.Job.of(self._jobs.get(job_id)))
+
+    def cancel(self, job_id: str) -> Job:
+        """As Client.cancel; a job that an earlier process left running ends at once where nobody works on it."""
+        if self._unattended is not None:
+            self._unattended.write(lambda session: JobRows(session).postpone(job_id))
+        return read_answer(Job, responses.Job.of(self._jobs.cancel(job_id, ANONYMOUS)))
+
+    def trials(
+        self,
+        *,
+        kernel: str | None = None,
+        state: str | None = None,
+        job_id: str | None = None,
+        round: str | None = None,  # noqa: A002 - the parameter's name over HTTP
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[Trial]:
+        """As Client.trials."""
+        filters = {"kernel": kernel, "state": state, "job_id": job_id, "round": round}
+        page = trials_page(self._jobs, filters, validated(TrialsQuery, {"cursor": cursor, "limit": limit}))
+        return Page((read_answer(Trial, one) for one in page.trials), page.next)
+
+    def recording(self, job_id: str) -> str:
+        """As Client.recording."""
+        return self._jobs.recordings(job_id=job_id)
+
+
+def read_answer(kind: type[T], answer: responses.Answer) -> T:
+    """What the service would answer, as its client reads it: so every kind of session says the same."""
+    return from_json(kind, answer.model_dump(mode="json"))
+
+
+def problem_of(shape: Shape, dtype: str, precision: str, trans_a: bool, trans_b: bool) -> Problem:
+    """The domain's value of what a command was given; raises Invalid."""
+    try:
+        return Problem(shape.m, shape.n, shape.k, shape.batch, dtype, precision, trans_a, trans_b)
+    except ValueError as error:
+        raise Invalid(str(error)) from error
+
+
+@contextmanager
+def stored(settings: Settings, who: str) -> Iterator[Stored]:
+    """Open the database alone; raises DatabaseOwned, SchemaUnknown, StartRefused."""
+    with owned(settings.database, who):
+        migrate(settings.database)
+        with open_database(settings.database) as database:
+            devices = _last(settings, database)
+            best = BestConfigs.load(devices, database, Quarantine.load(database))
+            misses = Wants(database)
+            yield Stored(Jobs(database), best, misses, devices, database)
+            misses.flush()
+
+
+def _last(settings: Settings, database: Database) -> LastDevices:
+    """Give this host's devices where they are known, else every one that was ever open on this database."""
+    known = remembered(settings.cache, settings.devices)
+    devices = database.read(lambda session: DeviceRows(session).all()) if known is None else known
+    return LastDevices(tuple(LastDevice(device) for device in devices))

@@ -1,0 +1,130 @@
+"""A session with no service: everything is opened in this process, under the database's owner lock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+
+from numpy.typing import ArrayLike
+from rich.console import Console
+
+from app.api import responses
+from app.api.routes import kernels as catalogue
+from app.cli import matrices
+from app.cli.database_session import Stored, problem_of, read_answer
+from app.devices import worker_entry
+from app.devices.backend import Reading
+from app.main import Service, opened
+from app.services.principal import ANONYMOUS
+from app.services.tuning.service import TuneOrder
+from app.settings import Settings
+from kernels import CATALOGUE
+from kernels.problem import Problem
+from tilewise import Device, Event, Job, Kernel, Product, Shape
+from tilewise.decoding import from_json
+
+
+@contextmanager
+def local(settings: Settings, who: str, console: Console) -> Iterator[Local]:
+    """Open everything, say so meanwhile, and close it at the end; raises DatabaseOwned, SchemaUnknown, NoDevice."""
+    status = console.status("opening the database and the devices")
+    status.start()
+    try:
+        with opened(settings, who) as service:
+            status.stop()
+            yield Local(service)
+    finally:
+        status.stop()
+
+
+class Local(Stored):
+    """The client's methods over the services of this process."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(service.jobs, service.best, service.wants, service.fleet)
+        self._service = service
+
+    def product(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        device: str | None = None,
+        kernel: str | None = None,
+        precision: str = "strict",
+    ) -> Product:
+        """As Client.product."""
+        a, b = matrices.operand(a), matrices.operand(b)
+        problem = Problem(**asdict(matrices.problem(a, b, trans_a, trans_b, precision)))
+        with self._service.matmul.place(problem) as placement:
+            placement.a[...] = a.reshape(placement.a.shape)
+            placement.b[...] = b.reshape(placement.b.shape)
+            made = self._service.matmul.multiply(placement, device, kernel)
+            c = placement.c.copy().reshape((*a.shape[:-2], problem.m, problem.n))
+        timing = {name: seconds * 1e3 for name, seconds in made.seconds.items()}
+        how = (made.kernel, dict(made.config), made.match, timing, made.device.id, made.instructions)
+        return Product(c, *how, made.precision, made.declined)
+
+    def tune(
+        self,
+        shapes: Iterable[Shape],
+        *,
+        dtype: str = "float32",
+        precision: str = "strict",
+        trans_a: bool = False,
+        trans_b: bool = False,
+        device: str | None = None,
+        kernels: Iterable[str] | None = None,
+        strategy: str = "auto",
+        trials: int | None = None,
+        seconds: float | None = None,
+        gain_percent: float | None = None,
+        retune: bool = False,
+    ) -> Job:
+        """As Client.tune."""
+        problems = (problem_of(each, dtype, precision, trans_a, trans_b) for each in shapes)
+        names = None if kernels is None else tuple(kernels)
+        order = TuneOrder(tuple(problems), device, names, strategy, trials, seconds, gain_percent, retune)
+        return read_answer(Job, responses.Job.of(self._service.tuning.submit(order, ANONYMOUS)))
+
+    def events(self, job_id: str, after: int = 0) -> Iterator[Event]:
+        """As Client.events."""
+        changed = threading.Event()
+        unsubscribe = self._service.jobs.subscribe(job_id, changed.set)
+        try:
+            while True:
+                changed.clear()
+                for event in self._service.jobs.events(job_id, after):
+                    after = event.id
+                    yield Event(event.id, event.name, event.data)
+                    if event.name == "end":
+                        return
+                changed.wait()
+        finally:
+            unsubscribe()
+
+    def sensors(self, device_id: str) -> Reading | None:
+        """What a device's sensors say now; None where it has none."""
+        found: Reading | None = self._service.fleet.unit(device_id).trials.call(worker_entry.sensors)
+        return found
+
+    def reasons(self) -> tuple[str, ...]:
+        """Why other devices of this host could not be opened."""
+        return self._service.fleet.reasons
+
+    def devices(self) -> list[Device]:
+        """As Client.devices."""
+        devices = (unit.device for unit in self._service.fleet.units)
+        return [from_json(Device, {**asdict(device), "model": device.model}) for device in devices]
+
+    def kernels(self) -> list[Kernel]:
+        """As Client.kernels."""
+        return ladder()
+
+
+def ladder() -> list[Kernel]:
+    """The kernels of this installation, as its service would tell of them: neither database nor device is opened."""
+    return [read_answer(Kernel, catalogue.Summary.of(kernel)) for kernel in CATALOGUE.values()]

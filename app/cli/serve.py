@@ -1,0 +1,213 @@
+"""tilewise serve: the service in this process, until it is told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import uvicorn
+
+from app.api.errors import problem
+from app.api.load_shedding import gate_of
+from app.cli import startup_messages
+from app.errors import StartRefused, TilewiseError
+from app.main import Fleets, Server, Service, create_app, pace
+from app.server import Gate, protocol_factory
+from app.settings import Settings
+
+# Seconds, at most, for which a thread with the next product of a device waits while the event loop has the GIL.
+_SERVING: Final = (700, 10, 10)  # Python's own: passes that a request waits for are short ones
+_HANDOVER: Final = 0.0005
+Loop = Literal["auto", "asyncio", "uvloop"]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, loop: Loop = "auto") -> None:
+    """Serve where the settings say until SIGTERM or Ctrl-C; raises TilewiseError where it cannot start.
+
+    `fleet` opens other devices than this host's, for tests and benchmarks; `loop` auto is uvloop where there is one.
+    """
+    sys.setswitchinterval(_HANDOVER)
+    _log(settings)
+    listener = _listener(settings.host, settings.port)
+    address = _address(listener, "https" if settings.tls_certificate else "http")
+    if not _is_loopback(settings.host):
+        print(
+            f"Warning: {settings.host} can be reached from other machines, and there is no authentication yet: "
+            "whoever reaches this port can use the device.",
+            file=sys.stderr,
+        )
+    closing = threading.Event()
+    application = create_app(settings, f"pid {os.getpid()} at {address}", closing, fleet=fleet)
+    plain = _Plain(application)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(listener)
+        uds = stack.enter_context(_unix_listener(settings.uds))
+        gate = gate_of(application).refused
+        opened = partial(getattr, application.state, "service")
+        server = _Announcing(_config(plain, gate, settings, loop), closing, address, uds, gate, opened)
+        if until_eof:
+            threading.Thread(target=_until_eof, name="until eof", daemon=True).start()
+        try:
+            server.run(sockets=[listener])
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+        except SystemExit:
+            raise plain.refusal or StartRefused("the service did not start: its log says why") from None
+
+
+def _config(application: Application, gate: Gate, settings: Settings, loop: Loop) -> uvicorn.Config:
+    # Its own lines about starting say less than ours; a line a request would cost more than a small request.
+    talkative = settings.log_level == "debug"
+    certificate, key = settings.tls_certificate, settings.tls_key
+    config = uvicorn.Config(
+        application,
+        http=protocol_factory(pace(settings), problem, gate),
+        loop=loop,
+        log_config=None,
+        log_level="debug" if talkative else "warning",
+        access_log=talkative,
+        lifespan="on",
+        ws="none",
+        timeout_graceful_shutdown=5,
+        timeout_keep_alive=75,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+    )
+    try:
+        config.load()
+    except OSError as error:  # ssl.SSLError too
+        raise StartRefused(f"TLS cannot be had from {certificate}: {error.strerror or error}") from error
+    return config
+
+
+def _log(settings: Settings) -> None:
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    logging.getLogger("app").setLevel(settings.log_level.upper())
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """A bound socket that does not listen yet: until the service has started, callers are turned away, not kept."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise StartRefused(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+    return listener
+
+
+def _address(listener: socket.socket, scheme: str) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+@contextlib.contextmanager
+def _unix_listener(path: Path | None) -> Iterator[socket.socket | None]:
+    """A socket at a path that only this user can reach; raises StartRefused. The server takes the path away.
+
+    A socket that nobody listens on any more is replaced: kill -9 leaves one.
+    """
+    if path is None:
+        yield None
+        return
+    with socket.socket(socket.AF_UNIX) as listener:
+        try:
+            if path.is_socket() and not _is_listened_on(path):
+                path.unlink()
+            listener.bind(str(path))
+            path.chmod(0o600)  # nobody is served before the socket listens, which is later
+        except OSError as error:
+            raise StartRefused(f"cannot listen on {path}: {error.strerror or error}") from error
+        yield listener
+
+
+def _is_listened_on(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as caller:
+        return caller.connect_ex(str(path)) == 0
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _until_eof() -> None:
+    """End with the parent: it holds the other end of standard input, and cannot die without closing it."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _Announcing(Server):
+    """Says where it listens, once it does, with which devices and data, and when it is ready."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        closing: threading.Event,
+        address: str,
+        uds: socket.socket | None,
+        gate: Gate,
+        service: Callable[[], Service] | None = None,
+    ) -> None:
+        super().__init__(config, closing, uds, gate)
+        self._service = service
+        self._addresses = [address, *([f"unix:{uds.getsockname()}"] if uds is not None else [])]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        gc.collect()
+        gc.set_threshold(*_SERVING)
+        gc.freeze()  # what lives as long as the process is not looked through again while a request waits
+        print(f"Tilewise listens on {' and '.join(self._addresses)}", flush=True)
+        if self._service is not None:
+            print("\n".join(startup_messages.opening_lines(self._service(), self._addresses[0])), flush=True)
+            startup_messages.announce_ready(self._addresses[0], self._closing)
+
+
+class _Plain:
+    """An application whose refusal to start is kept and told in one sentence, where the framework logs a traceback."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self.refusal: TilewiseError | None = None
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            await self._application(scope, receive, send)
+            return
+        held: list[Message] = []
+
+        async def keep_back_failure(message: Message) -> None:
+            if message["type"] == "lifespan.startup.failed":
+                held.append(message)
+            else:
+                await send(message)
+
+        try:
+            await self._application(scope, receive, keep_back_failure)
+        except TilewiseError as error:
+            self.refusal = error
+            await send({"type": "lifespan.startup.failed", "message": ""})
+        except BaseException:
+            for message in held:
+                await send(message)
+            raise

@@ -1,0 +1,159 @@
+"""The protocol every device follows, in the child that holds it: upload, compile, run, time, download."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from app.dtypes import Array
+from kernels.device import Device
+from kernels.launch import Build, Launch
+from kernels.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Bytes on a device: `handle` is the backend's own (it keeps the memory alive), the window starts at `offset`."""
+
+    handle: Any
+    nbytes: int
+    offset: int = 0
+
+    def window(self, offset: int, nbytes: int) -> Buffer:
+        """A part of this buffer; offsets are multiples of 4096 bytes so that every device can address them."""
+        return Buffer(self.handle, nbytes, self.offset + offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """The three buffers of a launch: A, B and C."""
+
+    a: Buffer
+    b: Buffer
+    c: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled build, loaded. `registers` and `spills` are a thread's, where the compiler says; else None.
+
+    `spills` is in bytes of local memory.
+    """
+
+    handle: Any
+    build: Build
+    registers: int | None = None
+    spills: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a device's sensors say now: clocks in MHz, power in watts, degrees Celsius; None where one is missing.
+
+    `throttled` names the reasons for which its clocks are lower than they could be.
+    """
+
+    sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    watts: float | None = None
+    celsius: float | None = None
+    throttled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """The vendor's library as this device has it: its name with version, or the reason why there is none."""
+
+    name: str | None
+    reason: str | None = None
+
+
+def nothing() -> None:
+    """Be told that compiling is over, and do nothing."""
+
+
+class Backend(Protocol):
+    """One device, held by the process that calls. Not thread-safe.
+
+    Raises CompileFailed from compile, LaunchFailed from everything that touches memory or launches
+    (out-of-memory and illegal accesses included).
+    """
+
+    device: Device
+    vendor: Vendor
+
+    def upload(self, array: Array) -> Buffer:
+        """Copy a C-contiguous array into fresh device memory."""
+        ...
+
+    def write(self, buffer: Buffer, array: Array) -> None:
+        """Copy a C-contiguous array into a buffer, or a window of one, of as many bytes, and wait."""
+        ...
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Fresh device memory, its content unspecified."""
+        ...
+
+    def fill(self, buffer: Buffer, byte: int) -> None:
+        """Set every byte of the buffer (0xFF makes NaN of every float)."""
+        ...
+
+    def download(self, buffer: Buffer, out: Array) -> None:
+        """Copy the buffer's bytes into a C-contiguous array of the same number of bytes, and wait."""
+        ...
+
+    def compile(self, build: Build) -> Program:
+        """Load a build's cached binary, or compile and cache it; raises CompileFailed with the compiler's words."""
+        ...
+
+    def warm(self, program: Program, launch: Launch, compiled: Callable[[], None] = nothing) -> None:
+        """Do what the device puts off until a first launch (PoCL compiles then), on a problem of a few elements.
+
+        Calls `compiled` when nothing is left to compile: from then on a wait is the kernel's own. What a kernel writes
+        up to a mebibyte outside its operands is harmless.
+        """
+        ...
+
+    def run(self, program: Program, launch: Launch, operands: Operands) -> None:
+        """Launch once and wait."""
+        ...
+
+    def declined(self, launch: Launch) -> int:
+        """The verdict of the launch that `run` made last: 0 where its product is whole, else the bits that say why not.
+
+        It is to be asked before anything else is run; of a launch with no `verdict_at` it is 0.
+        """
+        ...
+
+    def time(self, program: Program, launch: Launch, sets: Sequence[Operands], policy: str) -> list[float]:
+        """Launch once for each set of operands, in order, on a device that is kept busy before; gives seconds.
+
+        Policy "events": each launch's own, by a pair of the device's events. Policy "graph", where the device has
+        graphs: all launches in one, and the mean of them as the only sample. Raises ValueError for any other policy.
+        """
+        ...
+
+    def vendor_run(self, problem: Problem, operands: Operands) -> None:
+        """The vendor's product of the problem, into the same buffers."""
+        ...
+
+    def vendor_time(self, problem: Problem, sets: Sequence[Operands], policy: str) -> list[float]:
+        """As `time`, for the vendor's library; raises LaunchFailed with the reason where a graph cannot hold it."""
+        ...
+
+    def reference(self, a: Array, b: Array) -> Array:
+        """The float64 product of op(A) and op(B), batched, by a path that is none of our candidates'."""
+        ...
+
+    def conditions(self) -> Reading | None:
+        """What the sensors say now, in well under a millisecond; None where the device has none."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Device memory that an allocation could take now."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back."""
+        ...

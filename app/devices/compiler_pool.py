@@ -1,0 +1,103 @@
+"""Compilers in processes that hold no device: a few of them, started when needed, each killable."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Final, TypeAlias
+
+from app.devices import worker_entry
+from app.devices.process import Child
+from app.errors import Closing
+from kernels.launch import Build
+
+Key: TypeAlias = tuple[str, str]
+
+_FIRST: Final = 60.0  # seconds for a compilation while none has been seen to end
+_LEAST: Final = 10.0
+_SLOWER: Final = 5.0  # times the slowest compilation seen: one that takes longer is taken for hung
+
+
+class Compilers:
+    """A pool of compiler processes, one core left to the others; each is started at its first use.
+
+    A build is compiled once for an architecture, however many ask for it at the same time; what was compiled is on
+    disk, and known here, so that asking again costs nothing. A build that failed is tried anew.
+    """
+
+    def __init__(self, cache_dir: Path) -> None:
+        self.width = max(1, len(os.sched_getaffinity(0)) - 1)
+        self._cache_dir = cache_dir
+        self._children = [Child(f"compiler {number}", worker_entry.compiler, ()) for number in range(self.width)]
+        self._idle = self._children.copy()
+        self._lock = threading.Lock()
+        self._jobs: dict[Key, Future[None]] = {}
+        self._slowest: float | None = None
+        self._threads = ThreadPoolExecutor(self.width, thread_name_prefix="compiling")
+
+    @property
+    def deadline(self) -> float:
+        """Seconds that a compilation may take now: several times the slowest that was seen."""
+        return _FIRST if self._slowest is None else max(_LEAST, _SLOWER * self._slowest)
+
+    def start(self, build: Build, architecture: str, deadline: float | None = None) -> Future[None]:
+        """Have a build's binary put into the cache, and return at once.
+
+        The future raises CompileFailed, ChildTimedOut after `deadline` seconds, ChildDied, or CancelledError. Raises
+        Closing at the end.
+        """
+        key = build.digest, architecture
+        with self._lock:
+            job = self._jobs.get(key)
+            if job is None:
+                try:
+                    job = self._threads.submit(self._run, build, architecture, deadline)
+                except RuntimeError as error:
+                    raise Closing("the compilers are closed") from error
+                self._jobs[key] = job
+        job.add_done_callback(partial(self._forget_a_failed_one, key))
+        return job
+
+    def compile(self, build: Build, architecture: str, deadline: float | None = None) -> None:
+        """Put a build's binary into the cache and wait for it; raises as `start`'s future, which nobody cancels."""
+        while True:
+            try:
+                return self.start(build, architecture, deadline).result()
+            except CancelledError:
+                continue  # somebody who had asked for the same build ahead has given it up
+
+    def cancel(self, builds: Iterable[Build], architecture: str) -> None:
+        """Give up the builds that no compiler has begun; one that is begun is finished, for the cache."""
+        with self._lock:
+            jobs = [self._jobs.get((build.digest, architecture)) for build in builds]
+        for job in jobs:
+            if job is not None:
+                job.cancel()
+
+    def close(self) -> None:
+        """End every compiler; what was not begun is cancelled."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for child in self._children:
+            child.close()
+        self._threads.shutdown()
+
+    def _run(self, build: Build, architecture: str, deadline: float | None) -> None:
+        child = self._idle.pop()  # the last one used: no more are started than work at the same time
+        allowed = deadline or self.deadline
+        started = monotonic()
+        try:
+            child.call(worker_entry.compile_cubin, build, architecture, self._cache_dir, allowed, deadline=allowed)
+        finally:
+            self._idle.append(child)
+        self._slowest = max(self._slowest or 0.0, monotonic() - started)
+
+    def _forget_a_failed_one(self, key: Key, job: Future[None]) -> None:
+        if job.cancelled() or job.exception() is not None:
+            with self._lock:
+                if self._jobs.get(key) is job:
+                    del self._jobs[key]

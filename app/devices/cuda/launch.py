@@ -1,0 +1,44 @@
+"""How a function is launched: its arguments in order, and its shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from cupy.cuda import runtime
+
+from app.devices.backend import Program
+from app.devices.cuda.tensor_maps import encoded
+from app.devices.workspace import Scratch
+from kernels.launch import OPERANDS, Launch
+
+_UNASKED: Final = 48 * 1024  # bytes of shared memory that every launch may have
+
+
+def queue(program: Program, launch: Launch, addresses: Sequence[int]) -> None:
+    """Queue one launch on the addresses of A, B, C and scratch."""
+    problem = launch.problem
+    a, b, c, scratch = map(np.uint64, addresses)
+    sizes = map(np.int64, (problem.m, problem.n, problem.k))
+    more = (scratch, *map(np.int64, launch.numbers)) if launch.numbers else ()
+    maps = (encoded(each, addresses[OPERANDS.index(each.operand)]) for each in launch.maps)
+    give_room(program, launch.pool_bytes)
+    program.handle((launch.grid,), launch.block, (a, b, c, *sizes, *more, *maps), shared_mem=launch.pool_bytes)
+
+
+def verdict(launch: Launch, scratch: Scratch) -> int:
+    """The word by which a launch that is over has declined; 0 where its product is whole."""
+    lent = None if launch.verdict_at is None else scratch.lend(launch.scratch_bytes)
+    if lent is None or launch.verdict_at is None:
+        return 0
+    word = np.zeros(1, np.uint32)
+    at = int(lent.handle.ptr) + lent.offset + launch.verdict_at
+    runtime.memcpy(word.ctypes.data, at, word.nbytes, runtime.memcpyDeviceToHost)
+    return int(word[0])
+
+
+def give_room(program: Program, pool_bytes: int) -> None:
+    """Let the function be launched with so much shared memory: past 48 KiB CUDA wants to be asked."""
+    if pool_bytes > _UNASKED:
+        program.handle.max_dynamic_shared_size_bytes = pool_bytes

@@ -1,0 +1,80 @@
+"""Compiled CUDA binaries: made by NVRTC with no GPU, kept on disk with what ptxas said of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cupy.cuda import compiler, nvrtc
+
+from app.devices import binary_cache
+from app.devices.cuda.nvrtc_options import options
+from app.errors import CompileFailed
+from kernels.launch import Build
+
+_WAITS: Final = re.compile(r"^.*\bC75\d\d\b.*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """A compiled binary on disk, with a thread's registers and bytes of local memory.
+
+    Both are None where ptxas was not run: NVRTC 13 has a cache of its own, and says nothing of what it finds there.
+    `warnings` are its own words about products of wgmma that wait for each other (C7510 and its neighbours).
+    """
+
+    path: Path
+    registers: int | None
+    spills: int | None
+    warnings: tuple[str, ...] = ()
+
+
+def compile_cubin(build: Build, architecture: str, cache_dir: Path) -> Cubin:
+    """Compile a build for an architecture such as sm_90, or find it compiled; needs no GPU.
+
+    Raises CompileFailed with the compiler's words.
+    """
+    given = options(architecture)
+    macros = tuple(f"-D{name}={value}" for name, value in build.macros)
+    key = binary_cache.name(build.digest, *given, _compiler())
+    path = cache_dir / "cuda" / f"{key}.cubin"
+    facts = binary_cache.read(path.with_suffix(".json"))
+    if facts is None or not path.exists():
+        binary, log = _nvrtc(build, (*given, *macros))
+        binary_cache.write(path, binary)
+        facts = json.dumps(_usage(log, build.entry) | {"warnings": _WAITS.findall(log)}).encode()
+        binary_cache.write(path.with_suffix(".json"), facts)
+    found = json.loads(facts)
+    return Cubin(path, found["registers"], found["spills"], tuple(found.get("warnings", ())))
+
+
+def _compiler() -> str:
+    major, minor = nvrtc.getVersion()
+    return f"NVRTC {major}.{minor}"
+
+
+def _nvrtc(build: Build, given: tuple[str, ...]) -> tuple[bytes, str]:
+    """Compile to a cubin; gives it with the log. _NVRTCProgram is CuPy's own name: nothing public makes a cubin."""
+    log = io.StringIO()
+    try:
+        program = compiler._NVRTCProgram(build.text, f"{build.name}.cu", method="cubin")  # noqa: SLF001 - as said above
+        binary, _ = program.compile(given, log)
+    except compiler.CompileException as error:
+        raise CompileFailed(error.get_message().strip()) from error
+    except (nvrtc.NVRTCError, RuntimeError) as error:
+        raise CompileFailed(f"NVRTC: {error}") from error
+    return bytes(binary), log.getvalue()
+
+
+def _usage(log: str, entry: str) -> dict[str, int | None]:
+    """Registers, and bytes of local memory, of one thread as ptxas reports them for the function."""
+    report = log[log.find(f"Compiling entry function '{entry}'") :]
+    registers = re.search(r"Used (\d+) registers", report)
+    stack = re.search(r"\b(\d+) bytes stack frame, (\d+) bytes spill stores", report)
+    if registers is None or stack is None:
+        return {"registers": None, "spills": None}
+    return {"registers": int(registers.group(1)), "spills": max(int(stack.group(1)), int(stack.group(2)))}

@@ -1,0 +1,91 @@
+"""The devices that were opened last, for questions that need to know them and not to open them.
+
+They hold as long as nothing that decides who they are has changed: what was asked for, the processor and its memory,
+the NVIDIA driver and its GPUs, the libraries, their settings, and the text that reads the identity.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+from kernels.device import Device, Limits
+
+_FILE: Final = "devices.json"
+_LIBRARIES: Final = ("pyopencl", "pocl-binary-distribution", "cupy-cuda12x", "cupy-cuda13x", "nvidia-cuda-nvrtc-cu12")
+_SETTINGS: Final = re.compile(r"(CUDA|CUPY|NVIDIA|POCL|OCL)_")
+_NVIDIA: Final = Path("/proc/driver/nvidia")
+
+
+def remember(cache_dir: Path, asked: str, devices: Iterable[Device]) -> None:
+    """Keep the devices that were opened for a setting; where the file cannot be written nothing is kept."""
+    content = {"host": _host(asked), "devices": [asdict(device) for device in devices]}
+    aside = cache_dir / f".{_FILE}.{os.getpid()}"
+    try:
+        aside.write_text(json.dumps(content), encoding="utf-8")
+        aside.replace(cache_dir / _FILE)
+    except OSError:
+        aside.unlink(missing_ok=True)
+
+
+def remembered(cache_dir: Path, asked: str) -> tuple[Device, ...] | None:
+    """Give the devices that the same setting opened last; None where nobody knows that they are still the same."""
+    try:
+        content = json.loads((cache_dir / _FILE).read_text(encoding="utf-8"))
+        devices = tuple(_device(members) for members in content["devices"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    unsure = any(device.platform == "cuda" for device in devices) and not (_NVIDIA / "version").exists()
+    return devices if devices and not unsure and content["host"] == _host(asked) else None
+
+
+def _device(members: dict[str, Any]) -> Device:
+    return Device(**{**members, "limits": Limits(**members["limits"])})
+
+
+def _host(asked: str) -> str:
+    """A digest of all that decides which devices there are and what they are called."""
+    digest = sha256(asked.encode())
+    for text in _facts():
+        digest.update(b"\0" + text.encode())
+    return digest.hexdigest()
+
+
+def _facts() -> Iterator[str]:
+    yield _processor()
+    yield f"{sorted(os.sched_getaffinity(0))} {os.sysconf('SC_PHYS_PAGES')}"
+    yield _read(_NVIDIA / "version")
+    for gpu in sorted(_NVIDIA.glob("gpus/*/information")):
+        yield _read(gpu)
+    for name in _LIBRARIES:
+        yield f"{name} {_version(name)}"
+    yield from (f"{name}={value}" for name, value in sorted(os.environ.items()) if _SETTINGS.match(name))
+    for path in sorted(Path(__file__).parent.glob("*/**/*.py")):
+        yield _read(path)
+
+
+def _processor() -> str:
+    """The first processor's name and features; its clock, which changes, is left out."""
+    lines = _read(Path("/proc/cpuinfo")).partition("\n\n")[0].splitlines()
+    return "\n".join(line for line in lines if re.match(r"(vendor_id|cpu family|model|stepping|flags)", line))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""

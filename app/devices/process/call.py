@@ -1,0 +1,167 @@
+"""The parent's side of one call to a child: it watches the deadline, and takes the lease in the child's name."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from math import inf
+from time import monotonic
+from typing import Any, Final
+
+from app.devices.lease import Lease, Priority, Ticket
+from app.devices.process.process import Run
+from app.devices.process.stop import GLANCE, Stopped, Until, never, wait
+from app.errors import ChildDied, ChildTimedOut, DeviceError, TilewiseError
+
+_LAST: Final = {"done", "error", "failed", "stopped"}  # what a child says at the end
+_STOP: Final = b"stop"  # what a child hears that waits for the device and is not to have it any more
+
+
+class Conversation:
+    """One call: the request, the messages on the way, the answer; `until` says when it is to be over.
+
+    `is_broken` says that the child did not answer to the end, and cannot be spoken to again.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        run: Run,
+        lease: Lease | None,
+        priority: Priority,
+        *,
+        stage: str | None = None,
+        leased: bool = False,
+        until: Until = never,
+    ) -> None:
+        self._name, self._run, self._lease, self._priority = name, run, lease, priority
+        self._until = until
+        self._stage, self._leased = stage, leased
+        self._ticket: Ticket | None = None
+        self._heard: tuple[Any, ...] | None = None
+        self.is_broken = True
+
+    def hold(self, function: Callable[..., Any], arguments: tuple[Any, ...], deadline: float) -> Any:
+        """Run the function in the child and give its value; raises as Child.call says."""
+        if self._leased:
+            self.take_at_once()
+        self.ask(function, arguments, deadline)
+        return self.end()
+
+    def take_at_once(self) -> bool:
+        """Have the device for the function from its start, where nobody has it or waits for it; whether that is so."""
+        self._ticket = self._lease.at_once(self._priority) if self._lease is not None else None
+        return self._ticket is not None or self._lease is None
+
+    def ask(self, function: Callable[..., Any], arguments: tuple[Any, ...], deadline: float) -> None:
+        """Have the child begin the function; raises ChildDied."""
+        self._stage = self._stage or function.__name__
+        request = self._run.speaker.dumps((function, arguments, self._ticket is not None))
+        self._run.board.allow(deadline)
+        self._run.board.ask_to_stop(self._until().ask)
+        with self._alive():
+            self._run.channel.send_bytes(request)
+
+    def fileno(self) -> int:
+        """The descriptor that is readable once the child has said something."""
+        return self._run.channel.fileno()
+
+    def hear(self) -> bool:
+        """Take the message that is there: whether it is a value, for which `end` has nothing to wait for."""
+        with suppress(EOFError, OSError):  # `end` says so
+            self._heard = self._read()
+        return self._heard is not None and self._heard[0] == "done"
+
+    def end(self) -> Any:
+        """The function's value; raises as Child.call says."""
+        with self._alive():
+            while (message := self._heard or self._receive())[0] not in _LAST:
+                self._heard = None
+                self._heed(*message)
+        self.is_broken = False
+        return self._conclude(*message)
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, OSError) as error:
+            raise ChildDied(f"{self._name} died during {self._stage}", stage=self._stage) from error
+
+    def close(self) -> None:
+        """Give the lease back, held or queued for."""
+        if self._ticket is not None and self._lease is not None:
+            self._lease.leave(self._ticket)
+        self._ticket = None
+
+    def _receive(self) -> tuple[Any, ...]:
+        run, board = self._run, self._run.board
+        while not run.hears(max(0.0, min(board.remaining, GLANCE, self._before_kill()))):
+            if board.remaining <= 0 and not run.hears(0):
+                raise ChildTimedOut(
+                    f"{self._name}: {self._stage} took more than {board.allowed:g} s",
+                    stage=self._stage,
+                    deadline=board.allowed,
+                )
+        return self._read()
+
+    def _before_kill(self) -> float:
+        """Seconds that the call still has, once the child has been told until when; raises Stopped where it has none.
+
+        The child is killed then: it did not end of itself.
+        """
+        if self._until is never:
+            return inf
+        ask, kill = self._until()
+        self._run.board.ask_to_stop(ask)
+        left = kill - monotonic()
+        if left <= 0 and not self._run.hears(0):
+            raise Stopped
+        return left
+
+    def _read(self) -> tuple[Any, ...]:
+        message: tuple[Any, ...] = pickle.loads(self._run.channel.recv_bytes())  # noqa: S301 - our own child wrote it
+        return message
+
+    def _heed(self, kind: str, detail: Any = None) -> None:
+        if kind == "phase":
+            self._stage = detail
+        else:
+            self.close()
+        if kind in {"lease", "offer"}:
+            self._take(detail)
+
+    def _take(self, deadline: float) -> None:
+        """Wait for the device in the child's name; the child waits for the empty message."""
+        word = b""
+        if self._lease is not None:
+            self._ticket = self._lease.queue(self._priority)
+            try:
+                wait(self._is_granted, self._until)
+            except Stopped:
+                self.close()
+                word = _STOP
+        self._run.board.allow(deadline)
+        self._run.channel.send_bytes(word)
+
+    def _is_granted(self, seconds: float | None) -> bool:
+        """Whether the device is the child's within so many seconds, or ever; raises EOFError where the child dies."""
+        while self._ticket is not None and not self._ticket.granted.wait(GLANCE if seconds is None else seconds):
+            if self._run.ended.is_set():
+                raise EOFError
+            if seconds is not None:
+                return False
+        return True
+
+    def _conclude(self, kind: str, answer: Any) -> Any:
+        if kind == "done":
+            return answer
+        if kind == "stopped":
+            raise Stopped
+        if kind == "failed":
+            raise DeviceError(f"{self._name} failed during {self._stage}:\n{answer}", stage=self._stage)
+        error: TilewiseError = answer
+        if isinstance(error, DeviceError):
+            error.facts.setdefault("stage", self._stage)
+        raise error

@@ -1,0 +1,126 @@
+"""One run of a child: the process, the connection to it, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+from app.devices.process.memory_limit import GIB
+from app.devices.process.words import Speaker
+from app.devices.process.worker_main import Board, Channel
+from app.devices.threads import PARKED
+
+_SENT: Final = {-signal.SIGKILL, -signal.SIGTERM}
+_PROGRAM: Final = "from app.devices.process.worker_main import main; main()"
+
+
+class Run:
+    """A fresh interpreter in a session of its own, so that no terminal's signal reaches it; never a fork.
+
+    `using` is held by whoever speaks over the channel, in `speaker`'s words; `used` says that somebody did since its
+    setup; `is_killed` that this process killed it; `ended` is set once the process is gone.
+    """
+
+    def __init__(self, name: str, board: Board, board_fd: int, flag_fd: int, descriptors: tuple[int, ...]) -> None:
+        self.board, self.speaker, self.used = board, Speaker(), False
+        self._outgrown = 0  # bytes that it was held to and died of
+        board.bound(0, 0)
+        self.using, self.ended, self.is_killed = threading.Lock(), threading.Event(), False
+        self._lock = threading.Lock()
+        ours, theirs = socket.socketpair()
+        lifeline, self._lifeline = os.pipe()
+        inherited = (theirs.fileno(), lifeline, board_fd, flag_fd)
+        try:
+            self._process = _spawn(name, inherited, descriptors)
+        except OSError:
+            ours.close()
+            os.close(self._lifeline)
+            raise
+        finally:
+            theirs.close()
+            os.close(lifeline)
+        self.channel: Channel = Connection(ours.detach())
+        self._poll = select.poll()
+        self._poll.register(self.channel.fileno(), select.POLLIN)
+
+    def hears(self, seconds: float) -> bool:
+        """Whether the child says something, or ends, within so many seconds."""
+        return bool(self._poll.poll(1000 * seconds))
+
+    @property
+    def pid(self) -> int:
+        """The process's number, which is its group's too."""
+        return self._process.pid
+
+    @property
+    def cause(self) -> str:
+        """What the process ended of, in words."""
+        code = self._process.returncode
+        if code is None:
+            return "still running"
+        if self._outgrown:
+            return f"it took more than {self._outgrown / GIB:.3g} GiB of memory"
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+    @property
+    def was_told_to_end(self) -> bool:
+        """Whether the process ended of a signal that somebody sends: us, an operator, or a system out of memory."""
+        return self._process.returncode in _SENT
+
+    def is_alive(self) -> bool:
+        """Whether the process has not ended."""
+        with self._lock:
+            return self._process.returncode is None and not _has_ended(self.pid, os.WNOHANG)
+
+    def kill(self) -> None:
+        """Kill the process and everything it started; a dead one is left alone."""
+        with self._lock:
+            if self._process.returncode is None:
+                self.is_killed = True
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def wait(self) -> None:
+        """Wait until the process ends, take what it started with it, and reap it."""
+        _has_ended(self.pid, 0)
+        with self._lock:
+            os.killpg(self.pid, signal.SIGKILL)  # not reaped yet, so that the group's number is still its own
+            _, status, usage = os.wait4(self.pid, 0)
+            self._process.returncode = os.waitstatus_to_exitcode(status)
+        self._outgrown = 0 if self.was_told_to_end else self._memory_outgrown(usage.ru_maxrss * 1024)
+        self.ended.set()
+
+    def _memory_outgrown(self, peak: int) -> int:
+        """The bound on memory that the process died at, or 0: what is refused may be as large as what was had."""
+        bound, before = self.board.memory
+        return bound if peak - before > bound / 2 else 0
+
+    def close(self) -> None:
+        """Close the connection once nobody speaks over it any more."""
+        with self.using:
+            self.channel.close()
+        os.close(self._lifeline)
+
+
+def _has_ended(pid: int, options: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | options) is not None
+
+
+def _spawn(name: str, inherited: tuple[int, ...], descriptors: tuple[int, ...]) -> subprocess.Popen[Any]:
+    arguments = [str(number) for number in (*inherited, os.getpid())]
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", _PROGRAM, *arguments, name],
+        stdin=subprocess.DEVNULL,
+        stdout=2,  # what a device library prints is no answer of ours
+        env={**PARKED, **os.environ, "PYTHONPATH": path},
+        pass_fds=[fd for fd in (*inherited, *descriptors) if fd >= 0],
+        start_new_session=True,
+    )

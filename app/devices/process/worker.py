@@ -1,0 +1,311 @@
+"""A supervised child: a fresh interpreter that runs functions under deadlines, and is replaced when it fails."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from time import monotonic
+from typing import Any, Final
+
+from app.devices.lease import Lease, Priority, Ticket, Turns
+from app.devices.process.call import Conversation
+from app.devices.process.pending_call import Begun
+from app.devices.process.process import Run
+from app.devices.process.stop import Stopped, Until, never, wait
+from app.devices.process.worker_main import PAGE, Board
+from app.errors import ChildDied, Closing, DeviceError, TilewiseError
+
+_SHORT_LIFE: Final = 1.0  # seconds: a child that dies younger, and unused, is not replaced until somebody needs one
+_PATIENCE: Final = 5.0  # seconds that closing waits for a killed process, which a broken driver may keep from ending
+
+
+class Child:
+    """A child process that holds `setup(*arguments)` as its state and runs one function at a time.
+
+    It starts at `start` or the first call, has `starting` seconds for its setup, and ends with this process, whatever
+    that dies of. A child that is killed or dies is replaced in the background. `descriptors` are open in it under the
+    same numbers; `lease` is the device's, which the functions take through their Link.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        setup: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        *,
+        descriptors: tuple[int, ...] = (),
+        lease: Lease | None = None,
+        starting: float = 60.0,
+    ) -> None:
+        self.name, self.generation = name, 0
+        self._setup, self._arguments, self._starting = setup, arguments, starting
+        self._descriptors, self._lease = descriptors, lease
+        self._turns = Turns()
+        self._changed = threading.Condition()
+        self._state = "idle"  # idle, wanted, starting, ready, ending; closed at the end
+        self._failure: TilewiseError | None = None
+        self._run: Run | None = None
+        self._supervisor: threading.Thread | None = None
+        self._board_fd = -1
+
+    @property
+    def pid(self) -> int | None:
+        """The process's number, or None where there is none now."""
+        run = self._run
+        return run.pid if run is not None else None
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for their turn."""
+        return self._turns.waiting
+
+    def start(self, until: Until = never) -> None:
+        """Wait until the child is ready; raises what its setup raised, ChildDied, ChildTimedOut, Closing or Stopped."""
+        self._ready(until)
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        priority: Priority = Priority.MEASUREMENT,
+        deadline: float = 60.0,
+        leased: bool = False,
+        until: Until = never,
+    ) -> Any:
+        """Run `function(state, link, *arguments)` in the child and give its value; calls wait for each other.
+
+        With `leased` a device that is free is the function's from the start, for the lease it begins with: there is
+        nothing to ask for and to wait for then.
+
+        `deadline` seconds hold until the function names its first phase. Errors of ours that it raises are raised here;
+        facts `fatal=True` also replace the child. Raises DeviceError with the traceback's text for any other,
+        ChildTimedOut where a phase outlived its deadline (the child is killed then), ChildDied where the child died
+        (facts: outside, where a signal ended it that was not ours), and Closing. The lease is given back in any case.
+
+        From the moment that `until` gives the call is to end: where it still waits, at once; else the function ends at
+        its next phase, lease or offer, and where it has not by the later moment the child is killed. It raises Stopped.
+        """
+        with self._turn(priority, until):
+            run = self._ready(until)
+            with run.using:
+                run.used = True
+                conversation = Conversation(self.name, run, self._lease, priority, leased=leased, until=until)
+                return self._converse(conversation, run, partial(conversation.hold, function, arguments, deadline))
+
+    @contextmanager
+    def _turn(self, priority: Priority, until: Until) -> Iterator[None]:
+        """Have the child's turn inside the block; raises Stopped where it has not come in time."""
+        ticket = self._turns.queue(priority)
+        try:
+            wait(ticket.granted.wait, until)
+            yield
+        finally:
+            self._turns.leave(ticket)
+
+    def begin(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        priority: Priority = Priority.MEASUREMENT,
+        deadline: float = 60.0,
+    ) -> Begun[Any] | None:
+        """Have `function(state, link, *arguments)` begun with the device its own, without waiting for anything.
+
+        None where somebody has the child or the device, or waits for it, or there is no child. As `call` otherwise.
+        """
+        turn = self._turns.at_once(priority)
+        if turn is None:
+            return None
+        run = self._free()
+        if run is None:
+            self._turns.leave(turn)
+            return None
+        conversation = Conversation(self.name, run, self._lease, priority)
+        with ExitStack() as parting, suppress(TilewiseError):
+            parting.callback(self._part, conversation, run, turn)
+            if conversation.take_at_once():
+                self._speak(conversation, run, partial(conversation.ask, function, arguments, deadline))
+                parting.pop_all()
+                return Begun(conversation, partial(self._finish, conversation, run, turn))
+        return None
+
+    def _free(self) -> Run | None:
+        """The process, where it is ready and nobody speaks to it; it is the caller's to speak to then."""
+        with self._changed:
+            run = self._run if self._state == "ready" else None
+            if run is None or not run.is_alive() or not run.using.acquire(blocking=False):
+                return None
+            run.used = True
+            return run
+
+    def _finish(self, conversation: Conversation, run: Run, turn: Ticket) -> Any:
+        try:
+            return self._speak(conversation, run, conversation.end)
+        finally:
+            self._part(conversation, run, turn)
+
+    def _part(self, conversation: Conversation, run: Run, turn: Ticket) -> None:
+        conversation.close()
+        run.using.release()
+        self._turns.leave(turn)
+
+    def kill(self) -> None:
+        """Kill the process with everything it started; it is replaced."""
+        run = self._run
+        if run is not None:
+            self._end(run)
+
+    def close(self) -> None:
+        """Kill the process for good, and wait until it is gone; calls that wait raise Closing."""
+        with self._changed:
+            self._state = "closed"
+            self._changed.notify_all()
+        self.kill()
+        if self._supervisor is not None:
+            self._supervisor.join(_PATIENCE)
+
+    def _converse(self, conversation: Conversation, run: Run, speak: Callable[[], Any]) -> Any:
+        try:
+            return self._speak(conversation, run, speak)
+        finally:
+            conversation.close()
+
+    def _speak(self, conversation: Conversation, run: Run, speak: Callable[[], Any]) -> Any:
+        """Speak to the child; where it did not answer to the end it is killed, and gone afterwards."""
+        try:
+            return speak()
+        except BaseException as error:
+            ours = run.is_killed
+            known = isinstance(error, TilewiseError | Stopped)
+            fatal = isinstance(error, TilewiseError) and error.facts.get("fatal")
+            if not known or conversation.is_broken or fatal:
+                self._end(run)
+                self._see_off(run)
+            if isinstance(error, ChildDied):
+                self._closing_goes_first()
+                outside = {"outside": True} if run.was_told_to_end and not ours else {}
+                raise ChildDied(f"{error.message} ({run.cause})", **error.facts, **outside) from None
+            raise
+
+    def _see_off(self, run: Run) -> None:
+        """Wait until a killed process is gone: before, it may keep the device busy and touch memory that it was lent.
+
+        A broken driver may keep it for long; with the child closed, nobody is lent that memory any more.
+        """
+        while not run.ended.wait(_PATIENCE) and self._state != "closed":
+            pass
+
+    def _closing_goes_first(self) -> None:
+        if self._state == "closed":
+            raise Closing(f"{self.name} is closed") from None
+
+    def _end(self, run: Run) -> None:
+        with self._changed:
+            if self._run is run and self._state == "ready":
+                self._state = "ending"
+        run.kill()
+
+    def _ready(self, until: Until = never) -> Run:
+        """Wait for a process that is set up, asking for one where there is none; raises why there is none, Stopped."""
+        with self._changed:
+            if self._state == "ready" and self._run is not None and not self._run.is_alive():
+                self._state = "ending"
+            asked = self._state in {"wanted", "starting"}
+            while self._state != "ready" or self._run is None:
+                if self._state == "closed":
+                    raise Closing(f"{self.name} is closed")
+                if self._state == "idle" and asked and self._failure is not None:
+                    raise type(self._failure)(self._failure.message, **self._failure.facts)
+                if self._state == "idle":
+                    self._want()
+                    asked = True
+                wait(self._is_changed, until)
+            return self._run
+
+    def _is_changed(self, seconds: float | None) -> bool:
+        """Wait for the state to change; called under the condition's lock.
+
+        A Condition that is notified in the instant of its timeout says that it was not: the state itself is compared.
+        """
+        before = self._state, self._run
+        return self._changed.wait(seconds) or before != (self._state, self._run)
+
+    def _want(self) -> None:
+        """Ask the supervisor for a process; called under the condition's lock.
+
+        The kernel's parent-death signal is sent when the thread that spawned ends: that thread is the supervisor,
+        which lives as long as the child is wanted.
+        """
+        self._state, self._failure = "wanted", None
+        if self._supervisor is None:
+            self._supervisor = threading.Thread(target=self._supervise, name=f"{self.name} supervisor", daemon=True)
+            self._supervisor.start()
+        self._changed.notify_all()
+
+    def _supervise(self) -> None:
+        self._board_fd = os.memfd_create("tilewise-board")
+        os.ftruncate(self._board_fd, PAGE)
+        board = Board(self._board_fd)
+        try:
+            while self._is_wanted():
+                self._live(board)
+        finally:
+            os.close(self._board_fd)
+
+    def _is_wanted(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._state in {"wanted", "closed"})
+            if self._state == "closed":
+                return False
+            self._state = "starting"
+            return True
+
+    def _live(self, board: Board) -> None:
+        """One process from its start to its end."""
+        flag = self._lease.flag_fd if self._lease is not None else -1
+        try:
+            run = Run(self.name, board, self._board_fd, flag, self._descriptors)
+        except OSError as error:
+            self._settle("idle", DeviceError(f"{self.name} cannot be started: {error}"))
+            return
+        with self._changed:
+            self._run = run
+            if self._state == "closed":
+                run.kill()
+        failure = self._introduce(run)
+        born = monotonic()
+        if failure is None:
+            self.generation += 1
+            self._settle("ready", None)
+        else:
+            run.kill()
+        run.wait()
+        with self._changed:
+            self._run = None
+        run.close()
+        if isinstance(failure, ChildDied):
+            failure = ChildDied(f"{failure.message} ({run.cause})", **failure.facts)
+        useless = not run.used and monotonic() - born < _SHORT_LIFE  # replacing it at once might never end
+        self._settle("idle" if failure is not None or useless else "wanted", failure)
+
+    def _introduce(self, run: Run) -> TilewiseError | None:
+        """Hand the setup over, and wait for it; gives what went wrong."""
+        conversation = Conversation(self.name, run, None, Priority.PRODUCT, stage="start")
+        try:
+            conversation.hold(self._setup, self._arguments, self._starting)
+        except TilewiseError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - such as a setup that no child could import: callers must hear of it
+            return DeviceError(f"{self.name} cannot be set up: {error}", stage="start")
+        return None
+
+    def _settle(self, state: str, failure: TilewiseError | None) -> None:
+        with self._changed:
+            if self._state != "closed":
+                self._state, self._failure = state, failure
+            elif self._run is not None:
+                self._run.kill()  # it was being started when the child was closed
+            self._changed.notify_all()

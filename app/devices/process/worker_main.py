@@ -1,0 +1,228 @@
+"""Inside a child: the link to its parent, and the loop that runs whatever function the parent hands over."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import mmap
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+from multiprocessing.connection import Connection
+from time import monotonic
+from typing import Any, Final, TypeAlias
+
+from app.devices.process.memory_limit import MemoryLimit, compiler_memory
+from app.devices.process.stop import Stopped
+from app.devices.process.words import Hearer
+from app.errors import TilewiseError
+
+PAGE: Final = 4096
+_PR_SET_PDEATHSIG: Final = 1
+
+Channel: TypeAlias = "Connection[Any, Any]"  # generic for type checkers only
+
+
+class Board:
+    """A page shared by parent and child that says until when the child may work; writing it is no system call.
+
+    Times are CLOCK_MONOTONIC's, which is one clock for all processes.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._cells = memoryview(mmap.mmap(fd, PAGE)).cast("d")
+
+    def allow(self, seconds: float) -> None:
+        """From now the child may work this long."""
+        self._cells[1] = seconds
+        self._cells[0] = monotonic() + seconds
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the child is to be killed; negative once it is late."""
+        return self._cells[0] - monotonic()
+
+    @property
+    def allowed(self) -> float:
+        """Seconds that the present piece of work was given in all."""
+        return self._cells[1]
+
+    def ask_to_stop(self, at: float) -> None:
+        """Have the function that runs end of itself from that moment on; infinity: not at all."""
+        self._cells[2] = at
+
+    @property
+    def left(self) -> float:
+        """Seconds until the function that runs is to end of itself; negative once it is late."""
+        return self._cells[2] - monotonic()
+
+    def bound(self, nbytes: int, resident: int) -> None:
+        """Say how much memory the present piece of work may take beside what was in use before; 0: no bound."""
+        self._cells[3], self._cells[4] = nbytes, resident
+
+    @property
+    def memory(self) -> tuple[int, int]:
+        """What `bound` has said last."""
+        return int(self._cells[3]), int(self._cells[4])
+
+
+class Link:
+    """What a function run in a child uses to name its stage, renew its deadline and lease its device."""
+
+    def __init__(self, channel: Channel, board: Board, flag: mmap.mmap | None) -> None:
+        self._channel, self._board, self._flag = channel, board, flag
+        self._leased = self._granted = False
+        self._limit = MemoryLimit()
+
+    def begin(self, granted: bool) -> None:
+        """A function is about to run; `granted` says that it has the device already, for the first lease it takes."""
+        self._granted = granted
+
+    def end(self) -> None:
+        """The function has ended: no bound of its last phase holds any more."""
+        self._bound(0)
+
+    @property
+    def left(self) -> float:
+        """Seconds until the function is to end, by its caller's word; infinity where it said nothing."""
+        return self._board.left
+
+    def check(self) -> None:
+        """Raise Stopped where the function is to end; every method that names or leases something does so too."""
+        if self._board.left <= 0:
+            raise Stopped
+
+    def phase(self, stage: str, deadline: float, memory: int | None = None) -> None:
+        """From now the work is `stage`; the child is killed where it outlives `deadline` seconds.
+
+        It may take `memory` bytes more than it has, 0 for any number; unless that is said, a phase named "compile" has
+        as many as a compiler needs, and any other has no bound. Where it takes more it dies, and its death says so.
+        """
+        self.check()
+        self._board.allow(deadline)
+        bound = compiler_memory() if stage == "compile" else 0
+        self._bound(bound if memory is None else memory)
+        if self._granted:  # others may have it meanwhile
+            self._granted = False
+            self._tell("back")
+        self._tell("phase", stage)
+
+    @contextmanager
+    def lease(self, deadline: float, *, last: bool = False) -> Iterator[None]:
+        """Wait for the device, then work on it for `deadline` seconds at most; waiting has no deadline.
+
+        The phase before goes on afterwards with the time it had left. After the `last` lease the function has nothing
+        left to do: its answer says that the device is free. Raises RuntimeError inside another lease.
+        """
+        if self._leased:
+            raise RuntimeError("the device is leased already")
+        self.check()
+        left = self._board.remaining
+        self._bound(0)  # what works on the device may take buffers
+        if self._granted:
+            self._board.allow(deadline)
+        else:
+            self._take("lease", deadline)
+        self._leased, self._granted = True, False
+        try:
+            yield
+        finally:
+            self._leased = False
+            self._board.allow(left)
+            if not last:
+                self._tell("back")
+
+    def _bound(self, nbytes: int) -> None:
+        """Hold the child to so many bytes more; 0 lifts the bound."""
+        if nbytes:
+            self._board.bound(nbytes, self._limit.lower(nbytes))
+        elif self._board.memory[0]:
+            self._limit.lift()
+            self._board.bound(0, 0)
+
+    def offer(self, deadline: float) -> None:
+        """Between two launches: renew the lease's deadline; hand the device over first to a better priority."""
+        self.check()
+        if self._flag is not None and self._flag[0]:
+            self._take("offer", deadline)
+        else:
+            self._board.allow(deadline)
+
+    def _take(self, how: str, deadline: float) -> None:
+        self._board.allow(inf)
+        self._tell(how, deadline)
+        if self._channel.recv_bytes():
+            raise Stopped
+
+    def _tell(self, *message: object) -> None:
+        self._channel.send_bytes(pickle.dumps(message))
+
+
+def main() -> None:
+    """Run as a child: the arguments are the connection's, lifeline's, board's and flag's descriptors, and the parent.
+
+    Ends with the parent, whatever the parent dies of: by the kernel's signal, and by the lifeline's end of file.
+    """
+    connection, lifeline, board, flag, parent = map(int, sys.argv[1:6])
+    _end_with_parent(lifeline, parent)
+    faulthandler.enable()
+    channel: Channel = Connection(connection)
+    shared = mmap.mmap(flag, PAGE, prot=mmap.PROT_READ) if flag >= 0 else None
+    try:
+        _serve(channel, Link(channel, Board(board), shared))
+    except (EOFError, OSError):
+        pass  # the parent closed the connection, or died
+    finally:
+        # Device libraries have threads and exit handlers of their own that may hang; nothing is left to save.
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _end_with_parent(lifeline: int, parent: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+    def watch() -> None:
+        while os.read(lifeline, 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, name="lifeline", daemon=True).start()
+
+
+def _serve(channel: Channel, link: Link) -> None:
+    """Set up, say so, then answer one call after another until the connection ends."""
+    state, hearer = list[Any](), Hearer()
+
+    def set_up(setup: Callable[..., Any], *arguments: Any) -> None:
+        state.append(setup(*arguments))
+
+    def run(function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(state[0], link, *arguments)
+
+    channel.send_bytes(_answer(link, set_up, hearer, channel.recv_bytes()))
+    while state:
+        channel.send_bytes(_answer(link, run, hearer, channel.recv_bytes()))
+
+
+def _answer(link: Link, run: Callable[..., Any], hearer: Hearer, request: bytes) -> bytes:
+    """Whatever happens is an answer: a value, an error of ours, or the text of any other."""
+    try:
+        function, arguments, granted = hearer.loads(request)
+        link.begin(granted)
+        return pickle.dumps(("done", run(function, *arguments)))
+    except Stopped:
+        return pickle.dumps(("stopped", None))
+    except TilewiseError as error:
+        return pickle.dumps(("error", error))
+    except Exception:  # noqa: BLE001 - a child answers for any fault of the function it was handed
+        return pickle.dumps(("failed", traceback.format_exc()))
+    finally:
+        link.end()

@@ -1,0 +1,129 @@
+"""What the fleet's children run. Device libraries are imported in the functions: the service has this module too."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from app.devices.backend import Backend, Buffer, Reading, Vendor
+from app.devices.process.worker_main import Link
+from app.devices.slab import attach
+from app.dtypes import Array
+from app.errors import NoDevice, Unsupported
+from kernels.device import Device
+from kernels.launch import Build
+
+PLATFORMS: Final = ("cuda", "opencl")
+
+
+@dataclass(frozen=True)
+class Held:
+    """The state of a device's child: the device, the slab, and what functions keep between calls."""
+
+    backend: Backend
+    slab: memoryview
+    memory: dict[str, Any] = field(default_factory=dict)
+
+
+def nothing() -> None:
+    """Set up a child that holds nothing."""
+
+
+def discover(_: None, link: Link, which: str, cache_dir: Path) -> tuple[list[Device], list[str]]:
+    """Name the devices of a platform, or the one of an id, and why others cannot be used.
+
+    Raises NoDevice with the reason where there is none at all.
+    """
+    del link
+    find: Callable[[str, Path], tuple[list[Device], list[str]]]
+    if which.startswith("cuda"):
+        _expect_a_driver()
+        find = _cuda().discover
+    else:
+        from app.devices.opencl import discover as find  # noqa: PLC0415 - only this process may
+    return find(which, cache_dir)
+
+
+def hold(platform: str, device_id: str, cache_dir: Path, slab_fd: int, slab_bytes: int, serves: bool = False) -> Held:
+    """Set up a child that holds a device; one that serves products copies from and to the slab, and has it locked."""
+    backend: Backend
+    slab = attach(slab_fd, slab_bytes)
+    if platform == "cuda":
+        backend = _cuda().CudaBackend(device_id, cache_dir)
+        reason = _cuda().lock(slab_fd, slab) if serves else None
+        if reason is not None:
+            print(f"{device_id}: {reason}", file=sys.stderr, flush=True)
+    else:
+        from app.devices.opencl import OpenCLBackend  # noqa: PLC0415 - only this process may
+
+        backend = OpenCLBackend(device_id, cache_dir)
+    return Held(backend, slab)
+
+
+def vendor(held: Held, link: Link) -> Vendor:
+    """Name the vendor's library, or say why there is none."""
+    del link
+    return held.backend.vendor
+
+
+def sensors(held: Held, link: Link) -> Reading | None:
+    """Read the device's sensors; None where it has none."""
+    del link
+    return held.backend.conditions()
+
+
+class Shared(Protocol):
+    """Memory of a device that other processes made."""
+
+    def open(self, raw: bytes, nbytes: int) -> Buffer:
+        """The first `nbytes` of the allocation of a handle; raises InvalidRegion."""
+        ...
+
+    def write(self, buffer: Buffer, array: Array) -> None:
+        """Copy an array of as many bytes into the buffer, and wait."""
+        ...
+
+    def close(self, buffer: Buffer) -> None:
+        """Give an opened allocation back."""
+        ...
+
+
+def shared_memory(held: Held) -> Shared:
+    """What opens other processes' memory of the child's device; raises Unsupported where it is no CUDA device."""
+    device = held.backend.device
+    if device.platform != "cuda":
+        raise Unsupported(f"processes cannot share the memory of {device.id}")
+    sharing: Shared = held.memory.setdefault("sharing", _cuda().Sharing())
+    return sharing
+
+
+def compiler() -> None:
+    """Set up a child that compiles: the library's import is its start, not the first compilation's."""
+    _cuda()
+
+
+def compile_cubin(_: None, link: Link, build: Build, architecture: str, cache_dir: Path, deadline: float) -> None:
+    """Put a build's cubin into the cache; raises CompileFailed."""
+    link.phase("compile", deadline)
+    _cuda().compile_cubin(build, architecture, cache_dir)
+
+
+def _expect_a_driver() -> None:
+    """Raise NoDevice at once where no driver is installed: importing CuPy takes far longer than this."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise NoDevice(f"there is no NVIDIA driver: {error}") from error
+
+
+def _cuda() -> Any:
+    """Import the CUDA backend; raises NoDevice where CuPy is missing or broken."""
+    try:
+        from app.devices import cuda  # noqa: PLC0415 - only this process may
+    except ImportError as error:
+        raise NoDevice(f"CuPy cannot be imported: {error}") from error
+    return cuda

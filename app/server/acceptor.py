@@ -1,0 +1,145 @@
+"""Where connections come in: one whose first request the gate refuses is told so here, and becomes no transport."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import socket
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import Final
+
+from starlette.responses import Response
+from uvicorn.server import ServerState
+
+from app.server.http import HEAD, LINGER, Ahead, Gate, rendered
+
+_LOG = logging.getLogger(__name__)
+_MANY: Final = 64  # connections that are looked at in a row
+_PAUSE: Final = 0.005  # seconds between two looks while some were refused: waking up costs more than a refusal
+_SHORT: Final = 1.0  # seconds in which the system may have descriptors or memory again
+_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*(?=\r\n)", re.IGNORECASE)
+_EXPECTS: Final = re.compile(rb"\r\nexpect:[ \t]*100-continue[ \t]*\r\n", re.IGNORECASE)
+_WORDS: Final = 3  # of a request's first line
+
+
+class Acceptor:
+    """Takes connections from a listening socket, as the server that a loop makes does, whose methods uvicorn calls.
+
+    A client that waits with its body (Expect: 100-continue, RFC 9110, 10.1.1) and is refused costs a read and a write
+    here, where a transport, a parser and a request would come to nothing. All others are handed to the loop.
+    """
+
+    def __init__(
+        self, listener: socket.socket, make: Callable[[], asyncio.BaseProtocol], gate: Gate, state: ServerState
+    ) -> None:
+        self._listener, self._make, self._gate, self._state = listener, make, gate, state
+        self._loop = asyncio.get_running_loop()
+        self._refused: deque[tuple[socket.socket, float]] = deque()  # with when they are closed at the latest
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, backlog: int) -> None:
+        """Listen."""
+        self._listener.setblocking(False)
+        self._listener.listen(backlog)
+        self._loop.add_reader(self._listener, self._look)
+
+    def close(self) -> None:
+        """Take no more connections; the listening socket is its owner's to close."""
+        self._loop.remove_reader(self._listener)
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._refused:
+            self._refused.popleft()[0].close()
+
+    async def wait_closed(self) -> None:
+        """Return: nothing is left to wait for."""
+
+    def _look(self) -> None:
+        """Take what has come; where some are refused, those who come next wait a little, and are looked at together."""
+        self._let_go()
+        pause = 0.0
+        try:
+            self._take()
+        except (BlockingIOError, ConnectionAbortedError):
+            pass
+        except OSError as error:
+            _LOG.error("no connection can be taken: %s", error)
+            pause = _SHORT
+        self._wait(pause or (_PAUSE if self._refused else 0.0))
+
+    def _take(self) -> None:
+        """Take connections; raises OSError where none is there."""
+        ahead = Ahead()
+        for _ in range(_MANY):
+            connection, _ = self._listener.accept()
+            asked = _peeked(connection)
+            answer = self._gate(*asked, ahead) if asked else None
+            if answer is None:
+                self._hand_over(connection)
+            else:
+                self._refuse(connection, answer)
+
+    def _wait(self, seconds: float) -> None:
+        """Look again after so many seconds, or when somebody comes."""
+        if self._timer is not None:
+            self._timer = None
+            self._loop.add_reader(self._listener, self._look)
+        if seconds:
+            self._loop.remove_reader(self._listener)
+            self._timer = self._loop.call_later(seconds, self._look)
+
+    def _refuse(self, connection: socket.socket, answer: Response) -> None:
+        with suppress(OSError):  # the client is gone again
+            connection.recv(HEAD)  # a connection that is closed with bytes unread is reset
+            connection.send(rendered(answer, self._state, closes=True))
+        self._refused.append((connection, monotonic() + LINGER))
+
+    def _let_go(self) -> None:
+        """Close those that have heard why, and have closed or have had the time."""
+        now = monotonic()
+        for _ in range(len(self._refused)):
+            connection, latest = self._refused.popleft()
+            if now < latest and _is_open(connection):
+                self._refused.append((connection, latest))
+            else:
+                connection.close()
+
+    def _hand_over(self, connection: socket.socket) -> None:
+        task = self._loop.create_task(self._connect(connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, connection: socket.socket) -> None:
+        with suppress(OSError):  # the client is gone again
+            await self._loop.connect_accepted_socket(self._make, connection)
+
+
+def _peeked(connection: socket.socket) -> tuple[bytes, bytes, int] | None:
+    """Method, URL and length of a request whose client waits with its body; None of any other, and of part of one.
+
+    It decides who is refused and nothing else: what comes in is parsed where requests are.
+    """
+    connection.setblocking(False)
+    try:
+        head = connection.recv(HEAD, socket.MSG_PEEK)
+    except OSError:  # nothing is here yet, or the client is gone again
+        return None
+    words, lengths = head.partition(b"\r\n")[0].split(b" "), _LENGTH.findall(head)
+    if len(words) != _WORDS or len(lengths) != 1 or not head.endswith(b"\r\n\r\n") or not _EXPECTS.search(head):
+        return None
+    return words[0], words[1], int(lengths[0])
+
+
+def _is_open(connection: socket.socket) -> bool:
+    """Whether a client may still send; what it has sent is dropped."""
+    try:
+        return bool(connection.recv(HEAD))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False

@@ -1,0 +1,261 @@
+"""What the transport talks to: it has the bytes land where they are wanted, or gives them to the parser."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, Final, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.server import ServerState
+
+from app.server.http import HEAD, LINGER, Ahead, ErrorResponse, Gate, Requests
+from app.server.request import Cycle
+from app.server.transfer_limits import Pace
+
+_SCRATCH: Final = 2**18  # bytes read at once where nobody has given a place for them
+_EARLY: Final = 2**16  # a body up to this long may come before its route asks for it
+_SHARE: Final = 2**19  # bytes of a body that a connection reads before it is the others' turn
+
+
+def _open(method: bytes, url: bytes, nbytes: int, ahead: Ahead) -> None:
+    """A gate that refuses nothing."""
+
+
+def protocol_factory(pace: Pace, error: ErrorResponse, gate: Gate = _open) -> Any:
+    """What uvicorn's `http=` takes: it makes connections, which share the bytes that they read into."""
+    return partial(Bulk, pace=pace, error=error, gate=gate, scratch=memoryview(bytearray(_SCRATCH)))
+
+
+class Bulk(asyncio.BufferedProtocol):
+    """One connection. Requests are answered one after the other; those that are sent ahead wait as bytes.
+
+    It is the extension EXTENSION of its requests' scopes: `source` is the body, `emptied` and `abort` are for answers.
+    """
+
+    _transport: asyncio.Transport
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        pace: Pace,
+        error: ErrorResponse,
+        gate: Gate,
+        scratch: memoryview,
+    ) -> None:
+        self._loop = _loop or asyncio.get_event_loop()
+        self._http = Requests(self, config, server_state, app_state, self._loop, gate, error)
+        self._pace, self._scratch = pace, scratch
+        self._held = b""
+        self._head, self._dropping, self._read, self._lingers = 0, 0, 0, False
+        self._timer: asyncio.TimerHandle | None = None
+        self._lost = asyncio.Event()
+        self.source: Cycle | None = None
+
+    # For the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin; a client that says nothing is waited for no longer than one that stalls."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._http.connection_made(self._transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wake whoever waits for bytes to come, or to leave."""
+        self._unset_timer()
+        self._lost.set()
+        self._http.connection_lost(exc)
+        if self.source is not None:
+            self.source.wake()
+        if not self._http.is_busy:
+            self.source = None
+            self._http.forget()
+
+    def eof_received(self) -> None:
+        """Let the transport close: a client that ends its side is gone."""
+
+    def pause_writing(self) -> None:
+        """As uvicorn does."""
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        """As uvicorn does."""
+        self._http.resume_writing()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes land."""
+        del sizehint
+        if self.source is not None and self.source.place:
+            return self.source.place[:_SHARE]
+        return self._scratch[:_EARLY] if self._http.streams else self._scratch  # its chunks may be of a byte each
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take bytes that have landed."""
+        if self.source is not None and self.source.place:
+            self.source.landed(nbytes)
+            self._read += nbytes
+            if not self.source.place:
+                self.regulate()  # what follows waits in the system's memory until it has a place, too
+            elif self._read >= _SHARE:
+                self._yield_turn()
+            return
+        dropped = self._dropped(nbytes)
+        if self._lingers:
+            if not self._dropping:
+                self._close()
+        elif nbytes > dropped:
+            self._take(bytes(self._scratch[dropped:nbytes]))
+
+    def _dropped(self, nbytes: int) -> int:
+        """How many of so many bytes nobody wants."""
+        dropped = min(self._dropping, nbytes)
+        self._dropping -= dropped
+        return dropped
+
+    def _yield_turn(self) -> None:
+        """Let the others read: uvloop would go on as long as there is more, and so would asyncio at its next look."""
+        self._read = 0
+        self._http.flow.pause_reading()
+        self._loop.call_soon(self.regulate)
+
+    # For answers.
+
+    @property
+    def pending(self) -> int:
+        """Bytes of answers that the connection still holds."""
+        return 0 if self._lost.is_set() else self._transport.get_write_buffer_size()
+
+    async def emptied(self) -> None:
+        """Wait until the connection holds no byte of an answer, or is closed."""
+        if not self.pending:
+            return
+        self._transport.set_write_buffer_limits(int(self._http.scheme == "https"), 0)  # at 0 TLS never says "go on"
+        try:
+            await self._http.flow.drain()
+        finally:
+            if not self._lost.is_set():
+                self._transport.set_write_buffer_limits()
+
+    async def abort(self) -> None:
+        """Close at once, dropping what the connection holds, and wait until it is closed."""
+        self._transport.abort()
+        await self._lost.wait()
+
+    # For requests.
+
+    @property
+    def held(self) -> int:
+        """How many bytes came before they were asked for."""
+        return len(self._held)
+
+    def early(self, most: int) -> bytes:
+        """Bytes that came before they were asked for."""
+        taken, self._held = self._held[:most], self._held[most:]
+        return taken
+
+    def regulate(self) -> None:
+        """Read what somebody wants, and a little more so as to see that the client is there.
+
+        Of a chunked body uvicorn holds what has come, and says when that is too much.
+        """
+        if self._lost.is_set() or self._http.streams:
+            return
+        source, flow = self.source, self._http.flow
+        waiting = source is not None and source.waits
+        is_long = source is not None and source.left > _EARLY
+        if waiting or not (self._held or is_long):
+            flow.resume_reading()
+        else:
+            flow.pause_reading()
+
+    def answered(self, cycle: RequestResponseCycle) -> None:
+        """Go on with the next request; what is left of this one's body is read and dropped."""
+        self.source = None
+        if self._http.streams:
+            self._expect_head()
+        elif isinstance(cycle, Cycle):
+            self._dropping = cycle.left - len(self.early(cycle.left))
+            if cycle.lingers:
+                self._linger()
+        if self._held and not self._lingers:
+            self._loop.call_soon(self._take, b"")
+
+    def turned_away(self, length: int, stays: bool) -> None:
+        """Drop so many bytes; then go on with the next request where the connection stays, or close."""
+        self._head, self._dropping = 0, length
+        self._unset_timer()
+        if not stays:
+            self._linger()
+
+    def _linger(self) -> None:
+        """Close once the client has sent what it was about to send, or has had the time."""
+        self._lingers = True
+        self._unset_timer()  # one that is lost is not kept alive by a timer: thousands would be, in a storm
+        self._timer = self._loop.call_later(LINGER if self._dropping else 0, self._close)
+
+    def _take(self, data: bytes) -> None:
+        """Bytes without a place: a head, the early part of a body, or requests that are sent ahead."""
+        data, self._held = self._held + data, b""
+        http = self._http
+        while data and not self._lingers and not self._transport.is_closing():
+            if http.streams:
+                data = self._stream(data)
+            elif http.is_busy:
+                self._held, data = data, b""
+                if self.source is not None:
+                    self.source.wake()
+            else:
+                data = self._feed(data)
+                data = data[self._dropped(len(data)) :]
+        self.regulate()
+
+    def _stream(self, data: bytes) -> bytes:
+        """Give bytes of a chunked body to the parser; gives what follows it."""
+        rest = data[self._http.stream(data) :]
+        if self._timer is not None and not self._http.streams:
+            self._unset_timer()
+            self._expect_head()  # the time before was for the rest of a body that was answered early
+        return rest
+
+    def _feed(self, data: bytes) -> bytes:
+        """Give a head, or a part of one, to the parser; gives what follows it."""
+        end = self._http.until_end(data)
+        self._head += end
+        self._http.data_received(data[:end])
+        if self._http.begun:
+            self._begin()
+        elif self._head > HEAD:
+            self._http.refuse(431, f"the request's head has more than {HEAD} bytes")
+        elif self._head:
+            self._expect_head()
+        return data[end:]
+
+    def _begin(self) -> None:
+        """A request has begun: its body, where its length is declared, never meets the parser."""
+        self._head, self._http.begun = 0, False
+        self._unset_timer()
+        cycle = self._http.cycle
+        self.source = cycle if isinstance(cycle, Cycle) else None
+
+    def _expect_head(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._pace.stalled, self._late)
+
+    def _late(self) -> None:
+        if self._head:
+            self._http.refuse(408, f"the request's head did not arrive within {self._pace.stalled:g} s")
+        self._close()
+
+    def _unset_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _close(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.close()

@@ -1,0 +1,14 @@
+"""TransferLimits: how slowly a client may send or read before its connection is closed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds without a byte, seconds for a whole body, and bytes a second that a transfer has at least."""
+
+    stalled: float = 60.0
+    whole: float = 3600.0
+    least: int = 2**14

@@ -1,0 +1,1 @@
+"""Which config answers a problem: tuned, nearest or default, and what is known of each."""

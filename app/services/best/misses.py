@@ -1,0 +1,110 @@
+"""Shapes that were asked for and not tuned: counted in memory as they are answered, stored every few seconds."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from app.errors import TilewiseError
+from app.services.best.answer import Answer
+from app.store.database import Database
+from app.store.records import WantPlace, WantRecord
+from app.store.repository import Wants as WantRows
+from kernels.problem import Problem
+
+_PERIOD: Final = 3.0  # seconds between two writes
+_MOST: Final = 4096  # different shapes counted between two writes; more are dropped
+_LOG = logging.getLogger(__name__)
+
+
+class Want(NamedTuple):
+    """A problem that was answered on a device model by something less than exact."""
+
+    device_model: str
+    problem: Problem
+    match: str
+
+
+class Wants:
+    """Counts wants. `note` is for the hot path: no lock and no query, at the price of a count lost in a race."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._fresh: dict[Want, int] = {}
+        self._flushing = threading.Lock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.total = 0
+
+    def start(self) -> None:
+        """Store what is counted from now on, every few seconds."""
+        self._thread = threading.Thread(target=self._work, name="wants", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Store what is left, and end."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+
+    def note(self, want: Want) -> None:
+        """One more was asked for this."""
+        fresh = self._fresh
+        if want in fresh or len(fresh) < _MOST:
+            fresh[want] = fresh.get(want, 0) + 1
+            self.total += 1
+
+    def noted(self, answer: Answer) -> Want | None:
+        """Count the problem of an answer that is less than exact; gives what was counted."""
+        if answer.match == "exact":
+            return None
+        want = Want(answer.device.model, answer.launch.problem, answer.match)
+        self.note(want)
+        return want
+
+    def most_wanted(
+        self,
+        limit: int = 100,
+        device_model: str | None = None,
+        problem: Mapping[str, Any] | None = None,
+        after: WantPlace | None = None,
+    ) -> Sequence[WantRecord]:
+        """The shapes asked for most often, first the most, as the store gives them. Blocks for two queries."""
+        self.flush()
+        return self._database.read(lambda session: WantRows(session).most_wanted(limit, device_model, problem, after))
+
+    def forget(self, device_model: str, problem: Problem) -> None:
+        """A shape has been tuned, and that is stored."""
+        with self._flushing:
+            self.drop(device_model, problem)
+            self._database.write(lambda session: WantRows(session).forget(device_model, problem))
+
+    def drop(self, device_model: str, problem: Problem) -> None:
+        """Forget what was counted of a shape since the last write."""
+        for want in [want for want in list(self._fresh) if want[:2] == (device_model, problem)]:
+            self._fresh.pop(want, None)
+
+    def flush(self) -> None:
+        """Store what has been counted since the last time."""
+        with self._flushing:
+            fresh, self._fresh = self._fresh, {}
+            counts: dict[tuple[str, Problem], WantRecord] = {}
+            for (model, problem, match), count in fresh.items():
+                before, now = counts.get((model, problem)), datetime.now(UTC)
+                counts[model, problem] = WantRecord(
+                    model, problem, count + (before.count if before else 0), match, now, now
+                )
+            if counts:
+                self._database.write(lambda session: WantRows(session).add(counts.values()))
+
+    def _work(self) -> None:
+        closing = False
+        while not closing:
+            closing = self._closing.wait(_PERIOD)
+            try:
+                self.flush()
+            except TilewiseError as error:
+                _LOG.warning("what was missed could not be stored: %s", error.message)

@@ -1,0 +1,131 @@
+"""What the tuned problems of a device model say of the others: the store's records, as transfer takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from app.store.records import BestRecord, CrossRecord, TrialRecord
+from app.tuning.measure.timing_policy import policy_of
+from app.tuning.transfer import Choice, Transfer, Tuned, points
+from kernels import CATALOGUE
+from kernels.cost_model import analyse, predict
+from kernels.device import Device
+from kernels.launch import Launch
+from kernels.problem import Problem
+from kernels.space import Config
+
+_ENOUGH: Final = 8  # current records of a family with which its stale ones are not needed
+_ROUNDS: Final = ("final", "search")  # the better first
+_MOST: Final = 256  # tuned shapes that are learned from at once: about a millisecond each
+_AROUND: Final = 128  # tuned shapes that an answer is looked for among, where there are more than _MOST
+_CELLS: Final = 64  # regions whose nearest tuned shapes are kept at hand
+WASTEFUL: Final = 4.0  # times the products that the untuned choice launches: a config's tiles are mostly empty then
+
+Times: TypeAlias = Mapping[tuple[str, Config, str], float]
+Cell: TypeAlias = tuple[int, ...]
+
+
+def launch_of(kernel_name: str, config: Config, problem: Problem, device: Device) -> Launch | None:
+    """The launch of a stored config on a problem, or None where there is none: the space may have changed since."""
+    kernel = CATALOGUE.get(kernel_name)
+    if kernel is None or not kernel.covers(problem, device):
+        return None
+    try:
+        return kernel.launch(kernel.space.config(config), problem, device)
+    except ValueError:
+        return None
+
+
+def is_current(trial: TrialRecord, device: Device) -> bool:
+    """Whether driver, runtime, compiler, kernel text and timing policy are those the trial was measured with."""
+    kernel = CATALOGUE.get(trial.kernel)
+    same_text = kernel is not None and trial.kernel_digest == kernel.digest
+    same_clock = trial.policy == policy_of(trial.problem, device)
+    return same_text and same_clock and trial.environment == device.environment
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """On one device: which configs may be served, and the untuned choice for a problem, None where there is none."""
+
+    device: Device
+    serves: Callable[[str, Config, Problem], bool]
+    default: Callable[[Problem], Choice | None]
+
+    def legal(self, choice: Choice, problem: Problem) -> bool:
+        """Whether a config may take the place of the untuned choice."""
+        if not self.serves(*choice, problem) or launch_of(*choice, problem, self.device) is None:
+            return False
+        default = self.default(problem)
+        return default is None or self._launched(choice, problem) <= WASTEFUL * self._launched(default, problem)
+
+    def _launched(self, choice: Choice, problem: Problem) -> int:
+        """Products that a config makes, those of its tiles' empty parts included."""
+        return analyse(CATALOGUE[choice[0]], choice[1], problem, self.device).flops_launched
+
+    def seconds(self, choice: Choice, problem: Problem) -> float:
+        """What the model says that a config takes."""
+        return predict(CATALOGUE[choice[0]], choice[1], problem, self.device)
+
+
+class Family:
+    """The tuned problems of one device model and family. Immutable: made anew at a promotion.
+
+    However many they are, a bounded number is learned from, and an answer is looked for among the nearest.
+    """
+
+    def __init__(self, records: Sequence[BestRecord], crossed: Iterable[CrossRecord], rules: Rules) -> None:
+        self._records, self._rules = records, rules
+        self._times: dict[Problem, dict[tuple[str, Config, str], float]] = {}
+        for one in crossed:
+            self._times.setdefault(one.problem, {})[one.kernel, one.config, one.round] = one.median_ms
+        self._learned = self._transfer(_spread(records, _MOST))
+        self._points = points(record.problem for record in records)
+        self._around = lru_cache(maxsize=_CELLS)(self._in_cell)
+
+    def transfer(self, problem: Problem) -> Transfer:
+        """What the tuned problems around one say of it."""
+        if len(self._records) <= _MOST:
+            return self._learned
+        return self._around(tuple(np.rint(points([problem])[0]).astype(int).tolist()))
+
+    def _in_cell(self, cell: Cell) -> Transfer:
+        distances = np.square(self._points - np.array(cell)).sum(axis=1)
+        nearest = np.argpartition(distances, _AROUND)[:_AROUND]
+        return self._transfer([self._records[row] for row in nearest], self._learned)
+
+    def _transfer(self, records: Sequence[BestRecord], like: Transfer | None = None) -> Transfer:
+        """What some records say; stale ones are taken in only where too few are current."""
+        device = self._rules.device
+        usable = [one for one in records if launch_of(one.trial.kernel, one.trial.config, one.problem, device)]
+        current = [one for one in usable if is_current(one.trial, device)]
+        best = current if len(current) >= _ENOUGH else usable
+        tuned = (_tuned(one, self._times.get(one.problem, {})) for one in best)
+        return Transfer(tuned, self._rules.legal, self._rules.seconds, like)
+
+
+def _spread(records: Sequence[BestRecord], most: int) -> Sequence[BestRecord]:
+    """At most so many records, evenly from the smallest problem to the largest."""
+    if len(records) <= most:
+        return records
+    ordered = sorted(records, key=lambda record: record.problem.flops)
+    return [ordered[number * len(ordered) // most] for number in range(most)]
+
+
+def _tuned(record: BestRecord, times: Times) -> Tuned:
+    """A record with what other winners took; each is set against the winner's time in the same round."""
+    trial = record.trial
+    own = (trial.median_ms or 0.0) / 1e3
+    others: dict[Choice, float] = {}
+    for which in _ROUNDS:
+        base = times.get((trial.kernel, trial.config, which))
+        for (kernel, config, round_), median_ms in times.items():
+            if round_ == which:
+                others.setdefault((kernel, config), own * median_ms / base if base else median_ms / 1e3)
+    default = record.default.median_ms if record.default else None
+    return Tuned(record.problem, trial.kernel, trial.config, own, others, None if default is None else default / 1e3)

@@ -1,0 +1,1 @@
+"""Jobs as their owners see them, products made as jobs, and idempotent requests."""

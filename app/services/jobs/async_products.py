@@ -1,0 +1,206 @@
+"""Products made as jobs: the caller comes back for the result, which is kept for a while."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from app.dtypes import Array
+from app.errors import Cancelled, NoResult, StoreFailed, TilewiseError, TooLarge
+from app.services.best.answer import Product
+from app.services.jobs.result_store import Shelf
+from app.services.jobs.service import ENDED, Jobs, new_job
+from app.services.matmul.batching import Claim
+from app.services.matmul.buffers import Placement
+from app.services.matmul.service import Matmul
+from app.store.database import Database
+from app.store.records import JobRecord
+from app.store.repository import Jobs as JobRows
+
+_LOG = logging.getLogger(__name__)
+_REMEMBERED: Final = 1024  # errors that are kept as they were raised
+Noted = Callable[[Any, str], None]
+Outcome = tuple[str, dict[str, Any] | None, TilewiseError | None]
+
+
+class Results:
+    """Jobs of kind matmul; their results, in `folder`, are kept for `ttl` seconds and up to `most` bytes of them.
+
+    Neither survives a restart: what was under way is failed then, code lost, and the folder is emptied.
+    """
+
+    def __init__(
+        self, database: Database, jobs: Jobs, matmul: Matmul, folder: Path, ttl: float, most: int = 2**34
+    ) -> None:
+        self.shelf = Shelf(folder, ttl, most)
+        self._database, self._jobs, self._matmul = database, jobs, matmul
+        self._errors: dict[str, TilewiseError] = {}
+        self._lock = threading.Lock()
+        # That a job runs is written beside its launch: the device does not wait for a disk.
+        self._notes = ThreadPoolExecutor(1, thread_name_prefix="results")
+
+    def start(self) -> None:
+        """Fail what an earlier process left unfinished, and forget its results."""
+        self.shelf.start()
+        self._notes.submit(int).result()  # its thread is there from now on
+        lost = {"code": "lost", "error": "the service restarted before the product was made"}
+        for job in self._database.read(lambda session: JobRows(session).unfinished()):
+            if job.kind == "matmul":
+                self._jobs.end(job.id, "failed", None, lost)
+
+    def stop(self) -> None:
+        """Write what is still to be written, and remove nothing any more."""
+        self.shelf.stop()
+        self._notes.shutdown()
+
+    def create(self, placement: Placement, noted: Noted | None = None) -> JobRecord:
+        """A queued job for operands that have landed; `noted` writes beside it, in one transaction.
+
+        Raises TooLarge where the result is more than all that may be kept.
+        """
+        size, most = placement.problem.c_bytes, self.shelf.most
+        if size > most:
+            raise TooLarge(f"C takes {size} bytes, {most} of results are kept", limit=most, size=size)
+        job = new_job("matmul", {"problem": placement.problem.key}, total=1)
+
+        def add(session: Any) -> None:
+            JobRows(session).add(job)
+            if noted is not None:
+                noted(session, job.id)
+
+        self._jobs.begun(job.id)
+        try:
+            self._database.write(add)
+        except TilewiseError:
+            self._jobs.ended(job.id)
+            raise
+        return job
+
+    def make(
+        self, job_id: str, placement: Placement, device_id: str | None, kernel: str | None, *, stacked: bool = False
+    ) -> dict[str, Any] | None:
+        """Make the job's product and keep it; gives the job's result. Whatever fails is the job's error.
+
+        A job that is cancelled leaves the line at once. One whose launch is under way is broken off where Claim.cancel
+        may, and else dropped at the launch's end.
+        """
+        running: list[Future[None]] = []
+
+        def begun() -> None:
+            if not running:
+                with suppress(RuntimeError):  # the service ends: the job is lost, and told so at the next start
+                    running.append(self._notes.submit(self._running, job_id))
+
+        claim = Claim(begun)
+        unsubscribe = self._jobs.subscribe(job_id, lambda: self._heed(job_id, claim))
+        try:
+            outcome = self._outcome(job_id, placement, device_id, kernel, claim, stacked=stacked)
+        finally:
+            unsubscribe()
+        for note in running:
+            note.exception()
+        self._conclude(job_id, *outcome)
+        return outcome[1]
+
+    def abandon(self, job_id: str, error: BaseException) -> None:
+        """Fail a job that is not made after all, without waiting for the database; one that has ended stays."""
+        told = _known(job_id, error)
+        with suppress(RuntimeError):  # the service ends: the job is lost, and told so at the next start
+            self._notes.submit(self._conclude, job_id, "failed", None, told)
+
+    def open(self, job: JobRecord) -> BinaryIO:
+        """The file of C's bytes; raises NoResult where it has none, or it is not kept any more."""
+        found = self.shelf.open(job.id) if job.state == "succeeded" else None
+        if found is None:
+            over = " any more" if job.state in ENDED else ""
+            raise NoResult(f"job {job.id} is {job.state} and has no result{over}", state=job.state)
+        return found
+
+    def error(self, job: JobRecord) -> TilewiseError:
+        """Why a job that ended has no result."""
+        with self._lock:
+            known = self._errors.get(job.id)
+        return known or NoResult(f"job {job.id} is {job.state} and has no result", state=job.state)
+
+    def _outcome(
+        self,
+        job_id: str,
+        placement: Placement,
+        device_id: str | None,
+        kernel: str | None,
+        claim: Claim,
+        *,
+        stacked: bool,
+    ) -> Outcome:
+        try:
+            self._heed(job_id, claim)
+            product = self._matmul.multiply(placement, device_id, kernel, claim)
+            claim.expect()
+            c = _shaped(placement, stacked=stacked)
+            if placement.left is None:
+                self.shelf.put(job_id, c)
+            return "succeeded", _facts(placement, product, c), None
+        except Cancelled as error:
+            return "cancelled", None, error
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's
+            return "failed", None, _known(job_id, error)
+
+    def _heed(self, job_id: str, claim: Claim) -> None:
+        if self._jobs.is_cancelled(job_id) and not claim.is_cancelled:
+            claim.cancel(kill=True)
+
+    def _running(self, job_id: str) -> None:
+        self._database.write(lambda session: JobRows(session).start(job_id, 1, datetime.now(UTC)))
+        self._jobs.committed(job_id)
+
+    def _conclude(self, job_id: str, state: str, result: dict[str, Any] | None, error: TilewiseError | None) -> None:
+        if error is not None:
+            with self._lock:
+                if len(self._errors) >= _REMEMBERED:
+                    self._errors.pop(next(iter(self._errors)))
+                self._errors[job_id] = error
+        told = _told(error) if error is not None and state == "failed" else None
+        done = {"done": 1} if state == "succeeded" else {}
+        self._jobs.end(job_id, state, result, told, **done)
+
+
+def _shaped(placement: Placement, *, stacked: bool) -> Array:
+    """C as its operands came: a batch of one is still a batch."""
+    c = placement.c
+    return c.reshape((1, *c.shape)) if stacked and placement.problem.batch == 1 else c
+
+
+def _known(job_id: str, error: BaseException) -> TilewiseError:
+    if isinstance(error, TilewiseError):
+        return error
+    _LOG.error("job %s failed", job_id, exc_info=error)
+    if isinstance(error, OSError):
+        return StoreFailed(f"the result cannot be kept: {error.strerror or error}")
+    return TilewiseError("the service has a fault: see its log")
+
+
+def _told(error: TilewiseError) -> dict[str, Any]:
+    return {"code": "internal" if type(error) is TilewiseError else error.code, "error": error.message}
+
+
+def _facts(placement: Placement, product: Product, c: Array) -> dict[str, Any]:
+    return {
+        "problem": placement.problem.key,
+        "shape": list(c.shape),
+        "dtype": placement.problem.dtype,
+        "device": product.device.id,
+        "kernel": product.kernel,
+        "config": product.config,
+        "match": product.match,
+        "instructions": product.instructions,
+        "precision": product.precision,
+        "declined": product.declined,
+        "timing_ms": {phase: 1e3 * seconds for phase, seconds in product.seconds.items()},
+        "together": product.together,
+    }

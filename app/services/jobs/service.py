@@ -1,0 +1,312 @@
+"""Jobs as their owners see them: read, cancel, wait, and the events of their progress."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from time import monotonic
+from typing import Any, Final
+from uuid import uuid4
+
+from app.errors import Closing, StoreFailed, UnknownJob
+from app.services.jobs.export import recordings
+from app.services.jobs.write_retry import LateWriter, Write
+from app.services.principal import Principal
+from app.services.tuning.progress import FINALS, PREPARING, SEARCH, budget_seconds
+from app.store.database import Database
+from app.store.records import JobRecord, TrialRecord
+from app.store.repository import Devices, Trials
+from app.store.repository import Jobs as JobRows
+from app.tuning.replay import lines
+
+ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
+CANCELLING: Final = "cancelling"  # a running job's state, as it is told, once its cancellation is asked for
+_PAGE: Final = 5000  # trials read at once
+_EACH: Final = 8  # events that there may be for one trial, in the order of their numbers
+_TOLD, _FIRST_PREPARING, _SEARCHING, _FINALS, _PREPARING, _CANCELLING, _END = range(1, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One server-sent event of a job: `id` rises, `name` is progress, trial or end, `data` is JSON."""
+
+    id: int
+    name: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many jobs and trials there are, by state."""
+
+    jobs: Mapping[str, int]
+    trials: Mapping[str, int]
+
+
+def new_job(kind: str, request: dict[str, Any], fingerprint: str = "", total: int = 0) -> JobRecord:
+    """A queued job that is not saved yet; equal fingerprints are equal work."""
+    return JobRecord(
+        id=uuid4().hex,
+        kind=kind,
+        state="queued",
+        fingerprint=fingerprint,
+        request=request,
+        done=0,
+        total=total,
+        best_ms=None,
+        result=None,
+        error=None,
+        cancel_requested=False,
+        created_at=datetime.now(UTC),
+        started_at=None,
+        finished_at=None,
+    )
+
+
+class Jobs:
+    """The jobs of one database. Every method blocks for a query; none takes a device.
+
+    Between `start` and `stop` an end that the database does not take is written as soon as it does.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._wakes: dict[str, set[Callable[[], None]]] = {}
+        self._times: dict[str, Callable[[], tuple[float | None, float]]] = {}
+        self._begun: set[str] = set()
+        self._cancelled: set[str] = set()
+        self._lock = threading.Lock()
+        self._ends = LateWriter((StoreFailed, Closing), self._without_result)
+
+    def start(self) -> None:
+        """Write, from now on, what the database did not take at once."""
+        self._ends.start()
+
+    def stop(self) -> None:
+        """Write nothing any more; a job whose end is unwritten is taken for one that was under way."""
+        self._ends.stop()
+
+    def get(self, job_id: str) -> JobRecord:
+        """One job; raises UnknownJob."""
+        record = self._database.read(lambda session: JobRows(session).get(job_id))
+        if record is None:
+            raise UnknownJob(f"there is no job {job_id}")
+        return self._now(record)
+
+    def list(
+        self, state: str | None = None, kind: str | None = None, before: str | None = None, limit: int = 50
+    ) -> Sequence[JobRecord]:
+        """Jobs, newest first; `before` is the id of the last one already seen."""
+        page = self._database.read(lambda session: JobRows(session).list(state, kind, before, limit))
+        return [self._now(record) for record in page]
+
+    def timed(self, job_id: str, times: Callable[[], tuple[float | None, float]] | None) -> None:
+        """Have `times` say, from now on, a running job's seconds left and seconds spent; None ends that."""
+        with self._lock:
+            if times is None:
+                self._times.pop(job_id, None)
+            else:
+                self._times[job_id] = times
+
+    def _now(self, record: JobRecord) -> JobRecord:
+        """A job with its times as of this moment, not of its last trial; cancelling where that was asked of it."""
+        times = self._times.get(record.id) if record.state == "running" else None
+        if times is not None:
+            left, spent = times()
+            record = replace(record, eta_seconds=left, spent_seconds=spent)
+        return replace(record, state=CANCELLING) if record.state == "running" and record.cancel_requested else record
+
+    def trials(self, **filters: Any) -> Sequence[TrialRecord]:
+        """Stored trials by device_model, problem_key, kernel, state, job_id, round, after (an id) and limit."""
+        return self._database.read(lambda session: Trials(session).search(**filters))
+
+    def recordings(self, **filters: Any) -> str:
+        """All trials by the filters of `trials` but `after` and `limit`, as the text of recordings."""
+        found: list[TrialRecord] = []
+        while page := self.trials(**filters, after=found[-1].id if found else 0, limit=_PAGE):
+            found += page
+        devices = self._database.read(lambda session: Devices(session).all())
+        return "".join(lines(recordings(found, devices)))
+
+    def tally(self) -> Tally:
+        """How many jobs and trials there are, by state."""
+        return self._database.read(lambda session: Tally(JobRows(session).tally(), Trials(session).tally()))
+
+    def cancel(self, job_id: str, principal: Principal) -> JobRecord:
+        """Ask a job to stop, whatever it does; one that has ended stays as it is. Raises UnknownJob."""
+        del principal  # there is one until authentication lands: every job is its own
+        found = self.get(job_id)
+        if found.state == "running" and job_id not in self._begun:
+            self.end(job_id, "cancelled")  # nobody works on it, and nobody would heed
+        elif found.state not in ENDED:
+            with self._lock:
+                self._cancelled.add(job_id)
+            self._database.write(lambda session: JobRows(session).ask_cancel(job_id, datetime.now(UTC)))
+            self.committed(job_id)
+        job = self.get(job_id)
+        with self._lock:
+            if job.state in ENDED and job_id not in self._begun:
+                self._cancelled.discard(job_id)
+        return job
+
+    def begun(self, job_id: str) -> None:
+        """Say that somebody works on a job: that it was cancelled is remembered until `ended`."""
+        with self._lock:
+            self._begun.add(job_id)
+
+    def ended(self, job_id: str) -> None:
+        """Say that nobody works on a job any more."""
+        with self._lock:
+            self._begun.discard(job_id)
+            self._cancelled.discard(job_id)
+
+    def end(
+        self,
+        job_id: str,
+        state: str,
+        result: dict[str, Any] | None = None,
+        error: dict[str, Any] | None = None,
+        **more: float,
+    ) -> None:
+        """End a job, now or as soon as the database takes it; that is told, and its end forgotten, only then.
+
+        `more` may be its last `done` and `spent_seconds`.
+        """
+        write = partial(self._write_end, job_id, state, result, error, datetime.now(UTC), **more)
+        self._ends.write(f"job {job_id}", write)
+
+    def _write_end(
+        self,
+        job_id: str,
+        state: str,
+        result: dict[str, Any] | None,
+        error: dict[str, Any] | None,
+        at: datetime,
+        **more: float,
+    ) -> None:
+        self._database.write(lambda session: JobRows(session).finish(job_id, state, result, error, at, **more))
+        self.ended(job_id)
+        self.committed(job_id)
+
+    def _without_result(self, name: str, error: Exception) -> Write:
+        """The end of a job whose result cannot be stored."""
+        del error
+        failure = {"code": "internal", "error": "the service has a fault: see its log"}
+        return partial(self._write_end, name.removeprefix("job "), "failed", None, failure, datetime.now(UTC))
+
+    def is_cancelled(self, job_id: str) -> bool:
+        """Whether cancellation was asked for in this process's life, of a job that waits or is worked on."""
+        with self._lock:
+            return job_id in self._cancelled
+
+    def wait(self, job_id: str, seconds: float) -> JobRecord:
+        """The job once it has ended, or as it is after so many seconds."""
+        changed = threading.Event()
+        unsubscribe = self.subscribe(job_id, changed.set)
+        until = monotonic() + seconds
+        try:
+            while (record := self.get(job_id)).state not in ENDED and (left := until - monotonic()) > 0:
+                changed.wait(left)
+                changed.clear()
+            return record
+        finally:
+            unsubscribe()
+
+    def subscribe(self, job_id: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Have `wake` called, from any thread, after each commit that concerns the job, until the answer is called."""
+        with self._lock:
+            self._wakes.setdefault(job_id, set()).add(wake)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                wakes = self._wakes.get(job_id, set())
+                wakes.discard(wake)
+                if not wakes:
+                    self._wakes.pop(job_id, None)
+
+        return unsubscribe
+
+    def followed(self, job_id: str) -> bool:
+        """Whether somebody waits for the job, or watches it."""
+        with self._lock:
+            return job_id in self._wakes
+
+    def committed(self, job_id: str) -> None:
+        """Tell whoever follows the job that there is something to read."""
+        with self._lock:
+            wakes = tuple(self._wakes.get(job_id, ()))
+        for wake in wakes:
+            wake()
+
+    def events(self, job_id: str, after: int = 0) -> Sequence[Event]:
+        """What happened since event `after`: committed trials, the progress they make, and the end; raises UnknownJob.
+
+        A trial's event has eight times its row's id; what is told after it has a number of its own for each phase, in
+        the order of phases, and the end has the last.
+        """
+        seen = after // _EACH
+        trials, job = self._database.read(
+            lambda session: (Trials(session).of_job(job_id, seen), JobRows(session).get(job_id))
+        )
+        if job is None:
+            raise UnknownJob(f"there is no job {job_id}")
+        job = self._now(job)
+        events = [Event(_EACH * (trial.id or 0), "trial", trial_data(trial)) for trial in trials]
+        last = events[-1].id if events else _EACH * seen
+        events.append(Event(last + _number(job, first=last == 0), "progress", progress(job)))
+        if job.state in ENDED:
+            events.append(Event(last + _END, "end", {"id": job.id, "state": job.state, **progress(job)}))
+        return [event for event in events if event.id > after]
+
+
+def _number(job: JobRecord, *, first: bool) -> int:
+    """Of the events after a trial, which one tells the job's progress as it is; `first`: there was no trial yet."""
+    if job.state == CANCELLING:
+        return _CANCELLING
+    if job.phase == PREPARING:
+        return _FIRST_PREPARING if first else _PREPARING
+    return {SEARCH: _SEARCHING, FINALS: _FINALS}.get(job.phase or "", _TOLD)
+
+
+def progress(job: JobRecord) -> dict[str, Any]:
+    """How far a job is: trials done, of how many at most, the search's fastest median so far, what it does now.
+
+    `elapsed_seconds` are those spent on the job so far, of `budget_seconds` (None: not limited); `eta_seconds` is the
+    time left, None while nobody can say.
+    """
+    return {
+        "done": job.total if job.kind == "matmul" and job.state == "succeeded" else job.done,
+        "total": job.total,
+        "search_best_ms": job.best_ms,
+        "phase": job.phase,
+        "eta_seconds": job.eta_seconds,
+        "elapsed_seconds": _elapsed(job),
+        "budget_seconds": budget_seconds(job.request) if job.kind == "tune" else None,
+    }
+
+
+def _elapsed(job: JobRecord) -> float | None:
+    """Seconds spent on a job; None before anybody began it."""
+    if job.spent_seconds is not None or job.started_at is None:
+        return job.spent_seconds
+    return ((job.finished_at or datetime.now(UTC)) - job.started_at).total_seconds()
+
+
+def trial_data(trial: TrialRecord) -> dict[str, Any]:
+    """A trial as its event carries it."""
+    return {
+        "id": trial.id,
+        "problem": asdict(trial.problem),
+        "round": trial.round,
+        "kernel": trial.kernel,
+        "config": dict(trial.config),
+        "dropped": trial.dropped,
+        "state": trial.state,
+        "stage": trial.stage,
+        "reason": trial.reason,
+        "median_ms": trial.median_ms,
+        "gflops": trial.problem.flops / trial.median_ms / 1e6 if trial.median_ms else None,
+    }

@@ -1,0 +1,1 @@
+"""Products: admission, buffers in the slab, the choice of kernel, dynamic batching."""

@@ -1,0 +1,312 @@
+"""Products: a place in the slab for operands and result, the best config, and the serving child's work on them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from math import prod
+from time import perf_counter
+from typing import Final
+
+import numpy as np
+
+from app.devices.fleet import Fleet, Unit
+from app.devices.process import Begun
+from app.devices.slab import Region
+from app.dtypes import Array, numpy_dtype
+from app.errors import ChildDied, DeviceError, NoRoom, TooLarge, Unsupported
+from app.services.best.answer import Product
+from app.services.best.lookup import BestConfigs, covering, unemulated
+from app.services.best.misses import Wants
+from app.services.best.quarantine import Quarantine
+from app.services.matmul.admission import Admission, Limits
+from app.services.matmul.batch_cost import Rates
+from app.services.matmul.batching import Claim, Gathering
+from app.services.matmul.buffers import NOWHERE, Placement
+from app.services.matmul.chunked_transfer import passage
+from app.services.matmul.device_cache import Copies
+from app.services.matmul.failures import BuildDeadlines, Failures, another_may_do
+from app.services.matmul.kernel_choice import Choice, Choices, Tries, strictly
+from app.services.matmul.resident_matrices import Draft, Resident
+from app.worker.serving import multiply as product
+from app.worker.serving.multiply import Spent
+from kernels.fp32_emulation import reason
+from kernels.launch import Build, Launch
+from kernels.problem import Problem
+
+_LOG: Final = logging.getLogger(__name__)
+AT_ONCE: Final = 2**16  # bytes of a product that is made in less time than a thread takes to be woken
+_PAGE: Final = 4096
+_REMEMBERED: Final = 4096  # problems
+_PATIENCE: Final = 20.0  # seconds at least for a launch's first use, which leaves a client's patience for the next one
+
+
+class Matmul:
+    """Serves products. Methods block, but for `is_small` and `begin`: call them in a thread."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        best: BestConfigs,
+        quarantine: Quarantine,
+        wants: Wants,
+        *,
+        queue: int,
+        max_bytes: int,
+        vendor: bool,
+        kept_bytes: int = 0,
+        share: float = 1.0,
+        gather: int = 1,
+    ) -> None:
+        self.max_bytes, self.together = max_bytes, gather
+        memory = {unit.device.id: unit.device.memory_bytes for unit in fleet.units}
+        self.admission = Admission(Limits(queue, fleet.slab.nbytes, memory, share))
+        self.copies = Copies(fleet, kept_bytes)
+        self._gathering = Gathering(fleet.units, Rates(), self.copies, gather)
+        self._fleet, self._best, self._quarantine = fleet, best, quarantine
+        self._choices = Choices(best, quarantine, wants, vendor=vendor)
+        self.failures, self.deadlines = Failures(quarantine, best), BuildDeadlines()
+        self._prepared: set[tuple[str, Build]] = set()
+        self._fitting: set[Problem] = set()  # problems that were found to fit: the devices do not change
+
+    @contextmanager
+    def place(
+        self,
+        problem: Problem,
+        a: Resident | None = None,
+        b: Resident | None = None,
+        c: Draft | None = None,
+        *,
+        device_id: str | None = None,
+        backed: bool = True,
+    ) -> Iterator[Placement]:
+        """A place in the queue, and slab bytes for what is not resident; what is must be held for as long as this is.
+
+        Where these are not `backed`, `back` is called before they are touched.
+        Raises TooLarge where the problem can never fit, NoRoom, QueueFull and OverShare where it cannot be taken now.
+        """
+        self._fits(problem)
+        residents = (a, b, c.resident if c else None)
+        sizes = (problem.a_bytes, problem.b_bytes, problem.c_bytes)
+        rooms = [0 if each else _up(size) for each, size in zip(residents, sizes, strict=True)]
+        with self.admission.admitted(problem.bytes, device_id) as ticket, self._lent(sum(rooms), backed) as region:
+            start = region.offset
+            starts = (start, start + rooms[0], start + rooms[0] + rooms[1])
+            pairs = list(zip(residents, starts, strict=True))
+            at_a, at_b, at_c = (each.region.offset if each else at for each, at in pairs)
+            view_a = _empty(problem) if a else self._view(at_a, problem.a_shape, problem)
+            view_b = _empty(problem) if b else self._view(at_b, problem.b_shape, problem)
+            view_c = self._view(at_c, (problem.m, problem.n), problem)
+            key_a, key_b, key_c = (each.key if each else None for each in residents)
+            keys, offsets = (key_a, key_b, key_c), (at_a, at_b, at_c)
+            operands = {"a": (view_a.nbytes, at_a), "b": (view_b.nbytes, at_b)}
+            sent = {name: each for name, each in operands.items() if each[0]}
+            with passage(self.copies, self._fleet.unit(ticket.device), sent, (view_c.nbytes, at_c)) as opened:
+                yield Placement(problem, view_a, view_b, view_c, offsets, keys, c, ticket, opened, region)
+
+    @contextmanager
+    def _lent(self, nbytes: int, backed: bool) -> Iterator[Region]:
+        """So many bytes of the slab; of none, none at all."""
+        if not nbytes:
+            yield NOWHERE
+            return
+        try:
+            region = self._fleet.slab.lend(nbytes, backed=backed)
+        except NoRoom as error:
+            raise self.admission.later(error) from None
+        try:
+            yield region
+        finally:
+            self._fleet.slab.release(region)
+
+    def back(self, placement: Placement) -> None:
+        """Have the system find the pages of what was lent, and of a C that stays; raises NoRoom."""
+        try:
+            for region in placement.regions:
+                self._fleet.slab.back(region)
+        except NoRoom as error:
+            raise self.admission.later(error) from None
+
+    def is_fresh(self, placement: Placement) -> bool:
+        """Whether some of these pages are still to be found."""
+        return any(map(self._fleet.slab.is_fresh, placement.regions))
+
+    def _view(self, offset: int, shape: tuple[int, int], problem: Problem) -> Array:
+        whole = (problem.batch, *shape) if problem.batch > 1 else shape
+        memory = self._fleet.slab.view(Region(offset, prod(whole) * problem.itemsize))
+        return np.ndarray(whole, numpy_dtype(problem.dtype), memory)
+
+    def _fits(self, problem: Problem) -> None:
+        """Raise NoDevice, Unsupported, or TooLarge for what no device here can ever hold."""
+        if problem in self._fitting:
+            return
+        device = self._fleet.unit(None).device
+        covering(strictly(problem) if unemulated(problem, device) else problem, device)
+        largest = max(problem.a_bytes, problem.b_bytes, problem.c_bytes)
+        for unit in self._fleet.units:
+            whole, one = unit.device.memory_bytes, unit.device.limits.allocation_bytes or unit.device.memory_bytes
+            if problem.bytes > whole:
+                raise TooLarge(f"{problem} takes {problem.bytes} bytes", limit=whole, size=problem.bytes)
+            if largest > one:
+                raise TooLarge(f"a matrix of {problem} takes {largest} bytes", limit=one, size=largest)
+        if len(self._fitting) >= _REMEMBERED:
+            self._fitting.clear()
+        self._fitting.add(problem)
+
+    def multiply(
+        self,
+        placement: Placement,
+        device_id: str | None = None,
+        kernel: str | None = None,
+        claim: Claim | None = None,
+    ) -> Product:
+        """Fill the placement's C, by the next answer where one turns out to be wrong, and keep it where it is to stay.
+
+        Raises UnknownDevice, UnknownKernel, Unsupported, RefusedConfig, Cancelled where the claim is, and DeviceError
+        where the device failed.
+        """
+        claim = claim or Claim()
+        try:
+            made = self._served(placement, device_id, kernel, claim)
+        finally:
+            if placement.ticket is not None:
+                placement.ticket.made()
+        if placement.left is not None:
+            claim.expect()  # what nobody wants any more replaces nothing
+            placement.left.keep()
+        return made
+
+    def is_small(self, placement: Placement) -> bool:
+        """Whether a product is one for `begin`: it touches little, and no resident matrix."""
+        bare = placement.passage is None and placement.left is None and placement.keys == (None, None, None)
+        return bare and placement.problem.bytes <= AT_ONCE
+
+    def begin(self, placement: Placement, device_id: str | None, started: float) -> Begun[Product | None] | None:
+        """Begin a small product that has nothing to wait for; None for any other: `multiply` makes it.
+
+        Nothing here blocks. Its end gives None where `multiply` is to make it once more. What passed since `started`,
+        by perf_counter's clock, counts as its wait. Raises UnknownDevice, Unsupported.
+        """
+        unit = self._fleet.unit(device_id) if device_id else self._freest(placement)
+        if self._gathering.waiting(unit) or not self._choices.ready(placement.problem, unit):
+            return None
+        choice = self._choices.choose(placement.problem, unit, None, counted=False)
+        if choice.launch is None or (unit.device.id, choice.launch.build) not in self._prepared:
+            return None
+        allowed = self.deadlines.seconds(unit, _PATIENCE)
+        order = product.Order(choice.problem, choice.launch, *placement.offsets, allowed=allowed)
+        begun = self._gathering.begin(unit, order)
+        if begun is None:
+            return None
+        return begun.then(lambda finish: self._ended(placement, unit, choice, finish, started))
+
+    def _ended(
+        self, placement: Placement, unit: Unit, choice: Choice, finish: Callable[[], Spent], started: float
+    ) -> Product | None:
+        try:
+            spent = finish()
+        except DeviceError as error:  # `multiply` takes the next kernel
+            self.failures.record(unit, choice.launch, error)
+            return None
+        if spent.declined:
+            return None
+        self.deadlines.learn(unit, spent.build)
+        self._choices.count(placement.problem, unit)
+        self.admission.pace(spent.h2d + spent.kernel + spent.d2h)
+        if placement.ticket is not None:
+            placement.ticket.made()
+        return choice.made(unit, spent, 1, started)
+
+    def _served(self, placement: Placement, device_id: str | None, kernel: str | None, claim: Claim) -> Product:
+        """Make the product by the best there is, else by the kernels below it in turn, from the same operands."""
+        started, unit = perf_counter(), self._fleet.unit(device_id) if device_id else self._freest(placement)
+        problem, declined, tries = placement.problem, None, Tries()
+        while True:
+            choice = self._chosen(problem, unit, kernel, tries)
+            began, lost = perf_counter(), tries.seconds
+            try:
+                spent, together = self._made_again(placement, unit, choice, claim, tries)
+            except DeviceError as error:
+                kind = self.failures.record(unit, choice.launch, error)
+                if kernel is not None or not another_may_do(error):
+                    raise
+                _LOG.warning("%s failed to make %s (%s): %s", choice.kernel, problem.key, kind, error.message)
+                tries.failed(choice, error, lost + perf_counter() - began)
+                continue
+            if not spent.declined:
+                self.deadlines.learn(unit, spent.build)
+                choice = replace(choice, declined=choice.declined or declined)
+                return choice.made(unit, spent, together, started, tries.seconds)
+            problem, kernel, declined = strictly(problem), None, reason(spent.declined)
+
+    def _chosen(self, problem: Problem, unit: Unit, kernel: str | None, tries: Tries) -> Choice:
+        """The next to try; raises what the first one failed of where nothing is left."""
+        if tries.first is None:
+            return self._choices.choose(problem, unit, kernel)
+        with suppress(Unsupported):
+            return self._choices.below(problem, unit, tries.configs)
+        if problem.precision == "emulated":
+            why = f"what emulates it failed: {tries.first.message}"
+            with suppress(Unsupported):
+                return replace(self._choices.below(strictly(problem), unit, tries.configs), declined=why)
+        raise tries.first
+
+    def _made_again(
+        self, placement: Placement, unit: Unit, choice: Choice, claim: Claim, tries: Tries
+    ) -> tuple[Spent, int]:
+        """As `_made`, once more where a signal from outside ended the child: the kernel is not to blame for that."""
+        try:
+            return self._made(placement, unit, choice, claim, tries)
+        except ChildDied as error:
+            claim.expect()
+            if not error.facts.get("outside"):
+                raise
+            _LOG.warning("%s; the product is made once more", error.message)
+            return self._made(placement, unit, choice, claim, tries)
+
+    def _made(self, placement: Placement, unit: Unit, choice: Choice, claim: Claim, tries: Tries) -> tuple[Spent, int]:
+        allowed = self.deadlines.seconds(unit, _PATIENCE)
+        tries.seconds += self._prepare(unit, choice.launch, allowed)
+        order = product.Order(choice.problem, choice.launch, *placement.offsets, placement.keys, allowed=allowed)
+        moving = placement.passage
+        order = moving.ordered(order, unit) if moving else order
+        spent, together = self._gathering.make(unit, order, claim)
+        if moving and not spent.declined:
+            moving.made(order)
+        self.admission.pace((spent.h2d + spent.kernel + spent.d2h) / together)
+        return spent, together
+
+    def quiet(self) -> float:
+        """Seconds since a product was asked for or made; none while one is being made."""
+        return self.admission.quiet()
+
+    def _freest(self, placement: Placement) -> Unit:
+        """The device that is free first, and of those the one that has most of the operands already."""
+        first = self._fleet.unit(None)  # raises NoDevice where there is none
+
+        def eager(unit: Unit) -> tuple[int, int]:
+            ahead = placement.passage.pushed(unit) if placement.passage else 0
+            return self._gathering.waiting(unit), -ahead - self.copies.held(unit, placement.keys)
+
+        usable = [unit for unit in self._fleet.units if unit.device.id not in self._quarantine.unready]
+        return min(usable or self._fleet.units, key=eager, default=first)
+
+    def _prepare(self, unit: Unit, launch: Launch | None, allowed: float) -> float:
+        """Have a launch's binary made where a device's own process does not; gives the seconds that it took."""
+        started = perf_counter()
+        if launch is None or (key := (unit.device.id, launch.build)) in self._prepared:
+            return 0.0
+        unit.prepare(launch.build, allowed)
+        self._prepared.add(key)
+        return perf_counter() - started if unit.is_compiled_ahead else 0.0
+
+
+def _empty(problem: Problem) -> Array:
+    """The view of an operand that has nowhere to land."""
+    return np.empty(0, numpy_dtype(problem.dtype))
+
+
+def _up(nbytes: int) -> int:
+    return -(-nbytes // _PAGE) * _PAGE

@@ -1,0 +1,1 @@
+"""Tune jobs: their queue, their execution, and the records of what was tried."""

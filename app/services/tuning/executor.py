@@ -1,0 +1,182 @@
+"""Work: one tune job from its start to its end, shape after shape, each promoted as it is done."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from time import perf_counter
+from typing import Any
+
+from app.devices.fleet import Unit
+from app.devices.process import Stopped
+from app.errors import Closing, DeviceError, TilewiseError
+from app.services.best.lookup import BestConfigs, gflops, timing_of
+from app.services.best.misses import Wants
+from app.services.tuning.progress import Running
+from app.services.tuning.shape_tuner import Attempts, Ledger
+from app.store.records import BestRecord, JobRecord, TrialRecord
+from app.store.repository import Jobs as JobRows
+from app.tuning.search import bayesian
+from kernels import CATALOGUE
+from kernels.device import Device
+from kernels.problem import Problem
+
+_LOG = logging.getLogger(__name__)
+Piece = tuple[Unit, Problem]
+Settled = Callable[[Unit, Callable[[], bool]], None]
+
+
+class Work:
+    """Works jobs off; `total` seconds were spent on it, `inside` of them in children."""
+
+    def __init__(self, ledger: Ledger, wants: Wants, settled: Settled) -> None:
+        self.inside = self.total = 0.0
+        self._ledger, self._wants, self._settled = ledger, wants, settled
+
+    def run(self, job: JobRecord, running: Running, pieces: Sequence[Piece]) -> None:
+        """Tune every piece with what it is allowed, and end the job; one that is interrupted stays as it is.
+
+        A job that was cancelled ends so.
+        """
+        database, jobs = self._ledger.database, self._ledger.jobs
+        if job.cancel_requested or jobs.is_cancelled(job.id) or self._is_needless(job, pieces):
+            self._finish(job.id, "cancelled")
+            return
+        if job.request["strategy"] == "auto":
+            bayesian.preload()
+        self._await_children(pieces, running)
+        total = sum(running.expected)
+        if not database.write(lambda session: JobRows(session).start(job.id, total, datetime.now(UTC))):
+            return  # cancelled while it was queued
+        running.start()
+        jobs.committed(job.id)
+        results: dict[int, dict[str, Any]] = {}
+        while left := running.unsettled():
+            for number in left:
+                if running.interrupted():
+                    break
+                running.begin(number)
+                self._shape(job, pieces[number], running, results, number)
+            if running.interrupted() and running.unsettled():
+                if jobs.is_cancelled(job.id):
+                    self._finish(job.id, "cancelled", results, spent=running.elapsed)
+                return
+        best = any("kernel" in result for result in results.values())
+        self._finish(job.id, "succeeded" if best else "failed", results, spent=running.elapsed)
+
+    def fail(self, job_id: str, error: Exception) -> None:
+        """End a job with its error."""
+        if isinstance(error, TilewiseError):
+            failure = _problem(error)
+        else:
+            failure = {"code": "internal", "error": "the service has a fault: see its log"}
+            _LOG.error("job %s failed of a fault in the service", job_id, exc_info=error)
+        self._finish(job_id, "failed", failure=failure)
+
+    def _await_children(self, pieces: Sequence[Piece], running: Running) -> None:
+        """Wait for the children that try the candidates: one that is being replaced is no part of the job's time.
+
+        Nor is the verification of the device's defaults, after a start.
+        """
+        for unit in {unit.device.id: unit for unit, _ in pieces}.values():
+            self._settled(unit, running.interrupted)
+            with suppress(DeviceError, Closing, Stopped):  # the first trial says what is wrong
+                unit.trials.start(running.until_interrupted)
+
+    def _is_needless(self, job: JobRecord, pieces: Sequence[Piece]) -> bool:
+        """Whether somebody has ordered, and got, what was idle work."""
+        best = self._ledger.best
+        return bool(job.request.get("idle")) and all(
+            is_exact(best, problem, unit.device.id) and not self._done_before(job, unit, problem)
+            for unit, problem in pieces
+        )
+
+    def _shape(
+        self, job: JobRecord, piece: Piece, running: Running, results: dict[int, dict[str, Any]], number: int
+    ) -> None:
+        """Tune one shape into `results`, or its error; neither where it was interrupted."""
+        unit, problem = piece
+        attempts = Attempts(self._ledger, job, unit, problem, running)
+        started = perf_counter()
+        before = None if number in results else self._done_before(job, unit, problem)
+        try:
+            best = before or attempts.tune()
+            if best is None:
+                return
+            results[number] = _result(best, unit.device)
+            self._wants.drop(unit.device.model, problem)
+        except TilewiseError as error:
+            if running.interrupted():
+                return  # whatever broke off broke this too
+            results[number] = {"problem": problem.key, "device": unit.device.id, **_problem(error)}
+        finally:
+            self.inside += attempts.inside
+            self.total += perf_counter() - started
+        running.ended()
+
+    def _done_before(self, job: JobRecord, unit: Unit, problem: Problem) -> BestRecord | None:
+        """The winner that this job promoted before an earlier process died."""
+        record = self._ledger.best.record(unit.device.model, problem)
+        return record if record is not None and record.trial.job_id == job.id else None
+
+    def _finish(
+        self,
+        job_id: str,
+        state: str,
+        results: Mapping[int, dict[str, Any]] | None = None,
+        failure: dict[str, Any] | None = None,
+        spent: float | None = None,
+    ) -> None:
+        told = sorted((results or {}).items(), key=lambda item: ("kernel" not in item[1], item[0]))
+        result = {"best": [each for _, each in told]} if told else None
+        first = told[0][1] if told and state == "failed" else None
+        error = failure or (dict(first) if first else None)
+        more = {} if spent is None else {"spent_seconds": spent}
+        self._ledger.jobs.end(job_id, state, result, error, **more)
+
+
+def is_exact(best: BestConfigs, problem: Problem, device_id: str) -> bool:
+    """Whether a problem has been tuned under the conditions of today."""
+    try:
+        answer = best.answer(problem, device_id)
+    except TilewiseError:
+        return False
+    return answer.match == "exact" and not answer.provisional
+
+
+def _problem(error: TilewiseError) -> dict[str, Any]:
+    return {"code": error.code, "error": error.message}
+
+
+def _result(winner: BestRecord, device: Device) -> dict[str, Any]:
+    """One shape's winner with the figures of its report round: each an object, or null and a reason."""
+    trial, result = winner.trial, dict[str, Any]()
+    for name in ("naive", "tiled", "default", "vendor"):
+        other: TrialRecord | None = getattr(winner, name)
+        result[name] = None if other is None else _figure(other)
+        result[f"{name}_reason"] = getattr(winner, f"{name}_reason")
+    vendor = winner.vendor
+    faster = None if vendor is None else (vendor.median_ms or 0.0) < (trial.median_ms or 0.0)
+    return {
+        "problem": winner.problem.key,
+        "device_model": winner.device_model,
+        "instructions": CATALOGUE[trial.kernel].instructions(winner.problem, device),
+        **_figure(trial),
+        **result,
+        "vendor_is_faster": faster,
+    }
+
+
+def _figure(trial: TrialRecord) -> dict[str, Any]:
+    timing = timing_of(trial)
+    return {
+        "kernel": trial.kernel,
+        "config": dict(trial.config),
+        "median_ms": trial.median_ms,
+        "ci95_ms": timing and timing.ci95_ms and list(timing.ci95_ms),
+        "samples": trial.samples,
+        "limited": trial.limited,
+        "gflops": gflops(trial.problem, timing),
+    }

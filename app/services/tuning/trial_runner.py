@@ -1,0 +1,257 @@
+"""ChildRunner: a tune's candidates tried in a device's trial child, which they may take down at will."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
+from contextlib import contextmanager, suppress
+from itertools import chain
+from time import monotonic, perf_counter
+from typing import Any, Final, TypeVar
+
+from app.devices.fleet import Unit
+from app.devices.lease import Priority
+from app.devices.process import GLANCE, Stopped, Until, never
+from app.errors import ChildDied, ChildTimedOut, CompileFailed, DeviceError, LaunchFailed
+from app.services.tuning.progress import FINALS, PREPARING, SEARCH
+from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
+from app.tuning.runner import Contender, Heat, OutOfTime
+from app.worker.measuring import trial
+from kernels.launch import Build, Launch
+from kernels.space import Config
+
+T = TypeVar("T")
+
+WRONG: Final = "wrong"
+_LOG = logging.getLogger(__name__)
+_MEASURING: Final = 0.25  # seconds of launches a trial may spend on a narrow interval
+_SHARE: Final = 0.02  # of the seconds that are left, where that is less
+_LEAST: Final = 0.01
+_PATIENCE: Final = 1.0  # seconds of rounds between two looks at whether to stop
+_DEADLINE: Final = 150.0  # seconds until the child names its first phase: it may have to be started
+_MEMORY: Final = re.compile(r"out.of.(host.)?memory|allocat", re.IGNORECASE)
+_BY_STAGE: Final = {"compile": "compile", "verify": WRONG, "launch": "launch", "measure": "launch"}
+
+
+class Interrupted(Exception):
+    """The tune is to stop: nobody waits for what would be tried next."""
+
+
+def unobserved(_: Contender, __: Outcome, ___: float) -> None:
+    """Be told what a trial came to, and how many seconds it took."""
+
+
+class ChildRunner:
+    """Tries one bench's candidates in a unit's trial child; `inside` adds up the seconds spent there.
+
+    `proving` are the seconds of the last proof. Everything but `prepare` raises Interrupted once `interrupted` says so,
+    and OutOfTime once `until` has come: what it is at is broken off then, if need be with the child, and the config is
+    not to blame. `enter` is told each phase that begins: preparing, search, finals; `observe` the seconds of a trial.
+    """
+
+    def __init__(
+        self,
+        unit: Unit,
+        bench: trial.Bench,
+        interrupted: Callable[[], bool],
+        enter: Callable[[str], None],
+        until: Until = never,
+        observe: Callable[[Contender, Outcome, float], None] = unobserved,
+    ) -> None:
+        self.width = unit.width
+        self.inside = self.proving = 0.0
+        self._unit, self._bench, self._interrupted = unit, bench, interrupted
+        self._enter, self._until, self._observe = enter, until, observe
+        self._phase = ""
+        self._proved: dict[tuple[str, Config], Rejected | None] = {}  # by the build's digest
+        self._kinds: dict[tuple[str, Config], str | None] = {}
+        self._seconds: dict[tuple[str, Config], float] = {}
+        self._pace = 0.0  # seconds that a contender's round took, all told, in the last call
+        self._building: dict[Build, None] = {}
+
+    def prepare(self, launch: Launch) -> None:
+        """Have the launch's binary made ahead; returns at once."""
+        self._building[launch.build] = None
+        self._unit.ahead(launch.build)
+
+    def abandon(self) -> None:
+        """Give up the builds that nobody is going to attempt."""
+        self._unit.abandon(self._building)
+        self._building.clear()
+
+    def attempt(self, contender: Contender, best: float | None) -> Outcome:
+        """Compile, verify and time one candidate; whatever it does to the child is Rejected."""
+
+        def work() -> Outcome:
+            if isinstance(contender, Launch):
+                self._building.pop(contender.build, None)
+                self._build(contender.build)
+            limit = max(_LEAST, min(_MEASURING, _SHARE * self._left))
+            outcome: Outcome = self._call(trial.attempt, contender, self._bench, best, limit)
+            return outcome
+
+        self._prepare_bench()
+        started = perf_counter()
+        try:
+            outcome = self._guarded(contender, work)
+        except OutOfTime:
+            cut = Rejected(*_place(contender), FORECAST, "the budget was over")
+            self._observe(contender, cut, perf_counter() - started)
+            raise
+        self._observe(contender, outcome, perf_counter() - started)
+        if isinstance(outcome, Measured):
+            self._seconds[_place(contender)] = outcome.timing.median_ms / 1e3
+        return outcome
+
+    def prove(self, launch: Launch) -> Rejected | None:
+        """Verify a finalist on hostile operands, once; None: it holds."""
+
+        def work() -> Rejected | None:
+            rejected: Rejected | None = self._call(trial.prove, launch, self._bench)
+            return rejected
+
+        place = launch.build.digest, launch.config
+        if place not in self._proved:
+            started = perf_counter()
+            try:
+                self._proved[place] = self._guarded(launch, work)
+            finally:
+                self.proving = perf_counter() - started
+        return self._proved[place]
+
+    def sample(self, contenders: Sequence[Contender], rounds: int) -> Heat:
+        """Time contenders that have been attempted, in turn; raises DeviceError where one takes the child down.
+
+        Rounds that take long are asked for a few at a time, so that an interruption is heeded between them.
+        """
+        launches = sum(self._seconds.get(_place(contender), 0.0) for contender in contenders)
+        step = max(1, int(_PATIENCE / max(launches, self._pace * len(contenders), _PATIENCE / rounds)))
+        heats = [self._heat(contenders, min(step, rounds - done)) for done in range(0, rounds, step)]
+        return Heat(
+            seconds=tuple(
+                tuple(chain.from_iterable(parts)) for parts in zip(*(heat.seconds for heat in heats), strict=True)
+            ),
+            policy=heats[-1].policy,
+            conditions=heats[-1].conditions,
+            retaken=sum(heat.retaken for heat in heats),
+        )
+
+    def kind(self, rejected: Rejected) -> str | None:
+        """What kind of fault a rejection of this runner's is; None where the config is not to blame for it."""
+        place = rejected.kernel, rejected.config
+        if place in self._kinds:
+            return self._kinds[place]
+        kind = _BY_STAGE.get(rejected.stage)
+        return "memory" if kind == "launch" and _MEMORY.search(rejected.reason) else kind
+
+    def finals(self) -> None:
+        """Say that the search is over."""
+        self._begin(FINALS)
+
+    @property
+    def _left(self) -> float:
+        """Seconds until the runner is to stop."""
+        return self._until().ask - monotonic()
+
+    def _begin(self, phase: str) -> None:
+        if phase != self._phase:
+            self._phase = phase
+            self._enter(phase)
+
+    def _prepare_bench(self) -> None:
+        """Have the operands, their reference and the reference kernel made, before the first trial."""
+        if self._phase:
+            return
+        self._begin(PREPARING)
+        with self._counted(), suppress(DeviceError):  # the first trial meets it again, and says so
+            self._call(trial.prepare, self._bench)
+        self._begin(SEARCH)
+
+    def _build(self, build: Build) -> None:
+        """Have a build's binary made where that is not the child's own work; whoever stops does not wait for it."""
+        future = self._unit.ahead(build)
+        while not future.done():
+            wait([future], timeout=GLANCE)
+            if self._left <= 0:
+                raise Stopped
+        if future.cancelled():  # somebody who had asked for the same build ahead has given it up
+            self._unit.prepare(build)
+        else:
+            future.result()
+
+    def _heat(self, contenders: Sequence[Contender], rounds: int) -> Heat:
+        started = perf_counter()
+        with self._counted():
+            try:
+                heat: Heat = self._twice(lambda: self._call(trial.sample, contenders, self._bench, rounds))
+            except DeviceError as error:
+                if len(contenders) == 1:  # nobody else can be to blame
+                    self._kinds[_place(contenders[0])] = kind_of(error)
+                raise
+        self._pace = (perf_counter() - started) / rounds / len(contenders)
+        return heat
+
+    def _guarded(self, contender: Contender, work: Callable[[], T]) -> T | Rejected:
+        """Whatever a candidate does to its child is a value: it costs one trial."""
+        kernel, config = _place(contender)
+        _LOG.info("attempt %s %s %s %s", self._bench.job_id, self._bench.problem.key, kernel, config)
+        self._kinds.pop((kernel, config), None)
+        with self._counted():
+            try:
+                return self._twice(work)
+            except DeviceError as error:
+                self._kinds[kernel, config] = kind_of(error)
+                return Rejected(kernel, config, _stage(error), error.message)
+
+    def _twice(self, work: Callable[[], T]) -> T:
+        """Do it once more in a fresh child where a signal from outside ended the first: nobody in it is to blame."""
+        try:
+            return work()
+        except ChildDied as error:
+            if not error.facts.get("outside") or self._interrupted():
+                raise
+            _LOG.warning("%s; it is tried once more", error.message)
+            return work()
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        if self._interrupted():
+            raise Interrupted
+        if self._left <= 0:
+            raise OutOfTime
+        started = perf_counter()
+        try:
+            yield
+        except Stopped:
+            raise (Interrupted if self._interrupted() else OutOfTime) from None
+        finally:
+            self.inside += perf_counter() - started
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self._unit.trials.call(
+            function, *arguments, priority=Priority.MEASUREMENT, deadline=_DEADLINE, until=self._until
+        )
+
+
+def _place(contender: Contender) -> tuple[str, Config]:
+    """Kernel and config; the vendor's library has an empty one."""
+    return (contender.kernel, contender.config) if isinstance(contender, Launch) else (trial.VENDOR, Config(()))
+
+
+def _stage(error: DeviceError) -> str:
+    """Where a child was when it failed: compile, launch, verify or measure."""
+    return "compile" if isinstance(error, CompileFailed) else str(error.facts.get("stage", "launch"))
+
+
+def kind_of(error: DeviceError) -> str | None:
+    """The kind of fault that an error shows; None for one that no config causes."""
+    if _stage(error) == "start" or error.facts.get("outside"):
+        return None  # the child could not be set up, or was ended by somebody else
+    for kind, failure in (("compile", CompileFailed), ("timeout", ChildTimedOut), ("died", ChildDied)):
+        if isinstance(error, failure):
+            return kind
+    if isinstance(error, LaunchFailed):
+        return "memory" if _MEMORY.search(error.message) else "launch"
+    return None  # such as a bench whose own reference is off

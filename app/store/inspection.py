@@ -1,0 +1,55 @@
+"""A database looked at from outside: its schema, who owns it, and whether it is sound; nothing is changed."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from alembic.script import ScriptDirectory
+
+from app.errors import DatabaseOwned, StartRefused
+from app.store.engines import is_sqlite, normalised
+from app.store.lock import owned
+from app.store.schema import SCRIPTS, current_revision
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What was found. `owner` is empty where nobody has it open, `broken` where it is sound or cannot be told."""
+
+    database: str
+    revision: str | None
+    newest: str | None
+    owner: str
+    broken: str
+
+
+def examine(url: str) -> Examined:
+    """Look at a database; raises StartRefused where it cannot be read."""
+    parsed = normalised(url)
+    revision = current_revision(url)
+    newest = ScriptDirectory(str(SCRIPTS)).get_current_head()
+    name = str(parsed.database) if is_sqlite(parsed) else parsed.render_as_string()
+    if revision is None:
+        return Examined(name, None, newest, "", "")
+    return Examined(name, revision, newest, _owner(url), _broken(Path(name)) if is_sqlite(parsed) else "")
+
+
+def _owner(url: str) -> str:
+    try:
+        with owned(url, "tilewise doctor"):
+            return ""
+    except DatabaseOwned as error:
+        return str(error.facts.get("owner", "another process"))
+
+
+def _broken(file: Path) -> str:
+    """What SQLite's own check finds, of at most ten lines; empty where that is nothing."""
+    try:
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
+            lines = [str(row[0]) for row in connection.execute("PRAGMA quick_check(10)")]
+    except sqlite3.Error as error:
+        raise StartRefused(f"{file} cannot be read: {error}") from error
+    return "" if lines == ["ok"] else "; ".join(lines)

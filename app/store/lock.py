@@ -1,0 +1,104 @@
+"""Who owns a database: one running service, named so that a second can say which."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final
+
+from sqlalchemy import URL, Connection, text
+
+from app.errors import DatabaseOwned, StartRefused
+from app.store.engines import is_sqlite, normalised, owner_engine, refusing
+
+LOCKS: Final = 0x74696C65  # "tile": the class of our advisory locks in PostgreSQL
+OWNER, MIGRATION = 1, 2  # the locks of that class
+_PREFIX: Final = "tilewise "
+_TRIES, _PAUSE = 5, 0.05  # an owner just killed may still be ending, one just started is about to write its name
+
+_TAKE: Final = text("SELECT pg_try_advisory_lock(:class, :lock)")
+_HOLDER: Final = text(
+    "SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
+    "WHERE l.locktype = 'advisory' AND l.granted AND l.classid = :class AND l.objid = :lock AND l.objsubid = 2 "
+    "AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
+@contextmanager
+def owned(url: str, who: str) -> Iterator[None]:
+    """Own the database until the block ends or the process dies, known as `who` ("pid 7 at http://host:8000").
+
+    Raises DatabaseOwned, which names the owner, and StartRefused where the database cannot be reached.
+    """
+    parsed = normalised(url)
+    with _flocked(Path(parsed.database or ""), who) if is_sqlite(parsed) else _advised(parsed, who):
+        yield
+
+
+@contextmanager
+def _flocked(database: Path, who: str) -> Iterator[None]:
+    """A flock belongs to the open file: the kernel gives it back however the process ends. The file stays."""
+    with _lock_file(database) as file:
+        if not _taken(lambda: _flock(file)):
+            file.seek(0)
+            raise _refusal(str(database), file.read().strip())
+        _rewrite(file, f"{who}\n")
+        try:
+            yield
+        finally:
+            _rewrite(file, "")
+
+
+def _lock_file(database: Path) -> IO[str]:
+    try:
+        database.parent.mkdir(parents=True, exist_ok=True)
+        return database.with_name(f"{database.name}.lock").open("a+", encoding="utf-8")
+    except OSError as error:
+        raise StartRefused(f"the lock file beside {database} cannot be opened: {error}") from error
+
+
+def _flock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _rewrite(file: IO[str], content: str) -> None:
+    file.truncate(0)
+    file.write(content)
+    file.flush()
+
+
+@contextmanager
+def _advised(url: URL, who: str) -> Iterator[None]:
+    """An advisory lock belongs to the session: the server gives it back when the connection ends."""
+    engine = owner_engine(url, f"{_PREFIX}{who}")
+    with refusing(url):
+        connection = engine.connect()
+    with connection:
+        if not _taken(lambda: bool(connection.scalar(_TAKE, {"class": LOCKS, "lock": OWNER}))):
+            raise _refusal(url.render_as_string(), _holder(connection))
+        yield
+
+
+def _holder(connection: Connection) -> str:
+    name = connection.scalar(_HOLDER, {"class": LOCKS, "lock": OWNER})
+    return str(name or "").removeprefix(_PREFIX)
+
+
+def _taken(take: Callable[[], bool]) -> bool:
+    for _ in range(_TRIES):
+        if take():
+            return True
+        time.sleep(_PAUSE)
+    return False
+
+
+def _refusal(database: str, owner: str) -> DatabaseOwned:
+    owner = owner or "another process"
+    return DatabaseOwned(f"{database} is owned by {owner}: stop that first, or choose another database", owner=owner)

@@ -1,0 +1,66 @@
+"""First answers to requests that carry an Idempotency-Key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy.orm import Session
+
+from app.store.records import AnswerRecord
+from app.store.repository.mapping import taken
+from app.store.tables import AnswerRow, JobRow
+
+_ANSWER: Final = tuple(field.name for field in fields(AnswerRecord))
+
+
+class Answers:
+    """First answers to requests that carry an Idempotency-Key."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def claim(self, record: AnswerRecord) -> AnswerRecord | None:
+        """Save what a request with a new key says; gives what is stored where the principal used the key before."""
+        row = self._session.get(AnswerRow, (record.principal, record.key))
+        if row is not None:
+            return AnswerRecord(**taken(row, _ANSWER))
+        self._session.add(AnswerRow(**taken(record, _ANSWER)))
+        return None
+
+    def attach(self, principal: str, key: str, job_id: str) -> None:
+        """Note which job the request made or joined."""
+        self._session.execute(update(AnswerRow).where(*_of(principal, key)).values(job_id=job_id))
+
+    def answer(self, principal: str, key: str, status: int, headers: Mapping[str, str], body: str | None) -> None:
+        """Keep the first answer."""
+        values = {"status": status, "headers": dict(headers), "body": body}
+        self._session.execute(update(AnswerRow).where(*_of(principal, key)).values(**values))
+
+    def fail(self, principal: str, key: str, status: int, headers: Mapping[str, str], body: str) -> None:
+        """Keep an error as the first answer of a request that made a job."""
+        values = {"status": status, "headers": dict(headers), "body": body}
+        made = (AnswerRow.status.is_(None), AnswerRow.job_id.is_not(None))
+        self._session.execute(update(AnswerRow).where(*_of(principal, key), *made).values(**values))
+
+    def release(self, principal: str, key: str) -> None:
+        """Forget a request that was not answered, and made no job or one that came to nothing: its key is free."""
+        ended = select(JobRow.id).where(JobRow.state.in_(("failed", "cancelled")))
+        nothing = (AnswerRow.status.is_(None), AnswerRow.job_id.is_(None) | AnswerRow.job_id.in_(ended))
+        self._session.execute(delete(AnswerRow).where(*_of(principal, key), *nothing))
+
+    def abandon(self) -> None:
+        """Forget the requests that an earlier process neither answered nor made a job of."""
+        self._session.execute(delete(AnswerRow).where(AnswerRow.status.is_(None), AnswerRow.job_id.is_(None)))
+
+    def forget(self, before: datetime) -> None:
+        """Drop what came before a moment, and is not under way."""
+        old = (AnswerRow.created_at < before, AnswerRow.status.is_not(None) | AnswerRow.job_id.is_not(None))
+        self._session.execute(delete(AnswerRow).where(*old))
+
+
+def _of(principal: str, key: str) -> tuple[ColumnElement[bool], ...]:
+    return AnswerRow.principal == principal, AnswerRow.key == key

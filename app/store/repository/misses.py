@@ -1,0 +1,73 @@
+"""Shapes that were asked for and not tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, and_, delete, or_, select
+from sqlalchemy.orm import Session
+
+from app.store.records import WantPlace, WantRecord
+from app.store.repository.mapping import PROBLEM, alike, problem_of, taken
+from app.store.tables import WantRow
+from kernels.problem import Problem
+
+_WANT: Final = ("device_model", "count", "match", "first_at", "last_at")
+
+
+class Wants:
+    """Shapes that were asked for and not tuned, counted by device model."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, counts: Iterable[WantRecord]) -> None:
+        """Add to what has been counted; the latest answer's match and moment take the place of those before."""
+        for want in counts:
+            row = self._session.get(WantRow, (want.device_model, want.problem.key))
+            if row is None:
+                key = {"problem_key": want.problem.key, **taken(want.problem, PROBLEM)}
+                self._session.add(WantRow(**key, **taken(want, _WANT)))
+            else:
+                row.count += want.count
+                row.match, row.last_at = want.match, want.last_at
+
+    def most_wanted(
+        self,
+        limit: int = 100,
+        device_model: str | None = None,
+        problem: Mapping[str, Any] | None = None,
+        after: WantPlace | None = None,
+    ) -> list[WantRecord]:
+        """The shapes asked for most often, on any device model or on one, first the most; of equals the latest.
+
+        `problem` has some members of a problem, or all of them; `after` is where the page before this one ended.
+        """
+        order = (WantRow.count.desc(), WantRow.last_at.desc(), WantRow.device_model, WantRow.problem_key)
+        query = select(WantRow).order_by(*order).limit(limit)
+        if device_model is not None:
+            query = query.where(WantRow.device_model == device_model)
+        query = query.where(*alike(WantRow, problem or {}), *_behind(after))
+        rows = self._session.scalars(query)
+        return [WantRecord(problem=problem_of(row), **taken(row, _WANT)) for row in rows]
+
+    def forget(self, device_model: str, problem: Problem) -> None:
+        """Drop a shape that has been tuned."""
+        where = (WantRow.device_model == device_model, WantRow.problem_key == problem.key)
+        self._session.execute(delete(WantRow).where(*where))
+
+
+def _behind(place: WantPlace | None) -> list[ColumnElement[bool]]:
+    """What comes after a place in the order of most_wanted."""
+    if place is None:
+        return []
+    count, last_at, model, key = place
+    equal = (WantRow.count == count, WantRow.last_at == last_at, WantRow.device_model == model)
+    later = (
+        WantRow.count < count,
+        WantRow.last_at < last_at,
+        WantRow.device_model > model,
+        WantRow.problem_key > key,
+    )
+    return [or_(*(and_(*equal[:rank], beyond) for rank, beyond in enumerate(later)))]

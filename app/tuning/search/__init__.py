@@ -1,0 +1,1 @@
+"""What to try next: search strategies, their history and their models."""

@@ -1,0 +1,205 @@
+"""Surrogate: models of log time say what to try next, and learn from what was tried, here and elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import zip_longest
+from math import exp, inf
+from typing import Final
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from app.tuning.search.candidates import Terrain, View
+from app.tuning.search.encoding import Matrix, Rows
+from app.tuning.search.history import Ledger
+from app.tuning.search.inputs import Landscape
+from app.tuning.search.posterior import Belief, Process, Trend, chances
+from kernels.space import Config
+
+_OPENING: Final = 24  # configs that are tried before a model is believed
+_MEASURED: Final = 8  # how many must have been measured before
+_SEEDS: Final = 2  # configs that each source gives, and the analytic model; more draw the search to their own optimum
+_FASTEST: Final = 8  # whose neighbours are looked at
+_SHORTLIST: Final = 256
+_NUGGET: Final = 1e-4  # variance of a measured log time
+# Views take turns, since each is blind to some optima, and where they disagree is where to look. A smooth one finds
+# the way down ordered parameters, one of single values what comes of their combinations, one with a trend what holds
+# elsewhere too; it has one turn alone, because elsewhere may mislead. None: any config, whatever is believed.
+_SMOOTH: Final = View(0.5)
+_CLIFFS: Final = View(1.0, values=True)
+_KIN: Final = View(0.5, trend=True)
+_ROUND: Final = (_SMOOTH, _CLIFFS, _KIN, _CLIFFS, _SMOOTH, _CLIFFS, _SMOOTH, None)
+
+
+def preload() -> None:
+    """Begin to load what the models are made of, in a thread: a tune's first trials take as long as that."""
+    threading.Thread(target=_libraries, name="load the models' libraries").start()
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """Those that have threads of their own; looking for them costs as much as a small fit."""
+    import sklearn.gaussian_process  # noqa: F401, PLC0415 - a second to load, and what it loads is to be found too
+
+    return ThreadpoolController()
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What is known when a batch is picked: measured rows with their log times, candidates and their chances."""
+
+    rows: Rows
+    logs: Matrix
+    candidates: Rows
+    chances: Matrix
+
+
+class Surrogate:
+    """Bayesian optimisation of log time: Gaussian processes of several views take turns, and one of eight is random."""
+
+    def __init__(self, landscape: Landscape, seed: int) -> None:
+        self._ledger = Ledger(landscape)
+        self._random = np.random.default_rng(seed)
+        self._seed = seed
+        self._terrain = Terrain(landscape, self._ledger, self._random)
+        self._processes: dict[View, Process] = {}
+        self._turn = 0
+        self._gains = (inf, inf)
+        self._openers = self._opening()
+
+    def ask(self, count: int) -> list[Config]:
+        """The default, seeds and strangers first, then what the views expect most of."""
+        taken = self._ledger.take(self._ledger.opening(count))
+        while len(taken) < count and self._ledger.open.any():
+            if self._ledger.seen < _OPENING or len(self._ledger.seconds) < _MEASURED:
+                rows = [next(self._openers)]
+            else:
+                # Matrices are small: two threads would wait for each other most of the time.
+                with _libraries().limit(limits=1):
+                    rows = self._picks(count - len(taken))
+            taken += self._ledger.take(rows)
+        return taken
+
+    def tell(self, config: Config, seconds: float | None) -> None:
+        """Take in what became of a config."""
+        self._ledger.tell(config, seconds)
+
+    def gain(self) -> float:
+        """The larger of what the views expected of the last two batches and what the ledger expects."""
+        return max(*self._gains, self._ledger.gain()) if self._ledger.open.any() else 0.0
+
+    def _opening(self) -> Iterator[int]:
+        """Seeds in turn with strangers, and then strangers alone."""
+        order = [int(row) for row in self._random.permutation(len(self._ledger.configs))]
+        seeds = self._seeds()
+        for row in (row for pair in zip_longest(seeds, order[: len(seeds)]) for row in pair):
+            if self._ledger.open[row]:
+                yield row
+        yield from (row for row in order if self._ledger.open[row])
+
+    def _seeds(self) -> list[int]:
+        """The fastest of each source in turn, the nearest source first, and those the analytic model has fastest."""
+        lists = [self._fastest_at(known.seconds) for known in self._terrain.sources]
+        rows = self._terrain.candidates(())
+        predicted = self._terrain.predicted(rows)
+        if len(predicted) and np.ptp(predicted) > 0:
+            lists.append([int(row) for row in rows[np.argsort(predicted, kind="stable")[:_SEEDS]]])
+        seeds = [row for level in zip_longest(*lists) for row in level if row is not None]
+        return list(dict.fromkeys(seeds))[: _OPENING // 2]
+
+    def _fastest_at(self, seconds: Mapping[Config, float]) -> list[int]:
+        rows = {config: row for config in seconds if (row := self._ledger.row(config)) is not None}
+        return [rows[config] for config in sorted(rows, key=lambda config: seconds[config])[:_SEEDS]]
+
+    def _picks(self, count: int) -> list[int]:
+        """The next open rows of the round, each chosen by the view whose turn it is."""
+        turns = [self._view((self._turn + step) % len(_ROUND)) for step in range(count)]
+        self._turn = (self._turn + count) % len(_ROUND)
+        picks: list[int] = []
+        gain = 0.0
+        if any(turns):
+            look = self._look()
+            for view in dict.fromkeys(turn for turn in turns if turn):
+                chosen, expected = self._batch(view, look, turns.count(view), picks)
+                picks, gain = picks + chosen, max(gain, expected)
+            self._gains = (self._gains[1], gain)
+        others = np.setdiff1d(np.flatnonzero(self._ledger.open), picks)
+        lacking = min(count - len(picks), len(others))
+        return picks + [int(row) for row in self._random.choice(others, lacking, replace=False)]
+
+    def _view(self, turn: int) -> View | None:
+        """Whose turn it is: where nothing is known from elsewhere, a trend's turn goes to the smooth view."""
+        view = _ROUND[turn]
+        return view if view is None or not view.trend or self._terrain.has_trends else _SMOOTH
+
+    def _look(self) -> _Look:
+        seconds, rejected = self._ledger.seconds, self._ledger.rejected
+        rows = np.fromiter(seconds, dtype=np.intp)
+        logs = np.log(np.fromiter(seconds.values(), dtype=np.float64))
+        candidates = self._terrain.candidates(rows[np.argsort(logs, kind="stable")[:_FASTEST]])
+        chance = np.ones(len(candidates))
+        if rejected and len(candidates):
+            tried = np.fromiter([*seconds, *rejected], dtype=np.intp)
+            held = np.repeat([1.0, 0.0], [len(seconds), len(rejected)])
+            failing = self._terrain.failing
+            chance = chances(failing(tried), held, failing(candidates), self._seed)
+        return _Look(rows, logs, candidates, chance)
+
+    def _batch(self, view: View, look: _Look, count: int, picks: Sequence[int]) -> tuple[list[int], float]:
+        """Rows that a view expects most of, and what it expects. What is pending is taken for measured as expected."""
+        free = ~np.isin(look.candidates, picks)
+        candidates, chance = look.candidates[free], look.chances[free]
+        if not len(candidates):
+            return [], 0.0
+        process, trend = self._learnt(view, look)
+        best = float(look.logs.min())
+        believed = process.believe(self._terrain.points(view, candidates))
+        mean = believed.mean + self._along(trend, candidates)
+        worth = Belief(mean, believed.deviation).improvement(best) * chance
+        short = np.argsort(-worth, kind="stable")[:_SHORTLIST]
+        pending = np.fromiter([*self._ledger.pending, *picks], dtype=np.intp)
+        joint = process.jointly(self._terrain.points(view, np.concatenate([pending, candidates[short]])))[1]
+        for place in range(len(pending)):
+            joint = _measured(joint, place)
+        chosen, gain = _greedy(mean[short], joint[len(pending) :, len(pending) :], chance[short], best, count)
+        return [int(row) for row in candidates[short[chosen]]], 1 - exp(-gain)
+
+    def _learnt(self, view: View, look: _Look) -> tuple[Process, Trend | None]:
+        logs = np.minimum(look.logs, np.quantile(look.logs, view.quantile))
+        columns = self._terrain.trends(look.rows) if view.trend else np.zeros((len(logs), 0))
+        trend = Trend(columns, logs) if columns.shape[1] else None
+        process = self._processes.setdefault(view, Process(*self._terrain.ties(view)))
+        process.fit(self._terrain.points(view, look.rows), logs - self._along(trend, look.rows))
+        return process, trend
+
+    def _along(self, trend: Trend | None, rows: Rows) -> Matrix:
+        return np.zeros(len(rows)) if trend is None else trend.at(self._terrain.trends(rows))
+
+
+def _greedy(mean: Matrix, covariance: Matrix, chance: Matrix, best: float, count: int) -> tuple[list[int], float]:
+    """Places picked one after the other for their expected improvement, and the largest of these.
+
+    Each is then taken for measured as expected, so that the next one lies elsewhere (the kriging believer of
+    Ginsbourger, Le Riche and Carraro, 2010; means stay as they are).
+    """
+    chosen: list[int] = []
+    gain = 0.0
+    for _ in range(min(count, len(mean))):
+        deviation = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
+        worth = Belief(mean, deviation).improvement(best) * chance
+        worth[chosen] = -1.0
+        place = int(np.argmax(worth))
+        gain = max(gain, float(worth[place]))
+        chosen.append(place)
+        covariance = _measured(covariance, place)
+    return chosen, gain
+
+
+def _measured(covariance: Matrix, place: int) -> Matrix:
+    """What is left of a covariance once one place is measured."""
+    column = covariance[:, place]
+    return np.asarray(covariance - np.outer(column, column) / (column[place] + _NUGGET))

@@ -1,0 +1,77 @@
+"""Strategies: which configs of a space to try next. They ask, are told what became of it, and know nothing else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from app.tuning.search.bayesian import Surrogate
+from app.tuning.search.genetic import Genetic
+from app.tuning.search.history import Ledger
+from app.tuning.search.inputs import Known, Landscape
+from kernels.space import Config
+
+__all__ = ["STRATEGIES", "Known", "Landscape", "Strategy", "strategy"]
+
+STRATEGIES: Final = ("auto", "exhaustive", "genetic", "random")
+_EXHAUSTIBLE: Final = 64
+
+
+class Strategy(Protocol):
+    """An order in which a space is tried. Every config is asked for once at most, never one that was told before."""
+
+    def ask(self, count: int) -> list[Config]:
+        """Give up to `count` configs to try next, though earlier ones are not told yet; none where nothing is left."""
+        ...
+
+    def tell(self, config: Config, seconds: float | None) -> None:
+        """Take in a config's median seconds (None: it was rejected); it need not have been asked for."""
+        ...
+
+    def gain(self) -> float:
+        """By what fraction the best is expected to be beaten by what would be asked for next; infinity: unknown."""
+        ...
+
+
+class _Listed:
+    """A fixed order, gone through once."""
+
+    def __init__(self, landscape: Landscape, seed: int | None) -> None:
+        self._ledger = Ledger(landscape)
+        order = list(range(len(self._ledger.configs)))
+        if seed is not None:
+            random.Random(seed).shuffle(order)  # noqa: S311  a search order is no secret
+        if self._ledger.first is not None:
+            order.remove(self._ledger.first)
+            order.insert(0, self._ledger.first)
+        self._left: Iterable[int] = iter(order)
+
+    def ask(self, count: int) -> list[Config]:
+        taken: list[Config] = []
+        while len(taken) < count and (row := next(iter(self._left), None)) is not None:
+            if self._ledger.open[row]:
+                taken += self._ledger.take([row])
+        return taken
+
+    def tell(self, config: Config, seconds: float | None) -> None:
+        self._ledger.tell(config, seconds)
+
+    def gain(self) -> float:
+        return self._ledger.gain()
+
+
+def strategy(name: str, landscape: Landscape, seed: int) -> Strategy:
+    """Make a strategy over a landscape's configs, of which the first (the default) is asked for first.
+
+    exhaustive keeps the space's order, random is a shuffle that the seed decides, genetic breeds from the fastest, and
+    auto asks models what to try; up to 64 configs auto is exhaustive. A first that is not legal is left out. Raises
+    ValueError where the name is unknown.
+    """
+    if name not in STRATEGIES:
+        raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}, got {name!r}")
+    if name == "genetic":
+        return Genetic(landscape, seed)
+    if name == "auto" and len(landscape.configs) > _EXHAUSTIBLE:
+        return Surrogate(landscape, seed)
+    return _Listed(landscape, seed if name == "random" else None)

@@ -1,0 +1,1 @@
+"""Whether it is right: tolerances, adversarial operands, emulated precision."""

@@ -1,0 +1,227 @@
+"""Operands and shapes on which a kernel that is right on N(0,1) may still be wrong, and what they must come to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal, cast
+
+import numpy as np
+
+from app.dtypes import Array, numpy_dtype
+from app.tuning.verify import emulation
+from app.tuning.verify.tolerance import applied, expect, operands, review, unwritten
+from kernels.device import Device
+from kernels.problem import Problem
+from kernels.space import Config
+
+Kind = Literal[
+    "numbers",
+    "zeros",
+    "integers",
+    "NaN and infinities",
+    "cancellation",
+    "wide exponents",
+    "denormals",
+    "near overflow",
+]
+
+_SPECIAL: Final[tuple[Kind, ...]] = ("zeros", "integers", "NaN and infinities")
+_ORDINARY: Final = {"numbers", "zeros", "integers"}  # what no kernel may decline
+_ELEMENTS: Final = 2**20  # of A, B and C together, in a neighbour of a large problem: tens of milliseconds on the host
+_FLOPS: Final = 2**31
+_SHARE: Final = 1e-3  # seconds at the device's peak that a neighbour takes at most
+_LINE: Final = 128  # sizes lose whole multiples of this, so that rows stay as aligned as they were
+_TILES: Final = 3  # in each direction that are left at least
+_BATCHES: Final = 3
+_VECTOR: Final = 16  # bytes of the widest load: rows that are not whole ones are another class
+_EXACT: Final = {"float64": 2**52, "float32": 2**24, "float16": 2**24, "bfloat16": 2**24}  # the accumulator's integers
+_LARGEST: Final = 8  # exact in every dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One hostile launch: what kind of operands, of which shape."""
+
+    kind: Kind
+    problem: Problem
+
+    @property
+    def name(self) -> str:
+        """What a rejection says of it, such as integers of 1x65x47x81 (batch first)."""
+        problem = self.problem
+        return f"{self.kind} of {problem.batch}x{problem.m}x{problem.n}x{problem.k}"
+
+
+def cases(
+    config: Config, problem: Problem, device: Device, legal: Callable[[Problem], bool] = lambda _: True
+) -> Iterator[Case]:
+    """Every neighbour of the shape with plain numbers; the shape itself and an odd one with each kind of operands.
+
+    Of a problem to be emulated there are more kinds, on which each element has a bound of its own.
+    Neighbours have m, n or k one less or more. Of a large problem they are cut down, in whole tiles and lines, to what
+    takes milliseconds: first where they are the problem's own size, then all around. Where the config is not `legal` on
+    one, its rows are made as whole as the problem's own, by up to 16 bytes: there a binary has to be right on any size.
+    """
+
+    def cut(shape: Problem) -> Problem:
+        found = _cut(shape, problem, config, device)
+        return found if legal(found) else _cut(_alike(shape, problem), problem, config, device)
+
+    around = [_sized(problem, {name: size}) for name in "mnk" for size in _beside(getattr(problem, name))]
+    odd = replace(problem, m=problem.m + 1, n=max(1, problem.n - 1), k=problem.k + 3)
+    for neighbour in (*around, odd):
+        yield Case("numbers", cut(neighbour))
+    for shape in (problem, odd):
+        for kind in (*_SPECIAL, *(emulation.HOSTILE if problem.precision == "emulated" else ())):
+            yield Case(cast("Kind", kind), cut(shape))
+
+
+def draw(case: Case, seed: int) -> tuple[Array, Array]:
+    """A and B of a case, as stored: [batch, rows, columns], C-contiguous, of the problem's dtype."""
+    problem = case.problem
+    if case.kind == "zeros":
+        return _zeros(problem, problem.a_shape), _zeros(problem, problem.b_shape)
+    if case.kind == "integers":
+        generator = np.random.default_rng(seed)
+        return _integers(problem, problem.a_shape, generator), _integers(problem, problem.b_shape, generator)
+    a, b = operands(problem, seed)
+    if case.kind == "NaN and infinities":
+        _spoil(problem, a, b, np.random.default_rng(seed))
+    elif case.kind in emulation.HOSTILE:
+        emulation.spoil(case.kind, *applied(problem, a, b), seed)
+    return a, b
+
+
+def declined(case: Case, verdict: int) -> str | None:
+    """Say why a kernel was wrong to decline a case; None: it may."""
+    return emulation.refusal(verdict) if case.kind in _ORDINARY else None
+
+
+def finite(operand: Array) -> Array:
+    """The operand with zeros for its NaN and infinities: what the float64 reference is computed of."""
+    return np.where(np.isfinite(operand), operand, operand.dtype.type(0))
+
+
+def judge(case: Case, a: Array, b: Array, reference: Array, c: Array) -> str | None:
+    """Say why C, poisoned before, is wrong; None: it is right. `reference` is the product of the finite operands."""
+    problem = case.problem
+    if case.kind == "numbers":
+        return review(problem, expect(problem, a, b, reference), c).reason
+    if case.kind == "NaN and infinities":
+        return _propagated(problem, a, b, reference, c)
+    if case.kind in emulation.HOSTILE:
+        return unwritten(problem, c) or emulation.excess(*applied(problem, a, b), reference, c)
+    with np.errstate(over="ignore"):  # what a short dtype cannot hold is an infinity in both
+        expected = reference.reshape(c.shape).astype(numpy_dtype(problem.dtype))
+    off = int(np.count_nonzero(c != expected))
+    return unwritten(problem, c) or (f"{off} of {c.size} elements are not exact" if off else None)
+
+
+def _alike(shape: Problem, own: Problem) -> Problem:
+    """The nearest shape, away from the own, whose rows are whole 16 bytes where its own are and only there."""
+    step = _VECTOR // own.itemsize
+
+    def moved(size: int, base: int) -> int:
+        if base % step:
+            return size + (size % step == 0) * (1 if size > base else -1)
+        return max(step, size // step * step if size < base else -(-size // step) * step)
+
+    return _sized(shape, {name: moved(getattr(shape, name), getattr(own, name)) for name in "mnk"})
+
+
+def _beside(size: int) -> tuple[int, ...]:
+    return (size - 1, size + 1) if size > 1 else (size + 1,)
+
+
+def _cut(shape: Problem, own: Problem, config: Config, device: Device) -> Problem:
+    """A shape cut down until it is cheap: first where it is the problem's own size, then everywhere."""
+    shape = replace(shape, batch=min(shape.batch, _BATCHES))
+    small = {name: _shrunk(getattr(shape, name), tile) for name, tile in _tiles(config).items()}
+    kept = {name: size for name, size in small.items() if getattr(shape, name) == getattr(own, name)}
+    for sizes in ({}, kept, small):
+        cut = _sized(shape, sizes)
+        if _is_cheap(cut, device):
+            break
+    return cut
+
+
+def _sized(problem: Problem, sizes: Mapping[str, int]) -> Problem:
+    m, n, k = (sizes.get(name, getattr(problem, name)) for name in "mnk")
+    return replace(problem, m=m, n=n, k=k)
+
+
+def _is_cheap(problem: Problem, device: Device) -> bool:
+    elements = problem.bytes // problem.itemsize
+    return elements <= _ELEMENTS and problem.flops <= min(_FLOPS, _SHARE * device.limits.peak)
+
+
+def _tiles(config: Config) -> dict[str, int]:
+    depth = config.get("BK", 16) * config.get("SPLIT_K", 1) * max(1, config.get("STAGES", 1) - 1)
+    depth = max(depth, 2 * config.get("PROMOTE", 0))  # of which _TILES are as deep as emulation wants
+    return {"m": config.get("BM", 16), "n": config.get("BN", 16), "k": depth}
+
+
+def _shrunk(size: int, tile: int) -> int:
+    """The size less whole tiles and lines, so that it fills the last ones as before, or as it is where it is small."""
+    step = math.lcm(tile, _LINE)
+    least = -(-_TILES * tile // step) * step
+    return min(size, least + size % step)
+
+
+def _zeros(problem: Problem, shape: tuple[int, int]) -> Array:
+    return np.zeros((problem.batch, *shape), numpy_dtype(problem.dtype))
+
+
+def _integers(problem: Problem, shape: tuple[int, int], generator: np.random.Generator) -> Array:
+    """Integers so small that every partial sum is exact, in whatever order."""
+    most = max(1, min(_LARGEST, math.isqrt(_EXACT[problem.dtype] // problem.k)))
+    return generator.integers(-most, most + 1, (problem.batch, *shape)).astype(numpy_dtype(problem.dtype))
+
+
+def _spoil(problem: Problem, a: Array, b: Array, generator: np.random.Generator) -> None:
+    """Put an infinity and a NaN into the last batch of both: at the ends, where tiles are ragged, and anywhere."""
+    left, right = applied(problem, a, b)
+
+    def somewhere(size: int) -> int:
+        return int(generator.integers(size))
+
+    m, n, k = problem.m, problem.n, problem.k
+    if m > 1:
+        left[-1, somewhere(m - 1), somewhere(k)] = np.nan
+    if n > 1:
+        right[-1, somewhere(k), somewhere(n - 1)] = np.nan
+    left[-1, m - 1, k - 1] = np.inf
+    right[-1, somewhere(k), n - 1] = -np.inf
+
+
+def _propagated(problem: Problem, a: Array, b: Array, reference: Array, c: Array) -> str | None:
+    """NaN and infinities must reach the elements that they reach in IEEE arithmetic, and no others."""
+    expected = _spread(problem, a, b, reference.reshape(c.shape))
+    if problem.precision == "emulated":  # a split infinity is a NaN: what such kernels are not asked for
+        same = np.isfinite(c) == np.isfinite(expected)
+    else:
+        same = np.isfinite(c) & np.isfinite(expected) | (c == expected) | np.isnan(c) & np.isnan(expected)
+    if not same.all():
+        more = int(np.count_nonzero(~same & np.isfinite(expected)))
+        fewer = int(np.count_nonzero(~same)) - more
+        told = f"NaN or infinity: {more} elements that should be finite are not, {fewer} others are off"
+        return unwritten(problem, c) or told
+    rest = np.isfinite(expected)
+    known = expect(problem, finite(a), finite(b), np.where(rest, expected, 0.0))
+    return review(problem, known, np.where(rest, c, c.dtype.type(0))).reason
+
+
+def _spread(problem: Problem, a: Array, b: Array, reference: Array) -> Array:
+    """The product of operands with NaN and infinities: the finite part, and every term with one of them."""
+    left, right = (one.astype(np.float64) for one in applied(problem, a, b))
+    whole = reference.copy()
+    with np.errstate(invalid="ignore"):  # infinity less infinity is a NaN, as it is to be
+        for at, i, p in np.argwhere(~np.isfinite(left)):
+            whole[at, i, :] += left[at, i, p] * right[at, p, :]
+        plain = np.isfinite(left)  # a term of two of them has been added
+        for at, p, j in np.argwhere(~np.isfinite(right)):
+            rows = plain[at, :, p]
+            whole[at, rows, j] += left[at, rows, p] * right[at, p, j]
+    return whole

@@ -1,0 +1,253 @@
+"""Whether a product is right: two measures of its error against float64, and the bounds that they must keep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from app.dtypes import Array, numpy_dtype
+from app.errors import WrongResult
+from app.tuning.outcome import Accuracy
+from app.tuning.verify import emulation
+from kernels.problem import Problem
+
+POISON: Final = 0xFF  # a float whose every byte is this is a NaN, and one that no arithmetic makes
+_UNIT: Final = {"float32": 2.0**-24, "float64": 2.0**-53, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+_LEAST: Final = {"float16": 2.0**-24, "bfloat16": 2.0**-133}  # the smallest denormals of the 16-bit dtypes
+_TF32: Final = 2.0**-11  # what rounding an operand to TF32's 11 bits costs
+_STRAY: Final = 3.0
+_CHUNK: Final = 2**17  # elements compared at once: 1 MiB of float64, so that the passes over them stay in cache
+_SPOTS: Final = 32
+_SPOT_TERMS: Final = 2**21  # terms that a spot check adds up at most, so that a deep k does not take minutes
+_SPLITTER: Final = 2.0**27 + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a product is compared with: the float64 reference [batch, m, n], and the norms that scale its errors.
+
+    `rows` are the norms of op(A)'s rows [batch, m], `columns` those of op(B)'s columns [batch, n], `norm` is the
+    reference's own over all batches, and `usual` what it would be on average over operands with these norms. Of a
+    problem to be emulated `sequential` is the relative L2 error of sequential float32 FMAs.
+    """
+
+    reference: Array
+    rows: Array
+    columns: Array
+    norm: float
+    usual: float
+    sequential: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A product's error, and why it is wrong (None: it is right)."""
+
+    accuracy: Accuracy
+    reason: str | None
+
+
+def operands(problem: Problem, seed: int) -> tuple[Array, Array]:
+    """A and B with elements from N(0,1), as stored: [batch, rows, columns], C-contiguous, of the problem's dtype."""
+    generator = np.random.default_rng(seed)
+
+    def normal(shape: tuple[int, int]) -> Array:
+        if problem.dtype == "float32":
+            return generator.standard_normal((problem.batch, *shape), dtype=np.float32)
+        return generator.standard_normal((problem.batch, *shape)).astype(numpy_dtype(problem.dtype), copy=False)
+
+    return normal(problem.a_shape), normal(problem.b_shape)
+
+
+def applied(problem: Problem, a: Array, b: Array) -> tuple[Array, Array]:
+    """Views of op(A) [batch, m, k] and op(B) [batch, k, n] of operands as stored."""
+    a = a.reshape(problem.batch, *problem.a_shape)
+    b = b.reshape(problem.batch, *problem.b_shape)
+    return a.swapaxes(1, 2) if problem.trans_a else a, b.swapaxes(1, 2) if problem.trans_b else b
+
+
+def pieces(batch: int, rows: int, cost: int, limit: int) -> Iterator[tuple[slice, slice]]:
+    """Cut batches of rows, each row worth `cost`, into (batches, rows) of at most `limit` in all, or of one row."""
+    if rows * cost <= limit:
+        step = limit // (rows * cost)
+        yield from ((slice(start, start + step), slice(None)) for start in range(0, batch, step))
+        return
+    step = max(1, limit // cost)
+    for number in range(batch):
+        yield from ((slice(number, number + 1), slice(start, start + step)) for start in range(0, rows, step))
+
+
+def expect(problem: Problem, a: Array, b: Array, reference: Array) -> Expected:
+    """Take the norms of operands (as stored) and reference once, so that many products can be compared with it."""
+    left, right = applied(problem, a, b)
+    rows = np.sqrt(np.einsum("bik,bik->bi", left, left, dtype=np.float64))
+    columns = np.sqrt(np.einsum("bkj,bkj->bj", right, right, dtype=np.float64))
+    reference = reference.reshape(problem.batch, problem.m, problem.n)
+    usual = math.sqrt(float((rows**2).sum(1) @ (columns**2).sum(1)) / problem.k)
+    by_fmas = emulation.sequential(left, right, reference) if problem.precision == "emulated" else None
+    return Expected(reference, rows, columns, math.sqrt(np.vdot(reference, reference)), usual, by_fmas)
+
+
+def accuracy(problem: Problem, a: Array, b: Array, reference: Array, c: Array) -> Accuracy:
+    """Both measures of C's error; NaN in C makes them NaN. Memory beyond the norms is bounded, whatever the sizes."""
+    return _compare(problem, expect(problem, a, b, reference), c)[0]
+
+
+def tolerance(problem: Problem) -> Accuracy:
+    """The largest errors that a right kernel makes on N(0,1) operands, whatever its order of summation.
+
+    With u the accumulator's unit roundoff, any order keeps |error|_ij <= gamma_k |a_i| |b_j|, gamma_k = ku/(1-ku)
+    (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1, with Cauchy-Schwarz), and one more rounding
+    into C. That alone would let a deep sum lose a term. On zero-mean data roundings cancel, and the error stays within
+    a few u sqrt(k) |a_i| |b_j| (Higham and Mary, SIAM J. Sci. Comput. 41-5, 2019, and 42-5, 2020: the factor does not
+    even grow with k; 16 million elements summed in turn came to 5 u at most). So the smaller is asked of gamma_k + u
+    and 2 u (2 + sqrt(k)), and of relative L2, which is about u sqrt(k/6) for sequential FMA, u (2 + sqrt(k)).
+    TF32 adds the rounding of its operands, 16-bit dtypes that of C: where k is large |c|_ij is a small part of
+    |a_i| |b_j|, with 8 standard deviations allowed. For float64 both are doubled: its reference errs too. The fewer
+    elements C has, the farther the norm of their errors strays from its average.
+    """
+    k = problem.k
+    accumulator = _UNIT["float64" if problem.dtype == "float64" else "float32"]
+    scaled, relative = _summed(k, accumulator), accumulator * (2 + math.sqrt(k))
+    if problem.precision == "tf32":
+        relative += 2 * _TF32
+        scaled += 2 * _TF32 * min(1.0, 8 / math.sqrt(k))
+    if problem.itemsize == 2:  # noqa: PLR2004  bytes
+        relative += _UNIT[problem.dtype]
+        scaled += _UNIT[problem.dtype] * min(1.0, 8 / math.sqrt(k))
+    reference = 2 if problem.dtype == "float64" else 1
+    return Accuracy(reference * _few(problem) * relative, reference * scaled)
+
+
+def _few(problem: Problem) -> float:
+    return 1 + _STRAY / math.sqrt(problem.batch * problem.m * problem.n)
+
+
+def _summed(k: int, unit: float) -> float:
+    """The largest |error|_ij / (|a_i| |b_j|) of sums of k products in arithmetic of a unit roundoff."""
+    gamma = k * unit / (1 - k * unit) if 2 * k * unit < 1 else 1.0
+    return min(gamma + unit, 2 * unit * (2 + math.sqrt(k)))
+
+
+def judge(problem: Problem, a: Array, b: Array, reference: Array, c: Array) -> str | None:
+    """Say why C is wrong, for operands from N(0,1) as stored and a C that was poisoned before; None: it is right."""
+    return review(problem, expect(problem, a, b, reference), c).reason
+
+
+def review(problem: Problem, expected: Expected, c: Array) -> Verdict:
+    """Compare C, poisoned before the launch, with what was expected; the reference must be finite.
+
+    An emulated product is held to sequential FMAs' own error instead (see emulation). A 16-bit C is one rounding, to
+    nearest, away from sums that a float32 accumulator may come to. Where terms cancel in
+    the few elements that C has, its norm is small and roundings are not: then the error's norm is held against what C's
+    is on average.
+    """
+    (found, early), allowed = _compare(problem, expected, c), tolerance(problem)
+    if problem.precision == "emulated" and expected.sequential is not None:
+        allowed = replace(allowed, relative_l2=emulation.OF_SEQUENTIAL * _few(problem) * expected.sequential)
+    if 0 < expected.norm < expected.usual:
+        allowed = replace(allowed, relative_l2=allowed.relative_l2 * expected.usual / expected.norm)
+    if math.isnan(found.relative_l2):
+        return Verdict(found, _blank(problem, c))
+    reason = _rounded_early(problem, early)
+    if problem.dtype in _LEAST and reason is None:
+        # Rounding to a denormal is all that is wrong, however much that is beside small operands.
+        allowed = replace(allowed, max_scaled=math.inf)
+    return Verdict(found, _excess(found, allowed) or reason)
+
+
+def spot_check(reference: Array, a: Array, b: Array, problem: Problem, seed: int) -> None:
+    """Compare random elements of the reference with exact sums on the host; raises WrongResult where one is off.
+
+    Products of float64 are split into two exact parts (Dekker 1971), so that math.fsum rounds the true sum once.
+    """
+    left, right = applied(problem, a, b)
+    reference = reference.reshape(problem.batch, problem.m, problem.n)
+    generator = np.random.default_rng([seed, problem.k])
+    bound = 2 * problem.k * _UNIT["float64"]
+    for _ in range(max(4, min(_SPOTS, _SPOT_TERMS // problem.k))):
+        at, i, j = (int(generator.integers(size)) for size in reference.shape)
+        row, column = left[at, i].astype(np.float64), right[at, :, j].astype(np.float64)
+        exact = math.fsum(_exact_products(row, column).tolist())
+        error = abs(float(reference[at, i, j]) - exact)
+        if not error <= bound * math.sqrt(np.dot(row, row)) * math.sqrt(np.dot(column, column)):
+            raise WrongResult(f"the float64 reference of {problem} is off by {error:.2g} at [{at}, {i}, {j}]")
+
+
+def _exact_products(x: Array, y: Array) -> Array:
+    """Numbers whose sum is that of x * y without any rounding."""
+    product = x * y
+    x_high, y_high = _SPLITTER * x, _SPLITTER * y
+    x_high, y_high = x_high - (x_high - x), y_high - (y_high - y)
+    x_low, y_low = x - x_high, y - y_high
+    rest = ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
+    return np.concatenate([product, rest])
+
+
+def _compare(problem: Problem, expected: Expected, c: Array) -> tuple[Accuracy, float]:
+    """C's error, and the largest |error|_ij / (|a_i| |b_j|) beyond what the rounding into a 16-bit C explains."""
+    batch, m, n = expected.reference.shape
+    c = c.reshape(batch, m, n)
+    squares, worst, early = 0.0, 0.0, 0.0
+    with np.errstate(over="ignore", invalid="ignore"):  # a wrong kernel's infinities are findings, not warnings
+        for where in pieces(batch, m, n, _CHUNK):
+            error = np.abs(c[where] - expected.reference[where])
+            scale = expected.rows[where][:, :, None] * expected.columns[where[0]][:, None, :]
+            squares += float(np.vdot(error, error))
+            worst = float(np.fmax(worst, _largest(error, scale)))
+            if problem.dtype in _LEAST:
+                beyond = np.maximum(error - _rounding(problem.dtype, c[where], expected.reference[where]), 0)
+                early = float(np.fmax(early, _largest(beyond, scale)))
+    norm = math.sqrt(squares)
+    relative = norm / expected.norm if expected.norm else (math.inf if norm else norm)
+    found = Accuracy(math.nan if math.isnan(norm) else relative, math.nan if math.isnan(norm) else worst)
+    return found, early
+
+
+def _rounding(dtype: str, c: Array, reference: Array) -> Array:
+    """Half of the last place of a 16-bit dtype, at C or at what it should be, whichever is larger."""
+    _, exponents = np.frexp(np.maximum(np.abs(c.astype(np.float64)), np.abs(reference)))
+    return np.asarray(np.maximum(np.ldexp(_UNIT[dtype], exponents - 1), _LEAST[dtype] / 2))
+
+
+def _largest(error: Array, scale: Array) -> float:
+    """The largest of error / scale, where an error of nothing is nothing even against a scale of nothing."""
+    if scale.all():
+        return float((error / scale).max())
+    return float(np.divide(error, scale, out=np.where(error > 0, np.inf, error), where=scale > 0).max())
+
+
+def unwritten(problem: Problem, c: Array) -> str | None:
+    """Say how many elements of a C that was poisoned before the launch still are; None: none."""
+    bits = np.ascontiguousarray(c).view(f"u{problem.itemsize}")
+    count = int(np.count_nonzero(bits == np.iinfo(bits.dtype).max))
+    return f"left {_elements(count)} unwritten" if count else None
+
+
+def _blank(problem: Problem, c: Array) -> str:
+    """Why a C with NaN in it is wrong: what still has its poison was never written."""
+    nans = int(np.count_nonzero(np.isnan(c)))
+    return unwritten(problem, c) or f"gave NaN for {_elements(nans)} of a finite product"
+
+
+def _elements(count: int) -> str:
+    return f"{count} element" + ("" if count == 1 else "s")
+
+
+def _rounded_early(problem: Problem, early: float) -> str | None:
+    """Say by how much a 16-bit C misses the nearest of what its float32 sums may come to; None: by nothing."""
+    allowed = _summed(problem.k, _UNIT["float32"])
+    told = f"rounded into {problem.dtype} more than once or not to nearest"
+    return f"{told}: {early:.2g} |a_i| |b_j| beyond that exceeds {allowed:.2g}" if early > allowed else None
+
+
+def _excess(found: Accuracy, allowed: Accuracy) -> str | None:
+    if not found.relative_l2 <= allowed.relative_l2:
+        return f"relative L2 error {found.relative_l2:.2g} exceeds {allowed.relative_l2:.2g}"
+    if not found.max_scaled <= allowed.max_scaled:
+        return f"largest error {found.max_scaled:.2g} |a_i| |b_j| exceeds {allowed.max_scaled:.2g}"
+    return None

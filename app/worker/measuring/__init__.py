@@ -1,0 +1,1 @@
+"""Trials in a worker: compile, verify and time configs."""

@@ -1,0 +1,202 @@
+"""Contenders that a device's child keeps loaded between calls: how each is launched, timed, and given up."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import cycle, islice
+from math import ceil
+from time import monotonic
+from typing import Final
+
+from app.devices.backend import Operands, Program
+from app.devices.fleet import Held
+from app.devices.process import Link
+from app.errors import CompileFailed, LaunchFailed
+from app.tuning.measure.timing_policy import EVENTS, GRAPH
+from app.tuning.outcome import Rejected
+from app.tuning.runner import Contender
+from kernels import CATALOGUE
+from kernels.cost_model import predict
+from kernels.device import Device
+from kernels.launch import Launch
+from kernels.problem import Problem
+from kernels.space import Config
+
+VENDOR: Final = "vendor"
+_KEY: Final = "loaded"
+_KEPT: Final = 32  # PoCL takes 0.15 s to load one again
+_SLOWEST: Final = "slowest compilation"
+_FIRST: Final = 30.0  # seconds for a compilation while none has been seen to end
+_COMPILING: Final = 15.0  # seconds at least: others may use the host's cores too
+_SLOWER: Final = 8.0  # times the slowest compilation seen: one that takes longer is taken for hung
+_WARMING: Final = 5.0  # seconds for a launch on a few elements, and for what a driver puts off until then
+_SHORTEST: Final = 2.0  # seconds: no launch is taken for hung before
+_PATIENCE: Final = 10.0  # times its expected seconds that a launch may take
+_TURN: Final = 2e-3  # seconds of launches after which the device is offered to a product
+_MOST: Final = 1000  # launches of one graph
+_LOOKS: Final = 8  # launches that say how many a graph is to have
+
+
+def none_declined() -> int:
+    """The verdict of what never declines."""
+    return 0
+
+
+class Rotation:
+    """Sets of operands that launches use in turn, without end, so that none finds its own in the cache."""
+
+    def __init__(self, sets: Sequence[Operands]) -> None:
+        self._sets = sets
+        self._next = cycle(sets)
+
+    def following(self, count: int) -> tuple[Operands, ...]:
+        """The next sets."""
+        return tuple(islice(self._next, count))
+
+    def first(self, count: int) -> tuple[Operands, ...]:
+        """Sets from the first one on, the same at every call: a graph of them is captured once."""
+        return tuple(islice(cycle(self._sets), count))
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A contender that is compiled.
+
+    `slowest` is the longest launch seen of it, in seconds; 0 while none was. `together` is how many launches one of its
+    graphs has; 0 while none was made. `declined` gives the verdict of what `run` made last.
+    """
+
+    kernel: str
+    config: Config
+    run: Callable[[Operands], None]
+    time: Callable[[Sequence[Operands], str], list[float]]
+    predicted: float
+    program: Program | None = None
+    slowest: float = 0.0
+    together: int = 0
+    declined: Callable[[], int] = none_declined
+
+    def rejected(self, stage: str, reason: str) -> Rejected:
+        """Say why it was not timed."""
+        return Rejected(self.kernel, self.config, stage, reason)
+
+    def deadline(self, launches: int = 1) -> float:
+        """Seconds after which so many launches are taken for hung: ten times what they took, or were predicted to."""
+        return max(_SHORTEST, _PATIENCE * launches * (self.slowest or self.predicted))
+
+    def taking(self, link: Link, rotation: Rotation, policy: str) -> Callable[[int], list[float]]:
+        """Give what takes n samples, in one lease; a product waits for 2 ms of launches, or for one."""
+
+        def take(count: int) -> list[float]:
+            seconds: list[float] = []
+            with link.lease(self.deadline()):
+                if policy == GRAPH and not self.together:
+                    self._size_graph(link, rotation)
+                while len(seconds) < count:
+                    most = count - len(seconds)
+                    sets = rotation.first(self.together) if policy == GRAPH else rotation.following(self._turn(most))
+                    seconds += self._timed(link, sets, policy)
+            return seconds
+
+        return take
+
+    def _size_graph(self, link: Link, rotation: Rotation) -> None:
+        """A turn's worth of launches, by the shortest of a few.
+
+        The first ones may take twenty times as long as any after them, and a short graph's start, of some 4 us on an
+        H200, would be a part of every launch's time.
+        """
+        self._timed(link, rotation.following(1), EVENTS)
+        seconds = self._timed(link, rotation.following(1), EVENTS)[0]
+        looks = rotation.following(min(_LOOKS, int(_TURN / seconds)))
+        if looks:
+            seconds = min(seconds, *self._timed(link, looks, EVENTS))
+        self.together = max(1, min(_MOST, ceil(_TURN / seconds)))
+
+    def _turn(self, most: int) -> int:
+        return max(1, min(most, int(_TURN / self.slowest))) if self.slowest else 1
+
+    def _timed(self, link: Link, sets: tuple[Operands, ...], policy: str) -> list[float]:
+        link.offer(self.deadline(len(sets)))
+        seconds = self.time(sets, policy)
+        self.slowest = max(self.slowest, *seconds)
+        return seconds
+
+
+def loaded(held: Held, link: Link, contender: Contender) -> Loaded | Rejected:
+    """Give a contender compiled and warmed up, from those that are kept or anew.
+
+    Rejected at stage compile, launch, or space where there is no vendor's library. Raises CompileFailed or LaunchFailed
+    where the device is lost to this process (facts: fatal).
+    """
+    kept: OrderedDict[object, Loaded] = held.memory.setdefault(_KEY, OrderedDict())
+    key = contender if isinstance(contender, Problem) else (contender.build.digest, contender.config, contender.problem)
+    if key not in kept:
+        made = _vendor(held, contender) if isinstance(contender, Problem) else _compiled(held, link, contender)
+        if isinstance(made, Rejected):
+            return made
+        kept[key] = made
+    kept.move_to_end(key)
+    while len(kept) > _KEPT:
+        kept.popitem(last=False)
+    return kept[key]
+
+
+def warm(held: Held, link: Link, program: Program, launch: Launch) -> None:
+    """Have nothing left to compile for a launch; raises LaunchFailed."""
+    link.phase("compile", _compiling(held))
+    held.backend.warm(program, launch, partial(_end_compiling, held, link, monotonic()))
+
+
+def _compiling(held: Held) -> float:
+    """Seconds that a compilation in this child may take now: several times the slowest seen."""
+    slowest: float | None = held.memory.get(_SLOWEST)
+    return _FIRST if slowest is None else max(_COMPILING, _SLOWER * slowest)
+
+
+def _end_compiling(held: Held, link: Link, started: float) -> None:
+    held.memory[_SLOWEST] = max(held.memory.get(_SLOWEST, 0.0), monotonic() - started)
+    link.phase("launch", _WARMING)
+
+
+def _compiled(held: Held, link: Link, launch: Launch) -> Loaded | Rejected:
+    backend, started, stage = held.backend, monotonic(), "compile"
+    link.phase("compile", _compiling(held))
+    try:
+        program = backend.compile(launch.build)
+        stage = "launch"
+        backend.warm(program, launch, partial(_end_compiling, held, link, started))
+    except (CompileFailed, LaunchFailed) as error:
+        if error.facts.get("fatal"):
+            raise
+        return Rejected(launch.kernel, launch.config, stage, error.message)
+    return Loaded(
+        launch.kernel,
+        launch.config,
+        run=partial(backend.run, program, launch),
+        time=partial(backend.time, program, launch),
+        predicted=predict(CATALOGUE[launch.kernel], launch.config, launch.problem, backend.device),
+        program=program,
+        declined=partial(backend.declined, launch),
+    )
+
+
+def _vendor(held: Held, problem: Problem) -> Loaded | Rejected:
+    backend, vendor = held.backend, held.backend.vendor
+    if vendor.name is None:
+        return Rejected(VENDOR, Config(()), "space", vendor.reason or "no vendor library here")
+    return Loaded(
+        VENDOR,
+        Config(()),
+        run=partial(backend.vendor_run, problem),
+        time=partial(backend.vendor_time, problem),
+        predicted=_naive_seconds(problem, backend.device),
+    )
+
+
+def _naive_seconds(problem: Problem, device: Device) -> float:
+    naive = CATALOGUE["naive"]
+    return predict(naive, naive.default(problem, device), problem, device)

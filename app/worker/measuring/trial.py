@@ -1,0 +1,208 @@
+"""In a device's child: compile, verify and time contenders. Whatever a candidate does is an outcome."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import cycle
+from statistics import median
+from typing import Final
+
+from app.devices.backend import Reading
+from app.devices.fleet import Held
+from app.devices.process import Link
+from app.errors import LaunchFailed
+from app.tuning.measure.drift import Watch
+from app.tuning.measure.interleaved import heat
+from app.tuning.measure.racing import WARM, Noise, Raced, race, timing
+from app.tuning.measure.timing_policy import GRAPH, policy_of
+from app.tuning.outcome import Conditions, Measured, Outcome, Rejected
+from app.tuning.runner import Contender, Heat
+from app.tuning.verify.emulation import refusal
+from app.tuning.verify.tolerance import Verdict, review
+from app.worker.measuring.contenders import VENDOR, Loaded, Rotation, loaded
+from app.worker.measuring.fixture import (
+    Bench,
+    Prepared,
+    drop,
+    drop_buffers,
+    overrun,
+    patience,
+    poison,
+    prepared,
+    product,
+)
+from app.worker.measuring.reference_kernel import ReferenceKernel, reference_kernel
+from app.worker.measuring.stress import prove
+
+__all__ = ["VENDOR", "Bench", "attempt", "prepare", "prove", "sample"]
+
+_NOISE, _WATCH = "noise", "watch"
+_MEASURING: Final = 60.0  # seconds of the host's own work between launches
+_REFERENCE: Final = 10.0  # seconds: the reference kernel takes a ten-thousandth of this
+_AWAKE: Final = 0.1  # seconds: a launch that is longer wakes the device by itself
+_LONG: Final = 4.0  # times the limit: a race that took that long is not run again
+_RETAKEN: Final = 2  # times that a race is run again because the device was disturbed
+
+
+def prepare(held: Held, link: Link, bench: Bench) -> None:
+    """Make what the trials of a bench share: operands, their reference, the reference kernel; raises as `attempt`."""
+    reference_kernel(held, link)
+    prepared(held, link, bench)
+
+
+def attempt(held: Held, link: Link, contender: Contender, bench: Bench, best: float | None, limit: float) -> Outcome:
+    """Compile, verify and race one config, or the vendor's library, against `best` seconds.
+
+    At most about `limit` seconds of launches are timed, and again where the device was disturbed meanwhile. Raises
+    CompileFailed or LaunchFailed where the device is lost to this process (facts: fatal), WrongResult where the bench's
+    own reference is off; what else goes wrong is Rejected.
+    """
+    entrant = loaded(held, link, contender)
+    if isinstance(entrant, Rejected):
+        if entrant.stage == "launch":  # on a few elements, and who knows where else
+            drop_buffers(held)
+        return entrant
+    stage = "launch"
+    try:
+        ready = prepared(held, link, bench)
+        verdict = _verified(held, link, entrant, ready)
+        if verdict.reason is not None:
+            drop_buffers(held)
+            return entrant.rejected("verify", verdict.reason)
+        stage = "measure"
+        raced, policy = _raced(held, link, entrant, ready, best, limit)
+    except LaunchFailed as error:
+        drop_buffers(held)
+        if error.facts.get("fatal"):
+            raise
+        return entrant.rejected(stage, error.message)
+    except MemoryError as error:
+        drop(held)
+        return entrant.rejected(stage, f"out of memory: {error}")
+    registers = entrant.program.registers if entrant.program else None
+    timed = timing(raced.seconds, policy, dropped=raced.dropped)
+    return Measured(entrant.kernel, entrant.config, timed, verdict.accuracy, registers, raced.seconds)
+
+
+def sample(held: Held, link: Link, contenders: Sequence[Contender], bench: Bench, rounds: int) -> Heat:
+    """Time contenders that were attempted before, each once a round, in random order, on cold rotating buffers.
+
+    The device is offered between launches. Raises DeviceError where one of them cannot be launched any more.
+    """
+    entrants = [_expected(loaded(held, link, contender)) for contender in contenders]
+    reference = reference_kernel(held, link)
+    ready = prepared(held, link, bench)
+    link.phase("measure", _MEASURING)
+    rotation = Rotation(ready.on(held.backend).rotation)
+    policy = policy_of(bench.problem, held.backend.device)
+    takes = [entrant.taking(link, rotation, policy) for entrant in entrants]
+    for number, entrant in enumerate(entrants):
+        if not entrant.slowest or (number == 0 and entrant.slowest < _AWAKE):
+            takes[number](1)  # the device wakes up, and what was loaded anew warms up
+    readings: list[Reading | None] = []
+    turns = cycle(range(len(takes)))
+
+    def referenced() -> float:
+        link.phase("measure", _MEASURING)
+        if next(turns) == 0:  # about once a round
+            readings.append(held.backend.conditions())
+        return _reference_seconds(link, reference)
+
+    generator = random.Random()  # noqa: S311  no secret: an order of launches
+    seconds, retaken = heat([_alone(take) for take in takes], referenced, _watch(held), rounds, generator)
+    return Heat(seconds, policy, conditions(readings), retaken)
+
+
+def conditions(readings: Sequence[Reading | None]) -> Conditions | None:
+    """The medians of sensors' readings, and every reason for lower clocks among them; None where none was read."""
+    read = [reading for reading in readings if reading is not None]
+    if not read:
+        return None
+
+    def middle(name: str) -> float | None:
+        values = [value for reading in read if (value := getattr(reading, name)) is not None]
+        return median(values) if values else None
+
+    return Conditions(
+        sm_mhz=middle("sm_mhz"),
+        memory_mhz=middle("memory_mhz"),
+        watts=middle("watts"),
+        celsius=middle("celsius"),
+        throttled=tuple(sorted({reason for reading in read for reason in reading.throttled})),
+    )
+
+
+def _verified(held: Held, link: Link, entrant: Loaded, ready: Prepared) -> Verdict:
+    """Launch once into a poisoned C between guard bands, and compare it with the reference."""
+    backend, problem = held.backend, ready.bench.problem
+    link.phase("launch", patience(problem))
+    buffers = ready.on(backend)
+    poison(backend, buffers.guarded, buffers.verifying.c)
+    with link.lease(entrant.deadline()):
+        entrant.run(buffers.verifying)
+        declined = entrant.declined()
+    link.phase("verify", patience(problem))
+    backend.download(buffers.guarded, ready.landing)
+    if entrant.program is None and problem.precision == "emulated":
+        problem = replace(problem, precision="strict")  # what the vendor's library computes
+    verdict = review(problem, ready.expected, product(problem, ready.landing))
+    if declined:
+        verdict = replace(verdict, reason=refusal(declined))
+    outside = overrun(ready.landing)
+    if outside is None:
+        return verdict
+    drop(held)
+    return replace(verdict, reason=outside)
+
+
+def _raced(
+    held: Held, link: Link, entrant: Loaded, ready: Prepared, best: float | None, limit: float
+) -> tuple[Raced, str]:
+    """Race a contender, and again while the reference kernel says that the device was disturbed meanwhile."""
+    reference, watch, noise = reference_kernel(held, link), _watch(held), _noise(held, ready.bench)
+    link.phase("measure", _MEASURING)
+    referenced = partial(_reference_seconds, link, reference)
+    policy = policy_of(ready.bench.problem, held.backend.device)
+    take = entrant.taking(link, Rotation(ready.on(held.backend).rotation), policy)
+    if watch.level is None:
+        watch.disturbed(referenced)
+    if policy == GRAPH:
+        take(1)  # one graph is as long as a warm-up
+    for _ in range(1 + _RETAKEN):
+        raced = race(take, best, limit, noise, 0.0 if policy == GRAPH else WARM)
+        if not watch.disturbed(referenced) or sum(raced.seconds) > _LONG * limit:
+            break
+    return raced, policy
+
+
+def _watch(held: Held) -> Watch:
+    """What the child knows of its reference kernel, for as long as it lives."""
+    watch: Watch = held.memory.setdefault(_WATCH, Watch())
+    return watch
+
+
+def _noise(held: Held, bench: Bench) -> Noise:
+    """What is known of a bench's samples; another bench's is forgotten."""
+    known: tuple[Bench, Noise] | None = held.memory.get(_NOISE)
+    if known is None or known[0] != bench:
+        held.memory[_NOISE] = known = bench, Noise()
+    return known[1]
+
+
+def _reference_seconds(link: Link, reference: ReferenceKernel) -> float:
+    with link.lease(_REFERENCE):
+        return reference.seconds()
+
+
+def _alone(take: Callable[[int], list[float]]) -> Callable[[], float]:
+    return lambda: take(1)[0]
+
+
+def _expected(entrant: Loaded | Rejected) -> Loaded:
+    """A contender that can be launched; raises LaunchFailed for one that cannot, though it could before."""
+    if isinstance(entrant, Rejected):
+        raise LaunchFailed(f"{entrant.kernel} {entrant.config} is gone: {entrant.reason}", stage=entrant.stage)
+    return entrant

@@ -1,0 +1,144 @@
+"""In the serving child: operands that come to the device while they land, results that leave it while they are sent.
+
+Whatever is missing here is in the slab: the child may be replaced, or be short of memory, at any point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from app.devices.backend import Backend, Buffer
+from app.devices.fleet import Held
+from app.devices.process import Link
+from app.dtypes import Array
+from app.errors import LaunchFailed
+
+COPYING: Final = 1e8  # bytes a second that no copy is slower than: a deadline, not an estimate
+_LEAST: Final = 2.0  # seconds that every copy may take
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes `at` to `at + nbytes` of the matrix of a key, which has `whole`; in the slab they start at `offset`."""
+
+    key: int
+    whole: int
+    at: int
+    nbytes: int
+    offset: int
+
+    @property
+    def end(self) -> int:
+        """The byte after its last."""
+        return self.at + self.nbytes
+
+
+@dataclass(slots=True)
+class _Coming:
+    """An operand's place on the device, and how many of its first bytes are there."""
+
+    buffer: Buffer
+    there: int = 0
+
+
+class Transit:
+    """Device bytes of single products by key."""
+
+    def __init__(self) -> None:
+        self._coming: dict[int, _Coming] = {}
+        self._leaving: dict[int, Buffer] = {}
+
+    def take(self, backend: Backend, piece: Piece, data: Array) -> int:
+        """Copy the next piece of an operand; gives how many of its first bytes are here. One that is not next is not.
+
+        Raises LaunchFailed.
+        """
+        if piece.at == 0:
+            self._coming[piece.key] = _Coming(backend.allocate(piece.whole))
+        coming = self._coming.get(piece.key)
+        if coming is None or coming.there != piece.at:
+            return coming.there if coming else 0
+        backend.write(coming.buffer.window(piece.at, piece.nbytes), data)
+        coming.there = piece.end
+        return piece.end
+
+    def whole(self, backend: Backend, key: int | None, data: Array) -> Buffer | None:
+        """An operand, what is missing of it copied now; None where nothing of it is here. Raises LaunchFailed."""
+        coming = None if key is None else self._coming.get(key)
+        if coming is None:
+            return None
+        if coming.there < data.nbytes:
+            rest = coming.buffer.window(coming.there, data.nbytes - coming.there)
+            backend.write(rest, data[coming.there :])
+            coming.there = data.nbytes
+        return coming.buffer
+
+    def leave(self, key: int, buffer: Buffer) -> None:
+        """Keep a result until its last piece has left."""
+        self._leaving[key] = buffer
+
+    def leaving(self, key: int) -> Buffer | None:
+        """A result that has not left yet."""
+        return self._leaving.get(key)
+
+    def forget(self, keys: Iterable[int | None]) -> None:
+        """Drop what there is of some keys."""
+        for key in keys:
+            if key is not None:
+                self._coming.pop(key, None)
+                self._leaving.pop(key, None)
+
+    def spare(self, needed: Collection[int | None]) -> bool:
+        """Drop every operand on its way but the needed ones: their bytes are in the slab; whether there was one."""
+        others = [key for key in self._coming if key not in needed]
+        self.forget(others)
+        return bool(others)
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """The keys that there is something of."""
+        return (*self._coming, *self._leaving)
+
+
+def transit_of(held: Held) -> Transit:
+    """What is on its way to and from this child's device."""
+    transit: Transit = held.memory.setdefault("transit", Transit())
+    return transit
+
+
+def push(held: Held, link: Link, piece: Piece) -> int:
+    """Copy a piece of an operand from the slab; gives how many of its first bytes are on the device.
+
+    Fewer than the piece's end where there is no memory for it, or where this child has not had the pieces before.
+    """
+    transit = transit_of(held)
+    with link.lease(_LEAST + piece.nbytes / COPYING):
+        try:
+            return transit.take(held.backend, piece, bytes_at(held, piece.offset, piece.nbytes))
+        except LaunchFailed as error:
+            if error.facts.get("fatal", True):
+                raise
+            transit.forget([piece.key])
+            return 0
+
+
+def pull(held: Held, link: Link, piece: Piece) -> bool:
+    """Copy a piece of a result into the slab, and drop the result after its last; False where it is not here."""
+    transit = transit_of(held)
+    buffer = transit.leaving(piece.key)
+    if buffer is None:
+        return False
+    with link.lease(_LEAST + piece.nbytes / COPYING):
+        held.backend.download(buffer.window(piece.at, piece.nbytes), bytes_at(held, piece.offset, piece.nbytes))
+    if piece.end == piece.whole:
+        transit.forget([piece.key])
+    return True
+
+
+def bytes_at(held: Held, offset: int, nbytes: int) -> Array:
+    """Bytes of the slab."""
+    return np.frombuffer(held.slab, dtype=np.uint8, count=nbytes, offset=offset)

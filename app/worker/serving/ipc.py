@@ -1,0 +1,74 @@
+"""In the serving child: memory of the device that other processes made, opened by its handle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.devices.backend import Buffer
+from app.devices.fleet import Held
+from app.devices.process import Link
+from app.devices.worker_entry import shared_memory
+
+_COPYING = 1e8  # bytes a second that no copy is slower than: a deadline, not an estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """An allocation by the 64 bytes that CUDA names it by to other processes; `nbytes` of it are used."""
+
+    raw: bytes
+    nbytes: int
+
+
+def check(held: Held, link: Link, handle: Handle) -> None:
+    """Open a handle, to stay open; raises InvalidRegion where it is none or the allocation is smaller, Unsupported."""
+    with link.lease(_deadline(0)):
+        _opened(held, handle)
+
+
+def fetch(held: Held, link: Link, handle: Handle, at: int, offset: int, nbytes: int) -> None:
+    """Copy `nbytes` at `at` of an allocation to `offset` of the slab; raises InvalidRegion, LaunchFailed."""
+    with _window(held, link, handle, at, nbytes) as window:
+        held.backend.download(window, np.frombuffer(held.slab, np.uint8, nbytes, offset))
+
+
+def deliver(held: Held, link: Link, handle: Handle, at: int, offset: int, nbytes: int) -> None:
+    """Copy `nbytes` at `offset` of the slab to `at` of an allocation; raises InvalidRegion, LaunchFailed."""
+    with _window(held, link, handle, at, nbytes) as window:
+        shared_memory(held).write(window, np.frombuffer(held.slab, np.uint8, nbytes, offset))
+
+
+def close(held: Held, link: Link, handle: Handle) -> None:
+    """Close a handle, if it is open."""
+    buffer = _open(held).pop(handle, None)
+    if buffer is not None:
+        with link.lease(_deadline(0)):
+            shared_memory(held).close(buffer)
+
+
+@contextmanager
+def _window(held: Held, link: Link, handle: Handle, at: int, nbytes: int) -> Iterator[Buffer]:
+    with link.lease(_deadline(nbytes)):
+        whole = _opened(held, handle)
+        yield Buffer(whole.handle, nbytes, whole.offset + at)
+
+
+def _opened(held: Held, handle: Handle) -> Buffer:
+    """The handle's memory: a child that replaced another has opened none yet."""
+    known = _open(held)
+    if handle not in known:
+        known[handle] = shared_memory(held).open(handle.raw, handle.nbytes)
+    return known[handle]
+
+
+def _open(held: Held) -> dict[Handle, Buffer]:
+    known: dict[Handle, Buffer] = held.memory.setdefault("handles", {})
+    return known
+
+
+def _deadline(nbytes: int) -> float:
+    return 5.0 + nbytes / _COPYING

@@ -1,0 +1,303 @@
+"""In the serving child: one product from slab to slab, by a kernel whose class was verified here first."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from app.devices.backend import Backend, Buffer, Operands, Program
+from app.devices.fleet import Held
+from app.devices.process import Link
+from app.dtypes import numpy_dtype
+from app.errors import LaunchFailed, WrongResult
+from app.tuning.verify import tolerance
+from app.worker.serving.buffer_cache import Kept
+from app.worker.serving.chunked_transfer import COPYING, bytes_at, transit_of
+from kernels import CATALOGUE
+from kernels.cost_model import predict
+from kernels.device import Device
+from kernels.fp32_emulation import least_k
+from kernels.fp32_emulation import reason as reason_of
+from kernels.launch import Launch
+from kernels.problem import Problem
+
+COMPILING = 60.0  # seconds a compilation or a verification may take, where nobody says otherwise
+_VECTOR = 16  # bytes of the widest load
+_SMALL_GRID = 65_535  # threads up to which PoCL compiles a launch on its own
+_KNOWN = 512  # launches that are remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A product to make: byte offsets of A, B and C in the slab; `launch` None asks for the vendor's library.
+
+    `keys` of A, B and C are None but for resident matrices, whose copies on the device are used, and kept as long as
+    they are within `budget` bytes. Copies of the `gone` keys are dropped first. Of A and B that are on the device under
+    the keys `ahead`, only what is missing is copied; with a key `late`, C stays on the device under it. At a launch's
+    first use `allowed` seconds are for its compilation, and as many for its verification.
+    """
+
+    problem: Problem
+    launch: Launch | None
+    a: int
+    b: int
+    c: int
+    keys: tuple[int | None, int | None, int | None] = (None, None, None)
+    budget: int = 0
+    gone: tuple[int, ...] = ()
+    ahead: tuple[int | None, int | None] = (None, None)
+    late: int | None = None
+    allowed: float = COMPILING
+
+    def __reduce_ex__(self, _: Any) -> tuple[Callable[..., Order], tuple[Any, ...]]:
+        """A launch has a kernel's whole text: it is pickled once here, and sent to and unpickled by each child once."""
+        launch = pickle.PickleBuffer(_packed(self.problem, self.launch))
+        rest = self.keys, self.budget, self.gone, self.ahead, self.late, self.allowed
+        return _order, (launch, self.a, self.b, self.c, *rest)
+
+
+@lru_cache(_KNOWN)
+def _packed(problem: Problem, launch: Launch | None) -> bytes:
+    return pickle.dumps((problem, launch))
+
+
+@lru_cache(_KNOWN)
+def _unpacked(packed: bytes) -> tuple[Problem, Launch | None]:
+    problem, launch = pickle.loads(packed)  # noqa: S301 - the parent wrote it
+    return problem, launch
+
+
+def _order(packed: bytes, *rest: Any) -> Order:
+    return Order(*_unpacked(packed), *rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds that the copy to the device, the kernel and the copy back took.
+
+    `loaded` counts the resident operands that had to be copied; `kept` are the keys there are copies of afterwards.
+    `declined` is the kernel's verdict: unless it is 0 there is no product, and C is as it was.
+    A `late` C has stayed on the device. `build` is what compiling and verifying took, at a launch's first use.
+    """
+
+    h2d: float
+    kernel: float
+    d2h: float
+    loaded: int = 0
+    kept: tuple[int, ...] = ()
+    declined: int = 0
+    late: bool = False
+    build: float = 0.0
+
+    def __reduce__(self) -> tuple[Callable[..., Spent], tuple[Any, ...]]:
+        """In order, which takes half the time that members by name take."""
+        return Spent, (self.h2d, self.kernel, self.d2h, self.loaded, self.kept, self.declined, self.late, self.build)
+
+
+def multiply(held: Held, link: Link, order: Order) -> Spent:
+    """Copy A and B to the device, launch, copy C back; raises WrongResult where the kernel's class fails its check.
+
+    Where the device is out of memory, copies that this product does not need give way to it.
+    """
+    kept, transit = kept_by(held), transit_of(held)
+    forget(held, link, order.gone)
+    program, build = (None, 0.0) if order.launch is None else built(held, link, order.launch, order.allowed)
+    with link.lease(deadline(held.backend, order), last=True):
+        try:
+            return _made(held, kept, program, order, build)
+        except LaunchFailed as error:
+            gave_way = kept.spare(order.keys), transit.spare(order.ahead)
+            if error.facts.get("fatal", True) or not any(gave_way):
+                raise
+        return _made(held, kept, program, order, build)
+
+
+def forget(held: Held, link: Link, keys: tuple[int, ...]) -> tuple[int, ...]:
+    """Drop the device copies of what is gone; gives the keys of the matrices of which copies are left."""
+    del link
+    kept = kept_by(held)
+    kept.forget(keys)
+    transit_of(held).forget(keys)
+    return kept.keys
+
+
+def kept_by(held: Held) -> Kept:
+    """The device copies that this child keeps."""
+    kept: Kept = held.memory.setdefault("kept", Kept())
+    return kept
+
+
+def _made(held: Held, kept: Kept, program: Program | None, order: Order, build: float) -> Spent:
+    problem, backend = order.problem, held.backend
+    key_a, key_b, key_c = order.keys
+    c = backend.allocate(problem.c_bytes)
+    started = perf_counter()
+    loaded = len({key_a, key_b} - {None, *kept.keys})
+    a = _sent(held, order, 0) or _operand(held, kept, order, key_a, order.a, problem.a_bytes)
+    b = _sent(held, order, 1) or _operand(held, kept, order, key_b, order.b, problem.b_bytes)
+    copied = perf_counter()
+    declined = _run(backend, program, order, Operands(a, b, c))
+    launched = perf_counter()
+    if declined:
+        return Spent(copied - started, launched - copied, 0.0, loaded, kept.keys, declined, build=build)
+    transit_of(held).forget(order.ahead)
+    if order.late is None:
+        backend.download(c, bytes_at(held, order.c, problem.c_bytes))
+    else:
+        transit_of(held).leave(order.late, c)
+    spent = Spent(copied - started, launched - copied, perf_counter() - launched, loaded, late=order.late is not None)
+    if key_c is not None and kept.make_room(problem.c_bytes, order.budget, order.keys):
+        kept.put(key_c, c)
+    return replace(spent, kept=kept.keys, build=build)
+
+
+def _sent(held: Held, order: Order, which: int) -> Buffer | None:
+    """An operand that came to the device ahead of its product, if it did."""
+    offset, nbytes = ((order.a, order.problem.a_bytes), (order.b, order.problem.b_bytes))[which]
+    return transit_of(held).whole(held.backend, order.ahead[which], bytes_at(held, offset, nbytes))
+
+
+def _operand(held: Held, kept: Kept, order: Order, key: int | None, offset: int, nbytes: int) -> Buffer:
+    """An operand on the device: the copy that is kept, or a fresh one."""
+    copy = kept.copy(key)
+    if copy is not None:
+        return copy
+    may_stay = key is not None and kept.make_room(nbytes, order.budget, order.keys)
+    fresh = held.backend.upload(bytes_at(held, offset, nbytes))
+    if key is not None and may_stay:
+        kept.put(key, fresh)
+    return fresh
+
+
+def verify_class(held: Held, link: Link, launch: Launch, allowed: float) -> None:
+    """Compile and verify a launch's class now, so that its first product need not wait; raises as `ready`.
+
+    Each of the two has `allowed` seconds.
+    """
+    ready(held, link, launch, allowed)
+
+
+def deadline(backend: Backend, order: Order) -> float:
+    """Seconds after which the launch is taken for hung: max(2, 10 x the model's prediction), and the copies' time."""
+    return _deadline(order.problem, order.launch, backend.device)
+
+
+@lru_cache(_KNOWN)
+def _deadline(problem: Problem, launch: Launch | None, device: Device) -> float:
+    naive = CATALOGUE["naive"]
+    kernel = CATALOGUE[launch.kernel] if launch else naive
+    config = launch.config if launch else naive.default(problem, device)
+    return max(2.0, 10 * predict(kernel, config, problem, device)) + problem.bytes / COPYING
+
+
+def _run(backend: Backend, program: Program | None, order: Order, operands: Operands) -> int:
+    """Launch, and give the kernel's verdict."""
+    if program is None or order.launch is None:
+        backend.vendor_run(order.problem, operands)
+        return 0
+    backend.run(program, order.launch, operands)
+    return backend.declined(order.launch)
+
+
+def built(held: Held, link: Link, launch: Launch, allowed: float) -> tuple[Program, float]:
+    """The program of a launch as `ready` gives it, and the seconds that its first use took; 0 at any other."""
+    known: dict[Launch, Program] = held.memory.setdefault("ready", {})
+    program = known.get(launch)
+    if program is not None:
+        return program, 0.0
+    started = perf_counter()
+    return ready(held, link, launch, allowed), perf_counter() - started
+
+
+def ready(held: Held, link: Link, launch: Launch, allowed: float = COMPILING) -> Program:
+    """The compiled program of a launch, its class verified in this process; raises CompileFailed, WrongResult."""
+    known: dict[Launch, Program] = held.memory.setdefault("ready", {})
+    if launch not in known:
+        program = _verified(held, link, launch, allowed)
+        if len(known) >= _KNOWN:
+            known.clear()
+        known[launch] = program
+    return known[launch]
+
+
+def _verified(held: Held, link: Link, launch: Launch, allowed: float) -> Program:
+    programs: dict[str, Program] = held.memory.setdefault("programs", {})
+    digest = launch.build.digest
+    if digest not in programs:
+        link.phase("compile", allowed)
+        programs[digest] = held.backend.compile(launch.build)
+    verified: set[tuple[object, ...]] = held.memory.setdefault("verified", set())
+    # A device may compile anew for a large grid: that counts as compiling, and is over before the lease is asked for.
+    large = launch.grid * launch.block[0] > _SMALL_GRID
+    kind = (digest, launch.config, launch.problem.batch > 1, large, *aligned(launch.problem))
+    if kind not in verified:
+        link.phase("compile", allowed)
+        held.backend.warm(programs[digest], launch)
+        link.phase("verify", allowed)
+        check(held, link, programs[digest], launch, allowed)
+        verified.add(kind)
+    return programs[digest]
+
+
+def aligned(problem: Problem) -> tuple[bool, bool, bool]:
+    """Whether rows of m, of n and of k elements are whole 16 bytes: kernels read those by wider loads."""
+    m, n, k = (size * problem.itemsize % _VECTOR == 0 for size in (problem.m, problem.n, problem.k))
+    return m, n, k
+
+
+def sample(launch: Launch) -> Problem:
+    """A small problem of the launch's class: more than one tile in every direction, the last of them not full.
+
+    A size is a multiple of 16 bytes where the launch's is, and k what emulation takes at least.
+    """
+    problem = launch.problem
+    step = _VECTOR // problem.itemsize
+    m, n, k = (
+        2 * launch.config.get(tile, 16) + (step if whole else odd)
+        for tile, whole, odd in zip(("BM", "BN", "BK"), aligned(problem), (3, 5, 7), strict=True)
+    )
+    return Problem(
+        m=m,
+        n=n,
+        k=k + (least_k(launch.config) if problem.precision == "emulated" else 0),
+        batch=2 if problem.batch > 1 else 1,
+        dtype=problem.dtype,
+        precision=problem.precision,
+        trans_a=problem.trans_a,
+        trans_b=problem.trans_b,
+    )
+
+
+def check(held: Held, link: Link, program: Program, launch: Launch, allowed: float = COMPILING) -> None:
+    """Compare one small product of the launch's class with NumPy's in float64; raises WrongResult."""
+    problem, backend = sample(launch), held.backend
+    small = CATALOGUE[launch.kernel].resized(launch, problem)
+    if _steps(small) - _steps(launch):
+        link.phase("compile", allowed)
+        backend.warm(program, small)
+        link.phase("verify", allowed)
+    a, b = tolerance.operands(problem, seed=problem.m)
+    c = np.empty((problem.batch, problem.m, problem.n), dtype=numpy_dtype(problem.dtype))
+    with link.lease(2.0 + 10 * predict(CATALOGUE[launch.kernel], launch.config, problem, backend.device)):
+        operands = Operands(backend.upload(a), backend.upload(b), backend.allocate(problem.c_bytes))
+        backend.fill(operands.c, tolerance.POISON)
+        backend.run(program, small, operands)
+        declined = backend.declined(small)
+        backend.download(operands.c, c)
+    if declined:
+        raise WrongResult(f"{launch.kernel} {launch.config} declined ordinary operands: {reason_of(declined)}")
+    reference = backend.reference(*tolerance.applied(problem, a, b))
+    reason = tolerance.judge(problem, a, b, reference, c)
+    if reason is not None:
+        raise WrongResult(f"{launch.kernel} {launch.config} failed its check before serving: {reason}")
+
+
+def _steps(launch: Launch) -> set[str]:
+    """The digests of what runs before and after a launch."""
+    return {step.build.digest for step in (*launch.before, *launch.after)}
