@@ -1,4 +1,4 @@
-"""The README's table of what accuracy.py measured."""
+"""The table of what accuracy.py measured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shown(error: Mapping[str, Any]) -> str:
 
 
 def section(report: Mapping[str, Any]) -> str:
-    """A heading, a paragraph on where it was measured, and a line for each pair of operands."""
+    """A paragraph on where it was measured, and a line for each pair of operands."""
     names = list(dict.fromkeys(each["by"] for line in report["lines"] for each in line["errors"]))
     rows = []
     for line in report["lines"]:
@@ -31,4 +31,4 @@ def section(report: Mapping[str, Any]) -> str:
         rows.append([line["operands"], *(cells.get(name, "-") for name in names)])
     where = f"float32 ({report['precision']}) on {report['device']} ({report['environment']}). {NOTE}"
     table = markdown(("operands", *names), rows)
-    return "\n".join(["### How exact float32 from tensor cores is", "", where, "", *table])
+    return "\n".join([where, "", *table])

@@ -1,4 +1,4 @@
-"""The tables of peers.py: for a terminal, and for the README."""
+"""The tables of peers.py: for a terminal, and for the page of benchmarks."""
 
 from __future__ import annotations
 
@@ -70,20 +70,25 @@ def text(rows: Sequence[Row]) -> str:
     return "\n".join([*shown, "", *classes, *(f"without {reason}" for reason in reasons)])
 
 
-def section(report: Mapping[str, Any], heading: str = "## How fast it is") -> str:
-    """README's section on performance, of a report that peers.py wrote."""
+def legend(report: Mapping[str, Any]) -> str:
+    """What the columns of a report's tables mean, and who the peers are."""
+    peers = f"{report['vendor']}'s default" + (f" and Triton {report['triton']}, autotuned" if report["triton"] else "")
+    return NOTE.format(peers=peers)
+
+
+def section(report: Mapping[str, Any]) -> str:
+    """The tables of a report that peers.py wrote: where and when, its classes, and, folded, its shapes."""
     rows = [read_row(line) for line in report["shapes"]]
     days = sorted({row.measured_at[:10] for row in rows})
-    peers = f"{report['vendor']}'s default" + (f" and Triton {report['triton']}, autotuned" if report["triton"] else "")
     ratios = ("least", "geomean", "least to fastest", "geomean to fastest")
     of_classes = markdown(("class", "shapes", "bar", "reach it", *ratios, "of the floor"), classes_of(rows))
     last = 7 + len(ORDER) + len(ERRORS)
     head = ("shape", *ORDER, "TFLOP/s", "of the floor", "ratio", "95 %", *ERRORS, "to fastest")
     of_shapes = markdown(head, [line[1:last] for line in map(cells, rows)])
     where = f"{report['device']} ({report['environment']}), {' to '.join(dict.fromkeys((days[0], days[-1])))}."
-    summary = "<details><summary>Every shape, in microseconds: ours, tuned and not, and its peers</summary>"
-    note = f"{where} {NOTE.format(peers=peers)}"
-    return "\n".join([heading, "", note, "", *of_classes, "", summary, "", *of_shapes, "", "</details>"])
+    told = "Every shape, in microseconds: ours, tuned and not, and its peers"
+    summary = f'<details markdown="1"><summary>{told}</summary>'
+    return "\n".join([where, "", *of_classes, "", summary, "", *of_shapes, "", "</details>"])
 
 
 def classes_of(rows: Sequence[Row]) -> list[tuple[str, ...]]:

@@ -1,18 +1,21 @@
-"""Write the README's tables from the committed JSON in benchmarks/results; with --check only say whether they differ.
+"""Write the tables and the picture of the README and of docs/ from the committed JSON in benchmarks/results.
 
-python benchmarks/readme.py [--check]
+python benchmarks/readme.py [--check]     with --check only say which pages differ
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import accuracy_table
-from peer_table import section
+from peer_summary import summary
+from peer_table import legend, section
+from rung_chart import chart
 
 from app.settings import Settings
 
@@ -174,17 +177,17 @@ def timed(row: dict[str, Any]) -> str:
     return f"{row['who']} {when}, {row['evaluations']} evaluations"
 
 
+PEERS = ("peers-h200", "peers-tensor-h200")
+
+
 def peers() -> str:
-    """The sections on how fast the kernels are beside others; empty until that is measured."""
-    reports = {"peers-h200": "## How fast it is", "peers-tensor-h200": "### On tensor cores"}
-    there = {name: heading for name, heading in reports.items() if (RESULTS / f"{name}.json").exists()}
-    return "\n\n".join(section(load(name), heading) for name, heading in there.items())
+    """README's table of ratios."""
+    return summary([load(name) for name in PEERS])
 
 
 def accuracy() -> str:
-    """The table on how exact emulated products are; empty until that is measured."""
-    there = (RESULTS / "accuracy-h200.json").exists()
-    return accuracy_table.section(load("accuracy-h200")) if there else ""
+    """The table on how exact emulated products are."""
+    return accuracy_table.section(load("accuracy-h200"))
 
 
 def load(name: str) -> Any:
@@ -202,34 +205,63 @@ def settings() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "summary": peers,
     "tiles-h200": lambda: tiles("tiles-h200"),
     "tiles-cpu": lambda: tiles("tiles-cpu"),
-    "peers-h200": peers,
+    "peers-legend": lambda: legend(load("peers-h200")),
+    "peers-h200": lambda: section(load("peers-h200")),
+    "peers-tensor-h200": lambda: section(load("peers-tensor-h200")),
     "accuracy-h200": accuracy,
     "tuner": tuner,
     "serving": serving,
     "settings": settings,
 }
+CHART = ROOT / "docs" / "images" / "rungs.svg"
+_BLOCK = re.compile(r"(<!-- generated: ([\w./-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def generated(text: str) -> str:
-    """The README with every generated block as its JSON says."""
-    for name, table in TABLES.items():
-        start, end = text.partition(f"<!-- generated: {name} -->\n")[::2]
-        text = f"{start}<!-- generated: {name} -->\n{table()}\n<!-- end -->{end.partition('<!-- end -->')[2]}"
-    return text
+def pages() -> list[Path]:
+    """Every page that may have generated blocks."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def generated(text: str, tables: dict[str, Callable[[], str]]) -> str:
+    """A page with each generated block as its table says; blocks of other names stay."""
+
+    def block(found: re.Match[str]) -> str:
+        start, name, end = found.groups()
+        return f"{start}{tables[name]()}\n{end}" if name in tables else found.group()
+
+    return _BLOCK.sub(block, text)
+
+
+def blocks(text: str) -> list[str]:
+    """The names of a page's generated blocks."""
+    return [found[2] for found in _BLOCK.finditer(text)]
+
+
+def written() -> Iterator[tuple[Path, str]]:
+    """Every page and the picture, as they have to be."""
+    for path in pages():
+        yield path, generated(path.read_text(encoding="utf-8"), TABLES)
+    yield CHART, chart([load(name) for name in PEERS])
+
+
+def fill(files: Iterator[tuple[Path, str]], *, check: bool) -> None:
+    """Write what differs, or name it and end with 1."""
+    differing = [(path, text) for path, text in files if not path.exists() or path.read_text(encoding="utf-8") != text]
+    if check:
+        raise SystemExit("\n".join(str(path.relative_to(ROOT)) for path, _ in differing) or 0)
+    for path, text in differing:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 def main() -> None:
     """Write, or check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    arguments = parser.parse_args()
-    path = ROOT / "README.md"
-    text = path.read_text()
-    if arguments.check:
-        raise SystemExit(generated(text) != text)
-    path.write_text(generated(text))
+    fill(written(), check=parser.parse_args().check)
 
 
 if __name__ == "__main__":

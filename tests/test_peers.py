@@ -23,10 +23,10 @@ from peer_contest import Contest, Result, contest
 from peer_contestants import Absent, Candidates, Library, Ours
 from peer_cublaslt import Found
 from peer_rows import Ratio, Row, meets, ratio_to, read_row, row_of, summaries
-from peer_shapes import CLASSES, SMALLER, TRITON, TUNED, VENDOR, ShapeClass, named, strictly
-from peer_table import section, text
+from peer_shapes import CANDIDATE, CLASSES, SMALLER, TRITON, TUNED, VENDOR, ShapeClass, named, strictly
+from peer_summary import GROUPS, summary
+from peer_table import legend, section, text
 from peer_triton import TENSOR_TILES, TILES, Cubin, TritonFunction, compile_all, orders
-from readme import generated
 
 from app.devices.fleet import Fleet, open_fleet
 from app.tuning.outcome import Accuracy
@@ -108,7 +108,6 @@ def test_two_shapes_are_measured_told_and_not_measured_again(tmp_path: Path) -> 
     run(*where)
     assert out.read_bytes() == written
     told = section(json.loads(report.read_text()))
-    assert told.startswith("## ")
     assert "| 32x32x32 |" in told
 
 
@@ -173,16 +172,16 @@ def row_with(low: float, high: float) -> Row:
 def test_a_bar_is_met_where_the_upper_end_of_the_interval_reaches_it() -> None:
     assert meets(row_with(0.98, 1.0), 1.0)
     assert not meets(row_with(0.95, 0.99), 1.0)
-    (summary,) = summaries([row_with(0.98, 1.0), row_with(0.95, 0.99)])
-    assert (summary.shapes, summary.met, summary.least) == (2, 1, 0.97)
+    (found,) = summaries([row_with(0.98, 1.0), row_with(0.95, 0.99)])
+    assert (found.shapes, found.met, found.least) == (2, 1, 0.97)
 
 
 def test_a_shape_that_ours_failed_on_stays_in_its_class() -> None:
     failed = row_of(
         CLASSES[0], EVERY[0], Contest((Result(TUNED, "a", Config(()), reason="wrong"),), "graph", None, 0), H200
     )
-    (summary,) = summaries([row_with(0.98, 1.0), failed])
-    assert (summary.shapes, summary.met, summary.least, summary.geomean) == (2, 1, 0.0, 0.0)
+    (found,) = summaries([row_with(0.98, 1.0), failed])
+    assert (found.shapes, found.met, found.least, found.geomean) == (2, 1, 0.0, 0.0)
     assert "tuned: wrong" in text([failed])
 
 
@@ -293,10 +292,20 @@ def test_a_heuristics_result_is_laid_out_as_cublaslt_has_it() -> None:
     assert (Found.workspace.offset, Found.state.offset, Found.waves.offset) == (64, 72, 76)
 
 
-def test_the_readme_has_the_section_exactly_when_its_figures_are_committed() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    committed = (ROOT / "benchmarks/results/peers-h200.json").exists()
-    assert ("## How fast it is" in generated(readme)) is committed
+def test_every_class_is_in_one_group_of_the_readmes_summary() -> None:
+    assert sorted(name for group in GROUPS.values() for name in group) == sorted(one.name for one in CLASSES)
+
+
+def test_the_summary_has_both_ratios_and_where_we_lose() -> None:
+    def row(name: str, vendor: float, candidate: float) -> Row:
+        times = {TUNED: 1e-3, VENDOR: vendor, CANDIDATE: candidate}
+        timed = tuple(result(each, seconds, seconds) for each, seconds in times.items())
+        return replace(row_of(CLASSES[0], EVERY[0], Contest(timed, "graph", None, 0), H200), shape_class=name)
+
+    told = summary([report_of(*(row(one.name, *times) for one in CLASSES for times in ((2e-3, 2e-3), (2e-3, 5e-4))))])
+    lines = dict(zip(GROUPS, told.splitlines()[2:], strict=True))
+    shapes = 2 * len(GROUPS["float64"])
+    assert lines["float64"] == f"| float64 | {shapes} | 2.00 | 1.00 | {shapes // 2} | 0.50 (64x64x64) |"
 
 
 def report_of(*rows: Row) -> dict[str, Any]:
@@ -307,5 +316,5 @@ def report_of(*rows: Row) -> dict[str, Any]:
 def test_the_section_tells_each_class_and_each_shape() -> None:
     told = section(report_of(row_with(0.98, 1.0), row_with(0.95, 0.99)))
     assert "| small square | 2 | 1 | 1 | 0.97 | 0.98 |" in told
-    assert "cuBLAS 13.1.0's default and Triton 3.6.0" in told
+    assert "cuBLAS 13.1.0's default and Triton 3.6.0" in legend(report_of())
     assert told.count("| 64x64x64 |") == 2

@@ -1,29 +1,136 @@
-"""README says what is so: its tables come from the committed JSON, its links and commands exist."""
+"""README and docs/ say what is so: their tables come from the committed JSON and the code, links lead somewhere."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "scripts"))
+
+from http_reference import problem_codes
+from readme import CHART, blocks, generated, pages
+from readme import TABLES as FIGURES
+from reference import tables
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SCRIPTS = ("benchmarks/readme.py", "scripts/reference.py")
+FENCE = re.compile(r"^(?P<before>[^\n]*)\n```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+# A block that a reader may paste is run by tests, or says why not.
+RUN = re.compile(r"<!-- (tested|test command|not run: .+) -->")
 
 
-def test_the_generated_tables_are_what_the_committed_json_says() -> None:
-    command = [sys.executable, "benchmarks/readme.py", "--check"]
-    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 0, "run python benchmarks/readme.py"
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_generated_blocks_are_up_to_date(script: str) -> None:
+    ran = subprocess.run([sys.executable, script, "--check"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, f"run python {script}, which changes:\n{ran.stderr}"
 
 
-def test_every_link_into_the_project_leads_to_a_file() -> None:
-    links = re.findall(r"\]\((?!https?:|#)([^)]+)\)", README)
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+def test_every_table_is_on_a_page_and_every_block_has_a_table() -> None:
+    assert pages() == PAGES
+    shown = {name for path in PAGES for name in blocks(path.read_text(encoding="utf-8"))}
+    assert shown == {*FIGURES, *tables()}
+    assert CHART.relative_to(ROOT).as_posix() in README
 
 
-def test_every_command_of_the_readme_is_a_command_of_the_program() -> None:
-    used = set(re.findall(r"^tilewise (\w+)", README, re.MULTILINE))
-    result = subprocess.run([sys.executable, "-m", "app.cli", "--help"], capture_output=True, text=True, check=True)
+def test_a_block_that_differs_from_its_table_is_replaced() -> None:
+    text = "before\n<!-- generated: tuner -->\n| 1 |\n<!-- end -->\n<!-- generated: other -->\n<!-- end -->\n"
+    known = {"tuner": lambda: "| 2 |"}
+    assert generated(text, known) == text.replace("| 1 |", "| 2 |")
+
+
+def test_readme_is_a_front_page() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 200
+    assert [line for line in lines if len(line) > 120] == []
+    tables = re.findall(r"(?:^\|.*\n)+", README, re.MULTILINE)
+    assert max(table.count("\n") - 2 for table in tables) <= 8
+
+
+def test_links_lead_to_files_and_headings() -> None:
+    broken = [
+        f"{page.relative_to(ROOT)}: {link}" for page in PAGES for link in _links(page) if not _is_there(page, link)
+    ]
+    assert broken == []
+
+
+def test_pages_do_not_link_out_of_docs() -> None:
+    """A page of the site has nothing but the site around it."""
+    docs = (ROOT / "docs").resolve()
+    for page in PAGES[1:]:
+        for link in _links(page):
+            assert (page.parent / link.partition("#")[0]).resolve().is_relative_to(docs), f"{page}: {link}"
+
+
+def test_blocks_to_paste_are_run_or_say_why_not() -> None:
+    found = [one for page in PAGES for one in FENCE.finditer(page.read_text(encoding="utf-8"))]
+    pasted = [one for one in found if one["language"] in {"sh", "python"}]
+    assert len(pasted) > 20
+    assert [one["text"] for one in pasted if not RUN.fullmatch(one["before"])] == []
+
+
+def test_every_error_code_has_a_page() -> None:
+    folder = ROOT / "docs" / "reference" / "errors"
+    assert {path.stem for path in folder.glob("*.md")} == {*problem_codes(), "index"}
+    for code in problem_codes():
+        text = (folder / f"{code}.md").read_text(encoding="utf-8")
+        assert text.startswith(f"# {code}\n"), code
+        assert len(text.partition("## What to do\n")[2].split()) >= 5, code
+
+
+def test_codes_that_the_service_writes_itself_have_a_page() -> None:
+    written = set()
+    for path in (ROOT / "app" / "api").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        written |= set(re.findall(r"problem\(\s*\w+,\s*\"(\w+)\"", text))
+        for codes in re.findall(r"^_CODES\b.*\{(.*)\}", text, re.MULTILINE):
+            written |= set(re.findall(r"\"(\w+)\"", codes))
+    assert {"not_ready", "internal_error", "request_timeout"} <= written
+    assert written <= set(problem_codes())
+
+
+def test_the_glossary_names_files_that_are_there_in_few_words() -> None:
+    entries = re.findall(
+        r"^\*\*(.+)\*\*\n:   ((?:.+\n)+)", (ROOT / "docs/glossary.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert len(entries) > 20
+    for name, meaning in entries:
+        files = re.findall(r"`([\w/]+\.\w+)`", meaning)
+        assert files, name
+        assert [file for file in files if not (ROOT / file).is_file()] == [], name
+        assert len(meaning.split()) <= 60, name
+    names = [name.lower() for name, _ in entries]
+    assert names == sorted(names)
+
+
+def test_commands_of_the_pages_are_commands_of_the_program() -> None:
+    used = {name for page in PAGES for name in re.findall(r"^tilewise (\w+)", page.read_text("utf-8"), re.MULTILINE)}
+    ran = subprocess.run([sys.executable, "-m", "app.cli", "--help"], capture_output=True, text=True, check=True)
     assert used
-    assert [name for name in sorted(used) if name not in result.stdout] == []
+    assert [name for name in sorted(used) if name not in ran.stdout] == []
+
+
+def _links(page: Path) -> list[str]:
+    """The links of a page to other pages, and to its own headings."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"\]\((?!https?:)([^)\s]+)\)", text)
+
+
+def _is_there(page: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    return target.exists() and (not anchor or anchor in _anchors(target))
+
+
+@cache
+def _anchors(page: Path) -> set[str]:
+    """What links may call the headings of a page, by Markdown's rules."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", heading.strip()).lower().replace(" ", "-") for heading in headings}

@@ -411,8 +411,8 @@ def test_the_openapi_document_tells_of_matrices(client: httpx.Client) -> None:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
-def test_the_readmes_example_of_a_resident_matrix_works(client: httpx.Client, live: Started, tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "README.md").read_text()
+def test_the_pages_example_of_a_resident_matrix_works(client: httpx.Client, live: Started, tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "http.md").read_text(encoding="utf-8")
     block = next(each for each in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "/matrices/weights" in each)
     np.save(tmp_path / "a.npy", A)
     np.save(tmp_path / "b.npy", B)

@@ -109,9 +109,9 @@ def test_numbers_that_are_not_finite_travel_as_json_and_as_bytes(server: Any) ->
         np.testing.assert_array_equal(result.as_numpy("C"), wanted)
 
 
-def test_the_readmes_example_runs_as_it_stands(live: Started) -> None:
-    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    example = text.partition("<!-- tested: triton -->\n```python\n")[2].partition("```")[0]
+def test_the_pages_example_is_right(live: Started) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "triton.md").read_text(encoding="utf-8")
+    example = text.partition("<!-- tested -->\n```python\n")[2].partition("```")[0]
     assert '"127.0.0.1:8000"' in example
     names: dict[str, Any] = {}
     exec(example.replace("127.0.0.1:8000", live.url.removeprefix("http://")), names)  # noqa: S102 - it is our own

@@ -1,0 +1,55 @@
+"""Write what the pages in docs/ say of the code: HTTP, errors, the command line, and the kernels' facts.
+
+python scripts/reference.py [--check]     with --check only say which pages differ
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+
+from commands import commands
+from http_reference import error_facts, error_list, operations, problem_codes, schemas
+from kernel_facts import facts, ladder
+from readme import fill, generated, pages
+
+from app.main import create_app
+from app.settings import Settings
+from kernels import CATALOGUE
+
+
+def tables() -> dict[str, Callable[[], str]]:
+    """What fills each block of these pages."""
+    document = create_app(Settings()).openapi()
+    fixed: dict[str, Callable[[], str]] = {
+        "http": partial(operations, document),
+        "schemas": partial(schemas, document),
+        "commands": commands,
+        "errors": error_list,
+        "ladder": ladder,
+    }
+    kernels = {f"kernel/{kernel.name}": partial(facts, kernel) for kernel in CATALOGUE.values()}
+    return fixed | kernels | {f"error/{code}": partial(error_facts, document, code) for code in problem_codes()}
+
+
+def written() -> Iterator[tuple[Path, str]]:
+    """Every page as it has to be."""
+    known = tables()
+    for path in pages():
+        yield path, generated(path.read_text(encoding="utf-8"), known)
+
+
+def main() -> None:
+    """Write, or check."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    fill(written(), check=parser.parse_args().check)
+
+
+if __name__ == "__main__":
+    main()
