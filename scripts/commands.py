@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from app.cli.commands import COMMANDS, application
+from app.cli.application import COMMANDS, application
 
 
 def commands() -> str:

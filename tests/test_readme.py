@@ -87,7 +87,7 @@ def test_every_error_code_has_a_page() -> None:
 
 def test_codes_that_the_service_writes_itself_have_a_page() -> None:
     written = set()
-    for path in (ROOT / "app" / "api").rglob("*.py"):
+    for path in (ROOT / "app").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         written |= set(re.findall(r"problem\(\s*\w+,\s*\"(\w+)\"", text))
         for codes in re.findall(r"^_CODES\b.*\{(.*)\}", text, re.MULTILINE):

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from app.cli.service import started
+from app.cli.spawn import started
 from tilewise import Client
 
 pytestmark = pytest.mark.slow
