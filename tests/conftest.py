@@ -28,6 +28,15 @@ TOGETHER = ("tests/services/", "tests/api/", "tests/cli/", "tests/client/")
 APART = ("tests/tuning/test_recorded_spaces.py", "tests/kernels/test_skinny.py")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Where nothing is timed, OpenBLAS has one thread: several wait for each other busily where cores are shared.
+
+    Read at NumPy's import, too, which no plugin has done by now.
+    """
+    if "not timing" in config.getoption("markexpr"):
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_dir_of_services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.getbasetemp()

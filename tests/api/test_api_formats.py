@@ -350,25 +350,25 @@ def damaged(*honest: bytes) -> st.SearchStrategy[bytes]:
     return st.one_of(build(), st.binary(max_size=400))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(damaged(npy(A), npy(A.T), npy(A.astype(">f8")), npy(np.arange(6))))
 def test_no_bytes_of_an_npy_do_worse_than_be_refused(data: bytes) -> None:
     refused_or_read(lambda body: npy_format.read("a", memoryview(body)), data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(damaged(npz(a=A, b=B), npz(packed=True, a=A, b=B), npz(a=A.T, b=B)))
 def test_no_bytes_of_an_npz_do_worse_than_be_refused(data: bytes) -> None:
     refused_or_read(read_npz, data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(damaged(safetensors(a=A, b=B), safetensors(b=B, a=A)))
 def test_no_bytes_of_a_safetensors_file_do_worse_than_be_refused(data: bytes) -> None:
     refused_or_read(lambda body: read_tensors(body.ljust(8, b"\0")), data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(damaged(form(a=npy(A), b=npy(B))), st.integers(1, 200))
 def test_no_bytes_of_a_form_do_worse_than_be_refused(data: bytes, step: int) -> None:
     refused_or_read(lambda body: read_form(body, step=step), data)
@@ -381,7 +381,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.one_of(damaged(rows(A, B)), JSON.map(lambda value: json.dumps(value).encode())))
 def test_no_bytes_of_json_do_worse_than_be_refused(data: bytes) -> None:
     refused_or_read(read_rows, data)

@@ -13,6 +13,7 @@ import pytest
 import tritonclient.http as triton
 import tritonclient.http.aio as triton_aio
 from lent import all_given_back
+from pairwise import crossed
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from app.cli.spawn import Started
@@ -71,9 +72,7 @@ def test_every_way_of_sending_and_of_answering_gives_the_product(
     assert ("parameters" in told) == (output != "json")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("batch", [None, 1, 3])
-@pytest.mark.parametrize("binary", [True, False], ids=["binary", "json"])
+@crossed(dtype=["float32", "float64"], batch=[None, 1, 3], binary=[True, False])
 def test_every_type_and_batch_is_multiplied(server: Any, dtype: str, batch: int | None, binary: bool) -> None:
     a, b = matrices(5, 7, 11, dtype, batch)
     result = server.infer("matmul", inputs(a, b, binary=binary), model_version="1", request_id="forty-two")

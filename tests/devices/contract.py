@@ -27,11 +27,12 @@ KERNELS = sorted(CATALOGUE)
 # Compiled for seconds; the grids of all kernels have tests of their own.
 LONG = {name: pytest.param(name, marks=pytest.mark.slow) for name in KERNELS if name not in {"naive", "tiled"}}
 CLASSES = list(product(ITEMSIZE, (False, True), (False, True)))
-# PoCL takes a second for each: a quarter of them by default, with every kernel, dtype and transposition among them; of
-# the 16-bit dtypes, which have tests of their own, one each.
+# PoCL takes a second for each: few of them by default, with every kernel, dtype and transposition among them.
 USUAL = {("float32", True, False), ("float64", False, True), ("float16", False, False), ("bfloat16", True, True)}
-# Of the kernels whose own tests run each class on the processor, one each is enough of what a backend does with them.
+# Of the kernels whose own tests run each class on the processor, one or two are enough of what a backend does.
 ENOUGH = {
+    "naive": {("float32", True, False), ("bfloat16", True, True)},
+    "tiled": {("float64", False, True), ("float16", False, False)},
     "batched": {("float32", True, False)},
     "register_tiled": {("float64", False, True)},
     "skinny": {("float64", False, True)},

@@ -101,8 +101,11 @@ def test_products_are_exact_with_every_value_of_the_space_at_every_edge(
     ("problem", "values"),
     [
         (Problem(72, 36, 320, **SPLIT), PAIR | {"BN": 32}),
-        (Problem(20, 66, 260, 2, **SPLIT, trans_a=True, trans_b=True), UPSIDE | {"BM": 24, "PROMOTE": 128}),
         (Problem(36, 34, 330, **SPLIT, trans_b=True), {"BN": 48, "SPLIT_K": 2}),
+        pytest.param(
+            *(Problem(20, 66, 260, 2, **SPLIT, trans_a=True, trans_b=True), UPSIDE | {"BM": 24, "PROMOTE": 128}),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_halves_of_float32_give_products_of_float32s_accuracy(problem: Problem, values: dict[str, int]) -> None:

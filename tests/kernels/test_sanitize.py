@@ -62,6 +62,7 @@ def ran(folder: Path, cache: Path, *options: str) -> tuple[int, str, Any]:
     return done.returncode, done.stdout + done.stderr, json.loads(out.read_text()) if out.exists() else None
 
 
+@pytest.mark.slow
 def test_winners_are_launched_on_small_problems_of_their_class(tmp_path: Path, cache: Path) -> None:
     queue()
     status, said, report = ran(tmp_path, cache)
@@ -108,7 +109,9 @@ def sanitized(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     del sys.modules["sanitized"]
 
 
-@pytest.mark.parametrize("device", [H200, PROCESSOR], ids=["cuda", "opencl"])
+@pytest.mark.parametrize(
+    "device", [pytest.param(H200, id="cuda", marks=pytest.mark.slow), pytest.param(PROCESSOR, id="opencl")]
+)
 def test_every_kernels_defaults_are_launched_on_something(sanitized: Any, device: Any) -> None:
     cases = sanitized.cases(list(CATALOGUE), [], device)
     assert {each.kernel for each in cases} == {

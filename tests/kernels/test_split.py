@@ -31,8 +31,7 @@ CASES = [
         dtype,
         turned,
         id=f"{name}-{dtype}-{'nt'[turned[0]]}{'nt'[turned[1]]}",
-        # Each transposition once, and what copies operands with two of them.
-        marks=[] if number == place or (name, number) == ("copied", 3) else [pytest.mark.slow],
+        marks=[] if number == place else [pytest.mark.slow],
     )
     for place, (name, values) in enumerate({"split": SPLIT, "teams": TEAMS, "copied": COPIED}.items())
     for number, turned in enumerate(TRANSPOSITIONS)

@@ -64,6 +64,7 @@ def test_every_config_that_no_rule_refuses_compiles_and_is_right(
     assert [f"{each.place} {each.sample}: {each.fault}" for each in outcomes if each.fault is not None] == []
 
 
+@pytest.mark.slow
 def test_a_stopped_sweep_goes_on_and_checks_nothing_twice(tmp_path: Path) -> None:
     pytest.importorskip("app.devices.cuda")
     queue()

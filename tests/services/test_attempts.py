@@ -122,7 +122,7 @@ def test_what_other_shapes_took_is_known_before_the_search(tuned: Tuned) -> None
     assert room.attempts(transposed)._task().known == {"naive": [], "tiled": []}
 
 
-@pytest.mark.parametrize("after", [1, 4])
+@pytest.mark.parametrize("after", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_tune_that_was_interrupted_goes_on_without_repeating_a_trial(room: House, after: int) -> None:
     job = room.job(PROBLEM, CONFIGS)
     room.stops = lambda: len(room.trials(job)) >= after

@@ -7,7 +7,6 @@ import threading
 
 import numpy as np
 import pytest
-from pairwise import crossed
 
 from app.errors import NoRoom, QueueFull, TooLarge, UnknownKernel, Unsupported
 from app.main import Service
@@ -31,13 +30,23 @@ def multiply(service: Service, problem: Problem, **how: str) -> tuple[Product, f
         return product, float(np.linalg.norm(placed.c - reference) / np.linalg.norm(reference))
 
 
-@crossed(trans_a=[False, True], trans_b=[False, True], batch=[1, 3])
+@pytest.mark.parametrize(
+    ("trans_a", "trans_b", "batch"),
+    [
+        (False, True, 3),
+        (True, False, 1),
+        pytest.param(False, False, 1, marks=pytest.mark.slow),
+        pytest.param(True, True, 3, marks=pytest.mark.slow),
+    ],
+)
 def test_every_transposition_and_batch_is_right(service: Service, trans_a: bool, trans_b: bool, batch: int) -> None:
     _, error = multiply(service, Problem(33, 17, 65, batch, trans_a=trans_a, trans_b=trans_b))
     assert error < 1e-6
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 130, 7), (64, 64, 64)])
+@pytest.mark.parametrize(
+    "shape", [(1, 130, 7), *(pytest.param(shape, marks=pytest.mark.slow) for shape in ((1, 1, 1), (64, 64, 64)))]
+)
 def test_every_shape_is_right_in_float64(service: Service, shape: tuple[int, int, int]) -> None:
     _, error = multiply(service, Problem(*shape, dtype="float64"))
     assert error < 1e-14
@@ -54,9 +63,9 @@ def test_a_kernel_can_be_forced(service: Service, kernel: str) -> None:
     ("kernel", "problem"),
     [
         ("batched", Problem(24, 24, 24, 20)),
-        ("tall", Problem(40, 2100, 30)),
         ("skinny", Problem(5, 130, 700)),
-        ("skinny", Problem(130, 5, 700, dtype="float64", trans_a=True)),
+        pytest.param("tall", Problem(40, 2100, 30), marks=pytest.mark.slow),
+        pytest.param("skinny", Problem(130, 5, 700, dtype="float64", trans_a=True), marks=pytest.mark.slow),
     ],
 )
 def test_a_kernel_for_some_shapes_makes_their_products(service: Service, kernel: str, problem: Problem) -> None:

@@ -126,7 +126,7 @@ def best_config(client: Client, problem: Problem) -> str:
     ("kernel", "fault"),
     [
         ("tiled", WILD_KERNEL),
-        ("tiled", WRONG_KERNEL),
+        pytest.param("tiled", WRONG_KERNEL, marks=pytest.mark.slow),
         pytest.param("tiled", "nonsense;", marks=pytest.mark.slow),
         pytest.param("register_tiled", WILD_KERNEL, marks=pytest.mark.slow),
     ],

@@ -60,7 +60,7 @@ def room(unit: Unit) -> Room:
     [
         ("nonsense here;", "compile", "compile"),
         ("c[row * n + col] = sum * 1.01f;", "verify", "wrong"),
-        (RIGHT + "if (k > 1 && row == 0) c[m * n + col] = 1;", "verify", "wrong"),
+        pytest.param(RIGHT + "if (k > 1 && row == 0) c[m * n + col] = 1;", "verify", "wrong", marks=pytest.mark.slow),
         (ENDLESS, "launch", "timeout"),
         (WILD, "launch", "died"),
     ],

@@ -221,9 +221,9 @@ def test_a_tune_of_a_small_shape_ends_with_a_best_that_was_measured_beside_the_v
 @pytest.mark.parametrize(
     ("shape", "trans_a", "trans_b", "dtype"),
     [
-        ((1, 1, 1, 1), False, False, "float32"),
         ((33, 17, 5, 3), True, True, "float32"),
-        ((33, 17, 5, 3), False, False, "float64"),
+        pytest.param((1, 1, 1, 1), False, False, "float32", marks=pytest.mark.slow),
+        pytest.param((33, 17, 5, 3), False, False, "float64", marks=pytest.mark.slow),
         ((7, 65, 40, 2), False, True, "float64"),
     ],
 )
