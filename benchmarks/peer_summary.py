@@ -19,7 +19,7 @@ GROUPS: Final = {
     "float16, bfloat16 and TF32": tuple(one.name for one in CLASSES if one.name.startswith(("bf16", "fp16", "tf32"))),
     "float32 emulated on tensor cores": ("emulated square",),
 }
-HEAD: Final = ("what", "shapes", "to cuBLAS's default", "to the fastest peer", "slower than that on", "furthest")
+HEAD: Final = ("what", "shapes", "to cuBLAS's default", "to the fastest peer", "slower than that on", "lowest ratio")
 
 
 @dataclass(frozen=True, slots=True)

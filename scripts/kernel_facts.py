@@ -18,6 +18,7 @@ from kernels.kernel import Kernel
 from kernels.support import coverage
 
 _PARAMETER: Final = re.compile(r"^// ([A-Z][A-Z_]+) +(\S.*)$")
+LITTLE: Final = 0.01  # below this a whole per cent says nothing
 _SEEDS: Final = {"naive": NAIVE, "tiled": TILED}  # measured on every strict float32 shape, chosen for none
 
 
@@ -74,7 +75,7 @@ def _measured(name: str) -> str:
         return "It was the fastest of our kernels on no shape of [the benchmarks](../benchmarks.md) on an H200."
     ratios = [_ms(row, VENDOR) / _ms(row, figure) for row in rows]
     share = f"{geomean(ratios):.0%} of the speed of cuBLAS's default in the geometric mean"
-    spread = f"{min(ratios):.0%} to {max(ratios):.0%}"
+    spread = f"{min(ratios):.{0 if min(ratios) > LITTLE else 1}%} to {max(ratios):.0%}"
     many = f"{len(rows)} shapes" if len(rows) > 1 else "one shape"
     if name in _SEEDS:
         return f"On an H200, on {many} of strict float32: {share} ({spread})."

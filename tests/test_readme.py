@@ -13,6 +13,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
 sys.path.append(str(Path(__file__).resolve().parent.parent / "scripts"))
 
+import readme
 from http_reference import problem_codes
 from readme import CHART, blocks, generated, pages
 from readme import TABLES as FIGURES
@@ -44,6 +45,19 @@ def test_a_block_that_differs_from_its_table_is_replaced() -> None:
     text = "before\n<!-- generated: tuner -->\n| 1 |\n<!-- end -->\n<!-- generated: other -->\n<!-- end -->\n"
     known = {"tuner": lambda: "| 2 |"}
     assert generated(text, known) == text.replace("| 1 |", "| 2 |")
+
+
+def test_a_check_names_what_differs_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readme, "ROOT", tmp_path)
+    same, other = tmp_path / "same.md", tmp_path / "other.svg"
+    for path in (same, other):
+        path.write_text("as it is", encoding="utf-8")
+    with pytest.raises(SystemExit) as ended:
+        readme.fill(iter([(same, "as it is"), (other, "as it should be")]), check=True)
+    assert ended.value.code == "other.svg"
+    assert other.read_text(encoding="utf-8") == "as it is"
+    readme.fill(iter([(other, "as it should be")]), check=False)
+    assert other.read_text(encoding="utf-8") == "as it should be"
 
 
 def test_readme_is_a_front_page() -> None:
@@ -97,9 +111,8 @@ def test_codes_that_the_service_writes_itself_have_a_page() -> None:
 
 
 def test_the_glossary_names_files_that_are_there_in_few_words() -> None:
-    entries = re.findall(
-        r"^\*\*(.+)\*\*\n:   ((?:.+\n)+)", (ROOT / "docs/glossary.md").read_text("utf-8"), re.MULTILINE
-    )
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^- \*\*(.+)\*\*: (.+(?:\n  .+)*)", text, re.MULTILINE)
     assert len(entries) > 20
     for name, meaning in entries:
         files = re.findall(r"`([\w/]+\.\w+)`", meaning)
