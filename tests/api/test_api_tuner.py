@@ -85,7 +85,7 @@ def test_a_gain_that_is_no_percentage_is_refused(client: httpx.Client, budget: d
 
 @pytest.mark.slow
 def test_a_tune_may_end_once_little_is_to_be_gained(client: httpx.Client) -> None:
-    asked = order() | {"budget": {"gain_percent": 50, "seconds": 120}}
+    asked = order() | {"budget": {"gain_percent": 90, "seconds": 120}}
     job = tuned(client, asked)
     assert job["progress"]["done"] < job["progress"]["total"]
 
