@@ -21,23 +21,23 @@ from app import server, web
 from app.api import router
 from app.devices.fleet import Fleet, open_fleet
 from app.errors import StartRefused
-from app.server import Pace
+from app.server import TransferLimits
 from app.services.best.lookup import BestConfigs
-from app.services.best.misses import Wants
+from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
-from app.services.jobs.async_products import Results
+from app.services.jobs.async_products import AsyncProducts
 from app.services.jobs.idempotency import Idempotency
-from app.services.jobs.service import Jobs
-from app.services.matmul.readiness import Defaults
-from app.services.matmul.resident_matrices import Matrices, Quota
-from app.services.matmul.service import Matmul
-from app.services.shared_memory.registry import Regions
-from app.services.tuning.background import Idle
-from app.services.tuning.service import Tuning
-from app.services.tuning.shape_tuner import Ledger
+from app.services.jobs.service import JobService
+from app.services.matmul.readiness import DefaultVerification
+from app.services.matmul.resident_matrices import MatrixQuota, ResidentMatrices
+from app.services.matmul.service import MatmulService
+from app.services.shared_memory.registry import SharedMemoryRegistry
+from app.services.tuning.background import BackgroundTuning
+from app.services.tuning.service import TuningService
+from app.services.tuning.shape_tuner import TuningContext
 from app.settings import Settings
 from app.store.database import Database, migrate, open_database, owned
-from app.store.repository import Devices
+from app.store.repository import DeviceRepository
 
 Fleets: TypeAlias = Callable[[int], AbstractContextManager[Fleet]]  # opens devices with so many bytes of slab
 
@@ -50,16 +50,16 @@ class Service:
     database: Database
     fleet: Fleet
     best: BestConfigs
-    jobs: Jobs
-    tuning: Tuning
-    matmul: Matmul
-    matrices: Matrices
-    regions: Regions
-    results: Results
+    jobs: JobService
+    tuning: TuningService
+    matmul: MatmulService
+    matrices: ResidentMatrices
+    regions: SharedMemoryRegistry
+    results: AsyncProducts
     idempotency: Idempotency
-    wants: Wants
+    wants: MissCounter
     quarantine: Quarantine
-    defaults: Defaults
+    defaults: DefaultVerification
     closing: threading.Event
 
     def ready(self) -> str | None:
@@ -93,16 +93,16 @@ def opened(
         quarantine, best = _known(fleet, database)
         jobs, wants = _writing(stack, database)
         matmul, matrices = _serving(settings, fleet, best, quarantine, wants)
-        ledger = Ledger(database, jobs, best, quarantine)
-        defaults = Defaults(fleet, quarantine, best, matmul.failures, matmul.deadlines, ledger.forecasts)
+        ledger = TuningContext(database, jobs, best, quarantine)
+        defaults = DefaultVerification(fleet, quarantine, best, matmul.failures, matmul.deadlines, ledger.forecasts)
         threads.callback(defaults.join)
         stack.callback(defaults.stop)
-        regions = Regions(fleet, allowed=settings.shared_memory == "on")
+        regions = SharedMemoryRegistry(fleet, allowed=settings.shared_memory == "on")
         stack.callback(regions.close)
         results, idempotency = _kept(settings, database, jobs, matmul)
         stack.callback(results.stop)
         idle = _idle(settings, ledger, wants, matmul)
-        tuning = Tuning(ledger, fleet, wants, defaults.await_settled, queue=settings.jobs, idle=idle)
+        tuning = TuningService(ledger, fleet, wants, defaults.await_settled, queue=settings.jobs, idle=idle)
         stack.callback(tuning.stop)
         tuning.start()
         known = settings, database, fleet, best, jobs, tuning, matmul, matrices, regions, results
@@ -111,14 +111,14 @@ def opened(
 
 def _known(fleet: Fleet, database: Database) -> tuple[Quarantine, BestConfigs]:
     """What the database knows of the fleet's devices, which it has from now on: what is not served, and the bests."""
-    database.write(lambda session: Devices(session).save(*(unit.device for unit in fleet.units)))
+    database.write(lambda session: DeviceRepository(session).save(*(unit.device for unit in fleet.units)))
     quarantine = Quarantine.load(database)
     return quarantine, BestConfigs.load(fleet, database, quarantine)
 
 
-def _writing(stack: ExitStack, database: Database) -> tuple[Jobs, Wants]:
+def _writing(stack: ExitStack, database: Database) -> tuple[JobService, MissCounter]:
     """Jobs and misses, whose threads write until the stack closes."""
-    jobs, wants = Jobs(database), Wants(database)
+    jobs, wants = JobService(database), MissCounter(database)
     for each in (jobs, wants):
         stack.callback(each.stop)
         each.start()
@@ -135,25 +135,29 @@ def _make_folders(settings: Settings) -> None:
             raise StartRefused(f"{message}; choose another with TILEWISE_DATA_DIR") from error
 
 
-def _idle(settings: Settings, ledger: Ledger, wants: Wants, matmul: Matmul) -> Idle | None:
+def _idle(
+    settings: Settings, ledger: TuningContext, wants: MissCounter, matmul: MatmulService
+) -> BackgroundTuning | None:
     """What tunes, while no product is wanted, what was asked for and not tuned; None where that is not set."""
-    return Idle(ledger.database, ledger.best, wants, matmul.quiet) if settings.idle_tuning == "on" else None
+    return BackgroundTuning(ledger.database, ledger.best, wants, matmul.quiet) if settings.idle_tuning == "on" else None
 
 
-def _kept(settings: Settings, database: Database, jobs: Jobs, matmul: Matmul) -> tuple[Results, Idempotency]:
+def _kept(
+    settings: Settings, database: Database, jobs: JobService, matmul: MatmulService
+) -> tuple[AsyncProducts, Idempotency]:
     """What is kept of products that are jobs, and of requests with a key; both take up what was left unfinished."""
     keep = settings.data_dir / "results", settings.result_ttl, settings.result_bytes
-    results, idempotency = Results(database, jobs, matmul, *keep), Idempotency(database, settings.idempotency_ttl)
+    results, idempotency = AsyncProducts(database, jobs, matmul, *keep), Idempotency(database, settings.idempotency_ttl)
     results.start()
     idempotency.start()
     return results, idempotency
 
 
 def _serving(
-    settings: Settings, fleet: Fleet, best: BestConfigs, quarantine: Quarantine, wants: Wants
-) -> tuple[Matmul, Matrices]:
+    settings: Settings, fleet: Fleet, best: BestConfigs, quarantine: Quarantine, wants: MissCounter
+) -> tuple[MatmulService, ResidentMatrices]:
     """Products, and the matrices that stay for them: the slab's room is theirs only as long as nobody else wants it."""
-    matmul = Matmul(
+    matmul = MatmulService(
         fleet,
         best,
         quarantine,
@@ -165,8 +169,8 @@ def _serving(
         share=settings.share,
         gather=settings.gather,
     )
-    quota = Quota(settings.resident_bytes, settings.resident_count)
-    matrices = Matrices(fleet.slab, quota, matmul.copies.drop)
+    quota = MatrixQuota(settings.resident_bytes, settings.resident_count)
+    matrices = ResidentMatrices(fleet.slab, quota, matmul.copies.drop)
     fleet.slab.give_way = matrices.give_way
     return matmul, matrices
 
@@ -202,9 +206,9 @@ def create_app(
     return app
 
 
-def pace(settings: Settings) -> Pace:
+def pace(settings: Settings) -> TransferLimits:
     """How slow a client may be."""
-    return Pace(settings.stalled_seconds, settings.receipt_seconds, settings.least_rate)
+    return TransferLimits(settings.stalled_seconds, settings.receipt_seconds, settings.least_rate)
 
 
 class Server(uvicorn.Server):
@@ -218,7 +222,7 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         closing: threading.Event,
         uds: socket.socket | None = None,
-        gate: server.Gate | None = None,
+        gate: server.AdmissionCheck | None = None,
     ) -> None:
         super().__init__(config)
         self._closing, self._uds, self._gate = closing, uds, gate
@@ -243,7 +247,7 @@ class Server(uvicorn.Server):
         if path is not None:
             Path(path).unlink(missing_ok=True)  # noqa: ASYNC240 - nothing is served any more
 
-    def _accept(self, listener: socket.socket, gate: server.Gate) -> None:
+    def _accept(self, listener: socket.socket, gate: server.AdmissionCheck) -> None:
         acceptor = server.Acceptor(listener, self._protocol, gate, self.server_state)
         acceptor.start(self.config.backlog)
         self.servers.append(cast("Any", acceptor))  # it is closed as a loop's server is

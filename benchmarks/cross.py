@@ -27,11 +27,11 @@ from typing import Any
 from app.devices.fleet import Unit, open_fleet
 from app.errors import DeviceError
 from app.services.best.lookup import covering
-from app.services.tuning.trial_runner import ChildRunner
+from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
-from app.tuning.outcome import Final, Measured
+from app.tuning.outcome import FinalReport, Measured
 from app.tuning.tuner import Task, tune
-from app.worker.measuring.trial import Bench
+from app.worker.measuring.trial import FixtureKey
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
 from kernels.launch import Launch
@@ -110,7 +110,7 @@ class Cross:
     def _tuned(self, problem: Problem, seconds: float) -> Measured:
         task = Task(self.kernels, problem, self.unit.device, "auto", SEED)
         for outcome in tune(task, self._runner("tune", problem), lambda: Budget(seconds=seconds)):
-            if isinstance(outcome, Final):
+            if isinstance(outcome, FinalReport):
                 return outcome.best
         raise RuntimeError(f"nothing of {problem.key} could be measured")
 
@@ -141,8 +141,8 @@ class Cross:
         legal = space.refusal(config, problem, self.unit.device) is None
         return CATALOGUE[kernel].launch(config, problem, self.unit.device) if legal else None
 
-    def _runner(self, what: str, problem: Problem) -> ChildRunner:
-        return ChildRunner(self.unit, Bench(what, problem, SEED), lambda: False, lambda _: None)
+    def _runner(self, what: str, problem: Problem) -> TrialRunner:
+        return TrialRunner(self.unit, FixtureKey(what, problem, SEED), lambda: False, lambda _: None)
 
     def _append(self, line: dict[str, Any]) -> None:
         self.lines.append(json.loads(json.dumps(line)))

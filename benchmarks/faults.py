@@ -25,9 +25,9 @@ from time import perf_counter
 from starving import hold_memory, limit_memory
 
 from app.devices.fleet import Unit, open_fleet
-from app.services.tuning.trial_runner import ChildRunner
+from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.outcome import Measured, Outcome, Rejected
-from app.worker.measuring.trial import Bench
+from app.worker.measuring.trial import FixtureKey
 from kernels import CATALOGUE
 from kernels.launch import Launch
 from kernels.problem import Problem
@@ -133,9 +133,9 @@ def good(unit: Unit, number: int) -> Launch:
     return kernel.launch(legal[number % min(5, len(legal))], PROBLEM, unit.device)
 
 
-def runner_of(unit: Unit, problem: Problem) -> ChildRunner:
+def runner_of(unit: Unit, problem: Problem) -> TrialRunner:
     """What a job tries its candidates with."""
-    return ChildRunner(unit, Bench("faults", problem, 7), lambda: False, lambda _: None)
+    return TrialRunner(unit, FixtureKey("faults", problem, 7), lambda: False, lambda _: None)
 
 
 def inject(unit: Unit, kind: str, times: int) -> Tally:

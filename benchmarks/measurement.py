@@ -27,10 +27,10 @@ from noise import FAMILIES, PROBLEM, Machine, Synthetic, launch, launches, per_s
 
 from app.tuning.budget import Budget
 from app.tuning.finals import finals
-from app.tuning.measure.drift import Watch
-from app.tuning.measure.racing import Noise, race
+from app.tuning.measure.drift import DriftDetector
+from app.tuning.measure.racing import NoiseModel, race
 from app.tuning.measure.statistics import steady
-from app.tuning.outcome import Final, Measured, Outcome, Rejected
+from app.tuning.outcome import FinalReport, Measured, Outcome, Rejected
 from app.tuning.replay import Recording, Replay
 from app.tuning.runner import Contender
 from app.tuning.tuner import Task, tune
@@ -85,7 +85,7 @@ def measured(recording: Recording) -> dict[Config, tuple[float, ...]]:
     return {config: seconds for config, seconds in found.items() if len(seconds) >= FIXED}
 
 
-def chosen(recording: Recording, order: Sequence[Config], seed: int) -> Final:
+def chosen(recording: Recording, order: Sequence[Config], seed: int) -> FinalReport:
     """Race configs in an order on resampled times, and have the finals choose."""
     runner, kernel = Replay(recording, seed), recording.space()
     outcomes: list[Outcome] = []
@@ -131,7 +131,7 @@ def tuned(recording: Recording, repeats: int, seed: int) -> Iterator[Figure]:
         task = Task((kernel,), recording.problem, recording.device, "auto", seed + number)
         steps = list(tune(task, Replay(recording, seed + number), lambda: Budget(trials=200)))
         tried = [one.config for one in steps if isinstance(one, Measured) and one.config in times]
-        final = next(one for one in steps if isinstance(one, Final))
+        final = next(one for one in steps if isinstance(one, FinalReport))
         truth = {config: median(times[config]) for config in tried}
         losses.append(median(times[final.best.config]) / min(truth.values()) - 1)
         saved.append(raced([times[config] for config in tried])[0])
@@ -143,7 +143,7 @@ def tuned(recording: Recording, repeats: int, seed: int) -> Iterator[Figure]:
 
 def raced(rows: Sequence[Sequence[float]]) -> tuple[float, bool]:
     """Race configs' samples as they were recorded; the share of 32 runs saved, and whether the fastest was dropped."""
-    noise, best, spent = Noise(), inf, 0.0
+    noise, best, spent = NoiseModel(), inf, 0.0
     fastest, dropped = min(range(len(rows)), key=lambda number: median(rows[number])), False
     for number, row in enumerate(rows):
         run = race(taking(row), None if best == inf else best, inf, noise)
@@ -241,14 +241,14 @@ def detector(repeats: int, seed: int) -> Iterator[Figure]:
         for scale in (0.002, 0.01, 0.02, 0.04):
             where = f"{kind}, {100 * scale:g} %"
             generator = np.random.default_rng([seed, int(1e4 * scale)])
-            quiet, watch = Machine(generator, scale, **machine), Watch()
+            quiet, watch = Machine(generator, scale, **machine), DriftDetector()
             yield below("quiet checks refused", where, fmean(check(quiet, watch) for _ in range(10 * repeats)), 0.01)
             for what, checks in (("burst of 10 % seen", 1), ("step by 10 % seen", 5)):
                 seen = fmean(seeing(Machine(generator, scale, **machine), checks) for _ in range(repeats))
                 yield above(what, where, seen, 0.95) if scale <= 0.02 else Figure(what, where, seen)
 
 
-def check(machine: Machine, watch: Watch) -> bool:
+def check(machine: Machine, watch: DriftDetector) -> bool:
     """One check, 50 ms after the last."""
     machine.now += 0.05
     return watch.disturbed(machine.kernel(1e-3))
@@ -256,7 +256,7 @@ def check(machine: Machine, watch: Watch) -> bool:
 
 def seeing(machine: Machine, checks: int) -> float:
     """The share of so many checks refused, made while a machine that was watched for a while is 10 % slower."""
-    watch = Watch()
+    watch = DriftDetector()
     for _ in range(20 + int(machine.generator.integers(60))):
         check(machine, watch)
     machine.slow = slower(machine.now, inf)

@@ -27,9 +27,9 @@ import numpy as np
 from app.cli.serve import serve
 from app.devices.backend import Buffer, Operands, Program, Reading, Vendor, nothing
 from app.devices.compiler_pool import Compilers
-from app.devices.fleet import Fleet, Held, Unit
+from app.devices.fleet import Fleet, Unit, WorkerContext
 from app.devices.lease import Lease
-from app.devices.process import Child
+from app.devices.process import Worker
 from app.devices.slab import Slab, attach
 from app.dtypes import Array
 from app.settings import Settings
@@ -183,9 +183,9 @@ class NullDevice:
             sleep(nbytes / self.copy_rate)
 
 
-def hold(device: NullDevice, slab_fd: int, slab_bytes: int) -> Held:
+def hold(device: NullDevice, slab_fd: int, slab_bytes: int) -> WorkerContext:
     """Set up a child that holds the device."""
-    return Held(device, attach(slab_fd, slab_bytes))
+    return WorkerContext(device, attach(slab_fd, slab_bytes))
 
 
 @contextmanager
@@ -195,7 +195,7 @@ def null_fleet(
     """A fleet of the one device, in a child like every other's."""
     slab, lease = Slab(slab_bytes), Lease()
     arguments = (NullDevice(stamps, copy_rate, launch), slab.fd, slab.nbytes)
-    child = Child(f"{DEVICE.id} products", hold, arguments, descriptors=(slab.fd,), lease=lease)
+    child = Worker(f"{DEVICE.id} products", hold, arguments, descriptors=(slab.fd,), lease=lease)
     with tempfile.TemporaryDirectory() as folder:
         compilers = Compilers(Path(folder))
         try:

@@ -13,17 +13,17 @@ from time import perf_counter
 from peer_contestants import Contestant, absent
 
 from app.devices.backend import Reading
-from app.devices.fleet import Held
-from app.devices.process import Link
+from app.devices.fleet import WorkerContext
+from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
-from app.tuning.measure.drift import Watch
+from app.tuning.measure.drift import DriftDetector
 from app.tuning.measure.interleaved import heat
 from app.tuning.measure.timing_policy import policy_of
 from app.tuning.outcome import Accuracy, Conditions, Rejected
 from app.tuning.verify.emulation import refusal
 from app.tuning.verify.tolerance import review
-from app.worker.measuring.contenders import Loaded, Rotation
-from app.worker.measuring.fixture import Bench, Prepared, drop_buffers, overrun, patience, poison, prepared, product
+from app.worker.measuring.contenders import LoadedContender, OperandRotation
+from app.worker.measuring.fixture import Fixture, FixtureKey, drop_buffers, overrun, patience, poison, prepared, product
 from app.worker.measuring.reference_kernel import reference_kernel
 from app.worker.measuring.trial import conditions
 from kernels.problem import Problem
@@ -69,12 +69,14 @@ class _Entry:
     """Who takes part: a contestant's fastest right variant."""
 
     name: str
-    loaded: Loaded
+    loaded: LoadedContender
     accuracy: Accuracy
     tried: int
 
 
-def contest(held: Held, link: Link, bench: Bench, contestants: Sequence[Contestant], limit: float) -> Contest:
+def contest(
+    held: WorkerContext, link: WorkerLink, bench: FixtureKey, contestants: Sequence[Contestant], limit: float
+) -> Contest:
     """Measure contestants on a bench, about `limit` seconds of rounds; what a contestant cannot do is its reason.
 
     Raises CompileFailed or LaunchFailed where the device is lost to this process (facts: fatal).
@@ -98,7 +100,9 @@ def _told(entry: _Entry, seconds: tuple[float, ...]) -> Result:
     return Result(entry.name, entry.loaded.kernel, entry.loaded.config, seconds, entry.accuracy, entry.tried)
 
 
-def _entered(held: Held, link: Link, ready: Prepared, policy: str, contestant: Contestant) -> _Entry | Rejected:
+def _entered(
+    held: WorkerContext, link: WorkerLink, ready: Fixture, policy: str, contestant: Contestant
+) -> _Entry | Rejected:
     """The fastest variant that answers right."""
     variants = contestant.variants(held, link, ready.bench.problem)
     if isinstance(variants, Rejected):
@@ -112,13 +116,15 @@ def _entered(held: Held, link: Link, ready: Prepared, policy: str, contestant: C
     return wrong or absent(contestant.name, "nothing that can be launched was proposed")
 
 
-def _sifted(held: Held, link: Link, ready: Prepared, policy: str, variants: Sequence[Loaded]) -> list[Loaded]:
+def _sifted(
+    held: WorkerContext, link: WorkerLink, ready: Fixture, policy: str, variants: Sequence[LoadedContender]
+) -> list[LoadedContender]:
     """The variants that can be launched, fastest first, by a few samples each under the conditions of the contest."""
     link.phase("measure", MEASURING)
     seconds: dict[int, float] = {}
     for number, variant in enumerate(variants):
         try:
-            take = variant.taking(link, Rotation(ready.on(held.backend).rotation), policy)
+            take = variant.taking(link, OperandRotation(ready.on(held.backend).rotation), policy)
             take(1)
             fastest = min(seconds.values(), default=inf)
             seconds[number] = take(1)[0]
@@ -130,7 +136,9 @@ def _sifted(held: Held, link: Link, ready: Prepared, policy: str, variants: Sequ
     return [variants[number] for number in sorted(seconds, key=lambda number: seconds[number])]
 
 
-def _verified(held: Held, link: Link, ready: Prepared, entrant: Loaded, asked: Problem) -> Accuracy | Rejected:
+def _verified(
+    held: WorkerContext, link: WorkerLink, ready: Fixture, entrant: LoadedContender, asked: Problem
+) -> Accuracy | Rejected:
     """Launch once into a poisoned C between guard bands, and compare it with the reference as `asked` allows."""
     backend, problem = held.backend, ready.bench.problem
     link.phase("launch", patience(problem))
@@ -158,13 +166,18 @@ Taken = tuple[tuple[float, ...], ...]
 
 
 def _rounds(
-    held: Held, link: Link, ready: Prepared, policy: str, entrants: Sequence[Loaded], limit: float
+    held: WorkerContext,
+    link: WorkerLink,
+    ready: Fixture,
+    policy: str,
+    entrants: Sequence[LoadedContender],
+    limit: float,
 ) -> tuple[Taken, list[Reading | None], int]:
     """A few rounds of all, and more of those that are not far behind: samples, the sensors' readings, rounds redone."""
     if not entrants:
         return (), [], 0
-    reference, watch, readings = reference_kernel(held, link), Watch(), list[Reading | None]()
-    rotation = Rotation(ready.on(held.backend).rotation)
+    reference, watch, readings = reference_kernel(held, link), DriftDetector(), list[Reading | None]()
+    rotation = OperandRotation(ready.on(held.backend).rotation)
     link.phase("measure", MEASURING)
     takes = [partial(_one, entrant.taking(link, rotation, policy)) for entrant in entrants]
 

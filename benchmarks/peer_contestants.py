@@ -1,6 +1,6 @@
 """Who takes part in a contest: our kernels, the vendor's library, its candidates, Triton, and who cannot.
 
-Each variant is a Loaded, as a tune's candidates are: the same operands, guard bands, clock, graphs and leases.
+Each variant is a LoadedContender, as a tune's candidates are: the same operands, guard bands, clock, graphs and leases.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from peer_shapes import CANDIDATE, TRITON, strictly
 from peer_triton import Cubin, load, told
 
 from app.devices.backend import Program
-from app.devices.fleet import Held
-from app.devices.process import Link
+from app.devices.fleet import WorkerContext
+from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
 from app.tuning.outcome import Rejected
-from app.worker.measuring.contenders import Loaded, loaded
+from app.worker.measuring.contenders import LoadedContender, loaded
 from kernels import CATALOGUE
 from kernels.cost_model import predict
 from kernels.launch import Build, Launch
@@ -37,7 +37,7 @@ class Contestant(Protocol):
         """What the tables call it."""
         ...
 
-    def variants(self, held: Held, link: Link, problem: Problem) -> Sequence[Loaded] | Rejected:
+    def variants(self, held: WorkerContext, link: WorkerLink, problem: Problem) -> Sequence[LoadedContender] | Rejected:
         """Every way to launch it that is worth a look, loaded; or why there is none. The fastest takes part."""
         ...
 
@@ -53,7 +53,9 @@ class Ours:
     name: str
     launch: Launch
 
-    def variants(self, held: Held, link: Link, _problem: Problem) -> Sequence[Loaded] | Rejected:
+    def variants(
+        self, held: WorkerContext, link: WorkerLink, _problem: Problem
+    ) -> Sequence[LoadedContender] | Rejected:
         """The launch."""
         found = loaded(held, link, self.launch)
         return found if isinstance(found, Rejected) else (found,)
@@ -69,7 +71,7 @@ class Library:
 
     name: str
 
-    def variants(self, held: Held, link: Link, problem: Problem) -> Sequence[Loaded] | Rejected:
+    def variants(self, held: WorkerContext, link: WorkerLink, problem: Problem) -> Sequence[LoadedContender] | Rejected:
         """The library's product."""
         found = loaded(held, link, strictly(problem))
         return found if isinstance(found, Rejected) else (found,)
@@ -83,7 +85,7 @@ class Candidates:
 
     name: str = CANDIDATE
 
-    def variants(self, held: Held, link: Link, problem: Problem) -> Sequence[Loaded] | Rejected:
+    def variants(self, held: WorkerContext, link: WorkerLink, problem: Problem) -> Sequence[LoadedContender] | Rejected:
         """One for each algorithm."""
         if held.backend.device.platform != "cuda":
             return absent(self.name, "only cuBLAS tells its candidates")
@@ -104,7 +106,7 @@ class TritonTiles:
     cubins: tuple[Cubin, ...]
     name: str = TRITON
 
-    def variants(self, held: Held, link: Link, problem: Problem) -> Sequence[Loaded] | Rejected:
+    def variants(self, held: WorkerContext, link: WorkerLink, problem: Problem) -> Sequence[LoadedContender] | Rejected:
         """One for each tile that compiled and that the device takes."""
         link.phase("launch", LAUNCHING)
         found, reasons = [], []
@@ -130,7 +132,9 @@ class Absent:
     name: str
     reason: str
 
-    def variants(self, _held: Held, _link: Link, _problem: Problem) -> Sequence[Loaded] | Rejected:
+    def variants(
+        self, _held: WorkerContext, _link: WorkerLink, _problem: Problem
+    ) -> Sequence[LoadedContender] | Rejected:
         """The reason."""
         return absent(self.name, self.reason)
 
@@ -142,11 +146,13 @@ def absent(name: str, reason: str) -> Rejected:
     return Rejected(name, Config(()), "space", reason)
 
 
-def _foreign(held: Held, name: str, config: tuple[tuple[str, int], ...], problem: Problem, handle: Any) -> Loaded:
+def _foreign(
+    held: WorkerContext, name: str, config: tuple[tuple[str, int], ...], problem: Problem, handle: Any
+) -> LoadedContender:
     """A function that is none of ours, in the form of one that is: its handle knows its own grid and arguments."""
     launch = Launch(name, Config(config), strictly(problem), Build(name, "", name, ()), 1, (1, 1), 0)
     program, naive, device = Program(handle, launch.build), CATALOGUE["naive"], held.backend.device
-    return Loaded(
+    return LoadedContender(
         name,
         launch.config,
         run=partial(held.backend.run, program, launch),

@@ -40,12 +40,12 @@ from peer_triton import Cubin, Order, compile_all, installed, orders
 from app.devices.fleet import Unit, open_fleet
 from app.errors import DeviceError, Unsupported
 from app.services.best.lookup import untuned
-from app.services.tuning.trial_runner import ChildRunner
+from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
-from app.tuning.outcome import Final
+from app.tuning.outcome import FinalReport
 from app.tuning.replay import load
 from app.tuning.tuner import Task, tune
-from app.worker.measuring.trial import Bench
+from app.worker.measuring.trial import FixtureKey
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
 from kernels.launch import Launch
@@ -100,14 +100,14 @@ class Peers:
 
     def _search(self, problem: Problem) -> Launch | None:
         device = self.unit.device
-        runner = ChildRunner(self.unit, self._bench(problem), lambda: False, lambda _: None)
+        runner = TrialRunner(self.unit, self._bench(problem), lambda: False, lambda _: None)
         every = [one for one in CATALOGUE.values() if one.covers(problem, device)]
         kernels = [one for one in every if not self.kernels or one.name in self.kernels]
         if not kernels:
             return None
         task = Task(kernels, problem, device, "auto", SEED)
         for outcome in tune(task, runner, lambda: Budget(seconds=self.seconds)):
-            if isinstance(outcome, Final):
+            if isinstance(outcome, FinalReport):
                 return CATALOGUE[outcome.best.kernel].launch(outcome.best.config, problem, device)
         return None
 
@@ -137,8 +137,8 @@ class Peers:
         cubins = tuple(self.cubins[order] for order in wanted if order in self.cubins)
         return TritonTiles(cubins) if cubins else Absent(TRITON, "Triton is not installed")
 
-    def _bench(self, problem: Problem) -> Bench:
-        return Bench("peers", problem, SEED)
+    def _bench(self, problem: Problem) -> FixtureKey:
+        return FixtureKey("peers", problem, SEED)
 
 
 def winners_of(paths: Sequence[Path]) -> Winners:

@@ -20,11 +20,11 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from app.devices.fleet import Unit, open_fleet
-from app.services.tuning.trial_runner import ChildRunner
+from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.measure.timing_policy import policy_of
 from app.tuning.outcome import Measured, Rejected
 from app.tuning.replay import Recording, dump, lines, read
-from app.worker.measuring.trial import Bench
+from app.worker.measuring.trial import FixtureKey
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
 from kernels.problem import Problem
@@ -45,7 +45,7 @@ def problem_of(text: str) -> Problem:
 
 def attempt_all(unit: Unit, kernel: Kernel, problem: Problem, partial: Path, until: float) -> Iterator[None]:
     """Attempt every config that the file does not have yet; appends outcomes, ends at `until`."""
-    runner = ChildRunner(unit, Bench("record", problem, SEED), lambda: False, lambda _: None)
+    runner = TrialRunner(unit, FixtureKey("record", problem, SEED), lambda: False, lambda _: None)
     known = _read(partial)
     done = set(known.outcomes) if known else set()
     if known is None:
@@ -70,7 +70,7 @@ def attempt_all(unit: Unit, kernel: Kernel, problem: Problem, partial: Path, unt
 
 def sample_close(unit: Unit, kernel: Kernel, known: Recording, partial: Path, until: float) -> None:
     """Measure what is close to the best many times, a heat of contenders at a time; appends what they took."""
-    runner = ChildRunner(unit, Bench("record", known.problem, SEED), lambda: False, lambda _: None)
+    runner = TrialRunner(unit, FixtureKey("record", known.problem, SEED), lambda: False, lambda _: None)
     samples = {config: found for config, found in known.outcomes.items() if not isinstance(found, Rejected)}
     limit = CLOSE * min(map(median, samples.values()), default=0.0)
     waiting = [config for config, found in samples.items() if len(found) < MANY and median(found) <= limit]

@@ -19,11 +19,11 @@ from record import problem_of
 
 from app.devices.fleet import Unit, open_fleet
 from app.services.best.lookup import covering
-from app.services.tuning.trial_runner import ChildRunner
+from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
-from app.tuning.outcome import Final, Measured
+from app.tuning.outcome import FinalReport, Measured
 from app.tuning.tuner import Task, tune
-from app.worker.measuring.trial import Bench
+from app.worker.measuring.trial import FixtureKey
 from kernels import CATALOGUE
 from kernels.launch import Launch
 from kernels.problem import Problem
@@ -45,10 +45,10 @@ ROUNDS, CLOSE = 100, 1.01
 
 def winner(unit: Unit, problem: Problem, seconds: float, seed: int) -> tuple[Measured, Launch]:
     """The best of one tune, and its launch; raises RuntimeError where nothing could be measured."""
-    runner = ChildRunner(unit, Bench(f"repeat {seed}", problem, seed), lambda: False, lambda _: None)
+    runner = TrialRunner(unit, FixtureKey(f"repeat {seed}", problem, seed), lambda: False, lambda _: None)
     task = Task(tuple(covering(problem, unit.device)), problem, unit.device, "auto", seed)
     for outcome in tune(task, runner, lambda: Budget(seconds=seconds)):
-        if isinstance(outcome, Final):
+        if isinstance(outcome, FinalReport):
             best = outcome.best
             return best, CATALOGUE[best.kernel].launch(best.config, problem, unit.device)
     raise RuntimeError(f"nothing of {problem.key} could be measured")
@@ -57,7 +57,7 @@ def winner(unit: Unit, problem: Problem, seconds: float, seed: int) -> tuple[Mea
 def compare(unit: Unit, problem: Problem, seconds: float) -> dict[str, Any]:
     """Both winners, what each tune told of them, and what they take side by side in milliseconds."""
     found = [winner(unit, problem, seconds, seed) for seed in (1, 2)]
-    runner = ChildRunner(unit, Bench("repeat", problem, 3), lambda: False, lambda _: None)
+    runner = TrialRunner(unit, FixtureKey("repeat", problem, 3), lambda: False, lambda _: None)
     heat = runner.sample([launch for _, launch in found], ROUNDS)
     side_by_side = [1e3 * median(samples) for samples in heat.seconds]
     return {

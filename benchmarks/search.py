@@ -22,7 +22,7 @@ from statistics import median
 
 from app.tuning.outcome import Rejected
 from app.tuning.replay import Recording
-from app.tuning.search.strategy import Known, Landscape, strategy
+from app.tuning.search.strategy import PriorTimes, SearchInputs, strategy
 from kernels.features import features
 from kernels.problem import Problem
 
@@ -80,16 +80,16 @@ def searched(job: Job) -> Run:
     return Run(title(recording), job.contestant, job.seed, reached, max(shares))
 
 
-def _known(one: Recording, recording: Recording) -> Known:
+def _known(one: Recording, recording: Recording) -> PriorTimes:
     seconds = {config: taken for config in one.outcomes if (taken := one.seconds(config)) is not None}
-    return Known(seconds, _distance(one.problem, recording.problem))
+    return PriorTimes(seconds, _distance(one.problem, recording.problem))
 
 
 def _distance(one: Problem, other: Problem) -> float:
     return hypot(*(log2(getattr(one, name) / getattr(other, name)) for name in ("m", "n", "k", "batch")))
 
 
-def _shares(recording: Recording, job: Job, known: Sequence[Known]) -> Iterator[float]:
+def _shares(recording: Recording, job: Job, known: Sequence[PriorTimes]) -> Iterator[float]:
     """What share of the optimum's speed each evaluation reached, until the last goal or the budget is reached."""
     kernel = recording.space()
     configs = list(recording.outcomes)
@@ -97,7 +97,7 @@ def _shares(recording: Recording, job: Job, known: Sequence[Known]) -> Iterator[
     first = kernel.default(problem, device)
     one = strategy(
         job.contestant.split()[0],
-        Landscape(configs, first, lambda config: features(kernel, config, problem, device), known),
+        SearchInputs(configs, first, lambda config: features(kernel, config, problem, device), known),
         job.seed,
     )
     taken, best = 0, 0.0

@@ -20,10 +20,10 @@ from statistics import median
 from typing import Any
 
 from app.devices.fleet import Unit, open_fleet
-from app.services.tuning.trial_runner import ChildRunner
+from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
 from app.tuning.outcome import Measured
-from app.tuning.runner import Contender, Heat
+from app.tuning.runner import Contender, InterleavedSamples
 from app.tuning.tuner import Task, tune
 from app.worker.measuring import trial
 from kernels import CATALOGUE
@@ -34,12 +34,12 @@ SHAPES = ("32x32x32", "256x256x256", "1024x1024x1024", "2048x2048x2048", "1000x1
 ROUNDS = 15
 
 
-def runner_of(unit: Unit, bench: trial.Bench) -> ChildRunner:
+def runner_of(unit: Unit, bench: trial.FixtureKey) -> TrialRunner:
     """What tries the candidates in the trial child."""
-    return ChildRunner(unit, bench, lambda: False, lambda _: None)
+    return TrialRunner(unit, bench, lambda: False, lambda _: None)
 
 
-def search(unit: Unit, problem: Problem, bench: trial.Bench, seconds: float) -> dict[str, Config]:
+def search(unit: Unit, problem: Problem, bench: trial.FixtureKey, seconds: float) -> dict[str, Config]:
     """The best config of naive and of tiled."""
     kernels = [CATALOGUE["naive"], CATALOGUE["tiled"]]
     task = Task(kernels, problem, unit.device, "random", 0)
@@ -65,7 +65,7 @@ def contestants(unit: Unit, problem: Problem, best: Mapping[str, Config]) -> dic
     return field | {"vendor": problem}
 
 
-def measure(unit: Unit, problem: Problem, bench: trial.Bench, field: Mapping[str, Contender]) -> dict[str, Any]:
+def measure(unit: Unit, problem: Problem, bench: trial.FixtureKey, field: Mapping[str, Contender]) -> dict[str, Any]:
     """Every contestant verified, then all of them in turn."""
     runner = runner_of(unit, bench)
     verified = {name: runner.attempt(contender, None) for name, contender in field.items()}
@@ -74,7 +74,7 @@ def measure(unit: Unit, problem: Problem, bench: trial.Bench, field: Mapping[str
     return {name: row(problem, right[name], heat, number) for number, name in enumerate(right)}
 
 
-def row(problem: Problem, outcome: Measured, heat: Heat, number: int) -> dict[str, Any]:
+def row(problem: Problem, outcome: Measured, heat: InterleavedSamples, number: int) -> dict[str, Any]:
     """A contestant's figures, in the words of the service's answers."""
     time = 1e3 * median(heat.seconds[number])
     return {
@@ -109,7 +109,7 @@ def main() -> None:
         for shape in arguments.shapes:
             m, n, k = (int(size) for size in shape.split("x"))
             problem = Problem(m, n, k)
-            bench = trial.Bench(f"tiles {shape}", problem, 1)
+            bench = trial.FixtureKey(f"tiles {shape}", problem, 1)
             field = contestants(unit, problem, search(unit, problem, bench, arguments.seconds))
             report["shapes"][shape] = measure(unit, problem, bench, field)
             for name, figures in report["shapes"][shape].items():

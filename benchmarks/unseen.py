@@ -21,7 +21,7 @@ from typing import Any
 
 from cross import problem_of, whole_lines
 
-from app.tuning.transfer import Choice, Transfer, Tuned, distance
+from app.tuning.transfer import Transfer, TransferChoice, TunedProblem, distance
 from kernels import CATALOGUE
 from kernels.cost_model import predict
 from kernels.device import Device, Limits
@@ -37,7 +37,7 @@ class Told:
 
     name: str
     problem: Problem
-    choice: Choice
+    choice: TransferChoice
     loss: float
     expected: float
     bound: float
@@ -48,7 +48,7 @@ class Told:
         return 1 / max(1.0, self.loss)
 
 
-def tuned_of(lines: Iterable[dict[str, Any]]) -> tuple[dict[Problem, str], list[Tuned]]:
+def tuned_of(lines: Iterable[dict[str, Any]]) -> tuple[dict[Problem, str], list[TunedProblem]]:
     """Each shape's class, and the shapes with what every winner took on them."""
     lines = list(lines)
     times = {problem_of(line["sizes"]): line["times"] for line in lines if line["is"] == "crossed"}
@@ -58,16 +58,16 @@ def tuned_of(lines: Iterable[dict[str, Any]]) -> tuple[dict[Problem, str], list[
             seconds = {choice_of(row): row["ms"] / 1e3 for row in times[problem]}
             kernel, config = choice_of(line)
             classes[problem] = line["class"]
-            tuned.append(Tuned(problem, kernel, config, seconds[kernel, config], seconds))
+            tuned.append(TunedProblem(problem, kernel, config, seconds[kernel, config], seconds))
     return classes, tuned
 
 
-def choice_of(row: dict[str, Any]) -> Choice:
+def choice_of(row: dict[str, Any]) -> TransferChoice:
     """The kernel and config of a row."""
     return row["kernel"], CATALOGUE[row["kernel"]].space.config(row["config"])
 
 
-def seen(tuned: Sequence[Tuned], around: int | None) -> list[Tuned]:
+def seen(tuned: Sequence[TunedProblem], around: int | None) -> list[TunedProblem]:
     """What tunes see that try the winners of so many of the nearest shapes; None: of all."""
     if around is None:
         return list(tuned)
@@ -76,17 +76,19 @@ def seen(tuned: Sequence[Tuned], around: int | None) -> list[Tuned]:
         near = sorted((each for each in tuned if each is not one), key=lambda each: distance(each.problem, one.problem))
         winners = {(each.kernel, each.config) for each in near[:around]} | {(one.kernel, one.config)}
         others = {choice: seconds for choice, seconds in one.others.items() if choice in winners}
-        kept.append(Tuned(one.problem, one.kernel, one.config, one.seconds, others))
+        kept.append(TunedProblem(one.problem, one.kernel, one.config, one.seconds, others))
     return kept
 
 
-def left_out(tuned: Sequence[Tuned], around: int | None, classes: dict[Problem, str], device: Device) -> list[Told]:
+def left_out(
+    tuned: Sequence[TunedProblem], around: int | None, classes: dict[Problem, str], device: Device
+) -> list[Told]:
     """Every shape answered from the others."""
 
-    def legal(choice: Choice, problem: Problem) -> bool:
+    def legal(choice: TransferChoice, problem: Problem) -> bool:
         return CATALOGUE[choice[0]].space.refusal(choice[1], problem, device) is None
 
-    def seconds(choice: Choice, problem: Problem) -> float:
+    def seconds(choice: TransferChoice, problem: Problem) -> float:
         return predict(CATALOGUE[choice[0]], choice[1], problem, device)
 
     told = []

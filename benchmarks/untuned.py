@@ -27,11 +27,11 @@ from typing import Any
 from app.main import Service, opened
 from app.services.best.lookup import BestConfigs
 from app.services.principal import ANONYMOUS
-from app.services.tuning.service import TuneOrder
-from app.services.tuning.trial_runner import ChildRunner
+from app.services.tuning.service import TuneSpec
+from app.services.tuning.trial_runner import TrialRunner
 from app.settings import Settings
 from app.tuning.outcome import Measured
-from app.worker.measuring.trial import Bench
+from app.worker.measuring.trial import FixtureKey
 from kernels.launch import Launch
 from kernels.problem import Problem
 
@@ -60,7 +60,7 @@ def drawn(dice: random.Random) -> Problem:
 
 def tuned(service: Service, problem: Problem, seconds: float) -> str:
     """Tune a shape; gives how its job ended."""
-    order = TuneOrder((problem,), trials=None, seconds=seconds)
+    order = TuneSpec((problem,), trials=None, seconds=seconds)
     job = service.tuning.submit(order, ANONYMOUS)
     return service.jobs.wait(job.id, 60 + 20 * seconds).state
 
@@ -85,7 +85,7 @@ def asked(service: Service, problem: Problem, rounds: int) -> dict[str, Any]:
 
 def compared(service: Service, problem: Problem, launches: Sequence[Launch], rounds: int) -> list[float]:
     """The first launch's time over the second's, of every round; raises RuntimeError where one answers wrong."""
-    runner = ChildRunner(service.fleet.unit(), Bench("untuned", problem, 1), lambda: False, lambda _: None)
+    runner = TrialRunner(service.fleet.unit(), FixtureKey("untuned", problem, 1), lambda: False, lambda _: None)
     for launch in launches:
         outcome = runner.attempt(launch, None)
         if not isinstance(outcome, Measured):

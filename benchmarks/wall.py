@@ -23,12 +23,12 @@ import numpy as np
 
 from app.devices.fleet import open_fleet
 from app.devices.opencl.pocl.cpu_name import rename
-from app.services.tuning.trial_runner import ChildRunner
+from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
-from app.tuning.outcome import Final
+from app.tuning.outcome import FinalReport
 from app.tuning.replay import Recording, load
 from app.tuning.tuner import Task, tune
-from app.worker.measuring.trial import Bench
+from app.worker.measuring.trial import FixtureKey
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
 from kernels.launch import Build, Launch
@@ -45,12 +45,12 @@ def ours(recording: Recording, devices: str, seconds: float, seed: int) -> dict[
     with TemporaryDirectory() as cache, open_fleet(devices, Path(cache), 2**26) as fleet:
         unit = fleet.unit()
         problem = recording.problem
-        runner = ChildRunner(unit, Bench("wall", problem, seed), lambda: False, lambda _: None)
+        runner = TrialRunner(unit, FixtureKey("wall", problem, seed), lambda: False, lambda _: None)
         task = Task((kernel,), problem, unit.device, "auto", seed)
         started = time.perf_counter()
         found: list[tuple[float, Config]] = []
         for outcome in tune(task, runner, lambda: Budget(seconds=seconds)):
-            if not isinstance(outcome, Final) and outcome.kernel == kernel.name:
+            if not isinstance(outcome, FinalReport) and outcome.kernel == kernel.name:
                 found.append((time.perf_counter() - started, outcome.config))
                 if _is_good(recording, outcome.config):
                     break

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.devices.backend import Operands
-from app.devices.fleet import Held
-from app.devices.process import Link
+from app.devices.fleet import WorkerContext
+from app.devices.process import WorkerLink
 from app.tuning.outcome import Rejected
-from app.worker.measuring.contenders import Loaded, loaded
+from app.worker.measuring.contenders import LoadedContender, loaded
 from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
@@ -27,7 +27,9 @@ class Careless:
         """The contest's own problem."""
         return problem
 
-    def variants(self, held: Held, link: Link, _problem: Problem) -> Sequence[Loaded] | Rejected:
+    def variants(
+        self, held: WorkerContext, link: WorkerLink, _problem: Problem
+    ) -> Sequence[LoadedContender] | Rejected:
         """Both of them, or the wrong one alone."""
         right = loaded(held, link, self.launch)
         if isinstance(right, Rejected):
@@ -39,5 +41,5 @@ class Careless:
         def time(sets: Sequence[Operands], _policy: str) -> list[float]:
             return [1e-9 for _ in sets]
 
-        quick = Loaded("careless", Config((("number", 1),)), idle, time, 1e-9)
+        quick = LoadedContender("careless", Config((("number", 1),)), idle, time, 1e-9)
         return [right, quick] if self.also_right else [quick]

@@ -30,7 +30,7 @@ from peer_triton import TENSOR_TILES, TILES, Cubin, TritonFunction, compile_all,
 
 from app.devices.fleet import Fleet, open_fleet
 from app.tuning.outcome import Accuracy
-from app.worker.measuring.trial import Bench
+from app.worker.measuring.trial import FixtureKey
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.problem import Problem
@@ -208,7 +208,7 @@ def test_a_wrong_variant_never_takes_part_however_fast(fleet: Fleet) -> None:
     launch = kernel.launch(kernel.default(problem, unit.device), problem, unit.device)
     field = (Ours(TUNED, launch), Careless(launch, True), Careless(launch, False, "wrong"), Library(VENDOR))
     whole = (*field, Candidates(), Absent(TRITON, "not here"))
-    found: Contest = unit.trials.call(contest, Bench("peers", problem, 3), whole, 0.05, deadline=60)
+    found: Contest = unit.trials.call(contest, FixtureKey("peers", problem, 3), whole, 0.05, deadline=60)
     ours, careless, wrong, vendor, candidates, triton = found.results
     assert (careless.kernel, careless.tried) == ("naive", 2)
     assert "unwritten" in str(wrong.reason)

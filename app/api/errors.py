@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from app import errors
-from app.api.body.size_limit import BodyLimit
+from app.api.body.size_limit import BodySizeLimit
 from app.errors import TilewiseError
 from app.errors.validation import sentence
 
@@ -126,7 +126,7 @@ def install(app: FastAPI, max_body_bytes: int) -> None:
     app.add_exception_handler(HTTPException, _framework)
     app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _unexpected)
-    app.add_middleware(BodyLimit, limit=max_body_bytes, refuse=lambda limit, size: refusal(too_large(limit, size)))
+    app.add_middleware(BodySizeLimit, limit=max_body_bytes, refuse=lambda limit, size: refusal(too_large(limit, size)))
 
 
 def _described(kinds: Iterable[type[TilewiseError]]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from app.api.openapi import header
 from app.api.responses import Job, reply
 from app.api.state import service_of, threads_of
 from app.errors import Malformed, TilewiseError
-from app.services.jobs.idempotency import Attempt
+from app.services.jobs.idempotency import IdempotentRequest
 from app.services.principal import ANONYMOUS
 from app.store.records import AnswerRecord, JobRecord
 
@@ -30,7 +30,7 @@ KEY: Final = header(
 )
 REPLAYED: Final = "Idempotent-Replayed"
 _KEPT: Final = ("location", "retry-after", "preference-applied", "content-type")
-Act = Callable[[Attempt | None], Awaitable[Response]]
+Act = Callable[[IdempotentRequest | None], Awaitable[Response]]
 Result = Callable[[JobRecord], Awaitable[Response]]
 
 
@@ -57,7 +57,7 @@ async def once(request: Request, fingerprint: str, act: Act, result: Result) -> 
     return response
 
 
-async def _failed(request: Request, attempt: Attempt, error: BaseException) -> None:
+async def _failed(request: Request, attempt: IdempotentRequest, error: BaseException) -> None:
     """Keep what a request with a job was answered, unless the same may succeed later; else its key is free again."""
     service, threads = service_of(request), threads_of(request)
     told = refusal(error) if isinstance(error, TilewiseError) else None

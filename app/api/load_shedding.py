@@ -15,7 +15,7 @@ from app.api.errors import refusal
 from app.api.metrics import Metrics
 from app.api.state import Service
 from app.errors import Busy, NoRoom
-from app.server import Ahead
+from app.server import PendingAdmissions
 
 _LOG = logging.getLogger(__name__)
 _SIZE: Final = re.compile(rb"(?:^|&)([mnk])=([0-9]{1,9})(?=&|$)")
@@ -24,14 +24,14 @@ _REMEMBERED: Final = 64  # answers
 _PRODUCTS: Final = (b"/matmul", b"/infer")  # how the paths end at which products are made
 
 
-class Gate:
+class LoadShedder:
     """What the wire asks before it makes a request: under a storm of requests a refusal must cost next to nothing."""
 
     def __init__(self, service: Callable[[], Service], metrics: Metrics) -> None:
         self._service, self._metrics = service, metrics
         self._answers: dict[tuple[object, ...], Response] = {}
 
-    def refused(self, method: bytes, url: bytes, nbytes: int, ahead: Ahead) -> Response | None:
+    def refused(self, method: bytes, url: bytes, nbytes: int, ahead: PendingAdmissions) -> Response | None:
         """The refusal of a request with so many bytes of body, or None where it may come in, behind those ahead."""
         path, _, query = url.partition(b"?")
         if method != b"POST" or not path.endswith(_PRODUCTS):
@@ -57,12 +57,12 @@ class Gate:
         return self._answers[key]
 
 
-def gate_of(app: FastAPI) -> Gate:
+def gate_of(app: FastAPI) -> LoadShedder:
     """The application's gate."""
-    return cast("Gate", app.state.gate)
+    return cast("LoadShedder", app.state.gate)
 
 
-def _expect_room(service: Service, nbytes: int, ahead: Ahead) -> None:
+def _expect_room(service: Service, nbytes: int, ahead: PendingAdmissions) -> None:
     """Raise QueueFull or OverShare where no product comes in, NoRoom where not even so many bytes do.
 
     Whether resident matrices could make room is left to those who know all of what is needed.

@@ -50,7 +50,7 @@ class DirectRoute(APIRoute):
         await response(scope, receive, send)
 
 
-class _Unsorted(GenerateJsonSchema):
+class _UnsortedSchema(GenerateJsonSchema):
     """Leaves members in the order in which they were written: m, n, k."""
 
     def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
@@ -118,7 +118,7 @@ def describe(app: FastAPI, models: Iterable[type[BaseModel]], schemas: Mapping[s
                 routes=app.routes,
             )
             _, extra = models_json_schema(
-                [(model, "validation") for model in models], ref_template=REFERENCE, schema_generator=_Unsorted
+                [(model, "validation") for model in models], ref_template=REFERENCE, schema_generator=_UnsortedSchema
             )
             known = document.setdefault("components", {}).setdefault("schemas", {})
             known.update({**extra.get("$defs", {}), **schemas})

@@ -12,14 +12,14 @@ from app.api.responses import Best, Bests, Job, Jobs
 from app.api.schemas import BestsQuery, JobsQuery, MissesQuery, TrialsQuery
 from app.api.trials_schema import Miss, Misses, Trial, Trials
 from app.services.best.lookup import BestConfigs
-from app.services.best.misses import Wants
+from app.services.best.misses import MissCounter
 from app.services.jobs import service
 from app.store.records import BestRecord, WantPlace
 
 _STORED: Final = {"exact", "stale"}
 
 
-def jobs_page(source: service.Jobs, asked: JobsQuery) -> Jobs:
+def jobs_page(source: service.JobService, asked: JobsQuery) -> Jobs:
     """Jobs, newest first; raises Invalid, UnknownJob."""
     (before,) = asked.place(str) or (None,)
     page, following = paged(
@@ -28,7 +28,7 @@ def jobs_page(source: service.Jobs, asked: JobsQuery) -> Jobs:
     return Jobs(jobs=[Job.of(each) for each in page], next=following)
 
 
-def trials_page(source: service.Jobs, filters: Mapping[str, Any], asked: TrialsQuery) -> Trials:
+def trials_page(source: service.JobService, filters: Mapping[str, Any], asked: TrialsQuery) -> Trials:
     """Trials that `filters` name, oldest first; raises Invalid."""
     (after,) = asked.place(int) or (0,)
     page, following = paged(
@@ -37,7 +37,7 @@ def trials_page(source: service.Jobs, filters: Mapping[str, Any], asked: TrialsQ
     return Trials(trials=[Trial.of(each, samples=asked.samples) for each in page], next=following)
 
 
-def misses_page(source: Wants, model: str | None, asked: MissesQuery) -> Misses:
+def misses_page(source: MissCounter, model: str | None, asked: MissesQuery) -> Misses:
     """Shapes asked for and not tuned, those asked for most first; raises Invalid."""
     place = asked.place(int, datetime, str, str)
     after = None if place is None else cast("WantPlace", tuple(place))

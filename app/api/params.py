@@ -28,7 +28,7 @@ _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _BOOLEAN: Final = {"true": True, "false": False}
 
 
-class Asked(BaseModel):
+class StrictModel(BaseModel):
     """What a caller sends: no other members, and no value that is merely like what is wanted."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
@@ -42,7 +42,7 @@ class Asked(BaseModel):
         return cls.MEANT.get(name) or (near[0] if near else None)
 
 
-M = TypeVar("M", bound=Asked)
+M = TypeVar("M", bound=StrictModel)
 
 
 def read_query(model: type[M], request: Request) -> M:
@@ -145,7 +145,7 @@ Cursor = Annotated[
 ]
 
 
-class PageQuery(Asked):
+class PageQuery(StrictModel):
     """Which page of a list, and how long its pages are."""
 
     cursor: Cursor = None

@@ -12,10 +12,10 @@ from anyio import CancelScope
 from starlette.requests import Request
 
 from app.api.state import service_of, threads_of
-from app.devices.process import Begun
+from app.devices.process import PendingCall
 from app.services.best.answer import Product
-from app.services.matmul.batching import Claim
-from app.services.matmul.buffers import Placement
+from app.services.matmul.batching import CancelToken
+from app.services.matmul.buffers import OperandBuffers
 
 # Of small products some wait here for one that the loop makes, which takes less time than to wake a thread for each; of
 # more, several are made by one launch while they wait in the device's queue.
@@ -23,7 +23,7 @@ _LINE: Final = 8
 _SOON: Final = 0.02  # seconds after which an answer is waited for: most are there before, and cost no watching
 
 
-class Line:
+class SmallProductQueue:
     """Who waits to be made on the event loop: one product is, at a time."""
 
     def __init__(self) -> None:
@@ -48,20 +48,24 @@ class Line:
             self._turn.release()
 
 
-async def product_of(request: Request, placement: Placement, device: str | None, kernel: str | None) -> Product:
+async def product_of(request: Request, placement: OperandBuffers, device: str | None, kernel: str | None) -> Product:
     """The product; one whose client goes away before it begins is not made. Raises as Matmul.multiply does."""
     matmul, threads = service_of(request).matmul, threads_of(request)
     if kernel is None and matmul.is_small(placement):
         made = await _promptly(request, placement, device)
         if made is not None:
             return made
-    claim = Claim()
+    claim = CancelToken()
     return await unless_gone(request, threads.work(matmul.multiply, placement, device, kernel, claim), claim.cancel)
 
 
-async def _promptly(request: Request, placement: Placement, device: str | None) -> Product | None:
+async def _promptly(request: Request, placement: OperandBuffers, device: str | None) -> Product | None:
     """A product that is made while the event loop waits for its child; None where a thread had to wait for more."""
-    matmul, line, started = service_of(request).matmul, cast("Line", request.app.state.line), perf_counter()
+    matmul, line, started = (
+        service_of(request).matmul,
+        cast("SmallProductQueue", request.app.state.line),
+        perf_counter(),
+    )
     begun, is_over, made = None, False, None
     if line.is_full:
         return None
@@ -78,7 +82,7 @@ async def _promptly(request: Request, placement: Placement, device: str | None) 
     return made
 
 
-async def _heard(begun: Begun[Product | None]) -> bool:
+async def _heard(begun: PendingCall[Product | None]) -> bool:
     """Whether a child says something soon."""
     loop = asyncio.get_running_loop()
     said: asyncio.Future[bool] = loop.create_future()

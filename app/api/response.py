@@ -11,13 +11,13 @@ from typing import Any, Final, Protocol
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from app.api.body.transfer_watchdog import Clock, TooSlow
+from app.api.body.transfer_watchdog import TooSlow, TransferWatchdog
 from app.api.formats import json_matrix, npy, npz, safetensors
 from app.api.formats.operand_spec import bytes_of
-from app.api.state import FEW, Threads
+from app.api.state import FEW, RequestThreads
 from app.dtypes import Array
 from app.errors import TilewiseError
-from app.server import EXTENSION, Pace
+from app.server import EXTENSION, TransferLimits
 from app.services.best.answer import Product
 
 _LOG = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _PIECE: Final = 2**21  # bytes handed to the connection at once
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ProductResult:
     """A product as it is answered: C in the shape of the operands, what made it, and seconds by phase."""
 
     c: Array
@@ -66,7 +66,7 @@ class Made:
         return json_matrix.write(self.c, members)
 
 
-async def framed(media: str, c: Array, threads: Threads) -> list[bytes | memoryview]:
+async def framed(media: str, c: Array, threads: RequestThreads) -> list[bytes | memoryview]:
     """C in a binary form: its own bytes, between what the form has before and after them."""
     data = bytes_of(c)
     if media == npz.MEDIA:
@@ -116,9 +116,9 @@ async def sending(response: Response, scope: Scope, send: Send) -> AsyncIterator
     The time between them is not the client's. One that reads too slowly is cut off, and what was not sent is dropped:
     the block then ends early.
     """
-    wire: Wire | None = scope.get("extensions", {}).get(EXTENSION)
+    wire: Transport | None = scope.get("extensions", {}).get(EXTENSION)
     sent = 0
-    clock = Clock(scope["app"].state.pace, lambda: sent - (wire.pending if wire else 0))
+    clock = TransferWatchdog(scope["app"].state.pace, lambda: sent - (wire.pending if wire else 0))
 
     async def put(piece: bytes) -> None:
         nonlocal sent
@@ -151,7 +151,7 @@ def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield b"".join(few)
 
 
-class Wire(Protocol):
+class Transport(Protocol):
     """The connection of a request, where the server tells of it."""
 
     @property
@@ -168,7 +168,7 @@ class Wire(Protocol):
         ...
 
 
-class Coming(Protocol):
+class PendingBody(Protocol):
     """Bytes of the slab that are being written, in their order."""
 
     nbytes: int
@@ -192,7 +192,7 @@ class SlabResponse(Response):
         headers: Mapping[str, str],
         stack: AsyncExitStack,
         status: int = 200,
-        coming: Coming | None = None,
+        coming: PendingBody | None = None,
     ) -> None:
         self.status_code, self.background, self._coming = status, None, coming
         self._pieces, self._stack = [memoryview(piece) for piece in pieces if piece], stack
@@ -202,7 +202,7 @@ class SlabResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it. A client that reads too slowly is cut off: the server closes an answer that is not whole."""
         del receive
-        wire: Wire | None = scope.get("extensions", {}).get(EXTENSION)
+        wire: Transport | None = scope.get("extensions", {}).get(EXTENSION)
         async with self._stack:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             early, late = _cut(self._pieces, self._length - FEW)
@@ -243,14 +243,18 @@ def _cut(pieces: Sequence[memoryview], at: int) -> tuple[list[memoryview], list[
 
 
 async def _send(
-    pieces: Sequence[memoryview], send: Send, wire: Wire | None, pace: Pace, there: Callable[[int], Awaitable[None]]
+    pieces: Sequence[memoryview],
+    send: Send,
+    wire: Transport | None,
+    pace: TransferLimits,
+    there: Callable[[int], Awaitable[None]],
 ) -> None:
     """Send pieces, each when the connection holds nothing of the one before: none is copied but by the system.
 
     Where the connection cannot tell, copies are sent. `there` waits until what is to be sent is there.
     """
     sent = 0
-    clock = Clock(pace, lambda: sent - (wire.pending if wire else 0))
+    clock = TransferWatchdog(pace, lambda: sent - (wire.pending if wire else 0))
     for whole in pieces:
         for at in range(0, len(whole), _PIECE):
             piece = whole[at : at + _PIECE]

@@ -202,7 +202,7 @@ class Best(Answer):
     tuned_at: datetime | None
 
     @classmethod
-    def of(cls, value: lookup.Answer) -> Best:
+    def of(cls, value: lookup.BestAnswer) -> Best:
         """Take the domain's value."""
         baselines = value.baselines
         return cls(

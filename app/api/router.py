@@ -7,17 +7,17 @@ from typing import cast
 from fastapi import FastAPI
 
 from app.api import errors, inference
-from app.api.body.upload_slots import Berths
-from app.api.load_shedding import Gate
+from app.api.body.upload_slots import UploadSlots
+from app.api.load_shedding import LoadShedder
 from app.api.metrics import Counted, Metrics
 from app.api.openapi import describe
-from app.api.products import Line
+from app.api.products import SmallProductQueue
 from app.api.responses import ProblemDetails
 from app.api.routes import analysis, best_config, devices, health, jobs, kernels, limits, matmul, matrices, trials, tune
-from app.api.routes.best_config import Rendered
+from app.api.routes.best_config import RenderedAnswers
 from app.api.schemas import ProductMembers, TuneRequest
-from app.api.state import Service, Threads
-from app.server import Pace
+from app.api.state import RequestThreads, Service
+from app.server import TransferLimits
 
 # In this order: the first is the one that has no time to lose.
 ROUTERS = (
@@ -36,17 +36,17 @@ ROUTERS = (
 )
 
 
-def include(app: FastAPI, *, max_body_bytes: int, pace: Pace = Pace()) -> None:  # noqa: B008 - it is frozen
+def include(app: FastAPI, *, max_body_bytes: int, pace: TransferLimits = TransferLimits()) -> None:  # noqa: B008 - it is frozen
     """Give `app` every route, the one shape of errors, and the limit of bodies; `app.state.service` is the service."""
 
     def service() -> Service:
         return cast("Service", app.state.service)
 
     metrics = Metrics(service)
-    app.state.gate = Gate(service, metrics)
-    app.state.threads, app.state.rendered, app.state.metrics = Threads(), Rendered(), metrics
-    app.state.tasks, app.state.pace, app.state.berths, app.state.line = set(), pace, Berths(), Line()
-    app.state.inference = inference.Statistics()
+    app.state.gate = LoadShedder(service, metrics)
+    app.state.threads, app.state.rendered, app.state.metrics = RequestThreads(), RenderedAnswers(), metrics
+    app.state.tasks, app.state.pace, app.state.berths, app.state.line = set(), pace, UploadSlots(), SmallProductQueue()
+    app.state.inference = inference.InferenceStatistics()
     errors.install(app, max_body_bytes)
     app.add_middleware(Counted, metrics=metrics)
     routes = [route for module in ROUTERS for route in module.router.routes]

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
-from app.api.params import Asked, PageQuery
+from app.api.params import PageQuery, StrictModel
 from app.errors import Invalid
 from app.services.matmul.resident_matrices import NAME
-from app.services.tuning.service import TuneOrder
+from app.services.tuning.service import TuneSpec
 from kernels.problem import LARGEST, Problem, parse_dtype, parse_shape
 
 _SHAPE_PATTERN: Final = "^[1-9][0-9]{0,8}((x[1-9][0-9]{0,8}){2,3})?$"
@@ -71,11 +71,11 @@ Convert = Annotated[
 DeviceId = Annotated[Name | None, Field(description="A device's id, such as cuda:0; by default the first that suits.")]
 
 
-class Nothing(Asked):
+class Nothing(StrictModel):
     """A query string with nothing in it: a parameter that means nothing is a mistake."""
 
 
-class ProblemFilter(Asked):
+class ProblemFilter(StrictModel):
     """Which problems: each member that is given narrows them down."""
 
     MEANT = {"problem": "shape"}  # noqa: RUF012 - it is a ClassVar in Asked
@@ -108,7 +108,7 @@ class ProblemFilter(Asked):
         return sizes | said
 
 
-class ProblemQuery(Asked):
+class ProblemQuery(StrictModel):
     """A problem, in BLAS's letters."""
 
     m: Rows
@@ -152,7 +152,7 @@ class BestQuery(ProblemQuery):
     ] = None
 
 
-class Shape(Asked):
+class Shape(StrictModel):
     """Sizes of op(A)[m,k] x op(B)[k,n], for `batch` independent pairs."""
 
     m: Rows
@@ -165,7 +165,7 @@ _ShapeText = Annotated[str, Field(pattern=_SHAPE_PATTERN, examples=["512x512x512
 _ShapeSizes = Annotated[list[Size], Field(min_length=3, max_length=4)]
 
 
-class Budget(Asked):
+class Budget(StrictModel):
     """How much a job may try, shared evenly among its shapes; it ends where the first of its limits is reached.
 
     Null means 64 trials a kernel and 20 s a shape; beside a gain_percent it means no limit.
@@ -186,7 +186,7 @@ class Budget(Asked):
     ] = None
 
 
-class TuneRequest(Asked):
+class TuneRequest(StrictModel):
     """What to tune."""
 
     MEANT = {name: f"budget.{name}" for name in ("trials", "seconds", "gain_percent")} | {"shape": "shapes"}
@@ -218,10 +218,10 @@ class TuneRequest(Asked):
     budget: Budget = Budget()
     retune: Annotated[bool, Field(description="Measure again what has been tuned already.")] = False
 
-    def order(self) -> TuneOrder:
+    def order(self) -> TuneSpec:
         """The domain's value."""
         kind = (self.dtype, self.precision, self.trans_a, self.trans_b)
-        return TuneOrder(
+        return TuneSpec(
             problems=tuple(Problem(each.m, each.n, each.k, each.batch, *kind) for each in self.shapes),
             device=self.device,
             kernels=None if self.kernels is None else tuple(self.kernels),
@@ -233,7 +233,7 @@ class TuneRequest(Asked):
         )
 
 
-class ProductMembers(Asked):
+class ProductMembers(StrictModel):
     """What a product may be told beside its operands: in the query of every form, or in a JSON body."""
 
     MEANT = {"A": "a", "B": "b"}  # noqa: RUF012 - it is a ClassVar in Asked
@@ -266,7 +266,7 @@ class ProductQuery(ProductMembers):
         return self.model_dump(exclude={"a", "b", "c", "evictable"})
 
 
-class MatrixQuery(Asked):
+class MatrixQuery(StrictModel):
     """How a matrix arrives, and whether it must stay. Its shape is needed for application/octet-stream."""
 
     MEANT = {"rows": "shape", "columns": "shape", "batch": "shape"}  # noqa: RUF012 - it is a ClassVar in Asked
@@ -293,7 +293,7 @@ class MatricesQuery(PageQuery):
     """Which page of the resident matrices, by name."""
 
 
-class ResultQuery(Asked):
+class ResultQuery(StrictModel):
     """How a result is wanted."""
 
     convert: Convert = None
@@ -329,7 +329,7 @@ class TrialsQuery(ProblemFilter, PageQuery):
     ] = "json"
 
 
-class AnalysisQuery(Asked):
+class AnalysisQuery(StrictModel):
     """Whose traffic and arithmetic to work out: a shape, and a square tile, BM = BN = BK = tile, or a whole config."""
 
     m: Rows
@@ -349,7 +349,7 @@ class AnalysisQuery(Asked):
         return Problem(self.m, self.n, self.k, self.batch, self.dtype)
 
 
-class KernelQuery(Asked):
+class KernelQuery(StrictModel):
     """A problem to hold a kernel's space against; all of m, n and k, or none."""
 
     m: Annotated[Size | None, Field(description="Rows of op(A) and C.")] = None

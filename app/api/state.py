@@ -15,16 +15,16 @@ from starlette.requests import Request
 from app.devices.fleet import Fleet
 from app.server.thread_pool import ThreadPool
 from app.services.best.lookup import BestConfigs
-from app.services.best.misses import Wants
+from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
-from app.services.jobs.async_products import Results
+from app.services.jobs.async_products import AsyncProducts
 from app.services.jobs.idempotency import Idempotency
-from app.services.jobs.service import Jobs
-from app.services.matmul.readiness import Defaults
-from app.services.matmul.resident_matrices import Matrices
-from app.services.matmul.service import Matmul
-from app.services.shared_memory.registry import Regions
-from app.services.tuning.service import Tuning
+from app.services.jobs.service import JobService
+from app.services.matmul.readiness import DefaultVerification
+from app.services.matmul.resident_matrices import ResidentMatrices
+from app.services.matmul.service import MatmulService
+from app.services.shared_memory.registry import SharedMemoryRegistry
+from app.services.tuning.service import TuningService
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,32 +48,32 @@ class Service(Protocol):
         ...
 
     @property
-    def jobs(self) -> Jobs:
+    def jobs(self) -> JobService:
         """Jobs and their trials."""
         ...
 
     @property
-    def tuning(self) -> Tuning:
+    def tuning(self) -> TuningService:
         """Takes tune orders."""
         ...
 
     @property
-    def matmul(self) -> Matmul:
+    def matmul(self) -> MatmulService:
         """Serves products."""
         ...
 
     @property
-    def matrices(self) -> Matrices:
+    def matrices(self) -> ResidentMatrices:
         """Resident matrices."""
         ...
 
     @property
-    def regions(self) -> Regions:
+    def regions(self) -> SharedMemoryRegistry:
         """Shared memory that callers have registered."""
         ...
 
     @property
-    def results(self) -> Results:
+    def results(self) -> AsyncProducts:
         """Products made as jobs."""
         ...
 
@@ -83,7 +83,7 @@ class Service(Protocol):
         ...
 
     @property
-    def wants(self) -> Wants:
+    def wants(self) -> MissCounter:
         """Shapes that were asked for and not tuned."""
         ...
 
@@ -93,7 +93,7 @@ class Service(Protocol):
         ...
 
     @property
-    def defaults(self) -> Defaults:
+    def defaults(self) -> DefaultVerification:
         """How far the verification of the defaults is."""
         ...
 
@@ -112,7 +112,7 @@ def service_of(request: Request) -> Service:
     return cast("Service", request.app.state.service)
 
 
-class Threads:
+class RequestThreads:
     """Where blocking calls go: nothing blocks the event loop, and no call waits for a thread that cannot be started.
 
     Products have threads of their own, one for each that the service's queue takes by default; others wait.
@@ -163,9 +163,9 @@ class Threads:
                 await self.sized(nbytes, manager.__exit__, None, None, None)
 
 
-def threads_of(request: Request) -> Threads:
+def threads_of(request: Request) -> RequestThreads:
     """The application's threads."""
-    return cast("Threads", request.app.state.threads)
+    return cast("RequestThreads", request.app.state.threads)
 
 
 def tasks_of(request: Request) -> set[asyncio.Task[None]]:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from app.api.responses import Accuracy, Answer, Conditions, Match, Problem, Timing
 from app.services.best import lookup
-from app.store.records import TrialRecord, WantRecord
+from app.store.records import MissRecord, TrialRecord
 
 Outcome = Literal["measured", "rejected"]
 Round = Literal["search", "final", "report"]
@@ -83,7 +83,7 @@ class Miss(Answer):
     last_at: datetime
 
     @classmethod
-    def of(cls, value: WantRecord) -> Miss:
+    def of(cls, value: MissRecord) -> Miss:
         """Take the domain's value."""
         return cls(
             device_model=value.device_model,

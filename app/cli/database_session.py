@@ -13,16 +13,14 @@ from app.api.params import validated
 from app.api.schemas import BestsQuery, JobsQuery, MissesQuery, TrialsQuery
 from app.devices.last_devices import remembered
 from app.errors import Invalid, NoDevice, UnknownDevice
-from app.services.best.lookup import BestConfigs
-from app.services.best.lookup import KnownDevices as Devices
-from app.services.best.misses import Wants
+from app.services.best.lookup import BestConfigs, KnownDevices
+from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
-from app.services.jobs.service import Jobs
+from app.services.jobs.service import JobService
 from app.services.principal import ANONYMOUS
 from app.settings import Settings
 from app.store.database import Database, migrate, open_database, owned
-from app.store.repository import Devices as DeviceRows
-from app.store.repository import Jobs as JobRows
+from app.store.repository import DeviceRepository, JobRepository
 from kernels import CATALOGUE
 from kernels.cost_model import analyse
 from kernels.device import Device
@@ -66,7 +64,12 @@ class Stored:
     """
 
     def __init__(
-        self, jobs: Jobs, best: BestConfigs, misses: Wants, devices: Devices, unattended: Database | None = None
+        self,
+        jobs: JobService,
+        best: BestConfigs,
+        misses: MissCounter,
+        devices: KnownDevices,
+        unattended: Database | None = None,
     ) -> None:
         self._jobs, self._best, self._misses, self._devices = jobs, best, misses, devices
         self._unattended = unattended
@@ -141,7 +144,7 @@ class Stored:
     def cancel(self, job_id: str) -> Job:
         """As Client.cancel; a job that an earlier process left running ends at once where nobody works on it."""
         if self._unattended is not None:
-            self._unattended.write(lambda session: JobRows(session).postpone(job_id))
+            self._unattended.write(lambda session: JobRepository(session).postpone(job_id))
         return read_answer(Job, responses.Job.of(self._jobs.cancel(job_id, ANONYMOUS)))
 
     def trials(
@@ -185,13 +188,13 @@ def stored(settings: Settings, who: str) -> Iterator[Stored]:
         with open_database(settings.database) as database:
             devices = _last(settings, database)
             best = BestConfigs.load(devices, database, Quarantine.load(database))
-            misses = Wants(database)
-            yield Stored(Jobs(database), best, misses, devices, database)
+            misses = MissCounter(database)
+            yield Stored(JobService(database), best, misses, devices, database)
             misses.flush()
 
 
 def _last(settings: Settings, database: Database) -> LastDevices:
     """Give this host's devices where they are known, else every one that was ever open on this database."""
     known = remembered(settings.cache, settings.devices)
-    devices = database.read(lambda session: DeviceRows(session).all()) if known is None else known
+    devices = database.read(lambda session: DeviceRepository(session).all()) if known is None else known
     return LastDevices(tuple(LastDevice(device) for device in devices))

@@ -18,7 +18,7 @@ from app.devices import worker_entry
 from app.devices.backend import Reading
 from app.main import Service, opened
 from app.services.principal import ANONYMOUS
-from app.services.tuning.service import TuneOrder
+from app.services.tuning.service import TuneSpec
 from app.settings import Settings
 from kernels import CATALOGUE
 from kernels.problem import Problem
@@ -87,7 +87,7 @@ class Local(Stored):
         """As Client.tune."""
         problems = (problem_of(each, dtype, precision, trans_a, trans_b) for each in shapes)
         names = None if kernels is None else tuple(kernels)
-        order = TuneOrder(tuple(problems), device, names, strategy, trials, seconds, gain_percent, retune)
+        order = TuneSpec(tuple(problems), device, names, strategy, trials, seconds, gain_percent, retune)
         return read_answer(Job, responses.Job.of(self._service.tuning.submit(order, ANONYMOUS)))
 
     def events(self, job_id: str, after: int = 0) -> Iterator[Event]:

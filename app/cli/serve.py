@@ -23,7 +23,7 @@ from app.api.load_shedding import gate_of
 from app.cli import startup_messages
 from app.errors import StartRefused, TilewiseError
 from app.main import Fleets, Server, Service, create_app, pace
-from app.server import Gate, protocol_factory
+from app.server import AdmissionCheck, protocol_factory
 from app.settings import Settings
 
 # Seconds, at most, for which a thread with the next product of a device waits while the event loop has the GIL.
@@ -70,7 +70,7 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
             raise plain.refusal or StartRefused("the service did not start: its log says why") from None
 
 
-def _config(application: Application, gate: Gate, settings: Settings, loop: Loop) -> uvicorn.Config:
+def _config(application: Application, gate: AdmissionCheck, settings: Settings, loop: Loop) -> uvicorn.Config:
     # Its own lines about starting say less than ours; a line a request would cost more than a small request.
     talkative = settings.log_level == "debug"
     certificate, key = settings.tls_certificate, settings.tls_key
@@ -165,7 +165,7 @@ class _Announcing(Server):
         closing: threading.Event,
         address: str,
         uds: socket.socket | None,
-        gate: Gate,
+        gate: AdmissionCheck,
         service: Callable[[], Service] | None = None,
     ) -> None:
         super().__init__(config, closing, uds, gate)

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Final, TypeAlias
 
 from app.devices import worker_entry
-from app.devices.process import Child
+from app.devices.process import Worker
 from app.errors import Closing
 from kernels.launch import Build
 
@@ -33,7 +33,7 @@ class Compilers:
     def __init__(self, cache_dir: Path) -> None:
         self.width = max(1, len(os.sched_getaffinity(0)) - 1)
         self._cache_dir = cache_dir
-        self._children = [Child(f"compiler {number}", worker_entry.compiler, ()) for number in range(self.width)]
+        self._children = [Worker(f"compiler {number}", worker_entry.compiler, ()) for number in range(self.width)]
         self._idle = self._children.copy()
         self._lock = threading.Lock()
         self._jobs: dict[Key, Future[None]] = {}

@@ -16,14 +16,14 @@ from app.devices.backend import Vendor
 from app.devices.compiler_pool import Compilers
 from app.devices.last_devices import remember
 from app.devices.lease import Lease, Priority
-from app.devices.process import Child
+from app.devices.process import Worker
 from app.devices.slab import Slab
-from app.devices.worker_entry import Held
+from app.devices.worker_entry import WorkerContext
 from app.errors import DeviceError, NoDevice, StartRefused, UnknownDevice
 from kernels.device import Device
 from kernels.launch import Build
 
-__all__ = ["Fleet", "Held", "Unit", "open_fleet"]
+__all__ = ["Fleet", "Unit", "WorkerContext", "open_fleet"]
 
 _LOG = logging.getLogger(__name__)
 _DISCOVERY = 120.0  # seconds that drivers have to name their devices; a cold one on many GPUs takes tens
@@ -36,8 +36,8 @@ class Unit:
     device: Device
     vendor: Vendor
     lease: Lease
-    products: Child
-    trials: Child
+    products: Worker
+    trials: Worker
     compilers: Compilers
 
     @property
@@ -133,7 +133,7 @@ def _discover(asked: list[str], cache_dir: Path) -> tuple[list[Device], list[str
     """Ask the drivers, in a child that may hang or crash."""
     found: dict[str, Device] = {}
     reasons: list[str] = []
-    child = Child("discovery", worker_entry.nothing, ())
+    child = Worker("discovery", worker_entry.nothing, ())
     try:
         for which in ["cuda", "opencl"] if asked == ["auto"] else asked:
             if asked == ["auto"] and found:
@@ -166,13 +166,13 @@ def _opened(
                 yield f"{device.id}: {error.message}"
 
 
-def _children(device: Device, cache_dir: Path, slab: Slab, stack: ExitStack) -> tuple[Lease, Child, Child]:
+def _children(device: Device, cache_dir: Path, slab: Slab, stack: ExitStack) -> tuple[Lease, Worker, Worker]:
     lease = Lease()
     stack.callback(lease.close)
 
-    def child(role: str) -> Child:
+    def child(role: str) -> Worker:
         arguments = (device.platform, device.id, cache_dir, slab.fd, slab.nbytes, role == "products")
-        one = Child(f"{device.id} {role}", worker_entry.hold, arguments, descriptors=(slab.fd,), lease=lease)
+        one = Worker(f"{device.id} {role}", worker_entry.hold, arguments, descriptors=(slab.fd,), lease=lease)
         stack.callback(one.close)
         return one
 
@@ -180,7 +180,7 @@ def _children(device: Device, cache_dir: Path, slab: Slab, stack: ExitStack) -> 
     return lease, products, products if device.exclusive else child("trials")
 
 
-def _start(products: Child, trials: Child) -> Vendor:
+def _start(products: Worker, trials: Worker) -> Vendor:
     """Start both children at once; raises what the first of them failed of."""
     other = threading.Thread(target=_try_to_start, args=(trials,), daemon=True)
     other.start()
@@ -190,7 +190,7 @@ def _start(products: Child, trials: Child) -> Vendor:
     return Vendor(vendor.name, vendor.reason)
 
 
-def _try_to_start(child: Child) -> None:
+def _try_to_start(child: Worker) -> None:
     try:
         child.start()
     except DeviceError:

@@ -22,7 +22,7 @@ class Priority(IntEnum):
     MEASUREMENT = 2
 
 
-class Ticket:
+class LeaseTicket:
     """A place in the queue; `granted` is set when its turn has come."""
 
     __slots__ = ("granted", "priority")
@@ -31,13 +31,13 @@ class Ticket:
         self.priority, self.granted = priority, granted
 
 
-class Turns:
+class PriorityLock:
     """Mutual exclusion by priority, in order of arrival within one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._queue: list[Ticket] = []
-        self._holder: Ticket | None = None
+        self._queue: list[LeaseTicket] = []
+        self._holder: LeaseTicket | None = None
         self._granted = threading.Event()  # of all who need not wait: making one takes longer than the rest
         self._granted.set()
 
@@ -46,24 +46,24 @@ class Turns:
         """How many wait for their turn; the holder is not counted."""
         return len(self._queue)
 
-    def queue(self, priority: Priority) -> Ticket:
+    def queue(self, priority: Priority) -> LeaseTicket:
         """Take a place in the queue and return at once; whoever queues must leave, also without having been served."""
-        ticket = Ticket(priority, threading.Event())
+        ticket = LeaseTicket(priority, threading.Event())
         with self._lock:
             insort(self._queue, ticket, key=lambda one: one.priority)
             self._advance()
         return ticket
 
-    def at_once(self, priority: Priority) -> Ticket | None:
+    def at_once(self, priority: Priority) -> LeaseTicket | None:
         """Take the turn where nobody has it or waits for it; None where somebody does."""
         with self._lock:
             if self._holder is not None or self._queue:
                 return None
-            self._holder = ticket = Ticket(priority, self._granted)
+            self._holder = ticket = LeaseTicket(priority, self._granted)
             self._changed()
             return ticket
 
-    def leave(self, ticket: Ticket) -> None:
+    def leave(self, ticket: LeaseTicket) -> None:
         """Give the turn back, or the place in the queue; leaving twice does nothing."""
         with self._lock:
             if ticket is self._holder:
@@ -111,7 +111,7 @@ class Turns:
         """Tell others what the queue looks like now; called under the lock."""
 
 
-class Lease(Turns):
+class Lease(PriorityLock):
     """The right to work on one device, held for one launch at a time.
 
     `flag_fd` is a page of shared memory whose first byte is not 0 while somebody with a better priority than the

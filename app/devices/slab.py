@@ -23,7 +23,7 @@ _POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, since Linux 5.14
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Region:
+class SlabRegion:
     """Whole pages of the slab, lent to one user."""
 
     offset: int
@@ -46,8 +46,8 @@ class Slab:
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self._advise = ctypes.CDLL(None).madvise  # without the interpreter's lock, which mmap's own keeps
         self._lock, self._finding = threading.Lock(), threading.Lock()
-        self._free = [Region(0, self.nbytes)]
-        self._lent: set[Region] = set()
+        self._free = [SlabRegion(0, self.nbytes)]
+        self._lent: set[SlabRegion] = set()
         self._backed = bytearray(-(-self.nbytes // _GRAIN))  # by grains: 1 where the system has found the pages
         self.give_way: Callable[[int], bool] = _never
 
@@ -57,7 +57,7 @@ class Slab:
         with self._lock:
             return sum(region.nbytes for region in self._lent)
 
-    def lend(self, nbytes: int, *, backed: bool = True) -> Region:
+    def lend(self, nbytes: int, *, backed: bool = True) -> SlabRegion:
         """Lend at least `nbytes`; raises TooLarge where that can never fit, NoRoom where it does not fit now.
 
         With `backed` False that takes no time, and whoever borrows has `back` called before any byte is touched.
@@ -73,11 +73,11 @@ class Slab:
                 if not self.give_way(size):
                     raise
 
-    def is_fresh(self, region: Region) -> bool:
+    def is_fresh(self, region: SlabRegion) -> bool:
         """Whether pages of a region are still to be found."""
         return self._backed.find(0, *_grains(region)) >= 0
 
-    def hole(self, nbytes: int, given_back: Iterable[Region] = ()) -> Region | None:
+    def hole(self, nbytes: int, given_back: Iterable[SlabRegion] = ()) -> SlabRegion | None:
         """Where so many bytes would fit now, if some regions that are lent were given back."""
         with self._lock:
             holes = _merged(sorted([*self._free, *given_back]))
@@ -89,19 +89,19 @@ class Slab:
         with self._lock:
             return sum(hole.nbytes // size * size for hole in self._free)
 
-    def _take(self, size: int, nbytes: int) -> Region:
+    def _take(self, size: int, nbytes: int) -> SlabRegion:
         with self._lock:
             hole = next((hole for hole in self._free if hole.nbytes >= size), None)
             if hole is None:
                 raise NoRoom(f"{nbytes} bytes do not fit beside what is lent", limit=self.nbytes, size=nbytes)
-            region = Region(hole.offset, size)
+            region = SlabRegion(hole.offset, size)
             self._free.remove(hole)
             if hole.nbytes > size:
-                insort(self._free, Region(hole.offset + size, hole.nbytes - size))
+                insort(self._free, SlabRegion(hole.offset + size, hole.nbytes - size))
             self._lent.add(region)
         return region
 
-    def release(self, region: Region) -> None:
+    def release(self, region: SlabRegion) -> None:
         """Take a region back; raises ValueError where it is not lent."""
         with self._lock:
             if region not in self._lent:
@@ -110,7 +110,7 @@ class Slab:
             insort(self._free, region)
             self._free = _merged(self._free)
 
-    def view(self, region: Region) -> memoryview:
+    def view(self, region: SlabRegion) -> memoryview:
         """Give the region's bytes, writable."""
         return memoryview(self._map)[region.offset : region.offset + region.nbytes]
 
@@ -120,7 +120,7 @@ class Slab:
             self._map.close()
         os.close(self.fd)
 
-    def back(self, region: Region) -> None:
+    def back(self, region: SlabRegion) -> None:
         """Make the system find a lent region's pages now; raises NoRoom where it has none.
 
         Without the lock, for others need not wait for that, but one at a time: the system clears pages, and would take
@@ -154,7 +154,7 @@ class Slab:
             size = min(_ENTERED, start + nbytes - at)
             self._advise(ctypes.c_void_p(self._address + at), ctypes.c_size_t(size), _POPULATE_WRITE)
 
-    def _lent_backed(self, region: Region) -> Region:
+    def _lent_backed(self, region: SlabRegion) -> SlabRegion:
         try:
             self.back(region)
         except BaseException:
@@ -162,7 +162,7 @@ class Slab:
             raise
         return region
 
-    def _unback(self, region: Region, grains: Iterable[int]) -> None:
+    def _unback(self, region: SlabRegion, grains: Iterable[int]) -> None:
         """Give the system back the grains that are the region's alone: it has not enough for all of them."""
         for grain in grains:
             start = grain * _GRAIN
@@ -171,7 +171,7 @@ class Slab:
                 self._backed[grain] = 0
 
 
-def _grains(region: Region) -> tuple[int, int]:
+def _grains(region: SlabRegion) -> tuple[int, int]:
     """The first grain of a region, and the one after its last."""
     return region.offset // _GRAIN, -(-(region.offset + region.nbytes) // _GRAIN)
 
@@ -190,10 +190,10 @@ def _pages(nbytes: int) -> int:
     return max(1, -(-nbytes // _PAGE)) * _PAGE
 
 
-def _merged(holes: list[Region]) -> list[Region]:
-    merged: list[Region] = []
+def _merged(holes: list[SlabRegion]) -> list[SlabRegion]:
+    merged: list[SlabRegion] = []
     for hole in holes:
         if merged and merged[-1].offset + merged[-1].nbytes == hole.offset:
-            hole = Region(merged[-1].offset, merged.pop().nbytes + hole.nbytes)  # noqa: PLW2901 - it grows
+            hole = SlabRegion(merged[-1].offset, merged.pop().nbytes + hole.nbytes)  # noqa: PLW2901 - it grows
         merged.append(hole)
     return merged

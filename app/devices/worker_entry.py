@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from app.devices.backend import Backend, Buffer, Reading, Vendor
-from app.devices.process.worker_main import Link
+from app.devices.process.worker_main import WorkerLink
 from app.devices.slab import attach
 from app.dtypes import Array
 from app.errors import NoDevice, Unsupported
@@ -21,7 +21,7 @@ PLATFORMS: Final = ("cuda", "opencl")
 
 
 @dataclass(frozen=True)
-class Held:
+class WorkerContext:
     """The state of a device's child: the device, the slab, and what functions keep between calls."""
 
     backend: Backend
@@ -33,7 +33,7 @@ def nothing() -> None:
     """Set up a child that holds nothing."""
 
 
-def discover(_: None, link: Link, which: str, cache_dir: Path) -> tuple[list[Device], list[str]]:
+def discover(_: None, link: WorkerLink, which: str, cache_dir: Path) -> tuple[list[Device], list[str]]:
     """Name the devices of a platform, or the one of an id, and why others cannot be used.
 
     Raises NoDevice with the reason where there is none at all.
@@ -48,7 +48,9 @@ def discover(_: None, link: Link, which: str, cache_dir: Path) -> tuple[list[Dev
     return find(which, cache_dir)
 
 
-def hold(platform: str, device_id: str, cache_dir: Path, slab_fd: int, slab_bytes: int, serves: bool = False) -> Held:
+def hold(
+    platform: str, device_id: str, cache_dir: Path, slab_fd: int, slab_bytes: int, serves: bool = False
+) -> WorkerContext:
     """Set up a child that holds a device; one that serves products copies from and to the slab, and has it locked."""
     backend: Backend
     slab = attach(slab_fd, slab_bytes)
@@ -61,22 +63,22 @@ def hold(platform: str, device_id: str, cache_dir: Path, slab_fd: int, slab_byte
         from app.devices.opencl import OpenCLBackend  # noqa: PLC0415 - only this process may
 
         backend = OpenCLBackend(device_id, cache_dir)
-    return Held(backend, slab)
+    return WorkerContext(backend, slab)
 
 
-def vendor(held: Held, link: Link) -> Vendor:
+def vendor(held: WorkerContext, link: WorkerLink) -> Vendor:
     """Name the vendor's library, or say why there is none."""
     del link
     return held.backend.vendor
 
 
-def sensors(held: Held, link: Link) -> Reading | None:
+def sensors(held: WorkerContext, link: WorkerLink) -> Reading | None:
     """Read the device's sensors; None where it has none."""
     del link
     return held.backend.conditions()
 
 
-class Shared(Protocol):
+class SharedDeviceMemory(Protocol):
     """Memory of a device that other processes made."""
 
     def open(self, raw: bytes, nbytes: int) -> Buffer:
@@ -92,12 +94,12 @@ class Shared(Protocol):
         ...
 
 
-def shared_memory(held: Held) -> Shared:
+def shared_memory(held: WorkerContext) -> SharedDeviceMemory:
     """What opens other processes' memory of the child's device; raises Unsupported where it is no CUDA device."""
     device = held.backend.device
     if device.platform != "cuda":
         raise Unsupported(f"processes cannot share the memory of {device.id}")
-    sharing: Shared = held.memory.setdefault("sharing", _cuda().Sharing())
+    sharing: SharedDeviceMemory = held.memory.setdefault("sharing", _cuda().Sharing())
     return sharing
 
 
@@ -106,7 +108,7 @@ def compiler() -> None:
     _cuda()
 
 
-def compile_cubin(_: None, link: Link, build: Build, architecture: str, cache_dir: Path, deadline: float) -> None:
+def compile_cubin(_: None, link: WorkerLink, build: Build, architecture: str, cache_dir: Path, deadline: float) -> None:
     """Put a build's cubin into the cache; raises CompileFailed."""
     link.phase("compile", deadline)
     _cuda().compile_cubin(build, architecture, cache_dir)

@@ -13,7 +13,7 @@ _LEAST: Final = 2**22  # bytes: so that few launches want more
 _KEPT: Final = 2**26  # bytes: more is given back after its launch, for the other child
 
 
-class Scratch:
+class Workspace:
     """Scratch memory of a backend, made when it is first wanted; its counters are zero whenever no launch runs."""
 
     def __init__(self, allocate: Callable[[int], Buffer], fill: Callable[[Buffer, int], None]) -> None:

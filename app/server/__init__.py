@@ -6,9 +6,17 @@ tests/api/test_wire_names.py holds each of them against the installed version.
 """
 
 from app.server.acceptor import Acceptor
-from app.server.http import Ahead, Gate
-from app.server.protocol import Bulk, protocol_factory
+from app.server.http import AdmissionCheck, PendingAdmissions
+from app.server.protocol import BulkProtocol, protocol_factory
 from app.server.request import EXTENSION
-from app.server.transfer_limits import Pace
+from app.server.transfer_limits import TransferLimits
 
-__all__ = ["EXTENSION", "Acceptor", "Ahead", "Bulk", "Gate", "Pace", "protocol_factory"]
+__all__ = [
+    "EXTENSION",
+    "Acceptor",
+    "AdmissionCheck",
+    "BulkProtocol",
+    "PendingAdmissions",
+    "TransferLimits",
+    "protocol_factory",
+]

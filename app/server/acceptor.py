@@ -15,7 +15,7 @@ from typing import Final
 from starlette.responses import Response
 from uvicorn.server import ServerState
 
-from app.server.http import HEAD, LINGER, Ahead, Gate, rendered
+from app.server.http import HEAD, LINGER, AdmissionCheck, PendingAdmissions, rendered
 
 _LOG = logging.getLogger(__name__)
 _MANY: Final = 64  # connections that are looked at in a row
@@ -34,7 +34,11 @@ class Acceptor:
     """
 
     def __init__(
-        self, listener: socket.socket, make: Callable[[], asyncio.BaseProtocol], gate: Gate, state: ServerState
+        self,
+        listener: socket.socket,
+        make: Callable[[], asyncio.BaseProtocol],
+        gate: AdmissionCheck,
+        state: ServerState,
     ) -> None:
         self._listener, self._make, self._gate, self._state = listener, make, gate, state
         self._loop = asyncio.get_running_loop()
@@ -74,7 +78,7 @@ class Acceptor:
 
     def _take(self) -> None:
         """Take connections; raises OSError where none is there."""
-        ahead = Ahead()
+        ahead = PendingAdmissions()
         for _ in range(_MANY):
             connection, _ = self._listener.accept()
             asked = _peeked(connection)

@@ -13,7 +13,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from app.server.request import EXTENSION, Connection, Cycle
+from app.server.request import EXTENSION, Connection, StreamingCycle
 
 HEAD: Final = 2**16  # bytes of a request's head, and of what is no data in a chunked body, in a row
 LINGER: Final = 2.0  # seconds in which a client that still sends may hear why it was refused
@@ -22,7 +22,7 @@ _CODES: Final = {400: "bad_request", 408: "request_timeout", 431: "request_heade
 
 
 @dataclass(slots=True)
-class Ahead:
+class PendingAdmissions:
     """Products that were just let in, so that their places are not taken yet, and the bytes that they need."""
 
     products: int = 0
@@ -30,7 +30,7 @@ class Ahead:
 
 
 # Of a method, a URL, a body's length and who is let in with it: the refusal, or None where it is let in.
-Gate: TypeAlias = Callable[[bytes, bytes, int, Ahead], Response | None]
+AdmissionCheck: TypeAlias = Callable[[bytes, bytes, int, PendingAdmissions], Response | None]
 # Of a status, a code and a message: the answer to what has not become a request.
 ErrorResponse: TypeAlias = Callable[[int, str, str], Response]
 
@@ -43,7 +43,7 @@ def rendered(answer: Response, state: ServerState, *, closes: bool) -> bytes:
     return b"".join([STATUS_LINE[answer.status_code], *lines, end, bytes(answer.body)])
 
 
-class Requests(HttpToolsProtocol):
+class HttpParser(HttpToolsProtocol):
     """The requests of one connection. `begun` is set when a head is complete, `streams` until a chunked body is whole.
 
     A chunked body is the parser's, with uvicorn's control of its flow. Of what follows it the parser sees nothing
@@ -57,7 +57,7 @@ class Requests(HttpToolsProtocol):
         server_state: ServerState,
         app_state: dict[str, Any],
         loop: asyncio.AbstractEventLoop,
-        gate: Gate,
+        gate: AdmissionCheck,
         error: ErrorResponse,
     ) -> None:
         super().__init__(config, server_state, app_state, loop)
@@ -105,7 +105,7 @@ class Requests(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Start the request; a body of declared length is its own affair."""
         chunked, length = self._framing()
-        refused = None if chunked else self._gate(self.parser.get_method(), self.url, length, Ahead())
+        refused = None if chunked else self._gate(self.parser.get_method(), self.url, length, PendingAdmissions())
         if refused is not None:
             self._turn_away(refused, length)
             return
@@ -115,7 +115,7 @@ class Requests(HttpToolsProtocol):
         if self.parser.should_upgrade():
             self.cycle.keep_alive = False  # there is nothing to upgrade to: the answer ends the connection
         if length:
-            Cycle.of(self.cycle, self._connection, length)
+            StreamingCycle.of(self.cycle, self._connection, length)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """As uvicorn does, but drop trailers: no field that is read here may be one (RFC 9110, section 6.5.1)."""
@@ -136,7 +136,7 @@ class Requests(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """As uvicorn does, then go on with what the connection has."""
         cycle = self.cycle
-        if isinstance(cycle, Cycle):
+        if isinstance(cycle, StreamingCycle):
             self._renew()  # the old one still waits for the body
         super().on_response_complete()
         if not self.transport.is_closing():

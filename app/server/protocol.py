@@ -10,25 +10,25 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
-from app.server.http import HEAD, LINGER, Ahead, ErrorResponse, Gate, Requests
-from app.server.request import Cycle
-from app.server.transfer_limits import Pace
+from app.server.http import HEAD, LINGER, AdmissionCheck, ErrorResponse, HttpParser, PendingAdmissions
+from app.server.request import StreamingCycle
+from app.server.transfer_limits import TransferLimits
 
 _SCRATCH: Final = 2**18  # bytes read at once where nobody has given a place for them
 _EARLY: Final = 2**16  # a body up to this long may come before its route asks for it
 _SHARE: Final = 2**19  # bytes of a body that a connection reads before it is the others' turn
 
 
-def _open(method: bytes, url: bytes, nbytes: int, ahead: Ahead) -> None:
+def _open(method: bytes, url: bytes, nbytes: int, ahead: PendingAdmissions) -> None:
     """A gate that refuses nothing."""
 
 
-def protocol_factory(pace: Pace, error: ErrorResponse, gate: Gate = _open) -> Any:
+def protocol_factory(pace: TransferLimits, error: ErrorResponse, gate: AdmissionCheck = _open) -> Any:
     """What uvicorn's `http=` takes: it makes connections, which share the bytes that they read into."""
-    return partial(Bulk, pace=pace, error=error, gate=gate, scratch=memoryview(bytearray(_SCRATCH)))
+    return partial(BulkProtocol, pace=pace, error=error, gate=gate, scratch=memoryview(bytearray(_SCRATCH)))
 
 
-class Bulk(asyncio.BufferedProtocol):
+class BulkProtocol(asyncio.BufferedProtocol):
     """One connection. Requests are answered one after the other; those that are sent ahead wait as bytes.
 
     It is the extension EXTENSION of its requests' scopes: `source` is the body, `emptied` and `abort` are for answers.
@@ -43,19 +43,19 @@ class Bulk(asyncio.BufferedProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        pace: Pace,
+        pace: TransferLimits,
         error: ErrorResponse,
-        gate: Gate,
+        gate: AdmissionCheck,
         scratch: memoryview,
     ) -> None:
         self._loop = _loop or asyncio.get_event_loop()
-        self._http = Requests(self, config, server_state, app_state, self._loop, gate, error)
+        self._http = HttpParser(self, config, server_state, app_state, self._loop, gate, error)
         self._pace, self._scratch = pace, scratch
         self._held = b""
         self._head, self._dropping, self._read, self._lingers = 0, 0, 0, False
         self._timer: asyncio.TimerHandle | None = None
         self._lost = asyncio.Event()
-        self.source: Cycle | None = None
+        self.source: StreamingCycle | None = None
 
     # For the transport.
 
@@ -178,7 +178,7 @@ class Bulk(asyncio.BufferedProtocol):
         self.source = None
         if self._http.streams:
             self._expect_head()
-        elif isinstance(cycle, Cycle):
+        elif isinstance(cycle, StreamingCycle):
             self._dropping = cycle.left - len(self.early(cycle.left))
             if cycle.lingers:
                 self._linger()
@@ -240,7 +240,7 @@ class Bulk(asyncio.BufferedProtocol):
         self._head, self._http.begun = 0, False
         self._unset_timer()
         cycle = self._http.cycle
-        self.source = cycle if isinstance(cycle, Cycle) else None
+        self.source = cycle if isinstance(cycle, StreamingCycle) else None
 
     def _expect_head(self) -> None:
         if self._timer is None:

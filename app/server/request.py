@@ -39,7 +39,7 @@ class Connection(Protocol):
         ...
 
 
-class Cycle(RequestResponseCycle):
+class StreamingCycle(RequestResponseCycle):
     """One such request and its answer. `left` bytes have not been handed over, `place` is where the next ones land."""
 
     received: int
@@ -50,10 +50,10 @@ class Cycle(RequestResponseCycle):
     _connection: Connection
 
     @classmethod
-    def of(cls, cycle: RequestResponseCycle, connection: Connection, length: int) -> Cycle:
+    def of(cls, cycle: RequestResponseCycle, connection: Connection, length: int) -> StreamingCycle:
         """Turn uvicorn's cycle, which is made deep inside a method of its own, into one of these."""
         cycle.__class__ = cls
-        self = cast("Cycle", cycle)
+        self = cast("StreamingCycle", cycle)
         self.received, self.left, self.lingers = 0, length, False
         self.place, self.waiting, self._connection = _NOWHERE, None, connection
         return self

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Pace:
+class TransferLimits:
     """Seconds without a byte, seconds for a whole body, and bytes a second that a transfer has at least."""
 
     stalled: float = 60.0

@@ -16,7 +16,7 @@ from app.store.schema import SCRIPTS, current_revision
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class DatabaseReport:
     """What was found. `owner` is empty where nobody has it open, `broken` where it is sound or cannot be told."""
 
     database: str
@@ -26,15 +26,15 @@ class Examined:
     broken: str
 
 
-def examine(url: str) -> Examined:
+def examine(url: str) -> DatabaseReport:
     """Look at a database; raises StartRefused where it cannot be read."""
     parsed = normalised(url)
     revision = current_revision(url)
     newest = ScriptDirectory(str(SCRIPTS)).get_current_head()
     name = str(parsed.database) if is_sqlite(parsed) else parsed.render_as_string()
     if revision is None:
-        return Examined(name, None, newest, "", "")
-    return Examined(name, revision, newest, _owner(url), _broken(Path(name)) if is_sqlite(parsed) else "")
+        return DatabaseReport(name, None, newest, "", "")
+    return DatabaseReport(name, revision, newest, _owner(url), _broken(Path(name)) if is_sqlite(parsed) else "")
 
 
 def _owner(url: str) -> str:

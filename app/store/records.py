@@ -133,7 +133,7 @@ class FaultRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class WantRecord:
+class MissRecord:
     """A shape that was asked for on a device model and is not tuned: how often, and how exact the last answer was."""
 
     device_model: str

@@ -250,7 +250,7 @@ class FaultRow(Base):
     at: Mapped[datetime]
 
 
-class WantRow(Base):
+class MissRow(Base):
     """A shape that was asked for and not tuned."""
 
     __tablename__ = "wants"

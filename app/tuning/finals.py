@@ -6,28 +6,28 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, zip_longest
-from typing import Final as Constant
+from typing import Final
 
-from app.tuning.measure.racing import Noise
+from app.tuning.measure.racing import NoiseModel
 from app.tuning.measure.statistics import standing
-from app.tuning.outcome import Final, Measured, Outcome
-from app.tuning.report import BASELINES, DEFAULT, VENDOR, Report, beside, reported
+from app.tuning.outcome import FinalReport, Measured, Outcome
+from app.tuning.report import BASELINES, DEFAULT, VENDOR, RoundReport, beside, reported
 from app.tuning.runner import Contender, Runner
-from app.tuning.sampling import FEWEST, Entry, Sampling
+from app.tuning.sampling import FEWEST, Finalist, FinalistSampling
 from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 
-_FEWEST: Constant = 8  # finalists
-_MOST: Constant = 24
-_REGRET: Constant = 5e-4  # of the time: the choice is made once it is expected to lose less
-_SHARE: Constant = 0.02  # of that: a finalist that adds less than its part of it is beaten
-_FIRST: Constant = 12  # rounds before which only a finalist that was always slower is beaten
-_ROUNDS: Constant = 200  # of the choice, at most
-_TRIED: Constant = 3  # rounds of a choice at least: with fewer there is none
-_GROWTH: Constant = 0.5  # of the rounds so far are added at once
-_CHOOSING: Constant = (0.1, 0.6)  # of the limit: at least, where the report is long, and at most
-_SEEDING: Constant = 0.15  # of the limit, within the choice's: the rounds of all finalists, where they are over eight
+_FEWEST: Final = 8  # finalists
+_MOST: Final = 24
+_REGRET: Final = 5e-4  # of the time: the choice is made once it is expected to lose less
+_SHARE: Final = 0.02  # of that: a finalist that adds less than its part of it is beaten
+_FIRST: Final = 12  # rounds before which only a finalist that was always slower is beaten
+_ROUNDS: Final = 200  # of the choice, at most
+_TRIED: Final = 3  # rounds of a choice at least: with fewer there is none
+_GROWTH: Final = 0.5  # of the rounds so far are added at once
+_CHOOSING: Final = (0.1, 0.6)  # of the limit: at least, where the report is long, and at most
+_SEEDING: Final = 0.15  # of the limit, within the choice's: the rounds of all finalists, where they are over eight
 
 
 def finals(
@@ -41,7 +41,7 @@ def finals(
     clock: Callable[[], float] = time.monotonic,
     *,
     most: float | None = None,
-) -> Final | None:
+) -> FinalReport | None:
     """Measure a search's fastest again, choose on those samples alone, and measure the choice afresh beside the rest.
 
     From 8 to 24 finalists, fewer where there is no time for three rounds of them: whatever could still be the best,
@@ -55,12 +55,12 @@ def finals(
     where the budget ends before anything is told.
     """
     found = {
-        (one.kernel, one.config): Entry(one, _contender(one, launches, problem))
+        (one.kernel, one.config): Finalist(one, _contender(one, launches, problem))
         for one in outcomes
         if isinstance(one, Measured)
     }
     generator = random.Random(seed)  # noqa: S311  no secret: an order of launches
-    sampling = Sampling(runner, generator, clock, limit, max(limit, most or 0.0))
+    sampling = FinalistSampling(runner, generator, clock, limit, max(limit, most or 0.0))
     ours = sorted((one for one in found.values() if one.measured.kernel != VENDOR), key=lambda one: one.seconds)
     reports = _reports(ours, found, default)
     if ours:
@@ -73,7 +73,9 @@ def finals(
     return None
 
 
-def _reports(ours: Sequence[Entry], found: Mapping[tuple[str, Config], Entry], default: Launch | None) -> list[Entry]:
+def _reports(
+    ours: Sequence[Finalist], found: Mapping[tuple[str, Config], Finalist], default: Launch | None
+) -> list[Finalist]:
     """Who is likely to be in the report."""
     if not ours:
         return []
@@ -82,7 +84,7 @@ def _reports(ours: Sequence[Entry], found: Mapping[tuple[str, Config], Entry], d
     return list(dict.fromkeys(one for one in (ours[0], *entries.values(), untuned) if one is not None))
 
 
-def _until(reports: Sequence[Entry], sampling: Sampling) -> float:
+def _until(reports: Sequence[Finalist], sampling: FinalistSampling) -> float:
     """What is spent when the choice is to end: proofs and five rounds of the report have their time, within bounds."""
     told = FEWEST * sampling.each(sampling.fitting(reports)) + 2 * sampling.proof
     sampling.raise_limit(told / (1 - _CHOOSING[1]))
@@ -94,7 +96,7 @@ def _contender(measured: Measured, launches: Callable[[Measured], Launch], probl
     return problem if measured.kernel == VENDOR else launches(measured)
 
 
-def _finalists(by_median: Sequence[Entry], sampling: Sampling, limit: float) -> list[Entry]:
+def _finalists(by_median: Sequence[Finalist], sampling: FinalistSampling, limit: float) -> list[Finalist]:
     """What could still be the best, and at least eight; as many as fit the limit, and one.
 
     By the median and by the fastest sample in turn: where clocks boost, a config that was measured hot has a slow
@@ -106,7 +108,7 @@ def _finalists(by_median: Sequence[Entry], sampling: Sampling, limit: float) -> 
     hopeful = dict.fromkeys(entry for entry in turns if entry in possible)
     rest = (entry for entry in by_median if entry not in possible)
     most = sampling.affordable(by_median[:1], sampling.limit * _SEEDING / _FIRST, _FEWEST, _MOST)
-    found: list[Entry] = []
+    found: list[Finalist] = []
     for entry in chain(hopeful, rest):
         enough = len(found) >= (most if entry in hopeful else _FEWEST)
         if found and (enough or _TRIED * sampling.each([*found, entry]) > limit):
@@ -115,28 +117,30 @@ def _finalists(by_median: Sequence[Entry], sampling: Sampling, limit: float) -> 
     return found
 
 
-def _possible(by_median: Sequence[Entry]) -> set[Entry]:
+def _possible(by_median: Sequence[Finalist]) -> set[Finalist]:
     """Those that were not dropped and whose fastest sample is not clearly slower than the best median."""
-    noise = Noise()
+    noise = NoiseModel()
     kept = [entry for entry in by_median if not entry.measured.timing.dropped]
     for entry in kept:
-        if len(entry.measured.seconds) > max(Noise.looks):
+        if len(entry.measured.seconds) > max(NoiseModel.looks):
             noise.learn(entry.measured.seconds)
     return {entry for entry in kept if _fastest(entry) <= kept[0].seconds * noise.margin(_look(entry))}
 
 
-def _fastest(entry: Entry) -> float:
+def _fastest(entry: Finalist) -> float:
     return min(entry.measured.seconds, default=entry.seconds)
 
 
-def _look(entry: Entry) -> int:
-    return max((look for look in Noise.looks if look <= len(entry.measured.seconds)), default=1)
+def _look(entry: Finalist) -> int:
+    return max((look for look in NoiseModel.looks if look <= len(entry.measured.seconds)), default=1)
 
 
-def _choice(finalists: Sequence[Entry], sampling: Sampling, until: Callable[[], float]) -> dict[Entry, list[float]]:
+def _choice(
+    finalists: Sequence[Finalist], sampling: FinalistSampling, until: Callable[[], float]
+) -> dict[Finalist, list[float]]:
     """The finalists and the samples that order them, fastest first; as the search has them where there is no choice."""
-    samples: dict[Entry, list[float]] = {entry: [] for entry in finalists}
-    alive, beaten, lost = list(finalists), list[Entry](), 0.0
+    samples: dict[Finalist, list[float]] = {entry: [] for entry in finalists}
+    alive, beaten, lost = list(finalists), list[Finalist](), 0.0
     by_search = {entry: list[float]() for entry in sorted(finalists, key=lambda entry: entry.seconds)}
     if len(alive) < 2 or sampling.affordable(alive, until() - sampling.spent, 0, _TRIED) < _TRIED:  # noqa: PLR2004
         return by_search
@@ -169,11 +173,11 @@ def _choice(finalists: Sequence[Entry], sampling: Sampling, until: Callable[[], 
     return {entry: samples[entry] for entry in (*alive, *beaten) if entry not in sampling.wrong}
 
 
-def _final(told: Report, chosen: dict[Entry, list[float]], sampling: Sampling) -> Final:
+def _final(told: RoundReport, chosen: dict[Finalist, list[float]], sampling: FinalistSampling) -> FinalReport:
     figures = {entry: sampling.timed(entry, seconds) for entry, seconds in told.seconds.items()}
     shown = {name: figures[entry] for name, entry in told.beside.items() if entry in figures}
     right = {entry: seconds for entry, seconds in chosen.items() if seconds and entry not in sampling.wrong}
-    return Final(
+    return FinalReport(
         finalists=tuple(sampling.timed(entry, seconds) for entry, seconds in right.items()),
         best=figures[told.best],
         default=shown.get(DEFAULT),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final as Constant
+from typing import Final
 
 from kernels.space import Config
 
-FORECAST: Constant = "forecast"  # the stage of what was not tried because it would have taken longer than was left
+FORECAST: Final = "forecast"  # the stage of what was not tried because it would have taken longer than was left
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ Outcome = Measured | Rejected
 
 
 @dataclass(frozen=True, slots=True)
-class Final:
+class FinalReport:
     """The end of a tune: what was measured again, interleaved and in random order, and what came out.
 
     `finalists` are the fastest of the search with the samples that chose among them, fastest first. `best`, `default`,

@@ -18,9 +18,9 @@ from statistics import fmean
 from typing import Any, Final
 
 from app.errors import Malformed
-from app.tuning.measure.racing import Noise, race, timing
+from app.tuning.measure.racing import NoiseModel, race, timing
 from app.tuning.outcome import Accuracy, Measured, Outcome, Rejected
-from app.tuning.runner import Contender, Heat
+from app.tuning.runner import Contender, InterleavedSamples
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.kernel import Kernel
@@ -105,7 +105,7 @@ class Replay:
     def __init__(self, recording: Recording, seed: int, width: int = 8) -> None:
         self.width = width
         self.evaluations, self.spent = 0, 0.0
-        self._noise = Noise()
+        self._noise = NoiseModel()
         self._recording, self._random = recording, random.Random(seed)  # noqa: S311  a replay is no secret
 
     def prepare(self, launch: Launch) -> None:
@@ -131,13 +131,13 @@ class Replay:
         del launch
         return None
 
-    def sample(self, contenders: Sequence[Contender], rounds: int) -> Heat:
+    def sample(self, contenders: Sequence[Contender], rounds: int) -> InterleavedSamples:
         """Samples of each contender, one a round."""
         drawn = []
         for contender in contenders:
             found = self._recording.outcomes[contender.config] if isinstance(contender, Launch) else ()
             drawn.append(tuple(self._draw(found, rounds)) if isinstance(found, tuple) and found else ())
-        return Heat(tuple(drawn), self._recording.policy)
+        return InterleavedSamples(tuple(drawn), self._recording.policy)
 
     def _draw(self, samples: Sequence[float], count: int) -> list[float]:
         drawn = self._random.choices(samples, k=count)

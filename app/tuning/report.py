@@ -13,7 +13,7 @@ from typing import Final
 
 from app.tuning.outcome import Measured, Outcome, Rejected
 from app.tuning.runner import OutOfTime
-from app.tuning.sampling import FEWEST, Entry, Sampling
+from app.tuning.sampling import FEWEST, Finalist, FinalistSampling
 from kernels.launch import Launch
 from kernels.space import Config
 
@@ -29,23 +29,25 @@ _FOR_FAR: Final = 0.5  # of the time, where all rounds with everybody do not fit
 
 
 @dataclass(slots=True)
-class Report:
+class RoundReport:
     """Samples of one round by entry, who each of the names beside the winner is, and why others are not there."""
 
-    best: Entry
-    seconds: dict[Entry, list[float]]
-    beside: dict[str, Entry]
+    best: Finalist
+    seconds: dict[Finalist, list[float]]
+    beside: dict[str, Finalist]
     reasons: dict[str, str] = field(default_factory=dict)
 
 
-def reported(best: Entry, beside: Mapping[str, Entry], reasons: Mapping[str, str], sampling: Sampling) -> Report | None:
+def reported(
+    best: Finalist, beside: Mapping[str, Finalist], reasons: Mapping[str, str], sampling: FinalistSampling
+) -> RoundReport | None:
     """Sample the winner and those beside it in turn, and have the one of our own with the least median be the best.
 
     At least five rounds of everybody who is told, spread over all of the time that is left; who is over four times
     slower than the winner takes part in fewer of them than the others. None where the winner failed. Raises DeviceError
     where sampling fails with nobody to blame.
     """
-    told = Report(best, {}, dict(beside), dict(reasons))
+    told = RoundReport(best, {}, dict(beside), dict(reasons))
     _admit(told, sampling)
     try:
         _sample(told, sampling)
@@ -59,7 +61,7 @@ def reported(best: Entry, beside: Mapping[str, Entry], reasons: Mapping[str, str
     return told
 
 
-def _sample(told: Report, sampling: Sampling) -> None:
+def _sample(told: RoundReport, sampling: FinalistSampling) -> None:
     """Sample everybody by plan, until the limit, or until the winner fails."""
     entries = list(dict.fromkeys((told.best, *told.beside.values())))
     for part, rounds in _plan(told.best, entries, sampling):
@@ -70,7 +72,7 @@ def _sample(told: Report, sampling: Sampling) -> None:
             told.seconds.setdefault(entry, []).extend(seconds)
 
 
-def _admit(told: Report, sampling: Sampling) -> None:
+def _admit(told: RoundReport, sampling: FinalistSampling) -> None:
     """Leave out whoever is wrong, or with whom five rounds of all would take longer than there may be."""
     admitted = [told.best]
     for entry in [told.beside[name] for name in BESIDE if name in told.beside]:
@@ -90,7 +92,7 @@ def _unaffordable(seconds: float) -> str:
     return f"one launch, with the checks beside it, takes about {time}, which the budget does not afford {FEWEST} times"
 
 
-def _drop(told: Report, entry: Entry, reason: str) -> None:
+def _drop(told: RoundReport, entry: Finalist, reason: str) -> None:
     """Leave an entry out, whichever names it has."""
     told.seconds.pop(entry, None)
     for name in [name for name, other in told.beside.items() if other is entry]:
@@ -98,7 +100,7 @@ def _drop(told: Report, entry: Entry, reason: str) -> None:
         del told.beside[name]
 
 
-def _drop_untold(told: Report, sampling: Sampling) -> None:
+def _drop_untold(told: RoundReport, sampling: FinalistSampling) -> None:
     """Say why of whoever fell out or was not reached."""
     for entry in list(told.beside.values()):
         if entry in sampling.wrong:
@@ -107,7 +109,7 @@ def _drop_untold(told: Report, sampling: Sampling) -> None:
             _drop(told, entry, OVER)
 
 
-def _plan(best: Entry, entries: Sequence[Entry], sampling: Sampling) -> list[tuple[list[Entry], int]]:
+def _plan(best: Finalist, entries: Sequence[Finalist], sampling: FinalistSampling) -> list[tuple[list[Finalist], int]]:
     """Who is sampled how often, in turn: blocks of rounds of everybody, each followed by rounds of the near alone."""
     everybody = list(entries)
     near = [entry for entry in entries if entry.seconds <= _FAR * best.seconds]
@@ -117,7 +119,7 @@ def _plan(best: Entry, entries: Sequence[Entry], sampling: Sampling) -> list[tup
         rounds = sampling.affordable(everybody, sampling.left * _FOR_FAR, FEWEST, _ROUNDS)
         more = sampling.affordable(near, sampling.left - rounds * sampling.each(everybody), 0, _ROUNDS - rounds)
     blocks = min(_BLOCKS, rounds)
-    plan: list[tuple[list[Entry], int]] = []
+    plan: list[tuple[list[Finalist], int]] = []
     for block in range(blocks):
         plan.append((everybody, _part(rounds, block, blocks)))
         if alone := _part(more, block, blocks):
@@ -130,7 +132,7 @@ def _part(whole: int, number: int, parts: int) -> int:
     return whole * (number + 1) // parts - whole * number // parts
 
 
-def _promote(told: Report, sampling: Sampling) -> None:
+def _promote(told: RoundReport, sampling: FinalistSampling) -> None:
     """The fastest of our own in the round that holds is the best, and its kernel's own figure.
 
     The others are proved too where there is time: what is told of a config that answers wrong misleads.
@@ -146,7 +148,7 @@ def _promote(told: Report, sampling: Sampling) -> None:
         told.reasons.pop(kernel, None)
 
 
-def _drop_wrong(told: Report, entries: Sequence[Entry], sampling: Sampling) -> None:
+def _drop_wrong(told: RoundReport, entries: Sequence[Finalist], sampling: FinalistSampling) -> None:
     """Prove slower entries for as long as there is time; those for whom there is none keep their figures."""
     with suppress(OutOfTime):
         for entry in entries:
@@ -154,7 +156,7 @@ def _drop_wrong(told: Report, entries: Sequence[Entry], sampling: Sampling) -> N
                 _drop(told, entry, sampling.wrong[entry].reason)
 
 
-def _proves(told: Report, entry: Entry, sampling: Sampling) -> bool:
+def _proves(told: RoundReport, entry: Finalist, sampling: FinalistSampling) -> bool:
     """Whether an entry holds; one that does not, or that there is no time left to prove, is no longer told."""
     try:
         if sampling.holds(entry):
@@ -184,14 +186,14 @@ def absent(name: str, outcomes: Sequence[Outcome], default: Launch | None) -> st
 
 def beside(
     outcomes: Sequence[Outcome],
-    found: Mapping[tuple[str, Config], Entry],
-    wrong: Mapping[Entry, Rejected],
-    best: Entry,
+    found: Mapping[tuple[str, Config], Finalist],
+    wrong: Mapping[Finalist, Rejected],
+    best: Finalist,
     default: Launch | None,
-) -> tuple[dict[str, Entry], dict[str, str]]:
+) -> tuple[dict[str, Finalist], dict[str, str]]:
     """Who stands beside the winner: the default, the vendor's library, the fastest of each baseline; why others not."""
     reasons = {name: reason for name in BESIDE if (reason := absent(name, outcomes, default)) is not None}
-    entries: dict[str, Entry] = {}
+    entries: dict[str, Finalist] = {}
     if default is not None and DEFAULT not in reasons:
         entries[DEFAULT] = found[default.kernel, default.config]
     for name in (VENDOR, *BASELINES):

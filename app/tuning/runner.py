@@ -19,7 +19,7 @@ class OutOfTime(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Heat:
+class InterleavedSamples:
     """Samples that contenders took in turn: `seconds[i]` are contender i's, one for each round, in order.
 
     Rounds in which the reference kernel was disturbed are not among them; `retaken` counts those.
@@ -63,7 +63,7 @@ class Runner(Protocol):
         """Verify a finalist on ragged neighbours of the shape, zeros, integers, NaN and infinities; None: it holds."""
         ...
 
-    def sample(self, contenders: Sequence[Contender], rounds: int) -> Heat:
+    def sample(self, contenders: Sequence[Contender], rounds: int) -> InterleavedSamples:
         """Time contenders that have been attempted, each once a round, in random order, on cold rotating buffers.
 
         Raises DeviceError where a contender takes its process down.

@@ -12,7 +12,7 @@ from app.errors import DeviceError
 from app.tuning.measure.racing import NARROW
 from app.tuning.measure.statistics import steady
 from app.tuning.outcome import Conditions, Measured, Rejected, Timing
-from app.tuning.runner import Contender, Heat, Runner
+from app.tuning.runner import Contender, InterleavedSamples, Runner
 from kernels.launch import Launch
 
 FEWEST: Final = 5  # samples of a figure, unless time does not allow for as many
@@ -20,7 +20,7 @@ _RETRIES: Final = 2  # of a round that failed though every contender runs alone
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entry:
+class Finalist:
     """A contender and what the search measured of it."""
 
     measured: Measured
@@ -33,7 +33,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Sampling:
+class FinalistSampling:
     """Proves and samples entries for `limit` seconds by the clock; `spent` of them are over.
 
     The limit may be raised to `most`: how long a sample takes with the checks beside it is known only once one was
@@ -46,8 +46,8 @@ class Sampling:
     clock: Callable[[], float]
     limit: float
     most: float
-    wrong: dict[Entry, Rejected] = field(default_factory=dict)
-    proved: set[Entry] = field(default_factory=set)
+    wrong: dict[Finalist, Rejected] = field(default_factory=dict)
+    proved: set[Finalist] = field(default_factory=set)
     policy: str = ""
     conditions: Conditions | None = None
     retaken: int = 0
@@ -69,7 +69,7 @@ class Sampling:
         """Have so many seconds in all, or as many as there may be."""
         self.limit = max(self.limit, min(self.most, needed))
 
-    def holds(self, entry: Entry) -> bool:
+    def holds(self, entry: Finalist) -> bool:
         """Whether an entry stands hostile operands, which the vendor's library need not, and has not failed since."""
         if entry not in self.proved and entry not in self.wrong and isinstance(entry.contender, Launch):
             started = self.clock()
@@ -82,7 +82,7 @@ class Sampling:
                 self.wrong[entry] = rejected
         return entry not in self.wrong
 
-    def sample(self, entries: Sequence[Entry], rounds: int) -> dict[Entry, list[float]]:
+    def sample(self, entries: Sequence[Finalist], rounds: int) -> dict[Finalist, list[float]]:
         """Samples of the entries that stay; one that takes the device down is wrong, and its rounds are redone.
 
         Raises DeviceError where sampling fails with no entry to blame.
@@ -104,24 +104,24 @@ class Sampling:
             return self._counted(left, heat, self.clock() - started)
         return {}
 
-    def each(self, entries: Sequence[Entry]) -> float:
+    def each(self, entries: Sequence[Finalist]) -> float:
         """Seconds that one round of entries is forecast to take."""
         return sum(max(entry.seconds, self.cost) for entry in entries)
 
-    def fitting(self, entries: Sequence[Entry]) -> list[Entry]:
+    def fitting(self, entries: Sequence[Finalist]) -> list[Finalist]:
         """The entries, in their order, but for those with whom five rounds would take longer than there may be."""
-        found: list[Entry] = []
+        found: list[Finalist] = []
         for entry in entries:
             if FEWEST * self.each([*found, entry]) <= self.available:
                 found.append(entry)
         return found
 
-    def affordable(self, entries: Sequence[Entry], limit: float, fewest: int, most: int) -> int:
+    def affordable(self, entries: Sequence[Finalist], limit: float, fewest: int, most: int) -> int:
         """How many rounds of entries fit a limit."""
         each = self.each(entries)
         return max(fewest, min(most, int(limit / each))) if each else fewest
 
-    def timed(self, entry: Entry, seconds: Sequence[float]) -> Measured:
+    def timed(self, entry: Finalist, seconds: Sequence[float]) -> Measured:
         """The entry with these samples in the place of the search's."""
         middle = median(seconds)
         interval, limited = None, True
@@ -133,7 +133,7 @@ class Sampling:
         measured = entry.measured
         return Measured(measured.kernel, measured.config, told, measured.accuracy, measured.registers, tuple(seconds))
 
-    def _culprits(self, entries: Sequence[Entry]) -> bool:
+    def _culprits(self, entries: Sequence[Finalist]) -> bool:
         """Find who cannot be sampled even alone."""
         before, started = len(self.wrong), self.clock()
         for entry in entries:
@@ -144,7 +144,9 @@ class Sampling:
         self.spent += self.clock() - started
         return len(self.wrong) > before
 
-    def _counted(self, entries: Sequence[Entry], heat: Heat, elapsed: float) -> dict[Entry, list[float]]:
+    def _counted(
+        self, entries: Sequence[Finalist], heat: InterleavedSamples, elapsed: float
+    ) -> dict[Finalist, list[float]]:
         self.policy, self.conditions = heat.policy, heat.conditions or self.conditions
         self.retaken += heat.retaken
         self.spent += max(elapsed, sum(map(sum, heat.seconds)))

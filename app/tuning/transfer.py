@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kernels.problem import Problem
 from kernels.space import Config
 
-Choice: TypeAlias = tuple[str, Config]
+TransferChoice: TypeAlias = tuple[str, Config]
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 Whole: TypeAlias = NDArray[np.intp]
@@ -44,7 +44,7 @@ _STEEPEST: Final = 1.5  # logarithm of a loss above which all losses are alike
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
+class TunedProblem:
     """A tuned problem: its winner, that one's seconds, and what other problems' winners took on it (any subset).
 
     `default` is what the untuned choice took on it, where that was measured.
@@ -54,7 +54,7 @@ class Tuned:
     kernel: str
     config: Config
     seconds: float
-    others: Mapping[Choice, float] = field(default_factory=dict, repr=False)
+    others: Mapping[TransferChoice, float] = field(default_factory=dict, repr=False)
     default: float | None = None
 
 
@@ -105,7 +105,7 @@ class _Guess:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TransferSettings:
     """What all shapes of a family teach: over how many doublings losses are alike, and how far the model is believed.
 
     `winners` and `default` are what was learned of the losses of other shapes' winners, and of the untuned choice.
@@ -128,13 +128,13 @@ class Transfer:
     shapes (Vovk, 2012). With `like` the settings and errors are those of another one.
     """
 
-    settings: Settings
+    settings: TransferSettings
 
     def __init__(
         self,
-        tuned: Iterable[Tuned],
-        legal: Callable[[Choice, Problem], bool],
-        predict: Callable[[Choice, Problem], float],
+        tuned: Iterable[TunedProblem],
+        legal: Callable[[TransferChoice, Problem], bool],
+        predict: Callable[[TransferChoice, Problem], float],
         like: Transfer | None = None,
     ) -> None:
         self._legal, self._predict = legal, predict
@@ -179,7 +179,7 @@ class Transfer:
         distances: Floats = np.sqrt(np.square(self._points - points([problem])).sum(axis=1))
         return distances
 
-    def _fill(self, row: int, one: Tuned) -> None:
+    def _fill(self, row: int, one: TunedProblem) -> None:
         """Take the losses that were measured on one shape."""
         for choice, seconds in one.others.items():
             if (place := self._places.get(choice)) is not None:
@@ -234,11 +234,11 @@ class Transfer:
         around = np.sqrt(np.square(self._points[rows, None] - self._points[None, rows]).sum(axis=2))
         return _alike(around, self.settings.reach), _alike(distances[rows], self.settings.reach)
 
-    def _learn(self) -> Settings:
+    def _learn(self) -> TransferSettings:
         """The reach and the trust that would have chosen best for the tuned shapes, had each been untuned."""
         winners = Learned.of(self._losses[self._elsewhere], PRIOR_LOSS)
         default = Learned.of(self._default[~np.isnan(self._default)], DEFAULT_LOSS)
-        self.settings = Settings(_REACHES[len(_REACHES) // 2], _TRUSTS[0], winners, default)
+        self.settings = TransferSettings(_REACHES[len(_REACHES) // 2], _TRUSTS[0], winners, default)
         if len(self._tuned) >= _FEW:
             sample = range(0, len(self._tuned), -(-len(self._tuned) // _SAMPLE))
             reach = min(_REACHES, key=lambda reach: self._total(sample, reach, _TRUSTS[0]))

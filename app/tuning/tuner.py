@@ -15,12 +15,11 @@ from typing import Final
 
 from app.tuning.budget import FINALS, Budget, Deadline, Forecast
 from app.tuning.finals import finals
-from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
-from app.tuning.outcome import Final as Finals
+from app.tuning.outcome import FORECAST, FinalReport, Measured, Outcome, Rejected
 from app.tuning.report import BESIDE, OVER, absent
-from app.tuning.runner import Contender, Heat, OutOfTime, Runner
+from app.tuning.runner import Contender, InterleavedSamples, OutOfTime, Runner
 from app.tuning.search.ask_thread import thought
-from app.tuning.search.strategy import Known, Landscape, Strategy, strategy
+from app.tuning.search.strategy import PriorTimes, SearchInputs, Strategy, strategy
 from kernels.device import Device
 from kernels.features import features
 from kernels.kernel import Kernel
@@ -54,7 +53,7 @@ class Task:
     device: Device
     strategy: str
     seed: int
-    known: Mapping[str, Sequence[Known]] = field(default_factory=dict)
+    known: Mapping[str, Sequence[PriorTimes]] = field(default_factory=dict)
     refused: Mapping[str, Iterable[Config]] = field(default_factory=dict)
     forecast: Callable[[Contender], Forecast] = field(default=lambda _: Forecast())
     thorough: bool = False
@@ -108,7 +107,7 @@ def tune(
     budget: Callable[[], Budget],
     saved: Sequence[Outcome] = (),
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Outcome | Finals]:
+) -> Iterator[Outcome | FinalReport]:
     """Yield the outcome of every config tried, and last the finals'.
 
     The vendor's library comes first, then each kernel's default, then each kernel's strategy in turn until it is
@@ -168,15 +167,15 @@ class _Proving:
             self.held.add((launch.kernel, launch.config))
         return rejected
 
-    def sample(self, contenders: Sequence[Contender], rounds: int) -> Heat:
+    def sample(self, contenders: Sequence[Contender], rounds: int) -> InterleavedSamples:
         """As the runner."""
         return self.runner.sample(contenders, rounds)
 
-    def fallback(self, outcomes: Sequence[Outcome], default: Launch | None) -> Finals | None:
+    def fallback(self, outcomes: Sequence[Outcome], default: Launch | None) -> FinalReport | None:
         """The fastest of the search that was proved, alone: there was no time to measure anything beside it."""
         best = best_of(one for one in outcomes if (one.kernel, one.config) in self.held)
         reasons = {name: absent(name, outcomes, default) or OVER for name in BESIDE}
-        return None if best is None else Finals((), best, None, None, {}, reasons)
+        return None if best is None else FinalReport((), best, None, None, {}, reasons)
 
 
 def best_of(outcomes: Iterable[Outcome]) -> Measured | None:
@@ -296,7 +295,7 @@ def _begun(kernel: Kernel, task: Task, saved: Sequence[Outcome]) -> _Search:
 
 
 def _strategy(kernel: Kernel, default: Config, task: Task) -> Strategy:
-    landscape = Landscape(
+    landscape = SearchInputs(
         kernel.space.legal(task.problem, task.device),
         default,
         partial(_features, kernel, task.problem, task.device),
@@ -360,7 +359,7 @@ def _launch(search: _Search, config: Config, task: Task) -> Launch | Rejected:
     return search.kernel.launch(config, task.problem, task.device)
 
 
-def _finals(task: Task, runner: Runner, outcomes: Sequence[Outcome], limit: float, most: float) -> Finals | None:
+def _finals(task: Task, runner: Runner, outcomes: Sequence[Outcome], limit: float, most: float) -> FinalReport | None:
     kernels = {kernel.name: kernel for kernel in task.kernels}
 
     def launch(of: Measured) -> Launch:

@@ -26,7 +26,7 @@ with atheris.instrument_imports(include=["app.api", "zipfile"]):
 
     from taking import FORM, JSON, MEDIA, NPY, NPZ, RAW, TENSORS, Counter, Sent
 
-    from app.api.formats.operand_spec import ONE, Wanted
+    from app.api.formats.operand_spec import ONE, ProductOptions
 
 from bodies import BOUNDARY, form, npy, npz, rows, safetensors
 from hypothesis import HealthCheck, given, settings
@@ -44,7 +44,7 @@ def request_of(data: bytes) -> Sent:
     kind, coding, cut = (*data[:3], 0, 0, 0)[:3]
     media, body = MEDIA[kind % len(MEDIA)], data[3:]
     names = ONE if media == NPY or kind >= 128 else ("a", "b")
-    wanted = Wanted(m=2, n=4, k=3) if coding >= 128 else Wanted()
+    wanted = ProductOptions(m=2, n=4, k=3) if coding >= 128 else ProductOptions()
     told = BOUNDARY if media == FORM else ""
     cuts = range(cut, len(body), cut) if cut else ()
     return Sent(media, body, CODINGS[coding % 3], told, wanted, names, cuts, is_chunked=bool(cut % 2))

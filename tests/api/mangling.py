@@ -15,7 +15,7 @@ import numpy as np
 from hypothesis import strategies as st
 from taking import FORM, JSON, NPY, NPZ, RAW, TENSORS, Sent
 
-from app.api.formats.operand_spec import ONE, Wanted
+from app.api.formats.operand_spec import ONE, ProductOptions
 
 SIZES = st.one_of(st.integers(1, 4), st.sampled_from([0, 1, 200, 2**31, 2**40, 2**62, 2**63, 2**64, 10**30, -1]))
 SHAPES = st.one_of(
@@ -184,7 +184,7 @@ def rows(draw: st.DrawFn) -> bytes:
 
 
 WANTED = st.builds(
-    Wanted,
+    ProductOptions,
     m=st.sampled_from([None, None, 2, 160]),
     n=st.sampled_from([None, None, 2, 160]),
     k=st.sampled_from([None, None, 2, 160]),

@@ -17,8 +17,8 @@ from wired import Answers, head
 
 from app.api.errors import problem
 from app.devices.backend import Buffer
-from app.devices.fleet import Held
-from app.devices.process import Child, Link
+from app.devices.fleet import WorkerContext
+from app.devices.process import Worker, WorkerLink
 from app.errors import LaunchFailed
 from app.main import Fleets, Server, Service, create_app, pace
 from app.server import protocol_factory
@@ -31,13 +31,13 @@ LARGE_ALLOCATION = 2**22
 RAW = "application/octet-stream"
 
 
-def keys(held: Held, link: Link) -> tuple[int, ...]:
+def keys(held: WorkerContext, link: WorkerLink) -> tuple[int, ...]:
     """What is on its way to the device or from it."""
     del link
     return transit_of(held).keys
 
 
-def starve(held: Held, link: Link, times: int) -> int:
+def starve(held: WorkerContext, link: WorkerLink, times: int) -> int:
     """Have the device refuse as many large allocations from now on; gives how many are left of the last order."""
     del link
     backend: Any = held.backend
@@ -61,7 +61,7 @@ class Running:
     service: Service
 
     @property
-    def products(self) -> Child:
+    def products(self) -> Worker:
         return self.service.fleet.units[0].products
 
     def connect(self) -> socket.socket:

@@ -14,16 +14,16 @@ from typing import Any, cast
 import numpy as np
 from starlette.requests import Request
 
-from app.api.body.context import Desk, lent
+from app.api.body.context import BodyContext, lent
 from app.api.body.dispatch import media_of, receive
-from app.api.body.operand_sinks import Named, ProductSeats
-from app.api.body.upload_slots import Berths
-from app.api.formats.operand_spec import ONE, Described, Fill, Found, Places, Wanted, check_shape
-from app.api.state import Service, Threads
+from app.api.body.operand_sinks import ProductSink, ResidentRefs
+from app.api.body.upload_slots import UploadSlots
+from app.api.formats.operand_spec import ONE, Fill, Places, ProductOptions, TensorSpec, TensorSpecs, check_shape
+from app.api.state import RequestThreads, Service
 from app.devices.slab import Slab
 from app.dtypes import Array
 from app.errors import TilewiseError
-from app.server import Pace
+from app.server import TransferLimits
 
 MOST = 2**20  # bytes that a body may have, and may unpack to
 JSON, FORM, NPZ = "application/json", "multipart/form-data", "application/x-npz"
@@ -39,7 +39,7 @@ class Sent:
     body: bytes
     coding: str = ""
     boundary: str = ""
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: ProductOptions = field(default_factory=ProductOptions)
     names: tuple[str, ...] = ("a", "b")
     cuts: Sequence[int] = ()
     is_chunked: bool = False
@@ -68,29 +68,29 @@ class Taken:
     operands: Mapping[str, Array] = field(default_factory=dict)
 
 
-class Seats(ProductSeats):
+class Seats(ProductSink):
     """The seats of a product whose operands, and C, lie in the slab as they do in the service."""
 
     def __init__(self, slab: Slab, names: tuple[str, ...]) -> None:
-        super().__init__(cast("Service", None), {}, Named())
+        super().__init__(cast("Service", None), {}, ResidentRefs())
         self.sent, self.places, self._slab = names, dict[str, Array](), slab
 
     @property
     def names(self) -> tuple[str, ...]:
         return self.sent
 
-    def plain(self, wanted: Wanted) -> Found:
+    def plain(self, wanted: ProductOptions) -> TensorSpecs:
         if self.sent != ONE:
             return super().plain(wanted)
-        return {ONE[0]: Described(ONE[0], wanted.dtype or "float32", (wanted.m or 2, wanted.n or 2))}
+        return {ONE[0]: TensorSpec(ONE[0], wanted.dtype or "float32", (wanted.m or 2, wanted.n or 2))}
 
-    def nbytes(self, found: Found, wanted: Wanted) -> int:
+    def nbytes(self, found: TensorSpecs, wanted: ProductOptions) -> int:
         for each in found.values():
             check_shape(each)
         return super().nbytes(found, wanted) if len(found) > 1 else sum(each.nbytes for each in found.values())
 
     @contextmanager
-    def room(self, found: Found, wanted: Wanted, fill: Fill | None) -> Iterator[Places]:
+    def room(self, found: TensorSpecs, wanted: ProductOptions, fill: Fill | None) -> Iterator[Places]:
         with lent(self._slab, max(1, self.nbytes(found, wanted))) as memory:
             memory[:] = b"\xff" * len(memory)
             at, places = 0, {}
@@ -107,7 +107,7 @@ class Counter:
     """Takes requests in one after the other; all slab bytes must be back after each."""
 
     def __init__(self, slab: Slab) -> None:
-        self.slab, self._loop, self._threads = slab, asyncio.new_event_loop(), Threads()
+        self.slab, self._loop, self._threads = slab, asyncio.new_event_loop(), RequestThreads()
 
     def close(self) -> None:
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
@@ -128,13 +128,13 @@ class Counter:
         async def message() -> dict[str, Any]:
             return next(messages)
 
-        state = SimpleNamespace(pace=Pace(), berths=Berths(), threads=self._threads)
+        state = SimpleNamespace(pace=TransferLimits(), berths=UploadSlots(), threads=self._threads)
         scope = {"type": "http", "headers": sent.headers(), "app": SimpleNamespace(state=state)}
         request = Request(scope, cast("Callable[[], Awaitable[Any]]", message))
         seats = Seats(self.slab, sent.names)
         async with AsyncExitStack() as stack:
             lend = partial(lent, self.slab)
-            desk = Desk(seats, lend, self._threads, stack, MOST, self.slab.nbytes)
+            desk = BodyContext(seats, lend, self._threads, stack, MOST, self.slab.nbytes)
             await receive(request, media_of(request, sent.names), sent.wanted, desk)
             copies = {name: array.copy() for name, array in seats.places.items()}
             seats.places = {}

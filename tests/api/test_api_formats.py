@@ -22,7 +22,7 @@ from app.api.formats import json_matrix as rows_format
 from app.api.formats import npy as npy_format
 from app.api.formats import npz as npz_format
 from app.api.formats import safetensors as tensors_format
-from app.api.formats.operand_spec import Described, Loaded, Wanted, is_stacked, problem_of
+from app.api.formats.operand_spec import ParsedBody, ProductOptions, TensorSpec, is_stacked, problem_of
 from app.dtypes import Array
 from app.errors import BodyTooLarge, Invalid, InvalidMatrix, Malformed, TilewiseError
 from kernels.problem import Problem
@@ -41,32 +41,32 @@ def lend(nbytes: int) -> Iterator[memoryview]:
 class Read:
     """A body that was understood, and the problem that it makes."""
 
-    loaded: Loaded
+    loaded: ParsedBody
     problem: Problem
     stacked: bool
 
 
-def read(loaded: Loaded) -> Read:
+def read(loaded: ParsedBody) -> Read:
     a, b = loaded.found["a"], loaded.found["b"]
     return Read(loaded, problem_of(a, b, loaded.wanted), is_stacked(a))
 
 
-def read_npz(data: bytes, wanted: Wanted | None = None, limit: int = LIMIT) -> Read:
-    return read(npz_format.load(memoryview(data), wanted or Wanted(), limit, lend))
+def read_npz(data: bytes, wanted: ProductOptions | None = None, limit: int = LIMIT) -> Read:
+    return read(npz_format.load(memoryview(data), wanted or ProductOptions(), limit, lend))
 
 
-def read_form(data: bytes, wanted: Wanted | None = None, step: int = 1000) -> Read:
-    found = parts_format.Form(BOUNDARY.encode())
+def read_form(data: bytes, wanted: ProductOptions | None = None, step: int = 1000) -> Read:
+    found = parts_format.MultipartParser(BOUNDARY.encode())
     kept = b"".join(piece for at in range(0, len(data), step) for piece in found.feed(data[at : at + step]))
     found.finish()
-    return read(parts_format.load(memoryview(kept), found, wanted or Wanted()))
+    return read(parts_format.load(memoryview(kept), found, wanted or ProductOptions()))
 
 
-def read_rows(data: bytes, wanted: Wanted | None = None) -> Read:
-    return read(rows_format.load(memoryview(data), wanted or Wanted()))
+def read_rows(data: bytes, wanted: ProductOptions | None = None) -> Read:
+    return read(rows_format.load(memoryview(data), wanted or ProductOptions()))
 
 
-def read_tensors(data: bytes) -> dict[str, Described]:
+def read_tensors(data: bytes) -> dict[str, TensorSpec]:
     length = tensors_format.header_bytes(data[:8])
     return tensors_format.header(data[8 : 8 + length])
 
@@ -107,7 +107,7 @@ def test_npy_files_of_every_order_are_read_as_they_were_meant(order: str, dtype:
 
 
 def test_transposed_operands_are_taken_as_stored() -> None:
-    loaded = read_form(form(a=npy(A.T.copy()), b=npy(B.T.copy())), Wanted(trans_a=True, trans_b=True))
+    loaded = read_form(form(a=npy(A.T.copy()), b=npy(B.T.copy())), ProductOptions(trans_a=True, trans_b=True))
     assert (loaded.problem.m, loaded.problem.n, loaded.problem.k) == (2, 4, 3)
     np.testing.assert_array_equal(filled(loaded)[0], A.T)
 
@@ -124,7 +124,7 @@ def test_a_form_may_come_in_pieces_of_any_size(step: int) -> None:
 def test_json_numbers_are_float32_unless_the_request_says_otherwise() -> None:
     assert read_rows(rows(A, B)).problem.dtype == "float32"
     assert read_rows(rows(A, B, dtype="float64")).problem.dtype == "float64"
-    assert read_rows(rows(A, B), Wanted(dtype="float64")).problem.dtype == "float64"
+    assert read_rows(rows(A, B), ProductOptions(dtype="float64")).problem.dtype == "float64"
     a, _ = filled(read_rows(b'{"a":[[0.1, 1e300, 3]],"b":[[1],[1],[1]]}'))
     assert a.tolist() == [[float(np.float32(0.1)), float("inf"), 3.0]]
 
@@ -189,12 +189,12 @@ def test_json_members_that_mean_nothing_are_refused(members: dict[str, Any]) -> 
 
 
 def test_a_body_that_disagrees_with_the_query_is_refused() -> None:
-    for wanted in (Wanted(dtype="float64"), Wanted(m=3), Wanted(batch=2), Wanted(k=4)):
+    for wanted in (ProductOptions(dtype="float64"), ProductOptions(m=3), ProductOptions(batch=2), ProductOptions(k=4)):
         with pytest.raises(Invalid):
             read_form(form(a=npy(A), b=npy(B)), wanted)
     with pytest.raises(Invalid, match="trans_a is true in the query and false in the body"):
-        read_rows(rows(A, B, trans_a=False), Wanted(trans_a=True))
-    assert read_rows(rows(A, B, trans_a=False), Wanted(trans_a=False, m=2, batch=1)).problem.m == 2
+        read_rows(rows(A, B, trans_a=False), ProductOptions(trans_a=True))
+    assert read_rows(rows(A, B, trans_a=False), ProductOptions(trans_a=False, m=2, batch=1)).problem.m == 2
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from bodies import BOUNDARY, MAX_BODY, form, npy, npz, rows, safetensors
 from taking import FORM, JSON, MOST, NPY, NPZ, RAW, TENSORS, Counter, Sent, Taken
 from test_api_errors import refused
 
-from app.api.formats.operand_spec import ONE, Wanted
+from app.api.formats.operand_spec import ONE, ProductOptions
 from app.devices.slab import Slab
 from app.dtypes import Array
 
@@ -62,8 +62,10 @@ def cut(body: bytes, step: int) -> Sequence[int]:
     return [at for at in range(1, len(body)) if at in near or at % 100 == 0]
 
 
-def sent(body: bytes, wanted: Wanted | None = None, names: tuple[str, ...] = ("a", "b"), step: int = 1009) -> Sent:
-    return Sent(FORM, body, boundary=BOUNDARY, wanted=wanted or Wanted(), names=names, cuts=cut(body, step))
+def sent(
+    body: bytes, wanted: ProductOptions | None = None, names: tuple[str, ...] = ("a", "b"), step: int = 1009
+) -> Sent:
+    return Sent(FORM, body, boundary=BOUNDARY, wanted=wanted or ProductOptions(), names=names, cuts=cut(body, step))
 
 
 def same(taken: Taken, **arrays: Array) -> None:
@@ -80,7 +82,7 @@ def test_parts_whose_sizes_are_known_go_straight_to_their_places(
 ) -> None:
     both = {"a": npy(A), "b": npy(B)}
     body = form(**{name: both[name] for name in order})
-    same(counter.take(sent(body, Wanted(m=160, n=150), step=step)), a=A, b=B)
+    same(counter.take(sent(body, ProductOptions(m=160, n=150), step=step)), a=A, b=B)
     assert slab.lendings == 1
     same(counter.take(sent(body, step=step)), a=A, b=B)
     assert slab.lendings == 3, "where nobody tells what comes second, a staging area comes first"
@@ -94,25 +96,25 @@ def test_one_part_alone_needs_no_second_place(counter: Counter, slab: Counting) 
 
 @pytest.mark.parametrize("second", [np.asfortranarray(B), B.astype(">f4"), np.asfortranarray(B.astype(">f4"))])
 def test_a_second_part_of_another_order_is_put_in_order(counter: Counter, second: Array) -> None:
-    same(counter.take(sent(form(a=npy(A), b=npy(second)), Wanted(n=150))), a=A, b=B)
+    same(counter.take(sent(form(a=npy(A), b=npy(second)), ProductOptions(n=150))), a=A, b=B)
 
 
 def test_a_second_part_may_be_one_number(counter: Counter) -> None:
     a, b = np.ones((20_000, 1), np.float32), np.full((1, 1), 3, np.float32)
     for step in (1, 40, 2**20):
-        same(counter.take(sent(form(a=npy(a), b=npy(b)), Wanted(n=1), step=step)), a=a, b=b)
-        same(counter.take(sent(form(b=npy(b), a=npy(a)), Wanted(m=20_000), step=step)), a=a, b=b)
+        same(counter.take(sent(form(a=npy(a), b=npy(b)), ProductOptions(n=1), step=step)), a=a, b=b)
+        same(counter.take(sent(form(b=npy(b), a=npy(a)), ProductOptions(m=20_000), step=step)), a=a, b=b)
 
 
 def test_numbers_that_look_like_boundaries_are_numbers(counter: Counter) -> None:
     text = bytes(64) + f"\r\n--{BOUNDARY}\r\n\r\n--{BOUNDARY}--\r\n".encode() * 2000
     a = np.frombuffer(text[: len(text) // 640 * 640], np.float32).reshape(-1, 160).copy()
     b = np.ones((160, 1), np.float32)
-    taken = counter.take(sent(form(a=npy(a), b=npy(b)), Wanted(n=1)))
+    taken = counter.take(sent(form(a=npy(a), b=npy(b)), ProductOptions(n=1)))
     assert taken.operands["a"].tobytes() == a.tobytes()
 
 
-@pytest.mark.parametrize("wanted", [Wanted(), Wanted(n=150)])
+@pytest.mark.parametrize("wanted", [ProductOptions(), ProductOptions(n=150)])
 @pytest.mark.parametrize(
     ("parts", "code"),
     [
@@ -131,15 +133,15 @@ def test_numbers_that_look_like_boundaries_are_numbers(counter: Counter) -> None
     ],
 )
 def test_forms_are_refused_alike_whichever_way_they_come_in(
-    counter: Counter, wanted: Wanted, parts: dict[str, bytes], code: str
+    counter: Counter, wanted: ProductOptions, parts: dict[str, bytes], code: str
 ) -> None:
     assert counter.take(sent(form(**parts), wanted)).code == code
     assert counter.take(sent(form(**parts)[:-8], wanted)).code in {code, "malformed"}
 
 
 @pytest.mark.parametrize("step", [1, 1009, 2**21])
-@pytest.mark.parametrize("wanted", [Wanted(), Wanted(n=150)])
-def test_what_comes_before_the_first_boundary_is_short(counter: Counter, wanted: Wanted, step: int) -> None:
+@pytest.mark.parametrize("wanted", [ProductOptions(), ProductOptions(n=150)])
+def test_what_comes_before_the_first_boundary_is_short(counter: Counter, wanted: ProductOptions, step: int) -> None:
     body = form(a=npy(A), b=npy(B))
     same(counter.take(sent(b"x" * 500 + b"\r\n" + body, wanted, step=step)), a=A, b=B)
     assert counter.take(sent(b"x" * 600 + b"\r\n" + body, wanted, step=step)).code == "malformed"
@@ -147,20 +149,20 @@ def test_what_comes_before_the_first_boundary_is_short(counter: Counter, wanted:
 
 def test_a_megabyte_before_the_first_boundary_is_refused(counter: Counter) -> None:
     body = b"x" * (MOST - 2**17)
-    taken = counter.take(sent(body, Wanted(n=150), step=MOST))
+    taken = counter.take(sent(body, ProductOptions(n=150), step=MOST))
     assert (taken.code, taken.facts["limit"]) == ("malformed", 512)
 
 
 @pytest.mark.timing
 def test_a_megabyte_before_the_first_boundary_does_not_hold_the_loop_up(counter: Counter) -> None:
-    body = sent(b"x" * (MOST - 2**17), Wanted(n=150), step=MOST)
+    body = sent(b"x" * (MOST - 2**17), ProductOptions(n=150), step=MOST)
     began = time.process_time()
     counter.take(body)
     assert time.process_time() - began < 0.03
 
 
 def test_the_query_and_the_second_part_must_agree(counter: Counter) -> None:
-    assert counter.take(sent(form(a=npy(A), b=npy(B)), Wanted(n=151))).code == "invalid"
+    assert counter.take(sent(form(a=npy(A), b=npy(B)), ProductOptions(n=151))).code == "invalid"
 
 
 @pytest.mark.parametrize("coding", PACKERS)

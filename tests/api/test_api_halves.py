@@ -19,7 +19,7 @@ from test_api_products import FORM, JSON, NPY, NPZ, RAW, SENT, TENSORS
 
 from app.api.formats import json_matrix as rows_format
 from app.api.formats import npy as npy_format
-from app.api.formats.operand_spec import Wanted
+from app.api.formats.operand_spec import ProductOptions
 from app.dtypes import Array, numpy_dtype, rounded
 from app.errors import InvalidMatrix, Malformed, Unsupported
 
@@ -269,4 +269,4 @@ def test_numbers_of_16_bits_are_written_exactly() -> None:
 
 def test_a_json_body_without_conversion_is_refused_before_its_numbers_are_read() -> None:
     with pytest.raises(Unsupported, match="convert=true"):
-        rows_format.load(memoryview(b'{"a":[["x"]],"b":[[1]],"dtype":"float16"}'), Wanted())
+        rows_format.load(memoryview(b'{"a":[["x"]],"b":[[1]],"dtype":"float16"}'), ProductOptions())

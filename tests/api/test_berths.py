@@ -9,7 +9,7 @@ from functools import wraps
 import pytest
 
 from app.api.body import upload_slots
-from app.api.body.upload_slots import Berths
+from app.api.body.upload_slots import UploadSlots
 
 LARGE = upload_slots._LARGE
 
@@ -27,7 +27,7 @@ def looped(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     return run
 
 
-async def land(place: Berths, nbytes: int, inside: list[int], end: asyncio.Event) -> None:
+async def land(place: UploadSlots, nbytes: int, inside: list[int], end: asyncio.Event) -> None:
     async with place.berth(nbytes):
         inside.append(nbytes)
         await end.wait()
@@ -38,7 +38,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def left(place: Berths) -> int:
+async def left(place: UploadSlots) -> int:
     """How many could land at once now."""
     inside, end = list[int](), asyncio.Event()
     tasks = [asyncio.create_task(land(place, LARGE, inside, end)) for _ in range(upload_slots._MOST + 3)]
@@ -51,7 +51,7 @@ async def left(place: Berths) -> int:
 
 @looped
 async def test_only_so_many_large_bodies_land_at_once_and_small_ones_pass_them_by() -> None:
-    place, inside, end = Berths(), list[int](), asyncio.Event()
+    place, inside, end = UploadSlots(), list[int](), asyncio.Event()
     tasks = [asyncio.create_task(land(place, LARGE, inside, end)) for _ in range(upload_slots._MOST + 2)]
     tasks.append(asyncio.create_task(land(place, LARGE - 1, inside, end)))
     await settle()
@@ -65,7 +65,7 @@ async def test_only_so_many_large_bodies_land_at_once_and_small_ones_pass_them_b
 @looped
 async def test_one_that_takes_long_goes_on_and_the_next_one_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload_slots, "_LONG", 0.01)
-    place, inside, end = Berths(), list[int](), asyncio.Event()
+    place, inside, end = UploadSlots(), list[int](), asyncio.Event()
     slow = [asyncio.create_task(land(place, LARGE, inside, end)) for _ in range(upload_slots._MOST)]
     await asyncio.sleep(0.05)
     monkeypatch.setattr(upload_slots, "_LONG", 10.0)
@@ -77,7 +77,7 @@ async def test_one_that_takes_long_goes_on_and_the_next_one_begins(monkeypatch: 
 
 @looped
 async def test_who_goes_away_while_waiting_or_landing_takes_nobodys_place() -> None:
-    place, inside, end = Berths(), list[int](), asyncio.Event()
+    place, inside, end = UploadSlots(), list[int](), asyncio.Event()
     tasks = [asyncio.create_task(land(place, LARGE, inside, end)) for _ in range(upload_slots._MOST + 4)]
     await settle()
     for task in (tasks[0], tasks[-1], tasks[-2]):

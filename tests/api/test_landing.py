@@ -10,14 +10,14 @@ from typing import ParamSpec, TypeVar
 
 from app.api.body.stream import staging
 from app.api.errors import timed_out
-from app.api.state import FEW, Threads
+from app.api.state import FEW, RequestThreads
 from app.settings import Settings
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Watched(Threads):
+class Watched(RequestThreads):
     """Threads that say for how many bytes each call was."""
 
     def __init__(self) -> None:

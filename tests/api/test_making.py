@@ -8,36 +8,36 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.api.products import Line, _heard
-from app.devices.process import Child, Link
+from app.api.products import SmallProductQueue, _heard
+from app.devices.process import Worker, WorkerLink
 
 
 def hold(state: object) -> object:
     return state
 
 
-def answer(state: object, _: Link, seconds: float) -> object:
+def answer(state: object, _: WorkerLink, seconds: float) -> object:
     time.sleep(seconds)
     return state
 
 
 @pytest.fixture(scope="module")
-def child() -> Iterator[Child]:
-    child = Child("the child", hold, ("state",))
+def child() -> Iterator[Worker]:
+    child = Worker("the child", hold, ("state",))
     child.start()
     yield child
     child.close()
 
 
 @pytest.mark.parametrize(("seconds", "soon"), [(0.0, True), (0.5, False)])
-def test_a_child_is_heard_soon_or_left_to_a_thread(child: Child, seconds: float, soon: bool) -> None:
+def test_a_child_is_heard_soon_or_left_to_a_thread(child: Worker, seconds: float, soon: bool) -> None:
     begun = child.begin(answer, seconds)
     assert begun is not None
     assert asyncio.run(_heard(begun)) is soon
     assert begun.finish() == "state"
 
 
-def test_who_is_cancelled_while_it_listens_leaves_nothing_watched(child: Child) -> None:
+def test_who_is_cancelled_while_it_listens_leaves_nothing_watched(child: Worker) -> None:
     begun = child.begin(answer, 0.1)
     assert begun is not None
 
@@ -55,7 +55,7 @@ def test_who_is_cancelled_while_it_listens_leaves_nothing_watched(child: Child) 
 
 def test_those_in_line_have_their_turns_in_order_and_a_few_may_wait() -> None:
     async def visit() -> tuple[list[int], list[bool]]:
-        line, seen, full = Line(), list[int](), list[bool]()
+        line, seen, full = SmallProductQueue(), list[int](), list[bool]()
 
         async def one(number: int) -> None:
             async with line.turn():

@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 from wired import EITHER, Answers, Wired, chance_of, chunked, head, served
 
-from app.server import Pace
+from app.server import TransferLimits
 from app.server.http import HEAD
 
 FLOOD = 2**26  # bytes: more than the system keeps of a connection
@@ -30,7 +30,7 @@ def wired(request: pytest.FixtureRequest) -> Iterator[Wired]:
 
 @pytest.fixture(scope="module", params=EITHER)
 def strict(request: pytest.FixtureRequest) -> Iterator[Wired]:
-    with served(request.param, Pace(stalled=0.4, whole=2.0, least=1000)) as running:
+    with served(request.param, TransferLimits(stalled=0.4, whole=2.0, least=1000)) as running:
         yield running
 
 

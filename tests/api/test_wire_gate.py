@@ -17,15 +17,15 @@ from starlette.responses import JSONResponse, Response
 from uvicorn.server import ServerState
 from wired import EITHER, Answers, Wired, head, served
 
-from app.api.load_shedding import Gate
+from app.api.load_shedding import LoadShedder
 from app.api.metrics import Metrics
 from app.api.state import Service
 from app.devices.slab import Slab
 from app.errors import QueueFull
-from app.server import Acceptor, Ahead, acceptor
+from app.server import Acceptor, PendingAdmissions, acceptor
 from app.server import protocol as connections
 from app.server.acceptor import _peeked
-from app.services.matmul.admission import Admission, Limits
+from app.services.matmul.admission import Admission, AdmissionLimits
 
 EXPECTS: dict[str, Any] = {"Expect": "100-continue"}
 
@@ -43,7 +43,7 @@ class Switch:
 def switch(request: pytest.FixtureRequest) -> Iterator[Switch]:
     asked: list[tuple[bytes, bytes, int]] = []
 
-    def gate(method: bytes, url: bytes, nbytes: int, _: Ahead) -> Response | None:
+    def gate(method: bytes, url: bytes, nbytes: int, _: PendingAdmissions) -> Response | None:
         asked.append((method, url, nbytes))
         refuses = made.is_shut and url.startswith(b"/landed")
         return JSONResponse({"code": "queue_full"}, 503, {"Retry-After": "7"}) if refuses else None
@@ -171,7 +171,7 @@ def test_a_refused_client_is_left_after_a_while(shut: Wired, monkeypatch: pytest
 
 
 def test_a_server_that_stops_ends_those_that_it_refused() -> None:
-    def gate(method: bytes, url: bytes, nbytes: int, _: Ahead) -> Response:
+    def gate(method: bytes, url: bytes, nbytes: int, _: PendingAdmissions) -> Response:
         return JSONResponse([method.decode(), url.decode(), nbytes], 503)
 
     with served("uvloop", gate=gate) as wired:
@@ -247,7 +247,7 @@ class Full:
     def __init__(self, room: int, queue: int = 2) -> None:
         self.slab = Slab(2**20)
         self.slab.lend(2**20 - room)
-        self.admission = Admission(Limits(queue, 2**20, {"x": 2**30}))
+        self.admission = Admission(AdmissionLimits(queue, 2**20, {"x": 2**30}))
         self.matmul, self.fleet, self.matrices = self, self, self
         self.count = 0
 
@@ -255,8 +255,8 @@ class Full:
         return self
 
 
-def gate_of(service: Full) -> Gate:
-    return Gate(lambda: cast("Service", service), Metrics(lambda: cast("Service", service)))
+def gate_of(service: Full) -> LoadShedder:
+    return LoadShedder(lambda: cast("Service", service), Metrics(lambda: cast("Service", service)))
 
 
 def code(answer: Response | None) -> str | None:
@@ -268,14 +268,20 @@ def test_a_product_needs_room_for_its_body_and_for_c() -> None:
     gate = gate_of(service)
     for rows, body, expected in ((64, 2**15, None), (65, 65 * 64 * 4 + 2**14, "no_room"), (64, 12 * 2**12, "no_room")):
         query = b"m=%d&n=64&k=64" % rows
-        assert code(gate.refused(b"POST", b"/matmul?" + query, body, Ahead())) == expected
-    assert code(gate.refused(b"POST", b"/matmul", 12 * 2**12, Ahead())) is None, "nobody knows how large C is"
-    assert code(gate.refused(b"GET", b"/matmul?m=64&n=64&k=64", 2**19, Ahead())) is None
-    assert code(gate.refused(b"POST", b"/tune?m=64&n=64&k=64", 2**19, Ahead())) is None
-    assert code(gate.refused(b"POST", b"/v2/models/matmul/infer", 2**19, Ahead())) == "no_room"
-    assert code(gate.refused(b"POST", b"/matmul", 2**30, Ahead())) is None, "what never fits is told so by its route"
+        assert code(gate.refused(b"POST", b"/matmul?" + query, body, PendingAdmissions())) == expected
+    assert code(gate.refused(b"POST", b"/matmul", 12 * 2**12, PendingAdmissions())) is None, (
+        "nobody knows how large C is"
+    )
+    assert code(gate.refused(b"GET", b"/matmul?m=64&n=64&k=64", 2**19, PendingAdmissions())) is None
+    assert code(gate.refused(b"POST", b"/tune?m=64&n=64&k=64", 2**19, PendingAdmissions())) is None
+    assert code(gate.refused(b"POST", b"/v2/models/matmul/infer", 2**19, PendingAdmissions())) == "no_room"
+    assert code(gate.refused(b"POST", b"/matmul", 2**30, PendingAdmissions())) is None, (
+        "what never fits is told so by its route"
+    )
     service.count = 1
-    assert code(gate.refused(b"POST", b"/matmul", 2**19, Ahead())) is None, "a resident matrix may make room"
+    assert code(gate.refused(b"POST", b"/matmul", 2**19, PendingAdmissions())) is None, (
+        "a resident matrix may make room"
+    )
     service.slab.close()
 
 
@@ -283,24 +289,24 @@ def test_a_full_queue_refuses_whatever_its_size_and_says_so_anew_when_figures_ch
     service = Full(room=2**16, queue=1)
     gate, ticket = gate_of(service), service.admission.admit(1)
     service.admission.pace(3.0)
-    first, again = (gate.refused(b"POST", b"/matmul", 1, Ahead()) for _ in "ab")
+    first, again = (gate.refused(b"POST", b"/matmul", 1, PendingAdmissions()) for _ in "ab")
     assert first is not None
     assert first is again
     assert (code(first), first.headers["retry-after"]) == (QueueFull.code, "3")
     service.admission.pace(100.0)
-    later = gate.refused(b"POST", b"/matmul", 1, Ahead())
+    later = gate.refused(b"POST", b"/matmul", 1, PendingAdmissions())
     assert later is not None
     assert int(later.headers["retry-after"]) > 3
     ticket.close()
-    assert gate.refused(b"POST", b"/matmul", 1, Ahead()) is None
+    assert gate.refused(b"POST", b"/matmul", 1, PendingAdmissions()) is None
     service.slab.close()
 
 
 def test_those_who_are_let_in_together_are_no_more_than_fit() -> None:
     service = Full(room=12 * 2**12, queue=5)
-    gate, ahead = gate_of(service), Ahead()
+    gate, ahead = gate_of(service), PendingAdmissions()
     sizes = (5 * 2**12, 2**12, 5 * 2**12, 5 * 2**12, 1, 1, 0)
     found = [code(gate.refused(b"POST", b"/matmul", nbytes, ahead)) for nbytes in sizes]
     assert found == [None, None, None, "no_room", None, None, "queue_full"]
-    assert code(gate.refused(b"POST", b"/matmul", 5 * 2**12, Ahead())) is None
+    assert code(gate.refused(b"POST", b"/matmul", 5 * 2**12, PendingAdmissions())) is None
     service.slab.close()

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 from wired import EITHER, LOOPS, Answers, Wired, chance_of, chunked, head, served
 
-from app.server import Pace
-from app.server.protocol import Bulk
+from app.server import TransferLimits
+from app.server.protocol import BulkProtocol
 
 
 @pytest.fixture(scope="module", params=EITHER)
@@ -24,7 +24,7 @@ def wired(request: pytest.FixtureRequest) -> Iterator[Wired]:
 
 @pytest.fixture(scope="module", params=EITHER)
 def strict(request: pytest.FixtureRequest) -> Iterator[Wired]:
-    with served(request.param, Pace(stalled=0.4, whole=2.0, least=1000)) as running:
+    with served(request.param, TransferLimits(stalled=0.4, whole=2.0, least=1000)) as running:
         yield running
 
 
@@ -55,7 +55,7 @@ def test_a_connection_that_has_ended_is_nothing_to_collect(wired: Wired) -> None
             connection.sendall(head("POST", "/refused", length=200_000, Expect="100-continue"))
             assert answers.read()[0] == 413
         until = time.monotonic() + 1  # less than a refused client that still sends may hear why
-        while left := [each for each in gc.get_objects() if isinstance(each, Bulk)]:
+        while left := [each for each in gc.get_objects() if isinstance(each, BulkProtocol)]:
             assert time.monotonic() < until, left
             del left
             time.sleep(0.05)

@@ -23,9 +23,9 @@ from wired import chance_of
 
 from app.api.body.stream import declared_length
 from app.api.errors import problem
-from app.server import Bulk, Pace, protocol_factory
-from app.server.http import Requests
-from app.server.request import Cycle
+from app.server import BulkProtocol, TransferLimits, protocol_factory
+from app.server.http import HttpParser
+from app.server.request import StreamingCycle
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -42,14 +42,14 @@ class Transport(asyncio.Transport):
 
 
 @pytest.fixture
-def requests() -> Requests:
+def requests() -> HttpParser:
     loop = asyncio.new_event_loop()
     try:
-        config = uvicorn.Config(nothing, http=protocol_factory(Pace(), problem), log_config=None)
+        config = uvicorn.Config(nothing, http=protocol_factory(TransferLimits(), problem), log_config=None)
         config.load()
         make: Any = config.http_protocol_class
         bulk = make(config=config, server_state=ServerState(), app_state={}, _loop=loop)
-        assert isinstance(bulk, Bulk)
+        assert isinstance(bulk, BulkProtocol)
         return bulk._http
     finally:
         loop.close()
@@ -96,23 +96,23 @@ def test_a_head_and_a_chunked_body_end_with_a_blank_line_and_nowhere_else(seed: 
 def test_a_connection_is_made_with_the_arguments_that_uvicorn_gives() -> None:
     given = ["config", "server_state", "app_state", "_loop"]
     assert list(inspect.signature(HttpToolsProtocol).parameters) == given
-    assert list(inspect.signature(Bulk).parameters)[: len(given)] == given
+    assert list(inspect.signature(BulkProtocol).parameters)[: len(given)] == given
 
 
-def test_a_cycle_has_what_ours_reads_and_sets(requests: Requests) -> None:
+def test_a_cycle_has_what_ours_reads_and_sets(requests: HttpParser) -> None:
     names = set(inspect.signature(RequestResponseCycle).parameters)
     made = RequestResponseCycle(**dict.fromkeys(names, None))  # type: ignore[arg-type]  # only its attributes are asked for
     read = ("transport", "disconnected", "keep_alive", "waiting_for_100_continue", "response_complete")
     for name in (*read, "response_started", "message_event"):
         assert hasattr(made, name), name
-    assert not set(Cycle.__annotations__) & set(vars(made)), "a name of ours is uvicorn's"
-    assert not set(vars(Cycle)) & set(vars(made))
+    assert not set(StreamingCycle.__annotations__) & set(vars(made)), "a name of ours is uvicorn's"
+    assert not set(vars(StreamingCycle)) & set(vars(made))
     assert not requests.is_busy
     assert inspect.iscoroutinefunction(RequestResponseCycle.send)
     assert inspect.iscoroutinefunction(RequestResponseCycle.receive)
 
 
-def test_a_protocol_has_what_ours_calls_and_overrides(requests: Requests) -> None:
+def test_a_protocol_has_what_ours_calls_and_overrides(requests: HttpParser) -> None:
     for name in ("parser", "scope", "headers", "flow", "scheme", "server_state", "transport", "pipeline"):
         assert hasattr(requests, name), name
     overridden = ("on_headers_complete", "on_message_complete", "on_response_complete")
@@ -120,7 +120,7 @@ def test_a_protocol_has_what_ours_calls_and_overrides(requests: Requests) -> Non
         assert next(iter(inspect.signature(getattr(HttpToolsProtocol, name)).parameters)) == "self"
     for name in overridden:
         assert len(inspect.signature(getattr(HttpToolsProtocol, name)).parameters) == 1, name
-    ours = {name for name in vars(Requests) if not name.startswith("__")} | {
+    ours = {name for name in vars(HttpParser) if not name.startswith("__")} | {
         "begun",
         "streams",
         "_tail",
@@ -136,14 +136,14 @@ def test_a_protocol_has_what_ours_calls_and_overrides(requests: Requests) -> Non
     assert STATUS_LINE[431].startswith(b"HTTP/1.1 431 ")
 
 
-def test_a_head_starts_a_cycle_that_answers_when_it_is_complete(requests: Requests) -> None:
+def test_a_head_starts_a_cycle_that_answers_when_it_is_complete(requests: HttpParser) -> None:
     loop = asyncio.new_event_loop()
     try:
         requests.loop = loop
         requests.connection_made(Transport())
         requests.data_received(b"POST /a HTTP/1.1\r\nContent-Length: 5\r\n\r\n")
         assert requests.begun
-        assert isinstance(requests.cycle, Cycle)
+        assert isinstance(requests.cycle, StreamingCycle)
         assert requests.cycle.left == 5
         assert requests.is_busy
         loop.run_until_complete(asyncio.gather(*requests.tasks, return_exceptions=True))
@@ -151,7 +151,7 @@ def test_a_head_starts_a_cycle_that_answers_when_it_is_complete(requests: Reques
         loop.close()
 
 
-def test_every_parser_of_a_connection_takes_what_the_first_one_takes(requests: Requests) -> None:
+def test_every_parser_of_a_connection_takes_what_the_first_one_takes(requests: HttpParser) -> None:
     loop = asyncio.new_event_loop()
     try:
         requests.loop = loop
@@ -169,7 +169,7 @@ def test_every_parser_of_a_connection_takes_what_the_first_one_takes(requests: R
         loop.close()
 
 
-def test_a_length_is_a_plain_number_to_all_who_read_it_or_refused(requests: Requests) -> None:
+def test_a_length_is_a_plain_number_to_all_who_read_it_or_refused(requests: HttpParser) -> None:
     for value in (b"17", b"17 ", b"17\t ", b"017"):
         requests.on_message_begin()
         requests.headers.append((b"content-length", value))

@@ -15,15 +15,15 @@ from starlette.routing import Route
 from wired import EITHER, Wired, chance_of, head, served
 
 from app.api.inference.compression import PackedResponse
-from app.api.response import PiecesResponse, Wire
+from app.api.response import PiecesResponse, Transport
 from app.api.routes.job_result import _FileResponse
-from app.api.state import Threads
-from app.server import EXTENSION, Pace
+from app.api.state import RequestThreads
+from app.server import EXTENSION, TransferLimits
 
 KINDS = ("pieces", "file", "packed")
 DATA = chance_of(4).randbytes(12_000_000)  # more than sockets hold, and no packer makes it smaller
-THREADS = Threads()
-_WIRES: list[Wire] = []
+THREADS = RequestThreads()
+_WIRES: list[Transport] = []
 
 
 async def pieces(_: Request) -> Response:
@@ -60,7 +60,7 @@ ROUTES = [Route(f"/{name}", noted(globals()[name])) for name in KINDS]  # type: 
 
 @pytest.fixture(scope="module", params=EITHER)
 def wired(request: pytest.FixtureRequest) -> Iterator[Wired]:
-    with served(request.param, Pace(stalled=0.4, whole=20.0, least=1000), routes=ROUTES) as running:
+    with served(request.param, TransferLimits(stalled=0.4, whole=20.0, least=1000), routes=ROUTES) as running:
         yield running
 
 

@@ -21,11 +21,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from app.api.body.stream import body_of
-from app.api.body.upload_slots import Berths
+from app.api.body.upload_slots import UploadSlots
 from app.api.errors import problem
 from app.api.response import SlabResponse
 from app.main import Server
-from app.server import EXTENSION, Gate, Pace, protocol_factory
+from app.server import EXTENSION, AdmissionCheck, TransferLimits, protocol_factory
 
 Loop = Literal["asyncio", "uvloop"]
 LOOPS: Final[tuple[Loop, ...]] = ("asyncio", "uvloop")
@@ -135,17 +135,17 @@ def application() -> Starlette:
 @contextmanager
 def served(
     loop: Loop,
-    pace: Pace | None = None,
+    pace: TransferLimits | None = None,
     uds: socket.socket | None = None,
     certificate: Path | None = None,
     routes: Sequence[Route] = (),
-    gate: Gate | None = None,
+    gate: AdmissionCheck | None = None,
 ) -> Iterator[Wired]:
     """The application, with more routes than its own where they are given, on a free port, until the block ends."""
     listener = socket.create_server(("127.0.0.1", 0))
     wired, app = Wired(listener.getsockname()[1]), application()
     app.router.routes.extend(routes)
-    app.state.wired, app.state.pace, app.state.berths = wired, pace or Pace(), Berths()
+    app.state.wired, app.state.pace, app.state.berths = wired, pace or TransferLimits(), UploadSlots()
     given: dict[str, Any] = {"ssl_certfile": certificate, "ssl_keyfile": certificate} if certificate else {}
     config = uvicorn.Config(
         app,

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.devices.process import Child
+from app.devices.process import Worker
 
-Making = Callable[..., Child]
+Making = Callable[..., Worker]

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from app.devices.process import Link
+from app.devices.process import WorkerLink
 from app.errors import LaunchFailed, NoDevice, NoRoom
 
 
@@ -34,51 +34,51 @@ def die_at_start() -> None:
     os._exit(7)
 
 
-def echo(state: Any, _: Link, value: Any) -> tuple[Any, Any]:
+def echo(state: Any, _: WorkerLink, value: Any) -> tuple[Any, Any]:
     return state, value
 
 
-def pid(_: Any, __: Link) -> int:
+def pid(_: Any, __: WorkerLink) -> int:
     return os.getpid()
 
 
-def variable(_: Any, __: Link, name: str) -> str | None:
+def variable(_: Any, __: WorkerLink, name: str) -> str | None:
     return os.environ.get(name)
 
 
-def imported(_: Any, __: Link) -> list[str]:
+def imported(_: Any, __: WorkerLink) -> list[str]:
     return sorted(sys.modules)
 
 
-def speak(_: Any, __: Link, text: str) -> None:
+def speak(_: Any, __: WorkerLink, text: str) -> None:
     print(text, flush=True)
 
 
-def refuse_politely(_: Any, __: Link) -> None:
+def refuse_politely(_: Any, __: WorkerLink) -> None:
     raise NoRoom("no room for that", limit=1, size=2)
 
 
-def fail_for_good(_: Any, __: Link) -> None:
+def fail_for_good(_: Any, __: WorkerLink) -> None:
     raise LaunchFailed("an illegal address", fatal=True)
 
 
-def break_down(_: Any, __: Link) -> None:
+def break_down(_: Any, __: WorkerLink) -> None:
     raise ZeroDivisionError("a bug of ours")
 
 
-def answer_with_the_unspeakable(_: Any, __: Link) -> Any:
+def answer_with_the_unspeakable(_: Any, __: WorkerLink) -> Any:
     return threading.Lock()
 
 
-def exit_at_once(_: Any, __: Link) -> None:
+def exit_at_once(_: Any, __: WorkerLink) -> None:
     os._exit(3)
 
 
-def sleep(_: Any, __: Link, seconds: float) -> None:
+def sleep(_: Any, __: WorkerLink, seconds: float) -> None:
     time.sleep(seconds)
 
 
-def two_stages(_: Any, link: Link, first: float, second: float) -> str:
+def two_stages(_: Any, link: WorkerLink, first: float, second: float) -> str:
     link.phase("compile", 5.0)
     time.sleep(first)
     link.phase("verify", 0.2)
@@ -86,7 +86,7 @@ def two_stages(_: Any, link: Link, first: float, second: float) -> str:
     return "done"
 
 
-def lease_then_linger(_: Any, link: Link, leased: float, lingering: float) -> None:
+def lease_then_linger(_: Any, link: WorkerLink, leased: float, lingering: float) -> None:
     """A phase of 0.5 s that leases the device in its middle."""
     link.phase("measure", 0.5)
     with link.lease(5.0):
@@ -94,18 +94,18 @@ def lease_then_linger(_: Any, link: Link, leased: float, lingering: float) -> No
     time.sleep(lingering)
 
 
-def outlive_the_lease(_: Any, link: Link) -> None:
+def outlive_the_lease(_: Any, link: WorkerLink) -> None:
     link.phase("measure", 30.0)
     with link.lease(0.2):
         time.sleep(30)
 
 
-def lease_twice(_: Any, link: Link) -> None:
+def lease_twice(_: Any, link: WorkerLink) -> None:
     with link.lease(1.0), link.lease(1.0):
         pass
 
 
-def launch_and_offer(_: Any, link: Link, launches: int, seconds: float, renewed: float) -> float:
+def launch_and_offer(_: Any, link: WorkerLink, launches: int, seconds: float, renewed: float) -> float:
     """Make launches of some seconds, offer the device between them; gives the longest that one offer took."""
     longest = 0.0
     with link.lease(renewed):
@@ -117,7 +117,7 @@ def launch_and_offer(_: Any, link: Link, launches: int, seconds: float, renewed:
     return longest
 
 
-def lease_once(_: Any, link: Link, seconds: float = 0.0) -> float:
+def lease_once(_: Any, link: WorkerLink, seconds: float = 0.0) -> float:
     """Gives how long the device was waited for."""
     before = time.monotonic()
     with link.lease(5.0):
@@ -126,7 +126,7 @@ def lease_once(_: Any, link: Link, seconds: float = 0.0) -> float:
     return waited
 
 
-def compile_then_lease(_: Any, link: Link, seconds: float) -> str:
+def compile_then_lease(_: Any, link: WorkerLink, seconds: float) -> str:
     """Lease the device for what comes last, after a phase that does not need it."""
     link.phase("compile", 30.0)
     time.sleep(seconds)
@@ -134,13 +134,13 @@ def compile_then_lease(_: Any, link: Link, seconds: float) -> str:
         return "leased"
 
 
-def many_leases(_: Any, link: Link, count: int) -> None:
+def many_leases(_: Any, link: WorkerLink, count: int) -> None:
     for _number in range(count):
         with link.lease(1.0):
             pass
 
 
-def launch_until_told(_: Any, link: Link, each: float) -> None:
+def launch_until_told(_: Any, link: WorkerLink, each: float) -> None:
     """One launch after the other, without end."""
     with link.lease(5.0):
         while True:
@@ -148,7 +148,7 @@ def launch_until_told(_: Any, link: Link, each: float) -> None:
             link.offer(5.0)
 
 
-def take_memory(_: Any, link: Link, nbytes: int, allowed: int | None) -> int:
+def take_memory(_: Any, link: WorkerLink, nbytes: int, allowed: int | None) -> int:
     """Take memory as a compiler does, piece by piece and all of it used, in a phase that may take so much."""
     link.phase("compile", 30.0, allowed)
     pieces = []
@@ -160,7 +160,7 @@ def take_memory(_: Any, link: Link, nbytes: int, allowed: int | None) -> int:
     return sum(map(len, pieces))
 
 
-def take_memory_after(_: Any, link: Link, nbytes: int, allowed: int) -> int:
+def take_memory_after(_: Any, link: WorkerLink, nbytes: int, allowed: int) -> int:
     """As much as was not allowed while compiling, when that is over: in a lease, then in another phase."""
     link.phase("compile", 30.0, allowed)
     with link.lease(10.0):
@@ -170,16 +170,16 @@ def take_memory_after(_: Any, link: Link, nbytes: int, allowed: int) -> int:
     return taken + len(b"\1" * nbytes)
 
 
-def abort_compiling(_: Any, link: Link) -> None:
+def abort_compiling(_: Any, link: WorkerLink) -> None:
     link.phase("compile", 30.0)
     os.abort()
 
 
-def data_limit(_: Any, __: Link) -> tuple[int, int]:
+def data_limit(_: Any, __: WorkerLink) -> tuple[int, int]:
     return resource.getrlimit(resource.RLIMIT_DATA)
 
 
-def interpreter_and_processor(_: Any, __: Link) -> tuple[str, Any]:
+def interpreter_and_processor(_: Any, __: WorkerLink) -> tuple[str, Any]:
     """What this process starts others with, and the processor that it runs on."""
     from app.devices.opencl.pocl.cpuid import processor  # noqa: PLC0415 - other children need no device library
 

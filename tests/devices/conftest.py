@@ -8,7 +8,7 @@ import pytest
 from childmaking import Making
 
 from app.devices.lease import Lease
-from app.devices.process import Child
+from app.devices.process import Worker
 
 pytest.register_assert_rewrite("contract", "lifetimes", "devicework")
 
@@ -22,11 +22,11 @@ def lease() -> Iterator[Lease]:
 
 @pytest.fixture
 def make(lease: Lease) -> Iterator[Making]:
-    children: list[Child] = []
+    children: list[Worker] = []
 
-    def make(setup: Callable[..., Any] = childwork.hold, *arguments: Any, **options: Any) -> Child:
+    def make(setup: Callable[..., Any] = childwork.hold, *arguments: Any, **options: Any) -> Worker:
         arguments = arguments or ("state",) if setup is childwork.hold else arguments
-        children.append(Child("the child", setup, arguments, lease=lease, **options))
+        children.append(Worker("the child", setup, arguments, lease=lease, **options))
         return children[-1]
 
     yield make

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from app.devices.backend import Operands
-from app.devices.process import Link
-from app.devices.worker_entry import Held
+from app.devices.process import WorkerLink
+from app.devices.worker_entry import WorkerContext
 from kernels.launch import Build, Launch
 from kernels.problem import Problem
 from kernels.space import Config
@@ -29,7 +29,7 @@ ENDLESS = {
 }
 
 
-def run_an_endless_kernel(held: Held, link: Link, deadline: float) -> None:
+def run_an_endless_kernel(held: WorkerContext, link: WorkerLink, deadline: float) -> None:
     """Compile outside the lease, then launch what never ends."""
     problem = Problem(1, 1, 1)
     build = Build("endless", ENDLESS[held.backend.device.platform], "matmul", ())
@@ -48,7 +48,7 @@ def open_opencl(cache_dir: Path) -> Any:
     return OpenCLBackend("opencl:0", cache_dir)
 
 
-def warm_an_endless_kernel(backend: Any, link: Link, compiling: float, launching: float) -> None:
+def warm_an_endless_kernel(backend: Any, link: WorkerLink, compiling: float, launching: float) -> None:
     """Name the stages as trials do."""
     problem = Problem(1, 1, 1)
     build = Build("endless", ENDLESS[backend.device.platform], "matmul", ())
@@ -57,7 +57,7 @@ def warm_an_endless_kernel(backend: Any, link: Link, compiling: float, launching
     backend.warm(backend.compile(build), launch, lambda: link.phase("launch", launching))
 
 
-def multiply_once(held: Held, link: Link, launch: Launch) -> tuple[float, int | None]:
+def multiply_once(held: WorkerContext, link: WorkerLink, launch: Launch) -> tuple[float, int | None]:
     """Compile, launch on ones, and check; gives the seconds that compiling took, and the registers."""
     problem = launch.problem
     before = time.monotonic()
@@ -73,14 +73,14 @@ def multiply_once(held: Held, link: Link, launch: Launch) -> tuple[float, int | 
     return compiled, program.registers
 
 
-def remember(held: Held, _: Link, value: str) -> str | None:
+def remember(held: WorkerContext, _: WorkerLink, value: str) -> str | None:
     """Keep a value between calls; gives the one kept before."""
     before = held.memory.get("value")
     held.memory["value"] = value
     return before
 
 
-def add_one_in_the_slab(held: Held, _: Link, offset: int, nbytes: int) -> None:
+def add_one_in_the_slab(held: WorkerContext, _: WorkerLink, offset: int, nbytes: int) -> None:
     part = np.frombuffer(held.slab, np.uint8, nbytes, offset)
     part += 1
 
@@ -91,7 +91,7 @@ def open_cuda(cache_dir: Path) -> Any:
     return CudaBackend("cuda:0", cache_dir)
 
 
-def write_out_of_bounds(backend: Any, _: Link) -> None:
+def write_out_of_bounds(backend: Any, _: WorkerLink) -> None:
     text = 'extern "C" __global__ void matmul(float *a, float *b, float *c, long long m, long long n, long long k)'
     build = Build("wild", text + "{ *(float *)m = 1.0f; }", "matmul", ())
     launch = Launch("wild", Config(()), Problem(1, 1, 1), build, 1, (1, 1), 0)
@@ -99,13 +99,13 @@ def write_out_of_bounds(backend: Any, _: Link) -> None:
     backend.run(backend.compile(build), launch, Operands(one, one, one))
 
 
-def compile_text(held: Held, link: Link, text: str, deadline: float, memory: int) -> None:
+def compile_text(held: WorkerContext, link: WorkerLink, text: str, deadline: float, memory: int) -> None:
     """Compile a text within a time and a memory."""
     link.phase("compile", deadline, memory)
     held.backend.compile(Build("text", text, "matmul", ()))
 
 
-def compile_cuda_text(_: None, link: Link, text: str, cache_dir: Path, memory: int) -> None:
+def compile_cuda_text(_: None, link: WorkerLink, text: str, cache_dir: Path, memory: int) -> None:
     """Compile a CUDA text within a memory, in a compiler's process."""
     from app.devices import cuda  # noqa: PLC0415 - only such a process may
 

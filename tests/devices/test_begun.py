@@ -11,16 +11,16 @@ import pytest
 from childmaking import Making
 
 from app.devices.lease import Lease, Priority
-from app.devices.process import Begun, Child
+from app.devices.process import PendingCall, Worker
 from app.errors import ChildDied, ChildTimedOut, LaunchFailed, NoRoom
 
 
-def heard(begun: Begun[Any], seconds: float = 10.0) -> bool:
+def heard(begun: PendingCall[Any], seconds: float = 10.0) -> bool:
     """Whether a child says something within so many seconds."""
     return bool(select.select([begun], [], [], seconds)[0])
 
 
-def ready(make: Making) -> Child:
+def ready(make: Making) -> Worker:
     child = make()
     child.start()
     return child

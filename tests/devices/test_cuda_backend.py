@@ -13,7 +13,7 @@ import pytest
 from contract import KERNELS, Contract, own, planned
 
 from app.devices.backend import Backend, Operands
-from app.devices.process import Child
+from app.devices.process import Worker
 from app.dtypes import numpy_dtype
 from app.errors import LaunchFailed
 from app.tuning.measure.timing_policy import EVENTS, GRAPH, policy_of
@@ -70,7 +70,7 @@ class TestCuda(Contract):
 
     def test_an_illegal_address_is_fatal(self, tmp_path: Path) -> None:
         """In a child of its own: the context is lost with it."""
-        child = Child("faulty", devicework.open_cuda, (tmp_path,))
+        child = Worker("faulty", devicework.open_cuda, (tmp_path,))
         try:
             with pytest.raises(LaunchFailed) as failure:
                 child.call(devicework.write_out_of_bounds)

@@ -15,7 +15,7 @@ from app.devices.backend import Backend, Operands
 from app.devices.opencl import OpenCLBackend
 from app.devices.opencl.pocl.cpu_name import name_for
 from app.devices.opencl.pocl.cpuid import processor
-from app.devices.process import Child
+from app.devices.process import Worker
 from app.devices.threads import wait_until_idle
 from app.errors import ChildTimedOut
 from app.tuning.measure.timing_policy import EVENTS, GRAPH
@@ -94,7 +94,7 @@ class TestOpenCL(Contract):
 
     def test_a_kernel_that_never_ends_is_not_taken_for_a_compilation(self, cache_dir: Path) -> None:
         """In a child of its own: the launch cannot be broken off."""
-        child = Child("endless", devicework.open_opencl, (cache_dir,))
+        child = Worker("endless", devicework.open_opencl, (cache_dir,))
         try:
             with pytest.raises(ChildTimedOut) as failure:
                 child.call(devicework.warm_an_endless_kernel, 60.0, 1.0)

@@ -13,7 +13,7 @@ from childmaking import Making
 from lifetimes import alive, end_and_expect_no_children, start_parent
 
 from app.devices.lease import Lease, Priority
-from app.devices.process.process import Run
+from app.devices.process.process import WorkerProcess
 from app.errors import ChildDied, ChildTimedOut, Closing, DeviceError, LaunchFailed, NoDevice, NoRoom
 
 
@@ -82,15 +82,15 @@ def test_a_call_ends_when_its_killed_process_is_gone_however_long_that_takes(
     make: Making, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver may keep a killed process for long; until then it may touch the memory that the call has lent it."""
-    child, gone, wait = make(), threading.Event(), Run.wait
+    child, gone, wait = make(), threading.Event(), WorkerProcess.wait
 
-    def late(run: Run) -> None:
+    def late(run: WorkerProcess) -> None:
         gone.wait(10)
         wait(run)
 
     monkeypatch.setattr("app.devices.process.worker._PATIENCE", 0.05)
     child.call(childwork.echo, 1)  # this process is waited for already
-    monkeypatch.setattr(Run, "wait", late)
+    monkeypatch.setattr(WorkerProcess, "wait", late)
     child.kill()
     child.call(childwork.echo, 1)
     with ThreadPoolExecutor(1) as pool:

@@ -13,7 +13,7 @@ from itertools import pairwise
 import childwork
 import pytest
 
-from app.devices.slab import Region, Slab, attach
+from app.devices.slab import Slab, SlabRegion, attach
 from app.errors import NoRoom, TooLarge
 
 PAGE = 4096
@@ -84,7 +84,7 @@ def test_a_request_that_does_not_fit_now_fits_after_a_release(slab: Slab) -> Non
         slab.lend(30 * PAGE)
     assert refusal.value.facts == {"limit": 64 * PAGE, "size": 30 * PAGE}
     slab.release(first)
-    assert slab.lend(64 * PAGE) == Region(0, 64 * PAGE)
+    assert slab.lend(64 * PAGE) == SlabRegion(0, 64 * PAGE)
 
 
 def test_a_second_release_is_an_error(slab: Slab) -> None:
@@ -109,7 +109,7 @@ def test_neighbouring_holes_become_one(slab: Slab) -> None:
     regions = [slab.lend(16 * PAGE) for _ in range(4)]
     for index in (0, 2, 1, 3):
         slab.release(regions[index])
-    assert slab.lend(64 * PAGE) == Region(0, 64 * PAGE)
+    assert slab.lend(64 * PAGE) == SlabRegion(0, 64 * PAGE)
 
 
 def test_regions_never_overlap_whatever_the_order() -> None:
@@ -117,7 +117,7 @@ def test_regions_never_overlap_whatever_the_order() -> None:
     print("seed", seed)
     draw = random.Random(seed)  # noqa: S311 - it draws sizes
     slab = Slab(256 * PAGE)
-    lent: list[Region] = []
+    lent: list[SlabRegion] = []
     for _ in range(2000):
         if lent and draw.random() < 0.5:
             slab.release(lent.pop(draw.randrange(len(lent))))

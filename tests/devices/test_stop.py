@@ -10,7 +10,7 @@ import pytest
 from childmaking import Making
 
 from app.devices.lease import Lease, Priority
-from app.devices.process import NEVER, Stop, Stopped
+from app.devices.process import NEVER, CallLimit, CallStopped
 
 GRACE = 0.5
 
@@ -21,11 +21,11 @@ class Switch:
     def __init__(self) -> None:
         self.stop = NEVER
 
-    def __call__(self) -> Stop:
+    def __call__(self) -> CallLimit:
         return self.stop
 
     def switch(self) -> None:
-        self.stop = Stop(monotonic(), monotonic() + GRACE)
+        self.stop = CallLimit(monotonic(), monotonic() + GRACE)
 
     def after(self, seconds: float) -> None:
         timer = threading.Timer(seconds, self.switch)
@@ -38,7 +38,7 @@ def test_a_function_that_offers_the_device_ends_of_itself_and_its_child_lives_on
     before = child.call(childwork.pid)
     switch.after(0.3)
     began = monotonic()
-    with pytest.raises(Stopped):
+    with pytest.raises(CallStopped):
         child.call(childwork.launch_until_told, 0.01, until=switch)
     assert monotonic() - began < 2
     assert child.call(childwork.pid) == before
@@ -50,7 +50,7 @@ def test_a_function_that_does_not_look_up_is_killed_and_the_next_call_is_answere
     before = child.call(childwork.pid)
     switch.after(0.1)
     began = monotonic()
-    with pytest.raises(Stopped):
+    with pytest.raises(CallStopped):
         child.call(childwork.sleep, 60.0, until=switch)
     assert monotonic() - began < 3
     assert child.call(childwork.pid) != before
@@ -60,8 +60,8 @@ def test_a_function_that_does_not_look_up_is_killed_and_the_next_call_is_answere
 def test_a_moment_that_is_known_before_ends_the_function_without_a_kill(make: Making) -> None:
     child = make()
     before = child.call(childwork.pid)
-    stop = Stop(monotonic() + 0.2, monotonic() + 5)
-    with pytest.raises(Stopped):
+    stop = CallLimit(monotonic() + 0.2, monotonic() + 5)
+    with pytest.raises(CallStopped):
         child.call(childwork.launch_until_told, 0.01, until=lambda: stop)
     assert stop.ask <= monotonic() < stop.kill
     assert child.call(childwork.pid) == before
@@ -72,7 +72,7 @@ def test_a_call_that_waits_for_the_device_is_stopped_and_leaves_the_queue(make: 
     before, held = child.call(childwork.pid), lease.at_once(Priority.PRODUCT)
     assert held is not None
     switch.after(0.2)
-    with pytest.raises(Stopped):
+    with pytest.raises(CallStopped):
         child.call(childwork.lease_once, until=switch)
     assert lease.waiting == 0
     lease.leave(held)
@@ -86,7 +86,7 @@ def test_a_call_that_waits_for_another_is_stopped_before_it_begins(make: Making)
     other = threading.Thread(target=child.call, args=(childwork.sleep, 1.2))
     other.start()
     switch.after(0.2)
-    with pytest.raises(Stopped):
+    with pytest.raises(CallStopped):
         child.call(childwork.echo, 1, until=switch)
     assert other.is_alive()
     other.join()
@@ -97,14 +97,14 @@ def test_a_call_that_waits_for_its_childs_start_is_stopped(make: Making) -> None
     child, switch = make(childwork.hang_at_start, starting=30.0), Switch()
     switch.after(0.2)
     began = monotonic()
-    with pytest.raises(Stopped):
+    with pytest.raises(CallStopped):
         child.call(childwork.echo, 1, until=switch)
     assert monotonic() - began < 2
 
 
 def test_the_next_call_is_not_stopped_by_what_stopped_the_last(make: Making) -> None:
-    child, over = make(), Stop(0.0, 0.0)
-    with pytest.raises(Stopped):
+    child, over = make(), CallLimit(0.0, 0.0)
+    with pytest.raises(CallStopped):
         child.call(childwork.lease_once, until=lambda: over)
     assert child.call(childwork.lease_once) < GRACE
 
@@ -119,4 +119,4 @@ class Deaf(threading.Condition):
 def test_who_waits_for_a_process_sees_it_though_the_notification_was_lost(make: Making) -> None:
     child, until = make(), monotonic() + 20
     child._changed = Deaf()
-    assert child.call(childwork.echo, 1, until=lambda: Stop(until, until)) == ("state", 1)
+    assert child.call(childwork.echo, 1, until=lambda: CallLimit(until, until)) == ("state", 1)

@@ -9,7 +9,7 @@ import secrets
 import numpy as np
 
 from app.devices.process.words import Hearer, Speaker
-from app.worker.serving.multiply import Order
+from app.worker.serving.product import MultiplyRequest
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.problem import Problem
@@ -20,10 +20,10 @@ LIMITS = Limits(
 DEVICE = Device("opencl:0", "opencl", "a device", "", "1", "2", "3", "uuid", 2**30, LIMITS)
 
 
-def order(size: int) -> Order:
+def order(size: int) -> MultiplyRequest:
     problem = Problem(size, size, size)
     kernel = CATALOGUE["tiled"]
-    return Order(problem, kernel.launch(kernel.default(problem, DEVICE), problem, DEVICE), 0, 4096, 8192)
+    return MultiplyRequest(problem, kernel.launch(kernel.default(problem, DEVICE), problem, DEVICE), 0, 4096, 8192)
 
 
 def test_a_kernels_text_travels_once() -> None:

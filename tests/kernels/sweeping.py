@@ -29,7 +29,7 @@ from sampled import (
 )
 
 from app.devices.backend import Backend, Buffer, Operands
-from app.devices.process import Child, Link
+from app.devices.process import Worker, WorkerLink
 from app.dtypes import numpy_dtype
 from app.errors import TilewiseError
 from kernels.device import Device
@@ -75,12 +75,12 @@ def open_bench(cache_dir: Path, on_gpu: bool) -> Bench:
     return Bench(cache_dir, CudaBackend("cuda:0", cache_dir))
 
 
-def identity(bench: Bench, _: Link) -> Device | None:
+def identity(bench: Bench, _: WorkerLink) -> Device | None:
     """The GPU's."""
     return bench.backend.device if bench.backend else None
 
 
-def check(bench: Bench, _: Link, place: str, one: Sample) -> Usage:
+def check(bench: Bench, _: WorkerLink, place: str, one: Sample) -> Usage:
     """Compile what is CUDA's, run or interpret what can be; raises AssertionError and the project's own errors."""
     if place == INTERPRETER:
         expect_interpreted(one)
@@ -128,8 +128,8 @@ class Crew:
 
     def __init__(self, cache_dir: Path, *, on_gpu: bool) -> None:
         self.width = len(os.sched_getaffinity(0))
-        self._children = [Child(f"sweeper {n}", open_bench, (cache_dir, on_gpu)) for n in range(self.width)]
-        self._idle: SimpleQueue[Child] = SimpleQueue()
+        self._children = [Worker(f"sweeper {n}", open_bench, (cache_dir, on_gpu)) for n in range(self.width)]
+        self._idle: SimpleQueue[Worker] = SimpleQueue()
         for child in self._children:
             self._idle.put(child)
 

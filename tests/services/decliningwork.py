@@ -6,31 +6,32 @@ import os
 
 import numpy as np
 
-from app.devices.fleet import Held
-from app.devices.process import Link
+from app.devices.fleet import WorkerContext
+from app.devices.process import WorkerLink
 from app.errors import WrongResult
-from app.worker.serving import batched
-from app.worker.serving import multiply as product
-from app.worker.serving.multiply import Order, Spent
+from app.worker.serving import batched, product
+from app.worker.serving.product import MultiplyRequest, MultiplyResult
 from kernels.launch import Launch
 
 VERDICT = 4
 FIRST = 1e30  # an A that begins so is declined
 
 
-def multiply(held: Held, link: Link, order: Order) -> Spent:
+def multiply(held: WorkerContext, link: WorkerLink, order: MultiplyRequest) -> MultiplyResult:
     """As product.multiply, on a device whose emulated products are declined where A says so."""
     _decline(held, order.launch, [order])
     return product.multiply(held, link, order)
 
 
-def multiply_all(held: Held, link: Link, orders: tuple[Order, ...], launch: Launch) -> Spent:
+def multiply_all(
+    held: WorkerContext, link: WorkerLink, orders: tuple[MultiplyRequest, ...], launch: Launch
+) -> MultiplyResult:
     """As together.multiply, on such a device."""
     _decline(held, launch, list(orders))
     return batched.multiply(held, link, orders, launch)
 
 
-def _decline(held: Held, mine: Launch | None, orders: list[Order]) -> None:
+def _decline(held: WorkerContext, mine: Launch | None, orders: list[MultiplyRequest]) -> None:
     firsts = [np.frombuffer(held.slab, np.float32, 1, order.a)[0] for order in orders]
     emulated = mine is not None and mine.problem.precision == "emulated"
     verdict = VERDICT if emulated and max(firsts) >= FIRST else 0
@@ -41,11 +42,11 @@ def _decline(held: Held, mine: Launch | None, orders: list[Order]) -> None:
     held.backend.declined = declined  # type: ignore[method-assign]
 
 
-def wrong(_: Held, __: Link, order: Order) -> Spent:
+def wrong(_: WorkerContext, __: WorkerLink, order: MultiplyRequest) -> MultiplyResult:
     """A product whose kernel's class fails its check."""
     raise WrongResult(f"{order.problem.key} is wrong")
 
 
-def die(_: Held, __: Link, ___: Order) -> Spent:
+def die(_: WorkerContext, __: WorkerLink, ___: MultiplyRequest) -> MultiplyResult:
     """A product that ends its process."""
     os._exit(9)

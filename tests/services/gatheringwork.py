@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from app.devices.fleet import Held
-from app.devices.process import Link
+from app.devices.fleet import WorkerContext
+from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
-from app.worker.serving.multiply import Order, Spent
+from app.worker.serving.product import MultiplyRequest, MultiplyResult
 from kernels.launch import Launch
 
 
-def fail(_held: Held, _link: Link, orders: tuple[Order, ...], launch: Launch) -> Spent:
+def fail(
+    _held: WorkerContext, _link: WorkerLink, orders: tuple[MultiplyRequest, ...], launch: Launch
+) -> MultiplyResult:
     """Fail as a device might."""
     raise LaunchFailed(f"{len(orders)} products of {launch.kernel} were too many", fatal=False)

@@ -8,14 +8,14 @@ import threading
 import pytest
 
 from app.errors import Busy, NoRoom, OverShare, QueueFull
-from app.services.matmul.admission import Admission, Limits, Ticket
+from app.services.matmul.admission import Admission, AdmissionLimits, AdmissionTicket
 from app.services.principal import Principal
 
 ONE, OTHER = Principal("one"), Principal("other")
 
 
 def admission(queue: int = 4, share: float = 1.0, **devices: int) -> Admission:
-    return Admission(Limits(queue, 1000, devices or {"d": 500}, share))
+    return Admission(AdmissionLimits(queue, 1000, devices or {"d": 500}, share))
 
 
 def test_a_full_queue_is_refused_with_its_numbers_and_a_place_is_free_once_a_product_is_made() -> None:
@@ -94,7 +94,7 @@ def test_whatever_comes_and_goes_the_account_is_even_at_the_end() -> None:
     inside, numbered = admission(queue=20, share=0.7, a=900, b=900), list[bool]()
 
     def storm(seed: int) -> None:
-        draw, held = random.Random(seed), list[Ticket]()  # noqa: S311 - a storm is no secret
+        draw, held = random.Random(seed), list[AdmissionTicket]()  # noqa: S311 - a storm is no secret
         for _ in range(500):
             try:
                 held.append(inside.admit(draw.randint(1, 200), draw.choice((None, "a")), draw.choice((ONE, OTHER))))

@@ -11,31 +11,31 @@ import numpy as np
 import pytest
 
 from app.devices.lease import Priority
-from app.devices.process import Begun
+from app.devices.process import PendingCall
 from app.main import Service
 from app.services.best.answer import Product
-from app.services.best.quarantine import Entry
-from app.services.matmul.buffers import Placement
+from app.services.best.quarantine import QuarantinedConfig
+from app.services.matmul.buffers import OperandBuffers
 from app.services.matmul.service import AT_ONCE
-from app.worker.serving import multiply
+from app.worker.serving import product
 from kernels.problem import Problem
 
 SMALL = Problem(7, 9, 11)
 
 
 @contextmanager
-def placed(service: Service, problem: Problem = SMALL) -> Iterator[Placement]:
+def placed(service: Service, problem: Problem = SMALL) -> Iterator[OperandBuffers]:
     """Ones to be multiplied, and a C that is NaN."""
     with service.matmul.place(problem) as placement:
         placement.a[...], placement.b[...], placement.c[...] = 1, 1, np.nan
         yield placement
 
 
-def begun(service: Service, placement: Placement) -> Begun[Product | None] | None:
+def begun(service: Service, placement: OperandBuffers) -> PendingCall[Product | None] | None:
     return service.matmul.begin(placement, None, perf_counter())
 
 
-def forgiven(service: Service) -> Entry:
+def forgiven(service: Service) -> QuarantinedConfig:
     """The one config that is quarantined, which is not any more."""
     device = service.fleet.unit().device
     (held,) = service.quarantine.entries(device)
@@ -120,7 +120,7 @@ def test_it_is_wanted_once_however_often_it_was_tried(known: Service) -> None:
 def test_a_wrong_answer_is_left_to_be_made_again(known: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     with placed(known) as placement:
         with monkeypatch.context() as patch:
-            patch.setattr(multiply, "multiply", decliningwork.wrong)
+            patch.setattr(product, "multiply", decliningwork.wrong)
             call = begun(known, placement)
             assert call is not None
             assert call.finish() is None
@@ -132,7 +132,7 @@ def test_one_that_its_child_dies_of_is_left_to_the_kernel_below(
 ) -> None:
     with placed(known) as placement:
         with monkeypatch.context() as patch:
-            patch.setattr(multiply, "multiply", decliningwork.die)
+            patch.setattr(product, "multiply", decliningwork.die)
             call = begun(known, placement)
             assert call is not None
             assert call.finish() is None

@@ -17,8 +17,8 @@ from tunings import House, brief_finals, house
 
 from app.devices.fleet import Fleet, open_fleet
 from app.errors import LaunchFailed
-from app.store.records import BestRecord, JobRecord, TrialRecord, WantRecord
-from app.store.repository import Bests, Wants
+from app.store.records import BestRecord, JobRecord, MissRecord, TrialRecord
+from app.store.repository import BestRepository, MissRepository
 from kernels import CATALOGUE
 from kernels.problem import Problem
 
@@ -61,8 +61,8 @@ def tuned(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tu
     with house(fleet, tmp_path_factory.mktemp("tuned") / "tilewise.db") as room:
         job, phases = room.job(PROBLEM, CONFIGS), list[str | None]()
         moment, model = datetime.now(UTC), room.unit.device.model
-        wants = [WantRecord(model, one, 3, "nearest", moment, moment) for one in (PROBLEM, NEAR)]
-        room.database.write(lambda session: Wants(session).add(wants))
+        wants = [MissRecord(model, one, 3, "nearest", moment, moment) for one in (PROBLEM, NEAR)]
+        room.database.write(lambda session: MissRepository(session).add(wants))
         room.ledger.jobs.subscribe(job.id, lambda: phases.append(room.ledger.jobs.get(job.id).phase))
         yield Tuned(room, job, room.tune(job), phases)
 
@@ -80,7 +80,7 @@ def test_a_tune_saves_three_rounds_and_promotes_what_the_report_measured(tuned: 
     for row in (*final, *report):
         assert row.samples == len(row.seconds) > 1
         assert row.policy is not None
-    assert tuned.room.database.read(lambda session: Bests(session).all()) == [tuned.best]
+    assert tuned.room.database.read(lambda session: BestRepository(session).all()) == [tuned.best]
     answer = tuned.room.ledger.best.answer(PROBLEM)
     assert (answer.match, answer.config, answer.provisional) == ("exact", tuned.best.trial.config, False)
 
@@ -108,7 +108,7 @@ def test_the_job_counts_its_search_and_says_when_the_finals_begin(tuned: Tuned) 
 
 
 def test_a_tuned_shape_is_no_longer_wanted(tuned: Tuned) -> None:
-    wants = tuned.room.database.read(lambda session: Wants(session).most_wanted())
+    wants = tuned.room.database.read(lambda session: MissRepository(session).most_wanted())
     assert [want.problem for want in wants] == [NEAR]
 
 
@@ -174,7 +174,7 @@ def test_finals_that_are_interrupted_leave_nothing_and_are_done_again(room: Hous
     assert room.attempts(job).tune() is None
     search = room.trials(job)
     assert {row.round for row in search} == {"search"}
-    assert room.database.read(lambda session: Bests(session).all()) == []
+    assert room.database.read(lambda session: BestRepository(session).all()) == []
     room.stops = lambda: False
     room.tune(job)
     assert room.trials(job, "search") == search
@@ -186,7 +186,7 @@ def test_a_job_that_was_given_more_does_more_and_its_finals_anew(room: House) ->
     more = replace(job, request={**job.request, "trials": 8})
     second = room.tune(more)
     assert len(room.trials(job, "search")) > 5
-    assert room.database.read(lambda session: Bests(session).all()) == [second]
+    assert room.database.read(lambda session: BestRepository(session).all()) == [second]
     assert first.trial.id not in [row.id for row in room.trials(job)]
 
 
@@ -216,4 +216,4 @@ def test_where_nothing_could_be_measured_the_reasons_are_told(room: House, monke
     job = room.job(PROBLEM, CONFIGS[3:])
     with pytest.raises(LaunchFailed, match=r"(?s)could be measured: .*nonsense.*; left 1640 elements unwritten"):
         room.attempts(job).tune()
-    assert room.database.read(lambda session: Bests(session).all()) == []
+    assert room.database.read(lambda session: BestRepository(session).all()) == []

@@ -15,12 +15,12 @@ from tunings import House, brief_finals, house
 
 from app.devices.fleet import Fleet, open_fleet
 from app.errors import WrongResult
-from app.services.best.misses import Wants
+from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
-from app.services.matmul.readiness import Defaults
-from app.services.matmul.service import Matmul
+from app.services.matmul.readiness import DefaultVerification
+from app.services.matmul.service import MatmulService
 from app.store.records import BestRecord
-from app.store.repository import Bests
+from app.store.repository import BestRepository
 from kernels import CATALOGUE
 from kernels.problem import Problem
 
@@ -68,7 +68,7 @@ def stored_best(room: House) -> BestRecord:
     return replace(best, trial=odd)
 
 
-def product(room: House, matmul: Matmul, problem: Problem, kernel: str | None = None) -> tuple[str, float]:
+def product(room: House, matmul: MatmulService, problem: Problem, kernel: str | None = None) -> tuple[str, float]:
     """The kernel that made a product, and the product's largest error."""
     with matmul.place(problem) as placed:
         rng = np.random.default_rng(problem.m)
@@ -161,7 +161,7 @@ def test_a_product_whose_class_answers_wrong_is_made_by_the_next_answer(
     default = CATALOGUE["tiled"].default(PROBLEM, room.unit.device)
     break_tiled(monkeypatch, {default: OFF})
     ledger = room.ledger
-    matmul = Matmul(room.fleet, ledger.best, ledger.quarantine, Wants(room.database), **LIMITS)
+    matmul = MatmulService(room.fleet, ledger.best, ledger.quarantine, MissCounter(room.database), **LIMITS)
     assert ledger.best.answer(PROBLEM).kernel == "tiled"
     kernel, error = product(room, matmul, PROBLEM)
     assert (kernel, error < 1e-4) == ("naive", True)
@@ -180,8 +180,10 @@ def test_a_default_that_answers_wrong_does_not_keep_the_service_from_being_ready
     default = CATALOGUE["tiled"].default(Problem(256, 256, 256), room.unit.device)
     break_tiled(monkeypatch, {default: OFF})
     ledger = room.ledger
-    matmul = Matmul(room.fleet, ledger.best, ledger.quarantine, Wants(room.database), **LIMITS)
-    defaults = Defaults(room.fleet, ledger.quarantine, ledger.best, matmul.failures, matmul.deadlines, ledger.forecasts)
+    matmul = MatmulService(room.fleet, ledger.best, ledger.quarantine, MissCounter(room.database), **LIMITS)
+    defaults = DefaultVerification(
+        room.fleet, ledger.quarantine, ledger.best, matmul.failures, matmul.deadlines, ledger.forecasts
+    )
     defaults.verify(room.unit)
     assert ledger.quarantine.holds(room.unit.device, "tiled", default) is not None
     defaults.verify(room.unit)
@@ -196,5 +198,5 @@ def test_a_best_whose_config_is_held_is_stored_but_not_answered(room: House) -> 
     room.ledger.best.changed()
     answer = room.ledger.best.answer(PROBLEM)
     assert (answer.kernel, answer.config) != (best.trial.kernel, best.trial.config)
-    assert room.database.read(lambda session: Bests(session).all()) == [best]
+    assert room.database.read(lambda session: BestRepository(session).all()) == [best]
     assert room.faults()[0].at >= before

@@ -18,7 +18,7 @@ from app.services.best import transfer_records
 from app.services.best.lookup import BestConfigs, covering, distance, untuned
 from app.services.jobs.service import new_job
 from app.store.records import BestRecord, CrossRecord, TrialRecord
-from app.store.repository import Bests, Jobs, Trials
+from app.store.repository import BestRepository, JobRepository, TrialRepository
 from app.tuning.measure.timing_policy import policy_of
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
@@ -225,16 +225,16 @@ def test_what_the_store_keeps_of_winners_on_each_others_problems_is_read_at_prom
     winners = dict(zip(shapes, (good, good, bad, good), strict=True))  # 300 is the nearest to 256
 
     def store(session: Any) -> list[BestRecord]:
-        Jobs(session).add(job)
+        JobRepository(session).add(job)
         kept = []
         for shape, winner in winners.items():
             for tile, ms in ((good, 1.0), (bad, 1.0 if winner is bad else 3.0)):
                 trial = replace(measured(device, shape, ms, tile), id=None, job_id=job.id)
-                saved = replace(trial, id=Trials(session).add(trial))
+                saved = replace(trial, id=TrialRepository(session).add(trial))
                 kept += [best(saved)] if tile is winner else []
             slow = replace(measured(device, shape, 5.0), id=None, job_id=job.id, kernel="naive", config=NAIVE)
-            kept[-1] = replace(kept[-1], default=replace(slow, id=Trials(session).add(slow)))
-        Bests(session).promote(*kept)
+            kept[-1] = replace(kept[-1], default=replace(slow, id=TrialRepository(session).add(slow)))
+        BestRepository(session).promote(*kept)
         return kept
 
     asked = replace(PROBLEM, dtype="float64", trans_a=True, trans_b=True)

@@ -12,16 +12,16 @@ from app.errors import BudgetTooSmall
 from app.main import Service
 from app.services.jobs.service import ENDED
 from app.services.principal import ANONYMOUS
-from app.services.tuning.service import TuneOrder
+from app.services.tuning.service import TuneSpec
 from app.store.records import JobRecord
-from app.store.repository import Faults
+from app.store.repository import FaultRepository
 from kernels.problem import Problem
 
 WITHIN = 2.0  # seconds from a cancellation to the job's end
 
 
 def submit(service: Service, *problems: Problem, **rest: Any) -> JobRecord:
-    return service.tuning.submit(TuneOrder(problems, **rest), ANONYMOUS)
+    return service.tuning.submit(TuneSpec(problems, **rest), ANONYMOUS)
 
 
 def wait_for(service: Service, job: JobRecord, phase: str) -> None:
@@ -62,7 +62,7 @@ def test_a_job_is_cancelled_in_whichever_phase_and_the_next_one_runs(service: Se
     after = submit(service, Problem(20, 21, 22), seconds=100.0, trials=1, kernels=("naive",), retune=True)
     assert service.jobs.wait(after.id, 150).state == "succeeded"
     device = service.fleet.unit().device
-    faults = service.database.read(lambda session: Faults(session).of(device.model, device.environment))
+    faults = service.database.read(lambda session: FaultRepository(session).of(device.model, device.environment))
     assert [fault for fault in faults if fault.job_id == job.id] == []
 
 

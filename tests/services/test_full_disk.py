@@ -12,12 +12,12 @@ from typing import Any, Final
 import pytest
 
 from app.main import Service
-from app.services.jobs.service import Jobs, new_job
-from app.services.jobs.write_retry import LateWriter
+from app.services.jobs.service import JobService, new_job
+from app.services.jobs.write_retry import WriteRetry
 from app.services.principal import ANONYMOUS
 from app.services.tuning.request import fingerprint, resolve
-from app.services.tuning.service import TuneOrder
-from app.store.repository import Jobs as JobRows
+from app.services.tuning.service import TuneSpec
+from app.store.repository import JobRepository
 from kernels.problem import Problem
 
 FULL: Final = """
@@ -93,11 +93,11 @@ def test_jobs_that_meet_a_full_disk_end_once_there_is_room(tmp_path: Path, then:
 
 
 def test_a_job_of_which_no_thread_knows_is_not_joined_and_is_cancelled_at_once(service: Service) -> None:
-    order = TuneOrder((Problem(21, 22, 23),), kernels=("naive",), trials=1)
+    order = TuneSpec((Problem(21, 22, 23),), kernels=("naive",), trials=1)
     request = resolve(order, service.fleet)
     lost = new_job("tune", request, fingerprint(ANONYMOUS, request))
     for step in (lambda rows: rows.add(lost), lambda rows: rows.start(lost.id, 4, datetime.now(UTC))):
-        service.database.write(lambda session, step=step: step(JobRows(session)))  # type: ignore[misc]
+        service.database.write(lambda session, step=step: step(JobRepository(session)))  # type: ignore[misc]
     assert service.jobs.get(lost.id).state == "running"
     other = service.tuning.submit(order, ANONYMOUS)
     assert other.id != lost.id
@@ -107,8 +107,8 @@ def test_a_job_of_which_no_thread_knows_is_not_joined_and_is_cancelled_at_once(s
 
 
 def test_a_result_that_cannot_be_stored_fails_its_job(service: Service) -> None:
-    jobs, job = Jobs(service.database), new_job("matmul", {})
-    service.database.write(lambda session: JobRows(session).add(job))
+    jobs, job = JobService(service.database), new_job("matmul", {})
+    service.database.write(lambda session: JobRepository(session).add(job))
     jobs.end(job.id, "succeeded", {"gflops": float("nan")})
     ended = jobs.get(job.id)
     assert (ended.state, ended.result) == ("failed", None)
@@ -123,7 +123,7 @@ def test_what_waits_to_be_written_is_tried_at_the_end_and_no_more() -> None:
         tried.append(1)
         raise OSError
 
-    writer = LateWriter((OSError,), lambda _name, _error: write)
+    writer = WriteRetry((OSError,), lambda _name, _error: write)
     writer.start()
     writer.write("it", write)
     writer.write("it", write)

@@ -22,10 +22,10 @@ from app.errors import Cancelled, TilewiseError
 from app.main import Service
 from app.services.best.answer import Product
 from app.services.matmul import batching
-from app.services.matmul.batch_cost import WAIT, Rates
-from app.services.matmul.batching import Claim, Entry, Gathering, Queue
-from app.services.matmul.service import Matmul
-from app.worker.serving.multiply import Order, Spent
+from app.services.matmul.batch_cost import WAIT, BatchCostModel
+from app.services.matmul.batching import CancelToken, DeviceQueue, DynamicBatcher, QueuedProduct
+from app.services.matmul.service import MatmulService
+from app.worker.serving.product import MultiplyRequest, MultiplyResult
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.launch import Launch
@@ -34,7 +34,7 @@ from kernels.problem import Problem
 SEED = 20261121
 
 
-class Eager(Rates):
+class Eager(BatchCostModel):
     """Takes it for granted that together is faster."""
 
     def best(self, device: Device, launch: Launch, together: Mapping[int, Launch]) -> int:
@@ -48,18 +48,18 @@ class One:
 
     a: Array
     b: Array
-    claim: Claim
+    claim: CancelToken
     c: Array | None = None
     product: Product | None = None
     error: TilewiseError | None = None
 
 
 @pytest.fixture
-def matmul(service: Service) -> Matmul:
-    made = Matmul(
+def matmul(service: Service) -> MatmulService:
+    made = MatmulService(
         service.fleet, service.best, service.matmul._quarantine, service.wants, queue=99, max_bytes=2**25, vendor=False
     )
-    made._gathering = Gathering(service.fleet.units, Eager(), made.copies, 64)
+    made._gathering = DynamicBatcher(service.fleet.units, Eager(), made.copies, 64)
     return made
 
 
@@ -89,10 +89,10 @@ def operands(problem: Problem, count: int, rng: np.random.Generator) -> list[One
     def drawn(shape: tuple[int, int]) -> Array:
         return rng.standard_normal((*stack, *shape)).astype(problem.dtype)
 
-    return [One(drawn(problem.a_shape), drawn(problem.b_shape), Claim()) for _ in range(count)]
+    return [One(drawn(problem.a_shape), drawn(problem.b_shape), CancelToken()) for _ in range(count)]
 
 
-def multiply(matmul: Matmul, problem: Problem, one: One, kernel: str | None = None) -> None:
+def multiply(matmul: MatmulService, problem: Problem, one: One, kernel: str | None = None) -> None:
     with matmul.place(problem) as placed:
         placed.a[...], placed.b[...], placed.c[...] = one.a, one.b, np.nan
         try:
@@ -102,7 +102,9 @@ def multiply(matmul: Matmul, problem: Problem, one: One, kernel: str | None = No
         one.c = placed.c.copy()
 
 
-def at_once(service: Service, matmul: Matmul, problem: Problem, ones: list[One], kernel: str | None = None) -> None:
+def at_once(
+    service: Service, matmul: MatmulService, problem: Problem, ones: list[One], kernel: str | None = None
+) -> None:
     """Ask for all of them while the device is busy: they wait in queue behind a product of another problem."""
     queue, first = matmul._gathering._queues["opencl:0"], operands(Problem(1, 1, 1), 1, np.random.default_rng(0))[0]
     threads = [threading.Thread(target=multiply, args=(matmul, Problem(1, 1, 1), first))]
@@ -136,7 +138,7 @@ def at_once(service: Service, matmul: Matmul, problem: Problem, ones: list[One],
     ],
 )
 def test_what_is_made_together_is_bit_for_bit_what_is_made_alone(
-    service: Service, matmul: Matmul, kernel: str, problem: Problem
+    service: Service, matmul: MatmulService, kernel: str, problem: Problem
 ) -> None:
     print(f"seed {SEED}")
     ones = operands(problem, 5, np.random.default_rng(SEED))
@@ -152,7 +154,9 @@ def test_what_is_made_together_is_bit_for_bit_what_is_made_alone(
         assert set(one.product.seconds) == {"queue", "h2d", "kernel", "d2h"}
 
 
-def test_a_config_that_its_space_refuses_for_the_batch_makes_each_alone(service: Service, matmul: Matmul) -> None:
+def test_a_config_that_its_space_refuses_for_the_batch_makes_each_alone(
+    service: Service, matmul: MatmulService
+) -> None:
     problem, device = Problem(40, 2100, 30), service.fleet.unit().device
     config = CATALOGUE["tall"].default(problem, device)
     with pytest.raises(ValueError, match="runs of tiles"):
@@ -162,7 +166,7 @@ def test_a_config_that_its_space_refuses_for_the_batch_makes_each_alone(service:
     assert [one.product.together for one in ones if one.product] == [1, 1]
 
 
-def test_nan_and_infinity_of_one_never_reach_another(service: Service, matmul: Matmul) -> None:
+def test_nan_and_infinity_of_one_never_reach_another(service: Service, matmul: MatmulService) -> None:
     problem = Problem(20, 20, 20)
     ones = operands(problem, 4, np.random.default_rng(SEED))
     ones[1].a[:] = np.nan
@@ -178,20 +182,20 @@ def test_nan_and_infinity_of_one_never_reach_another(service: Service, matmul: M
     assert not np.isfinite(ones[2].c).any()  # type: ignore[arg-type]  # it is there
 
 
-def test_a_claim_is_gone_as_soon_as_nobody_has_it(matmul: Matmul) -> None:
+def test_a_claim_is_gone_as_soon_as_nobody_has_it(matmul: MatmulService) -> None:
     """Its place in the queue knows it: pauses to collect what knows each other would be every caller's."""
     one = operands(Problem(3, 4, 5), 1, np.random.default_rng(0))[0]
     multiply(matmul, Problem(3, 4, 5), one)
     claim = weakref.ref(one.claim)
     gc.disable()
     try:
-        one.claim = Claim()
+        one.claim = CancelToken()
         assert claim() is None
     finally:
         gc.enable()
 
 
-def test_different_problems_and_large_ones_are_made_alone(service: Service, matmul: Matmul) -> None:
+def test_different_problems_and_large_ones_are_made_alone(service: Service, matmul: MatmulService) -> None:
     rng = np.random.default_rng(SEED)
     other = operands(Problem(16, 16, 17), 1, rng)[0]
     thread = threading.Thread(target=multiply, args=(matmul, Problem(16, 16, 17), other, "naive"))
@@ -206,7 +210,7 @@ def test_different_problems_and_large_ones_are_made_alone(service: Service, matm
 
 
 def test_where_together_fails_each_is_made_alone(
-    service: Service, matmul: Matmul, monkeypatch: pytest.MonkeyPatch
+    service: Service, matmul: MatmulService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batching, "batched", SimpleNamespace(multiply=gatheringwork.fail))
     problem = Problem(20, 21, 22)
@@ -215,7 +219,7 @@ def test_where_together_fails_each_is_made_alone(
     assert [one.product.together for one in ones if one.product] == [1] * 4
 
 
-def test_who_is_cancelled_leaves_the_queue_and_the_others_are_made(service: Service, matmul: Matmul) -> None:
+def test_who_is_cancelled_leaves_the_queue_and_the_others_are_made(service: Service, matmul: MatmulService) -> None:
     problem = Problem(20, 21, 22)
     ones = operands(problem, 4, np.random.default_rng(SEED))
     ones[2].claim.cancel()
@@ -226,9 +230,9 @@ def test_who_is_cancelled_leaves_the_queue_and_the_others_are_made(service: Serv
 
 
 def test_who_is_cancelled_while_it_is_given_the_lead_passes_it_on(service: Service) -> None:
-    queue, claims = Queue(service.fleet.unit()), [Claim() for _ in range(3)]
-    order = Order(Problem(1, 1, 1), None, 0, 0, 0)
-    entries = [Entry(queue, order, claim, False, threading.Event()) for claim in claims]
+    queue, claims = DeviceQueue(service.fleet.unit()), [CancelToken() for _ in range(3)]
+    order = MultiplyRequest(Problem(1, 1, 1), None, 0, 0, 0)
+    entries = [QueuedProduct(queue, order, claim, False, threading.Event()) for claim in claims]
     queue.join(entries[0])
     with ThreadPoolExecutor(2) as pool:
         joining = {entry: pool.submit(queue.join, entry) for entry in entries[1:]}
@@ -245,12 +249,12 @@ def test_who_is_cancelled_while_it_is_given_the_lead_passes_it_on(service: Servi
 
 
 def test_however_products_are_cancelled_the_queue_moves_on(service: Service) -> None:
-    rng, queue, until = np.random.default_rng(SEED), Queue(service.fleet.unit()), time.monotonic() + 1.5
-    order = Order(Problem(1, 1, 1), None, 0, 0, 0)
+    rng, queue, until = np.random.default_rng(SEED), DeviceQueue(service.fleet.unit()), time.monotonic() + 1.5
+    order = MultiplyRequest(Problem(1, 1, 1), None, 0, 0, 0)
 
-    def one(claim: Claim) -> bool:
+    def one(claim: CancelToken) -> bool:
         try:
-            queue.join(Entry(queue, order, claim, False, threading.Event()))
+            queue.join(QueuedProduct(queue, order, claim, False, threading.Event()))
         except Cancelled:
             return False
         time.sleep(0.001)
@@ -259,7 +263,7 @@ def test_however_products_are_cancelled_the_queue_moves_on(service: Service) -> 
 
     with ThreadPoolExecutor(8) as pool:
         while time.monotonic() < until:
-            claims = [Claim() for _ in range(8)]
+            claims = [CancelToken() for _ in range(8)]
             made = [pool.submit(one, claim) for claim in claims]
             for claim in claims[1:]:
                 time.sleep(0.002 * rng.random())
@@ -270,13 +274,13 @@ def test_however_products_are_cancelled_the_queue_moves_on(service: Service) -> 
 
 
 def test_a_long_launch_is_broken_off_and_the_next_child_serves_who_waits(
-    service: Service, matmul: Matmul, monkeypatch: pytest.MonkeyPatch
+    service: Service, matmul: MatmulService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batching, "_GRACE", 0.02)  # however fast the processor is
     problem = Problem(2000, 2000, 2000, trans_a=True, trans_b=True)  # seconds of naive, in 48 MB
     one, unit = operands(problem, 1, np.random.default_rng(SEED))[0], service.fleet.unit()
     begun = threading.Event()
-    one.claim = Claim(begun.set)
+    one.claim = CancelToken(begun.set)
     generation, small = unit.products.generation, operands(Problem(8, 8, 8), 1, np.random.default_rng(SEED))[0]
     thread = threading.Thread(target=multiply, args=(matmul, problem, one, "naive"))
     thread.start()
@@ -293,8 +297,8 @@ def test_a_long_launch_is_broken_off_and_the_next_child_serves_who_waits(
     assert unit.products.generation == generation + 1
 
 
-def spent(kernel: float, copies: float = 1e-5) -> Spent:
-    return Spent(copies, kernel, copies)
+def spent(kernel: float, copies: float = 1e-5) -> MultiplyResult:
+    return MultiplyResult(copies, kernel, copies)
 
 
 def launches(device: Device, problem: Problem, *counts: int) -> dict[int, Launch]:
@@ -307,21 +311,21 @@ def launches(device: Device, problem: Problem, *counts: int) -> dict[int, Launch
 class TestRates:
     problem = Problem(32, 32, 32)
 
-    def best(self, rates: Rates, service: Service) -> int:
+    def best(self, rates: BatchCostModel, service: Service) -> int:
         device = service.fleet.unit().device
         alone, *others = launches(device, self.problem, 2, 4, 8, 16).items()
         return rates.best(device, alone[1], dict(others))
 
     def test_before_one_was_made_alone_nothing_is_known(self, service: Service) -> None:
-        assert self.best(Rates(), service) == 1
+        assert self.best(BatchCostModel(), service) == 1
 
     def test_where_calls_are_dear_many_are_made_at_once(self, service: Service) -> None:
-        rates = Rates()
+        rates = BatchCostModel()
         rates.learn("opencl:0", self.problem, 1, spent(2e-5), 5e-4)
         assert self.best(rates, service) == 16
 
     def test_a_first_call_that_compiled_is_not_taken_for_what_calls_cost(self) -> None:
-        rates = Rates()
+        rates = BatchCostModel()
         for seconds in (5.0, 2.1e-5):
             rates.learn("opencl:0", self.problem, 1, spent(1e-6, 1e-5), seconds)
         known = rates._alone["opencl:0", self.problem]
@@ -331,7 +335,7 @@ class TestRates:
         self, service: Service
     ) -> None:
         now = [0.0]
-        rates = Rates(lambda: now[0])
+        rates = BatchCostModel(lambda: now[0])
         now[0] = 1.0
         rates.learn("opencl:0", self.problem, 1, spent(2e-5), 5e-4)
         for count in (2, 4, 8, 16):
@@ -341,6 +345,6 @@ class TestRates:
         assert self.best(rates, service) == 16
 
     def test_nobody_is_answered_much_later_for_the_others_sake(self, service: Service) -> None:
-        rates = Rates()
+        rates = BatchCostModel()
         rates.learn("opencl:0", self.problem, 1, spent(1e-5, WAIT / 5), 1.0)
         assert self.best(rates, service) == 2

@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy import text
 
 from app.errors import KeyInUse, KeyReused, StoreFailed
-from app.services.jobs.idempotency import Attempt, Idempotency, fingerprint
+from app.services.jobs.idempotency import Idempotency, IdempotentRequest, fingerprint
 from app.services.jobs.service import new_job
 from app.services.principal import ANONYMOUS, Principal
 from app.store.database import migrate, open_database
 from app.store.records import AnswerRecord
-from app.store.repository import Jobs as JobRows
+from app.store.repository import JobRepository
 
 SAME = fingerprint("POST", "/tune", b"", b"{}")
 
@@ -31,9 +31,9 @@ def keys(folder: Path, ttl: float = 60) -> Iterator[Idempotency]:
         yield idempotency
 
 
-def begun(idempotency: Idempotency, key: str = "k", principal: Principal = ANONYMOUS) -> Attempt:
+def begun(idempotency: Idempotency, key: str = "k", principal: Principal = ANONYMOUS) -> IdempotentRequest:
     attempt = idempotency.claim(principal, key, SAME)
-    assert isinstance(attempt, Attempt)
+    assert isinstance(attempt, IdempotentRequest)
     return attempt
 
 
@@ -65,13 +65,15 @@ def test_what_came_to_nothing_may_be_tried_again(tmp_path: Path) -> None:
         begun(idempotency)
 
 
-def noted(idempotency: Idempotency, attempt: Attempt, state: str) -> str:
+def noted(idempotency: Idempotency, attempt: IdempotentRequest, state: str) -> str:
     """Have the attempt make a job, which stands as it is said to."""
     job = new_job("matmul", {})
-    idempotency._database.write(lambda session: JobRows(session).add(job))
+    idempotency._database.write(lambda session: JobRepository(session).add(job))
     idempotency._database.write(lambda session: attempt.noted(session, job.id))
     if state != job.state:
-        idempotency._database.write(lambda session: JobRows(session).finish(job.id, state, None, None, job.created_at))
+        idempotency._database.write(
+            lambda session: JobRepository(session).finish(job.id, state, None, None, job.created_at)
+        )
     return job.id
 
 
@@ -99,7 +101,7 @@ def test_a_key_that_is_given_up_is_free_unless_its_job_came_to_something(
             idempotency.given_up(attempt)
             known = idempotency.claim(ANONYMOUS, key, SAME)
             if key == "ended" and free:
-                assert isinstance(known, Attempt)
+                assert isinstance(known, IdempotentRequest)
             else:
                 assert isinstance(known, AnswerRecord)
                 assert (known.status, known.job_id) == (None, job_id)
@@ -134,7 +136,7 @@ def test_a_request_that_made_nothing_frees_its_key_though_that_cannot_be_written
         with failing(idempotency, "DELETE"), pytest.raises(StoreFailed):
             idempotency.given_up(attempt)
         again = idempotency.claim(ANONYMOUS, "k", fingerprint("POST", "/tune", b"", b"[]"))
-        assert isinstance(again, Attempt)
+        assert isinstance(again, IdempotentRequest)
         with pytest.raises(KeyInUse):
             idempotency.claim(ANONYMOUS, "k", fingerprint("POST", "/tune", b"", b"[]"))
 
@@ -150,7 +152,7 @@ def test_a_restart_keeps_answers_and_jobs_and_forgets_what_made_neither(tmp_path
         begun(idempotency, "nothing")
         idempotency.answered(begun(idempotency, "answer"), 202, {}, "{}")
         attempt, job = begun(idempotency, "job"), new_job("tune", {})
-        idempotency._database.write(lambda session: JobRows(session).add(job))
+        idempotency._database.write(lambda session: JobRepository(session).add(job))
         idempotency._database.write(lambda session: attempt.noted(session, job.id))
     with keys(tmp_path) as idempotency:
         begun(idempotency, "nothing")
@@ -176,7 +178,7 @@ def test_of_fifty_at_once_one_is_the_first(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    assert sorted(type(each).__name__ for each in found) == ["Attempt"] + ["KeyInUse"] * 49
+    assert sorted(type(each).__name__ for each in found) == ["IdempotentRequest"] + ["KeyInUse"] * 49
 
 
 def test_requests_differ_in_method_path_query_and_body() -> None:

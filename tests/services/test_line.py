@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 
-from app.services.tuning.job_queue import Line
+from app.services.tuning.job_queue import JobQueue
 
 
-def taken(line: Line, count: int) -> list[str | None]:
+def taken(line: JobQueue, count: int) -> list[str | None]:
     return [line.take(0) for _ in range(count)]
 
 
 def test_jobs_come_in_the_order_of_their_submission() -> None:
-    line = Line(lambda _: False)
+    line = JobQueue(lambda _: False)
     for job in "abc":
         line.put(job)
     assert taken(line, 4) == ["a", "b", "c", None]
@@ -20,7 +20,7 @@ def test_jobs_come_in_the_order_of_their_submission() -> None:
 
 def test_a_job_that_somebody_waits_for_goes_first_and_idle_work_last() -> None:
     followed = {"c", "d"}
-    line = Line(followed.__contains__)
+    line = JobQueue(followed.__contains__)
     line.put("idle", idle=True)
     for job in "abcd":
         line.put(job)
@@ -29,7 +29,7 @@ def test_a_job_that_somebody_waits_for_goes_first_and_idle_work_last() -> None:
 
 def test_whoever_begins_to_wait_for_a_job_moves_it_ahead() -> None:
     followed: set[str] = set()
-    line = Line(followed.__contains__)
+    line = JobQueue(followed.__contains__)
     for job in "abc":
         line.put(job)
     assert line.take(0) == "a"
@@ -38,7 +38,7 @@ def test_whoever_begins_to_wait_for_a_job_moves_it_ahead() -> None:
 
 
 def test_idle_work_does_not_count_as_waiting() -> None:
-    line = Line(lambda _: False)
+    line = JobQueue(lambda _: False)
     line.put("idle", idle=True)
     assert len(line) == 0
     line.put("a")
@@ -46,7 +46,7 @@ def test_idle_work_does_not_count_as_waiting() -> None:
 
 
 def test_a_taker_is_woken_by_the_next_job_and_let_go_by_the_end() -> None:
-    line, got = Line(lambda _: False), list[str | None]()
+    line, got = JobQueue(lambda _: False), list[str | None]()
     thread = threading.Thread(target=lambda: got.extend((line.take(), line.take())))
     thread.start()
     line.put("a")

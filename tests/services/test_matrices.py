@@ -10,9 +10,9 @@ import pytest
 from app.devices.backend import Buffer
 from app.devices.slab import Slab
 from app.errors import Invalid, MatrixGone, NoRoom, QuotaExceeded, TooLarge, UnknownMatrix
-from app.services.matmul.resident_matrices import Matrices, Quota, Resident
+from app.services.matmul.resident_matrices import MatrixQuota, ResidentMatrices, ResidentMatrix
 from app.services.principal import Principal
-from app.worker.serving.buffer_cache import Kept
+from app.worker.serving.buffer_cache import DeviceBufferCache
 
 PAGE = 4096
 ME, YOU = Principal("me"), Principal("you")
@@ -24,16 +24,18 @@ def released() -> list[int]:
 
 
 @pytest.fixture
-def matrices(released: list[int]) -> Iterator[Matrices]:
+def matrices(released: list[int]) -> Iterator[ResidentMatrices]:
     """Sixteen pages, of which one owner may keep eight, in five matrices."""
     slab = Slab(16 * PAGE)
-    matrices = Matrices(slab, Quota(8 * PAGE, 5), released.append)
+    matrices = ResidentMatrices(slab, MatrixQuota(8 * PAGE, 5), released.append)
     slab.give_way = matrices.give_way
     yield matrices
     slab.close()
 
 
-def put(matrices: Matrices, name: str, pages: int = 1, *, owner: Principal = ME, evictable: bool = False) -> Resident:
+def put(
+    matrices: ResidentMatrices, name: str, pages: int = 1, *, owner: Principal = ME, evictable: bool = False
+) -> ResidentMatrix:
     """Keep a float32 matrix of whole pages, filled with its version."""
     with matrices.coming(owner, name, "float32", (pages, PAGE // 4), evictable=evictable) as draft:
         numbers(matrices, draft.resident)[...] = draft.resident.key
@@ -41,15 +43,15 @@ def put(matrices: Matrices, name: str, pages: int = 1, *, owner: Principal = ME,
     return draft.resident
 
 
-def numbers(matrices: Matrices, resident: Resident) -> np.ndarray:
+def numbers(matrices: ResidentMatrices, resident: ResidentMatrix) -> np.ndarray:
     return np.frombuffer(matrices.view(resident), np.float32)
 
 
-def names(matrices: Matrices, owner: Principal = ME) -> list[str]:
+def names(matrices: ResidentMatrices, owner: Principal = ME) -> list[str]:
     return [resident.name for resident, _ in matrices.list(owner)]
 
 
-def test_what_is_put_is_there_until_it_is_deleted(matrices: Matrices, released: list[int]) -> None:
+def test_what_is_put_is_there_until_it_is_deleted(matrices: ResidentMatrices, released: list[int]) -> None:
     kept = put(matrices, "w", 2)
     with matrices.used(ME, "w") as found:
         assert found == kept
@@ -61,7 +63,7 @@ def test_what_is_put_is_there_until_it_is_deleted(matrices: Matrices, released: 
     assert (released, matrices.tally().count, matrices._slab.lent_bytes) == ([kept.key], 0, 0)
 
 
-def test_what_does_not_arrive_leaves_nothing(matrices: Matrices, released: list[int]) -> None:
+def test_what_does_not_arrive_leaves_nothing(matrices: ResidentMatrices, released: list[int]) -> None:
     old = put(matrices, "w")
     with pytest.raises(OSError, match="gone"), matrices.coming(ME, "w", "float64", (8, 8)) as draft:
         raise OSError("the client is gone")
@@ -71,7 +73,7 @@ def test_what_does_not_arrive_leaves_nothing(matrices: Matrices, released: list[
     put(matrices, "x", 7)
 
 
-def test_a_replaced_matrix_stays_as_it_was_for_who_uses_it(matrices: Matrices, released: list[int]) -> None:
+def test_a_replaced_matrix_stays_as_it_was_for_who_uses_it(matrices: ResidentMatrices, released: list[int]) -> None:
     old = put(matrices, "w")
     with matrices.used(ME, "w") as held:
         new = put(matrices, "w")
@@ -85,13 +87,13 @@ def test_a_replaced_matrix_stays_as_it_was_for_who_uses_it(matrices: Matrices, r
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 101, "ä", ".", ".."])
-def test_a_name_is_refused_before_anything_is_lent(matrices: Matrices, name: str) -> None:
+def test_a_name_is_refused_before_anything_is_lent(matrices: ResidentMatrices, name: str) -> None:
     with pytest.raises(Invalid), matrices.coming(ME, name, "float32", (1, 1)):
         pass
     assert matrices._slab.lent_bytes == 0
 
 
-def test_owners_see_and_fill_what_is_theirs_alone(matrices: Matrices) -> None:
+def test_owners_see_and_fill_what_is_theirs_alone(matrices: ResidentMatrices) -> None:
     put(matrices, "w", 8)
     with pytest.raises(UnknownMatrix):
         matrices.get(YOU, "w")
@@ -100,14 +102,14 @@ def test_owners_see_and_fill_what_is_theirs_alone(matrices: Matrices) -> None:
     assert (names(matrices), names(matrices, YOU)) == ([], ["w"])
 
 
-def test_pages_are_by_name(matrices: Matrices) -> None:
+def test_pages_are_by_name(matrices: ResidentMatrices) -> None:
     for name in ("c", "a", "e", "b", "d"):
         put(matrices, name)
     pages = [matrices.list(ME, after, 2) for after in ("", "b", "d", "e")]
     assert [[resident.name for resident, _ in page] for page in pages] == [["a", "b"], ["c", "d"], ["e"], []]
 
 
-def test_over_the_quota_is_refused_with_the_figures(matrices: Matrices) -> None:
+def test_over_the_quota_is_refused_with_the_figures(matrices: ResidentMatrices) -> None:
     put(matrices, "a", 6)
     with pytest.raises(QuotaExceeded) as refused:
         put(matrices, "b", 3)
@@ -125,7 +127,7 @@ def test_over_the_quota_is_refused_with_the_figures(matrices: Matrices) -> None:
     put(matrices, "v")
 
 
-def test_what_lost_its_name_counts_until_nobody_uses_it(matrices: Matrices) -> None:
+def test_what_lost_its_name_counts_until_nobody_uses_it(matrices: ResidentMatrices) -> None:
     put(matrices, "a", 3)
     with matrices.used(ME, "a"):
         put(matrices, "a", 3)
@@ -136,7 +138,7 @@ def test_what_lost_its_name_counts_until_nobody_uses_it(matrices: Matrices) -> N
     put(matrices, "c", 3)
 
 
-def test_what_is_on_its_way_counts(matrices: Matrices) -> None:
+def test_what_is_on_its_way_counts(matrices: ResidentMatrices) -> None:
     with matrices.coming(ME, "a", "float32", (6, PAGE // 4)):
         with pytest.raises(QuotaExceeded):
             put(matrices, "b", 3)
@@ -144,7 +146,7 @@ def test_what_is_on_its_way_counts(matrices: Matrices) -> None:
     put(matrices, "a", 6)
 
 
-def test_the_owners_evictable_give_way_to_its_quota_the_least_recently_used_first(matrices: Matrices) -> None:
+def test_the_owners_evictable_give_way_to_its_quota_the_least_recently_used_first(matrices: ResidentMatrices) -> None:
     put(matrices, "stays", 2)
     for name in ("old", "used", "new"):
         put(matrices, name, 2, evictable=True)
@@ -162,7 +164,7 @@ def test_the_owners_evictable_give_way_to_its_quota_the_least_recently_used_firs
     assert matrices.get(ME, "used")
 
 
-def test_evictable_matrices_give_way_to_whoever_wants_the_slab(matrices: Matrices, released: list[int]) -> None:
+def test_evictable_matrices_give_way_to_whoever_wants_the_slab(matrices: ResidentMatrices, released: list[int]) -> None:
     slab = matrices._slab
     kept = [put(matrices, name, 2, evictable=name != "stays") for name in ("lone", "stays", "new")]
     with pytest.raises(NoRoom):
@@ -179,7 +181,7 @@ def test_evictable_matrices_give_way_to_whoever_wants_the_slab(matrices: Matrice
     assert names(matrices) == ["stays"]
 
 
-def test_the_least_recently_used_of_those_that_make_room_goes(matrices: Matrices, released: list[int]) -> None:
+def test_the_least_recently_used_of_those_that_make_room_goes(matrices: ResidentMatrices, released: list[int]) -> None:
     kept = [put(matrices, name, 2, evictable=True) for name in ("a", "b", "c", "d")]
     with matrices.used(ME, "a"):
         pass
@@ -197,7 +199,7 @@ def copy(nbytes: int) -> Buffer:
 
 
 def test_device_copies_stay_within_their_budget_the_least_recently_used_go_first() -> None:
-    kept = Kept()
+    kept = DeviceBufferCache()
     for key in (1, 2, 3):
         assert kept.make_room(10, 30, {key})
         kept.put(key, copy(10))

@@ -18,11 +18,11 @@ from app.dtypes import Array
 from app.errors import ChildDied, LaunchFailed, MatrixGone, NoRoom, UnknownMatrix
 from app.main import Service
 from app.services.best.quarantine import Quarantine
-from app.services.matmul.buffers import Placement
-from app.services.matmul.resident_matrices import Resident
-from app.services.matmul.service import Matmul
+from app.services.matmul.buffers import OperandBuffers
+from app.services.matmul.resident_matrices import ResidentMatrix
+from app.services.matmul.service import MatmulService
 from app.services.principal import ANONYMOUS
-from app.worker.serving import multiply as product
+from app.worker.serving import product
 from kernels.problem import Problem
 
 CLOSE = {"float32": 1e-3, "float64": 1e-11}
@@ -46,31 +46,31 @@ def kept_keys(service: Service) -> tuple[int, ...]:
     return keys
 
 
-def put(service: Service, name: str, array: Array, *, evictable: bool = False) -> Resident:
+def put(service: Service, name: str, array: Array, *, evictable: bool = False) -> ResidentMatrix:
     with service.matrices.coming(ANONYMOUS, name, array.dtype.name, array.shape, evictable=evictable) as draft:
         stored(service, draft.resident)[...] = array
         draft.keep()
     return draft.resident
 
 
-def stored(service: Service, resident: Resident) -> Array:
+def stored(service: Service, resident: ResidentMatrix) -> Array:
     return np.frombuffer(service.matrices.view(resident), resident.dtype).reshape(resident.shape)
 
 
 @contextmanager
-def used(service: Service, name: str) -> Iterator[Resident]:
+def used(service: Service, name: str) -> Iterator[ResidentMatrix]:
     with service.matrices.used(ANONYMOUS, name) as resident:
         yield resident
 
 
-def made(service: Service, placed: Placement, matmul: Matmul | None = None) -> tuple[Array, float]:
+def made(service: Service, placed: OperandBuffers, matmul: MatmulService | None = None) -> tuple[Array, float]:
     """The product and the seconds of its h2d."""
     placed.c[...] = np.nan
     seconds = (matmul or service.matmul).multiply(placed, kernel="tiled").seconds
     return placed.c.copy(), seconds["h2d"]
 
 
-def times(service: Service, name: str, b: Array, matmul: Matmul | None = None) -> tuple[Array, float]:
+def times(service: Service, name: str, b: Array, matmul: MatmulService | None = None) -> tuple[Array, float]:
     """A resident A times a B that is sent."""
     with used(service, name) as a:
         problem = Problem(a.shape[-2], b.shape[-1], b.shape[-2], b.shape[0] if b.ndim > 2 else 1, a.dtype)
@@ -154,7 +154,7 @@ def test_a_killed_child_is_given_its_matrices_again(service: Service) -> None:
 
 def test_device_copies_over_the_budget_are_dropped_and_made_again(service: Service) -> None:
     quarantine = Quarantine(service.database)
-    small = Matmul(
+    small = MatmulService(
         service.fleet,
         service.best,
         quarantine,
@@ -187,7 +187,7 @@ def test_copies_give_way_where_the_device_has_no_memory(service: Service) -> Non
     unit, problem = service.fleet.unit(), Problem(16, 16, 16)
     with used(service, "v") as a, service.matmul.place(problem, a) as placed:
         placed.b[...], placed.c[...] = 2 * b, np.nan
-        order = product.Order(problem, None, *placed.offsets, placed.keys, budget=2**20)
+        order = product.MultiplyRequest(problem, None, *placed.offsets, placed.keys, budget=2**20)
         spent = unit.products.call(tightwork.multiply, order, 1, priority=Priority.PRODUCT)
         assert (spent.loaded, spent.kept) == (0, (a.key,))
         assert np.array_equal(placed.c, 2 * b)

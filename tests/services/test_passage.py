@@ -19,12 +19,12 @@ from app.devices.backend import Vendor
 from app.devices.compiler_pool import Compilers
 from app.devices.fleet import Fleet, Unit
 from app.devices.lease import Lease
-from app.devices.process import Child
+from app.devices.process import Worker
 from app.devices.slab import Slab
 from app.errors import ChildDied
 from app.main import Service, opened
-from app.services.matmul.buffers import Placement
-from app.services.matmul.chunked_transfer import LARGE, PIECE, Passage
+from app.services.matmul.buffers import OperandBuffers
+from app.services.matmul.chunked_transfer import LARGE, PIECE, ChunkedTransfer
 from kernels.problem import Problem
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -47,7 +47,7 @@ def two_devices(slab_bytes: int) -> Iterator[Fleet]:
             device, lease = replace(nulldevice.DEVICE, id=f"opencl:{number}"), Lease()
             stack.callback(lease.close)
             arguments = (nulldevice.NullDevice(stamps=True), slab.fd, slab.nbytes)
-            child = Child(device.id, nulldevice.hold, arguments, descriptors=(slab.fd,), lease=lease)
+            child = Worker(device.id, nulldevice.hold, arguments, descriptors=(slab.fd,), lease=lease)
             stack.callback(child.close)
             units.append(Unit(device, Vendor("none"), lease, child, child, compilers))
         yield Fleet(tuple(units), slab)
@@ -61,7 +61,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @contextmanager
-def landing(service: Service) -> Iterator[tuple[Placement, Passage]]:
+def landing(service: Service) -> Iterator[tuple[OperandBuffers, ChunkedTransfer]]:
     """A product of which two pieces are on a device."""
     with service.matmul.place(LONG) as placed:
         placed.a.reshape(-1).view(np.uint64)[...] = STAMP
@@ -87,7 +87,7 @@ def held(service: Service, unit: Unit) -> tuple[int, ...]:
     return found
 
 
-def whole(placed: Placement) -> bool:
+def whole(placed: OperandBuffers) -> bool:
     return bool((placed.c.reshape(-1).view(np.uint64) == STAMP).all())
 
 

@@ -15,12 +15,11 @@ from test_gathering import Eager, busy
 from app.errors import Unsupported
 from app.main import Service
 from app.services.best.answer import Product
-from app.services.matmul.batching import Gathering
-from app.services.matmul.service import Matmul
+from app.services.matmul.batching import DynamicBatcher
+from app.services.matmul.service import MatmulService
 from app.services.principal import ANONYMOUS
-from app.services.tuning.service import TuneOrder
-from app.worker.serving import batched
-from app.worker.serving import multiply as product
+from app.services.tuning.service import TuneSpec
+from app.worker.serving import batched, product
 from kernels import CATALOGUE
 from kernels.fp32_emulation import REASONS
 from kernels.problem import Problem
@@ -46,7 +45,7 @@ def emulating(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ser
     service.best.changed()
 
 
-def multiply(matmul: Matmul, problem: Problem, *, spoilt: bool = False, kernel: str | None = None) -> Product:
+def multiply(matmul: MatmulService, problem: Problem, *, spoilt: bool = False, kernel: str | None = None) -> Product:
     """One product, which has to be right."""
     rng = np.random.default_rng(problem.m)
     with matmul.place(problem) as placed:
@@ -83,7 +82,7 @@ def test_a_shape_that_cannot_be_emulated_is_wanted_strictly_and_not_tuned(servic
     assert want is not None
     assert want.problem == STRICT
     with pytest.raises(Unsupported, match="emulated"):
-        service.tuning.submit(TuneOrder((PROBLEM,)), ANONYMOUS)
+        service.tuning.submit(TuneSpec((PROBLEM,)), ANONYMOUS)
 
 
 def test_what_is_emulated_says_so(emulating: Service) -> None:
@@ -137,8 +136,8 @@ def test_a_declined_product_leaves_no_result_resident(emulating: Service) -> Non
 
 def test_products_made_together_are_made_alone_where_one_is_declined(emulating: Service) -> None:
     quarantine, fleet = emulating.matmul._quarantine, emulating.fleet
-    matmul = Matmul(fleet, emulating.best, quarantine, emulating.wants, queue=99, max_bytes=2**25, vendor=False)
-    matmul._gathering = Gathering(fleet.units, Eager(), matmul.copies, 64)
+    matmul = MatmulService(fleet, emulating.best, quarantine, emulating.wants, queue=99, max_bytes=2**25, vendor=False)
+    matmul._gathering = DynamicBatcher(fleet.units, Eager(), matmul.copies, 64)
     multiply(matmul, PROBLEM)
     made: list[tuple[bool, Product]] = []
 

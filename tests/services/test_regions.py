@@ -14,17 +14,17 @@ import pytest
 
 from app.devices.backend import Backend, Buffer
 from app.devices.fleet import Fleet
-from app.devices.process import Child, Link
+from app.devices.process import Worker, WorkerLink
 from app.devices.slab import Slab
-from app.devices.worker_entry import Held
+from app.devices.worker_entry import WorkerContext
 from app.dtypes import Array
 from app.errors import InvalidRegion, RegionExists, SharedMemoryOff, UnknownDevice, UnknownRegion, Unsupported
 from app.main import Service
 from app.services.principal import ANONYMOUS, Principal
-from app.services.shared_memory.memory import CudaRegion, Place, SystemRegion
-from app.services.shared_memory.registry import Regions
+from app.services.shared_memory.memory import CudaRegion, HostSpan, SystemRegion
+from app.services.shared_memory.registry import SharedMemoryRegistry
 from app.worker.serving import ipc
-from app.worker.serving.ipc import Handle
+from app.worker.serving.ipc import IpcHandle
 
 OTHER = Principal("other")
 
@@ -39,9 +39,9 @@ def memory() -> Iterator[SharedMemory]:
 
 
 @pytest.fixture
-def regions() -> Iterator[Regions]:
+def regions() -> Iterator[SharedMemoryRegistry]:
     slab = Slab(4096)
-    regions = Regions(Fleet((), slab), allowed=True)
+    regions = SharedMemoryRegistry(Fleet((), slab), allowed=True)
     yield regions
     regions.close()
     slab.close()
@@ -52,11 +52,11 @@ def contents(memory: SharedMemory) -> memoryview:
     return memory.buf
 
 
-def place(nbytes: int) -> Place:
-    return Place(memoryview(bytearray(nbytes)), 0)
+def place(nbytes: int) -> HostSpan:
+    return HostSpan(memoryview(bytearray(nbytes)), 0)
 
 
-def test_every_principal_has_names_of_its_own(regions: Regions, memory: SharedMemory) -> None:
+def test_every_principal_has_names_of_its_own(regions: SharedMemoryRegistry, memory: SharedMemory) -> None:
     mine, theirs = (SystemRegion("operands", memory.name, offset, 64) for offset in (0, 128))
     regions.register_system(ANONYMOUS, mine)
     regions.register_system(OTHER, theirs)
@@ -75,17 +75,19 @@ def test_every_principal_has_names_of_its_own(regions: Regions, memory: SharedMe
         assert bytes(read.view) == bytes([130, 131, 132, 133])
 
 
-def test_what_is_written_stays_within_the_part(regions: Regions, memory: SharedMemory) -> None:
+def test_what_is_written_stays_within_the_part(regions: SharedMemoryRegistry, memory: SharedMemory) -> None:
     regions.register_system(ANONYMOUS, SystemRegion("product", memory.name, 100, 50))
     with regions.window(ANONYMOUS, "product", 10, 8) as window:
-        window.write(Place(memoryview(bytearray(b"x" * 8)), 0))
+        window.write(HostSpan(memoryview(bytearray(b"x" * 8)), 0))
     assert bytes(contents(memory)[108:120]) == bytes([108, 109]) + b"x" * 8 + bytes([118, 119])
     for offset, nbytes in ((43, 8), (-1, 8), (0, 51), (2**63, 1), (0, -1)):
         with pytest.raises(InvalidRegion), regions.window(ANONYMOUS, "product", offset, nbytes):
             pass
 
 
-def test_a_region_that_is_used_is_closed_after_its_last_user(regions: Regions, memory: SharedMemory) -> None:
+def test_a_region_that_is_used_is_closed_after_its_last_user(
+    regions: SharedMemoryRegistry, memory: SharedMemory
+) -> None:
     regions.register_system(ANONYMOUS, SystemRegion("operands", memory.name, 0, 64))
     before = open_descriptors()
     with regions.window(ANONYMOUS, "operands", 0, 64) as window:
@@ -99,7 +101,7 @@ def test_a_region_that_is_used_is_closed_after_its_last_user(regions: Regions, m
 
 
 def test_memory_without_a_key_is_forgotten_once_it_was_not_used_for_a_while(memory: SharedMemory) -> None:
-    regions = Regions(Fleet((), cast("Slab", None)), allowed=True, abandoned=0.05)
+    regions = SharedMemoryRegistry(Fleet((), cast("Slab", None)), allowed=True, abandoned=0.05)
     gone = SharedMemory(create=True, size=64)
     used = SharedMemory(create=True, size=64)
     try:
@@ -121,7 +123,7 @@ def test_memory_without_a_key_is_forgotten_once_it_was_not_used_for_a_while(memo
         used.close()
 
 
-def test_one_principal_holds_so_many_regions_at_most(regions: Regions, memory: SharedMemory) -> None:
+def test_one_principal_holds_so_many_regions_at_most(regions: SharedMemoryRegistry, memory: SharedMemory) -> None:
     for index in range(512):
         regions.register_system(ANONYMOUS, SystemRegion(str(index), memory.name, 0, 64))
     with pytest.raises(InvalidRegion, match="unregister some"):
@@ -130,9 +132,9 @@ def test_one_principal_holds_so_many_regions_at_most(regions: Regions, memory: S
 
 
 def test_nothing_is_registered_where_it_is_not_allowed_or_there_is_no_gpu(
-    regions: Regions, memory: SharedMemory
+    regions: SharedMemoryRegistry, memory: SharedMemory
 ) -> None:
-    closed = Regions(Fleet((), cast("Slab", None)), allowed=False)
+    closed = SharedMemoryRegistry(Fleet((), cast("Slab", None)), allowed=False)
     with pytest.raises(SharedMemoryOff):
         closed.register_system(ANONYMOUS, SystemRegion("operands", memory.name, 0, 64))
     with pytest.raises(SharedMemoryOff):
@@ -143,9 +145,9 @@ def test_nothing_is_registered_where_it_is_not_allowed_or_there_is_no_gpu(
 
 
 def test_a_child_without_cuda_refuses_handles(service: Service) -> None:
-    products: Child = service.fleet.unit(None).products
+    products: Worker = service.fleet.unit(None).products
     with pytest.raises(Unsupported, match="opencl:0"):
-        products.call(ipc.check, Handle(bytes(64), 64))
+        products.call(ipc.check, IpcHandle(bytes(64), 64))
 
 
 def open_descriptors() -> int:
@@ -193,16 +195,16 @@ def test_handles_are_opened_once_copied_by_their_parts_and_closed() -> None:
     raw, other = b"r" * 64, b"o" * 64
     shared = HostShared({raw: np.arange(100, dtype=np.uint8), other: np.zeros(8, np.uint8)})
     slab = memoryview(bytearray(64))
-    held = Held(cast("Backend", HostBackend()), slab, {"sharing": shared})
-    link = cast("Link", FreeLink())
-    ipc.check(held, link, Handle(raw, 100))
-    ipc.fetch(held, link, Handle(raw, 100), 10, 32, 4)
+    held = WorkerContext(cast("Backend", HostBackend()), slab, {"sharing": shared})
+    link = cast("WorkerLink", FreeLink())
+    ipc.check(held, link, IpcHandle(raw, 100))
+    ipc.fetch(held, link, IpcHandle(raw, 100), 10, 32, 4)
     assert bytes(slab[31:37]) == bytes([0, 10, 11, 12, 13, 0])
     slab[:3] = b"abc"
-    ipc.deliver(held, link, Handle(raw, 100), 50, 0, 3)
+    ipc.deliver(held, link, IpcHandle(raw, 100), 50, 0, 3)
     assert bytes(shared.memory[raw][49:54]) == bytes([49]) + b"abc" + bytes([53])
-    ipc.deliver(held, link, Handle(other, 8), 0, 0, 3)  # a child that replaced another opens what it is told
+    ipc.deliver(held, link, IpcHandle(other, 8), 0, 0, 3)  # a child that replaced another opens what it is told
     assert shared.users == [raw, other]
-    for handle in (Handle(raw, 100), Handle(other, 8), Handle(raw, 100)):
+    for handle in (IpcHandle(raw, 100), IpcHandle(other, 8), IpcHandle(raw, 100)):
         ipc.close(held, link, handle)
     assert shared.users == []

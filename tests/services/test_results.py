@@ -16,16 +16,16 @@ from sqlalchemy import text
 from app.dtypes import Array
 from app.errors import Cancelled, NoResult, TooLarge
 from app.main import Service, opened
-from app.services.jobs.async_products import Results
-from app.services.jobs.result_store import Shelf
+from app.services.jobs.async_products import AsyncProducts
+from app.services.jobs.result_store import ResultStore
 from app.services.principal import ANONYMOUS
 from app.store.records import JobRecord
 from kernels.problem import Problem
 
 
 @contextmanager
-def keeping(service: Service, folder: Path, ttl: float = 60, most: int = 2**20) -> Iterator[Results]:
-    results = Results(service.database, service.jobs, service.matmul, folder, ttl, most)
+def keeping(service: Service, folder: Path, ttl: float = 60, most: int = 2**20) -> Iterator[AsyncProducts]:
+    results = AsyncProducts(service.database, service.jobs, service.matmul, folder, ttl, most)
     results.start()
     try:
         yield results
@@ -33,7 +33,7 @@ def keeping(service: Service, folder: Path, ttl: float = 60, most: int = 2**20) 
         results.stop()
 
 
-def made(service: Service, results: Results, kernel: str | None = None) -> JobRecord:
+def made(service: Service, results: AsyncProducts, kernel: str | None = None) -> JobRecord:
     with service.matmul.place(Problem(3, 4, 5)) as placed:
         placed.a[...], placed.b[...] = 1, 2
         job = results.create(placed)
@@ -41,7 +41,7 @@ def made(service: Service, results: Results, kernel: str | None = None) -> JobRe
     return service.jobs.get(job.id)
 
 
-def read(results: Results, job: JobRecord) -> Array:
+def read(results: AsyncProducts, job: JobRecord) -> Array:
     assert job.result is not None
     with results.open(job) as file:
         return np.frombuffer(file.read(), job.result["dtype"]).reshape(job.result["shape"])
@@ -94,7 +94,7 @@ def test_beyond_so_many_bytes_the_oldest_results_go_first(service: Service, tmp_
 
 def test_a_result_that_is_open_is_read_to_its_end_though_its_time_is_over(tmp_path: Path) -> None:
     now = [0.0]
-    shelf = Shelf(tmp_path, 10, 2**20, lambda: now[0])
+    shelf = ResultStore(tmp_path, 10, 2**20, lambda: now[0])
     shelf.start()
     shelf.put("one", np.arange(5, dtype=np.uint8))
     file = shelf.open("one")
@@ -107,7 +107,7 @@ def test_a_result_that_is_open_is_read_to_its_end_though_its_time_is_over(tmp_pa
 
 
 def test_what_is_too_old_leaves_the_disk_though_nobody_comes(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, 0.05, 2**20)
+    shelf = ResultStore(tmp_path, 0.05, 2**20)
     shelf.start()
     shelf.put("one", np.zeros(5))
     until = time.monotonic() + 10
@@ -119,7 +119,7 @@ def test_what_is_too_old_leaves_the_disk_though_nobody_comes(tmp_path: Path) -> 
 
 def test_results_that_are_written_at_once_never_take_more_than_there_may_be(tmp_path: Path) -> None:
     size, most = 2**20, 3 * 2**20
-    shelf, over, seen = Shelf(tmp_path, 60, most), threading.Event(), list[int]()
+    shelf, over, seen = ResultStore(tmp_path, 60, most), threading.Event(), list[int]()
     shelf.start()
 
     def look() -> None:
@@ -149,7 +149,7 @@ def test_results_that_are_written_at_once_never_take_more_than_there_may_be(tmp_
 
 
 def test_what_cannot_be_written_leaves_its_room_to_others(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path / "gone", 60, 100)
+    shelf = ResultStore(tmp_path / "gone", 60, 100)
     with pytest.raises(FileNotFoundError):
         shelf.put("one", np.zeros(80, np.uint8))
     assert shelf.nbytes == 0

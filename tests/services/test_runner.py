@@ -13,9 +13,9 @@ from faultykernels import ENDLESS, RIGHT, WILD, naive
 
 from app.devices.fleet import Unit, open_fleet
 from app.errors import ChildDied, ChildTimedOut, CompileFailed, DeviceError, LaunchFailed, WrongResult
-from app.services.tuning.trial_runner import ChildRunner, Interrupted, kind_of
+from app.services.tuning.trial_runner import Interrupted, TrialRunner, kind_of
 from app.tuning.outcome import Measured, Outcome, Rejected
-from app.worker.measuring.trial import Bench
+from app.worker.measuring.trial import FixtureKey
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -35,8 +35,8 @@ class Room:
         self.stopped = threading.Event()
         self.phases: list[str] = []
         self.unit = unit
-        bench = Bench("0123abcd", PROBLEM, 7)
-        self.runner = ChildRunner(unit, bench, self.stopped.is_set, self.phases.append)
+        bench = FixtureKey("0123abcd", PROBLEM, 7)
+        self.runner = TrialRunner(unit, bench, self.stopped.is_set, self.phases.append)
 
     def attempt(self, body: str) -> Outcome:
         return self.runner.attempt(naive(self.unit, PROBLEM, body), None)

@@ -17,17 +17,17 @@ from app.services.jobs.service import ENDED
 from app.services.principal import ANONYMOUS
 from app.services.tuning.request import resolve
 from app.services.tuning.search_scope import configs_of, searched
-from app.services.tuning.service import TuneOrder
+from app.services.tuning.service import TuneSpec
 from app.store.records import JobRecord
 from app.tuning import budget
 from kernels import CATALOGUE
 from kernels.problem import Problem
 
 
-def order(*sizes: int, **rest: Any) -> TuneOrder:
+def order(*sizes: int, **rest: Any) -> TuneSpec:
     """An order of small shapes with a small budget, for the kernels that compile fast."""
     problems = tuple(Problem(size, size + 1, size + 2) for size in sizes)
-    return TuneOrder(problems, **{"trials": 4, "kernels": ("tiled",), "seconds": 200.0, **rest})
+    return TuneSpec(problems, **{"trials": 4, "kernels": ("tiled",), "seconds": 200.0, **rest})
 
 
 def until(holds: Callable[[], bool], seconds: float = 100.0) -> None:
@@ -159,7 +159,7 @@ def test_the_best_so_far_is_served_while_its_job_runs_and_taken_back_without_a_w
 def test_a_job_of_listed_configs_tries_them_and_the_defaults_alone(service: Service) -> None:
     device, problem = service.fleet.unit().device, Problem(35, 36, 37)
     listed = [("tiled", CATALOGUE["tiled"].space.config({"BM": 8, "BN": 16, "BK": 8}))]
-    request = resolve(TuneOrder((problem,), kernels=("tiled",), strategy="exhaustive"), service.fleet)
+    request = resolve(TuneSpec((problem,), kernels=("tiled",), strategy="exhaustive"), service.fleet)
     request["configs"] = configs_of(listed)
     job = service.tuning._create(request, "listed")
     assert finish(service, job).state == "succeeded"
@@ -175,7 +175,7 @@ def test_what_is_known_is_measured_again_beside_the_default_and_nothing_else_is_
     device, problem = service.fleet.unit().device, Problem(24, 25, 26)
     before = finish(service, service.tuning.submit(order(24), ANONYMOUS))
     best = service.best.answer(problem, exact=True)
-    again = service.tuning.submit(TuneOrder((problem,), strategy="known", seconds=200.0), ANONYMOUS)
+    again = service.tuning.submit(TuneSpec((problem,), strategy="known", seconds=200.0), ANONYMOUS)
     assert again.id != before.id
     assert finish(service, again).state == "succeeded"
     trials = service.jobs.trials(job_id=again.id, round="search")
@@ -193,7 +193,7 @@ def test_listed_configs_of_many_parameters_are_a_space_of_their_own(service: Ser
     device, problem = service.fleet.unit().device, Problem(300, 200, 100)
     tiled = CATALOGUE["register_tiled"]
     legal = tiled.space.legal(problem, device)
-    request = resolve(TuneOrder((problem,), kernels=("register_tiled",), strategy="exhaustive"), service.fleet)
+    request = resolve(TuneSpec((problem,), kernels=("register_tiled",), strategy="exhaustive"), service.fleet)
     request["configs"] = configs_of((tiled.name, config) for config in legal[:: len(legal) // 12])
     *_, narrowed = searched(problem, device, request)
     found = narrowed.space.legal(problem, device)
@@ -206,7 +206,7 @@ def test_listed_configs_of_many_parameters_are_a_space_of_their_own(service: Ser
 @pytest.mark.slow
 def test_kernels_for_some_shapes_are_tuned_where_these_are_asked_for(service: Service) -> None:
     shapes = {"batched": Problem(24, 20, 28, 30), "tall": Problem(2100, 33, 20), "skinny": Problem(3, 200, 600)}
-    asked = TuneOrder(tuple(shapes.values()), kernels=tuple(shapes), trials=15, seconds=90.0)
+    asked = TuneSpec(tuple(shapes.values()), kernels=tuple(shapes), trials=15, seconds=90.0)
     job = finish(service, service.tuning.submit(asked, ANONYMOUS))
     assert job.state == "succeeded"
     trials = [one for one in service.jobs.trials(job_id=job.id) if one.state == "measured"]
@@ -217,7 +217,7 @@ def test_kernels_for_some_shapes_are_tuned_where_these_are_asked_for(service: Se
 
 def test_an_order_for_a_kernel_that_is_not_for_a_shape_is_refused_with_what_it_is_for(service: Service) -> None:
     with pytest.raises(Unsupported, match="skinny: it is for a C with a side of at most 32, not for 64 x 64 x 64"):
-        service.tuning.submit(TuneOrder((Problem(64, 64, 64),), kernels=("skinny",)), ANONYMOUS)
+        service.tuning.submit(TuneSpec((Problem(64, 64, 64),), kernels=("skinny",)), ANONYMOUS)
 
 
 def test_a_job_that_somebody_waits_for_goes_before_those_nobody_waits_for(service: Service) -> None:
@@ -337,7 +337,7 @@ def test_an_order_that_cannot_be_worked_is_refused_at_once(
 
 def test_a_class_without_a_kernel_is_refused_at_once(service: Service) -> None:
     with pytest.raises(Unsupported):
-        service.tuning.submit(TuneOrder((Problem(8, 8, 8, 1, "bfloat16", "tf32"),)), ANONYMOUS)
+        service.tuning.submit(TuneSpec((Problem(8, 8, 8, 1, "bfloat16", "tf32"),)), ANONYMOUS)
 
 
 def test_an_unknown_job_is_named(service: Service) -> None:

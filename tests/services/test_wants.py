@@ -13,10 +13,10 @@ from trialrows import trial
 
 from app.main import Service, opened
 from app.services.best.lookup import BestConfigs
-from app.services.best.misses import Want, Wants
+from app.services.best.misses import Miss, MissCounter
 from app.services.principal import ANONYMOUS
-from app.services.tuning.background import Idle
-from app.services.tuning.service import TuneOrder
+from app.services.tuning.background import BackgroundTuning
+from app.services.tuning.service import TuneSpec
 from app.store.records import BestRecord, TrialRecord
 from kernels.device import Device
 from kernels.problem import Problem
@@ -40,7 +40,7 @@ def device(service: Service) -> Device:
 
 
 def test_an_answer_that_is_not_exact_is_counted_and_an_exact_one_is_not(service: Service, device: Device) -> None:
-    wants = Wants(service.database)
+    wants = MissCounter(service.database)
     one, other = Problem(71, 72, 73), Problem(74, 75, 76)
     for problem in (one, other, other):
         wants.noted(service.best.answer(problem))
@@ -60,11 +60,11 @@ def test_an_answer_that_is_not_exact_is_counted_and_an_exact_one_is_not(service:
 
 def test_what_is_left_is_stored_at_the_end(service: Service, device: Device) -> None:
     problem = Problem(77, 78, 79)
-    wants = Wants(service.database)
+    wants = MissCounter(service.database)
     wants.start()
-    wants.note(Want(device.model, problem, "default"))
+    wants.note(Miss(device.model, problem, "default"))
     wants.stop()
-    stored = {want.problem: want for want in Wants(service.database).most_wanted()}
+    stored = {want.problem: want for want in MissCounter(service.database).most_wanted()}
     assert (stored[problem].count, stored[problem].match) == (1, "default")
     wants.forget(device.model, problem)
 
@@ -80,11 +80,11 @@ def test_a_product_of_an_untuned_shape_is_a_want_unless_its_kernel_was_forced(se
 
 
 def test_an_idle_device_is_given_the_most_wanted_shape_each_once(service: Service, device: Device) -> None:
-    wants = Wants(service.database)
+    wants = MissCounter(service.database)
     often, seldom = Problem(83, 84, 85), Problem(86, 87, 88)
     for problem in (often, often, seldom):
-        wants.note(Want(device.model, problem, "nearest"))
-    idle = Idle(service.database, BestConfigs(service.fleet), wants, lambda: 60.0)
+        wants.note(Miss(device.model, problem, "nearest"))
+    idle = BackgroundTuning(service.database, BestConfigs(service.fleet), wants, lambda: 60.0)
     asked = [Problem(**request["problems"][0]) for request in iter(lambda: idle.next(device), None)]
     assert [problem for problem in asked if problem in {often, seldom}] == [often, seldom]
     assert len(asked) == len(set(asked))
@@ -93,16 +93,16 @@ def test_an_idle_device_is_given_the_most_wanted_shape_each_once(service: Servic
 
 
 def test_nothing_is_tuned_while_products_come(service: Service, device: Device) -> None:
-    wants = Wants(service.database)
-    wants.note(Want(device.model, Problem(89, 84, 85), "default"))
-    assert Idle(service.database, BestConfigs(service.fleet), wants, lambda: 1.0).next(device) is None
+    wants = MissCounter(service.database)
+    wants.note(Miss(device.model, Problem(89, 84, 85), "default"))
+    assert BackgroundTuning(service.database, BestConfigs(service.fleet), wants, lambda: 1.0).next(device) is None
     wants.forget(device.model, Problem(89, 84, 85))
 
 
 def test_an_idle_service_tunes_what_was_asked_for_and_revalidates_what_is_stale(tmp_path: Path) -> None:
     stale, wanted = Problem(20, 21, 22), Problem(30, 31, 32)
     with opened(settings(tmp_path), "the first") as service:
-        job = service.tuning.submit(TuneOrder((stale,), kernels=("tiled",), trials=4), ANONYMOUS)
+        job = service.tuning.submit(TuneSpec((stale,), kernels=("tiled",), trials=4), ANONYMOUS)
         assert service.jobs.wait(job.id, 60).state == "succeeded"
         record = service.best.record(service.fleet.unit().device.model, stale)
         assert record is not None
@@ -110,7 +110,7 @@ def test_an_idle_service_tunes_what_was_asked_for_and_revalidates_what_is_stale(
         service.best.promoted([replace(record, trial=replace(record.trial, environment="another driver"))])
         assert service.best.answer(stale).match == "stale"
         service.wants.noted(service.best.answer(wanted))
-        idle = Idle(service.database, service.best, service.wants, lambda: 60.0)
+        idle = BackgroundTuning(service.database, service.best, service.wants, lambda: 60.0)
         requests = list(iter(lambda: idle.next(service.fleet.unit().device), None))
         assert [request["problems"][0]["m"] for request in requests] == [30, 20]
         assert "configs" not in requests[0]
@@ -129,7 +129,7 @@ def test_idle_work_yields_to_an_order_and_goes_on_after_it(tmp_path: Path) -> No
         (idle,) = service.jobs.list(state="running")
         assert idle.request["problems"][0]["m"] == 150
         until(lambda: bool(service.jobs.trials(job_id=idle.id)))
-        job = service.tuning.submit(TuneOrder((ordered,), trials=4), ANONYMOUS)
+        job = service.tuning.submit(TuneSpec((ordered,), trials=4), ANONYMOUS)
         until(lambda: service.jobs.get(job.id).state != "queued", 10)
         assert service.jobs.get(idle.id).state in {"queued", "running"}
         assert service.jobs.wait(job.id, 60).state == "succeeded"

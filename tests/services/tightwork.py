@@ -6,19 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 from app.devices.backend import Backend, Buffer
-from app.devices.fleet import Held
-from app.devices.process import Link
+from app.devices.fleet import WorkerContext
+from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
-from app.worker.serving import multiply as product
-from app.worker.serving.buffer_cache import Kept
+from app.worker.serving import product
+from app.worker.serving.buffer_cache import DeviceBufferCache
 from app.worker.serving.chunked_transfer import transit_of
-from app.worker.serving.multiply import Order, Spent
+from app.worker.serving.product import MultiplyRequest, MultiplyResult
 
 
 class Tight:
     """A backend, but for its memory."""
 
-    def __init__(self, backend: Backend, kept: Kept, most: int) -> None:
+    def __init__(self, backend: Backend, kept: DeviceBufferCache, most: int) -> None:
         self._backend, self._kept, self._most = backend, kept, most
 
     def __getattr__(self, name: str) -> Any:
@@ -30,12 +30,12 @@ class Tight:
         return self._backend.allocate(nbytes)
 
 
-def multiply(held: Held, link: Link, order: Order, most: int) -> Spent:
+def multiply(held: WorkerContext, link: WorkerLink, order: MultiplyRequest, most: int) -> MultiplyResult:
     backend: Any = Tight(held.backend, product.kept_by(held), most)
     return product.multiply(replace(held, backend=backend), link, order)
 
 
-def passing(held: Held, link: Link) -> tuple[int, ...]:
+def passing(held: WorkerContext, link: WorkerLink) -> tuple[int, ...]:
     """The keys of what is on its way to the device or from it."""
     del link
     return transit_of(held).keys

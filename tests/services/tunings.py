@@ -14,14 +14,13 @@ import pytest
 from app.devices.fleet import Fleet, Unit
 from app.services.best.lookup import BestConfigs
 from app.services.best.quarantine import Quarantine
-from app.services.jobs.service import Jobs, new_job
-from app.services.tuning.progress import Allowance, Running
+from app.services.jobs.service import JobService, new_job
+from app.services.tuning.progress import JobBudget, JobProgress
 from app.services.tuning.search_scope import configs_of, expected
-from app.services.tuning.shape_tuner import Attempts, Ledger
+from app.services.tuning.shape_tuner import ShapeTuner, TuningContext
 from app.store.database import Database, migrate, open_database
 from app.store.records import BestRecord, FaultRecord, JobRecord, TrialRecord
-from app.store.repository import Faults, Trials
-from app.store.repository import Jobs as JobRows
+from app.store.repository import FaultRepository, JobRepository, TrialRepository
 from app.tuning import budget, finals, report
 from kernels.problem import Problem
 from kernels.space import Config
@@ -32,7 +31,7 @@ class House:
     """What a service has open; `stops` says when a tune is to be interrupted."""
 
     fleet: Fleet
-    ledger: Ledger
+    ledger: TuningContext
     stops: Callable[[], bool] = field(default=lambda: False)
 
     @property
@@ -57,16 +56,16 @@ class House:
         }
         job = new_job("tune", {**request, **rest})
         job = replace(job, id=f"{len(self.ledger.jobs.list()) + 1:08x}{job.id[8:]}")
-        self.database.write(lambda session: JobRows(session).add(job))
-        self.database.write(lambda session: JobRows(session).start(job.id, 1, datetime.now(UTC)))
+        self.database.write(lambda session: JobRepository(session).add(job))
+        self.database.write(lambda session: JobRepository(session).start(job.id, 1, datetime.now(UTC)))
         return job
 
-    def attempts(self, job: JobRecord) -> Attempts:
+    def attempts(self, job: JobRecord) -> ShapeTuner:
         problem = Problem(**job.request["problems"][0])
         most = expected(problem, self.unit.device, job.request)
-        running = Running(Allowance.of(job.request), [most], self.stops)
+        running = JobProgress(JobBudget.of(job.request), [most], self.stops)
         running.begin(0)
-        return Attempts(self.ledger, job, self.unit, problem, running)
+        return ShapeTuner(self.ledger, job, self.unit, problem, running)
 
     def tune(self, job: JobRecord) -> BestRecord:
         """Tune the job's shape to its end."""
@@ -77,12 +76,12 @@ class House:
     def trials(self, job: JobRecord, round_: str | None = None, **filters: Any) -> list[TrialRecord]:
         """The job's trials, of one round or all."""
         return self.database.read(
-            lambda session: Trials(session).search(job_id=job.id, round=round_, limit=1000, **filters)
+            lambda session: TrialRepository(session).search(job_id=job.id, round=round_, limit=1000, **filters)
         )
 
     def faults(self) -> list[FaultRecord]:
         device = self.unit.device
-        return self.database.read(lambda session: Faults(session).of(device.model, device.environment))
+        return self.database.read(lambda session: FaultRepository(session).of(device.model, device.environment))
 
 
 @contextmanager
@@ -103,4 +102,4 @@ def house(fleet: Fleet, file: Path) -> Iterator[House]:
     with open_database(url) as database:
         quarantine = Quarantine.load(database)
         best = BestConfigs.load(fleet, database, quarantine)
-        yield House(fleet, Ledger(database, Jobs(database), best, quarantine))
+        yield House(fleet, TuningContext(database, JobService(database), best, quarantine))

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from app.store.database import Database
-from app.store.records import BestRecord, FaultRecord, JobRecord, TrialRecord, WantRecord
-from app.store.repository import Bests, Jobs, Trials
+from app.store.records import BestRecord, FaultRecord, JobRecord, MissRecord, TrialRecord
+from app.store.repository import BestRepository, JobRepository, TrialRepository
 from kernels.device import Device, Limits
 from kernels.problem import Problem
 from kernels.space import Config
@@ -110,10 +110,10 @@ def fault(kind: str, **other: Any) -> FaultRecord:
     return FaultRecord(**{**place, **named, **told, **other})
 
 
-def want(problem: Problem, count: int = 1, **other: Any) -> WantRecord:
+def want(problem: Problem, count: int = 1, **other: Any) -> MissRecord:
     moment = NOW.astimezone(UTC)
     blank: dict[str, Any] = {"device_model": MODEL, "match": "nearest", "first_at": moment, "last_at": moment}
-    return WantRecord(problem=problem, count=count, **{**blank, **other})
+    return MissRecord(problem=problem, count=count, **{**blank, **other})
 
 
 def best(record: TrialRecord, **other: Any) -> BestRecord:
@@ -122,17 +122,17 @@ def best(record: TrialRecord, **other: Any) -> BestRecord:
 
 
 def add_job(database: Database, name: str = "job", **other: Any) -> None:
-    database.write(lambda session: Jobs(session).add(job(name, **other)))
+    database.write(lambda session: JobRepository(session).add(job(name, **other)))
 
 
 def add_trial(database: Database, record: TrialRecord) -> TrialRecord:
     """Save a trial; give it back as the store does."""
-    number = database.write(lambda session: Trials(session).add(record))
+    number = database.write(lambda session: TrialRepository(session).add(record))
     return replace(record, id=number, created_at=record.created_at.astimezone(UTC))
 
 
 def promote(database: Database, *records: BestRecord) -> None:
-    database.write(lambda session: Bests(session).promote(*records))
+    database.write(lambda session: BestRepository(session).promote(*records))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from stored import NOW, add_job
 
 from app.store.database import Database, migrate, open_database
 from app.store.records import AnswerRecord
-from app.store.repository import Answers
+from app.store.repository import FirstAnswerRepository
 from app.store.schema import changing, configuration
 
 pytest_plugins = ("postgres",)
@@ -22,7 +22,7 @@ FIRST = AnswerRecord("anonymous", "a key", "f" * 64, NOW.astimezone(UTC))
 
 
 def claim(database: Database, record: AnswerRecord = FIRST) -> AnswerRecord | None:
-    return database.write(lambda session: Answers(session).claim(record))
+    return database.write(lambda session: FirstAnswerRepository(session).claim(record))
 
 
 def test_a_key_is_claimed_once_by_a_principal_and_told_to_whoever_comes_later(database: Database) -> None:
@@ -37,8 +37,8 @@ def test_the_answer_comes_back_to_the_letter(database: Database) -> None:
     headers, body = {"Location": "/jobs/job", "Retry-After": "1"}, '{"id": "job", "z": 1, "a": 0.30000000000000004}'
 
     def answer(session: Session) -> None:
-        Answers(session).attach("anonymous", "a key", "job")
-        Answers(session).answer("anonymous", "a key", 202, headers, body)
+        FirstAnswerRepository(session).attach("anonymous", "a key", "job")
+        FirstAnswerRepository(session).answer("anonymous", "a key", 202, headers, body)
 
     database.write(answer)
     assert claim(database) == replace(FIRST, job_id="job", status=202, headers=headers, body=body)
@@ -46,10 +46,10 @@ def test_the_answer_comes_back_to_the_letter(database: Database) -> None:
 
 def test_what_came_to_nothing_is_released_and_an_answer_is_not(database: Database) -> None:
     claim(database)
-    database.write(lambda session: Answers(session).release("anonymous", "a key"))
+    database.write(lambda session: FirstAnswerRepository(session).release("anonymous", "a key"))
     assert claim(database) is None
-    database.write(lambda session: Answers(session).answer("anonymous", "a key", 200, {}, None))
-    database.write(lambda session: Answers(session).release("anonymous", "a key"))
+    database.write(lambda session: FirstAnswerRepository(session).answer("anonymous", "a key", 200, {}, None))
+    database.write(lambda session: FirstAnswerRepository(session).release("anonymous", "a key"))
     found = claim(database)
     assert found is not None
     assert found.status == 200
@@ -58,10 +58,10 @@ def test_what_came_to_nothing_is_released_and_an_answer_is_not(database: Databas
 def test_what_is_old_is_forgotten_unless_it_is_under_way(database: Database) -> None:
     claim(database)
     claim(database, replace(FIRST, key="answered"))
-    database.write(lambda session: Answers(session).answer("anonymous", "answered", 202, {}, "{}"))
-    database.write(lambda session: Answers(session).forget(NOW))
+    database.write(lambda session: FirstAnswerRepository(session).answer("anonymous", "answered", 202, {}, "{}"))
+    database.write(lambda session: FirstAnswerRepository(session).forget(NOW))
     assert claim(database, replace(FIRST, key="answered")) is not None, "it is not older than that moment"
-    database.write(lambda session: Answers(session).forget(NOW + timedelta(seconds=1)))
+    database.write(lambda session: FirstAnswerRepository(session).forget(NOW + timedelta(seconds=1)))
     assert claim(database, replace(FIRST, key="answered")) is None
     assert claim(database) == FIRST
 
@@ -70,8 +70,8 @@ def test_after_a_restart_what_made_no_job_may_be_tried_again(database: Database)
     add_job(database)
     for key in ("no job", "a job"):
         claim(database, replace(FIRST, key=key))
-    database.write(lambda session: Answers(session).attach("anonymous", "a job", "job"))
-    database.write(lambda session: Answers(session).abandon())
+    database.write(lambda session: FirstAnswerRepository(session).attach("anonymous", "a job", "job"))
+    database.write(lambda session: FirstAnswerRepository(session).abandon())
     assert claim(database, replace(FIRST, key="no job")) is None
     assert claim(database, replace(FIRST, key="a job")) == replace(FIRST, key="a job", job_id="job")
 

@@ -11,7 +11,7 @@ import numpy as np
 from stored import add_job, process
 
 from app.store.database import migrate, open_database
-from app.store.repository import Jobs, Trials
+from app.store.repository import JobRepository, TrialRepository
 
 pytest_plugins = ("postgres",)
 
@@ -45,8 +45,8 @@ def killed_writer(url: str, name: str, seconds: float) -> list[int]:
 def kept(url: str, name: str) -> tuple[list[int], int]:
     """The ids of a job's trials, and how many the job says there are."""
     with open_database(url) as database:
-        trials = database.read(lambda session: Trials(session).of_job(name))
-        job = database.read(lambda session: Jobs(session).get(name))
+        trials = database.read(lambda session: TrialRepository(session).of_job(name))
+        job = database.read(lambda session: JobRepository(session).get(name))
     assert job is not None
     return [trial.id or 0 for trial in trials], job.done
 

@@ -15,25 +15,25 @@ from stored import NOW, add_job, add_trial, trial
 
 from app.errors import Closing, StartRefused, StoreFailed
 from app.store.database import Database, current_revision, migrate, open_database
-from app.store.repository import Jobs, Trials
+from app.store.repository import JobRepository, TrialRepository
 
 pytest_plugins = ("postgres",)
 
 
 def names(database: Database) -> list[str]:
-    return [record.id for record in database.read(lambda session: Jobs(session).list())]
+    return [record.id for record in database.read(lambda session: JobRepository(session).list())]
 
 
 class TestWriting:
     def test_what_fails_halfway_leaves_nothing(self, database: Database) -> None:
         def fail(session: Session) -> None:
-            Jobs(session).start("first", 1, NOW)
+            JobRepository(session).start("first", 1, NOW)
             raise KeyError("on purpose")
 
         add_job(database, "first")
         with pytest.raises(KeyError, match="on purpose"):
             database.write(fail)
-        assert [record.state for record in database.read(lambda session: Jobs(session).list())] == ["queued"]
+        assert [record.state for record in database.read(lambda session: JobRepository(session).list())] == ["queued"]
         add_job(database, "second")
         assert names(database) == ["second", "first"]
 
@@ -50,7 +50,7 @@ class TestWriting:
     def test_a_read_cannot_write(self, database: Database) -> None:
         add_job(database)
         with pytest.raises(StoreFailed, match=r"readonly|read-only"):
-            database.read(lambda session: Jobs(session).start("job", 1, NOW))
+            database.read(lambda session: JobRepository(session).start("job", 1, NOW))
 
     def test_writes_asked_for_before_the_end_are_done_and_later_ones_refused(self, database_url: str) -> None:
         migrate(database_url)
@@ -79,9 +79,9 @@ def _slowly(session: Session) -> None:
 class TestReading:
     def test_a_read_sees_one_state_from_its_first_query_on(self, database: Database) -> None:
         def twice(session: Session) -> tuple[int, int]:
-            before = len(Jobs(session).list())
+            before = len(JobRepository(session).list())
             add_job(database, "meanwhile")
-            return before, len(Jobs(session).list())
+            return before, len(JobRepository(session).list())
 
         assert database.read(twice) == (0, 0)
         assert names(database) == ["meanwhile"]
@@ -93,9 +93,9 @@ class TestReading:
         def follow() -> int:
             seen: list[int] = []
             while not done.wait(0.002):  # as followers of events do; eight that spin would starve every other thread
-                rows = database.read(lambda session: Trials(session).of_job("job", seen[-1] if seen else 0))
+                rows = database.read(lambda session: TrialRepository(session).of_job("job", seen[-1] if seen else 0))
                 seen.extend(row.id or 0 for row in rows)
-            rows = database.read(lambda session: Trials(session).of_job("job", seen[-1] if seen else 0))
+            rows = database.read(lambda session: TrialRepository(session).of_job("job", seen[-1] if seen else 0))
             seen.extend(row.id or 0 for row in rows)
             assert seen == sorted(set(seen)), "a trial committed later has the larger id"
             return len(seen)

@@ -12,7 +12,7 @@ from stored import JOB, NOW, add_job
 
 from app.store.database import Database
 from app.store.records import JobRecord
-from app.store.repository import Jobs
+from app.store.repository import JobRepository
 
 pytest_plugins = ("postgres",)
 
@@ -23,7 +23,7 @@ def jobs(database: Database, *names: str, **other: Any) -> None:
 
 
 def stored_job(database: Database, name: str = "job") -> JobRecord:
-    record = database.read(lambda session: Jobs(session).get(name))
+    record = database.read(lambda session: JobRepository(session).get(name))
     assert record is not None
     return record
 
@@ -34,7 +34,7 @@ class TestJobs:
         found = stored_job(database)
         assert found == JOB
         assert list(found.request) == ["shapes", "device", "seconds"]
-        assert database.read(lambda session: Jobs(session).get("none")) is None
+        assert database.read(lambda session: JobRepository(session).get("none")) is None
 
     def test_two_jobs_of_one_id_are_refused(self, database: Database) -> None:
         add_job(database)
@@ -47,7 +47,7 @@ class TestJobs:
         error = {"code": "x", "error": "y"}
 
         def live(session: Session) -> None:
-            jobs = Jobs(session)
+            jobs = JobRepository(session)
             jobs.start("job", 7, NOW)
             jobs.advance("job", 2.5)
             jobs.advance("job", 1.5)
@@ -59,17 +59,17 @@ class TestJobs:
 
     def test_a_job_that_resumes_keeps_its_first_start(self, database: Database) -> None:
         add_job(database)
-        database.write(lambda session: Jobs(session).start("job", 7, NOW))
-        database.write(lambda session: Jobs(session).start("job", 7, NOW + timedelta(days=1)))
+        database.write(lambda session: JobRepository(session).start("job", 7, NOW))
+        database.write(lambda session: JobRepository(session).start("job", 7, NOW + timedelta(days=1)))
         assert stored_job(database).started_at == NOW
 
     def test_a_job_that_ended_stays_as_it_is(self, database: Database) -> None:
         add_job(database)
-        database.write(lambda session: Jobs(session).finish("job", "succeeded", None, None, NOW))
+        database.write(lambda session: JobRepository(session).finish("job", "succeeded", None, None, NOW))
         ended = stored_job(database)
 
         def meddle(session: Session) -> None:
-            jobs = Jobs(session)
+            jobs = JobRepository(session)
             assert not jobs.start("job", 7, NOW)
             jobs.advance("job", 1.0)
             jobs.ask_cancel("job", NOW)
@@ -84,8 +84,8 @@ class TestJobs:
     ) -> None:
         add_job(database)
         if started:
-            assert database.write(lambda session: Jobs(session).start("job", 7, NOW))
-        database.write(lambda session: Jobs(session).ask_cancel("job", NOW))
+            assert database.write(lambda session: JobRepository(session).start("job", 7, NOW))
+        database.write(lambda session: JobRepository(session).ask_cancel("job", NOW))
         found = stored_job(database)
         assert (found.state, found.cancel_requested) == (state, True)
         assert found.finished_at == (None if started else NOW)
@@ -93,10 +93,10 @@ class TestJobs:
     def test_jobs_are_listed_newest_first_and_page_by_the_last_one_seen(self, database: Database) -> None:
         jobs(database, "d", "c", "b")
         jobs(database, "a", kind="matmul")
-        database.write(lambda session: Jobs(session).start("c", 7, NOW))
+        database.write(lambda session: JobRepository(session).start("c", 7, NOW))
 
         def names(**filters: Any) -> list[str]:
-            return [record.id for record in database.read(lambda session: Jobs(session).list(**filters))]
+            return [record.id for record in database.read(lambda session: JobRepository(session).list(**filters))]
 
         assert names() == ["a", "b", "c", "d"]
         assert names(limit=2) == ["a", "b"]
@@ -106,22 +106,25 @@ class TestJobs:
 
     def test_unfinished_jobs_come_oldest_first(self, database: Database) -> None:
         jobs(database, "d", "c", "b")
-        database.write(lambda session: Jobs(session).start("c", 7, NOW))
-        database.write(lambda session: Jobs(session).finish("d", "cancelled", None, None, NOW))
-        assert [record.id for record in database.read(lambda session: Jobs(session).unfinished())] == ["c", "b"]
+        database.write(lambda session: JobRepository(session).start("c", 7, NOW))
+        database.write(lambda session: JobRepository(session).finish("d", "cancelled", None, None, NOW))
+        assert [record.id for record in database.read(lambda session: JobRepository(session).unfinished())] == [
+            "c",
+            "b",
+        ]
 
     def test_the_same_work_is_found_while_it_is_under_way_and_after(self, database: Database) -> None:
         jobs(database, "old", "new", "failed", "stopping", "waiting", "other")
 
         def live(session: Session) -> None:
-            jobs = Jobs(session)
+            jobs = JobRepository(session)
             jobs.start("stopping", 7, NOW)
             jobs.ask_cancel("stopping")
             for name, state in (("old", "succeeded"), ("new", "succeeded"), ("failed", "failed")):
                 jobs.finish(name, state, None, None, NOW)
 
         database.write(live)
-        active = database.read(lambda session: Jobs(session).active("same work"))
-        finished = database.read(lambda session: Jobs(session).finished("same work"))
+        active = database.read(lambda session: JobRepository(session).active("same work"))
+        finished = database.read(lambda session: JobRepository(session).finished("same work"))
         assert (active and active.id, finished and finished.id) == ("waiting", "new")
-        assert database.read(lambda session: Jobs(session).active("other work")) is None
+        assert database.read(lambda session: JobRepository(session).active("other work")) is None

@@ -14,7 +14,7 @@ from stored import TRIAL, add_job, add_trial, best, process, promote
 from app.errors import SchemaUnknown, StartRefused
 from app.store import schema
 from app.store.database import current_revision, migrate, open_database
-from app.store.repository import Bests, Trials
+from app.store.repository import BestRepository, TrialRepository
 from app.store.schema import changing, configuration
 
 pytest_plugins = ("postgres",)
@@ -72,7 +72,7 @@ def test_migrating_again_changes_nothing(database_url: str) -> None:
     store_a_best(database_url)
     migrate(database_url)
     with open_database(database_url) as database:
-        assert len(database.read(lambda session: Bests(session).all())) == 1
+        assert len(database.read(lambda session: BestRepository(session).all())) == 1
 
 
 def test_the_migrations_make_the_tables_that_the_program_declares(database_url: str) -> None:
@@ -132,8 +132,8 @@ def test_a_later_revision_keeps_what_is_stored_and_what_refers_to_it(
     with changing(database_url) as connection:
         command.check(configuration(connection))
     with open_database(database_url) as database:
-        (kept,) = database.read(lambda session: Trials(session).of_job("job"))
-        (found,) = database.read(lambda session: Bests(session).all())
+        (kept,) = database.read(lambda session: TrialRepository(session).of_job("job"))
+        (found,) = database.read(lambda session: BestRepository(session).all())
     assert found.trial == kept
     assert kept.config == TRIAL.config
 
@@ -149,7 +149,7 @@ def test_a_revision_that_fails_leaves_nothing_behind(
         migrate(database_url)
     assert current_revision(database_url) == HEAD
     with open_database(database_url) as database:
-        assert len(database.read(lambda session: Bests(session).all())) == 1
+        assert len(database.read(lambda session: BestRepository(session).all())) == 1
 
 
 def test_a_new_revision_names_types_that_outlive_the_program(

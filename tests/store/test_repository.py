@@ -27,7 +27,7 @@ from stored import (
 
 from app.store.database import Database
 from app.store.records import TrialRecord
-from app.store.repository import Bests, Devices, Jobs, Trials
+from app.store.repository import BestRepository, DeviceRepository, JobRepository, TrialRepository
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -52,23 +52,23 @@ class TestTrials:
     def test_a_trial_comes_back_exactly_as_it_was_saved(self, database: Database, record: TrialRecord) -> None:
         add_job(database)
         saved = add_trial(database, record)
-        assert database.read(lambda session: Trials(session).of_job("job")) == [saved]
+        assert database.read(lambda session: TrialRepository(session).of_job("job")) == [saved]
 
     def test_a_config_keeps_the_order_of_its_parameters(self, database: Database) -> None:
         add_job(database)
         add_trial(database, TRIAL)
-        (found,) = database.read(lambda session: Trials(session).of_job("job"))
+        (found,) = database.read(lambda session: TrialRepository(session).of_job("job"))
         assert list(found.config.items()) == list(CONFIG.items())
 
     def test_the_vendors_trial_has_an_empty_config(self, database: Database) -> None:
         add_job(database)
         saved = add_trial(database, replace(TRIAL, kernel="vendor", kernel_digest="BLAS 3", config=Config(())))
-        assert database.read(lambda session: Trials(session).search(kernel="vendor")) == [saved]
+        assert database.read(lambda session: TrialRepository(session).search(kernel="vendor")) == [saved]
 
     def test_a_moment_comes_back_as_the_same_moment_in_utc(self, database: Database) -> None:
         add_job(database)
         add_trial(database, TRIAL)
-        (found,) = database.read(lambda session: Trials(session).of_job("job"))
+        (found,) = database.read(lambda session: TrialRepository(session).of_job("job"))
         assert found.created_at == NOW
         assert found.created_at.tzinfo is UTC
 
@@ -81,7 +81,7 @@ class TestTrials:
     def test_a_compilers_odd_bytes_do_not_lose_the_trial(self, database: Database) -> None:
         add_job(database)
         add_trial(database, replace(REJECTED, reason="a\0b\udcffc"))
-        (found,) = database.read(lambda session: Trials(session).of_job("job"))
+        (found,) = database.read(lambda session: TrialRepository(session).of_job("job"))
         assert found.reason == "a\N{REPLACEMENT CHARACTER}b?c"
 
     def test_the_same_config_twice_in_one_job_is_refused(self, database: Database) -> None:
@@ -97,7 +97,7 @@ class TestTrials:
             {"problem": Problem(1, 1, 1)},
         ):
             add_trial(database, replace(TRIAL, **differing))
-        assert database.read(lambda session: Trials(session).of_job("job"))[0] == saved
+        assert database.read(lambda session: TrialRepository(session).of_job("job"))[0] == saved
 
     def test_a_trial_of_an_unknown_job_is_refused(self, database: Database) -> None:
         with pytest.raises(ValueError, match="in job job is refused"):
@@ -115,7 +115,9 @@ class TestTrials:
             add_trial(database, trial(1))
         second = add_trial(database, trial(2)).id or 0
         assert 0 < first < second
-        assert [record.id for record in database.read(lambda session: Trials(session).of_job("job", first))] == [second]
+        assert [
+            record.id for record in database.read(lambda session: TrialRepository(session).of_job("job", first))
+        ] == [second]
 
     def test_a_search_takes_every_filter_and_pages_by_id(self, database: Database) -> None:
         add_job(database)
@@ -125,7 +127,7 @@ class TestTrials:
         refused = add_trial(database, replace(REJECTED, job_id="other"))
 
         def search(**filters: Any) -> list[TrialRecord]:
-            return database.read(lambda session: Trials(session).search(**filters))
+            return database.read(lambda session: TrialRepository(session).search(**filters))
 
         assert search() == [*kept, small, refused]
         assert search(limit=2) == kept[:2]
@@ -145,13 +147,13 @@ class TestBests:
         vendor = add_trial(database, replace(TRIAL, kernel="vendor", config=Config(())))
         record = best(tiled, naive=naive, tiled=tiled, vendor=vendor, tuned_at=datetime.now(UTC))
         promote(database, record)
-        assert database.read(lambda session: Bests(session).all()) == [record]
+        assert database.read(lambda session: BestRepository(session).all()) == [record]
 
     def test_a_best_without_baselines_says_why(self, database: Database) -> None:
         add_job(database)
         record = best(add_trial(database, TRIAL), vendor_reason="not installed", tuned_at=NOW.astimezone(UTC))
         promote(database, record)
-        assert database.read(lambda session: Bests(session).all()) == [record]
+        assert database.read(lambda session: BestRepository(session).all()) == [record]
 
     def test_a_promotion_takes_the_place_of_the_one_before(self, database: Database) -> None:
         add_job(database)
@@ -159,7 +161,7 @@ class TestBests:
         other = add_trial(database, trial(3, problem=Problem(1, 1, 1)))
         promote(database, best(slow, vendor=fast), best(other))
         promote(database, best(fast, vendor_reason="gone"))
-        found = database.read(lambda session: Bests(session).all())
+        found = database.read(lambda session: BestRepository(session).all())
         assert [(record.trial, record.vendor) for record in found] == [(other, None), (fast, None)]
 
     def test_all_bests_are_one_query(self, database: Database) -> None:
@@ -168,7 +170,7 @@ class TestBests:
             saved = add_trial(database, trial(number, problem=Problem(number, 1, 1)))
             promote(database, best(saved, naive=saved))
         with statements(database) as seen:
-            assert len(database.read(lambda session: Bests(session).all())) == 19
+            assert len(database.read(lambda session: BestRepository(session).all())) == 19
         assert len([statement for statement in seen if "SELECT" in statement]) == 1
 
     def test_a_best_of_an_unsaved_trial_is_refused(self, database: Database) -> None:
@@ -184,9 +186,9 @@ class TestDevices:
     def test_a_device_comes_back_exactly_and_is_kept_once(self, database: Database) -> None:
         moved = replace(DEVICE, id="cuda:1", driver="580", limits=replace(LIMITS, sms=132, blocks_per_sm=32))
         twin = replace(DEVICE, uuid="GPU-5678", mig="1g.18gb")
-        database.write(lambda session: Devices(session).save(DEVICE))
-        database.write(lambda session: Devices(session).save(moved, twin))
-        assert database.read(lambda session: Devices(session).all()) == [twin, moved]
+        database.write(lambda session: DeviceRepository(session).save(DEVICE))
+        database.write(lambda session: DeviceRepository(session).save(moved, twin))
+        assert database.read(lambda session: DeviceRepository(session).all()) == [twin, moved]
 
 
 class TestPlans:
@@ -194,12 +196,12 @@ class TestPlans:
     @pytest.mark.parametrize("shared_database", ["sqlite"], indirect=True)
     def test_the_hot_queries_use_their_indexes(self, database: Database) -> None:
         with statements(database) as seen:
-            database.read(lambda session: Trials(session).of_job("job", 5))
-            database.read(lambda session: Trials(session).search(problem_key="key", state="measured", after=5))
-            database.read(lambda session: Jobs(session).active("work"))
-            database.read(lambda session: Jobs(session).unfinished())
-            database.read(lambda session: Jobs(session).list(kind="tune", before="job"))
-            database.read(lambda session: Bests(session).all())
+            database.read(lambda session: TrialRepository(session).of_job("job", 5))
+            database.read(lambda session: TrialRepository(session).search(problem_key="key", state="measured", after=5))
+            database.read(lambda session: JobRepository(session).active("work"))
+            database.read(lambda session: JobRepository(session).unfinished())
+            database.read(lambda session: JobRepository(session).list(kind="tune", before="job"))
+            database.read(lambda session: BestRepository(session).all())
         with database._reader.connect() as connection:
             plans = [_plan(connection, statement) for statement in seen if statement.startswith("SELECT")]
         assert ["ix_trials_job_id_id" in plans[0], "ix_trials_problem_key_id" in plans[1]] == [True, True], plans[:2]

@@ -10,8 +10,8 @@ import pytest
 from stored import MODEL, NOW, PROBLEM, REJECTED, TRIAL, add_job, add_trial, best, fault, promote, trial, want
 
 from app.store.database import Database
-from app.store.records import CrossRecord, FaultRecord, KnownRecord, TrialRecord, WantRecord
-from app.store.repository import Bests, Faults, Jobs, Trials, Wants
+from app.store.records import CrossRecord, FaultRecord, KnownRecord, MissRecord, TrialRecord
+from app.store.repository import BestRepository, FaultRepository, JobRepository, MissRepository, TrialRepository
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -30,18 +30,18 @@ class TestRounds:
         saved = [add_trial(database, replace(TRIAL, round=name)) for name in ("search", "final", "report")]
         with pytest.raises(ValueError, match="is refused"):
             add_trial(database, replace(TRIAL, round="final"))
-        assert database.read(lambda session: Trials(session).of_job("job")) == saved
-        assert database.read(lambda session: Trials(session).search(round="report")) == saved[2:]
+        assert database.read(lambda session: TrialRepository(session).of_job("job")) == saved
+        assert database.read(lambda session: TrialRepository(session).search(round="report")) == saved[2:]
 
     def test_a_trial_of_one_sample_has_no_interval(self, database: Database) -> None:
         add_job(database)
         saved = add_trial(database, replace(TRIAL, ci95_lo_ms=None, ci95_hi_ms=None, samples=1, seconds=(0.25,)))
-        assert database.read(lambda session: Trials(session).of_job("job")) == [saved]
+        assert database.read(lambda session: TrialRepository(session).of_job("job")) == [saved]
 
     def test_samples_are_kept_to_the_nanosecond(self, database: Database) -> None:
         add_job(database)
         add_trial(database, replace(TRIAL, seconds=(1.23456789012e-4, 0.0)))
-        (found,) = database.read(lambda session: Trials(session).of_job("job"))
+        (found,) = database.read(lambda session: TrialRepository(session).of_job("job"))
         assert found.seconds == (1.23457e-4, 0.0)
 
     def test_finals_that_are_done_again_take_the_place_of_the_jobs_own(self, database: Database) -> None:
@@ -53,14 +53,14 @@ class TestRounds:
         promote(database, best(old[1], default=old[0]), best(kept[2]))
 
         def again(session: Any) -> None:
-            Trials(session).redo("job", MODEL, PROBLEM)
-            number = Trials(session).add(replace(TRIAL, round="report"))
-            Bests(session).promote(best(replace(TRIAL, id=number, round="report")))
+            TrialRepository(session).redo("job", MODEL, PROBLEM)
+            number = TrialRepository(session).add(replace(TRIAL, round="report"))
+            BestRepository(session).promote(best(replace(TRIAL, id=number, round="report")))
 
         database.write(again)
-        found = database.read(lambda session: Trials(session).search())
+        found = database.read(lambda session: TrialRepository(session).search())
         assert found[:-1] == kept
-        bests = database.read(lambda session: Bests(session).all())
+        bests = database.read(lambda session: BestRepository(session).all())
         assert [record.trial for record in bests] == [kept[2], found[-1]]
 
 
@@ -75,7 +75,7 @@ class TestTop:
         finals = [add_trial(database, trial(number, round="final", median_ms=10.0 - number)) for number in (2, 3)]
         add_trial(database, replace(REJECTED, kernel="tiled", config=config(1), round="final", stage="verify"))
         add_trial(database, trial(3, round="report", median_ms=0.5))
-        top = database.read(lambda session: Trials(session).top("job", MODEL, PROBLEM, 4))
+        top = database.read(lambda session: TrialRepository(session).top("job", MODEL, PROBLEM, 4))
         assert top[:2] == finals[::-1]
         assert [record.config["BM"] for record in top] == [3, 2, 4, 5]
 
@@ -83,7 +83,7 @@ class TestTop:
 class TestKnown:
     def known(self, database: Database, most: int = 8, **other: Any) -> list[KnownRecord]:
         asked: dict[str, Any] = {"kernel": "tiled", "kernel_digest": DIGEST, "problem": PROBLEM, "device_model": MODEL}
-        return database.read(lambda session: Trials(session).known(**{**asked, **other}, most=most))
+        return database.read(lambda session: TrialRepository(session).known(**{**asked, **other}, most=most))
 
     def tuned(self, database: Database, job: str, problem: Problem, model: str = MODEL, **other: Any) -> None:
         """Two configs' times on a problem that has a best."""
@@ -135,11 +135,11 @@ class TestCrossed:
         add_trial(database, trial(2, job_id="old", environment=ENVIRONMENT, kernel_digest="another", round="final"))
         final = add_trial(database, trial(2, round="final", median_ms=7.0, dropped=False, samples=5))
         add_trial(database, trial(2, round="report", median_ms=8.0))
-        found = database.read(lambda session: Bests(session).crossed())
+        found = database.read(lambda session: BestRepository(session).crossed())
         pairs = [(number, problem) for problem in (one, two) for number in (1, 2)] + [(3, other)]
         assert found[:-1] == [crossed(saved[pair]) for pair in pairs]
         assert found[-1] == crossed(final)
-        assert database.read(lambda session: Bests(session).crossed(2)) == found[-2:]
+        assert database.read(lambda session: BestRepository(session).crossed(2)) == found[-2:]
 
 
 def crossed(record: TrialRecord) -> CrossRecord:
@@ -155,22 +155,22 @@ class TestBests:
         report, default = (add_trial(database, trial(number, round="report")) for number in (1, 2))
         record = best(report, default=default, tuned_at=report.created_at)
         promote(database, record)
-        assert database.read(lambda session: Bests(session).all()) == [record]
+        assert database.read(lambda session: BestRepository(session).all()) == [record]
 
 
 class TestFaults:
     def of(self, database: Database, model: str = MODEL, environment: str = ENVIRONMENT) -> list[FaultRecord]:
-        return database.read(lambda session: Faults(session).of(model, environment))
+        return database.read(lambda session: FaultRepository(session).of(model, environment))
 
     def test_faults_come_back_exactly_for_their_model_and_environment(self, database: Database) -> None:
         add_job(database)
         kept = [fault(kind) for kind in ("wrong", "compile", "timeout")] + [fault("died", job_id=None)]
         others = [fault("wrong", device_model="B"), fault("launch", environment="another")]
-        database.write(lambda session: Faults(session).add(*kept, *others))
+        database.write(lambda session: FaultRepository(session).add(*kept, *others))
         assert self.of(database) == kept
         assert self.of(database, "B") == others[:1]
         assert self.of(database, environment="another") == others[1:]
-        assert database.read(lambda session: Faults(session).held()) == [kept[0], kept[3], others[0]]
+        assert database.read(lambda session: FaultRepository(session).held()) == [kept[0], kept[3], others[0]]
 
     def test_a_fault_seen_again_is_kept_once_with_its_first_reason(self, database: Database) -> None:
         add_job(database)
@@ -178,7 +178,7 @@ class TestFaults:
         elsewhere = fault("launch", scope=Problem(1, 1, 1).key)
         changed = fault("launch", kernel_digest="another")
         for record in (first, fault("launch", reason="again"), elsewhere, changed):
-            database.write(lambda session, one=record: Faults(session).add(one))  # type: ignore[misc]
+            database.write(lambda session, one=record: FaultRepository(session).add(one))  # type: ignore[misc]
         assert self.of(database) == [first, elsewhere, changed]
 
     def test_a_fault_concerns_what_its_scope_covers(self) -> None:
@@ -190,16 +190,16 @@ class TestFaults:
 
     def test_a_drivers_odd_bytes_do_not_lose_the_fault(self, database: Database) -> None:
         add_job(database)
-        database.write(lambda session: Faults(session).add(fault("died", reason="a\0b")))
+        database.write(lambda session: FaultRepository(session).add(fault("died", reason="a\0b")))
         assert self.of(database)[0].reason == "a\N{REPLACEMENT CHARACTER}b"
 
 
 class TestWants:
-    def most(self, database: Database, limit: int = 9) -> list[WantRecord]:
-        return database.read(lambda session: Wants(session).most_wanted(limit))
+    def most(self, database: Database, limit: int = 9) -> list[MissRecord]:
+        return database.read(lambda session: MissRepository(session).most_wanted(limit))
 
-    def add(self, database: Database, *records: WantRecord) -> None:
-        database.write(lambda session: Wants(session).add(records))
+    def add(self, database: Database, *records: MissRecord) -> None:
+        database.write(lambda session: MissRepository(session).add(records))
 
     def test_counts_add_up_and_the_last_answer_is_remembered(self, database: Database) -> None:
         late = want(PROBLEM).last_at + timedelta(hours=1)
@@ -219,12 +219,12 @@ class TestWants:
         )
         assert [record.problem for record in self.most(database)] == [often, elsewhere, late, early]
         assert [record.problem for record in self.most(database, 1)] == [often]
-        one = database.read(lambda session: Wants(session).most_wanted(1, "B"))
+        one = database.read(lambda session: MissRepository(session).most_wanted(1, "B"))
         assert [record.problem for record in one] == [elsewhere]
 
     def test_a_tuned_shape_is_forgotten_on_its_model_alone(self, database: Database) -> None:
         self.add(database, want(PROBLEM), want(PROBLEM, device_model="B"))
-        database.write(lambda session: Wants(session).forget(MODEL, PROBLEM))
+        database.write(lambda session: MissRepository(session).forget(MODEL, PROBLEM))
         assert [record.device_model for record in self.most(database)] == ["B"]
 
 
@@ -239,29 +239,29 @@ class TestJobs:
             lambda jobs: jobs.finish("job", "succeeded", None, None, NOW),
         ]
         for step in steps:
-            database.write(lambda session, one=step: one(Jobs(session)))  # type: ignore[misc]
-            record = database.read(lambda session: Jobs(session).get("job"))
+            database.write(lambda session, one=step: one(JobRepository(session)))  # type: ignore[misc]
+            record = database.read(lambda session: JobRepository(session).get("job"))
             assert record is not None
             seen.append((record.done, record.phase, record.eta_seconds))
         assert seen == [(0, None, None), (1, "search", 30.0), (1, "finals", 4.0), (1, None, None)]
 
     def test_a_job_that_is_postponed_waits_again(self, database: Database) -> None:
         add_job(database)
-        database.write(lambda session: Jobs(session).start("job", 7, NOW))
-        database.write(lambda session: Jobs(session).advance("job", 2.5, 30.0))
-        database.write(lambda session: Jobs(session).postpone("job"))
-        record = database.read(lambda session: Jobs(session).get("job"))
+        database.write(lambda session: JobRepository(session).start("job", 7, NOW))
+        database.write(lambda session: JobRepository(session).advance("job", 2.5, 30.0))
+        database.write(lambda session: JobRepository(session).postpone("job"))
+        record = database.read(lambda session: JobRepository(session).get("job"))
         assert record is not None
         assert (record.state, record.done, record.phase, record.eta_seconds) == ("queued", 1, None, None)
-        assert database.write(lambda session: Jobs(session).start("job", 9, NOW))
+        assert database.write(lambda session: JobRepository(session).start("job", 9, NOW))
 
     @pytest.mark.parametrize("state", ["queued", "running"])
     def test_a_job_is_upgraded_until_it_ends(self, database: Database, state: str) -> None:
         add_job(database, state=state)
-        assert database.write(lambda session: Jobs(session).upgrade("job", {"trials": 9}, "more", 12))
-        record = database.read(lambda session: Jobs(session).get("job"))
+        assert database.write(lambda session: JobRepository(session).upgrade("job", {"trials": 9}, "more", 12))
+        record = database.read(lambda session: JobRepository(session).get("job"))
         assert record is not None
         assert (record.request, record.fingerprint, record.total, record.state) == ({"trials": 9}, "more", 12, state)
-        database.write(lambda session: Jobs(session).ask_cancel("job"))
-        assert not database.write(lambda session: Jobs(session).upgrade("job", {}, "none"))
-        assert not database.write(lambda session: Jobs(session).upgrade("nobody", {}, "none"))
+        database.write(lambda session: JobRepository(session).ask_cancel("job"))
+        assert not database.write(lambda session: JobRepository(session).upgrade("job", {}, "none"))
+        assert not database.write(lambda session: JobRepository(session).upgrade("nobody", {}, "none"))

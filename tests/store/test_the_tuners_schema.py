@@ -11,7 +11,7 @@ from sqlalchemy import Connection, inspect, text
 from stored import CONFIG, MODEL, NOW, PROBLEM, REJECTED, TRIAL, add_job, add_trial, best, fault, promote, want
 
 from app.store.database import Database, migrate, open_database
-from app.store.repository import Bests, Faults, Trials, Wants
+from app.store.repository import BestRepository, FaultRepository, MissRepository, TrialRepository
 from app.store.schema import changing, configuration
 
 pytest_plugins = ("postgres",)
@@ -56,8 +56,8 @@ def first_schema(database_url: str) -> str:
 def test_what_the_first_schema_held_is_read_as_trials_of_a_search(first_schema: str) -> None:
     migrate(first_schema)
     with open_database(first_schema) as database:
-        measured, rejected = database.read(lambda session: Trials(session).of_job("job"))
-        (found,) = database.read(lambda session: Bests(session).all())
+        measured, rejected = database.read(lambda session: TrialRepository(session).of_job("job"))
+        (found,) = database.read(lambda session: BestRepository(session).all())
     assert (measured.id, measured.median_ms, measured.config, measured.problem) == (11, 2.5, CONFIG, PROBLEM)
     assert (measured.round, measured.policy, measured.dropped) == ("search", "events", False)
     assert (measured.seconds, measured.conditions, measured.retaken) == ((), None, 0)
@@ -98,8 +98,8 @@ def tuned(database: Database) -> dict[str, Any]:
     report = add_trial(database, replace(TRIAL, round="report", median_ms=2.0))
     vendor = add_trial(database, replace(TRIAL, kernel="vendor", round="report", median_ms=3.0))
     promote(database, best(report, naive=default, tiled=report, vendor=vendor, default=default))
-    database.write(lambda session: Faults(session).add(fault("wrong")))
-    database.write(lambda session: Wants(session).add([want(PROBLEM)]))
+    database.write(lambda session: FaultRepository(session).add(fault("wrong")))
+    database.write(lambda session: MissRepository(session).add([want(PROBLEM)]))
     return {"trial_id": search.id, "naive_id": default.id, "tiled_id": search.id, "vendor_id": vendor.id}
 
 
@@ -122,7 +122,7 @@ def test_going_back_leaves_one_trial_of_each_config_and_the_bests_on_it(database
     assert found == {"alembic_version", "bests", "devices", "jobs", "trials"}
     migrate(database_url)
     with open_database(database_url) as database:
-        (again,) = database.read(lambda session: Bests(session).all())
+        (again,) = database.read(lambda session: BestRepository(session).all())
     assert (again.trial.id, again.trial.round, again.default) == (kept["trial_id"], "search", None)
     assert again.tuned_at == NOW
 
@@ -140,7 +140,7 @@ def test_figures_of_another_round_than_the_bests_go_with_a_reason(database_url: 
     to(database_url, "0003", up=False)
     migrate(database_url)
     with open_database(database_url) as database:
-        (found,) = database.read(lambda session: Bests(session).all())
+        (found,) = database.read(lambda session: BestRepository(session).all())
     assert (found.trial, found.tiled, found.vendor) == (fresh, fresh, vendor)
     assert (found.naive, found.default) == (None, None)
     assert found.naive_reason == found.default_reason == "an earlier version measured it in another round: tune again"

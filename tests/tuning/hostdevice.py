@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from app.devices.backend import Buffer, Operands, Program, Reading, Vendor, nothing
-from app.devices.fleet import Held
+from app.devices.fleet import WorkerContext
 from app.dtypes import Array
 from app.errors import CompileFailed, LaunchFailed
 from app.tuning.verify import tolerance
@@ -175,6 +175,6 @@ class RecordedLink:
         self.acts.append("offer")
 
 
-def held_by(backend: HostDevice) -> Held:
+def held_by(backend: HostDevice) -> WorkerContext:
     """A device child's state, in this process."""
-    return Held(backend, memoryview(b""), {})
+    return WorkerContext(backend, memoryview(b""), {})

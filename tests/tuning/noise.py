@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from app.errors import ChildDied
-from app.tuning.measure.drift import Watch
+from app.tuning.measure.drift import DriftDetector
 from app.tuning.measure.interleaved import heat
-from app.tuning.measure.racing import Noise, race, timing
+from app.tuning.measure.racing import NoiseModel, race, timing
 from app.tuning.outcome import Accuracy, Measured, Outcome, Rejected
-from app.tuning.runner import Contender, Heat
+from app.tuning.runner import Contender, InterleavedSamples
 from kernels.launch import Build, Launch
 from kernels.problem import Problem
 from kernels.space import Config
@@ -153,8 +153,8 @@ class Synthetic:
     proofs: int = 0
     began: float = 0.0
     sampled: list[list[Contender]] = field(default_factory=list)
-    watch: Watch = field(default_factory=Watch)
-    noise: Noise = field(default_factory=Noise)
+    watch: DriftDetector = field(default_factory=DriftDetector)
+    noise: NoiseModel = field(default_factory=NoiseModel)
 
     def clock(self) -> float:
         """The machine's own."""
@@ -182,7 +182,7 @@ class Synthetic:
         self.proofs += 1
         return Rejected(launch.kernel, launch.config, "verify", "wrong") if launch in self.wrong else None
 
-    def sample(self, contenders: Sequence[Contender], rounds: int) -> Heat:
+    def sample(self, contenders: Sequence[Contender], rounds: int) -> InterleavedSamples:
         """Run a heat."""
         if not self.deadly.isdisjoint(contenders):
             raise ChildDied("the child died")
@@ -191,7 +191,7 @@ class Synthetic:
         takes = [self.machine.kernel(self.truth[one]) for one in contenders]
         order = random.Random(int(self.machine.generator.integers(2**32)))  # noqa: S311  no secret
         seconds, retaken = heat(takes, self.machine.kernel(self.reference), self.watch, rounds, order)
-        return Heat(seconds, "events", None, retaken)
+        return InterleavedSamples(seconds, "events", None, retaken)
 
     def search(self, contenders: Iterable[Contender]) -> list[Outcome]:
         """Attempt contenders one after the other, each against the best of our own so far."""

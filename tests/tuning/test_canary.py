@@ -10,7 +10,7 @@ import pytest
 from noise import Machine, per_second, slower
 from pairwise import crossed
 
-from app.tuning.measure.drift import Watch
+from app.tuning.measure.drift import DriftDetector
 
 REFERENCE = 1e-3  # seconds
 GAP = 0.05  # seconds from check to check
@@ -31,7 +31,7 @@ def seed() -> int:
     return drawn
 
 
-def checks(machine: Machine, watch: Watch, rounds: int) -> list[bool]:
+def checks(machine: Machine, watch: DriftDetector, rounds: int) -> list[bool]:
     found = []
     for _ in range(rounds):
         found.append(watch.disturbed(machine.kernel(REFERENCE)))
@@ -40,7 +40,7 @@ def checks(machine: Machine, watch: Watch, rounds: int) -> list[bool]:
 
 
 def refused(kind: str, scale: float, rounds: int) -> tuple[float, int]:
-    machine, watch = Machine(np.random.default_rng(seed()), scale, **KINDS[kind]), Watch()
+    machine, watch = Machine(np.random.default_rng(seed()), scale, **KINDS[kind]), DriftDetector()
     return float(np.mean(checks(machine, watch, rounds))), watch.moved
 
 
@@ -65,7 +65,7 @@ def detected(kind: str, scale: float, rounds: int, repeats: int) -> float:
     """The share of checks refused that were made while the machine was 10 % slower for so many checks."""
     start, found = seed(), []
     for number in range(repeats):
-        machine, watch = Machine(np.random.default_rng(start + number), scale, **KINDS[kind]), Watch()
+        machine, watch = Machine(np.random.default_rng(start + number), scale, **KINDS[kind]), DriftDetector()
         checks(machine, watch, 20 + 3 * (number % 20))
         machine.slow = slower(machine.now, machine.now + (rounds - 0.5) * GAP)
         found += checks(machine, watch, rounds)
@@ -94,7 +94,7 @@ def test_a_lasting_level_is_taken_for_the_devices_after_seven_refusals(scale: fl
 
     Once in some hundred times the level taken then is too low where the noise is 4 %, and it is taken again.
     """
-    machine, watch = Machine(np.random.default_rng(seed()), scale), Watch()
+    machine, watch = Machine(np.random.default_rng(seed()), scale), DriftDetector()
     checks(machine, watch, 60)
     machine.slow = slower(machine.now, np.inf, factor)
     after = checks(machine, watch, 60)
@@ -106,7 +106,7 @@ def test_a_lasting_level_is_taken_for_the_devices_after_seven_refusals(scale: fl
 
 
 def test_a_device_that_recovers_is_watched_at_its_own_level_again() -> None:
-    machine, watch = Machine(np.random.default_rng(seed()), 0.005), Watch()
+    machine, watch = Machine(np.random.default_rng(seed()), 0.005), DriftDetector()
     machine.slow = slower(0.0, 20 * GAP, 1.2)
     checks(machine, watch, 30)
     assert watch.level == pytest.approx(REFERENCE, rel=0.01)
@@ -115,13 +115,13 @@ def test_a_device_that_recovers_is_watched_at_its_own_level_again() -> None:
 
 
 def test_a_first_check_while_disturbed_is_no_level_for_long() -> None:
-    machine, watch = Machine(np.random.default_rng(seed()), 0.005, slow=slower(0.0, GAP / 2, 2.0)), Watch()
+    machine, watch = Machine(np.random.default_rng(seed()), 0.005, slow=slower(0.0, GAP / 2, 2.0)), DriftDetector()
     assert not any(checks(machine, watch, 6))
     assert watch.level == pytest.approx(REFERENCE, rel=0.01)
 
 
 def test_a_machine_disturbed_again_and_again_is_refused_just_then() -> None:
-    machine, watch = Machine(np.random.default_rng(seed()), 0.005), Watch()
+    machine, watch = Machine(np.random.default_rng(seed()), 0.005), DriftDetector()
     machine.slow = lambda now: 1.3 if int(now / GAP / 4) % 3 == 2 else 1.0
     checks(machine, watch, 8)
     right = []
@@ -134,7 +134,7 @@ def test_a_machine_disturbed_again_and_again_is_refused_just_then() -> None:
 def test_a_quiet_check_is_one_launch_and_a_noisy_one_several() -> None:
     launches = {}
     for scale in (0.005, 0.03, 0.05):
-        machine, watch = Machine(np.random.default_rng(seed()), scale), Watch()
+        machine, watch = Machine(np.random.default_rng(seed()), scale), DriftDetector()
         checks(machine, watch, 300)
         before = machine.launches
         checks(machine, watch, 100)
@@ -144,4 +144,4 @@ def test_a_quiet_check_is_one_launch_and_a_noisy_one_several() -> None:
 
 
 def test_there_is_no_level_before_the_first_check() -> None:
-    assert Watch().level is None
+    assert DriftDetector().level is None

@@ -15,9 +15,9 @@ import pytest
 
 from app.devices.fleet import Unit, open_fleet
 from app.errors import ChildDied, ChildTimedOut, DeviceError
-from app.services.tuning.trial_runner import ChildRunner
+from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
-from app.tuning.outcome import Final, Measured, Outcome, Rejected
+from app.tuning.outcome import FinalReport, Measured, Outcome, Rejected
 from app.tuning.tuner import Task, tune
 from app.worker.measuring import trial
 from kernels import CATALOGUE
@@ -56,12 +56,12 @@ def faulty(unit: Unit, body: str) -> Launch:
 
 def attempt(unit: Unit, launch: Launch, problem: Problem = PROBLEM) -> Outcome:
     unit.prepare(launch.build)
-    outcome: Outcome = unit.trials.call(trial.attempt, launch, trial.Bench("job", problem, 3), None, LIMIT)
+    outcome: Outcome = unit.trials.call(trial.attempt, launch, trial.FixtureKey("job", problem, 3), None, LIMIT)
     return outcome
 
 
 def vendors(unit: Unit, problem: Problem) -> Outcome:
-    outcome: Outcome = unit.trials.call(trial.attempt, problem, trial.Bench("job", problem, 3), None, LIMIT)
+    outcome: Outcome = unit.trials.call(trial.attempt, problem, trial.FixtureKey("job", problem, 3), None, LIMIT)
     return outcome
 
 
@@ -193,7 +193,7 @@ def test_a_child_that_is_killed_from_outside_costs_one_trial(unit: Unit) -> None
 
 def test_a_finalist_that_is_wrong_only_on_a_neighbour_is_told_where(unit: Unit) -> None:
     """Right for every k that is a multiple of 8: the others lose the last terms."""
-    bench = trial.Bench("job", PROBLEM, 3)
+    bench = trial.FixtureKey("job", PROBLEM, 3)
     head = HEAD.replace("i < k; i++", "i < k / 8 * 8; i++")
     right = faulty(unit, RIGHT)
     careless = replace(right, build=replace(right.build, text=source("common/portable.h") + head + RIGHT + "}"))
@@ -208,11 +208,11 @@ def test_a_finalist_that_is_wrong_only_on_a_neighbour_is_told_where(unit: Unit) 
 
 def test_a_tune_of_a_small_shape_ends_with_a_best_that_was_measured_beside_the_vendors_library(unit: Unit) -> None:
     kernels = [CATALOGUE["naive"], CATALOGUE["tiled"]]
-    runner = ChildRunner(unit, trial.Bench("job", PROBLEM, 3), lambda: False, lambda _: None)
+    runner = TrialRunner(unit, trial.FixtureKey("job", PROBLEM, 3), lambda: False, lambda _: None)
     task = Task(kernels, PROBLEM, unit.device, "random", seed=1)
     *outcomes, final = list(tune(task, runner, lambda: Budget(trials=2, seconds=10)))
-    assert [one.kernel for one in outcomes if not isinstance(one, Final)][:3] == ["vendor", "naive", "tiled"]
-    assert isinstance(final, Final)
+    assert [one.kernel for one in outcomes if not isinstance(one, FinalReport)][:3] == ["vendor", "naive", "tiled"]
+    assert isinstance(final, FinalReport)
     assert final.best.timing.ci95_ms is not None
     assert final.best.timing.ci95_ms[0] <= final.best.timing.median_ms <= final.best.timing.ci95_ms[1]
     assert isinstance(final.vendor, Measured) or unit.vendor.name is None

@@ -14,8 +14,8 @@ from noise import PROBLEM, Machine, Synthetic, launch, launches
 
 from app.errors import ChildDied, DeviceError
 from app.tuning.finals import finals
-from app.tuning.outcome import Final, Measured, Outcome, Rejected
-from app.tuning.runner import Contender, Heat, OutOfTime
+from app.tuning.outcome import FinalReport, Measured, Outcome, Rejected
+from app.tuning.runner import Contender, InterleavedSamples, OutOfTime
 from kernels.launch import Launch
 from kernels.space import Config
 
@@ -35,7 +35,7 @@ def ladder(count: int, step: float = 0.01, best: float = 1e-4) -> dict[Contender
 
 def run(
     on: Synthetic, default: Launch | None = None, outcomes: Sequence[Outcome] | None = None, limit: float = LIMIT
-) -> Final:
+) -> FinalReport:
     """Search in random order, then the finals."""
     contenders = list(on.truth)
     random.Random(5).shuffle(contenders)  # noqa: S311  no secret
@@ -120,7 +120,7 @@ def test_one_that_takes_the_process_down_is_found_and_dropped(where: str) -> Non
 class Dying(Synthetic):
     """A runner on which everything runs alone and nothing together."""
 
-    def sample(self, contenders: Sequence[Contender], rounds: int) -> Heat:
+    def sample(self, contenders: Sequence[Contender], rounds: int) -> InterleavedSamples:
         """Die of company."""
         if len(contenders) > 1:
             raise ChildDied("the child died")
@@ -132,7 +132,7 @@ class Ending(Synthetic):
 
     calls = 3
 
-    def sample(self, contenders: Sequence[Contender], rounds: int) -> Heat:
+    def sample(self, contenders: Sequence[Contender], rounds: int) -> InterleavedSamples:
         """Raise OutOfTime at its end."""
         self.calls -= 1
         if self.calls < 0:

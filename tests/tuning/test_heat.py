@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from noise import Machine, slower
 
-from app.tuning.measure.drift import Watch
+from app.tuning.measure.drift import DriftDetector
 from app.tuning.measure.interleaved import heat
 
 TRUTH = (1e-3, 1.5e-3, 2e-3)
@@ -23,7 +23,7 @@ def machine(scale: float = 0.005) -> Machine:
 
 
 def run(
-    device: Machine, rounds: int, watch: Watch | None = None, order: list[int] | None = None
+    device: Machine, rounds: int, watch: DriftDetector | None = None, order: list[int] | None = None
 ) -> tuple[tuple[tuple[float, ...], ...], int]:
     noted: list[int] = [] if order is None else order
 
@@ -36,7 +36,7 @@ def run(
 
     takes = [noting(number) for number in range(len(TRUTH))]
     rng = random.Random(int(device.generator.integers(2**32)))  # noqa: S311  no secret
-    return heat(takes, device.kernel(1e-3), watch or Watch(), rounds, rng)
+    return heat(takes, device.kernel(1e-3), watch or DriftDetector(), rounds, rng)
 
 
 def test_every_contender_has_a_sample_a_round() -> None:
@@ -57,7 +57,7 @@ def test_a_rounds_order_is_random() -> None:
 
 @pytest.mark.parametrize("scale", [0.002, 0.01, 0.02])
 def test_rounds_in_a_burst_are_taken_again(scale: float) -> None:
-    device, watch = machine(scale), Watch()
+    device, watch = machine(scale), DriftDetector()
     run(device, 20, watch)
     device.slow = slower(device.now + 0.02, device.now + 0.06, 1.3)
     seconds, retaken = run(device, 40, watch)
@@ -68,7 +68,7 @@ def test_rounds_in_a_burst_are_taken_again(scale: float) -> None:
 
 
 def test_a_device_that_stays_slow_is_measured_as_it_is() -> None:
-    device, watch = machine(), Watch()
+    device, watch = machine(), DriftDetector()
     run(device, 20, watch)
     device.slow = slower(device.now, np.inf, 1.2)
     seconds, retaken = run(device, 20, watch)
@@ -77,7 +77,7 @@ def test_a_device_that_stays_slow_is_measured_as_it_is() -> None:
     assert np.median(seconds[0]) == pytest.approx(1.2 * TRUTH[0], rel=0.02)
 
 
-class Always(Watch):
+class Always(DriftDetector):
     """A watch that nothing is quiet enough for."""
 
     def disturbed(self, take: Callable[[], float]) -> bool:
@@ -94,5 +94,5 @@ def test_a_heat_ends_however_disturbed_the_device_is() -> None:
 def test_one_contender_and_none() -> None:
     device = machine()
     rng = random.Random(1)  # noqa: S311  no secret
-    assert len(heat([device.kernel(1e-3)], device.kernel(1e-3), Watch(), 3, rng)[0][0]) == 3
-    assert heat([], device.kernel(1e-3), Watch(), 3, rng) == ((), 0)
+    assert len(heat([device.kernel(1e-3)], device.kernel(1e-3), DriftDetector(), 3, rng)[0][0]) == 3
+    assert heat([], device.kernel(1e-3), DriftDetector(), 3, rng) == ((), 0)

@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from app.tuning.measure.racing import _LOOKS, LOSS, Noise, interval, race, timing
+from app.tuning.measure.racing import _LOOKS, LOSS, NoiseModel, interval, race, timing
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 NOISES: dict[str, Draw] = {
@@ -123,7 +123,7 @@ def test_the_looks_spend_what_is_said() -> None:
 def lost(noise: str, races: int) -> float:
     """How often a config that is exactly as fast as the best is dropped, after 30 that were sampled in full."""
     generator, (draw, boosted) = seeded(), RACED[noise]
-    known = Noise()
+    known = NoiseModel()
     for _ in range(30):
         race(Launches(generator, draw, boosted=boosted).take, None, inf, known)
     dropped = 0
@@ -149,7 +149,7 @@ def test_a_winner_is_lost_no_more_often_than_is_said(noise: str) -> None:
 @pytest.mark.parametrize("noise", RACED)
 def test_what_takes_three_times_as_long_is_dropped_after_few_samples(noise: str) -> None:
     generator, (draw, boosted) = seeded(), RACED[noise]
-    known = Noise()
+    known = NoiseModel()
     for _ in range(30):
         race(Launches(generator, draw, boosted=boosted).take, None, inf, known)
     slow = [Launches(generator, draw, 3e-3, boosted) for _ in range(50)]
@@ -159,11 +159,11 @@ def test_what_takes_three_times_as_long_is_dropped_after_few_samples(noise: str)
 
 
 def test_the_margin_narrows_with_what_is_known() -> None:
-    generator, known = seeded(), Noise()
-    wide = [known.margin(look) for look in Noise.looks]
+    generator, known = seeded(), NoiseModel()
+    wide = [known.margin(look) for look in NoiseModel.looks]
     for _ in range(100):
         race(Launches(generator, quiet(0.002)).take, None, inf, known)
-    narrow = [known.margin(look) for look in Noise.looks]
+    narrow = [known.margin(look) for look in NoiseModel.looks]
     assert wide == sorted(wide, reverse=True)
     assert narrow == sorted(narrow, reverse=True)
     assert wide[0] > 2
@@ -193,7 +193,7 @@ def test_a_limit_ends_sampling_with_two_samples_at_least() -> None:
 
 
 def test_a_race_cut_short_teaches_no_noise() -> None:
-    known = Noise()
+    known = NoiseModel()
     before = known.margin(1)
     race(Launches(seeded(), quiet(0.2), 1.0).take, None, 0.25, known)
     assert known.margin(1) == before

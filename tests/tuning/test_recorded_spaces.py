@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 from app.tuning.budget import Budget
-from app.tuning.outcome import Final, Rejected
+from app.tuning.outcome import FinalReport, Rejected
 from app.tuning.replay import Recording, Replay, load
 from app.tuning.tuner import Task, tune
 from kernels import CATALOGUE
@@ -28,12 +28,12 @@ def recorded(path: Path) -> Recording:
     return found
 
 
-def tuned(recording: Recording, strategy: str, seed: int, trials: int) -> tuple[int, Final]:
+def tuned(recording: Recording, strategy: str, seed: int, trials: int) -> tuple[int, FinalReport]:
     """The evaluations that a tune made, and its finals."""
     replay = Replay(recording, seed)
     task = Task((recording.space(),), recording.problem, recording.device, strategy, seed)
     *_, final = tune(task, replay, lambda: Budget(trials=trials))
-    assert isinstance(final, Final)
+    assert isinstance(final, FinalReport)
     return replay.evaluations, final
 
 

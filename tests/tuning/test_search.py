@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from app.tuning.search.strategy import STRATEGIES, Landscape, Strategy, strategy
+from app.tuning.search.strategy import STRATEGIES, SearchInputs, Strategy, strategy
 from kernels.space import Config
 
 Times = Callable[[Config], float | None]
@@ -17,9 +17,9 @@ def configs(count: int) -> list[Config]:
     return [Config.of({"BM": 1 << number // 10, "BN": 1 + number % 10, "BK": 8}) for number in range(count)]
 
 
-def landscape(space: Sequence[Config], first: Config | None = None) -> Landscape:
+def landscape(space: Sequence[Config], first: Config | None = None) -> SearchInputs:
     features = {config: (math.log(config["BM"]), float(config["BN"])) for config in space}
-    return Landscape(space, space[0] if first is None else first, features.__getitem__)
+    return SearchInputs(space, space[0] if first is None else first, features.__getitem__)
 
 
 def timed(config: Config) -> float | None:
@@ -139,7 +139,7 @@ class TestStrategy:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_an_empty_space_has_nothing_to_ask_for(name: str) -> None:
-    one = strategy(name, Landscape([], Config.of({"BM": 1}), lambda _: (0.0,)), seed=0)
+    one = strategy(name, SearchInputs([], Config.of({"BM": 1}), lambda _: (0.0,)), seed=0)
     assert one.ask(8) == []
     assert one.gain() == 0
 
@@ -170,8 +170,8 @@ def bowl(config: Config) -> float:
     return 1e-3 * (2 + 0.02 * (config["BM"] - 5) ** 2 + 0.01 * (config["BN"] - 9) ** 2 + 0.1 * config["BK"])
 
 
-def landscape_of_a_bowl(space: Sequence[Config]) -> Landscape:
-    return Landscape(space, space[0], lambda _: (0.0,))
+def landscape_of_a_bowl(space: Sequence[Config]) -> SearchInputs:
+    return SearchInputs(space, space[0], lambda _: (0.0,))
 
 
 def test_exhaustive_keeps_the_spaces_order_after_the_default() -> None:
@@ -192,4 +192,4 @@ def test_auto_is_exhaustive_up_to_64_configs() -> None:
 
 def test_an_unknown_strategy_is_refused_by_its_name() -> None:
     with pytest.raises(ValueError, match="auto, exhaustive, genetic, random, got 'luck'"):
-        strategy("luck", Landscape([], Config.of({}), lambda _: ()), seed=0)
+        strategy("luck", SearchInputs([], Config.of({}), lambda _: ()), seed=0)

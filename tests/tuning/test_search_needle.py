@@ -10,7 +10,7 @@ from itertools import combinations, product
 
 import pytest
 
-from app.tuning.search.strategy import Known, Landscape, strategy
+from app.tuning.search.strategy import PriorTimes, SearchInputs, strategy
 from kernels.space import Config
 
 VALUES = (1, 2, 4, 8)
@@ -34,13 +34,13 @@ def needle(seed: int) -> dict[Config, float | None]:
     return seconds
 
 
-def evaluations(name: str, space: Mapping[Config, float | None], seed: int, known: tuple[Known, ...] = ()) -> int:
+def evaluations(name: str, space: Mapping[Config, float | None], seed: int, known: tuple[PriorTimes, ...] = ()) -> int:
     """How many configs were tried until one was within 95 % of the best; more than the budget where none was."""
     print(f"{name}, seed {seed}")
     noise = random.Random(seed)  # noqa: S311
     best = min(seconds for seconds in space.values() if seconds is not None)
     first = next(iter(space))
-    one = strategy(name, Landscape(list(space), first, lambda _: (0.0,), known), seed)
+    one = strategy(name, SearchInputs(list(space), first, lambda _: (0.0,), known), seed)
     for tried in range(1, BUDGET + 1, 8):
         for place, config in enumerate(one.ask(8)):
             seconds = space[config]
@@ -75,12 +75,12 @@ def test_records_of_another_device_lead_there_sooner() -> None:
     space = needle(2)
     elsewhere = measured(space, slower=0.3)
     half = dict(list(elsewhere.items())[::2])
-    taken = [evaluations("auto", space, run, (Known(half, 0.0),)) for run in range(2)]
+    taken = [evaluations("auto", space, run, (PriorTimes(half, 0.0),)) for run in range(2)]
     assert sum(taken) < sum(unaided(run) for run in range(2))
 
 
 def test_records_of_other_parameters_are_no_hindrance() -> None:
-    foreign = Known({Config.of({"BLOCK": 8}): 1e-3}, 0.0)
+    foreign = PriorTimes({Config.of({"BLOCK": 8}): 1e-3}, 0.0)
     space = needle(2)
     assert evaluations("auto", space, 0, (foreign,)) == unaided(0)
 
@@ -92,7 +92,7 @@ def test_auto_learns_to_keep_away_from_what_is_rejected_though_it_looks_fast(see
         config: None if config["BM"] == 8 or seconds is None else seconds / config["BM"]
         for config, seconds in needle(4).items()
     }
-    one = strategy("auto", Landscape(list(space), next(iter(space)), lambda _: (0.0,)), seed)
+    one = strategy("auto", SearchInputs(list(space), next(iter(space)), lambda _: (0.0,)), seed)
     asked = []
     for _ in range(15):
         batch = one.ask(8)

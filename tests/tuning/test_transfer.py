@@ -19,9 +19,9 @@ from app.tuning.transfer import (
     DEFAULT_BOUND,
     DEFAULT_LOSS,
     PRIOR_BOUND,
-    Choice,
     Transfer,
-    Tuned,
+    TransferChoice,
+    TunedProblem,
     _rank,
     beats,
     distance,
@@ -29,8 +29,8 @@ from app.tuning.transfer import (
 from kernels.problem import Problem
 from kernels.space import Config
 
-Seconds = Callable[[Choice, Problem], float]
-TILES: Sequence[Choice] = [
+Seconds = Callable[[TransferChoice, Problem], float]
+TILES: Sequence[TransferChoice] = [
     ("tiled", Config((("BM", bm), ("BN", bn), ("BK", bk))))
     for bm in (8, 16, 32, 64, 128)
     for bn in (8, 16, 32, 64, 128)
@@ -51,14 +51,14 @@ def waves(seed: int) -> World:
     dice = random.Random(seed)  # noqa: S311 - a made-up world
     sms, lucky = dice.choice((40, 80, 132)), {choice: exp(dice.gauss(0, 0.08)) for choice in TILES}
 
-    def predict(choice: Choice, problem: Problem) -> float:
+    def predict(choice: TransferChoice, problem: Problem) -> float:
         config = choice[1]
         blocks = problem.batch * ceil(problem.m / config["BM"]) * ceil(problem.n / config["BN"])
         depth = ceil(problem.k / config["BK"]) * config["BK"]
         reads = blocks * depth * (config["BM"] + config["BN"])
         return 3e-6 + reads * 4 / 2e12 + 2 * blocks * config["BM"] * config["BN"] * depth / 2e13
 
-    def seconds(choice: Choice, problem: Problem) -> float:
+    def seconds(choice: TransferChoice, problem: Problem) -> float:
         config = choice[1]
         blocks = problem.batch * ceil(problem.m / config["BM"]) * ceil(problem.n / config["BN"])
         tile = config["BM"] * config["BN"]
@@ -80,7 +80,7 @@ def smooth(seed: int, reach: float = 8.0, height: float = 0.2) -> World:
         point = [log2(size) for size in (problem.m, problem.n, problem.k, problem.batch)]
         return [cos(sum(a * b for a, b in zip(slope, point, strict=True)) + phase) for slope, phase in terms]
 
-    def seconds(choice: Choice, problem: Problem) -> float:
+    def seconds(choice: TransferChoice, problem: Problem) -> float:
         height = sum(weight * bump for weight, bump in zip(weights[choice], bumps(problem), strict=True))
         return (5e-6 + problem.flops / 2e13) * exp(offsets[choice] + height)
 
@@ -108,7 +108,7 @@ def shapes(count: int, seed: int) -> list[Problem]:
     return list(found)
 
 
-def tune(world: World, problems: Sequence[Problem], seed: int, share: float = 1.0) -> list[Tuned]:
+def tune(world: World, problems: Sequence[Problem], seed: int, share: float = 1.0) -> list[TunedProblem]:
     """Tune every shape over half of the configs, with 1 % of noise; a share of the cross times is known."""
     dice = random.Random(seed)  # noqa: S311 - noise
     times = {
@@ -117,7 +117,7 @@ def tune(world: World, problems: Sequence[Problem], seed: int, share: float = 1.
     best = {problem: min(dice.sample(TILES, 25), key=lambda one: times[problem][one]) for problem in problems}
     winners = set(best.values())
     return [
-        Tuned(
+        TunedProblem(
             problem,
             *best[problem],
             times[problem][best[problem]],
@@ -127,11 +127,11 @@ def tune(world: World, problems: Sequence[Problem], seed: int, share: float = 1.
     ]
 
 
-def anything(_choice: Choice, _problem: Problem) -> bool:
+def anything(_choice: TransferChoice, _problem: Problem) -> bool:
     return True
 
 
-def losses(world: World, tuned: Sequence[Tuned]) -> list[tuple[float, float, float]]:
+def losses(world: World, tuned: Sequence[TunedProblem]) -> list[tuple[float, float, float]]:
     """For each shape answered from the others: its true loss, the expected one and the bound."""
     told = []
     for one in tuned:
@@ -215,12 +215,12 @@ def test_the_rank_is_the_binomials_however_many_shapes_are_tuned(number: int) ->
         assert share == pytest.approx((CONFIDENCE - below) / (sure - below), rel=1e-4, abs=1e-6)
 
 
-def untuned(world: World, problem: Problem) -> Choice:
+def untuned(world: World, problem: Problem) -> TransferChoice:
     """What the world's model chooses."""
     return min(TILES, key=lambda choice: world.predict(choice, problem))
 
 
-def with_defaults(world: World, tuned: Sequence[Tuned], seed: int) -> list[Tuned]:
+def with_defaults(world: World, tuned: Sequence[TunedProblem], seed: int) -> list[TunedProblem]:
     dice = random.Random(seed)  # noqa: S311 - noise
     return [
         replace(one, default=world.seconds(untuned(world, one.problem), one.problem) * exp(dice.gauss(0, 0.01)))
@@ -254,14 +254,18 @@ def test_a_config_that_replaces_the_untuned_choice_is_hardly_ever_slower_and_oft
 def test_what_the_untuned_choice_took_nearby_is_what_it_is_expected_to_lose() -> None:
     near = [Problem(m, m, m) for m in range(200, 300, 10)]
     far = [Problem(m, 8, 8192) for m in range(20, 30)]
-    tuned = [Tuned(one, *TILES[0], 1.0, {}, 2.0) for one in near] + [Tuned(one, *TILES[0], 1.0, {}, 1.0) for one in far]
+    tuned = [TunedProblem(one, *TILES[0], 1.0, {}, 2.0) for one in near] + [
+        TunedProblem(one, *TILES[0], 1.0, {}, 1.0) for one in far
+    ]
     transfer = Transfer(tuned, anything, lambda *_: 1.0)
     assert transfer.default(Problem(245, 245, 245)).expected_loss == pytest.approx(2.0, rel=0.05)
     assert transfer.default(Problem(25, 8, 8000)).expected_loss == pytest.approx(1.0, rel=0.05)
 
 
 def test_of_an_untuned_choice_that_was_never_measured_the_prior_is_told() -> None:
-    found = Transfer([Tuned(Problem(64, 64, 64), *TILES[0], 1.0)], anything, lambda *_: 1.0).default(Problem(8, 8, 8))
+    found = Transfer([TunedProblem(Problem(64, 64, 64), *TILES[0], 1.0)], anything, lambda *_: 1.0).default(
+        Problem(8, 8, 8)
+    )
     assert found.expected_loss == pytest.approx(exp(DEFAULT_LOSS))
     assert found.loss_bound == pytest.approx(DEFAULT_BOUND * found.expected_loss, rel=0.1)
     assert found.shapes == 0
@@ -287,8 +291,8 @@ def test_the_order_of_the_tuned_shapes_changes_nothing(seed: int) -> None:
 def test_what_was_measured_on_near_shapes_outweighs_who_is_nearest() -> None:
     lone, steady = TILES[0], TILES[1]
     near, others = Problem(300, 300, 300), [Problem(m, m, m) for m in (100, 160, 520, 900)]
-    tuned = [Tuned(near, *lone, 1.0, {steady: 1.0})]
-    tuned += [Tuned(problem, *steady, 1.0, {lone: 3.0}) for problem in others]
+    tuned = [TunedProblem(near, *lone, 1.0, {steady: 1.0})]
+    tuned += [TunedProblem(problem, *steady, 1.0, {lone: 3.0}) for problem in others]
     found = Transfer(tuned, anything, lambda *_: 1.0).choose(Problem(256, 256, 256))
     assert found is not None
     assert (found.kernel, found.config) == steady

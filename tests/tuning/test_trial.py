@@ -12,15 +12,15 @@ from hostdevice import DEVICE, HostDevice, RecordedLink, data, held_by, launch_o
 from pairwise import crossed
 
 from app.devices.backend import Operands, Program, Reading, Vendor
-from app.devices.fleet import Held
-from app.devices.process import Link
+from app.devices.fleet import WorkerContext
+from app.devices.process import WorkerLink
 from app.dtypes import Array
 from app.errors import CompileFailed, LaunchFailed, WrongResult
 from app.tuning.outcome import Conditions, Measured, Outcome, Rejected
-from app.tuning.runner import Heat
+from app.tuning.runner import InterleavedSamples
 from app.worker.measuring import fixture as benches
 from app.worker.measuring import trial
-from app.worker.measuring.contenders import Loaded
+from app.worker.measuring.contenders import LoadedContender
 from app.worker.measuring.reference_kernel import reference_kernel
 from kernels import CATALOGUE
 from kernels.launch import Launch
@@ -94,7 +94,7 @@ def device() -> HostDevice:
 
 
 @pytest.fixture
-def held(device: HostDevice) -> Held:
+def held(device: HostDevice) -> WorkerContext:
     return held_by(device)
 
 
@@ -104,7 +104,7 @@ def link(device: HostDevice) -> RecordedLink:
 
 
 def attempt(
-    held: Held,
+    held: WorkerContext,
     link: RecordedLink,
     name: str,
     problem: Problem = PROBLEM,
@@ -112,7 +112,7 @@ def attempt(
     best: float | None = None,
 ) -> Outcome:
     return trial.attempt(
-        held, cast("Link", link), launch_of(problem, name), trial.Bench(job, problem, seed=5), best, LIMIT
+        held, cast("WorkerLink", link), launch_of(problem, name), trial.FixtureKey(job, problem, seed=5), best, LIMIT
     )
 
 
@@ -122,7 +122,7 @@ def attempt(
     shape=[(1, 1, 1, 1), (33, 7, 65, 1), (5, 9, 3, 4), (1, 300, 2, 1)],
 )
 def test_a_right_kernel_is_measured(
-    held: Held, link: RecordedLink, dtype: str, layout: str, shape: tuple[int, int, int, int]
+    held: WorkerContext, link: RecordedLink, dtype: str, layout: str, shape: tuple[int, int, int, int]
 ) -> None:
     problem = Problem(*shape, dtype, trans_a=layout[0] == "t", trans_b=layout[1] == "t")
     outcome = attempt(held, link, "right", problem)
@@ -147,7 +147,7 @@ def test_a_right_kernel_is_measured(
     ],
 )
 def test_a_wrong_kernel_is_rejected_with_its_reason_and_the_next_trial_is_well(
-    held: Held, link: RecordedLink, name: str, stage: str, reason: str
+    held: WorkerContext, link: RecordedLink, name: str, stage: str, reason: str
 ) -> None:
     outcome = attempt(held, link, name)
     assert isinstance(outcome, Rejected)
@@ -156,13 +156,13 @@ def test_a_wrong_kernel_is_rejected_with_its_reason_and_the_next_trial_is_well(
     assert isinstance(attempt(held, link, "right"), Measured)
 
 
-def test_a_lost_device_is_raised_so_that_its_process_is_replaced(held: Held, link: RecordedLink) -> None:
+def test_a_lost_device_is_raised_so_that_its_process_is_replaced(held: WorkerContext, link: RecordedLink) -> None:
     with pytest.raises(LaunchFailed, match="illegal address"):
         attempt(held, link, "faults")
 
 
 def test_a_binary_that_loses_the_device_is_raised_too(
-    held: Held, link: RecordedLink, device: HostDevice, monkeypatch: pytest.MonkeyPatch
+    held: WorkerContext, link: RecordedLink, device: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lose(_: object) -> None:
         raise CompileFailed("the binary cannot be loaded", fatal=True)
@@ -173,7 +173,7 @@ def test_a_binary_that_loses_the_device_is_raised_too(
 
 
 def test_compiling_and_comparing_happen_outside_the_lease_and_launches_inside(
-    held: Held, link: RecordedLink, device: HostDevice
+    held: WorkerContext, link: RecordedLink, device: HostDevice
 ) -> None:
     attempt(held, link, "right")
     leased, seen = False, set()
@@ -185,7 +185,7 @@ def test_compiling_and_comparing_happen_outside_the_lease_and_launches_inside(
     assert not {"run", "time", "reference"} & {act for act, inside in seen if not inside}
 
 
-def test_stages_are_named_before_they_begin(held: Held, link: RecordedLink, device: HostDevice) -> None:
+def test_stages_are_named_before_they_begin(held: WorkerContext, link: RecordedLink, device: HostDevice) -> None:
     attempt(held, link, "right")
     device.acts.clear()
     attempt(held, link, "leaves_one")
@@ -199,7 +199,7 @@ def test_stages_are_named_before_they_begin(held: Held, link: RecordedLink, devi
 
 @pytest.mark.parametrize(("seconds", "most"), [(1e-5, 20), (5e-4, 4), (1.5e-3, 1), (0.01, 1)])
 def test_a_product_waits_for_two_milliseconds_of_launches_or_one(
-    held: Held, link: RecordedLink, device: HostDevice, seconds: float, most: int
+    held: WorkerContext, link: RecordedLink, device: HostDevice, seconds: float, most: int
 ) -> None:
     attempt(held, link, "right")
     device.seconds = seconds
@@ -212,24 +212,26 @@ def test_a_product_waits_for_two_milliseconds_of_launches_or_one(
     assert all(act == "time 3 events" for at, act in enumerate(acts) if acts[at - 1] == "lease" and act[:4] == "time")
 
 
-def test_no_launch_is_taken_for_hung_before_two_seconds(held: Held, link: RecordedLink, device: HostDevice) -> None:
+def test_no_launch_is_taken_for_hung_before_two_seconds(
+    held: WorkerContext, link: RecordedLink, device: HostDevice
+) -> None:
     device.seconds = 0.9
     attempt(held, link, "right")
     assert min(link.deadlines) >= 2.0
 
 
 def test_launch_is_taken_for_hung_after_ten_times_what_it_took() -> None:
-    entrant = Loaded("tiled", Config(()), lambda _: None, lambda _sets, _policy: [], predicted=1e-3)
+    entrant = LoadedContender("tiled", Config(()), lambda _: None, lambda _sets, _policy: [], predicted=1e-3)
     assert entrant.deadline() == 2.0
     entrant.slowest = 0.9
     assert [entrant.deadline(), entrant.deadline(3)] == pytest.approx([9.0, 27.0])
 
 
 def test_timed_launches_rotate_through_more_than_three_caches_of_operands(
-    held: Held, link: RecordedLink, device: HostDevice
+    held: WorkerContext, link: RecordedLink, device: HostDevice
 ) -> None:
     problem = Problem(512, 256, 256)
-    ready = benches.prepared(held, cast("Link", link), trial.Bench("job", problem, 1))
+    ready = benches.prepared(held, cast("WorkerLink", link), trial.FixtureKey("job", problem, 1))
     rotation = ready.on(device).rotation
     assert 3 * 2**20 < len(rotation) * problem.bytes < 5 * 2**20
     places = {(id(one.handle), one.offset) for set_ in rotation for one in (set_.a, set_.b, set_.c)}
@@ -237,21 +239,30 @@ def test_timed_launches_rotate_through_more_than_three_caches_of_operands(
     assert all(np.array_equal(data(set_.a), data(rotation[0].a)) for set_ in rotation)
 
 
-def test_where_memory_is_short_there_are_fewer_sets(held: Held, link: RecordedLink, device: HostDevice) -> None:
+def test_where_memory_is_short_there_are_fewer_sets(
+    held: WorkerContext, link: RecordedLink, device: HostDevice
+) -> None:
     device.memory = 2**19
     outcome = attempt(held, link, "right")
     assert isinstance(outcome, Measured)
-    assert len(benches.prepared(held, cast("Link", link), trial.Bench("job", PROBLEM, 5)).on(device).rotation) == 5
+    assert (
+        len(benches.prepared(held, cast("WorkerLink", link), trial.FixtureKey("job", PROBLEM, 5)).on(device).rotation)
+        == 5
+    )
 
 
-def test_operands_that_do_not_fit_are_a_rejected_launch(held: Held, link: RecordedLink, device: HostDevice) -> None:
+def test_operands_that_do_not_fit_are_a_rejected_launch(
+    held: WorkerContext, link: RecordedLink, device: HostDevice
+) -> None:
     device.memory = PROBLEM.c_bytes
     outcome = attempt(held, link, "right")
     assert isinstance(outcome, Rejected)
     assert (outcome.stage, outcome.reason.split(":")[0]) == ("launch", "out of memory")
 
 
-def test_the_reference_is_computed_once_for_a_bench(held: Held, link: RecordedLink, device: HostDevice) -> None:
+def test_the_reference_is_computed_once_for_a_bench(
+    held: WorkerContext, link: RecordedLink, device: HostDevice
+) -> None:
     for name in ("right", "leaves_one", "runs_out", "right"):
         attempt(held, link, name)
     assert device.acts.count("reference") == 1
@@ -260,22 +271,22 @@ def test_the_reference_is_computed_once_for_a_bench(held: Held, link: RecordedLi
 
 
 def test_the_reference_is_computed_anew_after_a_write_outside_c(
-    held: Held, link: RecordedLink, device: HostDevice
+    held: WorkerContext, link: RecordedLink, device: HostDevice
 ) -> None:
     for name in ("writes_past", "right", "right"):
         attempt(held, link, name)
     assert device.acts.count("reference") == 2
 
 
-def test_another_bench_replaces_the_one_before(held: Held, link: RecordedLink) -> None:
+def test_another_bench_replaces_the_one_before(held: WorkerContext, link: RecordedLink) -> None:
     attempt(held, link, "right")
     attempt(held, link, "right", Problem(8, 8, 8))
-    assert [name for name, kept in held.memory.items() if isinstance(kept, benches.Prepared)] == ["bench"]
+    assert [name for name, kept in held.memory.items() if isinstance(kept, benches.Fixture)] == ["bench"]
     assert held.memory["bench"].bench.problem == Problem(8, 8, 8)
 
 
 def test_large_references_are_made_in_pieces_between_which_the_device_is_offered(
-    held: Held, link: RecordedLink, device: HostDevice
+    held: WorkerContext, link: RecordedLink, device: HostDevice
 ) -> None:
     device.device, device.memory = replace(DEVICE, limits=replace(DEVICE.limits, peak64=1e9)), 2**24
     outcome = attempt(held, link, "right", Problem(512, 256, 256, batch=3))
@@ -284,7 +295,7 @@ def test_large_references_are_made_in_pieces_between_which_the_device_is_offered
 
 
 def test_a_reference_that_fails_its_spot_check_is_no_candidates_fault(
-    held: Held, link: RecordedLink, device: HostDevice, monkeypatch: pytest.MonkeyPatch
+    held: WorkerContext, link: RecordedLink, device: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device, "reference", lambda a, b: np.matmul(a, b).astype(np.float64))
     with pytest.raises(WrongResult, match="the float64 reference"):
@@ -292,12 +303,12 @@ def test_a_reference_that_fails_its_spot_check_is_no_candidates_fault(
     assert "bench" not in held.memory
 
 
-def vendor(held: Held, link: RecordedLink) -> Outcome:
-    return trial.attempt(held, cast("Link", link), PROBLEM, trial.Bench("job", PROBLEM, 5), None, LIMIT)
+def vendor(held: WorkerContext, link: RecordedLink) -> Outcome:
+    return trial.attempt(held, cast("WorkerLink", link), PROBLEM, trial.FixtureKey("job", PROBLEM, 5), None, LIMIT)
 
 
 def test_the_vendors_library_is_verified_and_measured_as_a_kernel_is(
-    held: Held, link: RecordedLink, device: HostDevice
+    held: WorkerContext, link: RecordedLink, device: HostDevice
 ) -> None:
     outcome = vendor(held, link)
     assert isinstance(outcome, Measured)
@@ -306,13 +317,15 @@ def test_the_vendors_library_is_verified_and_measured_as_a_kernel_is(
 
 
 def test_where_there_is_no_vendors_library_its_reason_is_the_rejection(
-    held: Held, link: RecordedLink, device: HostDevice
+    held: WorkerContext, link: RecordedLink, device: HostDevice
 ) -> None:
     device.vendor = Vendor(None, "cuBLAS is not installed")
     assert vendor(held, link) == Rejected("vendor", Config(()), "space", "cuBLAS is not installed")
 
 
-def test_a_contender_stays_loaded_and_the_oldest_goes(held: Held, link: RecordedLink, device: HostDevice) -> None:
+def test_a_contender_stays_loaded_and_the_oldest_goes(
+    held: WorkerContext, link: RecordedLink, device: HostDevice
+) -> None:
     attempt(held, link, "right")
     compiled = device.acts.count("compile")
     attempt(held, link, "right")
@@ -324,7 +337,9 @@ def test_a_contender_stays_loaded_and_the_oldest_goes(held: Held, link: Recorded
     assert device.acts.count("compile") == compiled + 41
 
 
-def test_a_config_that_is_clearly_slower_is_dropped(held: Held, link: RecordedLink, device: HostDevice) -> None:
+def test_a_config_that_is_clearly_slower_is_dropped(
+    held: WorkerContext, link: RecordedLink, device: HostDevice
+) -> None:
     outcome = attempt(held, link, "right", best=1e-5)
     assert isinstance(outcome, Measured)
     assert outcome.timing.dropped
@@ -332,7 +347,9 @@ def test_a_config_that_is_clearly_slower_is_dropped(held: Held, link: RecordedLi
     assert device.seconds in outcome.seconds
 
 
-def test_a_race_is_run_again_while_the_device_is_disturbed(held: Held, link: RecordedLink, device: HostDevice) -> None:
+def test_a_race_is_run_again_while_the_device_is_disturbed(
+    held: WorkerContext, link: RecordedLink, device: HostDevice
+) -> None:
     attempt(held, link, "right")
     undisturbed = launches(device, lambda: attempt(held, link, "right"))
     device.seconds *= 1.3
@@ -356,7 +373,7 @@ def gpu(device: HostDevice) -> HostDevice:
 
 
 def test_short_launches_are_timed_in_graphs_of_two_milliseconds(
-    held: Held, link: RecordedLink, gpu: HostDevice
+    held: WorkerContext, link: RecordedLink, gpu: HostDevice
 ) -> None:
     gpu.seconds = 1e-5
     outcome = attempt(held, link, "right")
@@ -369,7 +386,7 @@ def test_short_launches_are_timed_in_graphs_of_two_milliseconds(
 
 
 def test_a_graph_is_not_short_because_the_first_launches_were_long(
-    held: Held, link: RecordedLink, gpu: HostDevice, monkeypatch: pytest.MonkeyPatch
+    held: WorkerContext, link: RecordedLink, gpu: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu.seconds, time, slow = 1e-5, gpu.time, [3e-4, 3e-4, 2e-5]
 
@@ -384,18 +401,24 @@ def test_a_graph_is_not_short_because_the_first_launches_were_long(
     assert {act for act in gpu.acts if act.endswith("graph")} == {"time 200 graph"}
 
 
-def test_the_vendors_library_is_timed_by_the_same_policy(held: Held, link: RecordedLink, gpu: HostDevice) -> None:
+def test_the_vendors_library_is_timed_by_the_same_policy(
+    held: WorkerContext, link: RecordedLink, gpu: HostDevice
+) -> None:
     gpu.seconds = 1e-5
     outcome = vendor(held, link)
     assert isinstance(outcome, Measured)
     assert outcome.timing.policy == "graph"
 
 
-def heat_of(held: Held, link: RecordedLink, *contenders: Launch | Problem, rounds: int = 5) -> Heat:
-    return trial.sample(held, cast("Link", link), contenders, trial.Bench("job", PROBLEM, 5), rounds)
+def heat_of(
+    held: WorkerContext, link: RecordedLink, *contenders: Launch | Problem, rounds: int = 5
+) -> InterleavedSamples:
+    return trial.sample(held, cast("WorkerLink", link), contenders, trial.FixtureKey("job", PROBLEM, 5), rounds)
 
 
-def test_a_heat_samples_every_contender_once_a_round(held: Held, link: RecordedLink, device: HostDevice) -> None:
+def test_a_heat_samples_every_contender_once_a_round(
+    held: WorkerContext, link: RecordedLink, device: HostDevice
+) -> None:
     heat = heat_of(held, link, launch_of(PROBLEM, "right"), PROBLEM, launch_of(PROBLEM, "again"))
     assert [len(seconds) for seconds in heat.seconds] == [5, 5, 5]
     assert (heat.policy, heat.conditions, heat.retaken) == ("events", None, 0)
@@ -408,7 +431,7 @@ def test_a_heat_samples_every_contender_once_a_round(held: Held, link: RecordedL
 
 
 def test_a_heats_contenders_use_the_sets_in_turn(
-    held: Held, link: RecordedLink, device: HostDevice, monkeypatch: pytest.MonkeyPatch
+    held: WorkerContext, link: RecordedLink, device: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heat_of(held, link, launch_of(PROBLEM, "right"), launch_of(PROBLEM, "again"), rounds=1)
     used: list[int] = []
@@ -426,7 +449,7 @@ def test_a_heats_contenders_use_the_sets_in_turn(
     assert len(set(used)) == 14, "no two launches in a row have the same operands"
 
 
-def test_a_heat_tells_the_medians_of_the_sensors(held: Held, link: RecordedLink, device: HostDevice) -> None:
+def test_a_heat_tells_the_medians_of_the_sensors(held: WorkerContext, link: RecordedLink, device: HostDevice) -> None:
     heat_of(held, link, launch_of(PROBLEM, "right"), rounds=1)
     device.readings = [Reading(1000.0, None, 300.0, 50.0), Reading(1400.0, None, 310.0, 52.0, ("power cap",))]
     device.readings.append(Reading(1980.0, None, 290.0, 51.0))
@@ -434,7 +457,7 @@ def test_a_heat_tells_the_medians_of_the_sensors(held: Held, link: RecordedLink,
     assert heat.conditions == Conditions(1400.0, None, 300.0, 51.0, ("power cap",))
 
 
-def test_a_contender_that_is_gone_ends_the_heat_with_an_error(held: Held, link: RecordedLink) -> None:
+def test_a_contender_that_is_gone_ends_the_heat_with_an_error(held: WorkerContext, link: RecordedLink) -> None:
     with pytest.raises(LaunchFailed, match="unknown name 'gone'"):
         heat_of(held, link, launch_of(PROBLEM, "right"), launch_of(PROBLEM, "gone"))
 
@@ -471,7 +494,7 @@ def overruns_odd_rows(problem: Problem, a: Array, b: Array, memory: Array, first
     ],
 )
 def test_a_finalist_is_proved_on_neighbours_and_hostile_operands(
-    held: Held,
+    held: WorkerContext,
     link: RecordedLink,
     device: HostDevice,
     function: Callable[[Problem, Array, Array, Array, int], None],
@@ -479,7 +502,7 @@ def test_a_finalist_is_proved_on_neighbours_and_hostile_operands(
 ) -> None:
     device.functions["finalist"] = function
     launch = launch_of(PROBLEM, "finalist")
-    rejected = trial.prove(held, cast("Link", link), launch, trial.Bench("job", PROBLEM, 5))
+    rejected = trial.prove(held, cast("WorkerLink", link), launch, trial.FixtureKey("job", PROBLEM, 5))
     assert not link.leased
     if reason is None:
         assert rejected is None
@@ -493,7 +516,7 @@ def test_a_finalist_is_proved_on_neighbours_and_hostile_operands(
     ("width", "reason"), [(4, None), (8, "numbers of 1x64x48x76: relative L2 error"), (16, "numbers of 1x64x48x76")]
 )
 def test_where_the_space_refuses_a_neighbour_one_of_the_class_that_is_served_is_tried(
-    held: Held,
+    held: WorkerContext,
     link: RecordedLink,
     device: HostDevice,
     monkeypatch: pytest.MonkeyPatch,
@@ -509,13 +532,15 @@ def test_where_the_space_refuses_a_neighbour_one_of_the_class_that_is_served_is_
     spaced = {**CATALOGUE, "tiled": replace(tiled, space=replace(tiled.space, rules=rules))}
     monkeypatch.setattr("app.worker.measuring.stress.CATALOGUE", spaced)
     device.functions["finalist"] = loses_what_is_not_whole
-    rejected = trial.prove(held, cast("Link", link), launch_of(PROBLEM, "finalist"), trial.Bench("job", PROBLEM, 5))
+    rejected = trial.prove(
+        held, cast("WorkerLink", link), launch_of(PROBLEM, "finalist"), trial.FixtureKey("job", PROBLEM, 5)
+    )
     assert (rejected is None) == (reason is None)
     assert rejected is None or rejected.reason.startswith(str(reason))
 
 
 def test_a_host_without_memory_rejects_the_shape_before_it_tries(
-    held: Held, link: RecordedLink, monkeypatch: pytest.MonkeyPatch
+    held: WorkerContext, link: RecordedLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(benches, "available_bytes", lambda: 1000)
     outcome = attempt(held, link, "right")
@@ -524,11 +549,11 @@ def test_a_host_without_memory_rejects_the_shape_before_it_tries(
 
 
 def test_the_reference_kernel_is_sized_to_a_tenth_of_a_millisecond_and_kept(
-    held: Held, link: RecordedLink, device: HostDevice
+    held: WorkerContext, link: RecordedLink, device: HostDevice
 ) -> None:
     device.seconds = 8e-4
-    first = reference_kernel(held, cast("Link", link))
+    first = reference_kernel(held, cast("WorkerLink", link))
     assert first.launch.problem == Problem(128, 128, 128)
     device.seconds = 1e-4
-    assert reference_kernel(held, cast("Link", link)) is first
+    assert reference_kernel(held, cast("WorkerLink", link)) is first
     assert first.seconds() == pytest.approx(1e-4)

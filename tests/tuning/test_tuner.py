@@ -10,9 +10,9 @@ from threading import Event
 import pytest
 
 from app.tuning.budget import Budget, Forecast
-from app.tuning.outcome import Accuracy, Final, Measured, Outcome, Rejected, Timing
-from app.tuning.runner import Contender, Heat, OutOfTime
-from app.tuning.search.strategy import Landscape, Strategy, strategy
+from app.tuning.outcome import Accuracy, FinalReport, Measured, Outcome, Rejected, Timing
+from app.tuning.runner import Contender, InterleavedSamples, OutOfTime
+from app.tuning.search.strategy import SearchInputs, Strategy, strategy
 from app.tuning.tuner import Task, best_of, tune
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
@@ -72,11 +72,11 @@ class Scripted:
         self.proved.append(len(self.launches))
         return None
 
-    def sample(self, contenders: Sequence[Contender], rounds: int) -> Heat:
+    def sample(self, contenders: Sequence[Contender], rounds: int) -> InterleavedSamples:
         self.sampled += 1
         each = [seconds_of(one) if isinstance(one, Launch) else 1.0 for one in contenders]
         self.now += rounds * sum(each)
-        return Heat(tuple((one,) * rounds for one in each), "events")
+        return InterleavedSamples(tuple((one,) * rounds for one in each), "events")
 
 
 def outcome(launch: Launch) -> Outcome:
@@ -94,11 +94,11 @@ def task(strategy: str = "random", seed: int = 11, refused: dict[str, list[Confi
 
 def run(
     runner: Scripted, budget: Budget, saved: Sequence[Outcome] = (), order: Task | None = None
-) -> tuple[list[Outcome], Final | None]:
+) -> tuple[list[Outcome], FinalReport | None]:
     """A whole tune: the outcomes of our kernels, and the finals."""
     given = list(tune(order or task(), runner, lambda: budget, saved, runner.clock))
-    finals = [one for one in given if isinstance(one, Final)]
-    return [one for one in given if not isinstance(one, Final) and one.kernel != "vendor"], finals[
+    finals = [one for one in given if isinstance(one, FinalReport)]
+    return [one for one in given if not isinstance(one, FinalReport) and one.kernel != "vendor"], finals[
         0
     ] if finals else None
 
@@ -310,7 +310,7 @@ class Thinker:
 def test_no_space_is_listed_before_every_default_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     runner, listed = Scripted(), list[int]()
 
-    def made(name: str, landscape: Landscape, seed: int) -> Strategy:
+    def made(name: str, landscape: SearchInputs, seed: int) -> Strategy:
         listed.append(len(runner.launches))
         return strategy(name, landscape, seed)
 
@@ -393,7 +393,7 @@ def test_where_the_seconds_are_few_the_shortest_trial_comes_first_and_is_proved_
 def test_where_time_runs_out_in_the_finals_the_proved_one_is_the_best_and_the_rest_has_reasons() -> None:
     runner = Scripted(seconds=0.1)
 
-    def sample(*_: object) -> Heat:
+    def sample(*_: object) -> InterleavedSamples:
         raise OutOfTime
 
     runner.sample = sample  # type: ignore[method-assign, assignment]

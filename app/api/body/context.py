@@ -10,18 +10,18 @@ from typing import Final, Protocol
 
 from starlette.requests import Request
 
-from app.api.body.stream import Body, Lend, Staging
-from app.api.body.upload_overlap import Feed
-from app.api.formats.operand_spec import Described, Fill, Found, Loaded, Places, Wanted
-from app.api.state import Threads, service_of, threads_of
+from app.api.body.stream import Body, Lend, StagedBody
+from app.api.body.upload_overlap import UploadOverlap
+from app.api.formats.operand_spec import Fill, ParsedBody, Places, ProductOptions, TensorSpec, TensorSpecs
+from app.api.state import RequestThreads, service_of, threads_of
 from app.devices.slab import Slab
 from app.errors import TooLarge
-from app.services.matmul.chunked_transfer import Passage
+from app.services.matmul.chunked_transfer import ChunkedTransfer
 
 RAW: Final = "application/octet-stream"
 
 
-class Seats(Protocol):
+class OperandSink(Protocol):
     """Whose matrices a body has, and where they go."""
 
     @property
@@ -30,23 +30,23 @@ class Seats(Protocol):
         ...
 
     @property
-    def passage(self) -> Passage | None:
+    def passage(self) -> ChunkedTransfer | None:
         """The copies to and from the device that go on meanwhile, once there are places for a large product."""
         ...
 
-    def plain(self, wanted: Wanted) -> Found:
+    def plain(self, wanted: ProductOptions) -> TensorSpecs:
         """What bytes without a header are, in their order; raises Invalid where the query does not tell."""
         ...
 
-    def foreseen(self, first: Described, wanted: Wanted) -> Found | None:
+    def foreseen(self, first: TensorSpec, wanted: ProductOptions) -> TensorSpecs | None:
         """What all of them are, where the first one in the body and the query tell; else None."""
         ...
 
-    def nbytes(self, found: Found, wanted: Wanted) -> int:
+    def nbytes(self, found: TensorSpecs, wanted: ProductOptions) -> int:
         """Bytes of the slab that they, and what is made of them, will take; raises InvalidMatrix, Invalid."""
         ...
 
-    def room(self, found: Found, wanted: Wanted, fill: Fill | None) -> AbstractContextManager[Places]:
+    def room(self, found: TensorSpecs, wanted: ProductOptions, fill: Fill | None) -> AbstractContextManager[Places]:
         """Lend places, filled where it is known with what; raises what the slab and the matrices' owner refuse."""
         ...
 
@@ -60,18 +60,18 @@ class Seats(Protocol):
 
 
 @dataclass
-class Desk:
+class BodyContext:
     """What reading a body takes: seats for matrices, staging bytes, threads, and a stack that gives all back."""
 
-    seats: Seats
+    seats: OperandSink
     lend: Lend
-    threads: Threads
+    threads: RequestThreads
     stack: AsyncExitStack
     max_body_bytes: int
     slab_bytes: int
-    _feed: Feed | None = field(default=None, init=False)
+    _feed: UploadOverlap | None = field(default=None, init=False)
 
-    async def placed(self, found: Found, wanted: Wanted, fill: Fill | None = None) -> Places:
+    async def placed(self, found: TensorSpecs, wanted: ProductOptions, fill: Fill | None = None) -> Places:
         """Places for matrices, until the stack closes; raises TooLarge, NoRoom, Unsupported."""
         size, room = self.seats.nbytes(found, wanted), self.seats.room(found, wanted, fill)
         places = await self.stack.enter_async_context(self.threads.entered(room, size if fill else 0))
@@ -85,15 +85,15 @@ class Desk:
         What has landed of a large product's operands is on its way to the device before the rest has come.
         """
         if self._feed is None:
-            self._feed = Feed(self.seats.passage, self.threads, self.stack)
+            self._feed = UploadOverlap(self.seats.passage, self.threads, self.stack)
         await self._feed.fill(body, name, view, start)
 
-    async def filled(self, loaded: Loaded, area: Staging) -> None:
+    async def filled(self, loaded: ParsedBody, area: StagedBody) -> None:
         """Places for what was understood beside a body that is whole; raises TooLarge, NoRoom, Unsupported."""
         self.expect(loaded.found, loaded.wanted, area.lent_bytes + loaded.beside)
         await self.placed(loaded.found, loaded.wanted, loaded.fill)
 
-    def expect(self, found: Found, wanted: Wanted, beside: int) -> None:
+    def expect(self, found: TensorSpecs, wanted: ProductOptions, beside: int) -> None:
         """Refuse what can never be read with so many other bytes beside it; raises TooLarge."""
         size = beside + self.seats.nbytes(found, wanted)
         if size > self.slab_bytes:
@@ -101,11 +101,11 @@ class Desk:
             raise TooLarge(message, limit=self.slab_bytes, size=size)
 
 
-def desk_of(request: Request, seats: Seats, stack: AsyncExitStack) -> Desk:
+def desk_of(request: Request, seats: OperandSink, stack: AsyncExitStack) -> BodyContext:
     """The desk at which a request's body is read."""
     service, threads = service_of(request), threads_of(request)
     slab = service.fleet.slab
-    return Desk(seats, partial(lent, slab), threads, stack, service.matmul.max_bytes, slab.nbytes)
+    return BodyContext(seats, partial(lent, slab), threads, stack, service.matmul.max_bytes, slab.nbytes)
 
 
 @contextmanager

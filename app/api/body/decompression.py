@@ -12,7 +12,7 @@ from app.api.body.stream import Body, body_of
 from app.api.body.transfer_watchdog import pace_of
 from app.api.body.upload_slots import berths_of
 from app.api.errors import too_large
-from app.api.state import FEW, Threads, threads_of
+from app.api.state import FEW, RequestThreads, threads_of
 from app.errors import Malformed, UnsupportedMediaType
 
 # The window bits by which zlib is told the framing: RFC 1952's for gzip; RFC 1950's for deflate, as RFC 9110 has it.
@@ -41,13 +41,13 @@ def unpacked_body(request: Request, limit: int) -> Body:
     coding, body = coding_of(request), body_of(request)
     if coding is None:
         return body
-    return Body(Unpacking(body, coding, limit, threads_of(request)), None, pace_of(request), berths_of(request))
+    return Body(DecompressedBody(body, coding, limit, threads_of(request)), None, pace_of(request), berths_of(request))
 
 
-class Unpacking:
+class DecompressedBody:
     """A body's bytes out of its compressed ones: never more at once than somebody asks for."""
 
-    def __init__(self, body: Body, coding: str, limit: int, threads: Threads) -> None:
+    def __init__(self, body: Body, coding: str, limit: int, threads: RequestThreads) -> None:
         self._body, self._coding, self._limit, self._threads = body, coding, limit, threads
         self._unpacker = zlib.decompressobj(CODINGS[coding])
         self._packed = b""
@@ -60,7 +60,7 @@ class Unpacking:
         return self._body.taken
 
     def has(self, nbytes: int) -> bool:
-        """As Source: who knows what is in there."""
+        """As ByteSource: who knows what is in there."""
         del nbytes
         return False
 

@@ -10,29 +10,29 @@ from typing import Final
 from starlette.requests import Request
 
 from app.api.body import multipart_parser
-from app.api.body.context import RAW, Desk
+from app.api.body.context import RAW, BodyContext
 from app.api.body.decompression import coding_of, unpacked_body
 from app.api.body.multipart import read_form
 from app.api.body.stream import Body, body_of, staging
 from app.api.formats import json_matrix, npy, npz, safetensors
-from app.api.formats.operand_spec import OPERANDS, Found, Loaded, Places, Wanted, bytes_of
+from app.api.formats.operand_spec import OPERANDS, ParsedBody, Places, ProductOptions, TensorSpecs, bytes_of
 from app.errors import Malformed, NotAcceptable, UnsupportedMediaType
-from app.services.matmul.buffers import Placement
+from app.services.matmul.buffers import OperandBuffers
 
 NOTHING: Final = ""
 ANSWERS: Final = (json_matrix.MEDIA, npy.MEDIA, RAW, safetensors.MEDIA, npz.MEDIA)
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedBody:
     """A body that has arrived: its operands are in their places."""
 
-    placement: Placement
+    placement: OperandBuffers
     stacked: bool
-    wanted: Wanted
+    wanted: ProductOptions
 
 
-Reader = Callable[[Request, Wanted, Desk], Awaitable[None]]
+Reader = Callable[[Request, ProductOptions, BodyContext], Awaitable[None]]
 
 
 def media_of(request: Request, names: tuple[str, ...] = OPERANDS) -> str:
@@ -63,7 +63,7 @@ def answer_media(accept: str, media: str) -> str:
     return best
 
 
-async def receive(request: Request, media: str, wanted: Wanted, desk: Desk) -> None:
+async def receive(request: Request, media: str, wanted: ProductOptions, desk: BodyContext) -> None:
     """Read a body of type `media`; its matrices stay in their places until the desk's stack closes."""
     if desk.seats.names:
         await FORMS[media](request, wanted, desk)
@@ -93,12 +93,12 @@ def _quality(media: str, ranges: Mapping[str, float]) -> float:
     return next((ranges[name] for name in names if name in ranges), 0.0)
 
 
-async def _raw(request: Request, wanted: Wanted, desk: Desk) -> None:
+async def _raw(request: Request, wanted: ProductOptions, desk: BodyContext) -> None:
     """The matrices' bytes, little-endian, A's before B's: straight from the socket into their places."""
     await _poured(unpacked_body(request, desk.max_body_bytes), desk.seats.plain(wanted), wanted, desk)
 
 
-async def _tensors(request: Request, wanted: Wanted, desk: Desk) -> None:
+async def _tensors(request: Request, wanted: ProductOptions, desk: BodyContext) -> None:
     """A safetensors file: its header comes first, so its bytes too go straight into their places."""
     body = unpacked_body(request, desk.max_body_bytes)
     length = safetensors.header_bytes(await _front(body, safetensors.LENGTH))
@@ -106,7 +106,7 @@ async def _tensors(request: Request, wanted: Wanted, desk: Desk) -> None:
     await _poured(body, found, wanted, desk)
 
 
-async def _npy(request: Request, wanted: Wanted, desk: Desk) -> None:
+async def _npy(request: Request, wanted: ProductOptions, desk: BodyContext) -> None:
     """One .npy: straight into its place where its numbers lie as they should."""
     body, (name,) = unpacked_body(request, desk.max_body_bytes), desk.seats.names
     front = await _front(body, npy.FRONT)
@@ -125,10 +125,10 @@ async def _npy(request: Request, wanted: Wanted, desk: Desk) -> None:
         async for piece in body.pieces():
             await area.write(piece)
         npy.check_size(name, header.described.nbytes, len(area.data))
-        await desk.filled(Loaded(found, wanted, fill), area)
+        await desk.filled(ParsedBody(found, wanted, fill), area)
 
 
-async def _poured(body: Body, found: Found, wanted: Wanted, desk: Desk) -> None:
+async def _poured(body: Body, found: TensorSpecs, wanted: ProductOptions, desk: BodyContext) -> None:
     """The rest of a body, which is the matrices' own bytes in their order."""
     nbytes = sum(each.nbytes for each in found.values())
     body.expect(nbytes)
@@ -150,7 +150,7 @@ async def _front(body: Body, nbytes: int) -> bytes:
     return front
 
 
-async def _json(request: Request, wanted: Wanted, desk: Desk) -> None:
+async def _json(request: Request, wanted: ProductOptions, desk: BodyContext) -> None:
     body = unpacked_body(request, desk.max_body_bytes)
     json_matrix.check_length(body.length or 0)
     await _staged(
@@ -158,13 +158,16 @@ async def _json(request: Request, wanted: Wanted, desk: Desk) -> None:
     )
 
 
-async def _npz(request: Request, wanted: Wanted, desk: Desk) -> None:
+async def _npz(request: Request, wanted: ProductOptions, desk: BodyContext) -> None:
     load = partial(npz.load, wanted=wanted, limit=desk.max_body_bytes, lend=desk.lend, names=desk.seats.names)
     await _staged(unpacked_body(request, desk.max_body_bytes), desk, load)
 
 
 async def _staged(
-    body: Body, desk: Desk, load: Callable[[memoryview], Loaded], check: Callable[[int], None] = lambda _: None
+    body: Body,
+    desk: BodyContext,
+    load: Callable[[memoryview], ParsedBody],
+    check: Callable[[int], None] = lambda _: None,
 ) -> None:
     """A body that is understood only once it is whole; `check` is told its length so far."""
     async with staging(body.length or 0, desk.lend, desk.threads) as area:

@@ -10,11 +10,11 @@ from typing import Final
 from starlette.requests import Request
 
 from app.api.body import multipart_parser
-from app.api.body.context import Desk
+from app.api.body.context import BodyContext
 from app.api.body.decompression import unpacked_body
 from app.api.body.stream import Body, staging
 from app.api.formats import npy
-from app.api.formats.operand_spec import Found, Wanted, bytes_of
+from app.api.formats.operand_spec import ProductOptions, TensorSpecs, bytes_of
 from app.api.state import FEW
 from app.dtypes import Array
 from app.errors import InvalidMatrix, Malformed
@@ -29,12 +29,14 @@ class _Opened:
     """What was kept of a part so far, and its header where all of it is there."""
 
     kept: bytes
-    header: npy.Npy | None
+    header: npy.NpyHeader | None
 
 
-async def read_form(request: Request, wanted: Wanted, desk: Desk) -> None:
+async def read_form(request: Request, wanted: ProductOptions, desk: BodyContext) -> None:
     """Read a form with .npy parts."""
-    form = multipart_parser.Form(multipart_parser.boundary(request.headers["content-type"]), desk.seats.names)
+    form = multipart_parser.MultipartParser(
+        multipart_parser.boundary(request.headers["content-type"]), desk.seats.names
+    )
     body = unpacked_body(request, desk.max_body_bytes)
     opened = await _opened(body, form, wanted.dtype) if (body.length or 0) > FEW else _Opened(b"", None)
     header = opened.header
@@ -45,7 +47,9 @@ async def read_form(request: Request, wanted: Wanted, desk: Desk) -> None:
         await _straight(body, form, opened, (found, wanted), desk)
 
 
-async def _staged(body: Body, form: multipart_parser.Form, kept: bytes, wanted: Wanted, desk: Desk) -> None:
+async def _staged(
+    body: Body, form: multipart_parser.MultipartParser, kept: bytes, wanted: ProductOptions, desk: BodyContext
+) -> None:
     """The rest of a form that is understood only once it is whole, because the second part's sizes come late."""
     async with staging(body.length or 0, desk.lend, desk.threads) as area:
         await area.write(kept)
@@ -59,7 +63,11 @@ async def _staged(body: Body, form: multipart_parser.Form, kept: bytes, wanted: 
 
 
 async def _straight(
-    body: Body, form: multipart_parser.Form, opened: _Opened, expected: tuple[Found, Wanted], desk: Desk
+    body: Body,
+    form: multipart_parser.MultipartParser,
+    opened: _Opened,
+    expected: tuple[TensorSpecs, ProductOptions],
+    desk: BodyContext,
 ) -> None:
     """The rest of a form of which all was foreseen: its numbers are not searched for boundaries."""
     found, wanted = expected
@@ -78,10 +86,10 @@ async def _straight(
     form.finish()
 
 
-async def _opened(body: Body, form: multipart_parser.Form, dtype: str | None) -> _Opened:
+async def _opened(body: Body, form: multipart_parser.MultipartParser, dtype: str | None) -> _Opened:
     """The next part up to its numbers, or as far as it goes."""
     before, kept = form.part, b""
-    header: npy.Npy | None = None
+    header: npy.NpyHeader | None = None
     while not form.ended and (piece := await body.some(_BITE)):
         fed = b"".join(form.feed(piece))
         if form.part == before:
@@ -94,7 +102,7 @@ async def _opened(body: Body, form: multipart_parser.Form, dtype: str | None) ->
     return _Opened(kept, header)
 
 
-def _header(opened: _Opened, form: multipart_parser.Form) -> npy.Npy:
+def _header(opened: _Opened, form: multipart_parser.MultipartParser) -> npy.NpyHeader:
     """The header of a part that must be there."""
     if opened.header is None:
         if form.ended:
@@ -103,7 +111,9 @@ def _header(opened: _Opened, form: multipart_parser.Form) -> npy.Npy:
     return opened.header
 
 
-async def _landed(body: Body, form: multipart_parser.Form, opened: _Opened, out: Array, desk: Desk) -> None:
+async def _landed(
+    body: Body, form: multipart_parser.MultipartParser, opened: _Opened, out: Array, desk: BodyContext
+) -> None:
     """Have a part's numbers land in their place, whatever order they come in."""
     header = _header(opened, form)
     if header.plain:
@@ -118,11 +128,13 @@ async def _landed(body: Body, form: multipart_parser.Form, opened: _Opened, out:
         await desk.threads.sized(len(memory), _ordered, header, memory, out)
 
 
-def _ordered(header: npy.Npy, memory: memoryview, out: Array) -> None:
+def _ordered(header: npy.NpyHeader, memory: memoryview, out: Array) -> None:
     out[...] = header.array(memory).reshape(out.shape)
 
 
-async def _numbers(body: Body, form: multipart_parser.Form, opened: _Opened, view: memoryview, land: Land) -> None:
+async def _numbers(
+    body: Body, form: multipart_parser.MultipartParser, opened: _Opened, view: memoryview, land: Land
+) -> None:
     """Exactly the bytes that the header tells of: those that came with it, and the rest from the body."""
     name, early = form.part, opened.kept[_header(opened, form).start :]
     if not form.inside or len(early) > len(view):

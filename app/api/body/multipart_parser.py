@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from app.api.formats import npy
-from app.api.formats.operand_spec import ONE, OPERANDS, Loaded, Places, Wanted
+from app.api.formats.operand_spec import ONE, OPERANDS, ParsedBody, Places, ProductOptions
 from app.errors import InvalidMatrix, Malformed
 
 MEDIA: Final = "multipart/form-data"
@@ -30,7 +30,7 @@ def boundary(content_type: str) -> bytes:
     return found
 
 
-class Form:
+class MultipartParser:
     """A form on its way: `feed` gives the bytes of a piece that are a part's own, `spans` where each part then lies."""
 
     def __init__(self, boundary: bytes, names: tuple[str, ...] = OPERANDS) -> None:
@@ -134,7 +134,7 @@ class Form:
         self._part, self.spans[name] = name, (self._kept, self._kept)
 
 
-def load(data: memoryview, form: Form, wanted: Wanted) -> Loaded:
+def load(data: memoryview, form: MultipartParser, wanted: ProductOptions) -> ParsedBody:
     """Understand the parts of a finished form; raises Malformed, InvalidMatrix, Invalid."""
     found, views = {}, {}
     for name, (start, end) in form.spans.items():
@@ -144,7 +144,7 @@ def load(data: memoryview, form: Form, wanted: Wanted) -> Loaded:
         for name, out in places.items():
             out[...] = views[name].reshape(out.shape)
 
-    return Loaded({name: each.described for name, each in found.items()}, wanted, fill)
+    return ParsedBody({name: each.described for name, each in found.items()}, wanted, fill)
 
 
 def _options(value: bytes) -> dict[bytes, bytes]:

@@ -8,31 +8,31 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from app.api.body.dispatch import Received
+from app.api.body.dispatch import ReceivedBody
 from app.api.formats.operand_spec import (
     OPERANDS,
-    Described,
     Fill,
-    Found,
     Places,
-    Wanted,
+    ProductOptions,
+    TensorSpec,
+    TensorSpecs,
     is_matrix,
     is_stacked,
     problem_of,
     told_problem,
 )
 from app.api.schemas import ProductQuery
-from app.api.state import Service, Threads
+from app.api.state import RequestThreads, Service
 from app.errors import Invalid
-from app.services.matmul.buffers import Placement
-from app.services.matmul.chunked_transfer import Passage
-from app.services.matmul.resident_matrices import Resident
+from app.services.matmul.buffers import OperandBuffers
+from app.services.matmul.chunked_transfer import ChunkedTransfer
+from app.services.matmul.resident_matrices import ResidentMatrix
 from app.services.principal import ANONYMOUS
 from kernels.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ResidentRefs:
     """The resident matrices that a product names: its operands, and what its result shall be called."""
 
     a: str | None = None
@@ -46,26 +46,26 @@ class Named:
         return tuple(name for name in OPERANDS if getattr(self, name) is None)
 
     @classmethod
-    def of(cls, asked: ProductQuery) -> Named:
+    def of(cls, asked: ProductQuery) -> ResidentRefs:
         """Take the query's; raises Invalid."""
         if asked.evictable is not None and asked.c is None:
             raise Invalid("evictable is about a result that is left resident, and c names none", member="evictable")
         return cls(asked.a, asked.b, asked.c, asked.evictable)
 
 
-class ProductSeats:
+class ProductSink:
     """Where the operands of one product go: those with a name are resident, the body has the others.
 
     `placement` is there once they have their places.
     """
 
-    def __init__(self, service: Service, residents: dict[str, Resident], named: Named) -> None:
+    def __init__(self, service: Service, residents: dict[str, ResidentMatrix], named: ResidentRefs) -> None:
         self.residents, self.named = residents, named
-        self.placement: Placement | None = None
+        self.placement: OperandBuffers | None = None
         self.stacked = False
-        self.wanted = Wanted()
+        self.wanted = ProductOptions()
         self._service = service
-        self._described = {name: Described(name, each.dtype, each.shape) for name, each in residents.items()}
+        self._described = {name: TensorSpec(name, each.dtype, each.shape) for name, each in residents.items()}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,21 +73,21 @@ class ProductSeats:
         return self.named.sent
 
     @property
-    def passage(self) -> Passage | None:
+    def passage(self) -> ChunkedTransfer | None:
         """The copies to and from the device that go on while the body lands and C is sent, where they are large."""
         return self.placement.passage if self.placement is not None else None
 
     @property
-    def left(self) -> Resident | None:
+    def left(self) -> ResidentMatrix | None:
         """What the result is, where it stays resident."""
         draft = self.placement.left if self.placement is not None else None
         return draft.resident if draft is not None else None
 
-    def received(self) -> Received:
+    def received(self) -> ReceivedBody:
         """The operands, which have arrived; raises RuntimeError before they have their places."""
         if self.placement is None:
             raise RuntimeError("the operands have no places yet")
-        return Received(self.placement, self.stacked, self.wanted)
+        return ReceivedBody(self.placement, self.stacked, self.wanted)
 
     def headers(self) -> dict[str, str]:
         """Which versions of which matrices the product was made of, and which its result is."""
@@ -96,11 +96,11 @@ class ProductSeats:
             versions |= {"X-C-Version": str(self.left.key), "Location": f"/matrices/{self.left.name}"}
         return versions
 
-    def plain(self, wanted: Wanted) -> Found:
+    def plain(self, wanted: ProductOptions) -> TensorSpecs:
         """A's and B's sizes by the query; what a resident operand tells of them need not be said."""
         return self._shaped(told_problem(_told(self._described, wanted)))
 
-    def foreseen(self, first: Described, wanted: Wanted) -> Found | None:
+    def foreseen(self, first: TensorSpec, wanted: ProductOptions) -> TensorSpecs | None:
         """What the other one is by the query, the first of a body being known; None where that does not tell."""
         if len(self.names) == 1:
             return {first.name: first}
@@ -109,16 +109,16 @@ class ProductSeats:
             return None
         stack = first.shape[:-2]
         other = self._shaped(told_problem(told))
-        return {name: Described(name, first.dtype, (*stack, *each.shape[-2:])) for name, each in other.items()} | {
+        return {name: TensorSpec(name, first.dtype, (*stack, *each.shape[-2:])) for name, each in other.items()} | {
             first.name: first
         }
 
-    def nbytes(self, found: Found, wanted: Wanted) -> int:
+    def nbytes(self, found: TensorSpecs, wanted: ProductOptions) -> int:
         """Bytes of the slab for the operands in the body, and for C."""
         return self._problem(found, wanted).c_bytes + sum(each.nbytes for each in found.values())
 
     @contextmanager
-    def room(self, found: Found, wanted: Wanted, fill: Fill | None) -> Iterator[Places]:
+    def room(self, found: TensorSpecs, wanted: ProductOptions, fill: Fill | None) -> Iterator[Places]:
         """Lend places for the operands in the body, and for C."""
         problem = self._problem(found, wanted)
         self.wanted, self.stacked = wanted, is_stacked({**self._described, **found}["a"])
@@ -146,36 +146,36 @@ class ProductSeats:
         if self.placement is not None:
             self._service.matmul.back(self.placement)
 
-    def _problem(self, found: Found, wanted: Wanted) -> Problem:
+    def _problem(self, found: TensorSpecs, wanted: ProductOptions) -> Problem:
         both = {**self._described, **found}
         return problem_of(both["a"], both["b"], wanted)
 
-    def _shaped(self, problem: Problem) -> Found:
+    def _shaped(self, problem: Problem) -> TensorSpecs:
         """The operands in the body of a problem."""
         stack = next((each.shape[:-2] for each in self._described.values()), (problem.batch,) * (problem.batch > 1))
         shapes = {"a": problem.a_shape, "b": problem.b_shape}
-        return {name: Described(name, problem.dtype, (*stack, *shapes[name])) for name in self.names}
+        return {name: TensorSpec(name, problem.dtype, (*stack, *shapes[name])) for name in self.names}
 
 
-def _told(described: Found, wanted: Wanted) -> Wanted:
+def _told(described: TensorSpecs, wanted: ProductOptions) -> ProductOptions:
     """What is asked for, and what operands that are known say of the problem where nothing is."""
     told: dict[str, Any] = {}
     for name, each in described.items():
         transposed = wanted.trans_a if name == "a" else wanted.trans_b
         sizes = each.shape[-2:][::-1] if transposed else each.shape[-2:]
         told |= {**dict(zip("mk" if name == "a" else "kn", sizes, strict=False)), "dtype": each.dtype}
-    return Wanted(**(told | wanted.said()))
+    return ProductOptions(**(told | wanted.said()))
 
 
-async def seated(service: Service, threads: Threads, named: Named, stack: AsyncExitStack) -> ProductSeats:
+async def seated(service: Service, threads: RequestThreads, named: ResidentRefs, stack: AsyncExitStack) -> ProductSink:
     """The seats of a product, its resident operands held until the stack closes; raises UnknownMatrix, MatrixGone."""
     if len(named.sent) == len(OPERANDS):
-        return ProductSeats(service, {}, named)
+        return ProductSink(service, {}, named)
     return await stack.enter_async_context(threads.entered(_held(service, named)))
 
 
 @contextmanager
-def _held(service: Service, named: Named) -> Iterator[ProductSeats]:
+def _held(service: Service, named: ResidentRefs) -> Iterator[ProductSink]:
     with ExitStack() as stack:
         names = {"a": named.a, "b": named.b}
         residents = {
@@ -183,4 +183,4 @@ def _held(service: Service, named: Named) -> Iterator[ProductSeats]:
             for operand, name in names.items()
             if name is not None
         }
-        yield ProductSeats(service, residents, named)
+        yield ProductSink(service, residents, named)

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-class BodyLimit:
+class BodySizeLimit:
     """Refuses bodies over `limit` bytes by `refuse(limit, size)`.
 
     A connection is not closed by a refusal: the server reads on and drops, so that a client which sends first and

@@ -10,11 +10,11 @@ import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from app.api.body.transfer_watchdog import Clock, TooSlow, pace_of
-from app.api.body.upload_slots import Berths, berths_of
-from app.api.state import FEW, Threads
+from app.api.body.transfer_watchdog import TooSlow, TransferWatchdog, pace_of
+from app.api.body.upload_slots import UploadSlots, berths_of
+from app.api.state import FEW, RequestThreads
 from app.errors import InvalidMatrix
-from app.server import EXTENSION, Pace
+from app.server import EXTENSION, TransferLimits
 
 _PIECE: Final = 2**18  # bytes of a body that is read as a stream, at once
 
@@ -22,7 +22,7 @@ Lend = Callable[[int], AbstractContextManager[memoryview]]
 T = TypeVar("T")
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """Where a body's bytes come from."""
 
     @property
@@ -43,7 +43,7 @@ class Source(Protocol):
         ...
 
 
-class Stream:
+class RequestStream:
     """A body as the framework gives it: every byte is copied once more."""
 
     def __init__(self, request: Request) -> None:
@@ -52,11 +52,11 @@ class Stream:
         self._rest = memoryview(b"")
 
     def has(self, nbytes: int) -> bool:
-        """As Source."""
+        """As ByteSource."""
         return nbytes <= len(self._rest)
 
     async def take(self, most: int) -> bytes:
-        """As Source."""
+        """As ByteSource."""
         while not self._rest:
             piece = await anext(self._stream, None)
             if piece is None:
@@ -67,7 +67,7 @@ class Stream:
         return taken
 
     async def land(self, view: memoryview) -> int:
-        """As Source."""
+        """As ByteSource."""
         at = 0
         while at < len(view) and (piece := await self.take(len(view) - at)):
             view[at : at + len(piece)] = piece
@@ -78,9 +78,9 @@ class Stream:
 class Body:
     """The body of one request, wherever it comes from. A client that sends too slowly is answered 408."""
 
-    def __init__(self, source: Source, length: int | None, pace: Pace, berths: Berths) -> None:
+    def __init__(self, source: ByteSource, length: int | None, pace: TransferLimits, berths: UploadSlots) -> None:
         self.length, self._berths, self._has_berth = length, berths, False
-        self._source, self._clock = source, Clock(pace, lambda: source.received)
+        self._source, self._clock = source, TransferWatchdog(pace, lambda: source.received)
         self._taken = 0
         self._start, self._expected = 0, length
 
@@ -146,14 +146,14 @@ class Body:
 
 def body_of(request: Request) -> Body:
     """The request's body: straight from the socket where the server can, else as the framework gives it."""
-    source = source_of(request) or Stream(request)
+    source = source_of(request) or RequestStream(request)
     return Body(source, declared_length(request), pace_of(request), berths_of(request))
 
 
-def source_of(request: Request) -> Source | None:
+def source_of(request: Request) -> ByteSource | None:
     """The request's body as it comes from the socket, where the server can tell."""
     wire = request.scope.get("extensions", {}).get(EXTENSION)
-    return cast("Source | None", wire and wire.source)
+    return cast("ByteSource | None", wire and wire.source)
 
 
 def declared_length(request: Request) -> int | None:
@@ -168,10 +168,10 @@ def wrong_length(expected: int, size: int) -> InvalidMatrix:
     return InvalidMatrix(f"the matrices take {expected} bytes, the body has {size}{more}", expected=expected, size=size)
 
 
-class Staging:
+class StagedBody:
     """A body on its way, of whatever length: `data` is what has come."""
 
-    def __init__(self, lend: Lend, threads: Threads) -> None:
+    def __init__(self, lend: Lend, threads: RequestThreads) -> None:
         self._lend, self._threads = lend, threads
         self._held = AsyncExitStack()
         self._memory = memoryview(bytearray(FEW))
@@ -224,9 +224,9 @@ def _copy(target: memoryview, source: memoryview) -> None:
 
 
 @asynccontextmanager
-async def staging(nbytes: int, lend: Lend, threads: Threads) -> AsyncIterator[Staging]:
+async def staging(nbytes: int, lend: Lend, threads: RequestThreads) -> AsyncIterator[StagedBody]:
     """A staging area with room for so many bytes at first."""
-    area = Staging(lend, threads)
+    area = StagedBody(lend, threads)
     try:
         await area.reserve(nbytes)
         yield area

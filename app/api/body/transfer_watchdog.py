@@ -10,25 +10,25 @@ from typing import Final, cast
 
 from starlette.requests import Request
 
-from app.server import Pace
+from app.server import TransferLimits
 
 _GLANCE: Final = 1.0  # seconds between looks at what has moved
 _GRACE: Final = 10.0  # seconds before the rate counts: a connection starts slowly
 
 
-def pace_of(request: Request) -> Pace:
+def pace_of(request: Request) -> TransferLimits:
     """The application's pace."""
-    return cast("Pace", request.app.state.pace)
+    return cast("TransferLimits", request.app.state.pace)
 
 
 class TooSlow(Exception):
     """A client that sends or reads too slowly; its text says in which way."""
 
 
-class Clock:
+class TransferWatchdog:
     """The time that one transfer has taken of a client's, which runs only while the client is waited for."""
 
-    def __init__(self, pace: Pace, moved: Callable[[], int]) -> None:
+    def __init__(self, pace: TransferLimits, moved: Callable[[], int]) -> None:
         self._pace, self._moved = pace, moved
         self._spent = self._entered = 0.0
         self._since, self._seen = 0.0, 0

@@ -9,17 +9,17 @@ from contextlib import AsyncExitStack
 from anyio import CancelScope
 
 from app.api.body.stream import Body
-from app.api.state import Threads
-from app.services.matmul.chunked_transfer import PIECE, Passage
+from app.api.state import RequestThreads
+from app.services.matmul.chunked_transfer import PIECE, ChunkedTransfer
 
 
-class Feed:
+class UploadOverlap:
     """Has operands land in their places, and what has landed of them copied to the device where there is a passage.
 
     Nothing waits for these copies but the end of `stack`.
     """
 
-    def __init__(self, passage: Passage | None, threads: Threads, stack: AsyncExitStack) -> None:
+    def __init__(self, passage: ChunkedTransfer | None, threads: RequestThreads, stack: AsyncExitStack) -> None:
         self._passage = passage if passage is not None and passage.is_open else None
         self._threads, self._stack = threads, stack
         self._landed = asyncio.Event()
@@ -37,12 +37,12 @@ class Feed:
             self._passage.landed(name, end)
             self._landed.set()
 
-    def _begin(self, passage: Passage) -> None:
+    def _begin(self, passage: ChunkedTransfer) -> None:
         if self._task is None:
             self._task = asyncio.create_task(self._push(passage))
             self._stack.push_async_callback(self._stop, passage, self._task)
 
-    async def _push(self, passage: Passage) -> None:
+    async def _push(self, passage: ChunkedTransfer) -> None:
         while passage.is_open:
             if passage.is_due:
                 await self._threads.work(passage.push)
@@ -50,7 +50,7 @@ class Feed:
                 self._landed.clear()
                 await self._landed.wait()
 
-    async def _stop(self, passage: Passage, task: asyncio.Task[None]) -> None:
+    async def _stop(self, passage: ChunkedTransfer, task: asyncio.Task[None]) -> None:
         """Push nothing more, and wait until the slab is read by nobody."""
         passage.stop()
         self._landed.set()
@@ -58,10 +58,10 @@ class Feed:
             await task
 
 
-class Late:
+class DownloadOverlap:
     """C's pieces, copied back one after the other from the start; `ended` is told the seconds once all are there."""
 
-    def __init__(self, passage: Passage, threads: Threads, ended: Callable[[float], None]) -> None:
+    def __init__(self, passage: ChunkedTransfer, threads: RequestThreads, ended: Callable[[float], None]) -> None:
         self.nbytes = passage.left
         self._passage, self._threads, self._ended = passage, threads, ended
         self._there, self._moved = 0, asyncio.Event()

@@ -15,7 +15,7 @@ _LARGE: Final = 2**18  # bytes: what is less is there in one turn
 _LONG: Final = 0.5  # seconds after which a body is no longer counted: who sends slowly fills no turn
 
 
-class Berths:
+class UploadSlots:
     """Lets large bodies in by turns, first come first served. For one event loop."""
 
     def __init__(self) -> None:
@@ -66,6 +66,6 @@ class Berths:
         self._free += 1
 
 
-def berths_of(request: Request) -> Berths:
+def berths_of(request: Request) -> UploadSlots:
     """The application's berths."""
-    return cast("Berths", request.app.state.berths)
+    return cast("UploadSlots", request.app.state.berths)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from app.api.formats.operand_spec import ONE, OPERANDS, Described, Loaded, Places, Wanted, is_stacked
+from app.api.formats.operand_spec import ONE, OPERANDS, ParsedBody, Places, ProductOptions, TensorSpec, is_stacked
 from app.api.params import validated
 from app.api.schemas import ProductMembers
 from app.dtypes import Array, rounded, widened
@@ -49,7 +49,7 @@ def check_answer(problem: Problem, convert: bool | None) -> None:
         raise TooLarge(message, limit=MOST, size=elements)
 
 
-def load(data: memoryview, wanted: Wanted, names: tuple[str, ...] = OPERANDS) -> Loaded:
+def load(data: memoryview, wanted: ProductOptions, names: tuple[str, ...] = OPERANDS) -> ParsedBody:
     """Understand a body, which is the rows alone where it is one matrix.
 
     Raises Malformed, Invalid, InvalidMatrix, and Unsupported for 16-bit elements without `convert`.
@@ -64,16 +64,16 @@ def load(data: memoryview, wanted: Wanted, names: tuple[str, ...] = OPERANDS) ->
         raise Malformed("the body is no object")
     else:
         rows = {name: members.pop(name, None) for name in names}
-        wanted = wanted.with_body(Wanted(**validated(ProductMembers, members).model_dump(exclude_none=True)))
+        wanted = wanted.with_body(ProductOptions(**validated(ProductMembers, members).model_dump(exclude_none=True)))
     dtype = wanted.dtype or "float32"
     check_dtype(dtype, wanted.convert)
-    found = {name: Described(name, dtype, _shape(name, value)) for name, value in rows.items()}
+    found = {name: TensorSpec(name, dtype, _shape(name, value)) for name, value in rows.items()}
 
     def fill(places: Places) -> None:
         for name, out in places.items():
             _fill(name, rows[name], found[name], out)
 
-    return Loaded(found, wanted, fill)
+    return ParsedBody(found, wanted, fill)
 
 
 def _shape(name: str, value: Any) -> tuple[int, ...]:
@@ -108,7 +108,7 @@ def _even(name: str, rows: list[list[Any]]) -> None:
             raise InvalidMatrix(f"row {index} of {name} has {len(row)} numbers, row 0 has {width}", row=index)
 
 
-def _fill(name: str, value: list[Any], described: Described, out: Array) -> None:
+def _fill(name: str, value: list[Any], described: TensorSpec, out: Array) -> None:
     """Copy rows into `out`, rounding to its type; raises InvalidMatrix where a member is no number."""
     rows = chain.from_iterable(value) if is_stacked(described) else iter(value)
     for index, (row, target) in enumerate(zip(rows, out.reshape(-1, described.shape[-1]), strict=True)):

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib import format as npy_format
 
-from app.api.formats.operand_spec import CHOICES, Described, described, float_name
+from app.api.formats.operand_spec import CHOICES, TensorSpec, described, float_name
 from app.dtypes import Array, numpy_dtype
 from app.errors import InvalidMatrix, Malformed
 
@@ -38,10 +38,10 @@ _UNREADABLE: Final = "has a header that cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
-class Npy:
+class NpyHeader:
     """A header: what the operand is, how its numbers lie, and at which byte they start."""
 
-    described: Described
+    described: TensorSpec
     dtype: np.dtype[Any]
     fortran: bool
     start: int
@@ -58,7 +58,7 @@ class Npy:
         return flat.reshape(shape[::-1]).T if self.fortran else flat.reshape(shape)
 
 
-def read(name: str, data: memoryview, dtype: str | None = None) -> tuple[Npy, Array]:
+def read(name: str, data: memoryview, dtype: str | None = None) -> tuple[NpyHeader, Array]:
     """A whole .npy, of which a caller said its `dtype`.
 
     Raises Malformed where it is none or its numbers are not all there, InvalidMatrix for its type.
@@ -78,7 +78,7 @@ def check_size(name: str, needed: int, there: int) -> None:
         )
 
 
-def header(name: str, prefix: memoryview, dtype: str | None = None) -> Npy:
+def header(name: str, prefix: memoryview, dtype: str | None = None) -> NpyHeader:
     """The header at the front of a .npy, of which a caller said its `dtype`.
 
     Raises Malformed, and InvalidMatrix where the type is none of the four. bfloat16 comes as numpy writes ml_dtypes',
@@ -114,18 +114,18 @@ def header_end(name: str, front: bytes) -> int:
     return max(int(start + length), FRONT)
 
 
-def begun(name: str, front: bytes, dtype: str | None = None) -> Npy | None:
+def begun(name: str, front: bytes, dtype: str | None = None) -> NpyHeader | None:
     """The header of a .npy that begins so, None where more is needed; raises as `header`."""
     if len(front) < FRONT or len(front) < header_end(name, front[:FRONT]):
         return None
     return header(name, memoryview(front), dtype)
 
 
-def _described(name: str, text: bytes, start: int, said: str | None) -> Npy:
+def _described(name: str, text: bytes, start: int, said: str | None) -> NpyHeader:
     members = _members(name, text.decode("latin1").strip())
     dtype = _dtype(name, members["descr"], said)
     found = described(name, float_name(dtype, name), _shape(name, members["sizes"]))
-    return Npy(found, dtype, members["order"] == "True", start)
+    return NpyHeader(found, dtype, members["order"] == "True", start)
 
 
 def _dtype(name: str, descr: str, said: str | None) -> np.dtype[Any]:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from app.api.formats import npy
-from app.api.formats.operand_spec import OPERANDS, Loaded, Places, Wanted, bytes_of, called
+from app.api.formats.operand_spec import OPERANDS, ParsedBody, Places, ProductOptions, bytes_of, called
 from app.dtypes import Array
 from app.errors import BodyTooLarge, Malformed
 
@@ -36,7 +36,9 @@ _VERSION, _DATE, _UNSAID, _NOT_HERE = 45, 0x21, 2**32 - 1, 2**16 - 1  # 1980-01-
 Lend = Callable[[int], AbstractContextManager[memoryview]]
 
 
-def load(data: memoryview, wanted: Wanted, limit: int, lend: Lend, names: tuple[str, ...] = OPERANDS) -> Loaded:
+def load(
+    data: memoryview, wanted: ProductOptions, limit: int, lend: Lend, names: tuple[str, ...] = OPERANDS
+) -> ParsedBody:
     """Understand an archive; raises Malformed, InvalidMatrix, BodyTooLarge where it unpacks to more than `limit` bytes.
 
     `lend` gives memory for members that do not lie as the slab wants them.
@@ -51,7 +53,7 @@ def load(data: memoryview, wanted: Wanted, limit: int, lend: Lend, names: tuple[
                 _unpack(archive, members[name], headers[name], out, lend)
 
     beside = max((each.described.nbytes for each in headers.values() if not each.plain), default=0)
-    return Loaded({name: each.described for name, each in headers.items()}, wanted, fill, beside)
+    return ParsedBody({name: each.described for name, each in headers.items()}, wanted, fill, beside)
 
 
 class _Window(io.RawIOBase):
@@ -111,14 +113,14 @@ def _stem(info: zipfile.ZipInfo) -> str:
     return info.filename.removesuffix(".npy")
 
 
-def _header(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, dtype: str | None) -> npy.Npy:
+def _header(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo, dtype: str | None) -> npy.NpyHeader:
     with archive.open(member) as stream:
         found = npy.header(name, memoryview(stream.read(npy.PREFIX)), dtype)
     npy.check_size(name, found.described.nbytes, member.file_size - found.start)
     return found
 
 
-def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, found: npy.Npy, out: Array, lend: Lend) -> None:
+def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, found: npy.NpyHeader, out: Array, lend: Lend) -> None:
     with archive.open(member) as stream:
         _exactly(stream, memoryview(bytearray(found.start)))
         if found.plain:

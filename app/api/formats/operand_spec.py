@@ -24,7 +24,7 @@ ONE: Final = ("matrix",)  # the operand of a body that is one matrix, whatever i
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ProductOptions:
     """What a caller said of a product beside its operands; None is unsaid."""
 
     m: int | None = None
@@ -39,13 +39,13 @@ class Wanted:
     kernel: str | None = None
     convert: bool | None = None
 
-    def with_body(self, body: Wanted) -> Wanted:
+    def with_body(self, body: ProductOptions) -> ProductOptions:
         """Both what the query and what the body say; raises Invalid where they disagree."""
         for name, inside in body.said().items():
             outside = getattr(self, name)
             if outside is not None and outside != inside:
                 raise Invalid(f"{name} is {_word(outside)} in the query and {_word(inside)} in the body", member=name)
-        return Wanted(**(self.said() | body.said()))
+        return ProductOptions(**(self.said() | body.said()))
 
     def said(self) -> dict[str, Any]:
         """The members that are not None."""
@@ -53,7 +53,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class TensorSpec:
     """One operand as its format describes it, before its numbers are looked at."""
 
     name: str
@@ -66,27 +66,27 @@ class Described:
         return prod(self.shape) * ITEMSIZE[self.dtype]
 
 
-Found = Mapping[str, Described]
+TensorSpecs = Mapping[str, TensorSpec]
 Places = Mapping[str, Array]
 Fill = Callable[[Places], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class ParsedBody:
     """A body that was understood: its operands by name, and `fill`, which copies them to where they are wanted.
 
     `beside` is how many bytes `fill` borrows on the way.
     """
 
-    found: Found
-    wanted: Wanted
+    found: TensorSpecs
+    wanted: ProductOptions
     fill: Fill
     beside: int = 0
 
 
-def described(name: str, dtype: str, shape: tuple[int, ...]) -> Described:
+def described(name: str, dtype: str, shape: tuple[int, ...]) -> TensorSpec:
     """An operand that a header tells of; raises InvalidMatrix for sizes that no array has."""
-    found = Described(name, dtype, shape)
+    found = TensorSpec(name, dtype, shape)
     if len(shape) > _MOST_DIMENSIONS or max(shape, default=0) > _MOST_BYTES or found.nbytes > _MOST_BYTES:
         raise InvalidMatrix(f"{name} has a size that no array has", operand=name)
     return found
@@ -116,7 +116,7 @@ def called(there: Iterable[str], names: tuple[str, ...], what: str) -> dict[str,
     return {name: name for name in told}
 
 
-def problem_of(a: Described, b: Described, wanted: Wanted) -> Problem:
+def problem_of(a: TensorSpec, b: TensorSpec, wanted: ProductOptions) -> Problem:
     """The problem of two operands; raises InvalidMatrix where they do not fit, Invalid where `wanted` disagrees."""
     batch = _batch(a, b)
     if a.dtype != b.dtype:
@@ -134,7 +134,7 @@ def problem_of(a: Described, b: Described, wanted: Wanted) -> Problem:
     return found
 
 
-def told_problem(told: Wanted) -> Problem:
+def told_problem(told: ProductOptions) -> Problem:
     """The problem of matrices that do not describe themselves; raises Invalid where their sizes are not told."""
     if told.m is None or told.n is None or told.k is None:
         missing = [name for name in ("m", "n", "k") if getattr(told, name) is None]
@@ -149,17 +149,17 @@ def bytes_of(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def is_stacked(a: Described) -> bool:
+def is_stacked(a: TensorSpec) -> bool:
     """Whether an operand is a batch, be it of one."""
     return len(a.shape) == _BATCH
 
 
-def is_matrix(operand: Described) -> bool:
+def is_matrix(operand: TensorSpec) -> bool:
     """Whether it is a matrix or a batch of them, and none is empty."""
     return len(operand.shape) in (_MATRIX, _BATCH) and min(operand.shape) >= 1
 
 
-def check_shape(operand: Described) -> None:
+def check_shape(operand: TensorSpec) -> None:
     """Refuse what is neither a matrix nor a batch of them; raises InvalidMatrix."""
     if len(operand.shape) not in (_MATRIX, _BATCH):
         message = f"{operand.name} has {len(operand.shape)} dimensions: a matrix has two, a batch of them three"
@@ -169,7 +169,7 @@ def check_shape(operand: Described) -> None:
         raise InvalidMatrix(message, operand=operand.name, shape=list(operand.shape))
 
 
-def _batch(a: Described, b: Described) -> int:
+def _batch(a: TensorSpec, b: TensorSpec) -> int:
     for operand in (a, b):
         check_shape(operand)
     if a.shape[:-2] != b.shape[:-2]:

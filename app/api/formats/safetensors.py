@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from app.api.formats.operand_spec import OPERANDS, Described, called, described
+from app.api.formats.operand_spec import OPERANDS, TensorSpec, called, described
 from app.errors import InvalidMatrix, Malformed
 from kernels.problem import ITEMSIZE
 
@@ -28,7 +28,7 @@ def header_bytes(front: bytes) -> int:
     return int(length)
 
 
-def header(text: bytes, names: tuple[str, ...] = OPERANDS) -> dict[str, Described]:
+def header(text: bytes, names: tuple[str, ...] = OPERANDS) -> dict[str, TensorSpec]:
     """The operands that a header tells of, in the order of their bytes.
 
     Raises Malformed where it is off, InvalidMatrix where it does not tell of floats of those names.
@@ -51,7 +51,7 @@ def header(text: bytes, names: tuple[str, ...] = OPERANDS) -> dict[str, Describe
     return {name: spans[name][0] for name in order}
 
 
-def _tensor(name: str, member: Any) -> tuple[Described, int]:
+def _tensor(name: str, member: Any) -> tuple[TensorSpec, int]:
     """One tensor and the offset of its first byte."""
     told: dict[str, Any] = member if isinstance(member, dict) else {}
     dtype: Any = told.get("dtype")

@@ -13,9 +13,9 @@ from fastapi import APIRouter
 from app.api.inference import infer, metadata, shared_memory
 from app.api.inference.answers import InferResponse
 from app.api.inference.schemas import InferRequest
-from app.api.inference.statistics import Statistics
+from app.api.inference.statistics import InferenceStatistics
 
-__all__ = ["MODELS", "Statistics", "router"]
+__all__ = ["MODELS", "InferenceStatistics", "router"]
 
 MODELS: Final = (InferRequest, InferResponse, shared_memory.SystemRegistration, shared_memory.CudaRegistration)
 

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from app.api.body.decompression import CODINGS
 from app.api.negotiation import listed
 from app.api.response import sending
-from app.api.state import Threads
+from app.api.state import RequestThreads
 from app.errors import NotAcceptable
 
 _PACKED: Final = 2**20  # bytes packed at once
@@ -56,7 +56,7 @@ class PackedResponse(Response):
         pieces: Sequence[bytes | memoryview],
         coding: str,
         headers: Mapping[str, str],
-        threads: Threads,
+        threads: RequestThreads,
         held: AsyncExitStack,
     ) -> None:
         self.status_code, self.background = 200, None

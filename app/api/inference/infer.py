@@ -13,21 +13,21 @@ from starlette.responses import Response
 
 from app import errors
 from app.api.body.decompression import unpacked_body
-from app.api.body.upload_overlap import Feed
+from app.api.body.upload_overlap import UploadOverlap
 from app.api.errors import OF_PRODUCTS, documented, timed_out
-from app.api.formats.operand_spec import Wanted, bytes_of
+from app.api.formats.operand_spec import ProductOptions, bytes_of
 from app.api.inference import json_tensors
 from app.api.inference.compression import PackedResponse, answer_coding
 from app.api.inference.datatypes import DATATYPES
 from app.api.inference.model import MODEL, VERSION, versioned
-from app.api.inference.request import LENGTH, Placed, operand, placing, read
-from app.api.inference.schemas import Binary, Inference, Region
+from app.api.inference.request import LENGTH, PlacedOperands, operand, placing, read
+from app.api.inference.schemas import Binary, Inference, RegionRef
 from app.api.inference.shared_memory import expect_local
 from app.api.inference.statistics import statistics_of
 from app.api.metrics import metrics_of
 from app.api.openapi import REFERENCE, DirectRoute, header
 from app.api.products import product_of
-from app.api.response import Made, SlabResponse
+from app.api.response import ProductResult, SlabResponse
 from app.api.routes.matmul import known
 from app.api.state import service_of, threads_of
 
@@ -93,20 +93,22 @@ async def infer(request: Request) -> Response:
     return answer
 
 
-async def _made(request: Request, stack: AsyncExitStack, started: float) -> tuple[Made, Inference, Placed]:
+async def _made(
+    request: Request, stack: AsyncExitStack, started: float
+) -> tuple[ProductResult, Inference, PlacedOperands]:
     """The product, and where its operands came from; all is held until the stack closes."""
     service, threads = service_of(request), threads_of(request)
     answer_coding(request)  # nobody computes what is not acceptable
     body = unpacked_body(request, service.matmul.max_bytes)
     service.matmul.admission.expect_a_place()
     asked = await read(request, body, service, threads)
-    if asked.region is not None or any(isinstance(tensor.source, Region) for tensor in asked.inputs):
+    if asked.region is not None or any(isinstance(tensor.source, RegionRef) for tensor in asked.inputs):
         expect_local(request)
-    known(service, Wanted(device=asked.device, kernel=asked.kernel))
+    known(service, ProductOptions(device=asked.device, kernel=asked.kernel))
     body.expect(asked.following)
     placed = await stack.enter_async_context(threads.entered(placing(service, asked)))
     placement = placed.placement
-    feed = Feed(placement.passage, threads, stack)
+    feed = UploadOverlap(placement.passage, threads, stack)
     for tensor in asked.inputs:
         if isinstance(tensor.source, Binary):
             await feed.fill(body, tensor.described.name.lower(), bytes_of(operand(placement, tensor)))
@@ -114,10 +116,12 @@ async def _made(request: Request, stack: AsyncExitStack, started: float) -> tupl
     receiving = perf_counter() - started
     product = await product_of(request, placement, asked.device, asked.kernel)
     shape = (1, *placement.c.shape) if asked.stacked and asked.problem.batch == 1 else placement.c.shape
-    return Made(placement.c.reshape(shape), product, {"receive": receiving, **product.seconds}), asked, placed
+    return ProductResult(placement.c.reshape(shape), product, {"receive": receiving, **product.seconds}), asked, placed
 
 
-async def _answer(request: Request, made: Made, asked: Inference, placed: Placed, stack: AsyncExitStack) -> Response:
+async def _answer(
+    request: Request, made: ProductResult, asked: Inference, placed: PlacedOperands, stack: AsyncExitStack
+) -> Response:
     """C the way it is wanted; raises InvalidRegion where the memory for it is gone."""
     threads, coding = threads_of(request), answer_coding(request)
     output: dict[str, Any] = {"name": "C", "datatype": DATATYPES[made.c.dtype.name], "shape": made.c.shape}
@@ -138,7 +142,7 @@ async def _answer(request: Request, made: Made, asked: Inference, placed: Placed
     return SlabResponse(pieces, headers.pop("Content-Type"), headers, stack.pop_all())
 
 
-def _text(asked: Inference, made: Made, output: dict[str, Any]) -> bytes:
+def _text(asked: Inference, made: ProductResult, output: dict[str, Any]) -> bytes:
     """The JSON part of the answer, which ends with its one output."""
     product = made.product
     told = {"device": product.device.id} | {name: getattr(product, name) for name in _TOLD}

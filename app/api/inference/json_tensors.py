@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from app.api.formats.operand_spec import Described
+from app.api.formats.operand_spec import TensorSpec
 from app.dtypes import Array, rounded, widened
 from app.errors import InvalidMatrix, Malformed
 
@@ -33,7 +33,7 @@ def parsed(text: memoryview) -> Any:
         raise Malformed(f"the request is no JSON: {error}") from error
 
 
-def fill(data: Any, described: Described, out: Array) -> None:
+def fill(data: Any, described: TensorSpec, out: Array) -> None:
     """Copy a tensor's list into `out`, rounding to its type; raises InvalidMatrix where it is no list of numbers."""
     flat, expected = _flat(data, described), prod(described.shape)
     if len(flat) != expected:
@@ -61,7 +61,7 @@ def write(c: Array) -> list[bytes]:
     return pieces
 
 
-def _flat(data: Any, described: Described) -> list[Any]:
+def _flat(data: Any, described: TensorSpec) -> list[Any]:
     """The innermost members of nested lists, which all lie as deep."""
     level = data if isinstance(data, list) else [data]
     for _ in described.shape[1:]:

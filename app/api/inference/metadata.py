@@ -17,7 +17,7 @@ from app.api.inference.model import MODEL, VERSION, ModelName, expect, versioned
 from app.api.inference.schemas import Scalar
 from app.api.inference.statistics import statistics_of
 from app.api.openapi import DirectRoute
-from app.api.params import Asked, read_document
+from app.api.params import StrictModel, read_document
 from app.api.responses import Answer, reply
 from app.api.state import service_of
 from app.errors import Unsupported
@@ -132,13 +132,13 @@ class Statistics(Answer):
     model_stats: list[ModelStatistics]
 
 
-class RepositoryQuestion(Asked):
+class RepositoryQuestion(StrictModel):
     """Which models."""
 
     ready: Annotated[bool, Field(description="Only those that are ready.")] = False
 
 
-class RepositoryOrder(Asked):
+class RepositoryOrder(StrictModel):
     """What to do with a model."""
 
     parameters: dict[str, Scalar] = {}  # noqa: RUF012 - pydantic copies it

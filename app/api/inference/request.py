@@ -10,62 +10,62 @@ from typing import Final
 from starlette.requests import Request
 
 from app.api.body.context import lent
-from app.api.body.stream import Body, Staging
+from app.api.body.stream import Body, StagedBody
 from app.api.formats import json_matrix
 from app.api.formats.operand_spec import bytes_of
 from app.api.inference import json_tensors
-from app.api.inference.schemas import Inference, Listed, Region, Tensor, understood
-from app.api.state import FEW, Service, Threads
+from app.api.inference.schemas import Inference, Listed, RegionRef, Tensor, understood
+from app.api.state import FEW, RequestThreads, Service
 from app.dtypes import Array
 from app.errors import Malformed
-from app.services.matmul.buffers import Placement
+from app.services.matmul.buffers import OperandBuffers
 from app.services.principal import ANONYMOUS
-from app.services.shared_memory.memory import Place
-from app.services.shared_memory.registry import Window
+from app.services.shared_memory.memory import HostSpan
+from app.services.shared_memory.registry import RegionWindow
 
 LENGTH: Final = "Inference-Header-Content-Length"
 _DIGITS: Final = 18  # of a number of 64 bits
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedOperands:
     """Operands and C in the slab, and the memory that C is wanted in, or None."""
 
-    placement: Placement
-    output: Window | None
+    placement: OperandBuffers
+    output: RegionWindow | None
 
     @property
-    def c(self) -> Place:
+    def c(self) -> HostSpan:
         """C's bytes."""
-        return Place(bytes_of(self.placement.c), self.placement.offsets[2])
+        return HostSpan(bytes_of(self.placement.c), self.placement.offsets[2])
 
 
-async def read(request: Request, body: Body, service: Service, threads: Threads) -> Inference:
+async def read(request: Request, body: Body, service: Service, threads: RequestThreads) -> Inference:
     """The request's JSON part; raises Malformed, BodyTooLarge and what `understood` does."""
     async with _text(_length(request, body), body, service, threads) as text:
         return await threads.sized(len(text), understood, text)
 
 
 @contextmanager
-def placing(service: Service, asked: Inference) -> Iterator[Placed]:
+def placing(service: Service, asked: Inference) -> Iterator[PlacedOperands]:
     """Places for a product, filled with what does not follow the text; raises as Matmul.place and Regions.window."""
     with service.matmul.place(asked.problem, device_id=asked.device) as placement, ExitStack() as used:
 
-        def window(part: Region) -> Window:
+        def window(part: RegionRef) -> RegionWindow:
             lent = service.regions.window(ANONYMOUS, part.name, part.offset, part.nbytes)
             return used.enter_context(lent)
 
         output = None if asked.region is None else window(asked.region)
         for tensor, offset in zip(asked.operands, placement.offsets, strict=False):
             array = operand(placement, tensor)
-            if isinstance(tensor.source, Region):
-                window(tensor.source).read(Place(bytes_of(array), offset))
+            if isinstance(tensor.source, RegionRef):
+                window(tensor.source).read(HostSpan(bytes_of(array), offset))
             elif isinstance(tensor.source, Listed):
                 json_tensors.fill(tensor.source.data, tensor.described, array)
-        yield Placed(placement, output)
+        yield PlacedOperands(placement, output)
 
 
-def operand(placement: Placement, tensor: Tensor) -> Array:
+def operand(placement: OperandBuffers, tensor: Tensor) -> Array:
     """An operand's place."""
     return placement.a if tensor.described.name == "A" else placement.b
 
@@ -88,14 +88,14 @@ def _length(request: Request, body: Body) -> int | None:
 
 
 @asynccontextmanager
-async def _text(length: int | None, body: Body, service: Service, threads: Threads) -> AsyncIterator[memoryview]:
+async def _text(length: int | None, body: Body, service: Service, threads: RequestThreads) -> AsyncIterator[memoryview]:
     """The JSON part, in the slab where it is long."""
 
     def lend(nbytes: int) -> AbstractContextManager[memoryview]:
         return lent(service.fleet.slab, nbytes)
 
     if length is None:
-        area = Staging(lend, threads)
+        area = StagedBody(lend, threads)
         try:
             async for piece in body.pieces():
                 await area.write(piece)

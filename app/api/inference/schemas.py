@@ -9,10 +9,10 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import ConfigDict, Field, WithJsonSchema
 
 from app.api.formats.json_matrix import check_answer, check_dtype
-from app.api.formats.operand_spec import Described, Wanted, is_stacked, problem_of
+from app.api.formats.operand_spec import ProductOptions, TensorSpec, is_stacked, problem_of
 from app.api.inference.datatypes import DTYPES
 from app.api.inference.json_tensors import parsed
-from app.api.params import Asked, validated
+from app.api.params import StrictModel, validated
 from app.api.schemas import Convert, DeviceId, Name, Precision, TransA, TransB
 from app.errors import Invalid, Malformed, Unsupported
 from kernels.problem import ITEMSIZE, LARGEST, Problem
@@ -32,7 +32,7 @@ Scalar: TypeAlias = bool | int | float | str
 Extent = Annotated[int, Field(ge=0, le=LARGEST)]
 
 
-class _Open(Asked):
+class _Open(StrictModel):
     """What may have members that mean nothing here: the protocol lets everyone add some."""
 
     model_config = ConfigDict(extra="ignore")
@@ -45,13 +45,13 @@ class _Placed(_Open):
     shared_memory_byte_size: Annotated[Bytes | None, Field(description="Bytes of it that the tensor has.")] = None
     shared_memory_offset: Annotated[Bytes, Field(description="Where in the region they begin.")] = 0
 
-    def region(self, name: str) -> Region | None:
+    def region(self, name: str) -> RegionRef | None:
         """The part of a region, if one is named; raises Invalid."""
         if self.shared_memory_region is None:
             return None
         if self.shared_memory_byte_size is None:
             raise Invalid(f"{name} names a shared memory region without shared_memory_byte_size", member=name)
-        return Region(self.shared_memory_region, self.shared_memory_offset, self.shared_memory_byte_size)
+        return RegionRef(self.shared_memory_region, self.shared_memory_offset, self.shared_memory_byte_size)
 
 
 class InputParameters(_Placed):
@@ -67,7 +67,7 @@ class OutputParameters(_Placed):
     classification: Annotated[int, Field(description="Not offered: 0.")] = 0
 
 
-class RequestParameters(Asked):
+class RequestParameters(StrictModel):
     """How to multiply. What the protocol reserves beside is read and changes nothing."""
 
     precision: Annotated[Precision | None, Field(description="Which arithmetic may be used; strict by default.")] = None
@@ -111,7 +111,7 @@ class InferRequest(_Open):
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class RegionRef:
     """Bytes of a registered region."""
 
     name: str
@@ -133,15 +133,15 @@ class Binary:
     nbytes: int
 
 
-Source: TypeAlias = Listed | Binary | Region
+TensorSource: TypeAlias = Listed | Binary | RegionRef
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """An operand, and where its numbers come from."""
 
-    described: Described
-    source: Source
+    described: TensorSpec
+    source: TensorSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Inference:
     problem: Problem
     stacked: bool
     binary: bool
-    region: Region | None
+    region: RegionRef | None
     device: str | None
     kernel: str | None
 
@@ -180,7 +180,7 @@ def understood(text: memoryview) -> Inference:
         raise Invalid(f"the inputs are {first.described.name} twice: send A and B", member="inputs")
     if output.classification:
         raise Unsupported("the product's elements are no classes: leave classification out")
-    wanted = Wanted(precision=asked.precision, trans_a=asked.trans_a, trans_b=asked.trans_b)
+    wanted = ProductOptions(precision=asked.precision, trans_a=asked.trans_a, trans_b=asked.trans_b)
     a, b = sorted((first.described, second.described), key=lambda each: each.name)
     binary = asked.binary_data_output if output.binary_data is None else output.binary_data
     problem, region = problem_of(a, b, wanted), output.region("C")
@@ -196,7 +196,7 @@ def _tensor(given: InferInput, convert: bool | None) -> Tensor:
     name = given.name
     if given.datatype not in DTYPES:
         raise Unsupported(f"{name} is {given.datatype}: send {', '.join(DTYPES)}", operand=name)
-    described = Described(name, DTYPES[given.datatype], tuple(given.shape))
+    described = TensorSpec(name, DTYPES[given.datatype], tuple(given.shape))
     region, size = given.parameters.region(name), given.parameters.binary_data_size
     if sum(way is not None for way in (given.data, region, size)) != 1:
         raise Invalid(f"{name} needs one of data, binary_data_size and shared_memory_region", member=name)

@@ -18,7 +18,7 @@ from app import errors
 from app.api.errors import documented, timed_out
 from app.api.inference.schemas import Bytes
 from app.api.openapi import DirectRoute, body
-from app.api.params import Asked, read_document, validated
+from app.api.params import StrictModel, read_document, validated
 from app.api.responses import Answer
 from app.api.schemas import Name
 from app.api.state import service_of, threads_of
@@ -35,7 +35,7 @@ _SYSTEM: Final = "/v2/systemsharedmemory"
 _CUDA: Final = "/v2/cudasharedmemory"
 
 
-class SystemRegistration(Asked):
+class SystemRegistration(StrictModel):
     """POSIX shared memory of the user that runs the service."""
 
     key: Annotated[Name, Field(description="What shm_open took.", examples=["/operands"])]
@@ -43,13 +43,13 @@ class SystemRegistration(Asked):
     byte_size: Annotated[Bytes, Field(ge=1, description="The region's bytes.")]
 
 
-class RawHandle(Asked):
+class RawHandle(StrictModel):
     """A handle as cudaIpcGetMemHandle gives it."""
 
     b64: Annotated[str, Field(pattern="^[A-Za-z0-9+/]{86}==$", description="Its 64 bytes in base64.")]
 
 
-class CudaRegistration(Asked):
+class CudaRegistration(StrictModel):
     """Memory of a CUDA device that another process of this host allocated."""
 
     raw_handle: RawHandle
@@ -82,7 +82,7 @@ class CudaRegions(RootModel[list[CudaStatus]]):
     """Registered regions."""
 
 
-class _Named(Asked):
+class _Named(StrictModel):
     """A region's name, out of its path."""
 
     region: Name

@@ -30,7 +30,7 @@ class Duration:
 
 
 @dataclass
-class Statistics:
+class InferenceStatistics:
     """The model's, since the service started; the event loop alone writes them."""
 
     last: int = 0
@@ -72,6 +72,6 @@ class Statistics:
         }
 
 
-def statistics_of(request: Request) -> Statistics:
+def statistics_of(request: Request) -> InferenceStatistics:
     """The application's statistics of inference."""
-    return cast("Statistics", request.app.state.inference)
+    return cast("InferenceStatistics", request.app.state.inference)

@@ -20,20 +20,20 @@ from app.api.responses import Best, Bests, reply
 from app.api.schemas import BestQuery, BestsQuery, OneBestQuery
 from app.api.state import Service, service_of, threads_of
 from app.devices.fleet import Unit
-from app.services.best.answer import Answer
-from app.services.best.misses import Want
+from app.services.best.answer import BestAnswer
+from app.services.best.misses import Miss
 
 router = APIRouter(route_class=DirectRoute, tags=["best-config"])
 
 _MOST: Final = 4096  # answers kept, a few megabytes
 
 
-class Rendered:
+class RenderedAnswers:
     """Answers by raw query string, valid for one generation of bests. Used on the event loop only."""
 
     def __init__(self) -> None:
         self._generation = -1
-        self._answers: dict[bytes, tuple[Response, Want | None]] = {}
+        self._answers: dict[bytes, tuple[Response, Miss | None]] = {}
 
     def answer(self, service: Service, query: bytes) -> Response:
         """The answer to a query string; raises Invalid, UnknownDevice, NoDevice, Unsupported, NotTuned."""
@@ -67,7 +67,7 @@ async def best_config(request: Request) -> Response:
     `exact` was measured for this very problem, `stale` too but before the driver, the compiler or the kernel changed,
     `nearest` was measured for the nearest tuned shape, `default` is the model's choice.
     """
-    rendered = cast("Rendered", request.app.state.rendered)
+    rendered = cast("RenderedAnswers", request.app.state.rendered)
     return rendered.answer(service_of(request), request.scope["query_string"])
 
 
@@ -113,6 +113,6 @@ def _bests(service: Service, asked: BestsQuery, only: Unit | None) -> Response:
     return reply(bests_page(service.best, {unit.device.model: unit.device.id for unit in reversed(units)}, asked))
 
 
-def _answer(service: Service, query: bytes) -> Answer:
+def _answer(service: Service, query: bytes) -> BestAnswer:
     asked = parse_query(BestQuery, query)
     return service.best.answer(asked.problem(), asked.device, exact=asked.match == "exact")

@@ -20,7 +20,7 @@ from app.api.responses import Answer, reply
 from app.api.schemas import Nothing
 from app.api.state import service_of
 from app.devices.fleet import Unit
-from app.services.best.quarantine import Entry
+from app.services.best.quarantine import QuarantinedConfig
 
 router = APIRouter(route_class=DirectRoute, tags=["devices"])
 
@@ -68,7 +68,7 @@ class Quarantined(Answer):
     since: datetime
 
     @classmethod
-    def of(cls, entry: Entry) -> Quarantined:
+    def of(cls, entry: QuarantinedConfig) -> Quarantined:
         """Take what is held."""
         names = ("kernel", "dtype", "precision", "stage", "reason", "since")
         return cls(config=dict(entry.config), **{name: getattr(entry, name) for name in names})
@@ -96,7 +96,7 @@ class Device(Answer):
     quarantined: Annotated[list[Quarantined], Field(description="What is not served, since it failed here.")]
 
     @classmethod
-    def of(cls, unit: Unit, entries: Iterable[Entry]) -> Device:
+    def of(cls, unit: Unit, entries: Iterable[QuarantinedConfig]) -> Device:
         """Take an open device, and what is quarantined on it."""
         device = unit.device
         members = asdict(device) | {"model": device.model, "environment": device.environment}

@@ -15,7 +15,7 @@ from app.api.body.dispatch import answer_media
 from app.api.formats import json_matrix, npy, npz
 from app.api.negotiation import listed
 from app.api.response import PiecesResponse, prefix, sending
-from app.api.state import Threads, service_of, threads_of
+from app.api.state import RequestThreads, service_of, threads_of
 from app.dtypes import numpy_dtype
 from app.errors import TooLarge
 from app.store.records import JobRecord
@@ -82,7 +82,7 @@ class _FileResponse(Response):
     """An answer out of a file that is open: whoever removes it meanwhile does not cut it short."""
 
     def __init__(
-        self, around: tuple[bytes, bytes], file: BinaryIO, media: str, headers: dict[str, str], threads: Threads
+        self, around: tuple[bytes, bytes], file: BinaryIO, media: str, headers: dict[str, str], threads: RequestThreads
     ) -> None:
         self.status_code, self.background = 200, None
         (self._front, self._end), self._file, self._threads = around, file, threads

@@ -24,8 +24,8 @@ from app.api.params import read_query
 from app.api.responses import Job, Jobs, reply, told
 from app.api.routes.job_result import result_of
 from app.api.schemas import JobsQuery, Nothing, ResultQuery
-from app.api.state import Service, Threads, service_of, threads_of
-from app.services.jobs.service import ENDED, Event
+from app.api.state import RequestThreads, Service, service_of, threads_of
+from app.services.jobs.service import ENDED, JobEvent
 from app.services.principal import ANONYMOUS
 from app.store.records import JobRecord
 
@@ -179,7 +179,7 @@ async def follow_job(request: Request, job_id: JobId) -> Response:
     return StreamingResponse(_stream(service, threads, job_id, after), 200, headers, "text/event-stream")
 
 
-async def ended_within(service: Service, threads: Threads, job_id: str, seconds: float) -> JobRecord:
+async def ended_within(service: Service, threads: RequestThreads, job_id: str, seconds: float) -> JobRecord:
     """The job once it has ended, or as it is after so many seconds. Takes no thread while it waits."""
     until = monotonic() + seconds
     async with _woken(service, job_id) as wait:
@@ -191,7 +191,7 @@ async def ended_within(service: Service, threads: Threads, job_id: str, seconds:
     return job
 
 
-async def _stream(service: Service, threads: Threads, job_id: str, after: int) -> AsyncIterator[bytes]:
+async def _stream(service: Service, threads: RequestThreads, job_id: str, after: int) -> AsyncIterator[bytes]:
     quiet_since = monotonic()
     async with _woken(service, job_id) as wait:
         while not service.closing.is_set():
@@ -236,7 +236,7 @@ def _checked(job_id: str) -> None:
         raise errors.UnknownJob(f"there is no job {job_id!r}")
 
 
-def _written(event: Event) -> bytes:
+def _written(event: JobEvent) -> bytes:
     data = orjson.dumps(event.data, default=str)
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, event.name.encode(), data)
 

@@ -13,26 +13,26 @@ from starlette.responses import Response
 from app import errors
 from app.api.body import multipart_parser
 from app.api.body.context import RAW, desk_of
-from app.api.body.dispatch import ANSWERS, Received, answer_media, media_of, receive
-from app.api.body.operand_sinks import Named, seated
-from app.api.body.upload_overlap import Late
+from app.api.body.dispatch import ANSWERS, ReceivedBody, answer_media, media_of, receive
+from app.api.body.operand_sinks import ResidentRefs, seated
+from app.api.body.upload_overlap import DownloadOverlap
 from app.api.errors import OF_PRODUCTS, documented, timed_out
 from app.api.formats import json_matrix, npy, npz, safetensors
-from app.api.formats.operand_spec import Wanted
+from app.api.formats.operand_spec import ProductOptions
 from app.api.idempotency import KEY
 from app.api.metrics import metrics_of
 from app.api.negotiation import listed, preference
 from app.api.openapi import DirectRoute, header, parameters
 from app.api.params import read_query
 from app.api.products import product_of
-from app.api.response import Made, PiecesResponse, SlabResponse, framed
+from app.api.response import PiecesResponse, ProductResult, SlabResponse, framed
 from app.api.responses import reply
 from app.api.routes.matmul_async import ACCEPTED, accepted
 from app.api.routes.matmul_small import small_product
 from app.api.routes.matrices import LEFT, Matrix
 from app.api.schemas import ProductQuery
 from app.api.state import Service, service_of, threads_of
-from app.services.matmul.chunked_transfer import Passage
+from app.services.matmul.chunked_transfer import ChunkedTransfer
 from kernels import CATALOGUE
 
 router = APIRouter(route_class=DirectRoute, tags=["matmul"])
@@ -157,7 +157,7 @@ async def matmul(request: Request) -> Response:
     if (small := await small_product(request)) is not None:
         return small
     asked = read_query(ProductQuery, request)
-    named, wanted = Named.of(asked), Wanted(**asked.wanted())
+    named, wanted = ResidentRefs.of(asked), ProductOptions(**asked.wanted())
     media = media_of(request, named.sent)
     answer = answer_media(listed(request, "accept"), json_matrix.MEDIA if named.c else media)
     service, threads = service_of(request), threads_of(request)
@@ -184,7 +184,9 @@ async def matmul(request: Request) -> Response:
         return SlabResponse(pieces, answer, headers, stack.pop_all(), coming=coming)
 
 
-async def _coming(request: Request, passage: Passage | None, made: Made, stack: AsyncExitStack) -> Late | None:
+async def _coming(
+    request: Request, passage: ChunkedTransfer | None, made: ProductResult, stack: AsyncExitStack
+) -> DownloadOverlap | None:
     """C on its way from the device, its first piece in the slab; None where all of it is. Raises DeviceError."""
     if passage is None or not passage.left:
         return None
@@ -192,13 +194,13 @@ async def _coming(request: Request, passage: Passage | None, made: Made, stack: 
     def ended(seconds: float) -> None:
         metrics_of(request).phases(made.product.device.id, {"d2h": seconds})
 
-    late = Late(passage, threads_of(request), ended)
+    late = DownloadOverlap(passage, threads_of(request), ended)
     stack.push_async_callback(late.stop)
     await late.until(1)
     return late
 
 
-def known(service: Service, wanted: Wanted) -> None:
+def known(service: Service, wanted: ProductOptions) -> None:
     """Refuse what would be refused later, before the body is read.
 
     Raises UnknownDevice, UnknownKernel, NoDevice, QueueFull, OverShare.
@@ -209,10 +211,10 @@ def known(service: Service, wanted: Wanted) -> None:
         raise errors.UnknownKernel(f"there is no kernel {wanted.kernel}; there are {', '.join(CATALOGUE)} and vendor")
 
 
-async def _made(request: Request, received: Received, receiving: float) -> Made:
+async def _made(request: Request, received: ReceivedBody, receiving: float) -> ProductResult:
     """The product; one whose client goes away before it begins is not made."""
     placement, wanted = received.placement, received.wanted
     product = await product_of(request, placement, wanted.device, wanted.kernel)
     shape = placement.c.shape
     c = placement.c.reshape((1, *shape)) if received.stacked and len(shape) == len(("m", "n")) else placement.c
-    return Made(c, product, {"receive": receiving, **product.seconds})
+    return ProductResult(c, product, {"receive": receiving, **product.seconds})

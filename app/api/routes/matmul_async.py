@@ -12,7 +12,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.body.dispatch import Received, answer_media
+from app.api.body.dispatch import ReceivedBody, answer_media
 from app.api.formats import json_matrix
 from app.api.formats.operand_spec import bytes_of
 from app.api.idempotency import key_of, once
@@ -22,8 +22,8 @@ from app.api.responses import Job, reply
 from app.api.routes.job_result import result_of
 from app.api.routes.jobs import ended_within
 from app.api.state import service_of, tasks_of, threads_of
-from app.services.jobs.async_products import Results
-from app.services.jobs.idempotency import Attempt, fingerprint
+from app.services.jobs.async_products import AsyncProducts
+from app.services.jobs.idempotency import IdempotentRequest, fingerprint
 from app.services.jobs.service import ENDED
 from app.store.records import JobRecord
 
@@ -45,7 +45,7 @@ ACCEPTED: Final[dict[int | str, dict[str, Any]]] = {
 
 
 async def accepted(
-    request: Request, received: Received, stack: AsyncExitStack, prefer: Preference, own: str
+    request: Request, received: ReceivedBody, stack: AsyncExitStack, prefer: Preference, own: str
 ) -> Response:
     """Take the product as a job, once for an Idempotency-Key; the operands' place is held until it is made.
 
@@ -62,11 +62,11 @@ async def accepted(
 
 async def _taken(
     request: Request,
-    received: Received,
+    received: ReceivedBody,
     stack: AsyncExitStack,
     prefer: Preference,
     ended: Callable[[JobRecord], Awaitable[Response]],
-    attempt: Attempt | None,
+    attempt: IdempotentRequest | None,
 ) -> Response:
     service, threads, tasks = service_of(request), threads_of(request), tasks_of(request)
     placement, wanted = received.placement, received.wanted
@@ -95,7 +95,7 @@ async def _taken(
 
 
 @asynccontextmanager
-async def _concluded(results: Results, job_id: str) -> AsyncIterator[None]:
+async def _concluded(results: AsyncProducts, job_id: str) -> AsyncIterator[None]:
     """Have the job end whatever happens inside: its caller was told that there will be an end."""
     try:
         yield
@@ -117,7 +117,7 @@ async def _ended(request: Request, convert: bool | None, own: str, job: JobRecor
     raise service_of(request).results.error(job)
 
 
-def _fingerprint(request: Request, received: Received) -> str:
+def _fingerprint(request: Request, received: ReceivedBody) -> str:
     """Of a product: the operands' bytes stand for the body's."""
     placement, scope = received.placement, request.scope
     told = repr((placement.problem, placement.keys, received.wanted, received.stacked)).encode()

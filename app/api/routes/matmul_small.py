@@ -15,13 +15,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.body.context import RAW
-from app.api.body.operand_sinks import Named
+from app.api.body.operand_sinks import ResidentRefs
 from app.api.body.stream import source_of
-from app.api.formats.operand_spec import Wanted, bytes_of, told_problem
+from app.api.formats.operand_spec import ProductOptions, bytes_of, told_problem
 from app.api.metrics import metrics_of
 from app.api.params import USUAL, parse_query
 from app.api.products import product_of
-from app.api.response import Made
+from app.api.response import ProductResult
 from app.api.schemas import ProductQuery
 from app.api.state import service_of
 from app.errors import TilewiseError
@@ -45,7 +45,7 @@ class _Small:
 async def small_product(request: Request) -> Response | None:
     """The answer to a product of at most AT_ONCE bytes that are plain and there; None for any other.
 
-    Raises what `Matmul.place` and `Matmul.multiply` raise.
+    Raises what `MatmulService.place` and `MatmulService.multiply` raise.
     """
     started, small = perf_counter(), _asked(request)
     source = source_of(request) if small is not None and _says_no_more(request, small.nbytes) else None
@@ -59,7 +59,7 @@ async def small_product(request: Request) -> Response | None:
         a[:], b[:] = body[: len(a)], body[len(a) :]
         received = perf_counter() - started
         product = await product_of(request, placement, small.device, None)
-        made = Made(placement.c, product, {"receive": received, **product.seconds})
+        made = ProductResult(placement.c, product, {"receive": received, **product.seconds})
         metrics_of(request).product(request.scope, product.device.id, made.seconds)
         return Response(placement.c.tobytes(), headers=made.headers(), media_type=RAW)
 
@@ -74,11 +74,11 @@ def _asked(request: Request) -> _Small | None:
 def _parsed(query: bytes) -> _Small | None:
     try:
         asked = parse_query(ProductQuery, query)
-        named, wanted = Named.of(asked), Wanted(**asked.wanted())
+        named, wanted = ResidentRefs.of(asked), ProductOptions(**asked.wanted())
         problem = told_problem(wanted)
     except TilewiseError:
         return None
-    if named != Named() or wanted.kernel is not None or problem.bytes > AT_ONCE:
+    if named != ResidentRefs() or wanted.kernel is not None or problem.bytes > AT_ONCE:
         return None
     return _Small(problem, wanted.device, problem.a_bytes + problem.b_bytes)
 

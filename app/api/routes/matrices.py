@@ -19,7 +19,7 @@ from app.api.body.context import RAW, desk_of
 from app.api.body.dispatch import ANSWERS, FORMS, answer_media, media_of, receive
 from app.api.errors import documented, timed_out
 from app.api.formats import json_matrix
-from app.api.formats.operand_spec import ONE, Described, Fill, Found, Places, Wanted, check_shape
+from app.api.formats.operand_spec import ONE, Fill, Places, ProductOptions, TensorSpec, TensorSpecs, check_shape
 from app.api.negotiation import listed
 from app.api.openapi import DirectRoute, header, parameters
 from app.api.params import paged, read_query
@@ -29,7 +29,7 @@ from app.api.schemas import MatricesQuery, MatrixQuery, Nothing
 from app.api.state import Service, service_of, threads_of
 from app.dtypes import Array, numpy_dtype
 from app.services.best.lookup import covering
-from app.services.matmul.resident_matrices import NAME, Draft, Resident, check_name
+from app.services.matmul.resident_matrices import NAME, PendingMatrix, ResidentMatrix, check_name
 from app.services.principal import ANONYMOUS
 from kernels.problem import Problem
 
@@ -54,7 +54,7 @@ class Matrix(Answer):
     used_at: datetime
 
     @classmethod
-    def of(cls, service: Service, resident: Resident, used_at: datetime | None = None) -> Matrix:
+    def of(cls, service: Service, resident: ResidentMatrix, used_at: datetime | None = None) -> Matrix:
         """Take the domain's value; never used is used when it was made."""
         return cls(
             name=resident.name,
@@ -97,34 +97,34 @@ _GOT: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-class MatrixSeats:
+class MatrixSink:
     """Where one matrix that is put goes; `draft` is there once it has its place."""
 
     names = ONE
     passage = None
 
     def __init__(self, service: Service, name: str, asked: MatrixQuery) -> None:
-        self.draft: Draft | None = None
+        self.draft: PendingMatrix | None = None
         self._service, self._name, self._asked = service, name, asked
 
-    def plain(self, wanted: Wanted) -> Found:
+    def plain(self, wanted: ProductOptions) -> TensorSpecs:
         """The sizes by the query."""
         if self._asked.shape is None:
             raise errors.Invalid(f"{RAW} needs its shape in the query, such as ?shape=256x128", missing=["shape"])
-        return {ONE[0]: Described(ONE[0], wanted.dtype or "float32", self._asked.sizes)}
+        return {ONE[0]: TensorSpec(ONE[0], wanted.dtype or "float32", self._asked.sizes)}
 
-    def foreseen(self, first: Described, wanted: Wanted) -> Found:
+    def foreseen(self, first: TensorSpec, wanted: ProductOptions) -> TensorSpecs:
         """It is the only one."""
         del wanted
         return {first.name: first}
 
-    def nbytes(self, found: Found, wanted: Wanted) -> int:
+    def nbytes(self, found: TensorSpecs, wanted: ProductOptions) -> int:
         """Bytes of the slab for it."""
         self._expect(found[ONE[0]], wanted)
         return found[ONE[0]].nbytes
 
     @contextmanager
-    def room(self, found: Found, wanted: Wanted, fill: Fill | None) -> Iterator[Places]:
+    def room(self, found: TensorSpecs, wanted: ProductOptions, fill: Fill | None) -> Iterator[Places]:
         """Lend its place, within its owner's quota."""
         described, matrices = found[ONE[0]], self._service.matrices
         self._expect(described, wanted)
@@ -146,7 +146,7 @@ class MatrixSeats:
         if self.draft is not None:
             self._service.fleet.slab.back(self.draft.resident.region)
 
-    def _expect(self, described: Described, wanted: Wanted) -> None:
+    def _expect(self, described: TensorSpec, wanted: ProductOptions) -> None:
         """Refuse what is no matrix, is not as the query says, or what no kernel multiplies."""
         check_shape(described)
         found = {"shape": "x".join(map(str, described.shape)), "dtype": described.dtype}
@@ -217,9 +217,11 @@ async def put_matrix(request: Request, name: MatrixName) -> Response:
     check_name(name)
     media = media_of(request, ONE)
     service, threads = service_of(request), threads_of(request)
-    seats = MatrixSeats(service, name, asked)
+    seats = MatrixSink(service, name, asked)
     async with AsyncExitStack() as stack:
-        await receive(request, media, Wanted(dtype=asked.dtype, convert=asked.convert), desk_of(request, seats, stack))
+        await receive(
+            request, media, ProductOptions(dtype=asked.dtype, convert=asked.convert), desk_of(request, seats, stack)
+        )
         if seats.draft is None:
             raise RuntimeError("the matrix has no place yet")
         has_replaced = await threads.call(seats.draft.keep)
@@ -257,6 +259,6 @@ async def list_matrices(request: Request) -> Response:
     return reply(Matrices(matrices=[Matrix.of(service, *each) for each in page], next=following))
 
 
-def _array(service: Service, resident: Resident) -> Array:
+def _array(service: Service, resident: ResidentMatrix) -> Array:
     """The numbers of a matrix that is held, in its slab bytes."""
     return np.frombuffer(service.matrices.view(resident), numpy_dtype(resident.dtype)).reshape(resident.shape)

@@ -19,7 +19,7 @@ from app.api.responses import Job, reply
 from app.api.routes.jobs import ended_within
 from app.api.schemas import TuneRequest
 from app.api.state import service_of, threads_of
-from app.services.jobs.idempotency import Attempt, fingerprint
+from app.services.jobs.idempotency import IdempotentRequest, fingerprint
 from app.services.jobs.service import ENDED
 from app.services.principal import ANONYMOUS
 from app.services.tuning.service import nothing
@@ -78,7 +78,9 @@ async def tune(request: Request) -> Response:
     return await once(request, same, partial(_submitted, request, order, prefer), _told)
 
 
-async def _submitted(request: Request, order: TuneRequest, prefer: Preference, attempt: Attempt | None) -> Response:
+async def _submitted(
+    request: Request, order: TuneRequest, prefer: Preference, attempt: IdempotentRequest | None
+) -> Response:
     service, threads = service_of(request), threads_of(request)
     noted = nothing if attempt is None else attempt.noted
     job = await threads.call(service.tuning.submit, order.order(), ANONYMOUS, noted)

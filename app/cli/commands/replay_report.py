@@ -13,7 +13,7 @@ from rich.table import Table
 from app.cli.figures import config_text
 from app.errors import Malformed
 from app.tuning.budget import Budget
-from app.tuning.outcome import Final
+from app.tuning.outcome import FinalReport
 from app.tuning.replay import FORMAT, Recording, Replay, load
 from app.tuning.search.strategy import STRATEGIES
 from app.tuning.tuner import Task, best_of, tune
@@ -69,8 +69,8 @@ def _played(recording: Recording, strategy: str, seed: int, trials: int | None) 
     runner = Replay(recording, seed)
     task = Task([recording.space()], recording.problem, recording.device, strategy, seed)
     steps = list(tune(task, runner, lambda: Budget(trials=trials)))
-    finals = [step for step in steps if isinstance(step, Final)]
-    chosen = finals[0].best if finals else best_of(step for step in steps if not isinstance(step, Final))
+    finals = [step for step in steps if isinstance(step, FinalReport)]
+    chosen = finals[0].best if finals else best_of(step for step in steps if not isinstance(step, FinalReport))
     if chosen is None:
         raise ValueError(f"no config of {recording.problem} could be measured")
     mean = recording.seconds(chosen.config) or 0.0

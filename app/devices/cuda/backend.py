@@ -22,9 +22,9 @@ from app.devices.cuda.launch import give_room, queue, verdict
 from app.devices.cuda.nvml import Sensors
 from app.devices.cuda.nvrtc import compile_cubin
 from app.devices.cuda.properties import Software, identify, software
-from app.devices.cuda.timing import Clock
+from app.devices.cuda.timing import LaunchTimer
 from app.devices.host_blas import reference as host_reference
-from app.devices.workspace import Scratch
+from app.devices.workspace import Workspace
 from app.dtypes import Array
 from app.errors import CompileFailed, DeviceError, LaunchFailed, NoDevice
 from kernels.device import Device
@@ -70,7 +70,7 @@ class CudaBackend:
         self._loaded = 0
         self._workspace: Any = None
         self._sensors: Sensors | None = None
-        self._scratch = Scratch(self.allocate, self.fill)
+        self._scratch = Workspace(self.allocate, self.fill)
         self._steps: dict[str, Program] = {}
         self._verdict = 0
         number = int(device_id.partition(":")[2])
@@ -78,7 +78,7 @@ class CudaBackend:
         with self._failing():
             self._bus: str = runtime.deviceGetPCIBusId(number)
             self._cublas, self.vendor = _cublas()
-            self._clock = Clock(self.device.limits, lambda nbytes: self.allocate(nbytes).handle)
+            self._clock = LaunchTimer(self.device.limits, lambda nbytes: self.allocate(nbytes).handle)
 
     def upload(self, array: Array) -> Buffer:
         """Copy a C-contiguous array into fresh device memory."""

@@ -10,7 +10,7 @@ from cupy.cuda import runtime
 
 from app.devices.backend import Program
 from app.devices.cuda.tensor_maps import encoded
-from app.devices.workspace import Scratch
+from app.devices.workspace import Workspace
 from kernels.launch import OPERANDS, Launch
 
 _UNASKED: Final = 48 * 1024  # bytes of shared memory that every launch may have
@@ -27,7 +27,7 @@ def queue(program: Program, launch: Launch, addresses: Sequence[int]) -> None:
     program.handle((launch.grid,), launch.block, (a, b, c, *sizes, *more, *maps), shared_mem=launch.pool_bytes)
 
 
-def verdict(launch: Launch, scratch: Scratch) -> int:
+def verdict(launch: Launch, scratch: Workspace) -> int:
     """The word by which a launch that is over has declined; 0 where its product is whole."""
     lent = None if launch.verdict_at is None else scratch.lend(launch.scratch_bytes)
     if lent is None or launch.verdict_at is None:

@@ -24,7 +24,7 @@ _GRAPHS: Final = 32  # kept: contenders that are timed in turn are captured once
 _TICK: Final = 1e-6  # milliseconds: a zero of the device's clock is less than this, and no launch takes nothing
 
 
-class Clock:
+class LaunchTimer:
     """Times launches on the current device, on its legacy default stream; what is timed finds its caches cold."""
 
     def __init__(self, limits: Limits, allocate: Callable[[int], Any]) -> None:

@@ -19,7 +19,7 @@ from app.devices.host import available_bytes
 from app.devices.host_blas import multiply, reference, undisturbed, vendor
 from app.devices.opencl.pocl.environment import environment
 from app.devices.opencl.properties import cpus, identify, options
-from app.devices.workspace import Scratch
+from app.devices.workspace import Workspace
 from app.dtypes import Array, numpy_dtype
 from app.errors import CompileFailed, LaunchFailed, NoDevice
 from kernels.device import Device
@@ -52,7 +52,7 @@ class OpenCLBackend:
         self.vendor: Vendor = vendor()
         self._context = cl.Context([self._native])
         self._queue = cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
-        self._scratch = Scratch(self.allocate, self.fill)
+        self._scratch = Workspace(self.allocate, self.fill)
         self._steps: dict[str, Program] = {}
 
     def upload(self, array: Array) -> Buffer:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app.devices.process.pending_call import Begun
-from app.devices.process.stop import GLANCE, NEVER, Stop, Stopped, Until, never
-from app.devices.process.worker import Child
-from app.devices.process.worker_main import Link
+from app.devices.process.pending_call import PendingCall
+from app.devices.process.stop import GLANCE, NEVER, CallLimit, CallStopped, Until, never
+from app.devices.process.worker import Worker
+from app.devices.process.worker_main import WorkerLink
 
-__all__ = ["GLANCE", "NEVER", "Begun", "Child", "Link", "Stop", "Stopped", "Until", "never"]
+__all__ = ["GLANCE", "NEVER", "CallLimit", "CallStopped", "PendingCall", "Until", "Worker", "WorkerLink", "never"]

@@ -9,16 +9,16 @@ from math import inf
 from time import monotonic
 from typing import Any, Final
 
-from app.devices.lease import Lease, Priority, Ticket
-from app.devices.process.process import Run
-from app.devices.process.stop import GLANCE, Stopped, Until, never, wait
+from app.devices.lease import Lease, LeaseTicket, Priority
+from app.devices.process.process import WorkerProcess
+from app.devices.process.stop import GLANCE, CallStopped, Until, never, wait
 from app.errors import ChildDied, ChildTimedOut, DeviceError, TilewiseError
 
 _LAST: Final = {"done", "error", "failed", "stopped"}  # what a child says at the end
 _STOP: Final = b"stop"  # what a child hears that waits for the device and is not to have it any more
 
 
-class Conversation:
+class RemoteCall:
     """One call: the request, the messages on the way, the answer; `until` says when it is to be over.
 
     `is_broken` says that the child did not answer to the end, and cannot be spoken to again.
@@ -27,7 +27,7 @@ class Conversation:
     def __init__(
         self,
         name: str,
-        run: Run,
+        run: WorkerProcess,
         lease: Lease | None,
         priority: Priority,
         *,
@@ -38,7 +38,7 @@ class Conversation:
         self._name, self._run, self._lease, self._priority = name, run, lease, priority
         self._until = until
         self._stage, self._leased = stage, leased
-        self._ticket: Ticket | None = None
+        self._ticket: LeaseTicket | None = None
         self._heard: tuple[Any, ...] | None = None
         self.is_broken = True
 
@@ -117,7 +117,7 @@ class Conversation:
         self._run.board.ask_to_stop(ask)
         left = kill - monotonic()
         if left <= 0 and not self._run.hears(0):
-            raise Stopped
+            raise CallStopped
         return left
 
     def _read(self) -> tuple[Any, ...]:
@@ -139,7 +139,7 @@ class Conversation:
             self._ticket = self._lease.queue(self._priority)
             try:
                 wait(self._is_granted, self._until)
-            except Stopped:
+            except CallStopped:
                 self.close()
                 word = _STOP
         self._run.board.allow(deadline)
@@ -158,7 +158,7 @@ class Conversation:
         if kind == "done":
             return answer
         if kind == "stopped":
-            raise Stopped
+            raise CallStopped
         if kind == "failed":
             raise DeviceError(f"{self._name} failed during {self._stage}:\n{answer}", stage=self._stage)
         error: TilewiseError = answer

@@ -15,21 +15,23 @@ from typing import Any, Final
 
 from app.devices.process.memory_limit import GIB
 from app.devices.process.words import Speaker
-from app.devices.process.worker_main import Board, Channel
+from app.devices.process.worker_main import Channel, DeadlinePage
 from app.devices.threads import PARKED
 
 _SENT: Final = {-signal.SIGKILL, -signal.SIGTERM}
 _PROGRAM: Final = "from app.devices.process.worker_main import main; main()"
 
 
-class Run:
+class WorkerProcess:
     """A fresh interpreter in a session of its own, so that no terminal's signal reaches it; never a fork.
 
     `using` is held by whoever speaks over the channel, in `speaker`'s words; `used` says that somebody did since its
     setup; `is_killed` that this process killed it; `ended` is set once the process is gone.
     """
 
-    def __init__(self, name: str, board: Board, board_fd: int, flag_fd: int, descriptors: tuple[int, ...]) -> None:
+    def __init__(
+        self, name: str, board: DeadlinePage, board_fd: int, flag_fd: int, descriptors: tuple[int, ...]
+    ) -> None:
         self.board, self.speaker, self.used = board, Speaker(), False
         self._outgrown = 0  # bytes that it was held to and died of
         board.bound(0, 0)

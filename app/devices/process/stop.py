@@ -10,23 +10,23 @@ from typing import Final, NamedTuple, TypeAlias
 GLANCE: Final = 0.25  # seconds between looks at what no message tells: a renewed deadline, a stop, a death
 
 
-class Stop(NamedTuple):
+class CallLimit(NamedTuple):
     """Moments of the monotonic clock: from `ask` on the function ends of itself, at `kill` its child is killed."""
 
     ask: float = inf
     kill: float = inf
 
 
-NEVER: Final = Stop()
-Until: TypeAlias = Callable[[], Stop]  # read every quarter of a second; it may only move forward
+NEVER: Final = CallLimit()
+Until: TypeAlias = Callable[[], CallLimit]  # read every quarter of a second; it may only move forward
 
 
-def never() -> Stop:
+def never() -> CallLimit:
     """A call that nothing stops."""
     return NEVER
 
 
-class Stopped(Exception):
+class CallStopped(Exception):
     """The call was stopped, as its `until` says. Whatever it was about is not to blame."""
 
 
@@ -37,4 +37,4 @@ def wait(granted: Callable[[float | None], bool], until: Until) -> None:
         return
     while not granted(max(0.0, min(GLANCE, until().ask - monotonic()))):
         if until().ask <= monotonic():
-            raise Stopped
+            raise CallStopped

@@ -10,19 +10,19 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final
 
-from app.devices.lease import Lease, Priority, Ticket, Turns
-from app.devices.process.call import Conversation
-from app.devices.process.pending_call import Begun
-from app.devices.process.process import Run
-from app.devices.process.stop import Stopped, Until, never, wait
-from app.devices.process.worker_main import PAGE, Board
+from app.devices.lease import Lease, LeaseTicket, Priority, PriorityLock
+from app.devices.process.call import RemoteCall
+from app.devices.process.pending_call import PendingCall
+from app.devices.process.process import WorkerProcess
+from app.devices.process.stop import CallStopped, Until, never, wait
+from app.devices.process.worker_main import PAGE, DeadlinePage
 from app.errors import ChildDied, Closing, DeviceError, TilewiseError
 
 _SHORT_LIFE: Final = 1.0  # seconds: a child that dies younger, and unused, is not replaced until somebody needs one
 _PATIENCE: Final = 5.0  # seconds that closing waits for a killed process, which a broken driver may keep from ending
 
 
-class Child:
+class Worker:
     """A child process that holds `setup(*arguments)` as its state and runs one function at a time.
 
     It starts at `start` or the first call, has `starting` seconds for its setup, and ends with this process, whatever
@@ -43,11 +43,11 @@ class Child:
         self.name, self.generation = name, 0
         self._setup, self._arguments, self._starting = setup, arguments, starting
         self._descriptors, self._lease = descriptors, lease
-        self._turns = Turns()
+        self._turns = PriorityLock()
         self._changed = threading.Condition()
         self._state = "idle"  # idle, wanted, starting, ready, ending; closed at the end
         self._failure: TilewiseError | None = None
-        self._run: Run | None = None
+        self._run: WorkerProcess | None = None
         self._supervisor: threading.Thread | None = None
         self._board_fd = -1
 
@@ -92,7 +92,7 @@ class Child:
             run = self._ready(until)
             with run.using:
                 run.used = True
-                conversation = Conversation(self.name, run, self._lease, priority, leased=leased, until=until)
+                conversation = RemoteCall(self.name, run, self._lease, priority, leased=leased, until=until)
                 return self._converse(conversation, run, partial(conversation.hold, function, arguments, deadline))
 
     @contextmanager
@@ -111,7 +111,7 @@ class Child:
         *arguments: Any,
         priority: Priority = Priority.MEASUREMENT,
         deadline: float = 60.0,
-    ) -> Begun[Any] | None:
+    ) -> PendingCall[Any] | None:
         """Have `function(state, link, *arguments)` begun with the device its own, without waiting for anything.
 
         None where somebody has the child or the device, or waits for it, or there is no child. As `call` otherwise.
@@ -123,16 +123,16 @@ class Child:
         if run is None:
             self._turns.leave(turn)
             return None
-        conversation = Conversation(self.name, run, self._lease, priority)
+        conversation = RemoteCall(self.name, run, self._lease, priority)
         with ExitStack() as parting, suppress(TilewiseError):
             parting.callback(self._part, conversation, run, turn)
             if conversation.take_at_once():
                 self._speak(conversation, run, partial(conversation.ask, function, arguments, deadline))
                 parting.pop_all()
-                return Begun(conversation, partial(self._finish, conversation, run, turn))
+                return PendingCall(conversation, partial(self._finish, conversation, run, turn))
         return None
 
-    def _free(self) -> Run | None:
+    def _free(self) -> WorkerProcess | None:
         """The process, where it is ready and nobody speaks to it; it is the caller's to speak to then."""
         with self._changed:
             run = self._run if self._state == "ready" else None
@@ -141,13 +141,13 @@ class Child:
             run.used = True
             return run
 
-    def _finish(self, conversation: Conversation, run: Run, turn: Ticket) -> Any:
+    def _finish(self, conversation: RemoteCall, run: WorkerProcess, turn: LeaseTicket) -> Any:
         try:
             return self._speak(conversation, run, conversation.end)
         finally:
             self._part(conversation, run, turn)
 
-    def _part(self, conversation: Conversation, run: Run, turn: Ticket) -> None:
+    def _part(self, conversation: RemoteCall, run: WorkerProcess, turn: LeaseTicket) -> None:
         conversation.close()
         run.using.release()
         self._turns.leave(turn)
@@ -167,19 +167,19 @@ class Child:
         if self._supervisor is not None:
             self._supervisor.join(_PATIENCE)
 
-    def _converse(self, conversation: Conversation, run: Run, speak: Callable[[], Any]) -> Any:
+    def _converse(self, conversation: RemoteCall, run: WorkerProcess, speak: Callable[[], Any]) -> Any:
         try:
             return self._speak(conversation, run, speak)
         finally:
             conversation.close()
 
-    def _speak(self, conversation: Conversation, run: Run, speak: Callable[[], Any]) -> Any:
+    def _speak(self, conversation: RemoteCall, run: WorkerProcess, speak: Callable[[], Any]) -> Any:
         """Speak to the child; where it did not answer to the end it is killed, and gone afterwards."""
         try:
             return speak()
         except BaseException as error:
             ours = run.is_killed
-            known = isinstance(error, TilewiseError | Stopped)
+            known = isinstance(error, TilewiseError | CallStopped)
             fatal = isinstance(error, TilewiseError) and error.facts.get("fatal")
             if not known or conversation.is_broken or fatal:
                 self._end(run)
@@ -190,7 +190,7 @@ class Child:
                 raise ChildDied(f"{error.message} ({run.cause})", **error.facts, **outside) from None
             raise
 
-    def _see_off(self, run: Run) -> None:
+    def _see_off(self, run: WorkerProcess) -> None:
         """Wait until a killed process is gone: before, it may keep the device busy and touch memory that it was lent.
 
         A broken driver may keep it for long; with the child closed, nobody is lent that memory any more.
@@ -202,13 +202,13 @@ class Child:
         if self._state == "closed":
             raise Closing(f"{self.name} is closed") from None
 
-    def _end(self, run: Run) -> None:
+    def _end(self, run: WorkerProcess) -> None:
         with self._changed:
             if self._run is run and self._state == "ready":
                 self._state = "ending"
         run.kill()
 
-    def _ready(self, until: Until = never) -> Run:
+    def _ready(self, until: Until = never) -> WorkerProcess:
         """Wait for a process that is set up, asking for one where there is none; raises why there is none, Stopped."""
         with self._changed:
             if self._state == "ready" and self._run is not None and not self._run.is_alive():
@@ -248,7 +248,7 @@ class Child:
     def _supervise(self) -> None:
         self._board_fd = os.memfd_create("tilewise-board")
         os.ftruncate(self._board_fd, PAGE)
-        board = Board(self._board_fd)
+        board = DeadlinePage(self._board_fd)
         try:
             while self._is_wanted():
                 self._live(board)
@@ -263,11 +263,11 @@ class Child:
             self._state = "starting"
             return True
 
-    def _live(self, board: Board) -> None:
+    def _live(self, board: DeadlinePage) -> None:
         """One process from its start to its end."""
         flag = self._lease.flag_fd if self._lease is not None else -1
         try:
-            run = Run(self.name, board, self._board_fd, flag, self._descriptors)
+            run = WorkerProcess(self.name, board, self._board_fd, flag, self._descriptors)
         except OSError as error:
             self._settle("idle", DeviceError(f"{self.name} cannot be started: {error}"))
             return
@@ -291,9 +291,9 @@ class Child:
         useless = not run.used and monotonic() - born < _SHORT_LIFE  # replacing it at once might never end
         self._settle("idle" if failure is not None or useless else "wanted", failure)
 
-    def _introduce(self, run: Run) -> TilewiseError | None:
+    def _introduce(self, run: WorkerProcess) -> TilewiseError | None:
         """Hand the setup over, and wait for it; gives what went wrong."""
-        conversation = Conversation(self.name, run, None, Priority.PRODUCT, stage="start")
+        conversation = RemoteCall(self.name, run, None, Priority.PRODUCT, stage="start")
         try:
             conversation.hold(self._setup, self._arguments, self._starting)
         except TilewiseError as error:

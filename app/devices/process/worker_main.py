@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any, Final, TypeAlias
 
 from app.devices.process.memory_limit import MemoryLimit, compiler_memory
-from app.devices.process.stop import Stopped
+from app.devices.process.stop import CallStopped
 from app.devices.process.words import Hearer
 from app.errors import TilewiseError
 
@@ -29,7 +29,7 @@ _PR_SET_PDEATHSIG: Final = 1
 Channel: TypeAlias = "Connection[Any, Any]"  # generic for type checkers only
 
 
-class Board:
+class DeadlinePage:
     """A page shared by parent and child that says until when the child may work; writing it is no system call.
 
     Times are CLOCK_MONOTONIC's, which is one clock for all processes.
@@ -72,10 +72,10 @@ class Board:
         return int(self._cells[3]), int(self._cells[4])
 
 
-class Link:
+class WorkerLink:
     """What a function run in a child uses to name its stage, renew its deadline and lease its device."""
 
-    def __init__(self, channel: Channel, board: Board, flag: mmap.mmap | None) -> None:
+    def __init__(self, channel: Channel, board: DeadlinePage, flag: mmap.mmap | None) -> None:
         self._channel, self._board, self._flag = channel, board, flag
         self._leased = self._granted = False
         self._limit = MemoryLimit()
@@ -96,7 +96,7 @@ class Link:
     def check(self) -> None:
         """Raise Stopped where the function is to end; every method that names or leases something does so too."""
         if self._board.left <= 0:
-            raise Stopped
+            raise CallStopped
 
     def phase(self, stage: str, deadline: float, memory: int | None = None) -> None:
         """From now the work is `stage`; the child is killed where it outlives `deadline` seconds.
@@ -158,7 +158,7 @@ class Link:
         self._board.allow(inf)
         self._tell(how, deadline)
         if self._channel.recv_bytes():
-            raise Stopped
+            raise CallStopped
 
     def _tell(self, *message: object) -> None:
         self._channel.send_bytes(pickle.dumps(message))
@@ -175,7 +175,7 @@ def main() -> None:
     channel: Channel = Connection(connection)
     shared = mmap.mmap(flag, PAGE, prot=mmap.PROT_READ) if flag >= 0 else None
     try:
-        _serve(channel, Link(channel, Board(board), shared))
+        _serve(channel, WorkerLink(channel, DeadlinePage(board), shared))
     except (EOFError, OSError):
         pass  # the parent closed the connection, or died
     finally:
@@ -197,7 +197,7 @@ def _end_with_parent(lifeline: int, parent: int) -> None:
     threading.Thread(target=watch, name="lifeline", daemon=True).start()
 
 
-def _serve(channel: Channel, link: Link) -> None:
+def _serve(channel: Channel, link: WorkerLink) -> None:
     """Set up, say so, then answer one call after another until the connection ends."""
     state, hearer = list[Any](), Hearer()
 
@@ -212,13 +212,13 @@ def _serve(channel: Channel, link: Link) -> None:
         channel.send_bytes(_answer(link, run, hearer, channel.recv_bytes()))
 
 
-def _answer(link: Link, run: Callable[..., Any], hearer: Hearer, request: bytes) -> bytes:
+def _answer(link: WorkerLink, run: Callable[..., Any], hearer: Hearer, request: bytes) -> bytes:
     """Whatever happens is an answer: a value, an error of ours, or the text of any other."""
     try:
         function, arguments, granted = hearer.loads(request)
         link.begin(granted)
         return pickle.dumps(("done", run(function, *arguments)))
-    except Stopped:
+    except CallStopped:
         return pickle.dumps(("stopped", None))
     except TilewiseError as error:
         return pickle.dumps(("error", error))

@@ -33,7 +33,7 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BestAnswer:
     """A kernel and config for a problem on a device, and how exact the answer is.
 
     For nearest, timing, accuracy and baselines are the matched problem's; for default they are None. For both
@@ -152,10 +152,10 @@ def baselines_of(record: BestRecord) -> dict[str, Baseline]:
     }
 
 
-def stored(record: BestRecord, device: Device, launch: Launch, match: str, *, provisional: bool = False) -> Answer:
+def stored(record: BestRecord, device: Device, launch: Launch, match: str, *, provisional: bool = False) -> BestAnswer:
     """A record as the answer to the launch's problem, which need not be the record's."""
     trial, timing = record.trial, timing_of(record.trial)
-    return Answer(
+    return BestAnswer(
         device=device,
         problem=launch.problem,
         kernel=trial.kernel,

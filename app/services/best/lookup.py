@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Final, Protocol, TypeVar
 
 from app.errors import NotTuned, Unsupported
-from app.services.best.answer import Answer, Baseline, accuracy_of, baselines_of, gflops, stored, timing_of
-from app.services.best.transfer_records import Family, Rules, is_current, launch_of
+from app.services.best.answer import Baseline, BestAnswer, accuracy_of, baselines_of, gflops, stored, timing_of
+from app.services.best.transfer_records import ServingRules, TunedFamily, is_current, launch_of
 from app.store.database import Database
 from app.store.records import BestRecord, CrossRecord, TrialRecord
-from app.store.repository import Bests
-from app.tuning.transfer import Choice, Foretold, Transferred, beats, distance
+from app.store.repository import BestRepository
+from app.tuning.transfer import Foretold, TransferChoice, Transferred, beats, distance
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.kernel import Kernel
@@ -22,8 +22,8 @@ from kernels.problem import Problem
 from kernels.space import Config
 
 __all__ = [
-    "Answer",
     "Baseline",
+    "BestAnswer",
     "BestConfigs",
     "accuracy_of",
     "baselines_of",
@@ -40,7 +40,7 @@ Record = TypeVar("Record", BestRecord, CrossRecord)
 _MOST: Final = 8192  # answers kept, some megabytes
 
 
-class Known(Protocol):
+class DeviceModel(Protocol):
     """What is known of one device, be it open or not."""
 
     @property
@@ -53,16 +53,16 @@ class KnownDevices(Protocol):
     """The devices that answers are for."""
 
     @property
-    def units(self) -> Sequence[Known]:
+    def units(self) -> Sequence[DeviceModel]:
         """Every one of them."""
         ...
 
-    def unit(self, device_id: str | None = None) -> Known:
+    def unit(self, device_id: str | None = None) -> DeviceModel:
         """One of them, or the first; raises NoDevice where there is none, UnknownDevice for an unknown id."""
         ...
 
 
-class Quarantined(Protocol):
+class ConfigFilter(Protocol):
     """Knows the configs that failed here, and the kernels whose default is not verified."""
 
     def holds(self, device: Device, kernel: str, config: Config, problem: Problem | None = None) -> str | None:
@@ -83,8 +83,8 @@ class _Snapshot:
 
     exact: dict[tuple[str, Problem], BestRecord] = field(default_factory=dict)
     provisional: dict[tuple[str, Problem], BestRecord] = field(default_factory=dict)
-    families: dict[tuple[str, str], Family] = field(default_factory=dict)
-    answers: dict[tuple[str | None, Problem, bool], Answer] = field(default_factory=dict)
+    families: dict[tuple[str, str], TunedFamily] = field(default_factory=dict)
+    answers: dict[tuple[str | None, Problem, bool], BestAnswer] = field(default_factory=dict)
 
     def with_records(self, records: Iterable[BestRecord]) -> _Snapshot:
         fresh = {(record.device_model, record.problem): record for record in records}
@@ -102,21 +102,21 @@ class BestConfigs:
         self,
         fleet: KnownDevices,
         records: Iterable[BestRecord] = (),
-        quarantine: Quarantined | None = None,
+        quarantine: ConfigFilter | None = None,
         crossed: Callable[[], Sequence[CrossRecord]] = list,
     ) -> None:
         self.generation = 0
         self._fleet, self._quarantine, self._crossed = fleet, quarantine, crossed
         self._changing = threading.Lock()
         self._snapshot = _Snapshot()
-        self._last_default: tuple[int, Answer | None] = 0, None
+        self._last_default: tuple[int, BestAnswer | None] = 0, None
         self.promoted(records)
 
     @classmethod
-    def load(cls, fleet: KnownDevices, database: Database, quarantine: Quarantined | None = None) -> BestConfigs:
+    def load(cls, fleet: KnownDevices, database: Database, quarantine: ConfigFilter | None = None) -> BestConfigs:
         """Read every stored best once; what winners took on each other's problems is read again at each promotion."""
-        records = database.read(lambda session: Bests(session).all())
-        return cls(fleet, records, quarantine, lambda: database.read(lambda session: Bests(session).crossed()))
+        records = database.read(lambda session: BestRepository(session).all())
+        return cls(fleet, records, quarantine, lambda: database.read(lambda session: BestRepository(session).crossed()))
 
     def promoted(self, records: Iterable[BestRecord]) -> None:
         """Take what was just committed; what was provisional for the same problems is forgotten.
@@ -174,7 +174,7 @@ class BestConfigs:
         """Whether `answer` need not work it out."""
         return (device_id, problem, False) in self._snapshot.answers
 
-    def answer(self, problem: Problem, device_id: str | None = None, *, exact: bool = False) -> Answer:
+    def answer(self, problem: Problem, device_id: str | None = None, *, exact: bool = False) -> BestAnswer:
         """Answer exact, else provisional, else stale, else nearest, else the model's default.
 
         Nearest is left out where it is not sure enough to be faster than the default.
@@ -201,7 +201,7 @@ class BestConfigs:
         snapshot.answers[device_id, problem, exact] = answer
         return answer
 
-    def below(self, problem: Problem, device_id: str, failed: Collection[tuple[str, Config]]) -> Answer:
+    def below(self, problem: Problem, device_id: str, failed: Collection[tuple[str, Config]]) -> BestAnswer:
         """What to take untuned once some kernels' configs have failed; raises Unsupported where nothing is left."""
         return self._default(problem, self._fleet.unit(device_id).device, failed)
 
@@ -209,22 +209,24 @@ class BestConfigs:
         self._snapshot = snapshot
         self.generation += 1
 
-    def _families(self, changed: set[tuple[str, str]]) -> dict[tuple[str, str], Family]:
+    def _families(self, changed: set[tuple[str, str]]) -> dict[tuple[str, str], TunedFamily]:
         """What these models and families say now, as far as a device of the model is here."""
         devices = {unit.device.model: unit.device for unit in reversed(self._fleet.units)}
         here = {place for place in changed if place[0] in devices}
         bests, crossed = _grouped(self._snapshot.exact.values()), _grouped(self._crossed() if here else ())
-        return {place: Family(bests[place], crossed.get(place, ()), self._rules(devices[place[0]])) for place in here}
+        return {
+            place: TunedFamily(bests[place], crossed.get(place, ()), self._rules(devices[place[0]])) for place in here
+        }
 
-    def _rules(self, device: Device) -> Rules:
-        def default(problem: Problem) -> Choice | None:
+    def _rules(self, device: Device) -> ServingRules:
+        def default(problem: Problem) -> TransferChoice | None:
             try:
                 answer = self._first_default(problem, device)
             except Unsupported:
                 return None
             return answer.kernel, answer.config
 
-        return Rules(device, self._server(device), default)
+        return ServingRules(device, self._server(device), default)
 
     def _server(self, device: Device) -> Callable[[str, Config, Problem], bool]:
         return lambda kernel, config, problem: self._serves(device, kernel, config, problem)
@@ -232,7 +234,7 @@ class BestConfigs:
     def _serves(self, device: Device, kernel: str, config: Config, problem: Problem | None = None) -> bool:
         return self._quarantine is None or self._quarantine.holds(device, kernel, config, problem) is None
 
-    def _measured(self, snapshot: _Snapshot, problem: Problem, device: Device, *, exact: bool) -> Answer | None:
+    def _measured(self, snapshot: _Snapshot, problem: Problem, device: Device, *, exact: bool) -> BestAnswer | None:
         """What was measured for this very problem."""
         record = snapshot.exact.get((device.model, problem))
         launch = self._launch(record.trial, problem, device) if record else None
@@ -247,7 +249,7 @@ class BestConfigs:
                 return stored(so_far, device, under_way, "exact", provisional=True)
         return stored(record, device, launch, "stale") if record and launch else None
 
-    def _untuned(self, snapshot: _Snapshot, problem: Problem, device: Device) -> Answer:
+    def _untuned(self, snapshot: _Snapshot, problem: Problem, device: Device) -> BestAnswer:
         """The config of a problem nearby where that is surely better, else the model's choice; raises Unsupported."""
         family = snapshot.families.get((device.model, problem.family))
         if family is None:
@@ -263,13 +265,13 @@ class BestConfigs:
             return nearest
         return nearest if nearest and found and beats(found, foretold) else default
 
-    def _nearest(self, snapshot: _Snapshot, problem: Problem, device: Device, found: Transferred) -> Answer | None:
+    def _nearest(self, snapshot: _Snapshot, problem: Problem, device: Device, found: Transferred) -> BestAnswer | None:
         launch = launch_of(found.kernel, found.config, problem, device)
         if launch is None or not self._serves(device, found.kernel, found.config, problem):
             return None
         return _foretold(stored(snapshot.exact[device.model, found.source], device, launch, "nearest"), found)
 
-    def _default(self, problem: Problem, device: Device, failed: Collection[tuple[str, Config]] = ()) -> Answer:
+    def _default(self, problem: Problem, device: Device, failed: Collection[tuple[str, Config]] = ()) -> BestAnswer:
         """What the model chooses, untuned: the first of those that may be served and have not failed.
 
         Kernels that are withheld come last. Raises Unsupported where no kernel can.
@@ -284,12 +286,12 @@ class BestConfigs:
             if (kernel.name, launch.config) in failed:
                 refused.append(f"{kernel.name} {launch.config} has just failed on {device.id}")
             elif self._serves(device, kernel.name, launch.config, problem):
-                return Answer(device, problem, kernel.name, launch.config, launch, "default")
+                return BestAnswer(device, problem, kernel.name, launch.config, launch, "default")
             else:
                 refused.append(f"{kernel.name} {launch.config} is quarantined on {device.id}")
         raise Unsupported("; ".join(refused))
 
-    def _first_default(self, problem: Problem, device: Device) -> Answer:
+    def _first_default(self, problem: Problem, device: Device) -> BestAnswer:
         """As `_default`; the last one is remembered, because one answer asks for it more than once."""
         generation, last = self._last_default
         known = generation == self.generation and last is not None and self._may_serve(last)
@@ -298,7 +300,7 @@ class BestConfigs:
             self._last_default = self.generation, last
         return last
 
-    def _may_serve(self, answer: Answer) -> bool:
+    def _may_serve(self, answer: BestAnswer) -> bool:
         return self._serves(answer.device, answer.kernel, answer.config, answer.launch.problem)
 
     def _rungs(self, problem: Problem, device: Device) -> list[Kernel]:
@@ -351,7 +353,7 @@ def default_launch(kernel: Kernel, problem: Problem, device: Device) -> Launch:
         raise Unsupported(f"{kernel.name} cannot run {problem} on {device.id}: {refusal}") from refusal
 
 
-def _foretold(answer: Answer, told: Foretold) -> Answer:
+def _foretold(answer: BestAnswer, told: Foretold) -> BestAnswer:
     return replace(answer, expected_loss=told.expected_loss, loss_bound=told.loss_bound)
 
 

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from app.errors import TilewiseError
-from app.services.best.answer import Answer
+from app.services.best.answer import BestAnswer
 from app.store.database import Database
-from app.store.records import WantPlace, WantRecord
-from app.store.repository import Wants as WantRows
+from app.store.records import MissRecord, WantPlace
+from app.store.repository import MissRepository
 from kernels.problem import Problem
 
 _PERIOD: Final = 3.0  # seconds between two writes
@@ -20,7 +20,7 @@ _MOST: Final = 4096  # different shapes counted between two writes; more are dro
 _LOG = logging.getLogger(__name__)
 
 
-class Want(NamedTuple):
+class Miss(NamedTuple):
     """A problem that was answered on a device model by something less than exact."""
 
     device_model: str
@@ -28,12 +28,12 @@ class Want(NamedTuple):
     match: str
 
 
-class Wants:
+class MissCounter:
     """Counts wants. `note` is for the hot path: no lock and no query, at the price of a count lost in a race."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._fresh: dict[Want, int] = {}
+        self._fresh: dict[Miss, int] = {}
         self._flushing = threading.Lock()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -50,18 +50,18 @@ class Wants:
         if self._thread is not None:
             self._thread.join(timeout=5)
 
-    def note(self, want: Want) -> None:
+    def note(self, want: Miss) -> None:
         """One more was asked for this."""
         fresh = self._fresh
         if want in fresh or len(fresh) < _MOST:
             fresh[want] = fresh.get(want, 0) + 1
             self.total += 1
 
-    def noted(self, answer: Answer) -> Want | None:
+    def noted(self, answer: BestAnswer) -> Miss | None:
         """Count the problem of an answer that is less than exact; gives what was counted."""
         if answer.match == "exact":
             return None
-        want = Want(answer.device.model, answer.launch.problem, answer.match)
+        want = Miss(answer.device.model, answer.launch.problem, answer.match)
         self.note(want)
         return want
 
@@ -71,16 +71,18 @@ class Wants:
         device_model: str | None = None,
         problem: Mapping[str, Any] | None = None,
         after: WantPlace | None = None,
-    ) -> Sequence[WantRecord]:
+    ) -> Sequence[MissRecord]:
         """The shapes asked for most often, first the most, as the store gives them. Blocks for two queries."""
         self.flush()
-        return self._database.read(lambda session: WantRows(session).most_wanted(limit, device_model, problem, after))
+        return self._database.read(
+            lambda session: MissRepository(session).most_wanted(limit, device_model, problem, after)
+        )
 
     def forget(self, device_model: str, problem: Problem) -> None:
         """A shape has been tuned, and that is stored."""
         with self._flushing:
             self.drop(device_model, problem)
-            self._database.write(lambda session: WantRows(session).forget(device_model, problem))
+            self._database.write(lambda session: MissRepository(session).forget(device_model, problem))
 
     def drop(self, device_model: str, problem: Problem) -> None:
         """Forget what was counted of a shape since the last write."""
@@ -91,14 +93,14 @@ class Wants:
         """Store what has been counted since the last time."""
         with self._flushing:
             fresh, self._fresh = self._fresh, {}
-            counts: dict[tuple[str, Problem], WantRecord] = {}
+            counts: dict[tuple[str, Problem], MissRecord] = {}
             for (model, problem, match), count in fresh.items():
                 before, now = counts.get((model, problem)), datetime.now(UTC)
-                counts[model, problem] = WantRecord(
+                counts[model, problem] = MissRecord(
                     model, problem, count + (before.count if before else 0), match, now, now
                 )
             if counts:
-                self._database.write(lambda session: WantRows(session).add(counts.values()))
+                self._database.write(lambda session: MissRepository(session).add(counts.values()))
 
     def _work(self) -> None:
         closing = False

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from app.errors import StoreFailed
 from app.store.database import Database
 from app.store.records import FaultRecord
-from app.store.repository import Faults
+from app.store.repository import FaultRepository
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.launch import Launch
@@ -30,7 +30,7 @@ _Place = tuple[str, str, str, Config]  # device model, environment, kernel, conf
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class QuarantinedConfig:
     """A config that is held: for which problems (FaultRecord's scope), what it failed of, and since when.
 
     `serving` says that a product or a default found it, not a tune. With a `launch` it is only suspected, and is to be
@@ -77,7 +77,7 @@ class Quarantine:
 
     def __init__(self, database: Database, faults: Iterable[FaultRecord] = ()) -> None:
         self._database = database
-        self._held: dict[_Place, dict[str, Entry]] = {}
+        self._held: dict[_Place, dict[str, QuarantinedConfig]] = {}
         self._withheld: frozenset[tuple[str, str]] = frozenset()
         self._changing = threading.Lock()
         self.unready: frozenset[str] = frozenset()
@@ -86,7 +86,7 @@ class Quarantine:
     @classmethod
     def load(cls, database: Database) -> Quarantine:
         """Read once what is stored: every wrong answer, and what failed twice where products are served."""
-        return cls(database, database.read(lambda session: Faults(session).held()))
+        return cls(database, database.read(lambda session: FaultRepository(session).held()))
 
     def holds(self, device: Device, kernel: str, config: Config, problem: Problem | None = None) -> str | None:
         """Why a config must not serve a problem (None: any) on a device; None where nothing is known against it."""
@@ -95,7 +95,7 @@ class Quarantine:
             return None
         return next((entry.reason for entry in found.values() if entry.concerns(problem)), None)
 
-    def entries(self, device: Device) -> list[Entry]:
+    def entries(self, device: Device) -> list[QuarantinedConfig]:
         """What is held on a device, the oldest first."""
         held = [each for place, each in list(self._held.items()) if place[:2] == (device.model, device.environment)]
         return sorted((entry for each in held for entry in list(each.values())), key=lambda entry: entry.since)
@@ -117,7 +117,7 @@ class Quarantine:
     def add(self, *faults: FaultRecord) -> None:
         """Hold faults from now on, and store them."""
         self.remember(*faults)
-        self._database.write(lambda session: Faults(session).add(*faults))
+        self._database.write(lambda session: FaultRepository(session).add(*faults))
 
     def condemn(self, device: Device, launch: Launch, reason: str) -> None:
         """Hold and store what a device answered wrong outside any job."""
@@ -138,7 +138,7 @@ class Quarantine:
         if entry.strikes > 1:
             self._store(place, scope, fault)
 
-    def release(self, device: Device, entry: Entry) -> None:
+    def release(self, device: Device, entry: QuarantinedConfig) -> None:
         """Hold no longer what was suspected, and did well since."""
         place = device.model, device.environment, entry.kernel, entry.config
         with self._changing:
@@ -161,7 +161,7 @@ class Quarantine:
     def _store(self, place: _Place, scope: str, fault: FaultRecord) -> None:
         """Keep a fault for good; where it cannot be written it stays suspected, and is tried again."""
         try:
-            self._database.write(lambda session: Faults(session).add(fault))
+            self._database.write(lambda session: FaultRepository(session).add(fault))
         except StoreFailed as error:
             _LOG.warning("the fault of %s %s is not stored: %s", fault.kernel, fault.config, error.message)
             return
@@ -185,8 +185,10 @@ def _fault(device: Device, launch: Launch, scope: str, kind: str, stage: str, re
     )
 
 
-def _entry(fault: FaultRecord) -> Entry:
-    return Entry(fault.kernel, fault.config, fault.scope, fault.kind, fault.reason, fault.at, fault.job_id is None)
+def _entry(fault: FaultRecord) -> QuarantinedConfig:
+    return QuarantinedConfig(
+        fault.kernel, fault.config, fault.scope, fault.kind, fault.reason, fault.at, fault.job_id is None
+    )
 
 
 def _place(fault: FaultRecord) -> _Place | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from app.store.records import BestRecord, CrossRecord, TrialRecord
 from app.tuning.measure.timing_policy import policy_of
-from app.tuning.transfer import Choice, Transfer, Tuned, points
+from app.tuning.transfer import Transfer, TransferChoice, TunedProblem, points
 from kernels import CATALOGUE
 from kernels.cost_model import analyse, predict
 from kernels.device import Device
@@ -50,36 +50,36 @@ def is_current(trial: TrialRecord, device: Device) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ServingRules:
     """On one device: which configs may be served, and the untuned choice for a problem, None where there is none."""
 
     device: Device
     serves: Callable[[str, Config, Problem], bool]
-    default: Callable[[Problem], Choice | None]
+    default: Callable[[Problem], TransferChoice | None]
 
-    def legal(self, choice: Choice, problem: Problem) -> bool:
+    def legal(self, choice: TransferChoice, problem: Problem) -> bool:
         """Whether a config may take the place of the untuned choice."""
         if not self.serves(*choice, problem) or launch_of(*choice, problem, self.device) is None:
             return False
         default = self.default(problem)
         return default is None or self._launched(choice, problem) <= WASTEFUL * self._launched(default, problem)
 
-    def _launched(self, choice: Choice, problem: Problem) -> int:
+    def _launched(self, choice: TransferChoice, problem: Problem) -> int:
         """Products that a config makes, those of its tiles' empty parts included."""
         return analyse(CATALOGUE[choice[0]], choice[1], problem, self.device).flops_launched
 
-    def seconds(self, choice: Choice, problem: Problem) -> float:
+    def seconds(self, choice: TransferChoice, problem: Problem) -> float:
         """What the model says that a config takes."""
         return predict(CATALOGUE[choice[0]], choice[1], problem, self.device)
 
 
-class Family:
+class TunedFamily:
     """The tuned problems of one device model and family. Immutable: made anew at a promotion.
 
     However many they are, a bounded number is learned from, and an answer is looked for among the nearest.
     """
 
-    def __init__(self, records: Sequence[BestRecord], crossed: Iterable[CrossRecord], rules: Rules) -> None:
+    def __init__(self, records: Sequence[BestRecord], crossed: Iterable[CrossRecord], rules: ServingRules) -> None:
         self._records, self._rules = records, rules
         self._times: dict[Problem, dict[tuple[str, Config, str], float]] = {}
         for one in crossed:
@@ -117,15 +117,17 @@ def _spread(records: Sequence[BestRecord], most: int) -> Sequence[BestRecord]:
     return [ordered[number * len(ordered) // most] for number in range(most)]
 
 
-def _tuned(record: BestRecord, times: Times) -> Tuned:
+def _tuned(record: BestRecord, times: Times) -> TunedProblem:
     """A record with what other winners took; each is set against the winner's time in the same round."""
     trial = record.trial
     own = (trial.median_ms or 0.0) / 1e3
-    others: dict[Choice, float] = {}
+    others: dict[TransferChoice, float] = {}
     for which in _ROUNDS:
         base = times.get((trial.kernel, trial.config, which))
         for (kernel, config, round_), median_ms in times.items():
             if round_ == which:
                 others.setdefault((kernel, config), own * median_ms / base if base else median_ms / 1e3)
     default = record.default.median_ms if record.default else None
-    return Tuned(record.problem, trial.kernel, trial.config, own, others, None if default is None else default / 1e3)
+    return TunedProblem(
+        record.problem, trial.kernel, trial.config, own, others, None if default is None else default / 1e3
+    )

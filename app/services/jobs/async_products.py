@@ -14,14 +14,14 @@ from typing import Any, BinaryIO, Final
 from app.dtypes import Array
 from app.errors import Cancelled, NoResult, StoreFailed, TilewiseError, TooLarge
 from app.services.best.answer import Product
-from app.services.jobs.result_store import Shelf
-from app.services.jobs.service import ENDED, Jobs, new_job
-from app.services.matmul.batching import Claim
-from app.services.matmul.buffers import Placement
-from app.services.matmul.service import Matmul
+from app.services.jobs.result_store import ResultStore
+from app.services.jobs.service import ENDED, JobService, new_job
+from app.services.matmul.batching import CancelToken
+from app.services.matmul.buffers import OperandBuffers
+from app.services.matmul.service import MatmulService
 from app.store.database import Database
 from app.store.records import JobRecord
-from app.store.repository import Jobs as JobRows
+from app.store.repository import JobRepository
 
 _LOG = logging.getLogger(__name__)
 _REMEMBERED: Final = 1024  # errors that are kept as they were raised
@@ -29,16 +29,16 @@ Noted = Callable[[Any, str], None]
 Outcome = tuple[str, dict[str, Any] | None, TilewiseError | None]
 
 
-class Results:
+class AsyncProducts:
     """Jobs of kind matmul; their results, in `folder`, are kept for `ttl` seconds and up to `most` bytes of them.
 
     Neither survives a restart: what was under way is failed then, code lost, and the folder is emptied.
     """
 
     def __init__(
-        self, database: Database, jobs: Jobs, matmul: Matmul, folder: Path, ttl: float, most: int = 2**34
+        self, database: Database, jobs: JobService, matmul: MatmulService, folder: Path, ttl: float, most: int = 2**34
     ) -> None:
-        self.shelf = Shelf(folder, ttl, most)
+        self.shelf = ResultStore(folder, ttl, most)
         self._database, self._jobs, self._matmul = database, jobs, matmul
         self._errors: dict[str, TilewiseError] = {}
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class Results:
         self.shelf.start()
         self._notes.submit(int).result()  # its thread is there from now on
         lost = {"code": "lost", "error": "the service restarted before the product was made"}
-        for job in self._database.read(lambda session: JobRows(session).unfinished()):
+        for job in self._database.read(lambda session: JobRepository(session).unfinished()):
             if job.kind == "matmul":
                 self._jobs.end(job.id, "failed", None, lost)
 
@@ -59,7 +59,7 @@ class Results:
         self.shelf.stop()
         self._notes.shutdown()
 
-    def create(self, placement: Placement, noted: Noted | None = None) -> JobRecord:
+    def create(self, placement: OperandBuffers, noted: Noted | None = None) -> JobRecord:
         """A queued job for operands that have landed; `noted` writes beside it, in one transaction.
 
         Raises TooLarge where the result is more than all that may be kept.
@@ -70,7 +70,7 @@ class Results:
         job = new_job("matmul", {"problem": placement.problem.key}, total=1)
 
         def add(session: Any) -> None:
-            JobRows(session).add(job)
+            JobRepository(session).add(job)
             if noted is not None:
                 noted(session, job.id)
 
@@ -83,7 +83,13 @@ class Results:
         return job
 
     def make(
-        self, job_id: str, placement: Placement, device_id: str | None, kernel: str | None, *, stacked: bool = False
+        self,
+        job_id: str,
+        placement: OperandBuffers,
+        device_id: str | None,
+        kernel: str | None,
+        *,
+        stacked: bool = False,
     ) -> dict[str, Any] | None:
         """Make the job's product and keep it; gives the job's result. Whatever fails is the job's error.
 
@@ -97,7 +103,7 @@ class Results:
                 with suppress(RuntimeError):  # the service ends: the job is lost, and told so at the next start
                     running.append(self._notes.submit(self._running, job_id))
 
-        claim = Claim(begun)
+        claim = CancelToken(begun)
         unsubscribe = self._jobs.subscribe(job_id, lambda: self._heed(job_id, claim))
         try:
             outcome = self._outcome(job_id, placement, device_id, kernel, claim, stacked=stacked)
@@ -131,10 +137,10 @@ class Results:
     def _outcome(
         self,
         job_id: str,
-        placement: Placement,
+        placement: OperandBuffers,
         device_id: str | None,
         kernel: str | None,
-        claim: Claim,
+        claim: CancelToken,
         *,
         stacked: bool,
     ) -> Outcome:
@@ -151,12 +157,12 @@ class Results:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's
             return "failed", None, _known(job_id, error)
 
-    def _heed(self, job_id: str, claim: Claim) -> None:
+    def _heed(self, job_id: str, claim: CancelToken) -> None:
         if self._jobs.is_cancelled(job_id) and not claim.is_cancelled:
             claim.cancel(kill=True)
 
     def _running(self, job_id: str) -> None:
-        self._database.write(lambda session: JobRows(session).start(job_id, 1, datetime.now(UTC)))
+        self._database.write(lambda session: JobRepository(session).start(job_id, 1, datetime.now(UTC)))
         self._jobs.committed(job_id)
 
     def _conclude(self, job_id: str, state: str, result: dict[str, Any] | None, error: TilewiseError | None) -> None:
@@ -170,7 +176,7 @@ class Results:
         self._jobs.end(job_id, state, result, told, **done)
 
 
-def _shaped(placement: Placement, *, stacked: bool) -> Array:
+def _shaped(placement: OperandBuffers, *, stacked: bool) -> Array:
     """C as its operands came: a batch of one is still a batch."""
     c = placement.c
     return c.reshape((1, *c.shape)) if stacked and placement.problem.batch == 1 else c
@@ -189,7 +195,7 @@ def _told(error: TilewiseError) -> dict[str, Any]:
     return {"code": "internal" if type(error) is TilewiseError else error.code, "error": error.message}
 
 
-def _facts(placement: Placement, product: Product, c: Array) -> dict[str, Any]:
+def _facts(placement: OperandBuffers, product: Product, c: Array) -> dict[str, Any]:
     return {
         "problem": placement.problem.key,
         "shape": list(c.shape),

@@ -19,11 +19,11 @@ from app.errors import KeyInUse, KeyReused
 from app.services.principal import Principal
 from app.store.database import Database
 from app.store.records import AnswerRecord
-from app.store.repository import Answers
+from app.store.repository import FirstAnswerRepository
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class IdempotentRequest:
     """A request that was the first with its key: it is answered or given up, and may note its job meanwhile."""
 
     principal: str
@@ -31,7 +31,7 @@ class Attempt:
 
     def noted(self, session: Any, job_id: str) -> None:
         """Note the job, in the transaction that makes it: from then on it is what the key stands for."""
-        Answers(session).attach(self.principal, self.key, job_id)
+        FirstAnswerRepository(session).attach(self.principal, self.key, job_id)
 
 
 class Idempotency:
@@ -40,21 +40,23 @@ class Idempotency:
     def __init__(self, database: Database, ttl: float) -> None:
         self.ttl = ttl
         self._database = database
-        self._open: set[Attempt] = set()
+        self._open: set[IdempotentRequest] = set()
         self._lock = threading.Lock()
 
     def start(self) -> None:
         """Give up the requests that an earlier process neither answered nor made a job of."""
-        self._database.write(lambda session: Answers(session).abandon())
+        self._database.write(lambda session: FirstAnswerRepository(session).abandon())
 
-    def claim(self, principal: Principal, key: str, fingerprint: str) -> Attempt | AnswerRecord:
+    def claim(self, principal: Principal, key: str, fingerprint: str) -> IdempotentRequest | AnswerRecord:
         """An attempt where the key is new, else what became of the first; raises KeyInUse, KeyReused.
 
         What was never answered has no status, but a job: its process ended, or could not write.
         """
-        attempt, now = Attempt(principal.name, key), datetime.now(UTC)
+        attempt, now = IdempotentRequest(principal.name, key), datetime.now(UTC)
         with self._lock:
-            known = self._database.write(lambda session: self._claim(Answers(session), attempt, fingerprint, now))
+            known = self._database.write(
+                lambda session: self._claim(FirstAnswerRepository(session), attempt, fingerprint, now)
+            )
             if known is None:
                 self._open.add(attempt)
                 return attempt
@@ -65,30 +67,34 @@ class Idempotency:
             raise KeyInUse("the first request with this Idempotency-Key is still under way", key=key)
         return known
 
-    def answered(self, attempt: Attempt, status: int, headers: Mapping[str, str], body: str | None) -> None:
+    def answered(self, attempt: IdempotentRequest, status: int, headers: Mapping[str, str], body: str | None) -> None:
         """Keep the first answer; `body` None: it is the result of the job.
 
         Where it cannot be written, the key stands for the request's job.
         """
         with self._closed(attempt):
-            self._database.write(lambda session: Answers(session).answer(*_place(attempt), status, headers, body))
+            self._database.write(
+                lambda session: FirstAnswerRepository(session).answer(*_place(attempt), status, headers, body)
+            )
 
-    def failed(self, attempt: Attempt, status: int, headers: Mapping[str, str], body: str) -> None:
+    def failed(self, attempt: IdempotentRequest, status: int, headers: Mapping[str, str], body: str) -> None:
         """Keep an error as the first answer where the request made a job, else forget the request."""
 
         def keep(session: Any) -> None:
-            Answers(session).fail(*_place(attempt), status, headers, body)
-            Answers(session).release(*_place(attempt))
+            FirstAnswerRepository(session).fail(*_place(attempt), status, headers, body)
+            FirstAnswerRepository(session).release(*_place(attempt))
 
         with self._closed(attempt):
             self._database.write(keep)
 
-    def given_up(self, attempt: Attempt) -> None:
+    def given_up(self, attempt: IdempotentRequest) -> None:
         """Forget a request that made no job, or one that came to nothing: its key may try again."""
         with self._closed(attempt):
-            self._database.write(lambda session: Answers(session).release(*_place(attempt)))
+            self._database.write(lambda session: FirstAnswerRepository(session).release(*_place(attempt)))
 
-    def _claim(self, answers: Answers, attempt: Attempt, fingerprint: str, now: datetime) -> AnswerRecord | None:
+    def _claim(
+        self, answers: FirstAnswerRepository, attempt: IdempotentRequest, fingerprint: str, now: datetime
+    ) -> AnswerRecord | None:
         answers.forget(now - timedelta(seconds=self.ttl))
         record = AnswerRecord(attempt.principal, attempt.key, fingerprint, now)
         known = answers.claim(record)
@@ -98,7 +104,7 @@ class Idempotency:
         return answers.claim(record)
 
     @contextmanager
-    def _closed(self, attempt: Attempt) -> Iterator[None]:
+    def _closed(self, attempt: IdempotentRequest) -> Iterator[None]:
         """The attempt is over whatever becomes of the block."""
         try:
             yield
@@ -115,5 +121,5 @@ def fingerprint(method: str, path: str, query: bytes, *body: bytes | memoryview)
     return digest.hexdigest()
 
 
-def _place(attempt: Attempt) -> tuple[str, str]:
+def _place(attempt: IdempotentRequest) -> tuple[str, str]:
     return attempt.principal, attempt.key

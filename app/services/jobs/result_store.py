@@ -15,7 +15,7 @@ from app.dtypes import Array
 _LOOK: Final = 30.0  # seconds between looks for what is too old
 
 
-class Shelf:
+class ResultStore:
     """Keeps arrays in `folder` for `ttl` seconds, and no more than `most` bytes of them; safe from any thread.
 
     Files that are being written count: where only they are in the way, whoever comes next waits for them.

@@ -13,13 +13,12 @@ from uuid import uuid4
 
 from app.errors import Closing, StoreFailed, UnknownJob
 from app.services.jobs.export import recordings
-from app.services.jobs.write_retry import LateWriter, Write
+from app.services.jobs.write_retry import Write, WriteRetry
 from app.services.principal import Principal
 from app.services.tuning.progress import FINALS, PREPARING, SEARCH, budget_seconds
 from app.store.database import Database
 from app.store.records import JobRecord, TrialRecord
-from app.store.repository import Devices, Trials
-from app.store.repository import Jobs as JobRows
+from app.store.repository import DeviceRepository, JobRepository, TrialRepository
 from app.tuning.replay import lines
 
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
@@ -30,7 +29,7 @@ _TOLD, _FIRST_PREPARING, _SEARCHING, _FINALS, _PREPARING, _CANCELLING, _END = ra
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class JobEvent:
     """One server-sent event of a job: `id` rises, `name` is progress, trial or end, `data` is JSON."""
 
     id: int
@@ -39,7 +38,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class JobCounts:
     """How many jobs and trials there are, by state."""
 
     jobs: Mapping[str, int]
@@ -66,7 +65,7 @@ def new_job(kind: str, request: dict[str, Any], fingerprint: str = "", total: in
     )
 
 
-class Jobs:
+class JobService:
     """The jobs of one database. Every method blocks for a query; none takes a device.
 
     Between `start` and `stop` an end that the database does not take is written as soon as it does.
@@ -79,7 +78,7 @@ class Jobs:
         self._begun: set[str] = set()
         self._cancelled: set[str] = set()
         self._lock = threading.Lock()
-        self._ends = LateWriter((StoreFailed, Closing), self._without_result)
+        self._ends = WriteRetry((StoreFailed, Closing), self._without_result)
 
     def start(self) -> None:
         """Write, from now on, what the database did not take at once."""
@@ -91,7 +90,7 @@ class Jobs:
 
     def get(self, job_id: str) -> JobRecord:
         """One job; raises UnknownJob."""
-        record = self._database.read(lambda session: JobRows(session).get(job_id))
+        record = self._database.read(lambda session: JobRepository(session).get(job_id))
         if record is None:
             raise UnknownJob(f"there is no job {job_id}")
         return self._now(record)
@@ -100,7 +99,7 @@ class Jobs:
         self, state: str | None = None, kind: str | None = None, before: str | None = None, limit: int = 50
     ) -> Sequence[JobRecord]:
         """Jobs, newest first; `before` is the id of the last one already seen."""
-        page = self._database.read(lambda session: JobRows(session).list(state, kind, before, limit))
+        page = self._database.read(lambda session: JobRepository(session).list(state, kind, before, limit))
         return [self._now(record) for record in page]
 
     def timed(self, job_id: str, times: Callable[[], tuple[float | None, float]] | None) -> None:
@@ -121,19 +120,21 @@ class Jobs:
 
     def trials(self, **filters: Any) -> Sequence[TrialRecord]:
         """Stored trials by device_model, problem_key, kernel, state, job_id, round, after (an id) and limit."""
-        return self._database.read(lambda session: Trials(session).search(**filters))
+        return self._database.read(lambda session: TrialRepository(session).search(**filters))
 
     def recordings(self, **filters: Any) -> str:
         """All trials by the filters of `trials` but `after` and `limit`, as the text of recordings."""
         found: list[TrialRecord] = []
         while page := self.trials(**filters, after=found[-1].id if found else 0, limit=_PAGE):
             found += page
-        devices = self._database.read(lambda session: Devices(session).all())
+        devices = self._database.read(lambda session: DeviceRepository(session).all())
         return "".join(lines(recordings(found, devices)))
 
-    def tally(self) -> Tally:
+    def tally(self) -> JobCounts:
         """How many jobs and trials there are, by state."""
-        return self._database.read(lambda session: Tally(JobRows(session).tally(), Trials(session).tally()))
+        return self._database.read(
+            lambda session: JobCounts(JobRepository(session).tally(), TrialRepository(session).tally())
+        )
 
     def cancel(self, job_id: str, principal: Principal) -> JobRecord:
         """Ask a job to stop, whatever it does; one that has ended stays as it is. Raises UnknownJob."""
@@ -144,7 +145,7 @@ class Jobs:
         elif found.state not in ENDED:
             with self._lock:
                 self._cancelled.add(job_id)
-            self._database.write(lambda session: JobRows(session).ask_cancel(job_id, datetime.now(UTC)))
+            self._database.write(lambda session: JobRepository(session).ask_cancel(job_id, datetime.now(UTC)))
             self.committed(job_id)
         job = self.get(job_id)
         with self._lock:
@@ -187,7 +188,7 @@ class Jobs:
         at: datetime,
         **more: float,
     ) -> None:
-        self._database.write(lambda session: JobRows(session).finish(job_id, state, result, error, at, **more))
+        self._database.write(lambda session: JobRepository(session).finish(job_id, state, result, error, at, **more))
         self.ended(job_id)
         self.committed(job_id)
 
@@ -241,7 +242,7 @@ class Jobs:
         for wake in wakes:
             wake()
 
-    def events(self, job_id: str, after: int = 0) -> Sequence[Event]:
+    def events(self, job_id: str, after: int = 0) -> Sequence[JobEvent]:
         """What happened since event `after`: committed trials, the progress they make, and the end; raises UnknownJob.
 
         A trial's event has eight times its row's id; what is told after it has a number of its own for each phase, in
@@ -249,16 +250,16 @@ class Jobs:
         """
         seen = after // _EACH
         trials, job = self._database.read(
-            lambda session: (Trials(session).of_job(job_id, seen), JobRows(session).get(job_id))
+            lambda session: (TrialRepository(session).of_job(job_id, seen), JobRepository(session).get(job_id))
         )
         if job is None:
             raise UnknownJob(f"there is no job {job_id}")
         job = self._now(job)
-        events = [Event(_EACH * (trial.id or 0), "trial", trial_data(trial)) for trial in trials]
+        events = [JobEvent(_EACH * (trial.id or 0), "trial", trial_data(trial)) for trial in trials]
         last = events[-1].id if events else _EACH * seen
-        events.append(Event(last + _number(job, first=last == 0), "progress", progress(job)))
+        events.append(JobEvent(last + _number(job, first=last == 0), "progress", progress(job)))
         if job.state in ENDED:
-            events.append(Event(last + _END, "end", {"id": job.id, "state": job.state, **progress(job)}))
+            events.append(JobEvent(last + _END, "end", {"id": job.id, "state": job.state, **progress(job)}))
         return [event for event in events if event.id > after]
 
 

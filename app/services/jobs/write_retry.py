@@ -12,7 +12,7 @@ _AGAIN: Final = 1.0  # seconds between two tries
 Write = Callable[[], None]
 
 
-class LateWriter:
+class WriteRetry:
     """Tries each write in turn, in a thread that is there from `start` on; `fallback` replaces one that cannot succeed.
 
     A write raises one of `passing` for a fault that passes. What is unwritten at the end stays so.

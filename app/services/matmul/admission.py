@@ -19,7 +19,7 @@ _MEMORY: Final = 0.2  # weight of the newest product in the pace
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AdmissionLimits:
     """What bounds products: places in the queue, bytes of the slab and of each device, one caller's share of these."""
 
     queue: int
@@ -28,7 +28,7 @@ class Limits:
     share: float = 1.0
 
 
-class Ticket:
+class AdmissionTicket:
     """One product's place in the queue, until `made`, and its bytes, until `close`; doing either twice is harmless."""
 
     def __init__(self, admission: Admission, nbytes: int, device: str, principal: str) -> None:
@@ -58,7 +58,7 @@ class Admission:
     with the most room. The slab keeps account of its own bytes.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: AdmissionLimits) -> None:
         self.limits = limits
         self.changing = threading.Lock()
         self._waiting: Counter[str] = Counter()  # products by principal
@@ -73,7 +73,9 @@ class Admission:
         return self._waiting.total()
 
     @contextmanager
-    def admitted(self, nbytes: int, device: str | None = None, principal: Principal = ANONYMOUS) -> Iterator[Ticket]:
+    def admitted(
+        self, nbytes: int, device: str | None = None, principal: Principal = ANONYMOUS
+    ) -> Iterator[AdmissionTicket]:
         """Be inside the block; raises QueueFull, NoRoom, OverShare, each with limit, size and retry_after."""
         ticket = self.admit(nbytes, device, principal)
         try:
@@ -81,7 +83,7 @@ class Admission:
         finally:
             ticket.close()
 
-    def admit(self, nbytes: int, device: str | None = None, principal: Principal = ANONYMOUS) -> Ticket:
+    def admit(self, nbytes: int, device: str | None = None, principal: Principal = ANONYMOUS) -> AdmissionTicket:
         """Take a place in the queue and so many bytes, until the ticket is closed; raises as `admitted`."""
         with self.changing:
             self._expect_a_place(principal.name)
@@ -92,7 +94,7 @@ class Admission:
             self._bytes[principal.name] += nbytes
             self._devices[chosen] += nbytes
             self._last = monotonic()
-            return Ticket(self, nbytes, chosen, principal.name)
+            return AdmissionTicket(self, nbytes, chosen, principal.name)
 
     def expect_a_place(self, principal: Principal = ANONYMOUS, *, ahead: int = 0) -> None:
         """Raise QueueFull or OverShare where another product would be refused, whatever its size.
@@ -120,12 +122,12 @@ class Admission:
         """Seconds since a product came or was made; none while one is inside."""
         return 0.0 if self.waiting else monotonic() - self._last
 
-    def left(self, ticket: Ticket) -> None:
+    def left(self, ticket: AdmissionTicket) -> None:
         """Take a place back; called under the lock, by its ticket."""
         self._waiting[ticket.principal] -= 1
         self._last = monotonic()
 
-    def returned(self, ticket: Ticket) -> None:
+    def returned(self, ticket: AdmissionTicket) -> None:
         """Take bytes back; called under the lock, by their ticket."""
         self._bytes[ticket.principal] -= ticket.nbytes
         self._devices[ticket.device] -= ticket.nbytes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from app.worker.serving.multiply import Spent
+from app.worker.serving.product import MultiplyResult
 from kernels import CATALOGUE
 from kernels.cost_model import predict
 from kernels.device import Device
@@ -36,7 +36,7 @@ class _Alone:
         return self.call + self.copies + self.kernel
 
 
-class Rates:
+class BatchCostModel:
     """Learns seconds by device and problem; safe from any thread."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -44,7 +44,7 @@ class Rates:
         self._together: dict[tuple[str, Problem, int], tuple[float, float]] = {}
         self._lock, self._clock = threading.Lock(), clock
 
-    def learn(self, device_id: str, problem: Problem, count: int, spent: Spent, seconds: float) -> None:
+    def learn(self, device_id: str, problem: Problem, count: int, spent: MultiplyResult, seconds: float) -> None:
         """Take note of a call that made `count` products of a problem, of its phases and its seconds in all."""
         phases = spent.h2d + spent.kernel + spent.d2h
         with self._lock:
@@ -74,7 +74,7 @@ class Rates:
         allowed = [count for count, seconds in taken.items() if count == 1 or seconds <= alone.total + WAIT]
         return min(allowed, key=lambda count: taken[count] / count)
 
-    def _learn_alone(self, key: tuple[str, Problem], spent: Spent, call: float) -> None:
+    def _learn_alone(self, key: tuple[str, Problem], spent: MultiplyResult, call: float) -> None:
         copies, known = spent.h2d + spent.d2h, self._alone.get(key)
         if known is None:
             self._alone[key] = _Alone(call, copies, spent.kernel)

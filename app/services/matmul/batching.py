@@ -18,11 +18,11 @@ from typing import Final
 
 from app.devices.fleet import Unit
 from app.devices.lease import Priority
-from app.devices.process import NEVER, Begun, Stop, Stopped
+from app.devices.process import NEVER, CallLimit, CallStopped, PendingCall
 from app.errors import Cancelled, DeviceError, TilewiseError
-from app.services.matmul.batch_cost import Rates
-from app.services.matmul.device_cache import Copies
-from app.worker.serving import batched, multiply
+from app.services.matmul.batch_cost import BatchCostModel
+from app.services.matmul.device_cache import DeviceCacheDirectory
+from app.worker.serving import batched, product
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.launch import Launch
@@ -38,12 +38,12 @@ def nothing() -> None:
     """Be told that a product has begun, and do nothing."""
 
 
-class Claim:
+class CancelToken:
     """One product's claim to be made, which may be cancelled; `begun` is called once its launch is on its way."""
 
     def __init__(self, begun: Callable[[], None] = nothing) -> None:
         self.begun, self.is_cancelled = begun, False
-        self._entry: Entry | None = None
+        self._entry: QueuedProduct | None = None
         self._stop = NEVER
 
     def cancel(self, *, kill: bool = False) -> None:
@@ -55,16 +55,16 @@ class Claim:
         self.is_cancelled = True
         if kill:
             now = monotonic()
-            self._stop = Stop(now, now + _GRACE)
+            self._stop = CallLimit(now, now + _GRACE)
         entry = self._entry
         if entry is not None:
             entry.queue.cancel(entry)
 
-    def until(self) -> Stop:
+    def until(self) -> CallLimit:
         """When the child is to end the product, and when it is killed."""
         return self._stop
 
-    def entered(self, entry: Entry) -> None:
+    def entered(self, entry: QueuedProduct) -> None:
         """Take note of the place in the queue; raises Cancelled where that is not wanted any more."""
         self._entry = entry
         self.expect()
@@ -80,30 +80,30 @@ class Claim:
 
 
 @dataclass(eq=False)
-class Entry:
+class QueuedProduct:
     """A place in a queue: `turn` is set when the entry leads, was made beside another, or was cancelled."""
 
-    queue: Queue
-    order: multiply.Order
-    claim: Claim
+    queue: DeviceQueue
+    order: product.MultiplyRequest
+    claim: CancelToken
     may_gather: bool
     turn: threading.Event
-    outcome: tuple[multiply.Spent, int] | None = None
+    outcome: tuple[product.MultiplyResult, int] | None = None
 
 
-class Queue:
+class DeviceQueue:
     """Who waits for one device: first come first served."""
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
         self._lock = threading.Lock()
-        self._waiting: deque[Entry] = deque()
-        self._inside: list[Entry] = []
+        self._waiting: deque[QueuedProduct] = deque()
+        self._inside: list[QueuedProduct] = []
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._inside)
 
-    def join(self, entry: Entry) -> None:
+    def join(self, entry: QueuedProduct) -> None:
         """Take the last place, and wait for the turn; raises Cancelled."""
         with self._lock:
             entry.claim.entered(entry)
@@ -115,7 +115,7 @@ class Queue:
             self._pass_on(entry)
             entry.claim.expect()
 
-    def lead_at_once(self, entry: Entry) -> bool:
+    def lead_at_once(self, entry: QueuedProduct) -> bool:
         """Let the entry lead where nobody is in the queue; whether it does."""
         with self._lock:
             if len(self):
@@ -123,7 +123,7 @@ class Queue:
             self._inside = [entry]
             return True
 
-    def beside(self, leader: Entry, most: Callable[[int], int]) -> list[Entry]:
+    def beside(self, leader: QueuedProduct, most: Callable[[int], int]) -> list[QueuedProduct]:
         """The leader and those that its launch can make as well; `most` says how many of so many it should."""
         with self._lock:
             alike = [one for one in self._waiting if one.may_gather and one.order.launch == leader.order.launch]
@@ -133,7 +133,7 @@ class Queue:
             self._inside = [leader, *chosen]
             return list(self._inside)
 
-    def leave(self, others: list[Entry]) -> None:
+    def leave(self, others: list[QueuedProduct]) -> None:
         """Give the turn to the next; of the `others` of a launch, those that it did not make go first, each alone."""
         with self._lock:
             for one in reversed(others):
@@ -144,14 +144,14 @@ class Queue:
                     one.turn.set()
             self._advance()
 
-    def cancel(self, entry: Entry) -> None:
+    def cancel(self, entry: QueuedProduct) -> None:
         """Have the entry's product not be made where it still waits."""
         with self._lock:
             if entry in self._waiting:
                 self._waiting.remove(entry)
                 entry.turn.set()
 
-    def _pass_on(self, entry: Entry) -> None:
+    def _pass_on(self, entry: QueuedProduct) -> None:
         """Let the next one lead where this one would: it was cancelled while it was given the lead."""
         with self._lock:
             if self._inside == [entry]:
@@ -164,11 +164,11 @@ class Queue:
             one.turn.set()
 
 
-class Gathering:
+class DynamicBatcher:
     """The queues of all devices. `most` is how many products one launch may make; 1: none beside another."""
 
-    def __init__(self, units: tuple[Unit, ...], rates: Rates, copies: Copies, most: int) -> None:
-        self._queues = {unit.device.id: Queue(unit) for unit in units}
+    def __init__(self, units: tuple[Unit, ...], rates: BatchCostModel, copies: DeviceCacheDirectory, most: int) -> None:
+        self._queues = {unit.device.id: DeviceQueue(unit) for unit in units}
         self._rates, self._copies, self._most = rates, copies, most
         self._failed: set[tuple[str, Launch]] = set()  # launches of several that failed: each is made alone since
 
@@ -176,7 +176,9 @@ class Gathering:
         """How many products are in the unit's queue, with those that are being made."""
         return len(self._queues[unit.device.id])
 
-    def make(self, unit: Unit, order: multiply.Order, claim: Claim) -> tuple[multiply.Spent, int]:
+    def make(
+        self, unit: Unit, order: product.MultiplyRequest, claim: CancelToken
+    ) -> tuple[product.MultiplyResult, int]:
         """Wait for the turn and make the product, with others where that is faster; gives the seconds, and how many.
 
         The seconds are the launch's, of all that it made; one that declined made nothing. A product with a resident
@@ -184,24 +186,24 @@ class Gathering:
         """
         small = order.launch is not None and order.problem.bytes <= _SMALL and order.keys == (None, None, None)
         queue = self._queues[unit.device.id]
-        entry = Entry(queue, order, claim, small and self._most > 1, threading.Event())
+        entry = QueuedProduct(queue, order, claim, small and self._most > 1, threading.Event())
         try:
             queue.join(entry)
             return entry.outcome or self._lead(queue, entry)
         finally:
             claim.left()
 
-    def begin(self, unit: Unit, order: multiply.Order) -> Begun[multiply.Spent] | None:
+    def begin(self, unit: Unit, order: product.MultiplyRequest) -> PendingCall[product.MultiplyResult] | None:
         """Have a product begun, without waiting for anything; None where somebody is before it, or in the child."""
         queue = self._queues[unit.device.id]
-        if not queue.lead_at_once(Entry(queue, order, Claim(), may_gather=False, turn=threading.Event())):
+        if not queue.lead_at_once(QueuedProduct(queue, order, CancelToken(), may_gather=False, turn=threading.Event())):
             return None
         started, begun = perf_counter(), self._copies.begin(unit, order, DEADLINE)
         if begun is None:
             queue.leave([])
             return None
 
-        def ended(finish: Callable[[], multiply.Spent]) -> multiply.Spent:
+        def ended(finish: Callable[[], product.MultiplyResult]) -> product.MultiplyResult:
             try:
                 return self._learnt(unit, order, finish(), started)
             finally:
@@ -209,7 +211,7 @@ class Gathering:
 
         return begun.then(ended)
 
-    def _lead(self, queue: Queue, entry: Entry) -> tuple[multiply.Spent, int]:
+    def _lead(self, queue: DeviceQueue, entry: QueuedProduct) -> tuple[product.MultiplyResult, int]:
         group = [entry]
         try:
             if entry.may_gather:
@@ -224,21 +226,23 @@ class Gathering:
         finally:
             queue.leave(group[1:])
 
-    def _alone(self, unit: Unit, entry: Entry) -> multiply.Spent:
+    def _alone(self, unit: Unit, entry: QueuedProduct) -> product.MultiplyResult:
         entry.claim.begun()
         started = perf_counter()
         try:
             spent = self._copies.multiply(unit, entry.order, DEADLINE, entry.claim.until)
-        except Stopped:
+        except CallStopped:
             raise Cancelled("the product was cancelled") from None
         return self._learnt(unit, entry.order, spent, started)
 
-    def _learnt(self, unit: Unit, order: multiply.Order, spent: multiply.Spent, started: float) -> multiply.Spent:
+    def _learnt(
+        self, unit: Unit, order: product.MultiplyRequest, spent: product.MultiplyResult, started: float
+    ) -> product.MultiplyResult:
         if not spent.declined:
             self._rates.learn(unit.device.id, order.problem, 1, spent, perf_counter() - started)
         return spent
 
-    def _make_all(self, unit: Unit, group: list[Entry]) -> None:
+    def _make_all(self, unit: Unit, group: list[QueuedProduct]) -> None:
         alone = group[0].order.launch
         launch = None if alone is None else _launch(alone, unit.device, len(group))
         if launch is None:
@@ -246,7 +250,7 @@ class Gathering:
         for one in group:
             one.claim.begun()
         orders, started = tuple(one.order for one in group), perf_counter()
-        spent: multiply.Spent = unit.products.call(
+        spent: product.MultiplyResult = unit.products.call(
             batched.multiply, orders, launch, priority=Priority.PRODUCT, deadline=DEADLINE, leased=True
         )
         if spent.declined:
@@ -255,7 +259,7 @@ class Gathering:
         for one in group:
             one.outcome = spent, len(group)
 
-    def _note(self, unit: Unit, group: list[Entry], error: TilewiseError) -> None:
+    def _note(self, unit: Unit, group: list[QueuedProduct], error: TilewiseError) -> None:
         """Make no more products by a launch of several that has failed."""
         alone = group[0].order.launch
         launch = None if alone is None else _launch(alone, unit.device, len(group))
@@ -263,7 +267,7 @@ class Gathering:
             _LOG.warning("%s %s makes no %d products together: %s", launch.kernel, launch.config, len(group), error)
             self._failed.add((unit.device.id, launch))
 
-    def _best(self, unit: Unit, order: multiply.Order, count: int) -> int:
+    def _best(self, unit: Unit, order: product.MultiplyRequest, count: int) -> int:
         """How many of `count` products of the same launch are best made at once: a power of two, so that few differ."""
         if order.launch is None:
             return 1

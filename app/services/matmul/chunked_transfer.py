@@ -16,10 +16,10 @@ from typing import Final
 from app.devices.fleet import Unit
 from app.devices.lease import Priority
 from app.errors import ChildDied, TilewiseError
-from app.services.matmul.device_cache import Copies
+from app.services.matmul.device_cache import DeviceCacheDirectory
 from app.worker.serving import chunked_transfer
-from app.worker.serving.chunked_transfer import Piece
-from app.worker.serving.multiply import Order
+from app.worker.serving.chunked_transfer import Chunk
+from app.worker.serving.product import MultiplyRequest
 
 # Bytes of operands, and of a result, up to which they are copied at once: a device copies as many in a millisecond or a
 # few, and the calls that would hide that take as long.
@@ -44,18 +44,20 @@ class _Window:
     def is_ready(self) -> bool:
         return self.ready == self.nbytes
 
-    def next(self) -> Piece:
+    def next(self) -> Chunk:
         count = min(PIECE, self.nbytes - self.copied)
-        return Piece(self.key, self.nbytes, self.copied, count, self.offset + self.copied)
+        return Chunk(self.key, self.nbytes, self.copied, count, self.offset + self.copied)
 
 
-class Passage:
+class ChunkedTransfer:
     """One product's. `push`, `pull`, `ordered` and `close` block: call them in a thread.
 
     `unit` has the device that operands are pushed to, `d2h` is how many seconds C took to be pulled.
     """
 
-    def __init__(self, copies: Copies, unit: Unit, sent: Mapping[str, tuple[int, int]], c: tuple[int, int]) -> None:
+    def __init__(
+        self, copies: DeviceCacheDirectory, unit: Unit, sent: Mapping[str, tuple[int, int]], c: tuple[int, int]
+    ) -> None:
         """Take the bytes and the slab offset of each operand that is sent, and of C."""
         whole = sum(nbytes for nbytes, _ in sent.values())
         self.unit, self.d2h = unit, 0.0
@@ -108,7 +110,7 @@ class Passage:
         """Say that C will be pulled: where it is large it may stay on its device."""
         self._may_stay = self._c.nbytes > LARGE
 
-    def ordered(self, order: Order, unit: Unit) -> Order:
+    def ordered(self, order: MultiplyRequest, unit: Unit) -> MultiplyRequest:
         """The order with the keys of what its device has already, and of C where that is to stay; ends the pushing."""
         self.stop()
         late = self._c.key if self._may_stay else None
@@ -120,7 +122,7 @@ class Passage:
                 ahead = self._key("a"), self._key("b")
         return replace(order, ahead=ahead, late=late)
 
-    def made(self, order: Order) -> None:
+    def made(self, order: MultiplyRequest) -> None:
         """Take note that an order's product was made: its device has dropped what was pushed of the operands."""
         for key in order.ahead:
             if key is not None:
@@ -166,20 +168,20 @@ class Passage:
         least = {one.key: 1 if landing and one.is_ready else PIECE for one in windows}
         return next((one for one in windows if one.ready - one.copied >= least[one.key]), None)
 
-    def _call(self, unit: Unit, function: Callable[..., int], piece: Piece) -> int:
+    def _call(self, unit: Unit, function: Callable[..., int], piece: Chunk) -> int:
         found: int = unit.products.call(function, piece, priority=Priority.PRODUCT, deadline=_DEADLINE)
         return found
 
 
 @contextmanager
 def passage(
-    copies: Copies, unit: Unit, sent: Mapping[str, tuple[int, int]], c: tuple[int, int]
-) -> Iterator[Passage | None]:
+    copies: DeviceCacheDirectory, unit: Unit, sent: Mapping[str, tuple[int, int]], c: tuple[int, int]
+) -> Iterator[ChunkedTransfer | None]:
     """The passage of a product, closed at the end; None where its operands and its result are small."""
     if max(sum(nbytes for nbytes, _ in sent.values()), c[0]) <= LARGE:
         yield None
         return
-    opened = Passage(copies, unit, sent, c)
+    opened = ChunkedTransfer(copies, unit, sent, c)
     try:
         yield opened
     finally:

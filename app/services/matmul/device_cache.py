@@ -9,10 +9,10 @@ from itertools import count
 
 from app.devices.fleet import Fleet, Unit
 from app.devices.lease import Priority
-from app.devices.process import Begun, Until, never
+from app.devices.process import PendingCall, Until, never
 from app.errors import TilewiseError
-from app.worker.serving import multiply as product
-from app.worker.serving.multiply import Order, Spent
+from app.worker.serving import product
+from app.worker.serving.product import MultiplyRequest, MultiplyResult
 
 _FORGETTING = 30.0  # seconds that dropping copies may take
 
@@ -26,7 +26,7 @@ class _Known:
     gone: tuple[int, ...] = ()
 
 
-class Copies:
+class DeviceCacheDirectory:
     """Hands orders to serving children and knows which copies they keep; safe from any thread.
 
     `budget` is in bytes a device. `hits` counts resident operands that were on the device already, `loads` those that
@@ -43,15 +43,15 @@ class Copies:
         self._lock = threading.Lock()
         self._sweeping = False
 
-    def multiply(self, unit: Unit, order: Order, deadline: float, until: Until = never) -> Spent:
+    def multiply(self, unit: Unit, order: MultiplyRequest, deadline: float, until: Until = never) -> MultiplyResult:
         """Have a serving child make a product, `until` then; raises as its call does."""
         whole = self._whole(unit, order)
-        spent: Spent = unit.products.call(
+        spent: MultiplyResult = unit.products.call(
             product.multiply, whole, priority=Priority.PRODUCT, deadline=deadline, leased=True, until=until
         )
         return self._spent(unit, order, spent)
 
-    def begin(self, unit: Unit, order: Order, deadline: float) -> Begun[Spent] | None:
+    def begin(self, unit: Unit, order: MultiplyRequest, deadline: float) -> PendingCall[MultiplyResult] | None:
         """Have a serving child begin a product, without waiting for anything; None where it is not free."""
         if self._known[unit.device.id].gone:  # that goes first
             return None
@@ -60,7 +60,7 @@ class Copies:
         )
         return begun.then(lambda finish: self._spent(unit, order, finish())) if begun else None
 
-    def _whole(self, unit: Unit, order: Order) -> Order:
+    def _whole(self, unit: Unit, order: MultiplyRequest) -> MultiplyRequest:
         """The order with what its child is to forget and may keep."""
         sizes = (order.problem.a_bytes, order.problem.b_bytes, order.problem.c_bytes)
         with self._lock:
@@ -68,7 +68,7 @@ class Copies:
             gone = self._take(unit)
         return replace(order, gone=gone, budget=self._budget)
 
-    def _spent(self, unit: Unit, order: Order, spent: Spent) -> Spent:
+    def _spent(self, unit: Unit, order: MultiplyRequest, spent: MultiplyResult) -> MultiplyResult:
         """Take note of what a child keeps after a product."""
         used = {key for key in order.keys[:2] if key is not None}
         with self._lock:

@@ -39,7 +39,7 @@ class BuildDeadlines:
         return _FIRST if slowest is None else min(_MOST, max(least, _SLOWER * slowest))
 
 
-class Failures:
+class ServingFailures:
     """Quarantines what fails where products are served."""
 
     def __init__(self, quarantine: Quarantine, best: BestConfigs) -> None:

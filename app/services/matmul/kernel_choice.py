@@ -10,9 +10,9 @@ from app.devices.fleet import Unit
 from app.errors import DeviceError, UnknownKernel, Unsupported, WrongResult
 from app.services.best.answer import Product, instructions_of
 from app.services.best.lookup import BestConfigs, default_launch
-from app.services.best.misses import Wants
+from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
-from app.worker.serving.multiply import Spent
+from app.worker.serving.product import MultiplyResult
 from kernels import CATALOGUE
 from kernels.launch import Launch
 from kernels.problem import Problem
@@ -20,7 +20,7 @@ from kernels.space import Config
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class KernelChoice:
     """A kernel by name, its launch (None for the vendor's library), and how exact the answer is that named it.
 
     `problem` is what is computed: the one asked for, or the same in strict precision, for the reason `declined`.
@@ -32,7 +32,7 @@ class Choice:
     problem: Problem
     declined: str | None = None
 
-    def made(self, unit: Unit, spent: Spent, together: int, started: float, build: float = 0.0) -> Product:
+    def made(self, unit: Unit, spent: MultiplyResult, together: int, started: float, build: float = 0.0) -> Product:
         """The product that was made so, beside others in one launch, since `started` by perf_counter's clock.
 
         `build` are seconds of building outside its child, and of what failed before it.
@@ -55,14 +55,14 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Tries:
+class FailedAttempts:
     """What has failed to make one product: the first error, the configs by kernel, and the seconds that this took."""
 
     first: DeviceError | None = None
     configs: set[tuple[str, Config]] = field(default_factory=set)
     seconds: float = 0.0
 
-    def failed(self, choice: Choice, error: DeviceError, seconds: float) -> None:
+    def failed(self, choice: KernelChoice, error: DeviceError, seconds: float) -> None:
         """Take note of a choice that failed, and of the seconds that all of them took."""
         self.first = self.first or error
         self.seconds = seconds
@@ -70,10 +70,10 @@ class Tries:
             self.configs.add((choice.kernel, choice.launch.config))
 
 
-class Choices:
+class KernelSelector:
     """Chooses for products; `vendor` says that the vendor's library serves where it is faster."""
 
-    def __init__(self, best: BestConfigs, quarantine: Quarantine, wants: Wants, *, vendor: bool) -> None:
+    def __init__(self, best: BestConfigs, quarantine: Quarantine, wants: MissCounter, *, vendor: bool) -> None:
         self._best, self._quarantine, self._wants, self._vendor = best, quarantine, wants, vendor
 
     def ready(self, problem: Problem, unit: Unit) -> bool:
@@ -84,29 +84,29 @@ class Choices:
         """Take note that a problem was asked for."""
         self._wants.noted(self._best.answer(problem, unit.device.id))
 
-    def choose(self, problem: Problem, unit: Unit, kernel: str | None, *, counted: bool = True) -> Choice:
+    def choose(self, problem: Problem, unit: Unit, kernel: str | None, *, counted: bool = True) -> KernelChoice:
         """The best there is, or what a forced kernel has; raises UnknownKernel, Unsupported, WrongResult."""
         if kernel == "vendor":
             if unit.vendor.name is None:
                 raise Unsupported(f"no vendor library on {unit.device.id}: {unit.vendor.reason}")
-            return Choice("vendor", None, "exact", *_by_vendor(problem))
+            return KernelChoice("vendor", None, "exact", *_by_vendor(problem))
         if kernel is not None and kernel not in CATALOGUE:
             raise UnknownKernel(f"there is no kernel {kernel}; there are {', '.join(CATALOGUE)} and vendor")
         answer = self._best.answer(problem, unit.device.id)
         if kernel is None and counted:
             self._wants.noted(answer)
         if kernel is None and self._vendor and answer.vendor_is_faster:
-            return Choice("vendor", None, answer.match, *_by_vendor(problem))
+            return KernelChoice("vendor", None, answer.match, *_by_vendor(problem))
         if kernel is None or kernel == answer.kernel:
-            return Choice(answer.kernel, answer.launch, answer.match, answer.launch.problem, answer.declined)
+            return KernelChoice(answer.kernel, answer.launch, answer.match, answer.launch.problem, answer.declined)
         return self._forced(kernel, answer.launch.problem, unit, answer.declined)
 
-    def below(self, problem: Problem, unit: Unit, failed: Collection[tuple[str, Config]]) -> Choice:
+    def below(self, problem: Problem, unit: Unit, failed: Collection[tuple[str, Config]]) -> KernelChoice:
         """What is left once some kernels' configs have failed to make a product; raises Unsupported."""
         answer = self._best.below(problem, unit.device.id, failed)
-        return Choice(answer.kernel, answer.launch, answer.match, answer.launch.problem, answer.declined)
+        return KernelChoice(answer.kernel, answer.launch, answer.match, answer.launch.problem, answer.declined)
 
-    def _forced(self, name: str, problem: Problem, unit: Unit, declined: str | None) -> Choice:
+    def _forced(self, name: str, problem: Problem, unit: Unit, declined: str | None) -> KernelChoice:
         record, kernel = self._best.record(unit.device.model, problem), CATALOGUE[name]
         unsuited = kernel.refusal(problem, unit.device)
         if unsuited is not None:
@@ -115,12 +115,12 @@ class Choices:
         if trial is not None and trial.state == "measured":
             launch = kernel.launch(kernel.space.config(trial.config), problem, unit.device)
             if self._quarantine.holds(unit.device, name, launch.config, problem) is None:
-                return Choice(name, launch, "exact", problem, declined)
+                return KernelChoice(name, launch, "exact", problem, declined)
         launch = default_launch(kernel, problem, unit.device)
         reason = self._quarantine.holds(unit.device, name, launch.config, problem)
         if reason is not None:
             raise WrongResult(f"{name} {launch.config} is quarantined on {unit.device.id}: {reason}")
-        return Choice(name, launch, "default", problem, declined)
+        return KernelChoice(name, launch, "default", problem, declined)
 
 
 def strictly(problem: Problem) -> Problem:

@@ -17,13 +17,13 @@ from typing import Final
 
 from app.devices.fleet import Fleet, Unit
 from app.devices.lease import Priority
-from app.devices.process import Child
+from app.devices.process import Worker
 from app.errors import ChildDied, Closing, DeviceError, TilewiseError, Unsupported
 from app.services.best.lookup import BestConfigs, covering, default_launch
-from app.services.best.quarantine import Entry, Quarantine
-from app.services.matmul.failures import BuildDeadlines, Failures
-from app.services.tuning.forecast import Forecasts
-from app.worker.serving import multiply
+from app.services.best.quarantine import Quarantine, QuarantinedConfig
+from app.services.matmul.failures import BuildDeadlines, ServingFailures
+from app.services.tuning.forecast import TrialForecasts
+from app.worker.serving import product
 from kernels.launch import Launch
 from kernels.problem import Problem
 
@@ -53,7 +53,7 @@ class DeviceReadiness:
     total: int = 0
 
 
-class Defaults:
+class DefaultVerification:
     """Verifies defaults from `start` to `stop`, a thread for each device: one that fails does not hold up another."""
 
     def __init__(
@@ -61,9 +61,9 @@ class Defaults:
         fleet: Fleet,
         quarantine: Quarantine,
         best: BestConfigs,
-        failures: Failures,
+        failures: ServingFailures,
         deadlines: BuildDeadlines,
-        forecasts: Forecasts,
+        forecasts: TrialForecasts,
     ) -> None:
         self._fleet, self._quarantine, self._best = fleet, quarantine, best
         self._failures, self._deadlines, self._forecasts = failures, deadlines, forecasts
@@ -199,14 +199,14 @@ class Defaults:
         self._quarantine.allow(unit.device, launch.kernel)
         self._best.changed()
 
-    def _verify(self, unit: Unit, child: Child, launch: Launch, generous: float) -> None:
+    def _verify(self, unit: Unit, child: Worker, launch: Launch, generous: float) -> None:
         """Build and verify a launch's class in a child; once more where a signal from outside ended that."""
         allowed = generous * self._deadlines.seconds(unit, _LEAST)
         started = monotonic()
         for last in (False, True):
             try:
                 unit.prepare(launch.build, allowed)
-                child.call(multiply.verify_class, launch, allowed, priority=Priority.CANARY, deadline=_STARTING)
+                child.call(product.verify_class, launch, allowed, priority=Priority.CANARY, deadline=_STARTING)
             except ChildDied as error:
                 if last or not error.facts.get("outside"):
                     raise
@@ -235,7 +235,7 @@ class Defaults:
                 after = min(_RETRY[1], 2 * after)
                 due[place] = monotonic() + after, after
 
-    def _try_again(self, unit: Unit, entry: Entry, launch: Launch) -> None:
+    def _try_again(self, unit: Unit, entry: QuarantinedConfig, launch: Launch) -> None:
         try:
             self._verify(unit, unit.trials, launch, _GENEROUS)
             self._verify(unit, unit.products, launch, 1.0)
@@ -288,6 +288,6 @@ def _done() -> Future[None]:
     return future
 
 
-def _sentence(unit: Unit, entry: Entry) -> str:
+def _sentence(unit: Unit, entry: QuarantinedConfig) -> str:
     what = f"{entry.dtype} ({entry.precision})" if entry.dtype else "every problem"
     return f"{unit.device.id}: {entry.kernel} {entry.config} is quarantined for {what}: {entry.reason}"

@@ -13,7 +13,7 @@ from itertools import count
 from math import prod
 from typing import Final
 
-from app.devices.slab import Region, Slab
+from app.devices.slab import Slab, SlabRegion
 from app.errors import Invalid, MatrixGone, QuotaExceeded, TooLarge, UnknownMatrix
 from app.services.principal import Principal
 from kernels.problem import ITEMSIZE
@@ -23,7 +23,7 @@ _REMEMBERED: Final = 4096  # names of evicted matrices that are answered by "gon
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class MatrixQuota:
     """What one owner may keep: bytes, and how many matrices."""
 
     nbytes: int
@@ -31,7 +31,7 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
+class ResidentMatrix:
     """One version of a named matrix, or a batch of them, row-major as stored: its bytes in the slab never change.
 
     `key` is the version: no two matrices of a process have the same. An evictable one may be dropped, where room is
@@ -44,7 +44,7 @@ class Resident:
     dtype: str
     shape: tuple[int, ...]
     evictable: bool
-    region: Region
+    region: SlabRegion
     created_at: datetime
 
     @property
@@ -54,18 +54,18 @@ class Resident:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class PendingMatrix:
     """A matrix on its way: its bytes may be written.
 
     `keep` makes it the one of its name, and says whether there was another before.
     """
 
-    resident: Resident
+    resident: ResidentMatrix
     keep: Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class MatrixCounts:
     """Matrices that have a name, their bytes, and how many were evicted so far."""
 
     count: int
@@ -75,20 +75,20 @@ class Tally:
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    resident: Resident
+    resident: ResidentMatrix
     used_at: datetime
     pins: int = 0
     named: bool = False
 
 
-class Matrices:
+class ResidentMatrices:
     """Every resident matrix; safe from any thread, and gone with the process.
 
     A matrix that is replaced, deleted or evicted loses its name at once; its bytes stay until the last who uses them
     has ended. `released` is told its key then.
     """
 
-    def __init__(self, slab: Slab, quota: Quota, released: Callable[[int], None]) -> None:
+    def __init__(self, slab: Slab, quota: MatrixQuota, released: Callable[[int], None]) -> None:
         self.quota = quota
         self._slab, self._released = slab, released
         self._lock = threading.Lock()
@@ -109,7 +109,7 @@ class Matrices:
         *,
         evictable: bool = False,
         backed: bool = True,
-    ) -> Iterator[Draft]:
+    ) -> Iterator[PendingMatrix]:
         """Lend slab bytes to a matrix on its way; what was not kept when the block ends is forgotten.
 
         Where they are not `backed`, the slab is asked to before they are touched.
@@ -124,15 +124,15 @@ class Matrices:
             self._disclaim(key)
             raise
         now = datetime.now(UTC)
-        entry = _Entry(Resident(key, owner, name, dtype, shape, evictable, region, now), now, pins=1)
+        entry = _Entry(ResidentMatrix(key, owner, name, dtype, shape, evictable, region, now), now, pins=1)
         try:
-            yield Draft(entry.resident, lambda: self._keep(entry))
+            yield PendingMatrix(entry.resident, lambda: self._keep(entry))
         finally:
             self._disclaim(key)
             self._unpin(entry)
 
     @contextmanager
-    def used(self, owner: Principal, name: str) -> Iterator[Resident]:
+    def used(self, owner: Principal, name: str) -> Iterator[ResidentMatrix]:
         """Hold the present version of a matrix; raises UnknownMatrix, MatrixGone."""
         with self._lock:
             entry = self._find(owner, name)
@@ -144,13 +144,13 @@ class Matrices:
         finally:
             self._unpin(entry)
 
-    def get(self, owner: Principal, name: str) -> tuple[Resident, datetime]:
+    def get(self, owner: Principal, name: str) -> tuple[ResidentMatrix, datetime]:
         """A matrix, and when it was last used, without that being a use; raises UnknownMatrix, MatrixGone."""
         with self._lock:
             entry = self._find(owner, name)
             return entry.resident, entry.used_at
 
-    def list(self, owner: Principal, after: str = "", limit: int = 100) -> list[tuple[Resident, datetime]]:
+    def list(self, owner: Principal, after: str = "", limit: int = 100) -> list[tuple[ResidentMatrix, datetime]]:
         """A page of the owner's matrices by name, those after a name; with each, when it was last used."""
         with self._lock:
             mine = sorted(name for who, name in self._named if who == owner.name and name > after)
@@ -162,7 +162,7 @@ class Matrices:
         with self._lock:
             self._unname(self._find(owner, name))
 
-    def view(self, resident: Resident) -> memoryview:
+    def view(self, resident: ResidentMatrix) -> memoryview:
         """The bytes of a matrix that is held, writable while it is on its way."""
         return self._slab.view(resident.region)[: resident.nbytes]
 
@@ -187,11 +187,11 @@ class Matrices:
                 self._evict(entry)
             return True
 
-    def tally(self) -> Tally:
+    def tally(self) -> MatrixCounts:
         """What there is of all owners."""
         with self._lock:
             sizes = [entry.resident.nbytes for entry in self._named.values()]
-            return Tally(len(sizes), sum(sizes), self._evictions)
+            return MatrixCounts(len(sizes), sum(sizes), self._evictions)
 
     def _claimed(self, owner: Principal, name: str, nbytes: int) -> int:
         """Take bytes and a place of the quota, evicting the owner's own; raises TooLarge, QuotaExceeded."""

@@ -13,25 +13,25 @@ from typing import Final
 import numpy as np
 
 from app.devices.fleet import Fleet, Unit
-from app.devices.process import Begun
-from app.devices.slab import Region
+from app.devices.process import PendingCall
+from app.devices.slab import SlabRegion
 from app.dtypes import Array, numpy_dtype
 from app.errors import ChildDied, DeviceError, NoRoom, TooLarge, Unsupported
 from app.services.best.answer import Product
 from app.services.best.lookup import BestConfigs, covering, unemulated
-from app.services.best.misses import Wants
+from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
-from app.services.matmul.admission import Admission, Limits
-from app.services.matmul.batch_cost import Rates
-from app.services.matmul.batching import Claim, Gathering
-from app.services.matmul.buffers import NOWHERE, Placement
+from app.services.matmul.admission import Admission, AdmissionLimits
+from app.services.matmul.batch_cost import BatchCostModel
+from app.services.matmul.batching import CancelToken, DynamicBatcher
+from app.services.matmul.buffers import NOWHERE, OperandBuffers
 from app.services.matmul.chunked_transfer import passage
-from app.services.matmul.device_cache import Copies
-from app.services.matmul.failures import BuildDeadlines, Failures, another_may_do
-from app.services.matmul.kernel_choice import Choice, Choices, Tries, strictly
-from app.services.matmul.resident_matrices import Draft, Resident
-from app.worker.serving import multiply as product
-from app.worker.serving.multiply import Spent
+from app.services.matmul.device_cache import DeviceCacheDirectory
+from app.services.matmul.failures import BuildDeadlines, ServingFailures, another_may_do
+from app.services.matmul.kernel_choice import FailedAttempts, KernelChoice, KernelSelector, strictly
+from app.services.matmul.resident_matrices import PendingMatrix, ResidentMatrix
+from app.worker.serving import product
+from app.worker.serving.product import MultiplyResult
 from kernels.fp32_emulation import reason
 from kernels.launch import Build, Launch
 from kernels.problem import Problem
@@ -43,7 +43,7 @@ _REMEMBERED: Final = 4096  # problems
 _PATIENCE: Final = 20.0  # seconds at least for a launch's first use, which leaves a client's patience for the next one
 
 
-class Matmul:
+class MatmulService:
     """Serves products. Methods block, but for `is_small` and `begin`: call them in a thread."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Matmul:
         fleet: Fleet,
         best: BestConfigs,
         quarantine: Quarantine,
-        wants: Wants,
+        wants: MissCounter,
         *,
         queue: int,
         max_bytes: int,
@@ -62,12 +62,12 @@ class Matmul:
     ) -> None:
         self.max_bytes, self.together = max_bytes, gather
         memory = {unit.device.id: unit.device.memory_bytes for unit in fleet.units}
-        self.admission = Admission(Limits(queue, fleet.slab.nbytes, memory, share))
-        self.copies = Copies(fleet, kept_bytes)
-        self._gathering = Gathering(fleet.units, Rates(), self.copies, gather)
+        self.admission = Admission(AdmissionLimits(queue, fleet.slab.nbytes, memory, share))
+        self.copies = DeviceCacheDirectory(fleet, kept_bytes)
+        self._gathering = DynamicBatcher(fleet.units, BatchCostModel(), self.copies, gather)
         self._fleet, self._best, self._quarantine = fleet, best, quarantine
-        self._choices = Choices(best, quarantine, wants, vendor=vendor)
-        self.failures, self.deadlines = Failures(quarantine, best), BuildDeadlines()
+        self._choices = KernelSelector(best, quarantine, wants, vendor=vendor)
+        self.failures, self.deadlines = ServingFailures(quarantine, best), BuildDeadlines()
         self._prepared: set[tuple[str, Build]] = set()
         self._fitting: set[Problem] = set()  # problems that were found to fit: the devices do not change
 
@@ -75,13 +75,13 @@ class Matmul:
     def place(
         self,
         problem: Problem,
-        a: Resident | None = None,
-        b: Resident | None = None,
-        c: Draft | None = None,
+        a: ResidentMatrix | None = None,
+        b: ResidentMatrix | None = None,
+        c: PendingMatrix | None = None,
         *,
         device_id: str | None = None,
         backed: bool = True,
-    ) -> Iterator[Placement]:
+    ) -> Iterator[OperandBuffers]:
         """A place in the queue, and slab bytes for what is not resident; what is must be held for as long as this is.
 
         Where these are not `backed`, `back` is called before they are touched.
@@ -104,10 +104,10 @@ class Matmul:
             operands = {"a": (view_a.nbytes, at_a), "b": (view_b.nbytes, at_b)}
             sent = {name: each for name, each in operands.items() if each[0]}
             with passage(self.copies, self._fleet.unit(ticket.device), sent, (view_c.nbytes, at_c)) as opened:
-                yield Placement(problem, view_a, view_b, view_c, offsets, keys, c, ticket, opened, region)
+                yield OperandBuffers(problem, view_a, view_b, view_c, offsets, keys, c, ticket, opened, region)
 
     @contextmanager
-    def _lent(self, nbytes: int, backed: bool) -> Iterator[Region]:
+    def _lent(self, nbytes: int, backed: bool) -> Iterator[SlabRegion]:
         """So many bytes of the slab; of none, none at all."""
         if not nbytes:
             yield NOWHERE
@@ -121,7 +121,7 @@ class Matmul:
         finally:
             self._fleet.slab.release(region)
 
-    def back(self, placement: Placement) -> None:
+    def back(self, placement: OperandBuffers) -> None:
         """Have the system find the pages of what was lent, and of a C that stays; raises NoRoom."""
         try:
             for region in placement.regions:
@@ -129,13 +129,13 @@ class Matmul:
         except NoRoom as error:
             raise self.admission.later(error) from None
 
-    def is_fresh(self, placement: Placement) -> bool:
+    def is_fresh(self, placement: OperandBuffers) -> bool:
         """Whether some of these pages are still to be found."""
         return any(map(self._fleet.slab.is_fresh, placement.regions))
 
     def _view(self, offset: int, shape: tuple[int, int], problem: Problem) -> Array:
         whole = (problem.batch, *shape) if problem.batch > 1 else shape
-        memory = self._fleet.slab.view(Region(offset, prod(whole) * problem.itemsize))
+        memory = self._fleet.slab.view(SlabRegion(offset, prod(whole) * problem.itemsize))
         return np.ndarray(whole, numpy_dtype(problem.dtype), memory)
 
     def _fits(self, problem: Problem) -> None:
@@ -157,17 +157,17 @@ class Matmul:
 
     def multiply(
         self,
-        placement: Placement,
+        placement: OperandBuffers,
         device_id: str | None = None,
         kernel: str | None = None,
-        claim: Claim | None = None,
+        claim: CancelToken | None = None,
     ) -> Product:
         """Fill the placement's C, by the next answer where one turns out to be wrong, and keep it where it is to stay.
 
         Raises UnknownDevice, UnknownKernel, Unsupported, RefusedConfig, Cancelled where the claim is, and DeviceError
         where the device failed.
         """
-        claim = claim or Claim()
+        claim = claim or CancelToken()
         try:
             made = self._served(placement, device_id, kernel, claim)
         finally:
@@ -178,12 +178,14 @@ class Matmul:
             placement.left.keep()
         return made
 
-    def is_small(self, placement: Placement) -> bool:
+    def is_small(self, placement: OperandBuffers) -> bool:
         """Whether a product is one for `begin`: it touches little, and no resident matrix."""
         bare = placement.passage is None and placement.left is None and placement.keys == (None, None, None)
         return bare and placement.problem.bytes <= AT_ONCE
 
-    def begin(self, placement: Placement, device_id: str | None, started: float) -> Begun[Product | None] | None:
+    def begin(
+        self, placement: OperandBuffers, device_id: str | None, started: float
+    ) -> PendingCall[Product | None] | None:
         """Begin a small product that has nothing to wait for; None for any other: `multiply` makes it.
 
         Nothing here blocks. Its end gives None where `multiply` is to make it once more. What passed since `started`,
@@ -196,14 +198,19 @@ class Matmul:
         if choice.launch is None or (unit.device.id, choice.launch.build) not in self._prepared:
             return None
         allowed = self.deadlines.seconds(unit, _PATIENCE)
-        order = product.Order(choice.problem, choice.launch, *placement.offsets, allowed=allowed)
+        order = product.MultiplyRequest(choice.problem, choice.launch, *placement.offsets, allowed=allowed)
         begun = self._gathering.begin(unit, order)
         if begun is None:
             return None
         return begun.then(lambda finish: self._ended(placement, unit, choice, finish, started))
 
     def _ended(
-        self, placement: Placement, unit: Unit, choice: Choice, finish: Callable[[], Spent], started: float
+        self,
+        placement: OperandBuffers,
+        unit: Unit,
+        choice: KernelChoice,
+        finish: Callable[[], MultiplyResult],
+        started: float,
     ) -> Product | None:
         try:
             spent = finish()
@@ -219,10 +226,12 @@ class Matmul:
             placement.ticket.made()
         return choice.made(unit, spent, 1, started)
 
-    def _served(self, placement: Placement, device_id: str | None, kernel: str | None, claim: Claim) -> Product:
+    def _served(
+        self, placement: OperandBuffers, device_id: str | None, kernel: str | None, claim: CancelToken
+    ) -> Product:
         """Make the product by the best there is, else by the kernels below it in turn, from the same operands."""
         started, unit = perf_counter(), self._fleet.unit(device_id) if device_id else self._freest(placement)
-        problem, declined, tries = placement.problem, None, Tries()
+        problem, declined, tries = placement.problem, None, FailedAttempts()
         while True:
             choice = self._chosen(problem, unit, kernel, tries)
             began, lost = perf_counter(), tries.seconds
@@ -241,7 +250,7 @@ class Matmul:
                 return choice.made(unit, spent, together, started, tries.seconds)
             problem, kernel, declined = strictly(problem), None, reason(spent.declined)
 
-    def _chosen(self, problem: Problem, unit: Unit, kernel: str | None, tries: Tries) -> Choice:
+    def _chosen(self, problem: Problem, unit: Unit, kernel: str | None, tries: FailedAttempts) -> KernelChoice:
         """The next to try; raises what the first one failed of where nothing is left."""
         if tries.first is None:
             return self._choices.choose(problem, unit, kernel)
@@ -254,8 +263,8 @@ class Matmul:
         raise tries.first
 
     def _made_again(
-        self, placement: Placement, unit: Unit, choice: Choice, claim: Claim, tries: Tries
-    ) -> tuple[Spent, int]:
+        self, placement: OperandBuffers, unit: Unit, choice: KernelChoice, claim: CancelToken, tries: FailedAttempts
+    ) -> tuple[MultiplyResult, int]:
         """As `_made`, once more where a signal from outside ended the child: the kernel is not to blame for that."""
         try:
             return self._made(placement, unit, choice, claim, tries)
@@ -266,10 +275,14 @@ class Matmul:
             _LOG.warning("%s; the product is made once more", error.message)
             return self._made(placement, unit, choice, claim, tries)
 
-    def _made(self, placement: Placement, unit: Unit, choice: Choice, claim: Claim, tries: Tries) -> tuple[Spent, int]:
+    def _made(
+        self, placement: OperandBuffers, unit: Unit, choice: KernelChoice, claim: CancelToken, tries: FailedAttempts
+    ) -> tuple[MultiplyResult, int]:
         allowed = self.deadlines.seconds(unit, _PATIENCE)
         tries.seconds += self._prepare(unit, choice.launch, allowed)
-        order = product.Order(choice.problem, choice.launch, *placement.offsets, placement.keys, allowed=allowed)
+        order = product.MultiplyRequest(
+            choice.problem, choice.launch, *placement.offsets, placement.keys, allowed=allowed
+        )
         moving = placement.passage
         order = moving.ordered(order, unit) if moving else order
         spent, together = self._gathering.make(unit, order, claim)
@@ -282,7 +295,7 @@ class Matmul:
         """Seconds since a product was asked for or made; none while one is being made."""
         return self.admission.quiet()
 
-    def _freest(self, placement: Placement) -> Unit:
+    def _freest(self, placement: OperandBuffers) -> Unit:
         """The device that is free first, and of those the one that has most of the operands already."""
         first = self._fleet.unit(None)  # raises NoDevice where there is none
 

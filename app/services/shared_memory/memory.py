@@ -15,7 +15,7 @@ from app.devices.fleet import Unit
 from app.devices.lease import Priority
 from app.errors import InvalidRegion, TilewiseError
 from app.worker.serving import ipc
-from app.worker.serving.ipc import Handle
+from app.worker.serving.ipc import IpcHandle
 
 RESERVED: Final = "tilewise."  # keys that begin so are the service's own
 _FOLDER: Final = Path("/dev/shm")  # noqa: S108 - where the C library keeps shared memory on Linux
@@ -43,21 +43,21 @@ class CudaRegion:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HostSpan:
     """Bytes of the slab, as this process sees them, and where in the slab a child finds them."""
 
     view: memoryview
     offset: int
 
 
-class Store(Protocol):
+class RegionMemory(Protocol):
     """A registered region's bytes, as products use them. Methods block."""
 
-    def read(self, offset: int, place: Place) -> None:
+    def read(self, offset: int, place: HostSpan) -> None:
         """Copy into the slab; raises InvalidRegion where the bytes are gone, DeviceError."""
         ...
 
-    def write(self, offset: int, place: Place) -> None:
+    def write(self, offset: int, place: HostSpan) -> None:
         """Copy from the slab; raises InvalidRegion where there is no room any more, DeviceError."""
         ...
 
@@ -98,22 +98,22 @@ class SystemMemory:
             raise
         return cls(region.name, fd, region.offset)
 
-    def read(self, offset: int, place: Place) -> None:
-        """As Store."""
+    def read(self, offset: int, place: HostSpan) -> None:
+        """As RegionMemory."""
         self._moved(os.preadv, offset, place.view)
 
-    def write(self, offset: int, place: Place) -> None:
-        """As Store; what its owner has shortened is not made longer again."""
+    def write(self, offset: int, place: HostSpan) -> None:
+        """As RegionMemory; what its owner has shortened is not made longer again."""
         if os.fstat(self.fd).st_size < self.offset + offset + len(place.view):
             raise self._shortened()
         self._moved(os.pwritev, offset, place.view)
 
     def is_nameless(self) -> bool:
-        """As Store."""
+        """As RegionMemory."""
         return os.fstat(self.fd).st_nlink == 0
 
     def close(self) -> None:
-        """As Store."""
+        """As RegionMemory."""
         with suppress(OSError):
             os.close(self.fd)
 
@@ -148,26 +148,26 @@ class CudaMemory:
     """Memory of a CUDA device, opened in the child that serves products there; a child that is replaced opens anew."""
 
     unit: Unit
-    handle: Handle
+    handle: IpcHandle
 
     def check(self) -> None:
         """Open it now; raises InvalidRegion."""
         self._call(ipc.check, self.handle)
 
-    def read(self, offset: int, place: Place) -> None:
-        """As Store."""
+    def read(self, offset: int, place: HostSpan) -> None:
+        """As RegionMemory."""
         self._call(ipc.fetch, self.handle, offset, place.offset, len(place.view))
 
-    def write(self, offset: int, place: Place) -> None:
-        """As Store."""
+    def write(self, offset: int, place: HostSpan) -> None:
+        """As RegionMemory."""
         self._call(ipc.deliver, self.handle, offset, place.offset, len(place.view))
 
     def is_nameless(self) -> bool:
-        """As Store: a handle is good for as long as its allocation is, which only its owner knows."""
+        """As RegionMemory: a handle is good for as long as its allocation is, which only its owner knows."""
         return False
 
     def close(self) -> None:
-        """As Store."""
+        """As RegionMemory."""
         with suppress(TilewiseError):  # a child that is gone holds nothing
             self._call(ipc.close, self.handle)
 

@@ -12,8 +12,8 @@ from typing import Final, Literal
 from app.devices.fleet import Fleet, Unit
 from app.errors import InvalidRegion, RegionExists, SharedMemoryOff, TilewiseError, UnknownDevice, UnknownRegion
 from app.services.principal import Principal
-from app.services.shared_memory.memory import CudaMemory, CudaRegion, Place, Store, SystemMemory, SystemRegion
-from app.worker.serving.ipc import Handle
+from app.services.shared_memory.memory import CudaMemory, CudaRegion, HostSpan, RegionMemory, SystemMemory, SystemRegion
+from app.worker.serving.ipc import IpcHandle
 
 _MOST: Final = 512  # regions of one principal
 _ABANDONED: Final = 600.0  # seconds unused, after which memory that nobody else can find is given back
@@ -27,12 +27,12 @@ class _Lent:
 
     kind: Kind
     region: SystemRegion | CudaRegion
-    store: Store
+    store: RegionMemory
     users: int = 1
     used: float = field(default_factory=monotonic)
 
 
-class Regions:
+class SharedMemoryRegistry:
     """The shared memory that principals have registered, each seeing its own. Methods block: call them in a thread.
 
     Memory whose key is gone is its caller's alone, and a caller that died does not unregister it: once it was not used
@@ -58,8 +58,8 @@ class Regions:
     def register_cuda(self, principal: Principal, region: CudaRegion, raw_handle: bytes) -> None:
         """Take a region on; raises SharedMemoryOff, UnknownDevice, InvalidRegion, RegionExists, DeviceError."""
 
-        def opened() -> Store:
-            store = CudaMemory(self._unit(region.device_id), Handle(raw_handle, region.byte_size))
+        def opened() -> RegionMemory:
+            store = CudaMemory(self._unit(region.device_id), IpcHandle(raw_handle, region.byte_size))
             store.check()
             return store
 
@@ -81,7 +81,7 @@ class Regions:
             self._left(lent)
 
     @contextmanager
-    def window(self, principal: Principal, name: str, offset: int, nbytes: int) -> Iterator[Window]:
+    def window(self, principal: Principal, name: str, offset: int, nbytes: int) -> Iterator[RegionWindow]:
         """Use a part of a region, which stays open meanwhile; raises UnknownRegion, InvalidRegion."""
         with self._lock:
             lent = self._lent.get((principal.name, name))
@@ -93,7 +93,7 @@ class Regions:
             if offset < 0 or nbytes < 0 or offset + nbytes > size:
                 message = f"{nbytes} bytes at {offset} are not within the {size} bytes of region {name}"
                 raise InvalidRegion(message, limit=size, size=offset + nbytes)
-            yield Window(lent.store, offset, nbytes)
+            yield RegionWindow(lent.store, offset, nbytes)
         finally:
             self._left(lent)
 
@@ -106,7 +106,7 @@ class Regions:
             self._left(lent)
 
     def _register(
-        self, principal: Principal, kind: Kind, region: SystemRegion | CudaRegion, opened: Callable[[], Store]
+        self, principal: Principal, kind: Kind, region: SystemRegion | CudaRegion, opened: Callable[[], RegionMemory]
     ) -> None:
         if not self.allowed:
             raise SharedMemoryOff("shared memory is off: the service's owner allows it by TILEWISE_SHARED_MEMORY=on")
@@ -161,17 +161,17 @@ class Regions:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RegionWindow:
     """A part of a region. Methods block."""
 
-    _store: Store
+    _store: RegionMemory
     _offset: int
     nbytes: int
 
-    def read(self, place: Place) -> None:
+    def read(self, place: HostSpan) -> None:
         """Copy the window to a place that is as long."""
         self._store.read(self._offset, place)
 
-    def write(self, place: Place) -> None:
+    def write(self, place: HostSpan) -> None:
         """Copy a place that is not longer into the window."""
         self._store.write(self._offset, place)

@@ -7,11 +7,11 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from app.services.best.lookup import BestConfigs, is_current
-from app.services.best.misses import Wants
+from app.services.best.misses import MissCounter
 from app.services.tuning.executor import is_exact
 from app.services.tuning.search_scope import configs_of
 from app.store.database import Database
-from app.store.repository import Trials
+from app.store.repository import TrialRepository
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.problem import Problem
@@ -21,10 +21,10 @@ _QUIET: Final = 3.0  # seconds without a product before a device counts as idle
 _TOP: Final = 8  # configs of a stale best that are tried again
 
 
-class Idle:
+class BackgroundTuning:
     """Chooses work for idle devices, each problem once in a process's life. `quiet` gives seconds since a product."""
 
-    def __init__(self, database: Database, best: BestConfigs, wants: Wants, quiet: Callable[[], float]) -> None:
+    def __init__(self, database: Database, best: BestConfigs, wants: MissCounter, quiet: Callable[[], float]) -> None:
         self._database, self._best, self._wants, self._quiet = database, best, wants, quiet
         self._chosen: set[tuple[str, Problem]] = set()
 
@@ -54,7 +54,7 @@ class Idle:
         if record is None:
             return None
         job = record.trial.job_id
-        rows = self._database.read(lambda session: Trials(session).top(job, device.model, problem, _TOP))
+        rows = self._database.read(lambda session: TrialRepository(session).top(job, device.model, problem, _TOP))
         legal = []
         for row in rows:
             kernel = CATALOGUE.get(row.kernel)

@@ -10,14 +10,14 @@ from time import perf_counter
 from typing import Any
 
 from app.devices.fleet import Unit
-from app.devices.process import Stopped
+from app.devices.process import CallStopped
 from app.errors import Closing, DeviceError, TilewiseError
 from app.services.best.lookup import BestConfigs, gflops, timing_of
-from app.services.best.misses import Wants
-from app.services.tuning.progress import Running
-from app.services.tuning.shape_tuner import Attempts, Ledger
+from app.services.best.misses import MissCounter
+from app.services.tuning.progress import JobProgress
+from app.services.tuning.shape_tuner import ShapeTuner, TuningContext
 from app.store.records import BestRecord, JobRecord, TrialRecord
-from app.store.repository import Jobs as JobRows
+from app.store.repository import JobRepository
 from app.tuning.search import bayesian
 from kernels import CATALOGUE
 from kernels.device import Device
@@ -28,14 +28,14 @@ Piece = tuple[Unit, Problem]
 Settled = Callable[[Unit, Callable[[], bool]], None]
 
 
-class Work:
+class JobExecutor:
     """Works jobs off; `total` seconds were spent on it, `inside` of them in children."""
 
-    def __init__(self, ledger: Ledger, wants: Wants, settled: Settled) -> None:
+    def __init__(self, ledger: TuningContext, wants: MissCounter, settled: Settled) -> None:
         self.inside = self.total = 0.0
         self._ledger, self._wants, self._settled = ledger, wants, settled
 
-    def run(self, job: JobRecord, running: Running, pieces: Sequence[Piece]) -> None:
+    def run(self, job: JobRecord, running: JobProgress, pieces: Sequence[Piece]) -> None:
         """Tune every piece with what it is allowed, and end the job; one that is interrupted stays as it is.
 
         A job that was cancelled ends so.
@@ -48,7 +48,7 @@ class Work:
             bayesian.preload()
         self._await_children(pieces, running)
         total = sum(running.expected)
-        if not database.write(lambda session: JobRows(session).start(job.id, total, datetime.now(UTC))):
+        if not database.write(lambda session: JobRepository(session).start(job.id, total, datetime.now(UTC))):
             return  # cancelled while it was queued
         running.start()
         jobs.committed(job.id)
@@ -75,14 +75,14 @@ class Work:
             _LOG.error("job %s failed of a fault in the service", job_id, exc_info=error)
         self._finish(job_id, "failed", failure=failure)
 
-    def _await_children(self, pieces: Sequence[Piece], running: Running) -> None:
+    def _await_children(self, pieces: Sequence[Piece], running: JobProgress) -> None:
         """Wait for the children that try the candidates: one that is being replaced is no part of the job's time.
 
         Nor is the verification of the device's defaults, after a start.
         """
         for unit in {unit.device.id: unit for unit, _ in pieces}.values():
             self._settled(unit, running.interrupted)
-            with suppress(DeviceError, Closing, Stopped):  # the first trial says what is wrong
+            with suppress(DeviceError, Closing, CallStopped):  # the first trial says what is wrong
                 unit.trials.start(running.until_interrupted)
 
     def _is_needless(self, job: JobRecord, pieces: Sequence[Piece]) -> bool:
@@ -94,11 +94,11 @@ class Work:
         )
 
     def _shape(
-        self, job: JobRecord, piece: Piece, running: Running, results: dict[int, dict[str, Any]], number: int
+        self, job: JobRecord, piece: Piece, running: JobProgress, results: dict[int, dict[str, Any]], number: int
     ) -> None:
         """Tune one shape into `results`, or its error; neither where it was interrupted."""
         unit, problem = piece
-        attempts = Attempts(self._ledger, job, unit, problem, running)
+        attempts = ShapeTuner(self._ledger, job, unit, problem, running)
         started = perf_counter()
         before = None if number in results else self._done_before(job, unit, problem)
         try:

@@ -15,12 +15,12 @@ from typing import Final
 
 from app.devices.fleet import Unit
 from app.devices.lease import Priority
-from app.devices.process import Stop, Stopped
+from app.devices.process import CallLimit, CallStopped
 from app.errors import TilewiseError
 from app.tuning.budget import Forecast
 from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
 from app.tuning.runner import Contender
-from app.worker.measuring.calibration import Rates, calibrate
+from app.worker.measuring.calibration import PreparationRates, calibrate
 from kernels import CATALOGUE
 from kernels.cost_model import predict
 from kernels.device import Device
@@ -32,8 +32,8 @@ from kernels.space import Config
 VENDOR: Final = "vendor"
 _LOG: Final = logging.getLogger(__name__)
 # What a slow host does: a budget that suffices even for this need not wait for a calibration.
-_SLOW: Final = Rates(drawn=5e7, reference=2e9, compared=5e6, tiled=4.0)
-_LIKELY: Final = Rates(drawn=6e7, reference=2e10, compared=2e7, tiled=1.5)
+_SLOW: Final = PreparationRates(drawn=5e7, reference=2e9, compared=5e6, tiled=4.0)
+_LIKELY: Final = PreparationRates(drawn=6e7, reference=2e10, compared=2e7, tiled=1.5)
 _ABOVE: Final = 2.0  # times the ratio of tiled: that of a kernel with tiles of a thread, before any was measured
 _PLAIN: Final = ("naive", "tiled")
 _WIDE: Final = 2.5  # times as long as drawing float32 takes drawing another dtype
@@ -54,14 +54,14 @@ _UPPER: Final = 0.75  # of these, which is taken
 class _Known:
     """What was measured on one device: its rates, and by kernel what launches took over what was predicted."""
 
-    rates: Rates | None = None
+    rates: PreparationRates | None = None
     proving: deque[float] = field(default_factory=lambda: deque(maxlen=_NEAREST))
     building: dict[str, deque[float]] = field(default_factory=dict)
     built: set[tuple[str, Config]] = field(default_factory=set)
     ratios: dict[tuple[str, str, str], deque[tuple[float, float]]] = field(default_factory=dict)
 
 
-class Forecasts:
+class TrialForecasts:
     """Forecasts by device; safe from any thread."""
 
     def __init__(self) -> None:
@@ -122,13 +122,15 @@ class Forecasts:
 
     def _calibrate(self, unit: Unit, known: _Known) -> None:
         until = monotonic() + _CALIBRATING
-        with suppress(Stopped, TilewiseError):
+        with suppress(CallStopped, TilewiseError):
             known.rates = unit.trials.call(
-                calibrate, priority=Priority.CANARY, until=lambda: Stop(until, until + _CALIBRATING)
+                calibrate, priority=Priority.CANARY, until=lambda: CallLimit(until, until + _CALIBRATING)
             )
             _LOG.info("%s is calibrated: %s", unit.device.id, known.rates)
 
-    def _least(self, device: Device, problem: Problem, kernels: Sequence[Kernel], known: _Known, rates: Rates) -> float:
+    def _least(
+        self, device: Device, problem: Problem, kernels: Sequence[Kernel], known: _Known, rates: PreparationRates
+    ) -> float:
         drawn = problem.batch * problem.k * (problem.m + problem.n) / rates.drawn
         drawn *= 1.0 if problem.dtype == "float32" else _WIDE
         compared = problem.batch * problem.m * problem.n / rates.compared
@@ -138,14 +140,14 @@ class Forecasts:
         return prepared + tried + compared + max(known.proving, default=_PROVING)
 
 
-def _forecast(device: Device, contender: Contender, known: _Known, rates: Rates) -> Forecast:
+def _forecast(device: Device, contender: Contender, known: _Known, rates: PreparationRates) -> Forecast:
     if not isinstance(contender, Launch):
         return Forecast(_launch(device, contender, VENDOR, Config(()), known, rates), _FIXED)
     launch = _launch(device, contender.problem, contender.kernel, contender.config, known, rates)
     return Forecast(launch, _FIXED if _build(contender) in known.built else _building(device, contender, known, rates))
 
 
-def _building(device: Device, launch: Launch, known: _Known, rates: Rates) -> float:
+def _building(device: Device, launch: Launch, known: _Known, rates: PreparationRates) -> float:
     seen = sorted(known.building.get(launch.kernel, ()))
     if not seen and launch.kernel not in _PLAIN:  # what is built of many pieces takes about as long, whichever it is
         seen = sorted(chain.from_iterable(each for name, each in known.building.items() if name not in _PLAIN))
@@ -154,7 +156,9 @@ def _building(device: Device, launch: Launch, known: _Known, rates: Rates) -> fl
     return _BUILDING.get(launch.kernel, _OTHERS[device.platform]) * max(1.0, _DRAWN / rates.drawn)
 
 
-def _launch(device: Device, problem: Problem, kernel: str, config: Config, known: _Known, rates: Rates) -> float:
+def _launch(
+    device: Device, problem: Problem, kernel: str, config: Config, known: _Known, rates: PreparationRates
+) -> float:
     ratio = 1.0 if kernel == VENDOR else rates.tiled * (1.0 if kernel in _PLAIN else _ABOVE)
     seen, size = list(known.ratios.get((kernel, problem.dtype, problem.precision), ())), log2(problem.flops)
     if seen:
@@ -181,7 +185,7 @@ def _defaults(kernels: Iterable[Kernel], problem: Problem, device: Device) -> li
     ]
 
 
-def _predicted(device: Device, problem: Problem, kernel: str, config: Config, rates: Rates) -> float:
+def _predicted(device: Device, problem: Problem, kernel: str, config: Config, rates: PreparationRates) -> float:
     """The model's seconds of a launch; of the vendor's library those at the rate of the reference."""
     if kernel == VENDOR:
         return problem.flops / rates.reference + problem.bytes / device.limits.bandwidth

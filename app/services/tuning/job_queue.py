@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _QueuedJob:
     job_id: str
     idle: bool
 
 
-class Line:
+class JobQueue:
     """Gives jobs whose end somebody waits for first, then the others, idle work last; in order of arrival within each.
 
     `followed` says whether somebody waits for a job; it is asked when the next job is chosen.
@@ -21,7 +21,7 @@ class Line:
 
     def __init__(self, followed: Callable[[str], bool]) -> None:
         self._followed = followed
-        self._places: list[_Place] = []
+        self._places: list[_QueuedJob] = []
         self._changed = threading.Condition()
         self._closed = False
 
@@ -37,7 +37,7 @@ class Line:
     def put(self, job_id: str, *, idle: bool = False) -> None:
         """Join the line."""
         with self._changed:
-            self._places.append(_Place(job_id, idle))
+            self._places.append(_QueuedJob(job_id, idle))
             self._changed.notify()
 
     def take(self, timeout: float | None = None) -> str | None:

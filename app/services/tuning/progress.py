@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final
 
-from app.devices.process import NEVER, Stop
+from app.devices.process import NEVER, CallLimit
 from app.tuning.budget import Budget
 
 TRIALS: Final = 64  # a kernel, where an order says nothing
@@ -26,7 +26,7 @@ _FEWEST: Final = 3  # trials before a rate means anything
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
+class JobBudget:
     """What a job may spend on each of its shapes: trials of all kernels together, seconds, and when to be content.
 
     None is the default of 64 trials a kernel and 20 s; beside a `gain_percent` it is no limit.
@@ -37,7 +37,7 @@ class Allowance:
     gain_percent: float | None = None
 
     @classmethod
-    def of(cls, request: Mapping[str, Any]) -> Allowance:
+    def of(cls, request: Mapping[str, Any]) -> JobBudget:
         """Read it from a stored request."""
         return cls(request["trials"], request["seconds"], request.get("gain_percent"))
 
@@ -48,7 +48,7 @@ class Allowance:
         seconds = (SECONDS if limited else None) if self.seconds is None else self.seconds
         return Budget(trials, seconds, self.gain_percent)
 
-    def covers(self, other: Allowance, kernels: int) -> bool:
+    def covers(self, other: JobBudget, kernels: int) -> bool:
         """Whether whoever spends this has spent the other too."""
         mine, theirs = _reach(self.each(kernels)), _reach(other.each(kernels))
         return all(one >= another for one, another in zip(mine, theirs, strict=True))
@@ -56,7 +56,7 @@ class Allowance:
 
 def budget_seconds(request: Mapping[str, Any]) -> float | None:
     """The seconds of a whole job, by its stored request; None where they are not limited."""
-    each = Allowance.of(request).each(1).seconds
+    each = JobBudget.of(request).each(1).seconds
     return None if each is None else each * len(request["problems"]) * len(request["devices"])
 
 
@@ -66,7 +66,7 @@ def _reach(budget: Budget) -> tuple[float, float, float]:
     return trials, seconds, -(budget.gain_percent or 0.0)
 
 
-class Running:
+class JobProgress:
     """One job as its own thread works it off, shape after shape; only `raise_to` is for other threads.
 
     `expected` are the trials that each shape takes at most, `needs` the seconds that one trial of each is forecast to
@@ -76,7 +76,7 @@ class Running:
 
     def __init__(
         self,
-        allowance: Allowance,
+        allowance: JobBudget,
         expected: Sequence[int],
         interrupted: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
@@ -93,7 +93,7 @@ class Running:
         self._changing = threading.Lock()
         self._closed = False
         self._handed = allowance
-        self._given: dict[int, Allowance] = {}  # what each shape that is done was given
+        self._given: dict[int, JobBudget] = {}  # what each shape that is done was given
         self._shape, self._done, self._seconds, self._phase = 0, 0, 0.0, PREPARING
         self._spent, self._started = spent, clock()
         self._began = self._since = self._started
@@ -129,20 +129,20 @@ class Running:
         self._handed = self.allowance
         return replace(self._handed.each(kernels), seconds=self._share())
 
-    def until_interrupted(self) -> Stop:
+    def until_interrupted(self) -> CallLimit:
         """When the child is to end what it does, and when it is killed, where the job is interrupted."""
         if self._interrupted_at is None and self.interrupted():
             self._interrupted_at = self._clock()
         at = self._interrupted_at
-        return NEVER if at is None else Stop(at, at + self._grace())
+        return NEVER if at is None else CallLimit(at, at + self._grace())
 
-    def until(self) -> Stop:
+    def until(self) -> CallLimit:
         """When the child is to end what it does, and when it is killed: as interrupted, else by the budget."""
         interrupted = self.until_interrupted()
         if interrupted is not NEVER:
             return interrupted
         share = self._share()
-        return NEVER if share is None else Stop(self._began + share, self._began + share + _LATE)
+        return NEVER if share is None else CallLimit(self._began + share, self._began + share + _LATE)
 
     def _share(self) -> float | None:
         """Seconds of the shape under way: what one trial is forecast to take, and an even part of what that leaves."""
@@ -165,7 +165,7 @@ class Running:
             self._closed = not left
             return left
 
-    def raise_to(self, allowance: Allowance, expected: Sequence[int]) -> bool:
+    def raise_to(self, allowance: JobBudget, expected: Sequence[int]) -> bool:
         """Spend more from now on, on the shapes done already too; False where the job is about to end."""
         with self._changing:
             if not self._closed:

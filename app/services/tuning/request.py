@@ -21,7 +21,7 @@ _BUDGET: Final = ("trials", "seconds", "gain_percent")
 
 
 @dataclass(frozen=True, slots=True)
-class TuneOrder:
+class TuneSpec:
     """What to tune: problems, where (None: the first device of each model), with what, and how much of it.
 
     `trials` and `seconds` cover the whole job, shared evenly among its shapes; None means 64 trials a kernel and
@@ -40,7 +40,7 @@ class TuneOrder:
     retune: bool = False
 
 
-def resolve(order: TuneOrder, fleet: Fleet) -> dict[str, Any]:
+def resolve(order: TuneSpec, fleet: Fleet) -> dict[str, Any]:
     """The order as a request in which equal work is equal text; the budget is a shape's.
 
     Raises UnknownDevice, NoDevice, UnknownKernel, Unsupported, TooLarge, Invalid.

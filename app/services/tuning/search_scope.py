@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from app.services.best.lookup import covering
-from app.services.tuning.progress import Allowance
+from app.services.tuning.progress import JobBudget
 from app.services.tuning.request import KNOWN
 from kernels.device import Device
 from kernels.kernel import Kernel
@@ -19,7 +19,7 @@ _LISTED: Final = 10_000  # configs, legal or not: the legal ones of a larger spa
 
 
 @dataclass(frozen=True, slots=True)
-class _Few(Space):
+class RestrictedSpace(Space):
     """A space of which only some configs are wanted."""
 
     wanted: tuple[Config, ...] = ()
@@ -52,7 +52,7 @@ def searched(problem: Problem, device: Device, request: Mapping[str, Any]) -> li
 def expected(problem: Problem, device: Device, request: Mapping[str, Any]) -> int:
     """How many trials a problem takes at most: the vendor's, and each kernel's share or its whole space."""
     kernels = searched(problem, device, request)
-    most = Allowance.of(request).each(len(kernels)).trials
+    most = JobBudget.of(request).each(len(kernels)).trials
     return 1 + sum(_most(kernel, problem, device, most) for kernel in kernels)
 
 
@@ -83,4 +83,4 @@ def _narrowed(kernel: Kernel, problem: Problem, device: Device, configs: Sequenc
     wanted = tuple(sorted(kept, key=lambda config: tuple(config.values())))
     values = {name: tuple(sorted({config[name] for config in kept})) for name in kernel.space.parameters}
     rules = {**kernel.space.rules, "is not among those asked for": lambda config, _problem, _device: config in kept}
-    return replace(kernel, space=_Few(values, rules, wanted=wanted))
+    return replace(kernel, space=RestrictedSpace(values, rules, wanted=wanted))

@@ -11,24 +11,23 @@ from typing import Any, Final
 
 from app.devices.fleet import Fleet, Unit
 from app.errors import BudgetTooSmall, NotTuned, QueueFull, TilewiseError
-from app.services.best.misses import Wants
-from app.services.jobs.service import ENDED, Jobs, new_job
+from app.services.best.misses import MissCounter
+from app.services.jobs.service import ENDED, JobService, new_job
 from app.services.principal import IDLE, Principal
-from app.services.tuning.background import Idle
-from app.services.tuning.executor import Settled, Work, is_exact
+from app.services.tuning.background import BackgroundTuning
+from app.services.tuning.executor import JobExecutor, Settled, is_exact
 from app.services.tuning.forecast import least_budget
-from app.services.tuning.job_queue import Line
-from app.services.tuning.progress import GRACE, Allowance, Running, budget_seconds
-from app.services.tuning.request import KNOWN, TuneOrder, fingerprint, rebudgeted, resolve
+from app.services.tuning.job_queue import JobQueue
+from app.services.tuning.progress import GRACE, JobBudget, JobProgress, budget_seconds
+from app.services.tuning.request import KNOWN, TuneSpec, fingerprint, rebudgeted, resolve
 from app.services.tuning.search_scope import configs_of, expected, searched
-from app.services.tuning.shape_tuner import Ledger
+from app.services.tuning.shape_tuner import TuningContext
 from app.store.database import Database
 from app.store.records import JobRecord
-from app.store.repository import Bests
-from app.store.repository import Jobs as JobRows
+from app.store.repository import BestRepository, JobRepository
 from kernels.problem import Problem
 
-__all__ = ["TuneOrder", "Tuning"]
+__all__ = ["TuneSpec", "TuningService"]
 
 _LOG = logging.getLogger(__name__)
 Noted = Callable[[Any, str], None]
@@ -40,7 +39,7 @@ def nothing(_session: Any, _job_id: str) -> None:
     """Be told of a job, and write nothing."""
 
 
-class Tuning:
+class TuningService:
     """Takes tune orders and works them off. `submit` blocks for a transaction, never for a device.
 
     Of `total` seconds spent on jobs, `inside` were spent compiling, verifying and measuring; `idle_trials` counts the
@@ -49,15 +48,22 @@ class Tuning:
     """
 
     def __init__(
-        self, ledger: Ledger, fleet: Fleet, wants: Wants, settled: Settled, *, queue: int, idle: Idle | None = None
+        self,
+        ledger: TuningContext,
+        fleet: Fleet,
+        wants: MissCounter,
+        settled: Settled,
+        *,
+        queue: int,
+        idle: BackgroundTuning | None = None,
     ) -> None:
         self._ledger, self._fleet, self._idle = ledger, fleet, idle
         self._limit = queue
-        self._work = Work(ledger, wants, settled)
+        self._work = JobExecutor(ledger, wants, settled)
         self._closing = threading.Event()
-        self._lines = {unit.device.id: Line(ledger.jobs.followed) for unit in fleet.units}
+        self._lines = {unit.device.id: JobQueue(ledger.jobs.followed) for unit in fleet.units}
         self._threads: list[threading.Thread] = []
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, JobProgress] = {}
         self._known: set[str] = set()  # jobs that wait for a thread, or have one
         self._submitting = threading.Lock()  # held while a job is created, upgraded or taken up
         self.idle_trials = 0
@@ -74,7 +80,7 @@ class Tuning:
 
     def start(self) -> None:
         """Take up the jobs that an earlier process left unfinished, oldest first, then wait for more."""
-        for job in self._database.read(lambda session: JobRows(session).unfinished()):
+        for job in self._database.read(lambda session: JobRepository(session).unfinished()):
             if job.kind == "tune":
                 self._enqueue(job)
         for unit in self._fleet.units:
@@ -94,7 +100,7 @@ class Tuning:
         for thread in self._threads:
             thread.join(timeout=5)
 
-    def submit(self, order: TuneOrder, principal: Principal, noted: Noted = nothing) -> JobRecord:
+    def submit(self, order: TuneSpec, principal: Principal, noted: Noted = nothing) -> JobRecord:
         """Join the job that does the same work and as much of it, have one do more of it, or create one.
 
         `noted` writes the job's id elsewhere, in the transaction that creates it or in one of its own. Raises
@@ -121,7 +127,7 @@ class Tuning:
         """Take back what is stored as best for a problem on a device's model; raises NotTuned where nothing is."""
         model = unit.device.model
         with self._submitting:  # nobody is told meanwhile that it has been tuned already
-            if not self._database.write(lambda session: Bests(session).delete(model, problem)):
+            if not self._database.write(lambda session: BestRepository(session).delete(model, problem)):
                 raise NotTuned(
                     f"{problem} has not been tuned on {unit.device.id}", problem=asdict(problem), device=unit.device.id
                 )
@@ -132,14 +138,14 @@ class Tuning:
         return self._ledger.database
 
     @property
-    def _jobs(self) -> Jobs:
+    def _jobs(self) -> JobService:
         return self._ledger.jobs
 
     def _create(self, request: dict[str, Any], work: str, noted: Noted = nothing) -> JobRecord:
         job = new_job("tune", request, work)
 
         def add(session: Any) -> None:
-            JobRows(session).add(job)
+            JobRepository(session).add(job)
             noted(session, job.id)
 
         self._database.write(add)
@@ -148,11 +154,11 @@ class Tuning:
 
     def _active(self, work: str, request: Mapping[str, Any]) -> JobRecord | None:
         """The queued or running job of this work that covers the request's budget, upgraded to it where need be."""
-        wanted, covers = Allowance.of(request), self._covers(request)
-        for job in self._database.read(lambda session: JobRows(session).unfinished()):
+        wanted, covers = JobBudget.of(request), self._covers(request)
+        for job in self._database.read(lambda session: JobRepository(session).unfinished()):
             if job.fingerprint != work or job.id not in self._known or self._is_ending(job):
                 continue
-            has = Allowance.of(job.request)
+            has = JobBudget.of(job.request)
             if covers(has, wanted):
                 return job
             if covers(wanted, has) and self._upgrade(job, rebudgeted(job.request, request)):
@@ -166,10 +172,12 @@ class Tuning:
         """Give a job a larger budget, at once where it runs; False where it has ended or is about to."""
         running = self._running.get(job.id)
         totals = None if running is None else self._expected(request)
-        if running is not None and not running.raise_to(Allowance.of(request), totals or []):
+        if running is not None and not running.raise_to(JobBudget.of(request), totals or []):
             return False
         total = None if totals is None else sum(totals)
-        if not self._database.write(lambda session: JobRows(session).upgrade(job.id, request, job.fingerprint, total)):
+        if not self._database.write(
+            lambda session: JobRepository(session).upgrade(job.id, request, job.fingerprint, total)
+        ):
             return False
         self._jobs.committed(job.id)
         return True
@@ -179,9 +187,9 @@ class Tuning:
         best = self._ledger.best
         if not all(is_exact(best, problem, unit.device.id) for unit, problem in self._pieces(request)):
             return None
-        job = self._database.read(lambda session: JobRows(session).finished(work))
+        job = self._database.read(lambda session: JobRepository(session).finished(work))
         covers = self._covers(request)
-        return job if job is not None and covers(Allowance.of(job.request), Allowance.of(request)) else None
+        return job if job is not None and covers(JobBudget.of(job.request), JobBudget.of(request)) else None
 
     def _known_configs(self, request: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The config that each problem is answered with now, on each device."""
@@ -191,7 +199,7 @@ class Tuning:
             found += [{"problem": problem.key, **one} for one in configs_of([(answer.kernel, answer.config)])]
         return found
 
-    def _covers(self, request: Mapping[str, Any]) -> Callable[[Allowance, Allowance], bool]:
+    def _covers(self, request: Mapping[str, Any]) -> Callable[[JobBudget, JobBudget], bool]:
         """Whether one allowance covers another, by the kernels that the work searches."""
         unit, problem = next(self._pieces(request))
         kernels = len(searched(problem, unit.device, request))
@@ -234,7 +242,7 @@ class Tuning:
             self._known.add(job.id)
             line.put(job.id, idle=bool(job.request.get("idle")))
 
-    def _serve(self, unit: Unit, line: Line) -> None:
+    def _serve(self, unit: Unit, line: JobQueue) -> None:
         while not self._closing.is_set():
             job_id = line.take(None if self._idle is None else _LOOK)
             if job_id is not None:
@@ -242,7 +250,7 @@ class Tuning:
             elif self._idle is not None and not self._closing.is_set():
                 self._look(self._idle, unit)
 
-    def _look(self, idle: Idle, unit: Unit) -> None:
+    def _look(self, idle: BackgroundTuning, unit: Unit) -> None:
         """Give an idle device something to do; a fault there must not end the thread that takes orders."""
         try:
             request = idle.next(unit.device)
@@ -252,7 +260,7 @@ class Tuning:
         except TilewiseError as error:
             _LOG.warning("nothing is tuned while %s is idle: %s", unit.device.id, error.message)
 
-    def _do(self, job_id: str, line: Line) -> None:
+    def _do(self, job_id: str, line: JobQueue) -> None:
         """Work one job off, or as far as it gets; one job's fault must not end the thread that takes the next."""
         self._jobs.begun(job_id)
         try:
@@ -275,12 +283,12 @@ class Tuning:
             self._jobs.ended(job_id)
         self._jobs.committed(job_id)
 
-    def _taken(self, job_id: str, line: Line) -> tuple[JobRecord, Running]:
+    def _taken(self, job_id: str, line: JobQueue) -> tuple[JobRecord, JobProgress]:
         with self._submitting:
             job = self._jobs.get(job_id)
             stopped = partial(self._stopped, job, line)
-            running = Running(
-                Allowance.of(job.request),
+            running = JobProgress(
+                JobBudget.of(job.request),
                 self._expected(job.request),
                 stopped,
                 needs=self._needs(job.request),
@@ -291,14 +299,14 @@ class Tuning:
         self._jobs.timed(job_id, running.times)
         return job, running
 
-    def _stopped(self, job: JobRecord, line: Line) -> bool:
+    def _stopped(self, job: JobRecord, line: JobQueue) -> bool:
         return self._closing.is_set() or self._jobs.is_cancelled(job.id) or self._yields(job, line)
 
-    def _yields(self, job: JobRecord, line: Line) -> bool:
+    def _yields(self, job: JobRecord, line: JobQueue) -> bool:
         return bool(job.request.get("idle")) and len(line) > 0
 
-    def _postpone(self, job: JobRecord, line: Line) -> None:
+    def _postpone(self, job: JobRecord, line: JobQueue) -> None:
         """Idle work waits again, unless it has just ended."""
         if not self._closing.is_set() and self._jobs.get(job.id).state not in ENDED:
-            self._database.write(lambda session: JobRows(session).postpone(job.id))
+            self._database.write(lambda session: JobRepository(session).postpone(job.id))
             line.put(job.id, idle=True)

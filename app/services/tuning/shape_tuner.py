@@ -14,22 +14,20 @@ from app.devices.fleet import Unit
 from app.errors import BudgetTooSmall, Closing, LaunchFailed
 from app.services.best.lookup import BestConfigs
 from app.services.best.quarantine import Quarantine
-from app.services.jobs.service import Jobs
-from app.services.tuning.forecast import Forecasts
-from app.services.tuning.progress import Running
+from app.services.jobs.service import JobService
+from app.services.tuning.forecast import TrialForecasts
+from app.services.tuning.progress import JobProgress
 from app.services.tuning.request import KNOWN
 from app.services.tuning.search_scope import searched
-from app.services.tuning.trial_records import VENDOR, Recorder, known_elsewhere, outcome_of, refused_here
-from app.services.tuning.trial_runner import ChildRunner, Interrupted
+from app.services.tuning.trial_records import VENDOR, TrialRecorder, known_elsewhere, outcome_of, refused_here
+from app.services.tuning.trial_runner import Interrupted, TrialRunner
 from app.store.database import Database
 from app.store.records import BestRecord, FaultRecord, JobRecord, TrialRecord
-from app.store.repository import Bests, Faults, Trials, Wants
-from app.store.repository import Jobs as JobRows
+from app.store.repository import BestRepository, FaultRepository, JobRepository, MissRepository, TrialRepository
 from app.tuning import tuner
 from app.tuning.budget import Budget
-from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
-from app.tuning.outcome import Final as Finals
-from app.worker.measuring import trial as trials
+from app.tuning.outcome import FORECAST, FinalReport, Measured, Outcome, Rejected
+from app.worker.measuring import trial
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -40,26 +38,28 @@ _MISSING: Final = "it was not measured beside the best"
 
 
 @dataclass(frozen=True)
-class Ledger:
+class TuningContext:
     """Where what is measured goes: the database, and what is kept true in memory."""
 
     database: Database
-    jobs: Jobs
+    jobs: JobService
     best: BestConfigs
     quarantine: Quarantine
-    forecasts: Forecasts = field(default_factory=Forecasts)
+    forecasts: TrialForecasts = field(default_factory=TrialForecasts)
 
 
-class Attempts:
+class ShapeTuner:
     """The trials of one problem on one device for one job; `inside` are the seconds spent in children."""
 
-    def __init__(self, ledger: Ledger, job: JobRecord, unit: Unit, problem: Problem, running: Running) -> None:
+    def __init__(
+        self, ledger: TuningContext, job: JobRecord, unit: Unit, problem: Problem, running: JobProgress
+    ) -> None:
         self._ledger, self._job, self._running = ledger, job, running
         self._unit, self._problem = unit, problem
-        self._bench = trials.Bench(job.id, problem, int(job.id[:8], 16))
+        self._bench = trial.FixtureKey(job.id, problem, int(job.id[:8], 16))
         learn = partial(ledger.forecasts.learn, unit.device)
-        self._runner = ChildRunner(unit, self._bench, running.interrupted, self._enter, running.until, learn)
-        self._recorder = Recorder(job.id, unit, problem)
+        self._runner = TrialRunner(unit, self._bench, running.interrupted, self._enter, running.until, learn)
+        self._recorder = TrialRecorder(job.id, unit, problem)
         self._kernels = searched(problem, unit.device, job.request)
         self._saved: list[TrialRecord] = []
         self._provided: TrialRecord | None = None
@@ -80,7 +80,7 @@ class Attempts:
         best = None
         try:
             for step in tuner.tune(self._task(), self._runner, self._budget, [outcome_of(row) for row in self._saved]):
-                if isinstance(step, Finals):
+                if isinstance(step, FinalReport):
                     best = self._conclude(step)
                 else:
                     self._save(step)
@@ -101,10 +101,10 @@ class Attempts:
         return best
 
     def _stored(self, session: Any) -> list[TrialRecord]:
-        rows = Trials(session).of_job(self._job.id)
+        rows = TrialRepository(session).of_job(self._job.id)
         place = self._unit.device.model, self._problem, "search"
         mine = [row for row in rows if (row.device_model, row.problem, row.round) == place]
-        Trials(session).drop(row.id for row in mine if row.id is not None and row.stage == FORECAST)
+        TrialRepository(session).drop(row.id for row in mine if row.id is not None and row.stage == FORECAST)
         return [row for row in mine if row.stage != FORECAST]
 
     def _task(self) -> tuner.Task:
@@ -129,7 +129,7 @@ class Attempts:
     def _enter(self, phase: str) -> None:
         """Say what the job does from now on."""
         eta, spent = self._running.enter(phase), self._running.elapsed
-        self._ledger.database.write(lambda session: JobRows(session).enter(self._job.id, phase, eta, spent))
+        self._ledger.database.write(lambda session: JobRepository(session).enter(self._job.id, phase, eta, spent))
         self._ledger.jobs.committed(self._job.id)
 
     def _save(self, outcome: Outcome) -> None:
@@ -140,9 +140,9 @@ class Attempts:
         best_ms = fastest.median_ms if fastest else None
 
         def commit(session: Any) -> int:
-            Faults(session).add(*faults)
-            JobRows(session).advance(self._job.id, best_ms, eta, spent)
-            return Trials(session).add(record)
+            FaultRepository(session).add(*faults)
+            JobRepository(session).advance(self._job.id, best_ms, eta, spent)
+            return TrialRepository(session).add(record)
 
         self._saved[-1] = replace(record, id=self._ledger.database.write(commit))
         _LOG.info("saved %s %s %s %s", self._job.id, self._problem, outcome.kernel, outcome.config)
@@ -172,21 +172,21 @@ class Attempts:
             self._provided = fastest
             self._ledger.best.provisional(self._best(fastest, {}, dict.fromkeys(_BESIDE, _UNDER_WAY)))
 
-    def _conclude(self, final: Finals) -> BestRecord:
+    def _conclude(self, final: FinalReport) -> BestRecord:
         """Commit the finals' samples, the report's and the promotion as one."""
         faults, rows = self._faults(final.wrong), self._rows(final)
         beside = {name: (one.kernel, one.config) for name, one in _beside(final).items()}
         model = self._unit.device.model
 
         def commit(session: Any) -> BestRecord:
-            Trials(session).redo(self._job.id, model, self._problem)
-            saved = [replace(row, id=Trials(session).add(row)) for row in rows]
+            TrialRepository(session).redo(self._job.id, model, self._problem)
+            saved = [replace(row, id=TrialRepository(session).add(row)) for row in rows]
             winner = next(row for row in saved if row.round == "report")
             report = {(row.kernel, row.config): row for row in saved if row.round == "report"}
             best = self._best(winner, {name: report[place] for name, place in beside.items()}, final.reasons)
-            Faults(session).add(*faults)
-            Bests(session).promote(best)
-            Wants(session).forget(model, self._problem)
+            FaultRepository(session).add(*faults)
+            BestRepository(session).promote(best)
+            MissRepository(session).forget(model, self._problem)
             return best
 
         best = self._ledger.database.write(commit)
@@ -195,7 +195,7 @@ class Attempts:
         self._ledger.best.promoted([best])
         return best
 
-    def _rows(self, final: Finals) -> list[TrialRecord]:
+    def _rows(self, final: FinalReport) -> list[TrialRecord]:
         """The finals as trials; of the report's the winner comes first."""
         report: dict[tuple[str, Config], Measured] = {}
         for one in (final.best, *_beside(final).values()):
@@ -220,7 +220,7 @@ class Attempts:
         )
 
 
-def _beside(final: Finals) -> dict[str, Measured]:
+def _beside(final: FinalReport) -> dict[str, Measured]:
     """What was measured in turn with the winner, by name."""
     found = {"default": final.default, "vendor": final.vendor, **final.baselines}
     return {name: one for name, one in found.items() if one is not None}

@@ -11,9 +11,9 @@ from app.devices.fleet import Unit
 from app.services.best.lookup import distance
 from app.services.best.quarantine import WRONG
 from app.store.records import FaultRecord, TrialRecord
-from app.store.repository import Faults, Trials
+from app.store.repository import FaultRepository, TrialRepository
 from app.tuning.outcome import Accuracy, Conditions, Measured, Outcome, Rejected, Timing
-from app.tuning.search.strategy import Known
+from app.tuning.search.strategy import PriorTimes
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
 from kernels.problem import Problem
@@ -23,7 +23,7 @@ VENDOR: Final = "vendor"
 
 
 @dataclass(frozen=True, slots=True)
-class Recorder:
+class TrialRecorder:
     """Makes records of what one job sees of one problem on one device."""
 
     job_id: str
@@ -89,13 +89,15 @@ def outcome_of(row: TrialRecord) -> Outcome:
     return Measured(row.kernel, row.config, timing, accuracy, row.registers, row.seconds)
 
 
-def known_elsewhere(session: Any, kernels: Sequence[Kernel], unit: Unit, problem: Problem) -> dict[str, list[Known]]:
+def known_elsewhere(
+    session: Any, kernels: Sequence[Kernel], unit: Unit, problem: Problem
+) -> dict[str, list[PriorTimes]]:
     """What each kernel's configs took on other shapes of the family, and on other devices."""
     model = unit.device.model
     return {
         kernel.name: [
-            Known({config: ms / 1e3 for config, ms in record.median_ms.items()}, distance(record.problem, problem))
-            for record in Trials(session).known(kernel.name, kernel.digest, problem, model)
+            PriorTimes({config: ms / 1e3 for config, ms in record.median_ms.items()}, distance(record.problem, problem))
+            for record in TrialRepository(session).known(kernel.name, kernel.digest, problem, model)
         ]
         for kernel in kernels
     }
@@ -105,7 +107,7 @@ def refused_here(
     session: Any, kernels: Sequence[Kernel], unit: Unit, problem: Problem, tried: Iterable[tuple[str, Config]]
 ) -> Mapping[str, list[Config]]:
     """The configs of each kernel's text that failed on this device model and environment, those tried left out."""
-    faults = Faults(session).of(unit.device.model, unit.device.environment)
+    faults = FaultRepository(session).of(unit.device.model, unit.device.environment)
     digests, known = {kernel.name: kernel.digest for kernel in kernels}, set(tried)
     found: dict[str, dict[Config, None]] = {kernel.name: {} for kernel in kernels}
     for fault in faults:

@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar
 
 from app.devices.fleet import Unit
 from app.devices.lease import Priority
-from app.devices.process import GLANCE, Stopped, Until, never
+from app.devices.process import GLANCE, CallStopped, Until, never
 from app.errors import ChildDied, ChildTimedOut, CompileFailed, DeviceError, LaunchFailed
 from app.services.tuning.progress import FINALS, PREPARING, SEARCH
 from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
-from app.tuning.runner import Contender, Heat, OutOfTime
+from app.tuning.runner import Contender, InterleavedSamples, OutOfTime
 from app.worker.measuring import trial
 from kernels.launch import Build, Launch
 from kernels.space import Config
@@ -43,7 +43,7 @@ def unobserved(_: Contender, __: Outcome, ___: float) -> None:
     """Be told what a trial came to, and how many seconds it took."""
 
 
-class ChildRunner:
+class TrialRunner:
     """Tries one bench's candidates in a unit's trial child; `inside` adds up the seconds spent there.
 
     `proving` are the seconds of the last proof. Everything but `prepare` raises Interrupted once `interrupted` says so,
@@ -54,7 +54,7 @@ class ChildRunner:
     def __init__(
         self,
         unit: Unit,
-        bench: trial.Bench,
+        bench: trial.FixtureKey,
         interrupted: Callable[[], bool],
         enter: Callable[[str], None],
         until: Until = never,
@@ -121,7 +121,7 @@ class ChildRunner:
                 self.proving = perf_counter() - started
         return self._proved[place]
 
-    def sample(self, contenders: Sequence[Contender], rounds: int) -> Heat:
+    def sample(self, contenders: Sequence[Contender], rounds: int) -> InterleavedSamples:
         """Time contenders that have been attempted, in turn; raises DeviceError where one takes the child down.
 
         Rounds that take long are asked for a few at a time, so that an interruption is heeded between them.
@@ -129,7 +129,7 @@ class ChildRunner:
         launches = sum(self._seconds.get(_place(contender), 0.0) for contender in contenders)
         step = max(1, int(_PATIENCE / max(launches, self._pace * len(contenders), _PATIENCE / rounds)))
         heats = [self._heat(contenders, min(step, rounds - done)) for done in range(0, rounds, step)]
-        return Heat(
+        return InterleavedSamples(
             seconds=tuple(
                 tuple(chain.from_iterable(parts)) for parts in zip(*(heat.seconds for heat in heats), strict=True)
             ),
@@ -175,17 +175,19 @@ class ChildRunner:
         while not future.done():
             wait([future], timeout=GLANCE)
             if self._left <= 0:
-                raise Stopped
+                raise CallStopped
         if future.cancelled():  # somebody who had asked for the same build ahead has given it up
             self._unit.prepare(build)
         else:
             future.result()
 
-    def _heat(self, contenders: Sequence[Contender], rounds: int) -> Heat:
+    def _heat(self, contenders: Sequence[Contender], rounds: int) -> InterleavedSamples:
         started = perf_counter()
         with self._counted():
             try:
-                heat: Heat = self._twice(lambda: self._call(trial.sample, contenders, self._bench, rounds))
+                heat: InterleavedSamples = self._twice(
+                    lambda: self._call(trial.sample, contenders, self._bench, rounds)
+                )
             except DeviceError as error:
                 if len(contenders) == 1:  # nobody else can be to blame
                     self._kinds[_place(contenders[0])] = kind_of(error)
@@ -224,7 +226,7 @@ class ChildRunner:
         started = perf_counter()
         try:
             yield
-        except Stopped:
+        except CallStopped:
             raise (Interrupted if self._interrupted() else OutOfTime) from None
         finally:
             self.inside += perf_counter() - started

@@ -18,7 +18,7 @@ _BESIDE: Final = ("naive", "tiled", "vendor", "default")
 _CLASS: Final = ("device_model", "dtype", "precision", "trans_a", "trans_b", "kernel", "kernel_digest", "config_key")
 
 
-class Bests:
+class BestRepository:
     """The promoted trial of each device model and problem."""
 
     def __init__(self, session: Session) -> None:

@@ -15,7 +15,7 @@ from kernels.device import Device, Limits
 _DEVICE: Final = tuple(field.name for field in fields(Device) if field.name not in {"id", "limits"})
 
 
-class Devices:
+class DeviceRepository:
     """The devices that services on this database have opened."""
 
     def __init__(self, session: Session) -> None:

@@ -17,7 +17,7 @@ _FAULT: Final = tuple(field.name for field in fields(FaultRecord) if field.name 
 _PLACE: Final = ("device_model", "environment", "kernel", "kernel_digest", "scope", "kind")
 
 
-class Faults:
+class FaultRepository:
     """Configs that failed: the negative cache, and the quarantine (kind wrong)."""
 
     def __init__(self, session: Session) -> None:

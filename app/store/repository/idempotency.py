@@ -17,7 +17,7 @@ from app.store.tables import AnswerRow, JobRow
 _ANSWER: Final = tuple(field.name for field in fields(AnswerRecord))
 
 
-class Answers:
+class FirstAnswerRepository:
     """First answers to requests that carry an Idempotency-Key."""
 
     def __init__(self, session: Session) -> None:

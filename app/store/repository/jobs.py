@@ -19,7 +19,7 @@ _STATE: Final = case((_CANCELLING, literal_column("'cancelling'")), else_=JobRow
 _JOB: Final = tuple(field.name for field in fields(JobRecord))
 
 
-class Jobs:
+class JobRepository:
     """Durable work, in the order in which it was taken."""
 
     def __init__(self, session: Session) -> None:

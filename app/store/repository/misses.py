@@ -8,27 +8,27 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.orm import Session
 
-from app.store.records import WantPlace, WantRecord
+from app.store.records import MissRecord, WantPlace
 from app.store.repository.mapping import PROBLEM, alike, problem_of, taken
-from app.store.tables import WantRow
+from app.store.tables import MissRow
 from kernels.problem import Problem
 
 _WANT: Final = ("device_model", "count", "match", "first_at", "last_at")
 
 
-class Wants:
+class MissRepository:
     """Shapes that were asked for and not tuned, counted by device model."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, counts: Iterable[WantRecord]) -> None:
+    def add(self, counts: Iterable[MissRecord]) -> None:
         """Add to what has been counted; the latest answer's match and moment take the place of those before."""
         for want in counts:
-            row = self._session.get(WantRow, (want.device_model, want.problem.key))
+            row = self._session.get(MissRow, (want.device_model, want.problem.key))
             if row is None:
                 key = {"problem_key": want.problem.key, **taken(want.problem, PROBLEM)}
-                self._session.add(WantRow(**key, **taken(want, _WANT)))
+                self._session.add(MissRow(**key, **taken(want, _WANT)))
             else:
                 row.count += want.count
                 row.match, row.last_at = want.match, want.last_at
@@ -39,23 +39,23 @@ class Wants:
         device_model: str | None = None,
         problem: Mapping[str, Any] | None = None,
         after: WantPlace | None = None,
-    ) -> list[WantRecord]:
+    ) -> list[MissRecord]:
         """The shapes asked for most often, on any device model or on one, first the most; of equals the latest.
 
         `problem` has some members of a problem, or all of them; `after` is where the page before this one ended.
         """
-        order = (WantRow.count.desc(), WantRow.last_at.desc(), WantRow.device_model, WantRow.problem_key)
-        query = select(WantRow).order_by(*order).limit(limit)
+        order = (MissRow.count.desc(), MissRow.last_at.desc(), MissRow.device_model, MissRow.problem_key)
+        query = select(MissRow).order_by(*order).limit(limit)
         if device_model is not None:
-            query = query.where(WantRow.device_model == device_model)
-        query = query.where(*alike(WantRow, problem or {}), *_behind(after))
+            query = query.where(MissRow.device_model == device_model)
+        query = query.where(*alike(MissRow, problem or {}), *_behind(after))
         rows = self._session.scalars(query)
-        return [WantRecord(problem=problem_of(row), **taken(row, _WANT)) for row in rows]
+        return [MissRecord(problem=problem_of(row), **taken(row, _WANT)) for row in rows]
 
     def forget(self, device_model: str, problem: Problem) -> None:
         """Drop a shape that has been tuned."""
-        where = (WantRow.device_model == device_model, WantRow.problem_key == problem.key)
-        self._session.execute(delete(WantRow).where(*where))
+        where = (MissRow.device_model == device_model, MissRow.problem_key == problem.key)
+        self._session.execute(delete(MissRow).where(*where))
 
 
 def _behind(place: WantPlace | None) -> list[ColumnElement[bool]]:
@@ -63,11 +63,11 @@ def _behind(place: WantPlace | None) -> list[ColumnElement[bool]]:
     if place is None:
         return []
     count, last_at, model, key = place
-    equal = (WantRow.count == count, WantRow.last_at == last_at, WantRow.device_model == model)
+    equal = (MissRow.count == count, MissRow.last_at == last_at, MissRow.device_model == model)
     later = (
-        WantRow.count < count,
-        WantRow.last_at < last_at,
-        WantRow.device_model > model,
-        WantRow.problem_key > key,
+        MissRow.count < count,
+        MissRow.last_at < last_at,
+        MissRow.device_model > model,
+        MissRow.problem_key > key,
     )
     return [or_(*(and_(*equal[:rank], beyond) for rank, beyond in enumerate(later)))]

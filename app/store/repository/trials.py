@@ -21,7 +21,7 @@ _FAMILY: Final = tuple(name for name in PROBLEM if name not in _SIZES)
 _VENDOR: Final = "vendor"
 
 
-class Trials:
+class TrialRepository:
     """The trials of every job."""
 
     def __init__(self, session: Session) -> None:

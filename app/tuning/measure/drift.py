@@ -22,7 +22,7 @@ _LOWER: Final = 4  # checks in a row so far below the level that the device has 
 _MAD: Final = 1.4826  # the median absolute deviation, as a standard deviation of normal noise
 
 
-class Watch:
+class DriftDetector:
     """The reference kernel's level and noise, learnt from check to check; it lives as long as its device's child.
 
     A check is the median of 1 to 9 samples, as many as bring the chance that half of them lie 5 % over the level below

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from app.tuning.measure.drift import Watch
+from app.tuning.measure.drift import DriftDetector
 
 _SPARE: Final = 16  # rounds that may be retaken besides one for each that is asked
 
@@ -14,7 +14,7 @@ _SPARE: Final = 16  # rounds that may be retaken besides one for each that is as
 def heat(
     takes: Sequence[Callable[[], float]],
     reference: Callable[[], float],
-    watch: Watch,
+    watch: DriftDetector,
     rounds: int,
     rng: random.Random,
 ) -> tuple[tuple[tuple[float, ...], ...], int]:
@@ -39,7 +39,7 @@ def heat(
 def _round(
     takes: Sequence[Callable[[], float]],
     reference: Callable[[], float],
-    watch: Watch,
+    watch: DriftDetector,
     rng: random.Random,
     *,
     patient: bool,

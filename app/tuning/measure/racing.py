@@ -29,7 +29,7 @@ _LONG: Final = 4.0  # times the limit: a sample that takes that long is enough b
 
 
 @dataclass(slots=True)
-class Noise:
+class NoiseModel:
     """What is known of samples' noise from the configs of a job that were sampled in full; kept between races.
 
     A config is judged by its fastest sample so far, since what disturbs a launch makes it slower. After k samples that
@@ -66,7 +66,7 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
-class Raced:
+class RaceResult:
     """The samples of a race, as they were taken, and whether it ended because the config is clearly slower."""
 
     seconds: tuple[float, ...]
@@ -77,28 +77,28 @@ def race(
     take: Callable[[int], list[float]],
     best: float | None,
     limit: float,
-    noise: Noise | None = None,
+    noise: NoiseModel | None = None,
     warm: float = 0.0,
     most: int = MOST,
-) -> Raced:
+) -> RaceResult:
     """Sample a config up to `most` times, dropping it as soon as it is clearly slower than the best's median, `best`.
 
     `take(n)` gives n samples' seconds. Samples of about `warm` seconds, 21 at most, are thrown away first; one that
     takes longer by itself counts. `limit` seconds of two samples or more end the race, and four times that of one. The
     bound on the chance of dropping the winner is `noise`'s, which learns from every race that is run in full.
     """
-    noise = Noise() if noise is None else noise
+    noise = NoiseModel() if noise is None else noise
     seconds = _warmed(take, warm)
     for look in (*_LOOKS, most):
         if look > len(seconds):
             seconds += _samples(take, min(look, most) - len(seconds))
         if best is not None and look in _LOOKS and min(seconds) > best * noise.margin(look):
-            return Raced(tuple(seconds), dropped=True)
+            return RaceResult(tuple(seconds), dropped=True)
         if len(seconds) >= most or sum(seconds) >= (limit if len(seconds) > 1 else _LONG * limit):
             break
     if len(seconds) >= most:
         noise.learn(seconds)
-    return Raced(tuple(seconds), dropped=False)
+    return RaceResult(tuple(seconds), dropped=False)
 
 
 def _warmed(take: Callable[[int], list[float]], warm: float) -> list[float]:

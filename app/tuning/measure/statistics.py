@@ -61,7 +61,7 @@ def _waves(size: int) -> _Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Ranking:
     """How contenders stand: `places` from the fastest, and what choosing the first is expected to lose to each.
 
     `losses[i]` is of contender i, a fraction of its time; the sum bounds the expected regret of the choice.
@@ -76,7 +76,7 @@ class Standing:
         return sum(self.losses)
 
 
-def standing(seconds: Sequence[Sequence[float]] | _Floats) -> Standing:
+def standing(seconds: Sequence[Sequence[float]] | _Floats) -> Ranking:
     """Compare contenders, [contender][round], by samples of the same rounds: at least three.
 
     The statistic is the mean of the middle fifth of log seconds, less each round's own median. Boosted or throttled
@@ -93,7 +93,7 @@ def standing(seconds: Sequence[Sequence[float]] | _Floats) -> Standing:
     losses = [
         0.0 if number == places[0] else _loss(*pair) for number, pair in enumerate(zip(others, errors, strict=True))
     ]
-    return Standing(tuple(int(place) for place in places), tuple(losses))
+    return Ranking(tuple(int(place) for place in places), tuple(losses))
 
 
 def _middle(rows: _Floats) -> tuple[_Floats, _Floats]:

@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from app.tuning.search.candidates import Terrain, View
+from app.tuning.search.candidates import CandidateFeatures, ModelView
 from app.tuning.search.encoding import Matrix, Rows
-from app.tuning.search.history import Ledger
-from app.tuning.search.inputs import Landscape
-from app.tuning.search.posterior import Belief, Process, Trend, chances
+from app.tuning.search.history import SearchHistory
+from app.tuning.search.inputs import SearchInputs
+from app.tuning.search.posterior import GaussianProcess, LinearTrend, Posterior, chances
 from kernels.space import Config
 
 _OPENING: Final = 24  # configs that are tried before a model is believed
@@ -29,9 +29,9 @@ _NUGGET: Final = 1e-4  # variance of a measured log time
 # Views take turns, since each is blind to some optima, and where they disagree is where to look. A smooth one finds
 # the way down ordered parameters, one of single values what comes of their combinations, one with a trend what holds
 # elsewhere too; it has one turn alone, because elsewhere may mislead. None: any config, whatever is believed.
-_SMOOTH: Final = View(0.5)
-_CLIFFS: Final = View(1.0, values=True)
-_KIN: Final = View(0.5, trend=True)
+_SMOOTH: Final = ModelView(0.5)
+_CLIFFS: Final = ModelView(1.0, values=True)
+_KIN: Final = ModelView(0.5, trend=True)
 _ROUND: Final = (_SMOOTH, _CLIFFS, _KIN, _CLIFFS, _SMOOTH, _CLIFFS, _SMOOTH, None)
 
 
@@ -58,15 +58,15 @@ class _Look:
     chances: Matrix
 
 
-class Surrogate:
+class BayesianSearch:
     """Bayesian optimisation of log time: Gaussian processes of several views take turns, and one of eight is random."""
 
-    def __init__(self, landscape: Landscape, seed: int) -> None:
-        self._ledger = Ledger(landscape)
+    def __init__(self, landscape: SearchInputs, seed: int) -> None:
+        self._ledger = SearchHistory(landscape)
         self._random = np.random.default_rng(seed)
         self._seed = seed
-        self._terrain = Terrain(landscape, self._ledger, self._random)
-        self._processes: dict[View, Process] = {}
+        self._terrain = CandidateFeatures(landscape, self._ledger, self._random)
+        self._processes: dict[ModelView, GaussianProcess] = {}
         self._turn = 0
         self._gains = (inf, inf)
         self._openers = self._opening()
@@ -131,7 +131,7 @@ class Surrogate:
         lacking = min(count - len(picks), len(others))
         return picks + [int(row) for row in self._random.choice(others, lacking, replace=False)]
 
-    def _view(self, turn: int) -> View | None:
+    def _view(self, turn: int) -> ModelView | None:
         """Whose turn it is: where nothing is known from elsewhere, a trend's turn goes to the smooth view."""
         view = _ROUND[turn]
         return view if view is None or not view.trend or self._terrain.has_trends else _SMOOTH
@@ -149,7 +149,7 @@ class Surrogate:
             chance = chances(failing(tried), held, failing(candidates), self._seed)
         return _Look(rows, logs, candidates, chance)
 
-    def _batch(self, view: View, look: _Look, count: int, picks: Sequence[int]) -> tuple[list[int], float]:
+    def _batch(self, view: ModelView, look: _Look, count: int, picks: Sequence[int]) -> tuple[list[int], float]:
         """Rows that a view expects most of, and what it expects. What is pending is taken for measured as expected."""
         free = ~np.isin(look.candidates, picks)
         candidates, chance = look.candidates[free], look.chances[free]
@@ -159,7 +159,7 @@ class Surrogate:
         best = float(look.logs.min())
         believed = process.believe(self._terrain.points(view, candidates))
         mean = believed.mean + self._along(trend, candidates)
-        worth = Belief(mean, believed.deviation).improvement(best) * chance
+        worth = Posterior(mean, believed.deviation).improvement(best) * chance
         short = np.argsort(-worth, kind="stable")[:_SHORTLIST]
         pending = np.fromiter([*self._ledger.pending, *picks], dtype=np.intp)
         joint = process.jointly(self._terrain.points(view, np.concatenate([pending, candidates[short]])))[1]
@@ -168,15 +168,15 @@ class Surrogate:
         chosen, gain = _greedy(mean[short], joint[len(pending) :, len(pending) :], chance[short], best, count)
         return [int(row) for row in candidates[short[chosen]]], 1 - exp(-gain)
 
-    def _learnt(self, view: View, look: _Look) -> tuple[Process, Trend | None]:
+    def _learnt(self, view: ModelView, look: _Look) -> tuple[GaussianProcess, LinearTrend | None]:
         logs = np.minimum(look.logs, np.quantile(look.logs, view.quantile))
         columns = self._terrain.trends(look.rows) if view.trend else np.zeros((len(logs), 0))
-        trend = Trend(columns, logs) if columns.shape[1] else None
-        process = self._processes.setdefault(view, Process(*self._terrain.ties(view)))
+        trend = LinearTrend(columns, logs) if columns.shape[1] else None
+        process = self._processes.setdefault(view, GaussianProcess(*self._terrain.ties(view)))
         process.fit(self._terrain.points(view, look.rows), logs - self._along(trend, look.rows))
         return process, trend
 
-    def _along(self, trend: Trend | None, rows: Rows) -> Matrix:
+    def _along(self, trend: LinearTrend | None, rows: Rows) -> Matrix:
         return np.zeros(len(rows)) if trend is None else trend.at(self._terrain.trends(rows))
 
 
@@ -190,7 +190,7 @@ def _greedy(mean: Matrix, covariance: Matrix, chance: Matrix, best: float, count
     gain = 0.0
     for _ in range(min(count, len(mean))):
         deviation = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
-        worth = Belief(mean, deviation).improvement(best) * chance
+        worth = Posterior(mean, deviation).improvement(best) * chance
         worth[chosen] = -1.0
         place = int(np.argmax(worth))
         gain = max(gain, float(worth[place]))

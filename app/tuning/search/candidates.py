@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from app.tuning.search.encoding import Matrix, Rows, codes, indicators, scaled
-from app.tuning.search.history import Ledger
-from app.tuning.search.inputs import Known, Landscape
+from app.tuning.search.history import SearchHistory
+from app.tuning.search.inputs import PriorTimes, SearchInputs
 from app.tuning.search.posterior import imputed
 from kernels.space import Config
 
@@ -23,7 +23,7 @@ _FEW: Final = 8  # values of a parameter that are told apart one by one
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ModelView:
     """How a model sees configs: measured times are told apart up to a quantile of them, all slower ones are alike.
 
     With `values` every parameter has its own length scale and every value of it a place of its own; else parameters
@@ -35,10 +35,10 @@ class View:
     trend: bool = False
 
 
-class Terrain:
+class CandidateFeatures:
     """Points for the models, by the ledger's rows. Features are computed for those rows alone that are looked at."""
 
-    def __init__(self, landscape: Landscape, ledger: Ledger, random: np.random.Generator) -> None:
+    def __init__(self, landscape: SearchInputs, ledger: SearchHistory, random: np.random.Generator) -> None:
         self._ledger = ledger
         self._landscape = landscape
         self._codes = codes(ledger.configs)
@@ -63,12 +63,12 @@ class Terrain:
                 looked |= (self._codes != self._codes[row]).sum(axis=1) <= _NEAR
         return np.flatnonzero(looked & self._ledger.open)
 
-    def points(self, view: View, rows: Rows) -> Matrix:
+    def points(self, view: ModelView, rows: Rows) -> Matrix:
         """What a view shows of rows, each column from 0 to 1."""
         return np.hstack([self._codes[rows], self._indicators[rows]]) if view.values else self._codes[rows]
 
-    def ties(self, view: View) -> tuple[Matrix, int]:
-        """How a view's columns share length scales, as Process takes it, and how many of the scales are alike.
+    def ties(self, view: ModelView) -> tuple[Matrix, int]:
+        """How a view's columns share length scales, as GaussianProcess takes it, and how many of the scales are alike.
 
         One scale for all; or one for each parameter, to which one that all share is added for its indicators.
         """
@@ -115,14 +115,14 @@ class Terrain:
         return np.zeros((len(rows), 1)) if self._features is None else self._features[rows]
 
 
-def _sources(landscape: Landscape, ledger: Ledger) -> list[Known]:
+def _sources(landscape: SearchInputs, ledger: SearchHistory) -> list[PriorTimes]:
     """The nearest sources of those that have any config of this space."""
     useful = [known for known in landscape.known if any(ledger.row(config) is not None for config in known.seconds)]
     return sorted(useful, key=lambda known: known.distance)[:_SOURCES]
 
 
 def _elsewhere(
-    sources: Sequence[Known], configs: Sequence[Config], seen: Matrix, random: np.random.Generator
+    sources: Sequence[PriorTimes], configs: Sequence[Config], seen: Matrix, random: np.random.Generator
 ) -> Matrix:
     """Log seconds of each config at each source; where one was not measured there, what that source lets expect."""
     columns = np.zeros((len(configs), len(sources)))

@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from app.tuning.search.history import Ledger
-from app.tuning.search.inputs import Landscape
+from app.tuning.search.history import SearchHistory
+from app.tuning.search.inputs import SearchInputs
 from kernels.space import Config
 
 _POPULATION: Final = 20
@@ -15,15 +15,15 @@ _RIVALS: Final = 3  # a parent is the fastest of this many drawn from the popula
 _TRIES: Final = 30  # children that may turn out illegal or known before one is drawn blindly
 
 
-class Genetic:
+class GeneticSearch:
     """A steady-state genetic algorithm: uniform crossover of two parents, one parameter mutated on average.
 
     The population is the fastest of all that was told, so that a child competes as soon as it is told, whichever
     others are still being tried (Syswerda, Foundations of Genetic Algorithms, 1991).
     """
 
-    def __init__(self, landscape: Landscape, seed: int) -> None:
-        self._ledger = Ledger(landscape)
+    def __init__(self, landscape: SearchInputs, seed: int) -> None:
+        self._ledger = SearchHistory(landscape)
         self._random = random.Random(seed)  # noqa: S311  a search order is no secret
         order = list(range(len(self._ledger.configs)))
         self._random.shuffle(order)

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from app.tuning.search.inputs import Landscape
+from app.tuning.search.inputs import SearchInputs
 from kernels.space import Config
 
 _TAIL: Final = 8  # of the fastest configs, how many say how far apart records lie
@@ -16,10 +16,10 @@ _ENOUGH: Final = 16  # measured configs before a gain is estimated
 _BATCH: Final = 8  # configs over which a gain is expected
 
 
-class Ledger:
+class SearchHistory:
     """The legal configs by row, in the space's order. What is no config of the space is taken in and forgotten."""
 
-    def __init__(self, landscape: Landscape) -> None:
+    def __init__(self, landscape: SearchInputs) -> None:
         self.configs = list(dict.fromkeys(landscape.configs))
         self._rows = {config: row for row, config in enumerate(self.configs)}
         self.first = self._rows.get(landscape.first)

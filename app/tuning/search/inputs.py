@@ -9,7 +9,7 @@ from kernels.space import Config
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class PriorTimes:
     """What a space's configs took elsewhere: the same kernel on another shape or device. Seconds; a subset will do.
 
     `distance` is how far away that was, in log2 of m, n, k and batch (0: this shape, on another device).
@@ -20,7 +20,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Landscape:
+class SearchInputs:
     """What a strategy is given: the legal configs, the default, their features, and what is known from elsewhere.
 
     `features` gives a row of floats of one length for every config; the first is the model's log of predicted seconds.
@@ -29,4 +29,4 @@ class Landscape:
     configs: Sequence[Config] = field(repr=False)
     first: Config
     features: Callable[[Config], Sequence[float]]
-    known: Sequence[Known] = ()
+    known: Sequence[PriorTimes] = ()

@@ -27,7 +27,7 @@ _DOUBT: Final = 0.5 / _TREES  # the least chance that a config is given: half a 
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
+class Posterior:
     """Mean and standard deviation of log time for each of some configs."""
 
     mean: Matrix
@@ -43,7 +43,7 @@ class Belief:
         return np.asarray(deviation * (z * ndtr(z) + density))
 
 
-class Process:
+class GaussianProcess:
     """A Gaussian process (Matern 3/2) whose hyperparameters are kept from fit to fit.
 
     `ties` [columns, scales] says which free log scales add up to a column's. Of the first `alike` of them the
@@ -76,10 +76,10 @@ class Process:
             self._free = self._likeliest(self._conditioned(points[lessons], targets[lessons]))
         self._fitted = self._conditioned(points, targets)
 
-    def believe(self, points: Matrix) -> Belief:
+    def believe(self, points: Matrix) -> Posterior:
         """What is believed of points."""
         mean, deviation = self._fitted.predict(points, return_std=True)
-        return Belief(mean * self._spread + self._centre, _WIDER * deviation * self._spread)
+        return Posterior(mean * self._spread + self._centre, _WIDER * deviation * self._spread)
 
     def jointly(self, points: Matrix) -> tuple[Matrix, Matrix]:
         """Means of the points' log times, and their covariance."""
@@ -119,7 +119,7 @@ def _lessons(targets: Matrix) -> Rows:
     return np.concatenate([order[:half], order[np.linspace(half, len(order) - 1, half).astype(np.intp)]])
 
 
-class Trend:
+class LinearTrend:
     """What is linear in some columns: the part of log time that a process on top of it need not find by itself."""
 
     def __init__(self, columns: Matrix, logs: Matrix) -> None:

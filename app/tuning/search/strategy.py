@@ -6,13 +6,13 @@ import random
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from app.tuning.search.bayesian import Surrogate
-from app.tuning.search.genetic import Genetic
-from app.tuning.search.history import Ledger
-from app.tuning.search.inputs import Known, Landscape
+from app.tuning.search.bayesian import BayesianSearch
+from app.tuning.search.genetic import GeneticSearch
+from app.tuning.search.history import SearchHistory
+from app.tuning.search.inputs import PriorTimes, SearchInputs
 from kernels.space import Config
 
-__all__ = ["STRATEGIES", "Known", "Landscape", "Strategy", "strategy"]
+__all__ = ["STRATEGIES", "PriorTimes", "SearchInputs", "Strategy", "strategy"]
 
 STRATEGIES: Final = ("auto", "exhaustive", "genetic", "random")
 _EXHAUSTIBLE: Final = 64
@@ -37,8 +37,8 @@ class Strategy(Protocol):
 class _Listed:
     """A fixed order, gone through once."""
 
-    def __init__(self, landscape: Landscape, seed: int | None) -> None:
-        self._ledger = Ledger(landscape)
+    def __init__(self, landscape: SearchInputs, seed: int | None) -> None:
+        self._ledger = SearchHistory(landscape)
         order = list(range(len(self._ledger.configs)))
         if seed is not None:
             random.Random(seed).shuffle(order)  # noqa: S311  a search order is no secret
@@ -61,7 +61,7 @@ class _Listed:
         return self._ledger.gain()
 
 
-def strategy(name: str, landscape: Landscape, seed: int) -> Strategy:
+def strategy(name: str, landscape: SearchInputs, seed: int) -> Strategy:
     """Make a strategy over a landscape's configs, of which the first (the default) is asked for first.
 
     exhaustive keeps the space's order, random is a shuffle that the seed decides, genetic breeds from the fastest, and
@@ -71,7 +71,7 @@ def strategy(name: str, landscape: Landscape, seed: int) -> Strategy:
     if name not in STRATEGIES:
         raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}, got {name!r}")
     if name == "genetic":
-        return Genetic(landscape, seed)
+        return GeneticSearch(landscape, seed)
     if name == "auto" and len(landscape.configs) > _EXHAUSTIBLE:
-        return Surrogate(landscape, seed)
+        return BayesianSearch(landscape, seed)
     return _Listed(landscape, seed if name == "random" else None)

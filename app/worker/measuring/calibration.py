@@ -7,8 +7,8 @@ from time import perf_counter
 from typing import Final
 
 from app.devices.backend import Backend
-from app.devices.fleet import Held
-from app.devices.process import Link
+from app.devices.fleet import WorkerContext
+from app.devices.process import WorkerLink
 from app.tuning.verify.tolerance import applied, expect, operands, review
 from app.worker.measuring.reference_kernel import reference_kernel
 from kernels import CATALOGUE
@@ -22,7 +22,7 @@ _SECONDS: Final = 30.0  # that calibrating takes at most
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class PreparationRates:
     """What was seen: elements of operands drawn, float64 flops of a reference, elements of C compared, each a second.
 
     `tiled` is what a launch of the kernel tiled took, over what the model predicted.
@@ -34,7 +34,7 @@ class Rates:
     tiled: float
 
 
-def calibrate(held: Held, link: Link) -> Rates:
+def calibrate(held: WorkerContext, link: WorkerLink) -> PreparationRates:
     """Prepare, reference and compare a product of a few hundred rows; raises CompileFailed and LaunchFailed."""
     kept, device = reference_kernel(held, link), held.backend.device
     with link.lease(_SECONDS):
@@ -52,7 +52,7 @@ def calibrate(held: Held, link: Link) -> Rates:
     started = perf_counter()
     review(_SMALL, expect(_SMALL, a, b, reference), reference.astype(a.dtype))
     compared = reference.size / (perf_counter() - started)
-    return Rates(drawn, rate, compared, tiled)
+    return PreparationRates(drawn, rate, compared, tiled)
 
 
 def _reference_rate(backend: Backend, problem: Problem) -> tuple[float, float]:

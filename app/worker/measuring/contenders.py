@@ -12,8 +12,8 @@ from time import monotonic
 from typing import Final
 
 from app.devices.backend import Operands, Program
-from app.devices.fleet import Held
-from app.devices.process import Link
+from app.devices.fleet import WorkerContext
+from app.devices.process import WorkerLink
 from app.errors import CompileFailed, LaunchFailed
 from app.tuning.measure.timing_policy import EVENTS, GRAPH
 from app.tuning.outcome import Rejected
@@ -45,7 +45,7 @@ def none_declined() -> int:
     return 0
 
 
-class Rotation:
+class OperandRotation:
     """Sets of operands that launches use in turn, without end, so that none finds its own in the cache."""
 
     def __init__(self, sets: Sequence[Operands]) -> None:
@@ -62,7 +62,7 @@ class Rotation:
 
 
 @dataclass(slots=True)
-class Loaded:
+class LoadedContender:
     """A contender that is compiled.
 
     `slowest` is the longest launch seen of it, in seconds; 0 while none was. `together` is how many launches one of its
@@ -87,7 +87,7 @@ class Loaded:
         """Seconds after which so many launches are taken for hung: ten times what they took, or were predicted to."""
         return max(_SHORTEST, _PATIENCE * launches * (self.slowest or self.predicted))
 
-    def taking(self, link: Link, rotation: Rotation, policy: str) -> Callable[[int], list[float]]:
+    def taking(self, link: WorkerLink, rotation: OperandRotation, policy: str) -> Callable[[int], list[float]]:
         """Give what takes n samples, in one lease; a product waits for 2 ms of launches, or for one."""
 
         def take(count: int) -> list[float]:
@@ -103,7 +103,7 @@ class Loaded:
 
         return take
 
-    def _size_graph(self, link: Link, rotation: Rotation) -> None:
+    def _size_graph(self, link: WorkerLink, rotation: OperandRotation) -> None:
         """A turn's worth of launches, by the shortest of a few.
 
         The first ones may take twenty times as long as any after them, and a short graph's start, of some 4 us on an
@@ -119,20 +119,20 @@ class Loaded:
     def _turn(self, most: int) -> int:
         return max(1, min(most, int(_TURN / self.slowest))) if self.slowest else 1
 
-    def _timed(self, link: Link, sets: tuple[Operands, ...], policy: str) -> list[float]:
+    def _timed(self, link: WorkerLink, sets: tuple[Operands, ...], policy: str) -> list[float]:
         link.offer(self.deadline(len(sets)))
         seconds = self.time(sets, policy)
         self.slowest = max(self.slowest, *seconds)
         return seconds
 
 
-def loaded(held: Held, link: Link, contender: Contender) -> Loaded | Rejected:
+def loaded(held: WorkerContext, link: WorkerLink, contender: Contender) -> LoadedContender | Rejected:
     """Give a contender compiled and warmed up, from those that are kept or anew.
 
     Rejected at stage compile, launch, or space where there is no vendor's library. Raises CompileFailed or LaunchFailed
     where the device is lost to this process (facts: fatal).
     """
-    kept: OrderedDict[object, Loaded] = held.memory.setdefault(_KEY, OrderedDict())
+    kept: OrderedDict[object, LoadedContender] = held.memory.setdefault(_KEY, OrderedDict())
     key = contender if isinstance(contender, Problem) else (contender.build.digest, contender.config, contender.problem)
     if key not in kept:
         made = _vendor(held, contender) if isinstance(contender, Problem) else _compiled(held, link, contender)
@@ -145,24 +145,24 @@ def loaded(held: Held, link: Link, contender: Contender) -> Loaded | Rejected:
     return kept[key]
 
 
-def warm(held: Held, link: Link, program: Program, launch: Launch) -> None:
+def warm(held: WorkerContext, link: WorkerLink, program: Program, launch: Launch) -> None:
     """Have nothing left to compile for a launch; raises LaunchFailed."""
     link.phase("compile", _compiling(held))
     held.backend.warm(program, launch, partial(_end_compiling, held, link, monotonic()))
 
 
-def _compiling(held: Held) -> float:
+def _compiling(held: WorkerContext) -> float:
     """Seconds that a compilation in this child may take now: several times the slowest seen."""
     slowest: float | None = held.memory.get(_SLOWEST)
     return _FIRST if slowest is None else max(_COMPILING, _SLOWER * slowest)
 
 
-def _end_compiling(held: Held, link: Link, started: float) -> None:
+def _end_compiling(held: WorkerContext, link: WorkerLink, started: float) -> None:
     held.memory[_SLOWEST] = max(held.memory.get(_SLOWEST, 0.0), monotonic() - started)
     link.phase("launch", _WARMING)
 
 
-def _compiled(held: Held, link: Link, launch: Launch) -> Loaded | Rejected:
+def _compiled(held: WorkerContext, link: WorkerLink, launch: Launch) -> LoadedContender | Rejected:
     backend, started, stage = held.backend, monotonic(), "compile"
     link.phase("compile", _compiling(held))
     try:
@@ -173,7 +173,7 @@ def _compiled(held: Held, link: Link, launch: Launch) -> Loaded | Rejected:
         if error.facts.get("fatal"):
             raise
         return Rejected(launch.kernel, launch.config, stage, error.message)
-    return Loaded(
+    return LoadedContender(
         launch.kernel,
         launch.config,
         run=partial(backend.run, program, launch),
@@ -184,11 +184,11 @@ def _compiled(held: Held, link: Link, launch: Launch) -> Loaded | Rejected:
     )
 
 
-def _vendor(held: Held, problem: Problem) -> Loaded | Rejected:
+def _vendor(held: WorkerContext, problem: Problem) -> LoadedContender | Rejected:
     backend, vendor = held.backend, held.backend.vendor
     if vendor.name is None:
         return Rejected(VENDOR, Config(()), "space", vendor.reason or "no vendor library here")
-    return Loaded(
+    return LoadedContender(
         VENDOR,
         Config(()),
         run=partial(backend.vendor_run, problem),

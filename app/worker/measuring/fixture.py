@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 
 from app.devices.backend import Backend, Buffer, Operands
-from app.devices.fleet import Held
+from app.devices.fleet import WorkerContext
 from app.devices.host import available_bytes
-from app.devices.process import Link
+from app.devices.process import WorkerLink
 from app.dtypes import Array, numpy_dtype
 from app.errors import LaunchFailed
 from app.tuning.verify.tolerance import POISON, Expected, applied, expect, operands, pieces, spot_check
@@ -31,7 +31,7 @@ _SLOW: Final = 2e7  # bytes a second that no host work on operands is slower tha
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class FixtureKey:
     """A problem of a job, and the seed of its operands: fresh per job, equal for its candidates and its resumption."""
 
     job_id: str
@@ -40,7 +40,7 @@ class Bench:
 
 
 @dataclass(frozen=True, slots=True)
-class Buffers:
+class FixtureBuffers:
     """Device memory: a C between guard bands to verify into, and the sets that timed launches rotate through."""
 
     guarded: Buffer
@@ -49,29 +49,29 @@ class Buffers:
 
 
 @dataclass(slots=True)
-class Prepared:
+class Fixture:
     """A bench on its device. `landing` is host memory for C with both guard bands; `buffers` come when first needed."""
 
-    bench: Bench
+    bench: FixtureKey
     a: Array
     b: Array
     expected: Expected
     landing: Array
-    buffers: Buffers | None = None
+    buffers: FixtureBuffers | None = None
 
-    def on(self, backend: Backend) -> Buffers:
+    def on(self, backend: Backend) -> FixtureBuffers:
         """Give the device buffers, making them anew where none are left; raises LaunchFailed where they do not fit."""
         if self.buffers is None:
             self.buffers = _buffers(backend, self.bench.problem, self.a, self.b)
         return self.buffers
 
 
-def prepared(held: Held, link: Link, bench: Bench) -> Prepared:
+def prepared(held: WorkerContext, link: WorkerLink, bench: FixtureKey) -> Fixture:
     """Give the child's bench, making it where the child has another or none; the old one's memory goes first.
 
     Raises LaunchFailed where the device refuses, WrongResult where the reference fails its spot check.
     """
-    ready: Prepared | None = held.memory.get(_KEY)
+    ready: Fixture | None = held.memory.get(_KEY)
     if ready is None or ready.bench != bench:
         ready = None
         drop(held)
@@ -79,14 +79,14 @@ def prepared(held: Held, link: Link, bench: Bench) -> Prepared:
     return ready
 
 
-def drop(held: Held) -> None:
+def drop(held: WorkerContext) -> None:
     """Forget the bench: where device and process share memory, what wrote past C may have reached the reference."""
     held.memory.pop(_KEY, None)
 
 
-def drop_buffers(held: Held) -> None:
+def drop_buffers(held: WorkerContext) -> None:
     """Give the bench's device memory back: a candidate that misbehaved may have written anywhere in it."""
-    ready: Prepared | None = held.memory.get(_KEY)
+    ready: Fixture | None = held.memory.get(_KEY)
     if ready is not None:
         ready.buffers = None
 
@@ -117,7 +117,7 @@ def patience(problem: Problem) -> float:
     return 60.0 + problem.bytes / _SLOW
 
 
-def _prepare(held: Held, link: Link, bench: Bench) -> Prepared:
+def _prepare(held: WorkerContext, link: WorkerLink, bench: FixtureKey) -> Fixture:
     problem = bench.problem
     link.phase("verify", patience(problem))
     _expect_room(problem)
@@ -125,7 +125,7 @@ def _prepare(held: Held, link: Link, bench: Bench) -> Prepared:
     reference = _reference(held.backend, link, problem, a, b)
     spot_check(reference, a, b, problem, bench.seed)
     landing = np.empty(problem.c_bytes + 2 * GUARD, np.uint8)
-    return Prepared(bench, a, b, expect(problem, a, b, reference), landing)
+    return Fixture(bench, a, b, expect(problem, a, b, reference), landing)
 
 
 def _expect_room(problem: Problem) -> None:
@@ -137,7 +137,7 @@ def _expect_room(problem: Problem) -> None:
         raise LaunchFailed(message, fatal=False)
 
 
-def _reference(backend: Backend, link: Link, problem: Problem, a: Array, b: Array) -> Array:
+def _reference(backend: Backend, link: WorkerLink, problem: Problem, a: Array, b: Array) -> Array:
     """The float64 product, in pieces between which a product of the service may use the device."""
     left, right = applied(problem, a, b)
     reference = np.empty((problem.batch, problem.m, problem.n))
@@ -150,7 +150,7 @@ def _reference(backend: Backend, link: Link, problem: Problem, a: Array, b: Arra
     return reference
 
 
-def _buffers(backend: Backend, problem: Problem, a: Array, b: Array) -> Buffers:
+def _buffers(backend: Backend, problem: Problem, a: Array, b: Array) -> FixtureBuffers:
     guarded = backend.allocate(problem.c_bytes + 2 * GUARD)
     cache = backend.device.limits.cache_bytes or _CACHE
     most = _MOST_BYTES if backend.device.platform == "cuda" else _MOST_HOST_BYTES
@@ -167,7 +167,7 @@ def _buffers(backend: Backend, problem: Problem, a: Array, b: Array) -> Buffers:
         for number in range(count)
     )
     verifying = Operands(rotation[0].a, rotation[0].b, guarded.window(GUARD, problem.c_bytes))
-    return Buffers(guarded, verifying, rotation)
+    return FixtureBuffers(guarded, verifying, rotation)
 
 
 def _sets(problem: Problem, cache: int, most: int) -> int:

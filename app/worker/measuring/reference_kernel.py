@@ -10,8 +10,8 @@ from statistics import median
 from typing import Final
 
 from app.devices.backend import Operands, Program
-from app.devices.fleet import Held
-from app.devices.process import Link
+from app.devices.fleet import WorkerContext
+from app.devices.process import WorkerLink
 from app.tuning.measure.timing_policy import EVENTS
 from app.tuning.verify.tolerance import operands
 from kernels import CATALOGUE
@@ -32,7 +32,7 @@ _LAUNCHING: Final = 10.0  # seconds
 class ReferenceKernel:
     """A square product by `tiled`'s default config, sized to about 100 us a launch here; knows its readings."""
 
-    held: Held = field(repr=False)
+    held: WorkerContext = field(repr=False)
     program: Program
     launch: Launch
     operands: Operands
@@ -43,7 +43,7 @@ class ReferenceKernel:
         return median(self.held.backend.time(self.program, self.launch, sets, EVENTS))
 
 
-def reference_kernel(held: Held, link: Link) -> ReferenceKernel:
+def reference_kernel(held: WorkerContext, link: WorkerLink) -> ReferenceKernel:
     """Give the child's reference kernel, compiling and sizing it where it has none yet.
 
     Raises CompileFailed and LaunchFailed where the device refuses what it always took.
@@ -59,7 +59,7 @@ def reference_kernel(held: Held, link: Link) -> ReferenceKernel:
     return kept
 
 
-def _compiled(held: Held, link: Link) -> ReferenceKernel:
+def _compiled(held: WorkerContext, link: WorkerLink) -> ReferenceKernel:
     """The reference kernel of the first size."""
     kernel, device = CATALOGUE["tiled"], held.backend.device
     problem = Problem(_FIRST, _FIRST, _FIRST)
@@ -76,6 +76,6 @@ def _of_size(first: ReferenceKernel, size: int) -> ReferenceKernel:
     return replace(first, launch=sized, operands=_operands(first.held, problem))
 
 
-def _operands(held: Held, problem: Problem) -> Operands:
+def _operands(held: WorkerContext, problem: Problem) -> Operands:
     a, b = operands(problem, seed=problem.m)
     return Operands(held.backend.upload(a), held.backend.upload(b), held.backend.allocate(problem.c_bytes))

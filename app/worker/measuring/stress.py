@@ -7,16 +7,16 @@ from typing import Final
 import numpy as np
 
 from app.devices.backend import Backend, Buffer, Operands, Program
-from app.devices.fleet import Held
-from app.devices.process import Link
+from app.devices.fleet import WorkerContext
+from app.devices.process import WorkerLink
 from app.dtypes import Array
 from app.errors import CompileFailed, LaunchFailed
 from app.tuning.outcome import Rejected
 from app.tuning.verify import adversarial
 from app.tuning.verify.adversarial import Case
 from app.tuning.verify.tolerance import POISON, applied
-from app.worker.measuring.contenders import Loaded, loaded, warm
-from app.worker.measuring.fixture import GUARD, Bench, drop, drop_buffers, overrun, patience, poison, product
+from app.worker.measuring.contenders import LoadedContender, loaded, warm
+from app.worker.measuring.fixture import GUARD, FixtureKey, drop, drop_buffers, overrun, patience, poison, product
 from kernels import CATALOGUE
 from kernels.cost_model import predict
 from kernels.launch import Launch
@@ -25,7 +25,7 @@ from kernels.problem import Problem
 _SHORTEST: Final = 2.0  # seconds: no launch is taken for hung before
 
 
-def prove(held: Held, link: Link, launch: Launch, bench: Bench) -> Rejected | None:
+def prove(held: WorkerContext, link: WorkerLink, launch: Launch, bench: FixtureKey) -> Rejected | None:
     """Launch a config on every case that hostile.cases has of it; None where all are right.
 
     Neighbours for which the kernel's space refuses the config are moved into the class that it serves. Raises
@@ -46,7 +46,9 @@ def prove(held: Held, link: Link, launch: Launch, bench: Bench) -> Rejected | No
         return entrant.rejected("launch", f"out of memory: {error}")
 
 
-def _first_wrong(held: Held, link: Link, entrant: Loaded, launch: Launch, bench: Bench) -> Rejected | None:
+def _first_wrong(
+    held: WorkerContext, link: WorkerLink, entrant: LoadedContender, launch: Launch, bench: FixtureKey
+) -> Rejected | None:
     kernel, device = CATALOGUE[launch.kernel], held.backend.device
 
     def legal(problem: Problem) -> bool:
@@ -60,7 +62,9 @@ def _first_wrong(held: Held, link: Link, entrant: Loaded, launch: Launch, bench:
     return None
 
 
-def _wrong(held: Held, link: Link, program: Program, launch: Launch, case: Case, seed: int) -> str | None:
+def _wrong(
+    held: WorkerContext, link: WorkerLink, program: Program, launch: Launch, case: Case, seed: int
+) -> str | None:
     """Launch once into a poisoned C between guard bands, A and B between NaN, and say what is wrong with it."""
     backend, problem = held.backend, case.problem
     link.phase("verify", patience(problem))

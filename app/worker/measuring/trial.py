@@ -11,21 +11,21 @@ from statistics import median
 from typing import Final
 
 from app.devices.backend import Reading
-from app.devices.fleet import Held
-from app.devices.process import Link
+from app.devices.fleet import WorkerContext
+from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
-from app.tuning.measure.drift import Watch
+from app.tuning.measure.drift import DriftDetector
 from app.tuning.measure.interleaved import heat
-from app.tuning.measure.racing import WARM, Noise, Raced, race, timing
+from app.tuning.measure.racing import WARM, NoiseModel, RaceResult, race, timing
 from app.tuning.measure.timing_policy import GRAPH, policy_of
 from app.tuning.outcome import Conditions, Measured, Outcome, Rejected
-from app.tuning.runner import Contender, Heat
+from app.tuning.runner import Contender, InterleavedSamples
 from app.tuning.verify.emulation import refusal
 from app.tuning.verify.tolerance import Verdict, review
-from app.worker.measuring.contenders import VENDOR, Loaded, Rotation, loaded
+from app.worker.measuring.contenders import VENDOR, LoadedContender, OperandRotation, loaded
 from app.worker.measuring.fixture import (
-    Bench,
-    Prepared,
+    Fixture,
+    FixtureKey,
     drop,
     drop_buffers,
     overrun,
@@ -37,7 +37,7 @@ from app.worker.measuring.fixture import (
 from app.worker.measuring.reference_kernel import ReferenceKernel, reference_kernel
 from app.worker.measuring.stress import prove
 
-__all__ = ["VENDOR", "Bench", "attempt", "prepare", "prove", "sample"]
+__all__ = ["VENDOR", "FixtureKey", "attempt", "prepare", "prove", "sample"]
 
 _NOISE, _WATCH = "noise", "watch"
 _MEASURING: Final = 60.0  # seconds of the host's own work between launches
@@ -47,13 +47,15 @@ _LONG: Final = 4.0  # times the limit: a race that took that long is not run aga
 _RETAKEN: Final = 2  # times that a race is run again because the device was disturbed
 
 
-def prepare(held: Held, link: Link, bench: Bench) -> None:
+def prepare(held: WorkerContext, link: WorkerLink, bench: FixtureKey) -> None:
     """Make what the trials of a bench share: operands, their reference, the reference kernel; raises as `attempt`."""
     reference_kernel(held, link)
     prepared(held, link, bench)
 
 
-def attempt(held: Held, link: Link, contender: Contender, bench: Bench, best: float | None, limit: float) -> Outcome:
+def attempt(
+    held: WorkerContext, link: WorkerLink, contender: Contender, bench: FixtureKey, best: float | None, limit: float
+) -> Outcome:
     """Compile, verify and race one config, or the vendor's library, against `best` seconds.
 
     At most about `limit` seconds of launches are timed, and again where the device was disturbed meanwhile. Raises
@@ -87,7 +89,9 @@ def attempt(held: Held, link: Link, contender: Contender, bench: Bench, best: fl
     return Measured(entrant.kernel, entrant.config, timed, verdict.accuracy, registers, raced.seconds)
 
 
-def sample(held: Held, link: Link, contenders: Sequence[Contender], bench: Bench, rounds: int) -> Heat:
+def sample(
+    held: WorkerContext, link: WorkerLink, contenders: Sequence[Contender], bench: FixtureKey, rounds: int
+) -> InterleavedSamples:
     """Time contenders that were attempted before, each once a round, in random order, on cold rotating buffers.
 
     The device is offered between launches. Raises DeviceError where one of them cannot be launched any more.
@@ -96,7 +100,7 @@ def sample(held: Held, link: Link, contenders: Sequence[Contender], bench: Bench
     reference = reference_kernel(held, link)
     ready = prepared(held, link, bench)
     link.phase("measure", _MEASURING)
-    rotation = Rotation(ready.on(held.backend).rotation)
+    rotation = OperandRotation(ready.on(held.backend).rotation)
     policy = policy_of(bench.problem, held.backend.device)
     takes = [entrant.taking(link, rotation, policy) for entrant in entrants]
     for number, entrant in enumerate(entrants):
@@ -113,7 +117,7 @@ def sample(held: Held, link: Link, contenders: Sequence[Contender], bench: Bench
 
     generator = random.Random()  # noqa: S311  no secret: an order of launches
     seconds, retaken = heat([_alone(take) for take in takes], referenced, _watch(held), rounds, generator)
-    return Heat(seconds, policy, conditions(readings), retaken)
+    return InterleavedSamples(seconds, policy, conditions(readings), retaken)
 
 
 def conditions(readings: Sequence[Reading | None]) -> Conditions | None:
@@ -135,7 +139,7 @@ def conditions(readings: Sequence[Reading | None]) -> Conditions | None:
     )
 
 
-def _verified(held: Held, link: Link, entrant: Loaded, ready: Prepared) -> Verdict:
+def _verified(held: WorkerContext, link: WorkerLink, entrant: LoadedContender, ready: Fixture) -> Verdict:
     """Launch once into a poisoned C between guard bands, and compare it with the reference."""
     backend, problem = held.backend, ready.bench.problem
     link.phase("launch", patience(problem))
@@ -159,14 +163,14 @@ def _verified(held: Held, link: Link, entrant: Loaded, ready: Prepared) -> Verdi
 
 
 def _raced(
-    held: Held, link: Link, entrant: Loaded, ready: Prepared, best: float | None, limit: float
-) -> tuple[Raced, str]:
+    held: WorkerContext, link: WorkerLink, entrant: LoadedContender, ready: Fixture, best: float | None, limit: float
+) -> tuple[RaceResult, str]:
     """Race a contender, and again while the reference kernel says that the device was disturbed meanwhile."""
     reference, watch, noise = reference_kernel(held, link), _watch(held), _noise(held, ready.bench)
     link.phase("measure", _MEASURING)
     referenced = partial(_reference_seconds, link, reference)
     policy = policy_of(ready.bench.problem, held.backend.device)
-    take = entrant.taking(link, Rotation(ready.on(held.backend).rotation), policy)
+    take = entrant.taking(link, OperandRotation(ready.on(held.backend).rotation), policy)
     if watch.level is None:
         watch.disturbed(referenced)
     if policy == GRAPH:
@@ -178,21 +182,21 @@ def _raced(
     return raced, policy
 
 
-def _watch(held: Held) -> Watch:
+def _watch(held: WorkerContext) -> DriftDetector:
     """What the child knows of its reference kernel, for as long as it lives."""
-    watch: Watch = held.memory.setdefault(_WATCH, Watch())
+    watch: DriftDetector = held.memory.setdefault(_WATCH, DriftDetector())
     return watch
 
 
-def _noise(held: Held, bench: Bench) -> Noise:
+def _noise(held: WorkerContext, bench: FixtureKey) -> NoiseModel:
     """What is known of a bench's samples; another bench's is forgotten."""
-    known: tuple[Bench, Noise] | None = held.memory.get(_NOISE)
+    known: tuple[FixtureKey, NoiseModel] | None = held.memory.get(_NOISE)
     if known is None or known[0] != bench:
-        held.memory[_NOISE] = known = bench, Noise()
+        held.memory[_NOISE] = known = bench, NoiseModel()
     return known[1]
 
 
-def _reference_seconds(link: Link, reference: ReferenceKernel) -> float:
+def _reference_seconds(link: WorkerLink, reference: ReferenceKernel) -> float:
     with link.lease(_REFERENCE):
         return reference.seconds()
 
@@ -201,7 +205,7 @@ def _alone(take: Callable[[int], list[float]]) -> Callable[[], float]:
     return lambda: take(1)[0]
 
 
-def _expected(entrant: Loaded | Rejected) -> Loaded:
+def _expected(entrant: LoadedContender | Rejected) -> LoadedContender:
     """A contender that can be launched; raises LaunchFailed for one that cannot, though it could before."""
     if isinstance(entrant, Rejected):
         raise LaunchFailed(f"{entrant.kernel} {entrant.config} is gone: {entrant.reason}", stage=entrant.stage)

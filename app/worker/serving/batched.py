@@ -8,14 +8,16 @@ from time import perf_counter
 import numpy as np
 
 from app.devices.backend import Operands
-from app.devices.fleet import Held
-from app.devices.process import Link
+from app.devices.fleet import WorkerContext
+from app.devices.process import WorkerLink
 from app.dtypes import Array
-from app.worker.serving.multiply import Order, Spent, built, deadline
+from app.worker.serving.product import MultiplyRequest, MultiplyResult, built, deadline
 from kernels.launch import Launch
 
 
-def multiply(held: Held, link: Link, orders: tuple[Order, ...], launch: Launch) -> Spent:
+def multiply(
+    held: WorkerContext, link: WorkerLink, orders: tuple[MultiplyRequest, ...], launch: Launch
+) -> MultiplyResult:
     """Make every order's product by one launch, whose batch is theirs in turn; raises as `product.multiply`.
 
     Where the launch declines, for one product's sake, none is made.
@@ -28,7 +30,7 @@ def multiply(held: Held, link: Link, orders: tuple[Order, ...], launch: Launch) 
     def parts(which: int) -> Iterable[Array]:
         return (np.frombuffer(held.slab, np.uint8, sizes[which], place[which]) for place in places)
 
-    with link.lease(deadline(backend, Order(problem, launch, 0, 0, 0)), last=True):
+    with link.lease(deadline(backend, MultiplyRequest(problem, launch, 0, 0, 0)), last=True):
         started = perf_counter()
         a, b = (np.concatenate(list(parts(which))) for which in (0, 1))
         operands = Operands(backend.upload(a), backend.upload(b), backend.allocate(problem.c_bytes))
@@ -36,9 +38,9 @@ def multiply(held: Held, link: Link, orders: tuple[Order, ...], launch: Launch) 
         backend.run(program, launch, operands)
         launched, declined = perf_counter(), backend.declined(launch)
         if declined:
-            return Spent(copied - started, launched - copied, 0.0, declined=declined, build=build)
+            return MultiplyResult(copied - started, launched - copied, 0.0, declined=declined, build=build)
         c = np.empty(problem.c_bytes, np.uint8)
         backend.download(operands.c, c)
         for number, place in enumerate(parts(2)):
             place[:] = c[number * sizes[2] : (number + 1) * sizes[2]]
-        return Spent(copied - started, launched - copied, perf_counter() - launched, build=build)
+        return MultiplyResult(copied - started, launched - copied, perf_counter() - launched, build=build)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from app.devices.backend import Buffer
 
 
-class Kept:
+class DeviceBufferCache:
     """Device copies by key, the least recently used first; a key names the same bytes for as long as it is known."""
 
     def __init__(self) -> None:

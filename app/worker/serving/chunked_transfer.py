@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from app.devices.backend import Backend, Buffer
-from app.devices.fleet import Held
-from app.devices.process import Link
+from app.devices.fleet import WorkerContext
+from app.devices.process import WorkerLink
 from app.dtypes import Array
 from app.errors import LaunchFailed
 
@@ -22,7 +22,7 @@ _LEAST: Final = 2.0  # seconds that every copy may take
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Chunk:
     """Bytes `at` to `at + nbytes` of the matrix of a key, which has `whole`; in the slab they start at `offset`."""
 
     key: int
@@ -45,14 +45,14 @@ class _Coming:
     there: int = 0
 
 
-class Transit:
+class TransferBuffers:
     """Device bytes of single products by key."""
 
     def __init__(self) -> None:
         self._coming: dict[int, _Coming] = {}
         self._leaving: dict[int, Buffer] = {}
 
-    def take(self, backend: Backend, piece: Piece, data: Array) -> int:
+    def take(self, backend: Backend, piece: Chunk, data: Array) -> int:
         """Copy the next piece of an operand; gives how many of its first bytes are here. One that is not next is not.
 
         Raises LaunchFailed.
@@ -104,13 +104,13 @@ class Transit:
         return (*self._coming, *self._leaving)
 
 
-def transit_of(held: Held) -> Transit:
+def transit_of(held: WorkerContext) -> TransferBuffers:
     """What is on its way to and from this child's device."""
-    transit: Transit = held.memory.setdefault("transit", Transit())
+    transit: TransferBuffers = held.memory.setdefault("transit", TransferBuffers())
     return transit
 
 
-def push(held: Held, link: Link, piece: Piece) -> int:
+def push(held: WorkerContext, link: WorkerLink, piece: Chunk) -> int:
     """Copy a piece of an operand from the slab; gives how many of its first bytes are on the device.
 
     Fewer than the piece's end where there is no memory for it, or where this child has not had the pieces before.
@@ -126,7 +126,7 @@ def push(held: Held, link: Link, piece: Piece) -> int:
             return 0
 
 
-def pull(held: Held, link: Link, piece: Piece) -> bool:
+def pull(held: WorkerContext, link: WorkerLink, piece: Chunk) -> bool:
     """Copy a piece of a result into the slab, and drop the result after its last; False where it is not here."""
     transit = transit_of(held)
     buffer = transit.leaving(piece.key)
@@ -139,6 +139,6 @@ def pull(held: Held, link: Link, piece: Piece) -> bool:
     return True
 
 
-def bytes_at(held: Held, offset: int, nbytes: int) -> Array:
+def bytes_at(held: WorkerContext, offset: int, nbytes: int) -> Array:
     """Bytes of the slab."""
     return np.frombuffer(held.slab, dtype=np.uint8, count=nbytes, offset=offset)

@@ -9,40 +9,40 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.devices.backend import Buffer
-from app.devices.fleet import Held
-from app.devices.process import Link
+from app.devices.fleet import WorkerContext
+from app.devices.process import WorkerLink
 from app.devices.worker_entry import shared_memory
 
 _COPYING = 1e8  # bytes a second that no copy is slower than: a deadline, not an estimate
 
 
 @dataclass(frozen=True, slots=True)
-class Handle:
+class IpcHandle:
     """An allocation by the 64 bytes that CUDA names it by to other processes; `nbytes` of it are used."""
 
     raw: bytes
     nbytes: int
 
 
-def check(held: Held, link: Link, handle: Handle) -> None:
+def check(held: WorkerContext, link: WorkerLink, handle: IpcHandle) -> None:
     """Open a handle, to stay open; raises InvalidRegion where it is none or the allocation is smaller, Unsupported."""
     with link.lease(_deadline(0)):
         _opened(held, handle)
 
 
-def fetch(held: Held, link: Link, handle: Handle, at: int, offset: int, nbytes: int) -> None:
+def fetch(held: WorkerContext, link: WorkerLink, handle: IpcHandle, at: int, offset: int, nbytes: int) -> None:
     """Copy `nbytes` at `at` of an allocation to `offset` of the slab; raises InvalidRegion, LaunchFailed."""
     with _window(held, link, handle, at, nbytes) as window:
         held.backend.download(window, np.frombuffer(held.slab, np.uint8, nbytes, offset))
 
 
-def deliver(held: Held, link: Link, handle: Handle, at: int, offset: int, nbytes: int) -> None:
+def deliver(held: WorkerContext, link: WorkerLink, handle: IpcHandle, at: int, offset: int, nbytes: int) -> None:
     """Copy `nbytes` at `offset` of the slab to `at` of an allocation; raises InvalidRegion, LaunchFailed."""
     with _window(held, link, handle, at, nbytes) as window:
         shared_memory(held).write(window, np.frombuffer(held.slab, np.uint8, nbytes, offset))
 
 
-def close(held: Held, link: Link, handle: Handle) -> None:
+def close(held: WorkerContext, link: WorkerLink, handle: IpcHandle) -> None:
     """Close a handle, if it is open."""
     buffer = _open(held).pop(handle, None)
     if buffer is not None:
@@ -51,13 +51,13 @@ def close(held: Held, link: Link, handle: Handle) -> None:
 
 
 @contextmanager
-def _window(held: Held, link: Link, handle: Handle, at: int, nbytes: int) -> Iterator[Buffer]:
+def _window(held: WorkerContext, link: WorkerLink, handle: IpcHandle, at: int, nbytes: int) -> Iterator[Buffer]:
     with link.lease(_deadline(nbytes)):
         whole = _opened(held, handle)
         yield Buffer(whole.handle, nbytes, whole.offset + at)
 
 
-def _opened(held: Held, handle: Handle) -> Buffer:
+def _opened(held: WorkerContext, handle: IpcHandle) -> Buffer:
     """The handle's memory: a child that replaced another has opened none yet."""
     known = _open(held)
     if handle not in known:
@@ -65,8 +65,8 @@ def _opened(held: Held, handle: Handle) -> Buffer:
     return known[handle]
 
 
-def _open(held: Held) -> dict[Handle, Buffer]:
-    known: dict[Handle, Buffer] = held.memory.setdefault("handles", {})
+def _open(held: WorkerContext) -> dict[IpcHandle, Buffer]:
+    known: dict[IpcHandle, Buffer] = held.memory.setdefault("handles", {})
     return known
 
 

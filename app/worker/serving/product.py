@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from app.devices.backend import Backend, Buffer, Operands, Program
-from app.devices.fleet import Held
-from app.devices.process import Link
+from app.devices.fleet import WorkerContext
+from app.devices.process import WorkerLink
 from app.dtypes import numpy_dtype
 from app.errors import LaunchFailed, WrongResult
 from app.tuning.verify import tolerance
-from app.worker.serving.buffer_cache import Kept
+from app.worker.serving.buffer_cache import DeviceBufferCache
 from app.worker.serving.chunked_transfer import COPYING, bytes_at, transit_of
 from kernels import CATALOGUE
 from kernels.cost_model import predict
@@ -34,7 +34,7 @@ _KNOWN = 512  # launches that are remembered
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class MultiplyRequest:
     """A product to make: byte offsets of A, B and C in the slab; `launch` None asks for the vendor's library.
 
     `keys` of A, B and C are None but for resident matrices, whose copies on the device are used, and kept as long as
@@ -55,7 +55,7 @@ class Order:
     late: int | None = None
     allowed: float = COMPILING
 
-    def __reduce_ex__(self, _: Any) -> tuple[Callable[..., Order], tuple[Any, ...]]:
+    def __reduce_ex__(self, _: Any) -> tuple[Callable[..., MultiplyRequest], tuple[Any, ...]]:
         """A launch has a kernel's whole text: it is pickled once here, and sent to and unpickled by each child once."""
         launch = pickle.PickleBuffer(_packed(self.problem, self.launch))
         rest = self.keys, self.budget, self.gone, self.ahead, self.late, self.allowed
@@ -73,12 +73,12 @@ def _unpacked(packed: bytes) -> tuple[Problem, Launch | None]:
     return problem, launch
 
 
-def _order(packed: bytes, *rest: Any) -> Order:
-    return Order(*_unpacked(packed), *rest)
+def _order(packed: bytes, *rest: Any) -> MultiplyRequest:
+    return MultiplyRequest(*_unpacked(packed), *rest)
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class MultiplyResult:
     """Seconds that the copy to the device, the kernel and the copy back took.
 
     `loaded` counts the resident operands that had to be copied; `kept` are the keys there are copies of afterwards.
@@ -95,12 +95,21 @@ class Spent:
     late: bool = False
     build: float = 0.0
 
-    def __reduce__(self) -> tuple[Callable[..., Spent], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., MultiplyResult], tuple[Any, ...]]:
         """In order, which takes half the time that members by name take."""
-        return Spent, (self.h2d, self.kernel, self.d2h, self.loaded, self.kept, self.declined, self.late, self.build)
+        return MultiplyResult, (
+            self.h2d,
+            self.kernel,
+            self.d2h,
+            self.loaded,
+            self.kept,
+            self.declined,
+            self.late,
+            self.build,
+        )
 
 
-def multiply(held: Held, link: Link, order: Order) -> Spent:
+def multiply(held: WorkerContext, link: WorkerLink, order: MultiplyRequest) -> MultiplyResult:
     """Copy A and B to the device, launch, copy C back; raises WrongResult where the kernel's class fails its check.
 
     Where the device is out of memory, copies that this product does not need give way to it.
@@ -118,7 +127,7 @@ def multiply(held: Held, link: Link, order: Order) -> Spent:
         return _made(held, kept, program, order, build)
 
 
-def forget(held: Held, link: Link, keys: tuple[int, ...]) -> tuple[int, ...]:
+def forget(held: WorkerContext, link: WorkerLink, keys: tuple[int, ...]) -> tuple[int, ...]:
     """Drop the device copies of what is gone; gives the keys of the matrices of which copies are left."""
     del link
     kept = kept_by(held)
@@ -127,13 +136,15 @@ def forget(held: Held, link: Link, keys: tuple[int, ...]) -> tuple[int, ...]:
     return kept.keys
 
 
-def kept_by(held: Held) -> Kept:
+def kept_by(held: WorkerContext) -> DeviceBufferCache:
     """The device copies that this child keeps."""
-    kept: Kept = held.memory.setdefault("kept", Kept())
+    kept: DeviceBufferCache = held.memory.setdefault("kept", DeviceBufferCache())
     return kept
 
 
-def _made(held: Held, kept: Kept, program: Program | None, order: Order, build: float) -> Spent:
+def _made(
+    held: WorkerContext, kept: DeviceBufferCache, program: Program | None, order: MultiplyRequest, build: float
+) -> MultiplyResult:
     problem, backend = order.problem, held.backend
     key_a, key_b, key_c = order.keys
     c = backend.allocate(problem.c_bytes)
@@ -145,25 +156,29 @@ def _made(held: Held, kept: Kept, program: Program | None, order: Order, build: 
     declined = _run(backend, program, order, Operands(a, b, c))
     launched = perf_counter()
     if declined:
-        return Spent(copied - started, launched - copied, 0.0, loaded, kept.keys, declined, build=build)
+        return MultiplyResult(copied - started, launched - copied, 0.0, loaded, kept.keys, declined, build=build)
     transit_of(held).forget(order.ahead)
     if order.late is None:
         backend.download(c, bytes_at(held, order.c, problem.c_bytes))
     else:
         transit_of(held).leave(order.late, c)
-    spent = Spent(copied - started, launched - copied, perf_counter() - launched, loaded, late=order.late is not None)
+    spent = MultiplyResult(
+        copied - started, launched - copied, perf_counter() - launched, loaded, late=order.late is not None
+    )
     if key_c is not None and kept.make_room(problem.c_bytes, order.budget, order.keys):
         kept.put(key_c, c)
     return replace(spent, kept=kept.keys, build=build)
 
 
-def _sent(held: Held, order: Order, which: int) -> Buffer | None:
+def _sent(held: WorkerContext, order: MultiplyRequest, which: int) -> Buffer | None:
     """An operand that came to the device ahead of its product, if it did."""
     offset, nbytes = ((order.a, order.problem.a_bytes), (order.b, order.problem.b_bytes))[which]
     return transit_of(held).whole(held.backend, order.ahead[which], bytes_at(held, offset, nbytes))
 
 
-def _operand(held: Held, kept: Kept, order: Order, key: int | None, offset: int, nbytes: int) -> Buffer:
+def _operand(
+    held: WorkerContext, kept: DeviceBufferCache, order: MultiplyRequest, key: int | None, offset: int, nbytes: int
+) -> Buffer:
     """An operand on the device: the copy that is kept, or a fresh one."""
     copy = kept.copy(key)
     if copy is not None:
@@ -175,7 +190,7 @@ def _operand(held: Held, kept: Kept, order: Order, key: int | None, offset: int,
     return fresh
 
 
-def verify_class(held: Held, link: Link, launch: Launch, allowed: float) -> None:
+def verify_class(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float) -> None:
     """Compile and verify a launch's class now, so that its first product need not wait; raises as `ready`.
 
     Each of the two has `allowed` seconds.
@@ -183,7 +198,7 @@ def verify_class(held: Held, link: Link, launch: Launch, allowed: float) -> None
     ready(held, link, launch, allowed)
 
 
-def deadline(backend: Backend, order: Order) -> float:
+def deadline(backend: Backend, order: MultiplyRequest) -> float:
     """Seconds after which the launch is taken for hung: max(2, 10 x the model's prediction), and the copies' time."""
     return _deadline(order.problem, order.launch, backend.device)
 
@@ -196,7 +211,7 @@ def _deadline(problem: Problem, launch: Launch | None, device: Device) -> float:
     return max(2.0, 10 * predict(kernel, config, problem, device)) + problem.bytes / COPYING
 
 
-def _run(backend: Backend, program: Program | None, order: Order, operands: Operands) -> int:
+def _run(backend: Backend, program: Program | None, order: MultiplyRequest, operands: Operands) -> int:
     """Launch, and give the kernel's verdict."""
     if program is None or order.launch is None:
         backend.vendor_run(order.problem, operands)
@@ -205,7 +220,7 @@ def _run(backend: Backend, program: Program | None, order: Order, operands: Oper
     return backend.declined(order.launch)
 
 
-def built(held: Held, link: Link, launch: Launch, allowed: float) -> tuple[Program, float]:
+def built(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float) -> tuple[Program, float]:
     """The program of a launch as `ready` gives it, and the seconds that its first use took; 0 at any other."""
     known: dict[Launch, Program] = held.memory.setdefault("ready", {})
     program = known.get(launch)
@@ -215,7 +230,7 @@ def built(held: Held, link: Link, launch: Launch, allowed: float) -> tuple[Progr
     return ready(held, link, launch, allowed), perf_counter() - started
 
 
-def ready(held: Held, link: Link, launch: Launch, allowed: float = COMPILING) -> Program:
+def ready(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float = COMPILING) -> Program:
     """The compiled program of a launch, its class verified in this process; raises CompileFailed, WrongResult."""
     known: dict[Launch, Program] = held.memory.setdefault("ready", {})
     if launch not in known:
@@ -226,7 +241,7 @@ def ready(held: Held, link: Link, launch: Launch, allowed: float = COMPILING) ->
     return known[launch]
 
 
-def _verified(held: Held, link: Link, launch: Launch, allowed: float) -> Program:
+def _verified(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float) -> Program:
     programs: dict[str, Program] = held.memory.setdefault("programs", {})
     digest = launch.build.digest
     if digest not in programs:
@@ -274,7 +289,7 @@ def sample(launch: Launch) -> Problem:
     )
 
 
-def check(held: Held, link: Link, program: Program, launch: Launch, allowed: float = COMPILING) -> None:
+def check(held: WorkerContext, link: WorkerLink, program: Program, launch: Launch, allowed: float = COMPILING) -> None:
     """Compare one small product of the launch's class with NumPy's in float64; raises WrongResult."""
     problem, backend = sample(launch), held.backend
     small = CATALOGUE[launch.kernel].resized(launch, problem)
