@@ -1,4 +1,4 @@
-"""Idempotency-Key: the header, and doing a request once however often it comes."""
+"""Idempotency-Key for routes: executes a request once, replays its first answer."""
 
 from __future__ import annotations
 

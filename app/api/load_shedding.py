@@ -1,4 +1,4 @@
-"""The first look at a product: where the service is full it is refused by its head, before anything is spent on it."""
+"""Load shedding: refuses products by their heads with 503 while the service is full, at almost no cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller prefers (RFC 7240): a job at once, or an answer if it comes within so many seconds."""
+"""Prefer (RFC 7240) and header fields that are lists, bounded in length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What routes tell their OpenAPI document: they read their requests themselves, so they also describe them."""
+"""The OpenAPI document: routes that parse their own requests, and examples of each schema."""
 
 from __future__ import annotations
 

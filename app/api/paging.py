@@ -1,4 +1,4 @@
-"""The pages of the lists of what is stored: jobs, trials, bests and misses."""
+"""Pages of jobs, trials, bests and misses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests into their models: the query string and JSON bodies, strictly, with every error in one shape."""
+"""Strict parsing of query strings, JSON bodies and page cursors."""
 
 from __future__ import annotations
 

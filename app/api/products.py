@@ -1,4 +1,4 @@
-"""A product of operands that have landed: on the event loop where it waits for its like alone, else in a thread."""
+"""Runs a product whose operands have arrived, on the event loop or in a thread; cancels it if the client disconnects."""
 
 from __future__ import annotations
 

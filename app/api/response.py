@@ -1,4 +1,4 @@
-"""The answer of POST /matmul: its headers, and C's bytes out of the slab."""
+"""The product's response: its headers, and C's bytes streamed from the slab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service answers in JSON, and how the domain's values become it."""
+"""Response models, and their conversion from domain values."""
 
 from __future__ import annotations
 

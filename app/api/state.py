@@ -1,4 +1,4 @@
-"""What the routes are given: the open service, seen through the members they use, and threads to call it in."""
+"""Typed access to the application's state, and threads for blocking calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service answers about trials and misses."""
+"""Response models of trials and misses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands by name, each loaded only where it is called, and how their errors become exit codes."""
+"""The commands by name, imported only when called, and how errors become exit codes."""
 
 from __future__ import annotations
 

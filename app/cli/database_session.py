@@ -1,4 +1,4 @@
-"""A session with the database alone, under its owner lock: what is stored is read, and no device is opened."""
+"""A session with the database alone: stored records are read and no device is opened."""
 
 from __future__ import annotations
 

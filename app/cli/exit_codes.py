@@ -1,4 +1,4 @@
-"""Exit codes: what a script may rely on."""
+"""Exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of a best and of those measured in turn with it, as tables print them: of one round, with intervals."""
+"""Figures of a best and its baselines, as tables print them."""
 
 from __future__ import annotations
 

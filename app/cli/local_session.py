@@ -1,4 +1,4 @@
-"""A session with no service: everything is opened in this process, under the database's owner lock."""
+"""A session without a service: devices and database are opened in this process."""
 
 from __future__ import annotations
 

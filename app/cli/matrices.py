@@ -1,4 +1,4 @@
-"""Matrices in files, and a product checked against NumPy."""
+"""Matrices in .npy files, and a product checked against NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that several commands share."""
+"""Options shared by commands, and shapes as a person types them."""
 
 from __future__ import annotations
 

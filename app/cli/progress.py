@@ -1,4 +1,4 @@
-"""A job's progress, live."""
+"""Live progress of a job."""
 
 from __future__ import annotations
 

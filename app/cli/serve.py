@@ -1,4 +1,4 @@
-"""tilewise serve: the service in this process, until it is told to stop."""
+"""Runs the service in this process."""
 
 from __future__ import annotations
 

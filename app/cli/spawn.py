@@ -1,4 +1,4 @@
-"""A service of our own, in a process that ends with this one."""
+"""Starts a service in a process that ends with this one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What serve and demo say while they wait: devices, folders, how far the defaults are, and when all is ready."""
+"""What serve and demo print while they start."""
 
 from __future__ import annotations
 

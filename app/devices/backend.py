@@ -1,4 +1,4 @@
-"""The protocol every device follows, in the child that holds it: upload, compile, run, time, download."""
+"""The Backend protocol, implemented in the worker of a device: upload, compile, run, time, download."""
 
 from __future__ import annotations
 

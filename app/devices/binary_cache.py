@@ -1,4 +1,4 @@
-"""Compiled binaries on disk: written aside and renamed, so that whoever reads one reads a whole one."""
+"""Cache of compiled binaries on disk; entries are written aside and renamed."""
 
 from __future__ import annotations
 

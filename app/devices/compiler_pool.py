@@ -1,4 +1,4 @@
-"""Compilers in processes that hold no device: a few of them, started when needed, each killable."""
+"""A pool of compiling processes, which hold no device and can be killed."""
 
 from __future__ import annotations
 

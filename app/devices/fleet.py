@@ -1,4 +1,4 @@
-"""The devices of this host: discovered, leased, each held by its children. No device library is imported here."""
+"""The devices of this host: discovered, leased, and each held by its workers. Imports no device library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this host has left, and what bounds its devices."""
+"""The host's free memory and its NVIDIA driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy's BLAS: what the CPU's own vendor offers, and the float64 reference where no device computes one."""
+"""NumPy's BLAS: the vendor's library of a CPU, and the float64 reference product."""
 
 from __future__ import annotations
 

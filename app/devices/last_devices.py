@@ -1,4 +1,4 @@
-"""The devices that were opened last, for questions that need to know them and not to open them.
+"""Remembers the devices opened last, for commands that need to know them without opening them.
 
 They hold as long as nothing that decides who they are has changed: what was asked for, the processor and its memory,
 the NVIDIA driver and its GPUs, the libraries, their settings, and the text that reads the identity.

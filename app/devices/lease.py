@@ -1,4 +1,4 @@
-"""Who may work on a device now: one holder, the best priority first, first come first served within one."""
+"""Device lease: one holder at a time, by priority, first come first served within one."""
 
 from __future__ import annotations
 

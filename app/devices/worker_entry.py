@@ -1,4 +1,4 @@
-"""What the fleet's children run. Device libraries are imported in the functions: the service has this module too."""
+"""Functions that a worker process runs first: discover devices, open one."""
 
 from __future__ import annotations
 

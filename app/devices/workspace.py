@@ -1,4 +1,4 @@
-"""The device memory that launches may use beside their operands: one piece, lent to one launch after the other."""
+"""Workspace: device memory reused by launches, beside their operands."""
 
 from __future__ import annotations
 

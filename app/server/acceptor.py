@@ -1,4 +1,4 @@
-"""Where connections come in: one whose first request the gate refuses is told so here, and becomes no transport."""
+"""Accepts connections, and answers those whose first request is refused before a transport is made for them."""
 
 from __future__ import annotations
 

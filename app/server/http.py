@@ -1,4 +1,4 @@
-"""uvicorn's handling of heads, answers and chunked bodies, told apart from bodies of declared length."""
+"""HttpParser: uvicorn's parsing of heads, chunked bodies and pipelined requests."""
 
 from __future__ import annotations
 

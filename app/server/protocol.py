@@ -1,4 +1,4 @@
-"""What the transport talks to: it has the bytes land where they are wanted, or gives them to the parser."""
+"""BulkProtocol: an asyncio protocol that receives bodies of declared length straight into their buffers."""
 
 from __future__ import annotations
 

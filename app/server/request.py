@@ -1,4 +1,4 @@
-"""A request whose body has a declared length: uvicorn's cycle, and the body as a source of bytes."""
+"""StreamingCycle: uvicorn's request cycle for a body of declared length, which is a source of bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads for blocking calls that are there before anybody calls: no request fails because no thread can be started."""
+"""A pool of threads started in advance: no request fails because no thread can be started."""
 
 from __future__ import annotations
 

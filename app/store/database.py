@@ -1,4 +1,4 @@
-"""The open database: one thread writes, any thread reads. Beside it, who owns a database and what its schema is."""
+"""The open database: one thread writes, any thread reads."""
 
 from __future__ import annotations
 

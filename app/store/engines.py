@@ -1,4 +1,4 @@
-"""URLs and connections: what SQLite and PostgreSQL have to be told before they are as durable as we promise."""
+"""SQLAlchemy engines and connections of SQLite and PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database looked at from outside: its schema, who owns it, and whether it is sound; nothing is changed."""
+"""Inspects a database without opening it as its owner: schema, owner, integrity."""
 
 from __future__ import annotations
 

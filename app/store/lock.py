@@ -1,4 +1,4 @@
-"""Who owns a database: one running service, named so that a second can say which."""
+"""The lock of a database's owner: one running service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store keeps, as frozen records: they travel between the rooms, rows never do."""
+"""Frozen records: what the store returns and takes."""
 
 from __future__ import annotations
 

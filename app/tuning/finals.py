@@ -1,4 +1,4 @@
-"""The end of a tune: finalists measured again in turn, one chosen, proved, and measured afresh to be told."""
+"""Finals: the finalists are re-measured in turn; one is chosen, stress-verified, and measured afresh for the report."""
 
 from __future__ import annotations
 

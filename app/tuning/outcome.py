@@ -1,4 +1,4 @@
-"""Outcome: what became of one config tried on one problem and device. A failure is a value with stage and reason."""
+"""Outcome of a trial: measured, or rejected at a stage for a reason."""
 
 from __future__ import annotations
 

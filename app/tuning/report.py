@@ -1,4 +1,4 @@
-"""The round whose figures are told: the winner, the untuned default, the baselines and the vendor's library in turn.
+"""The report round: winner, untuned default, baselines and the vendor's library, measured in turn.
 
 Who is too slow for the time that is left has no figure, and a reason; of our own the fastest here is the best.
 """

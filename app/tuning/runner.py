@@ -1,4 +1,4 @@
-"""Runner: where a tune's candidates are tried. A device's trial child is one, a recording of a space another."""
+"""The Runner protocol: runs trials on a device, or replays a recording."""
 
 from __future__ import annotations
 

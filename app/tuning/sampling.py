@@ -1,4 +1,4 @@
-"""Where contenders of the finals are proved and sampled in turn: what that takes by the clock, and who fell out."""
+"""Verifies and samples finalists in turn, within a time limit."""
 
 from __future__ import annotations
 

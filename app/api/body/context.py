@@ -1,4 +1,4 @@
-"""Where a body's matrices are taken in: their seats, bytes of the slab for what is on its way, and threads."""
+"""What a body reader needs: a sink for operands, staging memory, a thread pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Content-Encoding: bodies that come compressed, unpacked as they are read."""
+"""Content-Encoding: gzip and deflate bodies, decompressed as they are read."""
 
 from __future__ import annotations
 

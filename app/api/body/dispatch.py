@@ -1,4 +1,4 @@
-"""Bodies of matrices: what they may be, reading them into the slab, and what the answer may be."""
+"""Chooses the reader of a body by its media type, and the format of the answer."""
 
 from __future__ import annotations
 

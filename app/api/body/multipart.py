@@ -1,4 +1,4 @@
-"""multipart/form-data: parts straight into their places where the first and the query tell what all of them are."""
+"""Reads operands from multipart/form-data."""
 
 from __future__ import annotations
 

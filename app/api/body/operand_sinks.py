@@ -1,4 +1,4 @@
-"""Operands and results by name: a product may take resident matrices, and may leave its result resident."""
+"""Where operands of a product go: buffers in the slab, or resident matrices by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The body's limit as ASGI middleware: told before a byte is read where the length is declared, else while counting."""
+"""ASGI middleware for the maximum body size, declared or counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a body lands: in slab bytes, straight in the operands' places where they are known, else in a staging area."""
+"""Receives a request body into slab memory: directly into operands where they are known, else into a staging buffer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How slowly a client may send or read before it is given up: it holds slab bytes that others wait for."""
+"""Closes transfers that are too slow: idle timeout, total timeout, minimum rate."""
 
 from __future__ import annotations
 

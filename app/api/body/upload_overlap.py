@@ -1,4 +1,4 @@
-"""Large operands, copied to the device while the rest of their body lands, and C, copied back while it is sent."""
+"""Overlaps copies with transfers: operands to the device while received, C from it while sent."""
 
 from __future__ import annotations
 

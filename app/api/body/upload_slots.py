@@ -1,4 +1,4 @@
-"""How many large bodies land at once: as many as a turn of the event loop takes in while others can still be heard."""
+"""Flow control: how many large bodies are received at once."""
 
 from __future__ import annotations
 

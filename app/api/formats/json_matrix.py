@@ -1,4 +1,4 @@
-"""Matrices as JSON: rows of numbers, with the strings NaN, Infinity and -Infinity for what JSON has no numbers for."""
+"""Matrices as JSON lists, with NaN and Infinity as strings."""
 
 from __future__ import annotations
 

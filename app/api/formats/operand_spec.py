@@ -1,4 +1,4 @@
-"""Operands and what was asked of their product, as every format describes them; and the problem they make."""
+"""Operands and product options as every format describes them, and the problem that they make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""safetensors by hand: u64 length, a JSON header, and the bytes of the tensors, a and b, without a hole."""
+"""The safetensors format: a JSON header and tensors a and b."""
 
 from __future__ import annotations
 

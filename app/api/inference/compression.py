@@ -1,4 +1,4 @@
-"""Accept-Encoding: answers of numbers, compressed as they are sent where a caller wants them so."""
+"""Accept-Encoding: compressed answers of the inference protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors as lists of JSON numbers, flat or nested, with NaN, Infinity and -Infinity by name, as clients write them."""
+"""Tensors as JSON numbers, flat or nested, with NaN and Infinity by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an inference's operands come from: its JSON text, the bytes that follow it, or memory on this host."""
+"""Reads an inference request's operands from its JSON, its binary tensors, or shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GET /analysis: the arithmetic of tiling, worked out for any square tile."""
+"""GET /analysis: the arithmetic of tiling for any square tile."""
 
 from __future__ import annotations
 

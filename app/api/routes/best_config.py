@@ -1,4 +1,4 @@
-"""GET /best-config: the hot path. No device, no lock, no query; what was asked before is there already rendered.
+"""GET /best-config: no device, no lock, no query; answers are cached rendered, by query string.
 
 GET /bests is the same for all that is stored.
 """

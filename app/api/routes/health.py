@@ -1,4 +1,4 @@
-"""Whether the service lives, whether it serves, and its metrics."""
+"""Liveness, readiness, version and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A product's result as a job kept it: C's bytes in a file, answered in any form."""
+"""GET /jobs/{id}/result: C from a file, in any format."""
 
 from __future__ import annotations
 

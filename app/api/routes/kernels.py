@@ -1,4 +1,4 @@
-"""The kernels: their spaces with named rules, which configs are legal for a problem on a device, and their sources."""
+"""GET /kernels: spaces with named rules, legal configs for a problem and device, and sources."""
 
 from __future__ import annotations
 

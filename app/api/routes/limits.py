@@ -1,4 +1,4 @@
-"""What bounds a request here, in numbers: nobody has to find out by being refused."""
+"""GET /limits: every limit and its current use."""
 
 from __future__ import annotations
 

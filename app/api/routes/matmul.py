@@ -1,4 +1,4 @@
-"""POST /matmul: the body goes from the socket into the slab, the product back from it."""
+"""POST /matmul: operands are received into the slab, C is sent from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A product as a job: its caller prefers not to wait, or not for long, and comes back for the result."""
+"""POST /matmul with Prefer: respond-async: the product becomes a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small products of plain bytes, whose bodies came with their heads: the one way of POST /matmul that has no steps.
+"""Fast path of POST /matmul for small raw operands that arrived with the headers; the rest falls through to the route.
 
 What is not as simple as that is left to the route before a byte of it is taken. What is refused here, such as a product
 for which the queue has no place, the route would refuse in the same words.

@@ -1,4 +1,4 @@
-"""tilewise devices, tilewise kernels and tilewise analyse."""
+"""tilewise devices, kernels and analyse."""
 
 from __future__ import annotations
 

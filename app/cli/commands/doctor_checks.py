@@ -1,4 +1,4 @@
-"""What doctor examines of the host before any device is opened."""
+"""Checks of the host that doctor makes before any device is opened."""
 
 from __future__ import annotations
 

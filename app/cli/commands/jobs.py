@@ -1,4 +1,4 @@
-"""tilewise jobs, tilewise watch and tilewise cancel."""
+"""tilewise jobs, watch and cancel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tilewise trials, tilewise bests and tilewise misses: what is stored, which no device is opened for."""
+"""tilewise trials, bests and misses."""
 
 from __future__ import annotations
 

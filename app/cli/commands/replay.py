@@ -1,4 +1,4 @@
-"""tilewise export and tilewise replay: a job's trials as a recording, and a tune played on one with no device."""
+"""tilewise export and replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tunes played on recordings: how many evaluations they take, what they choose, and what that is short of the best."""
+"""Replays tunes on recordings: evaluations, what is chosen, and its regret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tilewise serve, tilewise demo and tilewise migrate."""
+"""tilewise serve, demo and migrate."""
 
 from __future__ import annotations
 

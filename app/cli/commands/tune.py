@@ -1,4 +1,4 @@
-"""tilewise tune, tilewise bench and tilewise best."""
+"""tilewise tune, best and bench."""
 
 from __future__ import annotations
 

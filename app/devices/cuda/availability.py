@@ -1,4 +1,4 @@
-"""Which GPUs of a host can be used, and in one sentence why another cannot; `runtime` is CuPy's module of that name."""
+"""Which GPUs can be used, and one sentence why another cannot."""
 
 from __future__ import annotations
 

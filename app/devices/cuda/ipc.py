@@ -1,4 +1,4 @@
-"""Memory of the device that other processes made (CUDA Programming Guide, Interprocess Communication)."""
+"""CUDA IPC memory (CUDA Programming Guide, Interprocess Communication)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a function is launched: its arguments in order, and its shared memory."""
+"""Launches a function with its arguments, attributes and shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled CUDA binaries: made by NVRTC with no GPU, kept on disk with what ptxas said of them."""
+"""Compiles CUDA C++ with NVRTC; cubins are cached on disk with ptxas's figures."""
 
 from __future__ import annotations
 

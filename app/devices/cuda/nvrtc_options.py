@@ -1,4 +1,4 @@
-"""What NVRTC is told beside a build's own macros."""
+"""NVRTC's options, beside a build's macros."""
 
 from __future__ import annotations
 

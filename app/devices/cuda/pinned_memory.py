@@ -1,4 +1,4 @@
-"""Page-locked host memory: a copy between it and the device needs no second one within the host.
+"""Page-locks the slab, so that copies need no staging buffer.
 
 CUDA Programming Guide, Page-Locked Host Memory; cudaHostRegister.
 """

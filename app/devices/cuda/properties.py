@@ -1,4 +1,4 @@
-"""Who a CUDA device is: its name, its software and its limits, from what the CUDA runtime says of it."""
+"""A CUDA device's name, software versions and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensor maps: what the TMA unit is told of a tensor, as the driver encodes it (Driver API, Tensor Map Objects)."""
+"""Encodes TMA tensor maps (CUDA Driver API, Tensor Map Object Management)."""
 
 from __future__ import annotations
 

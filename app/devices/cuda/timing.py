@@ -1,4 +1,4 @@
-"""How long launches take on a CUDA device: a pair of events around each, or one replay of a graph of them all."""
+"""Times launches with CUDA events or a replayed graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who an OpenCL CPU is: its name, its compiler and its limits, from what PoCL and the system say."""
+"""An OpenCL CPU device's name, compiler and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parent's side of one call to a child: it watches the deadline, and takes the lease in the child's name."""
+"""RemoteCall: the parent's side of one call to a worker: its deadline, its lease, its answer."""
 
 from __future__ import annotations
 

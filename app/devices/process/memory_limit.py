@@ -1,4 +1,4 @@
-"""A bound on the memory that a child takes for one piece of work, which the kernel holds it to."""
+"""RLIMIT_DATA for one piece of work in a worker."""
 
 from __future__ import annotations
 

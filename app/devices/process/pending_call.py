@@ -1,4 +1,4 @@
-"""A call that a child is busy with while nobody waits for it."""
+"""PendingCall: a call that was sent and is finished later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of a child: the process, the connection to it, and how it ended."""
+"""WorkerProcess: spawns, watches and reaps one worker process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a call to a child is to be over, whatever it does: a moment that another thread may bring forward."""
+"""CallLimit: when a call to a worker is to end, which another thread may bring forward."""
 
 from __future__ import annotations
 

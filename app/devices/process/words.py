@@ -1,4 +1,4 @@
-"""Bytes that a process is told again and again travel once: pickle's out-of-band buffers (PEP 574), kept by number.
+"""Caches repeated pickle buffers on both ends of the pipe, so that each is sent once (PEP 574).
 
 Whoever pickles to a child puts what may be said again in a PickleBuffer of bytes.
 """

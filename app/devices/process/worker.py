@@ -1,4 +1,4 @@
-"""A supervised child: a fresh interpreter that runs functions under deadlines, and is replaced when it fails."""
+"""Worker: a supervised process that runs functions under deadlines and is replaced when it fails."""
 
 from __future__ import annotations
 

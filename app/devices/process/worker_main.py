@@ -1,4 +1,4 @@
-"""Inside a child: the link to its parent, and the loop that runs whatever function the parent hands over."""
+"""The worker's main loop, and its link to the parent."""
 
 from __future__ import annotations
 

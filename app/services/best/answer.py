@@ -1,4 +1,4 @@
-"""Answer: a kernel and config for a problem, how exact it is, and what was measured; made of the store's records."""
+"""The answer of GET /best-config: a kernel and config, how well it matches, and what was measured."""
 
 from __future__ import annotations
 

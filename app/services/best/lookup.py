@@ -1,4 +1,4 @@
-"""The answer to "which config?": always one, and how exact it is. In memory; kept true on promotion."""
+"""Best-config lookup: exact, provisional, stale, nearest or default, from a snapshot in memory that needs no lock."""
 
 from __future__ import annotations
 

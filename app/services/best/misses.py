@@ -1,4 +1,4 @@
-"""Shapes that were asked for and not tuned: counted in memory as they are answered, stored every few seconds."""
+"""Counts shapes asked for that were not tuned; counted in memory, stored every few seconds."""
 
 from __future__ import annotations
 

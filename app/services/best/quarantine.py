@@ -1,4 +1,4 @@
-"""Configs that failed where products are served: not served again, on that device model, environment and kernel text.
+"""Configs that failed where products are served: not served again on that device model, environment and kernel text.
 
 A wrong answer counts for every problem and for good. What did not compile, killed its process or outlived its deadline
 is suspected at first: it is tried again in the background, and stored once it fails a second time.

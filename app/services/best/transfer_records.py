@@ -1,4 +1,4 @@
-"""What the tuned problems of a device model say of the others: the store's records, as transfer takes them."""
+"""Stored bests as inputs of tuning.transfer, which answers problems that were not tuned."""
 
 from __future__ import annotations
 

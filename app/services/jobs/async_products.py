@@ -1,4 +1,4 @@
-"""Products made as jobs: the caller comes back for the result, which is kept for a while."""
+"""Products made as jobs (Prefer: respond-async): the result is kept for a while and fetched later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored trials as recordings of the spaces they are of, to be replayed with no device."""
+"""A job's stored trials as a recording, which can be replayed with no device."""
 
 from __future__ import annotations
 

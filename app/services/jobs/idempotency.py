@@ -1,4 +1,4 @@
-"""Idempotency-Key: a request that is sent again is not done again; its first answer is replayed.
+"""Idempotency-Key: a repeated request is not executed again; its first answer is replayed.
 
 As draft-ietf-httpapi-idempotency-key-header has it: 409 while the first is under way, 422 where the key comes with
 another request. An error is the first answer, too, once a job was made: as that of a job that fails while its caller

@@ -1,4 +1,4 @@
-"""Arrays on disk for a while: the bytes of each in a file, the oldest gone first where there are too many."""
+"""Result arrays on disk, with a time to live and a quota; the oldest are deleted first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs as their owners see them: read, cancel, wait, and the events of their progress."""
+"""Jobs: list, read, cancel, wait, and the events of their progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes that the database did not take, such as a full disk's: tried again until it takes them."""
+"""Retries writes that the database did not take, such as those of a full disk."""
 
 from __future__ import annotations
 

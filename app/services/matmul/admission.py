@@ -1,4 +1,4 @@
-"""Admission: who comes in. What a product needs is known before it is read, so that a refusal costs nobody a body."""
+"""Admission control: a product is admitted or refused by its head, before its body is read."""
 
 from __future__ import annotations
 

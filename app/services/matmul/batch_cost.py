@@ -1,4 +1,4 @@
-"""What products took that were made alone, and together: from this follows which of the two is faster."""
+"""Cost model of dynamic batching: learns what a product takes alone and in a batch."""
 
 from __future__ import annotations
 

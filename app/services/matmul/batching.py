@@ -1,4 +1,4 @@
-"""Each device's queue of products: one launch at a time, and small products together, where that is faster.
+"""Dynamic batching: a queue a device, one launch at a time; small products of one shape may share a launch.
 
 A product never waits for others to come. Those that wait while the device is busy anyway are made by one launch of the
 first one's own config, with the batch that they make: every element is summed up in the same order, bit for bit, and no

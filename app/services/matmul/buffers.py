@@ -1,4 +1,4 @@
-"""Placement: where one problem's matrices lie in the slab."""
+"""The buffers of one product: A, B and C of a problem in the slab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The copies of a large product beside its launch: operands while they land, the result while it is sent.
+"""Chunked copies of a large product: uploaded while its body is received, downloaded while its answer is sent.
 
 It is quicker, and nothing else: the slab has every byte of the operands, and what the device lacks of them when the
 launch's turn has come is copied then. A result is in the slab as far as it was pulled.

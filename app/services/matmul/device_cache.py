@@ -1,4 +1,4 @@
-"""What the serving children keep of resident matrices on their devices, as this process knows it."""
+"""Tracks which resident matrices each worker caches on its device."""
 
 from __future__ import annotations
 

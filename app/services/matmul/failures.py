@@ -1,4 +1,4 @@
-"""What a failure in a serving child means: whether another kernel could do better, and what is not served any more."""
+"""Handles failures of products: whether a lower kernel may make it, and which config is quarantined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choice: which kernel makes a product, by which launch, and in which precision, where it is not the one asked for."""
+"""Chooses the kernel, config, launch and precision of a product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verification of every device's float32 defaults, in the background: a device is ready once its lowest kernel is.
+"""Verifies each device's default kernels at start; a device is ready once its lowest kernel is verified.
 
 The trial child compiles and verifies a default first, so that one that hangs or kills its process costs no product
 anything; then the serving child does, from the cache. What fails is quarantined, the kernel below serves in its place,

@@ -1,4 +1,4 @@
-"""Resident matrices: named, owned, kept in the slab, so that a product need not send them again."""
+"""Resident matrices: named operands kept in the slab, so that a product need not send them again."""
 
 from __future__ import annotations
 

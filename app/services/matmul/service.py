@@ -1,4 +1,4 @@
-"""Products: a place in the slab for operands and result, the best config, and the serving child's work on them."""
+"""Products: reserves buffers, chooses a kernel, queues the launch, and falls back to a lower kernel where one fails."""
 
 from __future__ import annotations
 

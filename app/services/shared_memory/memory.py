@@ -1,4 +1,4 @@
-"""Memory of other processes on this host: POSIX shared memory by its key, a CUDA device's by its handle."""
+"""Maps memory of other processes: POSIX shared memory by key, CUDA allocations by IPC handle."""
 
 from __future__ import annotations
 

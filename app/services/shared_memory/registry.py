@@ -1,4 +1,4 @@
-"""Memory that callers on this host lend: POSIX shared memory by its key, and memory of CUDA devices by its handle."""
+"""Registered shared memory regions, by principal."""
 
 from __future__ import annotations
 

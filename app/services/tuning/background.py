@@ -1,4 +1,4 @@
-"""What an idle device tunes of its own accord: the shapes asked for most, then bests that have become stale."""
+"""Background tuning: what an idle device tunes of its own accord, the most frequent misses and stale bests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work: one tune job from its start to its end, shape after shape, each promoted as it is done."""
+"""Executes one tune job: its shapes in turn, each promoted when it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forecasts of what a tune takes: the model's predictions, corrected by what was measured on the device."""
+"""Forecasts how long trials take: the cost model, corrected by what was measured on the device."""
 
 from __future__ import annotations
 

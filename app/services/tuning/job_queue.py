@@ -1,4 +1,4 @@
-"""Line: the jobs that wait for one device's thread, those that somebody waits for first."""
+"""Priority queue of a device's tune jobs: those that a client waits for first, background jobs last."""
 
 from __future__ import annotations
 

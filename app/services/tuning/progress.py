@@ -1,4 +1,4 @@
-"""A tune job under way: its budget, read anew before each trial, when it is to stop, and how much time is left."""
+"""A running job's budget, progress and estimated time left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TuneOrder: what a caller wants tuned, and the request that a job keeps of it, every default made explicit."""
+"""TuneSpec: a normalised tune request, with every default explicit, and its fingerprint."""
 
 from __future__ import annotations
 

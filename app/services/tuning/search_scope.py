@@ -1,4 +1,4 @@
-"""What a tune of one problem covers: the kernels that are searched, and of each all of its space or a few configs."""
+"""Which kernels and configs a tune searches for a problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuning as durable jobs: one thread a device takes them in order; what a job measured is saved before it is told."""
+"""Accepts, resumes and schedules tune jobs: a thread a device; what was measured is saved before it is reported."""
 
 from __future__ import annotations
 

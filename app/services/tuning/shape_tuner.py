@@ -1,4 +1,4 @@
-"""One shape of one job: what the tuner yields is saved, then told; the finals end it with the shape's promotion."""
+"""Tunes one shape of a job: saves each outcome, then promotes the winner."""
 
 from __future__ import annotations
 

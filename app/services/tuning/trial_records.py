@@ -1,4 +1,4 @@
-"""Outcomes as the store keeps them, and back; and what the store knows before a tune begins."""
+"""Converts trial outcomes to database records and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ChildRunner: a tune's candidates tried in a device's trial child, which they may take down at will."""
+"""TrialRunner: runs a tune's trials in the device's trial worker, which a trial may kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the device is disturbed or throttled now: from a reference kernel timed between candidates."""
+"""Drift detection: whether the device is disturbed or throttled, from a reference kernel timed between trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds of samples in random order, with the reference kernel between them: all contenders under equal conditions."""
+"""Interleaved sampling: rounds in random order, so that all contenders are timed under equal conditions."""
 
 from __future__ import annotations
 

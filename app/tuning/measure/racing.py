@@ -1,4 +1,4 @@
-"""How long a launch takes, how sure that is, and when a config is clearly slower than the best so far."""
+"""Racing: samples a config until it is measured well enough or clearly slower than the best."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What samples that were taken in turn tell: the interval of a median, the order of contenders, what a choice costs."""
+"""Statistics of interleaved samples: medians and their intervals, autocorrelation, ranking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How launches are timed. The policy is the problem's, never the config's, so that all contenders are timed alike.
+"""Timing policy: how launches of a problem are timed, the same for all of its contenders.
 
 Its name is part of a stored time's key: it changes when its meaning does.
 """

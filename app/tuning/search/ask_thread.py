@@ -1,4 +1,4 @@
-"""Thinking: what a strategy works out in a thread of its own, and is left alone with once the search is to end."""
+"""Runs a strategy's ask in a thread of its own, which is abandoned when the search ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Surrogate: models of log time say what to try next, and learn from what was tried, here and elsewhere."""
+"""Bayesian optimisation of log time, warm-started with what other shapes and devices took."""
 
 from __future__ import annotations
 

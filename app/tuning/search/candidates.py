@@ -1,4 +1,4 @@
-"""Terrain: what models see of a space's configs: their parameters, their features, and their times elsewhere."""
+"""Model inputs of each candidate: encoded parameters, derived features, times measured elsewhere."""
 
 from __future__ import annotations
 

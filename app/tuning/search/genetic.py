@@ -1,4 +1,4 @@
-"""Genetic: new configs are bred from the fastest ones that were told, parameter by parameter."""
+"""A steady-state genetic algorithm over configs."""
 
 from __future__ import annotations
 

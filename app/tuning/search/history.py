@@ -1,4 +1,4 @@
-"""Ledger: which configs of a space are open, asked for, measured or rejected; every strategy keeps one."""
+"""Search history: which configs are open, asked for, measured or rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Landscape: what a search is given of a space before it begins."""
+"""What a search strategy is given: the legal configs, the default, features and prior times."""
 
 from __future__ import annotations
 

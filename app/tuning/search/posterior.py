@@ -1,4 +1,4 @@
-"""What is believed of untried configs: a Gaussian process over log time, a trend, the chance of a rejection."""
+"""Posterior over untried configs: a Gaussian process on log time, and the probability of a rejection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategies: which configs of a space to try next. They ask, are told what became of it, and know nothing else."""
+"""The Strategy protocol, ask and tell, and the registry of strategies."""
 
 from __future__ import annotations
 

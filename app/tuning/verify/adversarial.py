@@ -1,4 +1,4 @@
-"""Operands and shapes on which a kernel that is right on N(0,1) may still be wrong, and what they must come to."""
+"""Adversarial operands and shapes, on which a kernel that passes on N(0,1) may fail, with their error bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What emulated products are held to: on ordinary operands sequential FMAs' error, on hostile ones a bound of each.
+"""Tolerances of emulated products: sequential FMAs' error on N(0,1), an element-wise bound on adversarial ones.
 
 The class promises a relative L2 error of at most 1.1 times that of float32 FMAs, one k after the other, on the same
 operands from N(0,1), and |error|_ij <= k 2^-23 (|A||B|)_ij on all that is not declined. On N(0,1) with k from 256 on

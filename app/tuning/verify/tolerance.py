@@ -1,4 +1,4 @@
-"""Whether a product is right: two measures of its error against float64, and the bounds that they must keep."""
+"""Verification: two error measures against a float64 product, and their tolerances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In a device's child: how fast the host and the device do what the preparation of every tune consists of."""
+"""Measures how fast this host and device prepare a tune: operands, reference product, comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contenders that a device's child keeps loaded between calls: how each is launched, timed, and given up."""
+"""Cache of compiled contenders: how each is launched, timed and evicted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all trials of one problem in one job share, kept in the device's child: operands, reference, buffers."""
+"""The fixture that all trials of a problem share: operands, reference product, device buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference kernel: one launch that stays the same while a child lives, timed again and again between candidates.
+"""The reference kernel: one fixed launch, timed between trials to detect drift of the device.
 
 What changes its time is the device, not a candidate.
 """

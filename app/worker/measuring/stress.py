@@ -1,4 +1,4 @@
-"""In a device's child: a finalist's config on hostile operands and the shape's neighbours, before it may be a best."""
+"""Stress verification of finalists: adversarial operands and neighbouring shapes, before a config may be promoted."""
 
 from __future__ import annotations
 

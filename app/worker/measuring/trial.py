@@ -1,4 +1,4 @@
-"""In a device's child: compile, verify and time contenders. Whatever a candidate does is an outcome."""
+"""One trial: compile, verify and time a config. Whatever the config does is an outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In the serving child: products of one launch made together, each from its own place in the slab and back into it."""
+"""A batch of products of one launch, each from and to its own buffers in the slab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In the serving child: device copies of resident matrices, kept between products within a budget of bytes."""
+"""LRU cache of resident matrices in device memory, within a budget of bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In the serving child: operands that come to the device while they land, results that leave it while they are sent.
+"""The worker's side of chunked copies: device buffers that are filled while a body is received.
 
 Whatever is missing here is in the slab: the child may be replaced, or be short of memory, at any point.
 """

@@ -1,4 +1,4 @@
-"""In the serving child: memory of the device that other processes made, opened by its handle."""
+"""CUDA IPC: opens device memory of other processes by its handle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In the serving child: one product from slab to slab, by a kernel whose class was verified here first."""
+"""One product, from slab to slab, by a kernel whose class was verified in this worker first."""
 
 from __future__ import annotations
 

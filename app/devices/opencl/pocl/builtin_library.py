@@ -1,4 +1,4 @@
-"""PoCL's built-in library where the one that it takes by itself has features that the processor lacks.
+"""PoCL's built-in library, where its own choice needs features that the processor lacks.
 
 PoCL looks for its libraries beside its own file, under the name that it has loaded itself by. Where it would take a
 wrong one, it is loaded through a folder of symbolic links, in which every library's name leads to the right one.

@@ -1,4 +1,4 @@
-"""Which processor PoCL's LLVM is told to compile for, and which of PoCL's built-in libraries goes with it.
+"""The CPU name that PoCL's LLVM is given, and the built-in library that goes with it.
 
 PoCL 3.0 asks LLVM 14 for two things that need not fit each other: the processor's name, which is of LLVM's list and
 goes by family and model, whatever a hypervisor hides; and the processor's features, by which it takes one of the

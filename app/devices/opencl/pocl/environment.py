@@ -1,4 +1,4 @@
-"""What PoCL finds around it: its cache in ours, pyopencl's own cache off, and our linker where it looks for `ld`.
+"""Environment variables for PoCL: its cache in ours, and our linker as `ld`.
 
 Where it would take a built-in library that is not the processor's, it finds another one there, too.
 """
