@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +30,7 @@ from app.services.jobs.service import JobService
 from app.services.matmul.readiness import DefaultVerification
 from app.services.matmul.resident_matrices import MatrixQuota, ResidentMatrices
 from app.services.matmul.service import MatmulService
+from app.services.service import Service
 from app.services.shared_memory.registry import SharedMemoryRegistry
 from app.services.tuning.background import BackgroundTuning
 from app.services.tuning.service import TuningService
@@ -40,37 +40,6 @@ from app.store.database import Database, migrate, open_database, owned
 from app.store.repository import DeviceRepository
 
 Fleets: TypeAlias = Callable[[int], AbstractContextManager[Fleet]]  # opens devices with so many bytes of slab
-
-
-@dataclass(frozen=True)
-class Service:
-    """Everything that is open while the service, or one command of the CLI, runs."""
-
-    settings: Settings
-    database: Database
-    fleet: Fleet
-    best: BestConfigs
-    jobs: JobService
-    tuning: TuningService
-    matmul: MatmulService
-    matrices: ResidentMatrices
-    regions: SharedMemoryRegistry
-    results: AsyncProducts
-    idempotency: Idempotency
-    wants: MissCounter
-    quarantine: Quarantine
-    defaults: DefaultVerification
-    closing: threading.Event
-
-    def ready(self) -> str | None:
-        """Why products are not served yet, or None: a device is ready once its lowest default is verified."""
-        if self.closing.is_set():
-            return "the service is shutting down"
-        states = self.defaults.states()
-        if not states:
-            return "; ".join(self.fleet.reasons) or "no device was asked for"
-        reasons = [state.reason for state in states if state.reason is not None]
-        return "; ".join(reasons) if len(reasons) == len(states) else None
 
 
 @contextmanager
@@ -105,7 +74,7 @@ def opened(
         tuning = TuningService(ledger, fleet, wants, defaults.await_settled, queue=settings.jobs, idle=idle)
         stack.callback(tuning.stop)
         tuning.start()
-        known = settings, database, fleet, best, jobs, tuning, matmul, matrices, regions, results
+        known = settings.data_dir, database, fleet, best, jobs, tuning, matmul, matrices, regions, results
         yield Service(*known, idempotency, wants, quarantine, defaults, closing or threading.Event())
 
 

@@ -24,9 +24,10 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from app.main import Service, opened
+from app.main import opened
 from app.services.best.lookup import BestConfigs
 from app.services.principal import ANONYMOUS
+from app.services.service import Service
 from app.services.tuning.service import TuneSpec
 from app.services.tuning.trial_runner import TrialRunner
 from app.settings import Settings

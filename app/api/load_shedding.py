@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from app.api.errors import refusal
 from app.api.metrics import Metrics
-from app.api.state import Service
 from app.errors import Busy, NoRoom
 from app.server import PendingAdmissions
+from app.services.service import Service
 
 _LOG = logging.getLogger(__name__)
 _SIZE: Final = re.compile(rb"(?:^|&)([mnk])=([0-9]{1,9})(?=&|$)")

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.state import Service
+from app.services.service import Service
 
 _SECONDS: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _MADE: Final = "tilewise.made"  # where a request's scope says which device made its product, and when

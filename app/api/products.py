@@ -1,4 +1,4 @@
-"""Runs a product whose operands have arrived, on the event loop or in a thread; cancels it if the client disconnects."""
+"""Runs a product whose operands have arrived, on the event loop or in a thread; cancels if the client disconnects."""
 
 from __future__ import annotations
 

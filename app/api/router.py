@@ -16,8 +16,9 @@ from app.api.responses import ProblemDetails
 from app.api.routes import analysis, best_config, devices, health, jobs, kernels, limits, matmul, matrices, trials, tune
 from app.api.routes.best_config import RenderedAnswers
 from app.api.schemas import ProductMembers, TuneRequest
-from app.api.state import RequestThreads, Service
+from app.api.state import RequestThreads
 from app.server import TransferLimits
+from app.services.service import Service
 
 # In this order: the first is the one that has no time to lose.
 ROUTERS = (

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
-from typing import Final, ParamSpec, Protocol, TypeVar, cast
+from typing import Final, ParamSpec, TypeVar, cast
 
 from anyio import CancelScope
 from starlette.requests import Request
 
-from app.devices.fleet import Fleet
 from app.server.thread_pool import ThreadPool
-from app.services.best.lookup import BestConfigs
-from app.services.best.misses import MissCounter
-from app.services.best.quarantine import Quarantine
-from app.services.jobs.async_products import AsyncProducts
-from app.services.jobs.idempotency import Idempotency
-from app.services.jobs.service import JobService
-from app.services.matmul.readiness import DefaultVerification
-from app.services.matmul.resident_matrices import ResidentMatrices
-from app.services.matmul.service import MatmulService
-from app.services.shared_memory.registry import SharedMemoryRegistry
-from app.services.tuning.service import TuningService
+from app.services.service import Service
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,79 +20,6 @@ T = TypeVar("T")
 FEW: Final = 2**16  # bytes that are parsed or copied in less than a millisecond
 _SHORT: Final = 32  # calls that wait for a query, a copy or a parser at once: more than a few only wait for each other
 _PRODUCTS: Final = 256  # that wait for a device at once: as many as the queue takes where nothing is set
-
-
-class Service(Protocol):
-    """What is open while the application runs."""
-
-    @property
-    def fleet(self) -> Fleet:
-        """The devices and the slab."""
-        ...
-
-    @property
-    def best(self) -> BestConfigs:
-        """The answer to "which config?"."""
-        ...
-
-    @property
-    def jobs(self) -> JobService:
-        """Jobs and their trials."""
-        ...
-
-    @property
-    def tuning(self) -> TuningService:
-        """Takes tune orders."""
-        ...
-
-    @property
-    def matmul(self) -> MatmulService:
-        """Serves products."""
-        ...
-
-    @property
-    def matrices(self) -> ResidentMatrices:
-        """Resident matrices."""
-        ...
-
-    @property
-    def regions(self) -> SharedMemoryRegistry:
-        """Shared memory that callers have registered."""
-        ...
-
-    @property
-    def results(self) -> AsyncProducts:
-        """Products made as jobs."""
-        ...
-
-    @property
-    def idempotency(self) -> Idempotency:
-        """Requests that come with a key of the caller's own."""
-        ...
-
-    @property
-    def wants(self) -> MissCounter:
-        """Shapes that were asked for and not tuned."""
-        ...
-
-    @property
-    def quarantine(self) -> Quarantine:
-        """Configs that are not served, and why."""
-        ...
-
-    @property
-    def defaults(self) -> DefaultVerification:
-        """How far the verification of the defaults is."""
-        ...
-
-    @property
-    def closing(self) -> threading.Event:
-        """Set once the service shuts down."""
-        ...
-
-    def ready(self) -> str | None:
-        """Why products are not served yet, or None."""
-        ...
 
 
 def service_of(request: Request) -> Service:

@@ -16,8 +16,9 @@ from app.cli import matrices
 from app.cli.database_session import Stored, problem_of, read_answer
 from app.devices import worker_entry
 from app.devices.backend import Reading
-from app.main import Service, opened
+from app.main import opened
 from app.services.principal import ANONYMOUS
+from app.services.service import Service
 from app.services.tuning.service import TuneSpec
 from app.settings import Settings
 from kernels import CATALOGUE

@@ -22,8 +22,9 @@ from app.api.errors import problem
 from app.api.load_shedding import gate_of
 from app.cli import startup_messages
 from app.errors import StartRefused, TilewiseError
-from app.main import Fleets, Server, Service, create_app, pace
+from app.main import Fleets, Server, create_app, pace
 from app.server import AdmissionCheck, protocol_factory
+from app.services.service import Service
 from app.settings import Settings
 
 # Seconds, at most, for which a thread with the next product of a device waits while the event loop has the GIL.

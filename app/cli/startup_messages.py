@@ -12,7 +12,7 @@ from app.cli.session import address_of
 from tilewise import Client, ClientError, Readiness
 
 if TYPE_CHECKING:
-    from app.main import Service  # the demo speaks HTTP alone, and need not load the service
+    from app.services.service import Service  # the demo speaks HTTP alone, and need not load the service
 
 _LOOK: Final = 0.2  # seconds between two looks at whether the service is ready, at first
 _SELDOM: Final = 5.0  # and in the end
@@ -21,7 +21,7 @@ _SELDOM: Final = 5.0  # and in the end
 def opening_lines(service: Service, address: str) -> Iterator[str]:
     """Say where the pages are, where the data, and which devices there are and why there are no others."""
     yield f"  pages    {address}/ and the reference at {address}/docs"
-    yield f"  data     {service.settings.data_dir}"
+    yield f"  data     {service.data_dir}"
     for unit in service.fleet.units:
         device = unit.device
         units = f"{device.limits.sms} {'SMs' if device.platform == 'cuda' else 'cores'}"

@@ -20,8 +20,9 @@ from app.devices.backend import Buffer
 from app.devices.fleet import WorkerContext
 from app.devices.process import Worker, WorkerLink
 from app.errors import LaunchFailed
-from app.main import Fleets, Server, Service, create_app, pace
+from app.main import Fleets, Server, create_app, pace
 from app.server import protocol_factory
+from app.services.service import Service
 from app.settings import Settings
 from app.worker.serving.chunked_transfer import transit_of
 

@@ -19,11 +19,12 @@ from app.api.body.dispatch import media_of, receive
 from app.api.body.operand_sinks import ProductSink, ResidentRefs
 from app.api.body.upload_slots import UploadSlots
 from app.api.formats.operand_spec import ONE, Fill, Places, ProductOptions, TensorSpec, TensorSpecs, check_shape
-from app.api.state import RequestThreads, Service
+from app.api.state import RequestThreads
 from app.devices.slab import Slab
 from app.dtypes import Array
 from app.errors import TilewiseError
 from app.server import TransferLimits
+from app.services.service import Service
 
 MOST = 2**20  # bytes that a body may have, and may unpack to
 JSON, FORM, NPZ = "application/json", "multipart/form-data", "application/x-npz"

@@ -19,13 +19,13 @@ from wired import EITHER, Answers, Wired, head, served
 
 from app.api.load_shedding import LoadShedder
 from app.api.metrics import Metrics
-from app.api.state import Service
 from app.devices.slab import Slab
 from app.errors import QueueFull
 from app.server import Acceptor, PendingAdmissions, acceptor
 from app.server import protocol as connections
 from app.server.acceptor import _peeked
 from app.services.matmul.admission import Admission, AdmissionLimits
+from app.services.service import Service
 
 EXPECTS: dict[str, Any] = {"Expect": "100-continue"}
 

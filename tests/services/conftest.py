@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from opening import settings
 
-from app.main import Service, opened
+from app.main import opened
+from app.services.service import Service
 from app.tuning import budget
 
 

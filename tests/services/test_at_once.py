@@ -12,11 +12,11 @@ import pytest
 
 from app.devices.lease import Priority
 from app.devices.process import PendingCall
-from app.main import Service
 from app.services.best.answer import Product
 from app.services.best.quarantine import QuarantinedConfig
 from app.services.matmul.buffers import OperandBuffers
 from app.services.matmul.service import AT_ONCE
+from app.services.service import Service
 from app.worker.serving import product
 from kernels.problem import Problem
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from app.errors import NotTuned, UnknownDevice, Unsupported
-from app.main import Service
 from app.services.best import transfer_records
 from app.services.best.lookup import BestConfigs, covering, distance, untuned
 from app.services.jobs.service import new_job
+from app.services.service import Service
 from app.store.records import BestRecord, CrossRecord, TrialRecord
 from app.store.repository import BestRepository, JobRepository, TrialRepository
 from app.tuning.measure.timing_policy import policy_of

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from app.errors import BudgetTooSmall
-from app.main import Service
 from app.services.jobs.service import ENDED
 from app.services.principal import ANONYMOUS
+from app.services.service import Service
 from app.services.tuning.service import TuneSpec
 from app.store.records import JobRecord
 from app.store.repository import FaultRepository

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import pytest
 
-from app.main import Service
 from app.services.jobs.service import JobService, new_job
 from app.services.jobs.write_retry import WriteRetry
 from app.services.principal import ANONYMOUS
+from app.services.service import Service
 from app.services.tuning.request import fingerprint, resolve
 from app.services.tuning.service import TuneSpec
 from app.store.repository import JobRepository

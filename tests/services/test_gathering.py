@@ -19,12 +19,12 @@ import pytest
 from app.devices.lease import Priority
 from app.dtypes import Array
 from app.errors import Cancelled, TilewiseError
-from app.main import Service
 from app.services.best.answer import Product
 from app.services.matmul import batching
 from app.services.matmul.batch_cost import WAIT, BatchCostModel
 from app.services.matmul.batching import CancelToken, DeviceQueue, DynamicBatcher, QueuedProduct
 from app.services.matmul.service import MatmulService
+from app.services.service import Service
 from app.worker.serving.product import MultiplyRequest, MultiplyResult
 from kernels import CATALOGUE
 from kernels.device import Device

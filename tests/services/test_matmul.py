@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from app.errors import NoRoom, QueueFull, TooLarge, UnknownKernel, Unsupported
-from app.main import Service
 from app.services.best.answer import Product
 from app.services.best.quarantine import Quarantine
 from app.services.matmul.service import MatmulService
+from app.services.service import Service
 from kernels.problem import Problem
 
 

@@ -16,12 +16,12 @@ import tightwork
 from app.devices.lease import Priority
 from app.dtypes import Array
 from app.errors import ChildDied, LaunchFailed, MatrixGone, NoRoom, UnknownMatrix
-from app.main import Service
 from app.services.best.quarantine import Quarantine
 from app.services.matmul.buffers import OperandBuffers
 from app.services.matmul.resident_matrices import ResidentMatrix
 from app.services.matmul.service import MatmulService
 from app.services.principal import ANONYMOUS
+from app.services.service import Service
 from app.worker.serving import product
 from kernels.problem import Problem
 

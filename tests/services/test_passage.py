@@ -22,9 +22,10 @@ from app.devices.lease import Lease
 from app.devices.process import Worker
 from app.devices.slab import Slab
 from app.errors import ChildDied
-from app.main import Service, opened
+from app.main import opened
 from app.services.matmul.buffers import OperandBuffers
 from app.services.matmul.chunked_transfer import LARGE, PIECE, ChunkedTransfer
+from app.services.service import Service
 from kernels.problem import Problem
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))

@@ -13,11 +13,11 @@ import pytest
 from test_gathering import Eager, busy
 
 from app.errors import Unsupported
-from app.main import Service
 from app.services.best.answer import Product
 from app.services.matmul.batching import DynamicBatcher
 from app.services.matmul.service import MatmulService
 from app.services.principal import ANONYMOUS
+from app.services.service import Service
 from app.services.tuning.service import TuneSpec
 from app.worker.serving import batched, product
 from kernels import CATALOGUE

@@ -18,10 +18,11 @@ from faultykernels import ENDLESS_KERNEL, WILD_KERNEL, WRONG_KERNEL, break_kerne
 from opening import settings
 
 from app.errors import DeviceError, WrongResult
-from app.main import Service, create_app
+from app.main import create_app
 from app.services.best.answer import Product
 from app.services.matmul import failures, readiness
 from app.services.matmul import service as matmul
+from app.services.service import Service
 from kernels.problem import Problem
 
 PROBLEM = Problem(256, 256, 256)  # of the class that is verified at the start

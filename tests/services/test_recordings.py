@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from trialrows import PROBLEM, rejected, trial
 
-from app.main import Service
 from app.services.jobs.export import recordings
+from app.services.service import Service
 from app.tuning.outcome import Rejected
 from app.tuning.replay import lines, read
 from kernels import CATALOGUE

@@ -19,8 +19,8 @@ from app.devices.slab import Slab
 from app.devices.worker_entry import WorkerContext
 from app.dtypes import Array
 from app.errors import InvalidRegion, RegionExists, SharedMemoryOff, UnknownDevice, UnknownRegion, Unsupported
-from app.main import Service
 from app.services.principal import ANONYMOUS, Principal
+from app.services.service import Service
 from app.services.shared_memory.memory import CudaRegion, HostSpan, SystemRegion
 from app.services.shared_memory.registry import SharedMemoryRegistry
 from app.worker.serving import ipc

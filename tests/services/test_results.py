@@ -15,10 +15,11 @@ from sqlalchemy import text
 
 from app.dtypes import Array
 from app.errors import Cancelled, NoResult, TooLarge
-from app.main import Service, opened
+from app.main import opened
 from app.services.jobs.async_products import AsyncProducts
 from app.services.jobs.result_store import ResultStore
 from app.services.principal import ANONYMOUS
+from app.services.service import Service
 from app.store.records import JobRecord
 from kernels.problem import Problem
 

@@ -12,9 +12,10 @@ import pytest
 from opening import settings
 
 from app.errors import Invalid, NotTuned, UnknownDevice, UnknownJob, UnknownKernel, Unsupported
-from app.main import Service, opened
+from app.main import opened
 from app.services.jobs.service import ENDED
 from app.services.principal import ANONYMOUS
+from app.services.service import Service
 from app.services.tuning.request import resolve
 from app.services.tuning.search_scope import configs_of, searched
 from app.services.tuning.service import TuneSpec

@@ -11,10 +11,11 @@ import pytest
 from opening import settings
 from trialrows import trial
 
-from app.main import Service, opened
+from app.main import opened
 from app.services.best.lookup import BestConfigs
 from app.services.best.misses import Miss, MissCounter
 from app.services.principal import ANONYMOUS
+from app.services.service import Service
 from app.services.tuning.background import BackgroundTuning
 from app.services.tuning.service import TuneSpec
 from app.store.records import BestRecord, TrialRecord

@@ -22,12 +22,13 @@ from app.api.formats.operand_spec import (
     told_problem,
 )
 from app.api.schemas import ProductQuery
-from app.api.state import RequestThreads, Service
+from app.api.state import RequestThreads
 from app.errors import Invalid
 from app.services.matmul.buffers import OperandBuffers
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.resident_matrices import ResidentMatrix
 from app.services.principal import ANONYMOUS
+from app.services.service import Service
 from kernels.problem import Problem
 
 

@@ -56,7 +56,7 @@ def load(
     return ParsedBody({name: each.described for name, each in headers.items()}, wanted, fill, beside)
 
 
-class _Window(io.RawIOBase):
+class _ByteFile(io.RawIOBase):
     """Bytes as a file. One read is at most a piece: so is the directory, which zipfile reads at once."""
 
     def __init__(self, data: memoryview) -> None:
@@ -91,7 +91,7 @@ class _Window(io.RawIOBase):
 def _reading(data: memoryview) -> Iterator[zipfile.ZipFile]:
     """An open archive; whatever is wrong with it is Malformed."""
     try:
-        with zipfile.ZipFile(_Window(data)) as archive:
+        with zipfile.ZipFile(_ByteFile(data)) as archive:
             yield archive
     except _BROKEN as error:
         raise Malformed(f"the archive cannot be read: {error}") from error

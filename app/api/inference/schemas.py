@@ -38,7 +38,7 @@ class _Open(StrictModel):
     model_config = ConfigDict(extra="ignore")
 
 
-class _Placed(_Open):
+class _SharedMemoryParameters(_Open):
     """Where a tensor's bytes are, when they are not in the JSON text."""
 
     shared_memory_region: Annotated[Name | None, Field(description="A registered region's name.")] = None
@@ -54,13 +54,13 @@ class _Placed(_Open):
         return RegionRef(self.shared_memory_region, self.shared_memory_offset, self.shared_memory_byte_size)
 
 
-class InputParameters(_Placed):
+class InputParameters(_SharedMemoryParameters):
     """Where an input's bytes are."""
 
     binary_data_size: Annotated[Bytes | None, Field(description="Its bytes among those that follow the JSON.")] = None
 
 
-class OutputParameters(_Placed):
+class OutputParameters(_SharedMemoryParameters):
     """Where the output is wanted."""
 
     binary_data: Annotated[bool | None, Field(description="Whether as bytes that follow the JSON.")] = None

@@ -82,7 +82,7 @@ class CudaRegions(RootModel[list[CudaStatus]]):
     """Registered regions."""
 
 
-class _Named(StrictModel):
+class _RegionPath(StrictModel):
     """A region's name, out of its path."""
 
     region: Name
@@ -240,7 +240,7 @@ def is_local(scope: Scope) -> bool:
 
 def _name(region: str) -> str:
     """A region's name; raises Invalid."""
-    return validated(_Named, {"region": region}).region
+    return validated(_RegionPath, {"region": region}).region
 
 
 def _listed(request: Request, kind: Kind, name: str | None) -> Response:

@@ -18,10 +18,11 @@ from app.api.paging import bests_page
 from app.api.params import parse_query, read_query
 from app.api.responses import Best, Bests, reply
 from app.api.schemas import BestQuery, BestsQuery, OneBestQuery
-from app.api.state import Service, service_of, threads_of
+from app.api.state import service_of, threads_of
 from app.devices.fleet import Unit
 from app.services.best.answer import BestAnswer
 from app.services.best.misses import Miss
+from app.services.service import Service
 
 router = APIRouter(route_class=DirectRoute, tags=["best-config"])
 

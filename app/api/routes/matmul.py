@@ -31,8 +31,9 @@ from app.api.routes.matmul_async import ACCEPTED, accepted
 from app.api.routes.matmul_small import small_product
 from app.api.routes.matrices import LEFT, Matrix
 from app.api.schemas import ProductQuery
-from app.api.state import Service, service_of, threads_of
+from app.api.state import service_of, threads_of
 from app.services.matmul.chunked_transfer import ChunkedTransfer
+from app.services.service import Service
 from kernels import CATALOGUE
 
 router = APIRouter(route_class=DirectRoute, tags=["matmul"])

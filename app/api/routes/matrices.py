@@ -26,11 +26,12 @@ from app.api.params import paged, read_query
 from app.api.response import SlabResponse, framed
 from app.api.responses import Answer, reply
 from app.api.schemas import MatricesQuery, MatrixQuery, Nothing
-from app.api.state import Service, service_of, threads_of
+from app.api.state import service_of, threads_of
 from app.dtypes import Array, numpy_dtype
 from app.services.best.lookup import covering
 from app.services.matmul.resident_matrices import NAME, PendingMatrix, ResidentMatrix, check_name
 from app.services.principal import ANONYMOUS
+from app.services.service import Service
 from kernels.problem import Problem
 
 router = APIRouter(route_class=DirectRoute, tags=["matrices"])

@@ -31,7 +31,7 @@ _DEADLINE: Final = 30.0  # seconds that a copy may take before it has the device
 
 
 @dataclass(slots=True)
-class _Window:
+class _TransferProgress:
     """A matrix in the slab: how many of its first bytes are to be copied, and were."""
 
     key: int
@@ -62,8 +62,8 @@ class ChunkedTransfer:
         whole = sum(nbytes for nbytes, _ in sent.values())
         self.unit, self.d2h = unit, 0.0
         self._copies = copies
-        self._operands = {name: _Window(copies.key(), *each) for name, each in sent.items() if whole > LARGE}
-        self._c, self._may_stay = _Window(copies.key(), *c), False
+        self._operands = {name: _TransferProgress(copies.key(), *each) for name, each in sent.items() if whole > LARGE}
+        self._c, self._may_stay = _TransferProgress(copies.key(), *c), False
         self._held: dict[int, Unit] = {}  # keys that a child may have something of
         self._copying = threading.Lock()
         self._is_open = bool(self._operands)
@@ -161,7 +161,7 @@ class ChunkedTransfer:
         key = self._operands[name].key if name in self._operands else None
         return key if key in self._held else None
 
-    def _next(self) -> _Window | None:
+    def _next(self) -> _TransferProgress | None:
         """The operand with a piece to push: a full one, or the last of one while another is still landing."""
         windows = self._operands.values()
         landing = not all(one.is_ready for one in windows)

@@ -18,7 +18,7 @@ _FORGETTING = 30.0  # seconds that dropping copies may take
 
 
 @dataclass(slots=True)
-class _Known:
+class _WorkerCache:
     """Of one device: its child's generation, the keys it keeps, and those it has yet to be told are gone."""
 
     generation: int = 0
@@ -37,7 +37,7 @@ class DeviceCacheDirectory:
         self.hits = self.loads = 0
         self._units = {unit.device.id: unit for unit in fleet.units}
         self._budget = budget
-        self._known = {device_id: _Known() for device_id in self._units}
+        self._known = {device_id: _WorkerCache() for device_id in self._units}
         self._sizes: dict[int, int] = {}
         self._keys = count(-1, -1)
         self._lock = threading.Lock()

@@ -74,7 +74,7 @@ class MatrixCounts:
 
 
 @dataclass(slots=True, eq=False)
-class _Entry:
+class _NamedMatrix:
     resident: ResidentMatrix
     used_at: datetime
     pins: int = 0
@@ -93,9 +93,9 @@ class ResidentMatrices:
         self._slab, self._released = slab, released
         self._lock = threading.Lock()
         self._keys = count(1)
-        self._named: dict[tuple[str, str], _Entry] = {}  # the least recently used first
+        self._named: dict[tuple[str, str], _NamedMatrix] = {}  # the least recently used first
         self._claims: dict[int, tuple[str, str, int]] = {}  # what is on its way: owner, name, bytes
-        self._loose: set[_Entry] = set()  # without a name, and not given back yet
+        self._loose: set[_NamedMatrix] = set()  # without a name, and not given back yet
         self._gone: dict[tuple[str, str], datetime] = {}
         self._evictions = 0
 
@@ -124,7 +124,7 @@ class ResidentMatrices:
             self._disclaim(key)
             raise
         now = datetime.now(UTC)
-        entry = _Entry(ResidentMatrix(key, owner, name, dtype, shape, evictable, region, now), now, pins=1)
+        entry = _NamedMatrix(ResidentMatrix(key, owner, name, dtype, shape, evictable, region, now), now, pins=1)
         try:
             yield PendingMatrix(entry.resident, lambda: self._keep(entry))
         finally:
@@ -230,7 +230,7 @@ class ResidentMatrices:
         with self._lock:
             self._claims.pop(key, None)
 
-    def _keep(self, entry: _Entry) -> bool:
+    def _keep(self, entry: _NamedMatrix) -> bool:
         resident = entry.resident
         where = (resident.owner.name, resident.name)
         with self._lock:
@@ -242,7 +242,7 @@ class ResidentMatrices:
             self._named[where], entry.named = entry, True
         return old is not None
 
-    def _find(self, owner: Principal, name: str) -> _Entry:
+    def _find(self, owner: Principal, name: str) -> _NamedMatrix:
         where = (owner.name, name)
         if where in self._gone:
             at = self._gone[where]
@@ -252,25 +252,25 @@ class ResidentMatrices:
             raise UnknownMatrix(f"there is no matrix {name}")
         return self._named[where]
 
-    def _evict(self, entry: _Entry) -> None:
+    def _evict(self, entry: _NamedMatrix) -> None:
         self._unname(entry)
         self._evictions += 1
         self._gone[entry.resident.owner.name, entry.resident.name] = datetime.now(UTC)
         while len(self._gone) > _REMEMBERED:
             del self._gone[next(iter(self._gone))]
 
-    def _unname(self, entry: _Entry) -> None:
+    def _unname(self, entry: _NamedMatrix) -> None:
         del self._named[entry.resident.owner.name, entry.resident.name]
         entry.named = False
         self._loose.add(entry)
         self._let_go(entry)
 
-    def _unpin(self, entry: _Entry) -> None:
+    def _unpin(self, entry: _NamedMatrix) -> None:
         with self._lock:
             entry.pins -= 1
             self._let_go(entry)
 
-    def _let_go(self, entry: _Entry) -> None:
+    def _let_go(self, entry: _NamedMatrix) -> None:
         """Give the bytes back once nobody has them; called under the lock."""
         if not entry.named and not entry.pins:
             self._loose.discard(entry)

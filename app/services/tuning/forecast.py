@@ -51,7 +51,7 @@ _UPPER: Final = 0.75  # of these, which is taken
 
 
 @dataclass(slots=True)
-class _Known:
+class _DeviceRates:
     """What was measured on one device: its rates, and by kernel what launches took over what was predicted."""
 
     rates: PreparationRates | None = None
@@ -65,7 +65,7 @@ class TrialForecasts:
     """Forecasts by device; safe from any thread."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _DeviceRates] = {}
         self._lock = threading.Lock()
 
     def of(self, device: Device, contender: Contender) -> Forecast:
@@ -116,11 +116,11 @@ class TrialForecasts:
         """Take note of how long proving a config took."""
         self._of(device).proving.append(seconds)
 
-    def _of(self, device: Device) -> _Known:
+    def _of(self, device: Device) -> _DeviceRates:
         with self._lock:
-            return self._known.setdefault(device.id, _Known())
+            return self._known.setdefault(device.id, _DeviceRates())
 
-    def _calibrate(self, unit: Unit, known: _Known) -> None:
+    def _calibrate(self, unit: Unit, known: _DeviceRates) -> None:
         until = monotonic() + _CALIBRATING
         with suppress(CallStopped, TilewiseError):
             known.rates = unit.trials.call(
@@ -129,7 +129,7 @@ class TrialForecasts:
             _LOG.info("%s is calibrated: %s", unit.device.id, known.rates)
 
     def _least(
-        self, device: Device, problem: Problem, kernels: Sequence[Kernel], known: _Known, rates: PreparationRates
+        self, device: Device, problem: Problem, kernels: Sequence[Kernel], known: _DeviceRates, rates: PreparationRates
     ) -> float:
         drawn = problem.batch * problem.k * (problem.m + problem.n) / rates.drawn
         drawn *= 1.0 if problem.dtype == "float32" else _WIDE
@@ -140,14 +140,14 @@ class TrialForecasts:
         return prepared + tried + compared + max(known.proving, default=_PROVING)
 
 
-def _forecast(device: Device, contender: Contender, known: _Known, rates: PreparationRates) -> Forecast:
+def _forecast(device: Device, contender: Contender, known: _DeviceRates, rates: PreparationRates) -> Forecast:
     if not isinstance(contender, Launch):
         return Forecast(_launch(device, contender, VENDOR, Config(()), known, rates), _FIXED)
     launch = _launch(device, contender.problem, contender.kernel, contender.config, known, rates)
     return Forecast(launch, _FIXED if _build(contender) in known.built else _building(device, contender, known, rates))
 
 
-def _building(device: Device, launch: Launch, known: _Known, rates: PreparationRates) -> float:
+def _building(device: Device, launch: Launch, known: _DeviceRates, rates: PreparationRates) -> float:
     seen = sorted(known.building.get(launch.kernel, ()))
     if not seen and launch.kernel not in _PLAIN:  # what is built of many pieces takes about as long, whichever it is
         seen = sorted(chain.from_iterable(each for name, each in known.building.items() if name not in _PLAIN))
@@ -157,7 +157,7 @@ def _building(device: Device, launch: Launch, known: _Known, rates: PreparationR
 
 
 def _launch(
-    device: Device, problem: Problem, kernel: str, config: Config, known: _Known, rates: PreparationRates
+    device: Device, problem: Problem, kernel: str, config: Config, known: _DeviceRates, rates: PreparationRates
 ) -> float:
     ratio = 1.0 if kernel == VENDOR else rates.tiled * (1.0 if kernel in _PLAIN else _ABOVE)
     seen, size = list(known.ratios.get((kernel, problem.dtype, problem.precision), ())), log2(problem.flops)

@@ -38,7 +38,7 @@ class Chunk:
 
 
 @dataclass(slots=True)
-class _Coming:
+class _IncomingOperand:
     """An operand's place on the device, and how many of its first bytes are there."""
 
     buffer: Buffer
@@ -49,7 +49,7 @@ class TransferBuffers:
     """Device bytes of single products by key."""
 
     def __init__(self) -> None:
-        self._coming: dict[int, _Coming] = {}
+        self._coming: dict[int, _IncomingOperand] = {}
         self._leaving: dict[int, Buffer] = {}
 
     def take(self, backend: Backend, piece: Chunk, data: Array) -> int:
@@ -58,7 +58,7 @@ class TransferBuffers:
         Raises LaunchFailed.
         """
         if piece.at == 0:
-            self._coming[piece.key] = _Coming(backend.allocate(piece.whole))
+            self._coming[piece.key] = _IncomingOperand(backend.allocate(piece.whole))
         coming = self._coming.get(piece.key)
         if coming is None or coming.there != piece.at:
             return coming.there if coming else 0

@@ -1,0 +1,67 @@
+"""A reader finds things: by a file's name, in a folder that can be seen whole, under a name that has one meaning."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MODULES = [path for folder in ("app", "kernels", "tilewise") for path in sorted(ROOT.glob(f"{folder}/**/*.py"))]
+MOST_FILES = 16
+# Ten questions put to the tree alone: the file that answers each is found by its name.
+QUESTIONS = {
+    "Which file answers GET /limits?": "app/api/routes/limits.py",
+    "Where is the maximum size of a body enforced?": "app/api/body/size_limit.py",
+    "Where is a trial compiled, verified and timed?": "app/worker/measuring/trial.py",
+    "What runs in the worker when a product is made?": "app/worker/serving/product.py",
+    "Where do tune jobs wait?": "app/services/tuning/job_queue.py",
+    "Which kernel makes a product?": "app/services/matmul/kernel_choice.py",
+    "Where are small products batched?": "app/services/matmul/batching.py",
+    "Where is the Gaussian process?": "app/tuning/search/posterior.py",
+    "Who may use a device now?": "app/devices/lease.py",
+    "Where is NVRTC called?": "app/devices/cuda/nvrtc.py",
+    "Where does a socket's body land in the slab?": "app/server/protocol.py",
+    "What does `tilewise doctor` do?": "app/cli/commands/doctor.py",
+}
+# Classes once had these names; a reader of the history finds here that they are gone.
+RETIRED = frozenset((ROOT / "tests" / "data" / "retired_names.txt").read_text(encoding="utf-8").split())
+# A value of the domain, and the model in which HTTP tells it: one concept, which the module's name tells apart.
+TOLD = {"app/api/responses.py", "app/api/schemas.py", "app/api/trials_schema.py"}
+
+
+def classes() -> dict[str, list[str]]:
+    """The modules of every class by its name."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in MODULES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(path.relative_to(ROOT).as_posix())
+    return found
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_file_that_answers_is_there(question: str) -> None:
+    assert (ROOT / QUESTIONS[question]).is_file()
+
+
+def test_no_folder_has_more_files_than_can_be_seen_at_once() -> None:
+    counts = {path.parent: len([*path.parent.glob("*.py")]) for path in MODULES}
+    full = {folder.relative_to(ROOT).as_posix(): count for folder, count in counts.items() if count > MOST_FILES}
+    assert {name: count for name, count in full.items() if not name.startswith("tilewise")} == {}
+
+
+def test_a_class_name_has_one_meaning_in_the_service() -> None:
+    several = {}
+    for name, modules in classes().items():
+        own = [module for module in modules if not module.startswith("tilewise/")]
+        told = [module for module in own if module in TOLD or module.startswith("app/api/routes/")]
+        if len(own) - len(told) > 1 or len(told) > 1:
+            several[name] = own
+    assert several == {}
+
+
+def test_no_class_has_a_retired_name() -> None:
+    assert {name: modules for name, modules in classes().items() if name.lstrip("_") in RETIRED} == {}
