@@ -323,9 +323,9 @@ def test_a_terminal_interrupt_does_not_reach_the_child(make: Making) -> None:
 PARENT = """
 import sys, threading, time
 import childwork
-from app.devices.process import Child
-child = Child("the child", childwork.hold, (None,))
-idle = Child("an idle child", childwork.hold, (None,))
+from app.devices.process import Worker
+child = Worker("the child", childwork.hold, (None,))
+idle = Worker("an idle child", childwork.hold, (None,))
 idle.start()
 child.start()
 threading.Thread(target=child.call, args=(childwork.sleep, 60), daemon=True).start()

@@ -27,11 +27,11 @@ from opening import settings
 from app.errors import StoreFailed
 from app.main import opened
 from app.services.principal import ANONYMOUS
-from app.services.tuning.service import TuneOrder
+from app.services.tuning.service import TuneSpec
 from kernels.problem import Problem
 
 folder, size = Path(sys.argv[1]), Problem(40, 41, 42)
-order = TuneOrder((size,), kernels=("tiled",), trials=None, seconds=60.0)
+order = TuneSpec((size,), kernels=("tiled",), trials=None, seconds=60.0)
 
 def until(holds):
     end = time.monotonic() + 100

@@ -20,13 +20,13 @@ WRITER = """
 import sys
 from stored import trial
 from app.store.database import open_database
-from app.store.repository import Jobs, Trials
+from app.store.repository import JobRepository, TrialRepository
 url, name = sys.argv[1:3]
 with open_database(url) as database:
     for number in range(1, 1_000_000):
         def save(session):
-            Jobs(session).advance(name, float(number))
-            return Trials(session).add(trial(number, job_id=name))
+            JobRepository(session).advance(name, float(number))
+            return TrialRepository(session).add(trial(number, job_id=name))
         print(database.write(save), flush=True)
 """
 
