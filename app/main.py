@@ -135,8 +135,8 @@ def _serving(
         max_bytes=settings.max_body_bytes,
         vendor=settings.vendor == "serve",
         kept_bytes=settings.resident_device_bytes,
-        share=settings.share,
-        gather=settings.gather,
+        share=settings.max_client_share,
+        max_batch=settings.max_batch,
     )
     quota = MatrixQuota(settings.resident_bytes, settings.resident_count)
     matrices = ResidentMatrices(fleet.slab, quota, matmul.copies.drop)
@@ -170,14 +170,14 @@ def create_app(
         summary="Finds the tile size that makes each matrix product fast, proves it, and serves the products.",
         lifespan=lifespan,
     )
-    router.include(app, max_body_bytes=settings.max_body_bytes, pace=pace(settings))
+    router.include(app, max_body_bytes=settings.max_body_bytes, limits=transfer_limits(settings))
     web.include(app)
     return app
 
 
-def pace(settings: Settings) -> TransferLimits:
+def transfer_limits(settings: Settings) -> TransferLimits:
     """How slow a client may be."""
-    return TransferLimits(settings.stalled_seconds, settings.receipt_seconds, settings.least_rate)
+    return TransferLimits(settings.idle_timeout, settings.transfer_timeout, settings.min_transfer_rate)
 
 
 class Server(uvicorn.Server):

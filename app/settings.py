@@ -31,12 +31,12 @@ class Settings(BaseSettings):
     uds: Path | None = Field(default=None, description="A Unix socket to listen on beside the port, for its user only.")
     tls_certificate: Path | None = Field(default=None, description="PEM file of a certificate chain: then HTTPS only.")
     tls_key: Path | None = Field(default=None, description="PEM file of the certificate's key, where it is another.")
-    stalled_seconds: float = Field(
-        default=60.0, gt=0, description="A client that moves no byte for so long is given up, with 408 if it sends."
+    idle_timeout: float = Field(
+        default=60.0, gt=0, description="Seconds without a byte before a connection is closed, with 408 if it sends."
     )
-    receipt_seconds: float = Field(default=3600.0, gt=0, description="Seconds that one body or answer may take in all.")
-    least_rate: int = Field(
-        default=2**14, ge=0, description="Bytes a second that a client moves at least, after its first ten seconds."
+    transfer_timeout: float = Field(default=3600.0, gt=0, description="Seconds that one body or answer may take.")
+    min_transfer_rate: int = Field(
+        default=2**14, ge=0, description="Bytes a second that a client must move, after its first ten seconds."
     )
     max_body_bytes: int = Field(default=2**30, ge=1, description="A larger request body is answered 413.")
     slab_bytes: int = Field(
@@ -51,11 +51,14 @@ class Settings(BaseSettings):
     )
     queue: int = Field(default=256, ge=1, description="Products that may wait at once; more are answered 503.")
     jobs: int = Field(default=256, ge=1, description="Tune jobs that may wait at once; more are answered 503.")
-    share: float = Field(
-        default=1.0, gt=0, le=1, description="How much of the queue and of the slab one caller may hold; over it: 429."
+    max_client_share: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="Fraction of the queue and the slab that one client may hold; beyond: 429.",
     )
-    gather: int = Field(
-        default=64, ge=1, description="Small products of one shape that one launch may make together; 1: none."
+    max_batch: int = Field(
+        default=64, ge=1, description="Maximum size of a dynamic batch of small products; 1 disables batching."
     )
     result_ttl: int = Field(
         default=3600, ge=0, description="Seconds that the result of an asynchronous product is kept."

@@ -19,7 +19,7 @@ OTHERS: Final = {
     "method_not_allowed": (405, "The path is there, and has no such method; `Allow` names those that it has."),
     "request_timeout": (
         408,
-        "The client sent nothing for TILEWISE_STALLED_SECONDS, too little (TILEWISE_LEAST_RATE), or too long.",
+        "The client sent nothing for TILEWISE_IDLE_TIMEOUT, too little (TILEWISE_MIN_TRANSFER_RATE), or too long.",
     ),
     "request_header_fields_too_large": (431, "The request's line and headers are longer than 64 KiB."),
     "internal_error": (500, "The service has a fault; its log says which."),

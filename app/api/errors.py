@@ -113,8 +113,8 @@ def documented(*known: type[TilewiseError]) -> dict[int | str, dict[str, Any]]:
 def timed_out() -> dict[int | str, dict[str, Any]]:
     """The 408 of a route that reads a body, for its OpenAPI document."""
     text = (
-        "`request_timeout`: the client sent nothing for TILEWISE_STALLED_SECONDS, fewer bytes a second than "
-        "TILEWISE_LEAST_RATE, or not all within TILEWISE_RECEIPT_SECONDS."
+        "`request_timeout`: the client sent nothing for TILEWISE_IDLE_TIMEOUT, fewer bytes a second than "
+        "TILEWISE_MIN_TRANSFER_RATE, or not all within TILEWISE_TRANSFER_TIMEOUT."
     )
     return {408: {"description": text, "content": {MEDIA: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}}}
 

@@ -118,7 +118,7 @@ async def sending(response: Response, scope: Scope, send: Send) -> AsyncIterator
     """
     wire: Transport | None = scope.get("extensions", {}).get(EXTENSION)
     sent = 0
-    clock = TransferWatchdog(scope["app"].state.pace, lambda: sent - (wire.pending if wire else 0))
+    clock = TransferWatchdog(scope["app"].state.limits, lambda: sent - (wire.pending if wire else 0))
 
     async def put(piece: bytes) -> None:
         nonlocal sent
@@ -207,7 +207,7 @@ class SlabResponse(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             early, late = _cut(self._pieces, self._length - FEW)
             try:
-                await _send(early, send, wire, scope["app"].state.pace, self._there)
+                await _send(early, send, wire, scope["app"].state.limits, self._there)
                 await self._there(self._length)
             except BaseException as error:
                 if wire is not None:

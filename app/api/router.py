@@ -37,7 +37,7 @@ ROUTERS = (
 )
 
 
-def include(app: FastAPI, *, max_body_bytes: int, pace: TransferLimits = TransferLimits()) -> None:  # noqa: B008 - it is frozen
+def include(app: FastAPI, *, max_body_bytes: int, limits: TransferLimits = TransferLimits()) -> None:  # noqa: B008 - it is frozen
     """Give `app` every route, the one shape of errors, and the limit of bodies; `app.state.service` is the service."""
 
     def service() -> Service:
@@ -46,7 +46,12 @@ def include(app: FastAPI, *, max_body_bytes: int, pace: TransferLimits = Transfe
     metrics = Metrics(service)
     app.state.gate = LoadShedder(service, metrics)
     app.state.threads, app.state.rendered, app.state.metrics = RequestThreads(), RenderedAnswers(), metrics
-    app.state.tasks, app.state.pace, app.state.berths, app.state.line = set(), pace, UploadSlots(), SmallProductQueue()
+    app.state.tasks, app.state.limits, app.state.berths, app.state.line = (
+        set(),
+        limits,
+        UploadSlots(),
+        SmallProductQueue(),
+    )
     app.state.inference = inference.InferenceStatistics()
     errors.install(app, max_body_bytes)
     app.add_middleware(Counted, metrics=metrics)

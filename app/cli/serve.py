@@ -22,7 +22,7 @@ from app.api.errors import problem
 from app.api.load_shedding import gate_of
 from app.cli import startup_messages
 from app.errors import StartRefused, TilewiseError
-from app.main import Fleets, Server, create_app, pace
+from app.main import Fleets, Server, create_app, transfer_limits
 from app.server import AdmissionCheck, protocol_factory
 from app.services.service import Service
 from app.settings import Settings
@@ -77,7 +77,7 @@ def _config(application: Application, gate: AdmissionCheck, settings: Settings, 
     certificate, key = settings.tls_certificate, settings.tls_key
     config = uvicorn.Config(
         application,
-        http=protocol_factory(pace(settings), problem, gate),
+        http=protocol_factory(transfer_limits(settings), problem, gate),
         loop=loop,
         log_config=None,
         log_level="debug" if talkative else "warning",

@@ -12,7 +12,7 @@ class Busy(TilewiseError):
 
 
 class OverShare(Busy):
-    """The caller holds as much as TILEWISE_SHARE allows one; facts: limit, size."""
+    """The caller holds as much as TILEWISE_MAX_CLIENT_SHARE allows one; facts: limit, size."""
 
     code, status = "over_share", 429
 

@@ -23,9 +23,9 @@ def _open(method: bytes, url: bytes, nbytes: int, ahead: PendingAdmissions) -> N
     """A gate that refuses nothing."""
 
 
-def protocol_factory(pace: TransferLimits, error: ErrorResponse, gate: AdmissionCheck = _open) -> Any:
+def protocol_factory(limits: TransferLimits, error: ErrorResponse, gate: AdmissionCheck = _open) -> Any:
     """What uvicorn's `http=` takes: it makes connections, which share the bytes that they read into."""
-    return partial(BulkProtocol, pace=pace, error=error, gate=gate, scratch=memoryview(bytearray(_SCRATCH)))
+    return partial(BulkProtocol, limits=limits, error=error, gate=gate, scratch=memoryview(bytearray(_SCRATCH)))
 
 
 class BulkProtocol(asyncio.BufferedProtocol):
@@ -43,14 +43,14 @@ class BulkProtocol(asyncio.BufferedProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        pace: TransferLimits,
+        limits: TransferLimits,
         error: ErrorResponse,
         gate: AdmissionCheck,
         scratch: memoryview,
     ) -> None:
         self._loop = _loop or asyncio.get_event_loop()
         self._http = HttpParser(self, config, server_state, app_state, self._loop, gate, error)
-        self._pace, self._scratch = pace, scratch
+        self._limits, self._scratch = limits, scratch
         self._held = b""
         self._head, self._dropping, self._read, self._lingers = 0, 0, 0, False
         self._timer: asyncio.TimerHandle | None = None
@@ -244,11 +244,11 @@ class BulkProtocol(asyncio.BufferedProtocol):
 
     def _expect_head(self) -> None:
         if self._timer is None:
-            self._timer = self._loop.call_later(self._pace.stalled, self._late)
+            self._timer = self._loop.call_later(self._limits.idle_timeout, self._late)
 
     def _late(self) -> None:
         if self._head:
-            self._http.refuse(408, f"the request's head did not arrive within {self._pace.stalled:g} s")
+            self._http.refuse(408, f"the request's head did not arrive within {self._limits.idle_timeout:g} s")
         self._close()
 
     def _unset_timer(self) -> None:

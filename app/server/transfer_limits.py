@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TransferLimits:
-    """Seconds without a byte, seconds for a whole body, and bytes a second that a transfer has at least."""
+    """Seconds without a byte, seconds for a whole body, and bytes a second that a transfer must keep up."""
 
-    stalled: float = 60.0
-    whole: float = 3600.0
-    least: int = 2**14
+    idle_timeout: float = 60.0
+    transfer_timeout: float = 3600.0
+    min_rate: int = 2**14

@@ -20,7 +20,7 @@ from app.devices.backend import Buffer
 from app.devices.fleet import WorkerContext
 from app.devices.process import Worker, WorkerLink
 from app.errors import LaunchFailed
-from app.main import Fleets, Server, create_app, pace
+from app.main import Fleets, Server, create_app, transfer_limits
 from app.server import protocol_factory
 from app.services.service import Service
 from app.settings import Settings
@@ -98,7 +98,7 @@ def running(folder: Path, fleet: Fleets | None = None) -> Iterator[Running]:
     app, listener = create_app(settings, fleet=fleet), socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         app,
-        http=protocol_factory(pace(settings), problem),
+        http=protocol_factory(transfer_limits(settings), problem),
         log_config=None,
         access_log=False,
         lifespan="on",

@@ -129,7 +129,7 @@ class Counter:
         async def message() -> dict[str, Any]:
             return next(messages)
 
-        state = SimpleNamespace(pace=TransferLimits(), berths=UploadSlots(), threads=self._threads)
+        state = SimpleNamespace(limits=TransferLimits(), berths=UploadSlots(), threads=self._threads)
         scope = {"type": "http", "headers": sent.headers(), "app": SimpleNamespace(state=state)}
         request = Request(scope, cast("Callable[[], Awaitable[Any]]", message))
         seats = Seats(self.slab, sent.names)

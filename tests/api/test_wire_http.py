@@ -24,7 +24,7 @@ def wired(request: pytest.FixtureRequest) -> Iterator[Wired]:
 
 @pytest.fixture(scope="module", params=EITHER)
 def strict(request: pytest.FixtureRequest) -> Iterator[Wired]:
-    with served(request.param, TransferLimits(stalled=0.4, whole=2.0, least=1000)) as running:
+    with served(request.param, TransferLimits(idle_timeout=0.4, transfer_timeout=2.0, min_rate=1000)) as running:
         yield running
 
 

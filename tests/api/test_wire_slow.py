@@ -60,7 +60,9 @@ ROUTES = [Route(f"/{name}", noted(globals()[name])) for name in KINDS]  # type: 
 
 @pytest.fixture(scope="module", params=EITHER)
 def wired(request: pytest.FixtureRequest) -> Iterator[Wired]:
-    with served(request.param, TransferLimits(stalled=0.4, whole=20.0, least=1000), routes=ROUTES) as running:
+    with served(
+        request.param, TransferLimits(idle_timeout=0.4, transfer_timeout=20.0, min_rate=1000), routes=ROUTES
+    ) as running:
         yield running
 
 

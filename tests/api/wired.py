@@ -135,7 +135,7 @@ def application() -> Starlette:
 @contextmanager
 def served(
     loop: Loop,
-    pace: TransferLimits | None = None,
+    limits: TransferLimits | None = None,
     uds: socket.socket | None = None,
     certificate: Path | None = None,
     routes: Sequence[Route] = (),
@@ -145,13 +145,17 @@ def served(
     listener = socket.create_server(("127.0.0.1", 0))
     wired, app = Wired(listener.getsockname()[1]), application()
     app.router.routes.extend(routes)
-    app.state.wired, app.state.pace, app.state.berths = wired, pace or TransferLimits(), UploadSlots()
+    app.state.wired, app.state.limits, app.state.berths = (
+        wired,
+        limits or TransferLimits(),
+        UploadSlots(),
+    )
     given: dict[str, Any] = {"ssl_certfile": certificate, "ssl_keyfile": certificate} if certificate else {}
     config = uvicorn.Config(
         app,
-        http=protocol_factory(app.state.pace, problem)
+        http=protocol_factory(app.state.limits, problem)
         if gate is None
-        else protocol_factory(app.state.pace, problem, gate),
+        else protocol_factory(app.state.limits, problem, gate),
         loop=loop,
         log_config=None,
         access_log=False,

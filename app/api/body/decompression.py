@@ -9,7 +9,7 @@ from typing import Final
 from starlette.requests import Request
 
 from app.api.body.stream import Body, body_of
-from app.api.body.transfer_watchdog import pace_of
+from app.api.body.transfer_watchdog import limits_of
 from app.api.body.upload_slots import berths_of
 from app.api.errors import too_large
 from app.api.state import FEW, RequestThreads, threads_of
@@ -41,7 +41,12 @@ def unpacked_body(request: Request, limit: int) -> Body:
     coding, body = coding_of(request), body_of(request)
     if coding is None:
         return body
-    return Body(DecompressedBody(body, coding, limit, threads_of(request)), None, pace_of(request), berths_of(request))
+    return Body(
+        DecompressedBody(body, coding, limit, threads_of(request)),
+        None,
+        limits_of(request),
+        berths_of(request),
+    )
 
 
 class DecompressedBody:

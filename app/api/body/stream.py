@@ -10,7 +10,7 @@ import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from app.api.body.transfer_watchdog import TooSlow, TransferWatchdog, pace_of
+from app.api.body.transfer_watchdog import TooSlow, TransferWatchdog, limits_of
 from app.api.body.upload_slots import UploadSlots, berths_of
 from app.api.state import FEW, RequestThreads
 from app.errors import InvalidMatrix
@@ -78,9 +78,9 @@ class RequestStream:
 class Body:
     """The body of one request, wherever it comes from. A client that sends too slowly is answered 408."""
 
-    def __init__(self, source: ByteSource, length: int | None, pace: TransferLimits, berths: UploadSlots) -> None:
+    def __init__(self, source: ByteSource, length: int | None, limits: TransferLimits, berths: UploadSlots) -> None:
         self.length, self._berths, self._has_berth = length, berths, False
-        self._source, self._clock = source, TransferWatchdog(pace, lambda: source.received)
+        self._source, self._clock = source, TransferWatchdog(limits, lambda: source.received)
         self._taken = 0
         self._start, self._expected = 0, length
 
@@ -134,7 +134,7 @@ class Body:
             yield piece
 
     async def _timely(self, nbytes: int, waiting: Awaitable[T]) -> T:
-        """Wait for the client, no longer than its pace allows."""
+        """Wait for the client, no longer than its limits allows."""
         if self._source.has(nbytes):
             return await waiting
         try:
@@ -147,7 +147,7 @@ class Body:
 def body_of(request: Request) -> Body:
     """The request's body: straight from the socket where the server can, else as the framework gives it."""
     source = source_of(request) or RequestStream(request)
-    return Body(source, declared_length(request), pace_of(request), berths_of(request))
+    return Body(source, declared_length(request), limits_of(request), berths_of(request))
 
 
 def source_of(request: Request) -> ByteSource | None:

@@ -16,9 +16,9 @@ _GLANCE: Final = 1.0  # seconds between looks at what has moved
 _GRACE: Final = 10.0  # seconds before the rate counts: a connection starts slowly
 
 
-def pace_of(request: Request) -> TransferLimits:
-    """The application's pace."""
-    return cast("TransferLimits", request.app.state.pace)
+def limits_of(request: Request) -> TransferLimits:
+    """The application's limits."""
+    return cast("TransferLimits", request.app.state.limits)
 
 
 class TooSlow(Exception):
@@ -28,8 +28,8 @@ class TooSlow(Exception):
 class TransferWatchdog:
     """The time that one transfer has taken of a client's, which runs only while the client is waited for."""
 
-    def __init__(self, pace: TransferLimits, moved: Callable[[], int]) -> None:
-        self._pace, self._moved = pace, moved
+    def __init__(self, limits: TransferLimits, moved: Callable[[], int]) -> None:
+        self._limits, self._moved = limits, moved
         self._spent = self._entered = 0.0
         self._since, self._seen = 0.0, 0
         self._timer: asyncio.TimerHandle | None = None
@@ -53,7 +53,7 @@ class TransferWatchdog:
             raise TooSlow(late)
 
     def _look_later(self, limit: asyncio.Timeout) -> None:
-        glance = min(_GLANCE, self._pace.stalled / 4)
+        glance = min(_GLANCE, self._limits.idle_timeout / 4)
         self._timer = asyncio.get_running_loop().call_later(glance, self._look, limit)
 
     def _look(self, limit: asyncio.Timeout) -> None:
@@ -63,13 +63,13 @@ class TransferWatchdog:
             self._look_later(limit)
 
     def _late(self) -> str:
-        pace, took, moved = self._pace, self._spent + monotonic() - self._entered, self._moved()
+        limits, took, moved = self._limits, self._spent + monotonic() - self._entered, self._moved()
         if moved != self._seen:
             self._seen, self._since = moved, took
-        if took - self._since >= pace.stalled:
-            return f"no byte moved for {pace.stalled:g} s"
-        if took >= pace.whole:
-            return f"{moved} bytes moved in {pace.whole:g} s, and that was not all"
-        if moved < pace.least * (took - _GRACE):
-            return f"fewer than {pace.least} bytes moved a second"
+        if took - self._since >= limits.idle_timeout:
+            return f"no byte moved for {limits.idle_timeout:g} s"
+        if took >= limits.transfer_timeout:
+            return f"{moved} bytes moved in {limits.transfer_timeout:g} s, and that was not all"
+        if moved < limits.min_rate * (took - _GRACE):
+            return f"fewer than {limits.min_rate} bytes moved a second"
         return ""

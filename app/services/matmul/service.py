@@ -58,13 +58,13 @@ class MatmulService:
         vendor: bool,
         kept_bytes: int = 0,
         share: float = 1.0,
-        gather: int = 1,
+        max_batch: int = 1,
     ) -> None:
-        self.max_bytes, self.together = max_bytes, gather
+        self.max_bytes, self.together = max_bytes, max_batch
         memory = {unit.device.id: unit.device.memory_bytes for unit in fleet.units}
         self.admission = Admission(AdmissionLimits(queue, fleet.slab.nbytes, memory, share))
         self.copies = DeviceCacheDirectory(fleet, kept_bytes)
-        self._gathering = DynamicBatcher(fleet.units, BatchCostModel(), self.copies, gather)
+        self._gathering = DynamicBatcher(fleet.units, BatchCostModel(), self.copies, max_batch)
         self._fleet, self._best, self._quarantine = fleet, best, quarantine
         self._choices = KernelSelector(best, quarantine, wants, vendor=vendor)
         self.failures, self.deadlines = ServingFailures(quarantine, best), BuildDeadlines()
