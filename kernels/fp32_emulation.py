@@ -131,9 +131,11 @@ def least_k(config: Mapping[str, int]) -> int:
 
 def _steps(problem: Problem, slabs: int) -> tuple[Step, ...]:
     blocks = problem.batch * (-(-problem.m // SIDE) + -(-problem.n // SIDE))
-    survey, split = (_build(problem, file, entry) for file, entry in zip(FILES, ("survey", "split"), strict=True))
+    row_absmax, split = (
+        _build(problem, file, entry) for file, entry in zip(FILES, ("row_absmax", "split_fp16"), strict=True)
+    )
     parts = max(1, problem.k // SPAN)
-    return Step(survey, blocks * slabs, (THREADS, 1)), Step(split, blocks * parts, (THREADS, 1))
+    return Step(row_absmax, blocks * slabs, (THREADS, 1)), Step(split, blocks * parts, (THREADS, 1))
 
 
 def _build(problem: Problem, file: str, entry: str) -> Build:

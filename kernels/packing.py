@@ -63,7 +63,7 @@ def pack_k_major(problem: Problem, which: int) -> Step:
         ("TRANS_A", str(int(problem.trans_a))),
         ("TRANS_B", str(int(problem.trans_b))),
     )
-    build = Build("align", source(PACK_K_MAJOR), "align", macros)
+    build = Build("pack_k_major", source(PACK_K_MAJOR), "pack_k_major", macros)
     return Step(build, problem.batch * squares * -(-problem.k // SIDE), (THREADS, 1))
 
 
@@ -89,5 +89,5 @@ def pack_mn_major(problem: Problem) -> Step:
     """The launch that makes the copies: a block for each square of each operand."""
     packed_a, packed_b = packs_mn_major(problem)
     squares = -(-problem.m // SIDE) * packed_a + -(-problem.n // SIDE) * packed_b
-    build = Build("repack", source(PACK_MN_MAJOR), "repack", dtype_macros(problem))
+    build = Build("pack_mn_major", source(PACK_MN_MAJOR), "pack_mn_major", dtype_macros(problem))
     return Step(build, problem.batch * -(-problem.k // SIDE) * squares, (THREADS, 1))

@@ -1,73 +1,87 @@
-// Tiles that lie in shared memory as in global memory, so that each copy is of 16 bytes whatever is transposed. Where
-// that is along k, a thread reads WIDE of k at once, and threads beside each other read lines beside each other: the
-// packs of these are dealt out over the 8 of 128 bytes, which are all banks, by an exclusive or with the number of
-// `div`s before them, modulo `mod`. The including file defines before:
+// Tiles in shared memory with the layout of global memory, so that each copy is of 16 bytes in
+// either layout. Of a K-major tile a thread reads WIDE of k at once, and neighbouring threads read
+// neighbouring lines: packs are swizzled over the 8 of 128 bytes (all banks) by an exclusive or
+// with the number of `div`s before them, modulo `mod`. The including file defines before:
 //
-// BM, BN, BK  a tile's sides, powers of two     TM, TN   rows and columns that a thread has of it
-// PER         tiles of a block                  TEAM     threads of a tile; THREADS of a block
+// BM, BN, BK                sides of a tile, powers of two
+// TM, TN                    rows and columns of it that a thread has
+// PER                       products of a block
+// PRODUCT_THREADS, THREADS  threads of a product, and of a block
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-#define COPIES 1 // from global into shared memory past the registers, so that no thread waits for its own
+#define HAS_CP_ASYNC 1 // cp.async
 #else
-#define COPIES 0
+#define HAS_CP_ASYNC 0
 #endif
-#define LEAST(x, y) ((x) < (y) ? (x) : (y))
-#define MOST(x, y) ((x) > (y) ? (x) : (y))
+#define MIN(x, y) ((x) < (y) ? (x) : (y))
+#define MAX(x, y) ((x) > (y) ? (x) : (y))
 #define ME ((unsigned)THREAD_X)
-#define SPAN (8 * WIDE)
-#define DEALT(x, div, mod) ((x) ^ (x) / (div) % (mod) * WIDE)
-#define JOIN(mine, fixed) (((mine) ^ (fixed) % SPAN) + (fixed) / SPAN * SPAN)
+#define BANK_ELEMENTS (8 * WIDE)
+#define SWIZZLED(x, div, mod) ((x) ^ (x) / (div) % (mod) * WIDE)
+#define SWIZZLED_ADD(mine, fixed) \
+    (((mine) ^ (fixed) % BANK_ELEMENTS) + (fixed) / BANK_ELEMENTS * BANK_ELEMENTS)
 
-// Up to 32 threads lie LANES_M x LANES_N over C, neighbours in pairs down and then across: whichever operand is read,
-// each thread has one beside it that wants the same 16 bytes, and two quarters of a warp are served as one.
-#define LANES_N LEAST(8, BN / TN)
-#define LANES_M LEAST(32 / LANES_N, BM / TM)
-#define LANE (ME % (LANES_M * LANES_N))
-#define WARP (ME % TEAM / (LANES_M * LANES_N))
-#define DOWN (LANE % 2 + LANE / (2 * LANES_N) * 2)
-#define TOP (int)(WARP / (BN / TN / LANES_N) * LANES_M * TM + DOWN * RUN_M)
-#define LEFT (int)(WARP % (BN / TN / LANES_N) * LANES_N * TN + LANE / 2 % LANES_N * RUN(TN))
+// Up to 32 threads are LANES_M x LANES_N over C, in pairs down and then across: whichever operand
+// is read, a thread has a neighbour that reads the same 16 bytes, and two quarters of a warp are
+// served together.
+#define LANES_N MIN(8, BN / TN)
+#define LANES_M MIN(32 / LANES_N, BM / TM)
+#define TILE_THREAD (ME % (LANES_M * LANES_N))
+#define TILE_WARP (ME % PRODUCT_THREADS / (LANES_M * LANES_N))
+#define DOWN (TILE_THREAD % 2 + TILE_THREAD / (2 * LANES_N) * 2)
+#define THREAD_ROW (int)(TILE_WARP / (BN / TN / LANES_N) * LANES_M * TM + DOWN * RUN_M)
+#define THREAD_COL \
+    (int)(TILE_WARP % (BN / TN / LANES_N) * LANES_N * TN + TILE_THREAD / 2 % LANES_N * RUN(TN))
 #define RUN_M (TRANS_A ? WIDE : 1)
-#define ROW(i) (TOP + (i) / RUN_M * LANES_M * RUN_M + (i) % RUN_M)
-#define COLUMN(j) ((j) / RUN(TN) * LANES_N * RUN(TN) + (j) % RUN(TN))
-#define DIV_A MOST(BK, SPAN)
-#define MOD_A (TRANS_A ? 1 : MOST(1, LEAST(8, LANES_M * BK / DIV_A)))
-#define DIV_B (BK * RUN(TN))
-#define MOD_B (TRANS_B ? LANES_N : 1)
+#define ACC_ROW(i) (THREAD_ROW + (i) / RUN_M * LANES_M * RUN_M + (i) % RUN_M)
+#define ACC_COL(j) ((j) / RUN(TN) * LANES_N * RUN(TN) + (j) % RUN(TN))
+#define SWIZZLE_DIV_A MAX(BK, BANK_ELEMENTS)
+#define SWIZZLE_MOD_A (TRANS_A ? 1 : MAX(1, MIN(8, LANES_M * BK / SWIZZLE_DIV_A)))
+#define SWIZZLE_DIV_B (BK * RUN(TN))
+#define SWIZZLE_MOD_B (TRANS_B ? LANES_N : 1)
 
-// Threads take an operand's packs, or elements, in the order in which memory has them. The bits of a place that are the
-// thread's and those that are the turn's do not overlap.
-#define ALONG(item) ((item) * w % length)
-#define ACROSS(item) ((item) * w / length % lines)
-#define WHICH(item) ((item) * w / (lines * length))
-#define OFFSET(item) (WHICH(item) * stride + ACROSS(item) * pitch + ALONG(item))
-#define TO (to + JOIN((int)DEALT(me * w, div, mod), DEALT(i * THREADS * w, div, mod)))
+// Threads copy an operand in the order of memory. The bits of an offset that depend on the thread
+// and on the round do not overlap.
+#define X_OF(item) ((item) * w % length)
+#define Y_OF(item) ((item) * w / length % lines)
+#define PRODUCT_OF(item) ((item) * w / (lines * length))
+#define OFFSET(item) (PRODUCT_OF(item) * stride + Y_OF(item) * pitch + X_OF(item))
+#define TO (to + SWIZZLED_ADD((int)SWIZZLED(me * w, div, mod), SWIZZLED(i * THREADS * w, div, mod)))
 #define FROM (from + (int)OFFSET(me) + OFFSET(i * THREADS))
-#define IS_INSIDE                                                                                       \
-    (WHICH(me) + WHICH(i * THREADS) < count && ACROSS(me) + ACROSS(i * THREADS) < across                \
-     && ALONG(me) + ALONG(i * THREADS) < along)
+#define IS_INSIDE                                                                                 \
+    (PRODUCT_OF(me) + PRODUCT_OF(i * THREADS) < count && Y_OF(me) + Y_OF(i * THREADS) < across && \
+     X_OF(me) + X_OF(i * THREADS) < along)
 
-// All of PER tiles of `lines` lines of `length` elements, `pitch` apart; the tiles are `stride` apart.
-INNER void move_whole(LOCAL REAL *to, const GLOBAL REAL *from, const int stride, const int pitch, const int lines,
-                      const int length, const int div, const int mod)
+// Copies PER whole tiles of `lines` lines of `length` elements, `pitch` apart; tiles are `stride`
+// apart.
+INNER void load_full(LOCAL REAL *to, const GLOBAL REAL *from, const int stride, const int pitch,
+                     const int lines, const int length, const int div, const int mod)
 {
     const unsigned me = ME;
     const int w = WIDE;
     TURNS(i, PER * lines * length / w / THREADS, 128) {
-        if (COPIES) COPY(w, TO, FROM, 1);
-        else STORE(WIDE, LOAD(WIDE, FROM), TO);
+        if (HAS_CP_ASYNC) {
+            cp_async(w, TO, FROM, 1);
+        } else {
+            STORE(WIDE, LOAD(WIDE, FROM), TO);
+        }
     }
 }
 
-// `across` lines of `along` elements of `count` tiles, zeros for the others. What places and comparisons need is not to
-// be worked out before the loop over k by all who never come here: few turns are laid out, and `me` is ME and a zero
-// that depends on k.
-INNER void move_some(LOCAL REAL *to, const GLOBAL REAL *from, const int stride, const int pitch, const int lines,
-                     const int length, const int div, const int mod, const int count, const int across,
-                     const int along, const unsigned me, const int w)
+// Copies `across` lines of `along` elements of `count` tiles, and zeros for the others. Addresses
+// and predicates must not be hoisted out of the loop over k, which blocks that never come here
+// would pay for: little is unrolled, and `me` is ME plus a zero that depends on k.
+INNER void load_predicated(LOCAL REAL *to, const GLOBAL REAL *from, const int stride,
+                           const int pitch, const int lines, const int length, const int div,
+                           const int mod, const int count, const int across, const int along,
+                           const unsigned me, const int w)
 {
     TURNS(i, PER * lines * length / w / THREADS, 2) {
-        if (COPIES) COPY(w, TO, FROM, IS_INSIDE);
-        else if (w == 1) *TO = IS_INSIDE ? *FROM : 0;
-        else STORE(WIDE, IS_INSIDE ? LOAD(WIDE, FROM) : NOTHING(WIDE), TO);
+        if (HAS_CP_ASYNC) {
+            cp_async(w, TO, FROM, IS_INSIDE);
+        } else if (w == 1) {
+            *TO = IS_INSIDE ? *FROM : 0;
+        } else {
+            STORE(WIDE, IS_INSIDE ? LOAD(WIDE, FROM) : ZERO_PACK(WIDE), TO);
+        }
     }
 }

@@ -1,4 +1,4 @@
-// Two sums as neighbours of 16 bits, each rounded once, to nearest even (PTX ISA, "cvt").
+// Rounds two accumulators to nearest even and packs them into 32 bits (PTX ISA, "cvt").
 INNER unsigned pair_of(const REAL first, const REAL second)
 {
     unsigned pair;

@@ -1,8 +1,10 @@
-// Elements as they are stored and as they are computed with, which 16-bit dtypes have apart; with them portable.h.
+// The storage type and the compute type of an element. For float16 and bfloat16 they differ:
+// elements are stored in 16 bits and computed with in float32. Includes portable.h.
 //
-// STORED  an element of A, B and C in memory        READ(p, i)      element i, exactly, as a REAL
-// REAL    what is multiplied and summed, a float    WRITE(p, i, v)  puts a REAL there, rounded once, to nearest even
-//         where an element is stored in 16 bits
+// STORED          storage type of A, B and C
+// REAL            compute type: float for the 16-bit dtypes, else STORED
+// READ(p, i)      element i, converted exactly to REAL
+// WRITE(p, i, v)  stores v, rounded once to nearest even
 #if defined(DTYPE_FLOAT16) || defined(DTYPE_BFLOAT16)
 #define DTYPE_FLOAT32
 #elif !defined(DTYPE_FLOAT32) && !defined(DTYPE_FLOAT64)
@@ -24,7 +26,8 @@
 #endif
 
 #ifdef DTYPE_BFLOAT16
-// The upper half of a float. Rounding adds what carries into it: half of its last place, less where a tie is even.
+// bfloat16 is the upper half of a float32. To round to nearest even, add half a unit in the last
+// place, less one bit if the tie is already even.
 #define STORED unsigned short
 #define READ(p, i) REAL_OF((unsigned)(p)[i] << 16)
 #define WRITE(p, i, v) ((p)[i] = rounded(v))

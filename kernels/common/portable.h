@@ -1,25 +1,43 @@
-// The words that CUDA C++ and OpenCL C spell differently, so that one text is a kernel of both.
+// Macros for what CUDA C++ and OpenCL C spell differently, so that one text is a kernel of both.
 //
-// KERNEL(x, y)  a function launched in blocks of x by y threads    THREAD_X, THREAD_Y  a thread's place in its block
-// PART          a function that a kernel calls                     BLOCK               the block's place in the grid
-// GLOBAL        points into the device's memory                    INDEX               a signed integer of 64 bits
-// SHARED        an array that a block's threads share, 16-aligned  REAL                an element of A, B and C
-// LOCAL         points into such an array                          FMA(a, b, c)        a * b + c, rounded once
-// BARRIER()     all have come here, and see each other's writes    RESTRICT            nothing else points there
-// IN_STEP()     all come here about the same time, or it is slow   IDLE(condition)     who meets it may leave the kernel
+// KERNEL(x, y)        __global__ function with blocks of x by y threads
+// PART                device function: inlined on CUDA, not inlined on OpenCL
+// GLOBAL              address space of device memory
+// SHARED              __shared__ array, 16-byte aligned
+// LOCAL               address space of shared memory, for pointers
+// BARRIER()           __syncthreads()
+// IN_STEP()           PoCL: a barrier that keeps work-items in lockstep (performance only); CUDA:
+//                     nothing
+// IDLE(condition)     CUDA: returns if the condition holds; PoCL: nothing, as all must reach the
+//                     barriers
+// THREAD_X, THREAD_Y  threadIdx.x, threadIdx.y
+// BLOCK               blockIdx.x
+// INDEX               signed 64-bit integer
+// REAL                compute type of an element
+// FMA(a, b, c)        a * b + c, rounded once
+// RESTRICT            __restrict__
 //
-// For threads that have more than one element of C:
+// For threads that compute several elements of C:
 //
-// HELD_KERNEL(x, y, s)  a KERNEL of which an SM is to hold s blocks at once, which bounds a thread's registers
-// INNER         a function that a PART calls, and part of it       POOL(name, size)    SHARED, room given at the launch
-// PACK(n)       n elements that move as one                        NOTHING(n)          a PACK of zeros
-// LOAD(n, p)    a PACK from a multiple of its bytes                STORE(n, v, p)      puts one there
-// ELEMENT(v, i) one element of a PACK                              SCALED(n, x, v, s)  x * v + s, each rounded once
-// RUN(n)        how many of a thread's n neighbours are together   WIDE                elements in 16 bytes
-// EACH(i, n)    a loop laid out in full                            TURNS(i, n, u)      a loop laid out u turns at a time
-// ADDRESS(p)    a pointer as an INDEX                              COPY(w, to, from, kept)  w elements, or zeros, into
-//                                                                  SHARED while the thread goes on; CUDA from sm_80
-// COPIES_SENT() ends a group of copies                             COPIES_LEFT(n)      waits until n groups are under way
+// KERNEL_MIN_BLOCKS(x, y, s)     KERNEL with __launch_bounds__(x * y, s): at least s blocks fit on
+//                                an SM
+// INNER                          always-inlined device function
+// DYNAMIC_SHARED(name, size)     dynamic shared memory
+// PACK(n)                        vector of n elements
+// ZERO_PACK(n)                   PACK of zeros
+// LOAD(n, p)                     aligned vector load
+// STORE(n, v, p)                 aligned vector store
+// ELEMENT(v, i)                  element i of a PACK
+// FMA_PACK(n, x, v, s)           x * v + s for each element, rounded once
+// RUN(n)                         how many of a thread's n neighbouring elements are contiguous
+// WIDE                           elements in 16 bytes
+// EACH(i, n)                     fully unrolled loop
+// TURNS(i, n, u)                 loop unrolled u times
+// ADDRESS(p)                     pointer as an INDEX
+// cp_async(w, to, from, inside)  cp.async of w elements into shared memory, zeros if not inside
+//                                (from sm_80)
+// cp_async_commit_group()        cp.async.commit_group
+// cp_async_wait_group(n)         cp.async.wait_group n
 #if defined(DTYPE_FLOAT32)
 #define REAL float
 #define WIDE 4
@@ -34,10 +52,11 @@
 #define EACH(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)
 
 #ifdef __OPENCL_VERSION__
-// PoCL turns each stretch between barriers into a loop over threads, and runs it in vectors where it can see addresses
-// that rise by one with THREAD_X. A PART that is inlined early has its addresses moved out of the loop over k, kept for
-// each thread and gathered back: thirty times slower. Not inlined, it stays whole until PoCL has made its own loops. It
-// is not static, or the compiler would put the shared arrays in place of its arguments, where PoCL does not find them.
+// PoCL turns each stretch between barriers into a loop over work-items and vectorises it where it
+// can see addresses that rise by one with THREAD_X. If a PART is inlined early, its addresses are
+// hoisted out of the loop over k, kept for each work-item and gathered: thirty times slower. Not
+// inlined, it stays whole until PoCL has made its loops. It is not static, or the compiler would
+// substitute the shared arrays for its arguments and PoCL would not find them.
 #define PART __attribute__((noinline))
 #define KERNEL(x, y) __kernel __attribute__((reqd_work_group_size(x, y, 1))) void
 #define GLOBAL __global
@@ -45,33 +64,37 @@
 #define LOCAL __local
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
 #define RESTRICT restrict
-// Without a barrier PoCL runs all of k for one thread before the next: down a column of B, a cache line for each element.
+// Without a barrier PoCL runs all of k for one work-item before the next: down a column of B, one
+// cache line for each element.
 #define IN_STEP() BARRIER()
-#define IDLE(condition) // all must come to that barrier
+#define IDLE(condition) // all must reach the barrier
 #define THREAD_X ((int)get_local_id(0))
 #define THREAD_Y ((int)get_local_id(1))
 #define BLOCK ((long)get_group_id(0))
 #define INDEX long
-// A thread's columns are one vector of the processor, whose width and alignment are the compiler's business.
-#define HELD_KERNEL(x, y, s) KERNEL(x, y)
+// A thread's columns are one vector of the processor; its width and alignment are left to the
+// compiler.
+#define KERNEL_MIN_BLOCKS(x, y, s) KERNEL(x, y)
 #define INNER static __attribute__((always_inline))
-#define POOL(name, size) SHARED REAL name[size]
-#define JOINED_(a, b) a##b
-#define JOINED(a, b) JOINED_(a, b)
-#define PACK(n) JOINED(REAL, n)
-#define LOAD(n, p) JOINED(vload, n)(0, p)
-#define STORE(n, v, p) JOINED(vstore, n)(v, 0, p)
-#define NOTHING(n) ((PACK(n))(0))
+#define DYNAMIC_SHARED(name, size) SHARED REAL name[size]
+#define CONCAT_(a, b) a##b
+#define CONCAT(a, b) CONCAT_(a, b)
+#define PACK(n) CONCAT(REAL, n)
+#define LOAD(n, p) CONCAT(vload, n)(0, p)
+#define STORE(n, v, p) CONCAT(vstore, n)(v, 0, p)
+#define ZERO_PACK(n) ((PACK(n))(0))
 #define ELEMENT(pack, i) ((REAL *)&(pack))[i]
-#define SCALED(n, x, v, s) fma((PACK(n))(x), v, s)
+#define FMA_PACK(n, x, v, s) fma((PACK(n))(x), v, s)
 #define RUN(n) n
-// Where all threads turn a loop equally often PoCL turns it once for all of them, and puts down each one's sums at
-// every turn. A count that it cannot prove equal has one thread after the other run through.
-#define TURNS(i, n, u) _Pragma("unroll 1") for (int i = 0; i < (n) + (int)(get_local_id(0) >> 30); i++)
+// If the trip count is the same for all work-items, PoCL runs the loop once for all of them and
+// spills each one's accumulators in every iteration. With a count that it cannot prove uniform, it
+// runs one work-item after the other.
+#define TURNS(i, n, u) \
+    _Pragma("unroll 1") for (int i = 0; i < (n) + (int)(get_local_id(0) >> 30); i++)
 #define ADDRESS(p) ((long)(p))
-#define COPY(w, to, from, kept)
-#define COPIES_SENT()
-#define COPIES_LEFT(n)
+#define cp_async(w, to, from, kept)
+#define cp_async_commit_group()
+#define cp_async_wait_group(n)
 #else
 #define PART static __device__ __forceinline__
 #define KERNEL(x, y) extern "C" __global__ __launch_bounds__((x) * (y)) void
@@ -80,45 +103,57 @@
 #define LOCAL
 #define BARRIER() __syncthreads()
 #define RESTRICT __restrict__
-#define IN_STEP() // a warp is in step as it is
-#define IDLE(condition) if (condition) return
+#define IN_STEP() // warps run in lockstep
+#define IDLE(condition) \
+    if (condition)      \
+    return
 #define THREAD_X ((int)threadIdx.x)
 #define THREAD_Y ((int)threadIdx.y)
 #define BLOCK ((long long)blockIdx.x)
 #define INDEX long long
-// 16 bytes are what a thread moves at once. A quarter of a warp reads its packs from all banks where they follow each
-// other, so a thread's neighbours are split into such runs.
-#define HELD_KERNEL(x, y, s) extern "C" __global__ __launch_bounds__((x) * (y), s) void
+// A thread moves 16 bytes at once. A quarter of a warp reads from all banks if its packs are
+// contiguous, so a thread's neighbouring elements are split into runs of WIDE.
+#define KERNEL_MIN_BLOCKS(x, y, s) extern "C" __global__ __launch_bounds__((x) * (y), s) void
 #define INNER static __device__ __forceinline__
-#define POOL(name, size) extern __shared__ __align__(16) REAL name[]
-template <int n> struct __align__(16) Pack { REAL element[n]; };
-template <int n> static __device__ __forceinline__ Pack<n> scaled(const REAL x, const Pack<n> v, Pack<n> s)
+#define DYNAMIC_SHARED(name, size) extern __shared__ __align__(16) REAL name[]
+template <int n> struct __align__(16) Pack {
+    REAL element[n];
+};
+template <int n> static __device__ __forceinline__ Pack<n> fma_pack(const REAL x, const Pack<n> v,
+                                                                    Pack<n> s)
 {
 #pragma unroll
-    for (int i = 0; i < n; i++) s.element[i] = fma(x, v.element[i], s.element[i]);
+    for (int i = 0; i < n; i++) {
+        s.element[i] = fma(x, v.element[i], s.element[i]);
+    }
     return s;
 }
 #define PACK(n) Pack<n>
 #define LOAD(n, p) (*(const Pack<n> *)(p))
 #define STORE(n, v, p) (*(Pack<n> *)(p) = (v))
-#define NOTHING(n) (Pack<n>{})
+#define ZERO_PACK(n) (Pack<n>{})
 #define ELEMENT(pack, i) (pack).element[i]
-#define SCALED(n, x, v, s) scaled<n>(x, v, s)
+#define FMA_PACK(n, x, v, s) fma_pack<n>(x, v, s)
 #define RUN(n) WIDE
 #define TURNS(i, n, u) PRAGMA(unroll u) for (int i = 0; i < (n); i++)
 #define ADDRESS(p) ((long long)(p))
-template <int bytes> static __device__ __forceinline__ void copied(REAL *to, const REAL *from, const bool kept)
+template <int bytes> static __device__ __forceinline__ void
+cp_async_bytes(REAL *to, const REAL *from, const bool kept)
 {
     const unsigned at = (unsigned)__cvta_generic_to_shared(to);
     const int taken = kept ? bytes : 0; // the rest is filled with zeros
-    if (bytes == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(taken) : "memory");
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
-                     ::"r"(at), "l"(from), "n"(bytes), "r"(taken) : "memory");
+    if (bytes == 16) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from),
+                     "r"(taken)
+                     : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from),
+                     "n"(bytes), "r"(taken)
+                     : "memory");
+    }
 }
-#define COPY(w, to, from, kept) \
-    w == WIDE ? copied<16>(to, from, kept) : copied<sizeof(REAL)>(to, from, kept)
-#define COPIES_SENT() asm volatile("cp.async.commit_group;" ::: "memory")
-#define COPIES_LEFT(n) asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
+#define cp_async(w, to, from, kept) \
+    w == WIDE ? cp_async_bytes<16>(to, from, kept) : cp_async_bytes<sizeof(REAL)>(to, from, kept)
+#define cp_async_commit_group() asm volatile("cp.async.commit_group;" ::: "memory")
+#define cp_async_wait_group(n) asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
 #endif

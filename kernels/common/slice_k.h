@@ -1,21 +1,31 @@
-// Threads of a block in SLICES teams: each adds up a part of every phase along k for the whole tile, and in the end
-// each has the sums of all for a part of the tile, added in the teams' order. The including file defines before:
+// Sliced-K: the threads of a block form SLICES slices. Each slice accumulates a part of every k
+// tile for the whole tile of C; at the end the slices are reduced through shared memory in a fixed
+// order, and each thread has the result for a part of the tile. The including file defines before:
 //
-// TEAM     threads of a team     SUM, SUM_RUN  a PACK of sums, and how many they are
-// SLICES   teams of a block      OWN_SUMS      packs of sums that a thread has before; SUMS  after
-#define MATE (SLICES == 1 ? THREAD_X : THREAD_X % TEAM)
-#define TEAM_AT (SLICES == 1 ? 0 : THREAD_X / TEAM)
-// Neighbouring threads have neighbouring packs in the pool: nobody waits for a bank.
-#define POOL_AT(team, e) ((((team) * OWN_SUMS + (e)) * TEAM + MATE) * SUM_RUN)
+// SLICE_THREADS   threads of a slice
+// SLICES          slices of a block
+// ACC, ACC_WIDTH  pack of accumulators, and its elements
+// ACC_PACKS       packs that a thread accumulates
+// OUT_PACKS       packs that a thread has after the reduction
+#define SLICE_THREAD (SLICES == 1 ? THREAD_X : THREAD_X % SLICE_THREADS)
+#define SLICE_IDX (SLICES == 1 ? 0 : THREAD_X / SLICE_THREADS)
+// Neighbouring threads write neighbouring packs: no bank conflicts.
+#define SLICE_SMEM_AT(team, e) \
+    ((((team) * ACC_PACKS + (e)) * SLICE_THREADS + SLICE_THREAD) * ACC_WIDTH)
 
-INNER void join_teams(LOCAL REAL *pool, SUM *sums)
+INNER void reduce_slices(LOCAL REAL *smem, ACC *acc)
 {
-    BARRIER(); // all have read the last tiles: their place is free
-    EACH(e, OWN_SUMS) STORE(SUM_RUN, sums[e], pool + POOL_AT(TEAM_AT, e));
+    BARRIER(); // all have read the last k tile: its stage is free
+    EACH(e, ACC_PACKS) {
+        STORE(ACC_WIDTH, acc[e], smem + SLICE_SMEM_AT(SLICE_IDX, e));
+    }
     BARRIER();
-    EACH(e, SUMS) {
-        sums[e] = LOAD(SUM_RUN, pool + POOL_AT(0, TEAM_AT * SUMS + e));
-        EACH(i, SLICES - 1)
-            sums[e] = SCALED(SUM_RUN, 1, LOAD(SUM_RUN, pool + POOL_AT(i + 1, TEAM_AT * SUMS + e)), sums[e]);
+    EACH(e, OUT_PACKS) {
+        acc[e] = LOAD(ACC_WIDTH, smem + SLICE_SMEM_AT(0, SLICE_IDX * OUT_PACKS + e));
+        EACH(i, SLICES - 1) {
+            acc[e] = FMA_PACK(
+                ACC_WIDTH, 1,
+                LOAD(ACC_WIDTH, smem + SLICE_SMEM_AT(i + 1, SLICE_IDX * OUT_PACKS + e)), acc[e]);
+        }
     }
 }

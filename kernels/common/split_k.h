@@ -1,111 +1,139 @@
-// A product whose k is shared out among blocks: each leaves the sums of its slice in scratch, and the last to arrive
-// adds them up, always in the same order, so that one input has one output. There is no second launch.
+// Split-K in one launch: each block stores the partial sums of its split in scratch, and the last
+// block to arrive adds them up in a fixed order, so that results are deterministic.
 //
-// Slices come in groups of `fan`. A group's last block adds up the group's sums, and of the groups' last blocks the last
-// one adds up those: two short waits where one long one would be. The including file defines before:
+// Splits come in groups of `fan`. The last block of a group sums the group, and the last of those
+// blocks sums the groups: two short waits instead of a long one. The including file defines before:
 //
-// THREADS  threads of a block, one-dimensional     SUM        a PACK of sums, of SUM_RUN elements
-// SUMS     packs of sums that a thread has         SUM_RUN    RUN of what a thread's neighbours are
+// THREADS    threads of a block, one-dimensional
+// ACC        pack of accumulators, of ACC_WIDTH elements
+// OUT_PACKS  packs of accumulators that a thread has
 //
-// Scratch starts with 16,384 counters that are zero before and after a launch; tiles * (groups + 1) must not exceed it.
+// Scratch starts with 16,384 counters that are zero before and after a launch; tiles * (groups + 1)
+// must not exceed them.
 #define COUNTERS 16384
-#define SUM_SIZE (SUMS * SUM_RUN)
+#define PARTIAL_SIZE (OUT_PACKS * ACC_WIDTH)
 
-// Whether all `of` blocks that count here have come; the last one puts the counter back to zero. `told` is SHARED.
+// True in the last of `of` blocks to arrive at the counter, which it resets. `arrivals` is in
+// shared memory.
 #ifdef __OPENCL_VERSION__
-#define FRESH(n, p) LOAD(n, p)
+#define LOAD_L2(n, p) LOAD(n, p)
 #else
-// What other blocks wrote is read past the SM's own cache, which may be older.
-template <int n> INNER Pack<n> fresh(const REAL *p)
+// Reads what other blocks wrote from L2 (ld.cg), as L1 may be stale.
+template <int n> INNER Pack<n> load_l2(const REAL *p)
 {
     static_assert(sizeof(Pack<n>) == 16, "16 bytes are read at once");
     Pack<n> pack;
     *(float4 *)&pack = __ldcg((const float4 *)p);
     return pack;
 }
-#define FRESH(n, p) fresh<n>(p)
-INNER int all_arrived(int *counter, const int of, int *told)
+#define LOAD_L2(n, p) load_l2<n>(p)
+INNER int last_block_arrived(int *counter, const int of, int *arrivals)
 {
-    __threadfence(); // every thread's sums are out before its block is counted
+    __threadfence(); // every thread's partial sums are visible before its block arrives
     __syncthreads();
     if (THREAD_X == 0) {
-        *told = atomicAdd(counter, 1);
-        if (*told == of - 1) *counter = 0;
+        *arrivals = atomicAdd(counter, 1);
+        if (*arrivals == of - 1) {
+            *counter = 0;
+        }
         __threadfence();
     }
     __syncthreads();
-    return *told == of - 1;
+    return *arrivals == of - 1;
 }
 #endif
 
-// One block reads what many wrote, and each read takes long: as many slices at a time as fill 8 packs of a thread.
-#define TOGETHER (SUMS < 8 ? 8 / SUMS : 1)
-// Neighbouring threads have neighbouring packs in scratch: a warp writes and reads whole lines.
-#define SUM_AT(e) (((e) * THREADS + THREAD_X) * SUM_RUN)
+// The reads are latency-bound: load as many splits at once as fill 8 packs of a thread.
+#define LOADS_IN_FLIGHT (OUT_PACKS < 8 ? 8 / OUT_PACKS : 1)
+// Neighbouring threads have neighbouring packs in scratch: a warp accesses whole lines.
+#define PARTIAL_AT(e) (((e) * THREADS + THREAD_X) * ACC_WIDTH)
 
-INNER void leave_sums(GLOBAL REAL *to, SUM *sums)
+INNER void store_partials(GLOBAL REAL *to, ACC *acc)
 {
-    EACH(e, SUMS) STORE(SUM_RUN, sums[e], to + SUM_AT(e));
+    EACH(e, OUT_PACKS) {
+        STORE(ACC_WIDTH, acc[e], to + PARTIAL_AT(e));
+    }
 }
 
-INNER void gather_sums(const GLOBAL REAL *from, const int count, const INDEX pitch, SUM *sums)
+INNER void sum_partials(const GLOBAL REAL *from, const int count, const INDEX pitch, ACC *acc)
 {
-    EACH(e, SUMS) sums[e] = NOTHING(SUM_RUN);
-    for (int i = 0; i < count; i += TOGETHER) {
-        SUM read[TOGETHER * SUMS];
-        EACH(e, TOGETHER * SUMS)
-            read[e] = i + e / SUMS < count ? FRESH(SUM_RUN, from + (i + e / SUMS) * pitch + SUM_AT(e % SUMS))
-                                           : NOTHING(SUM_RUN);
-        EACH(e, TOGETHER * SUMS) sums[e % SUMS] = SCALED(SUM_RUN, 1, read[e], sums[e % SUMS]);
+    EACH(e, OUT_PACKS) {
+        acc[e] = ZERO_PACK(ACC_WIDTH);
+    }
+    for (int i = 0; i < count; i += LOADS_IN_FLIGHT) {
+        ACC read[LOADS_IN_FLIGHT * OUT_PACKS];
+        EACH(e, LOADS_IN_FLIGHT * OUT_PACKS) {
+            read[e] = i + e / OUT_PACKS < count
+                          ? LOAD_L2(ACC_WIDTH,
+                                    from + (i + e / OUT_PACKS) * pitch + PARTIAL_AT(e % OUT_PACKS))
+                          : ZERO_PACK(ACC_WIDTH);
+        }
+        EACH(e, LOADS_IN_FLIGHT * OUT_PACKS) {
+            acc[e % OUT_PACKS] = FMA_PACK(ACC_WIDTH, 1, read[e], acc[e % OUT_PACKS]);
+        }
     }
 }
 
 #ifdef __OPENCL_VERSION__
-// As below, in a loop that all threads go through alike: a barrier behind a condition makes PoCL compile all that
-// follows it once more.
-INNER int sum_slices(GLOBAL REAL *scratch, const INDEX tile, const int slice, const int slices, const int fan,
-                     LOCAL int *told, SUM *sums)
+// As below, in a uniform loop: a conditional barrier makes PoCL compile all that follows it twice.
+INNER int reduce_split_k(GLOBAL REAL *scratch, const INDEX tile, const int split, const int splits,
+                         const int fan, LOCAL int *arrivals, ACC *acc)
 {
-    const INDEX pitch = THREADS * SUM_SIZE;
-    const int groups = (slices + fan - 1) / fan, group = slice / fan;
-    const int members = slices - group * fan < fan ? slices - group * fan : fan;
+    const INDEX pitch = THREADS * PARTIAL_SIZE;
+    const int groups = (splits + fan - 1) / fan, group = split / fan;
+    const int members = splits - group * fan < fan ? splits - group * fan : fan;
     GLOBAL int *const counters = (GLOBAL int *)scratch + tile * (groups + 1);
-    GLOBAL REAL *const left = scratch + COUNTERS * 4 / (int)sizeof(REAL) + tile * slices * pitch;
+    GLOBAL REAL *const partials =
+        scratch + COUNTERS * 4 / (int)sizeof(REAL) + tile * splits * pitch;
     int whole = 1;
-    for (int level = 0; level < (slices == 1 ? 0 : groups == 1 ? 1 : 2); level++) {
+    for (int level = 0; level < (splits == 1 ? 0 : groups == 1 ? 1 : 2); level++) {
         GLOBAL int *const counter = counters + (level ? groups : group);
         const int of = level ? groups : members;
-        if (whole) leave_sums(left + (level ? group * fan : slice) * pitch, sums);
+        if (whole) {
+            store_partials(partials + (level ? group * fan : split) * pitch, acc);
+        }
         barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
         if (whole && THREAD_X == 0) {
             mem_fence(CLK_GLOBAL_MEM_FENCE);
-            *told = atomic_inc((volatile GLOBAL int *)counter);
-            if (*told == of - 1) *counter = 0;
+            *arrivals = atomic_inc((volatile GLOBAL int *)counter);
+            if (*arrivals == of - 1) {
+                *counter = 0;
+            }
             mem_fence(CLK_GLOBAL_MEM_FENCE);
         }
         barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-        whole = whole && *told == of - 1;
-        if (whole) gather_sums(left + (level ? 0 : group * fan) * pitch, of, (level ? fan : 1) * pitch, sums);
+        whole = whole && *arrivals == of - 1;
+        if (whole) {
+            sum_partials(partials + (level ? 0 : group * fan) * pitch, of,
+                         (level ? fan : 1) * pitch, acc);
+        }
     }
     return whole;
 }
 #else
-// Whether this block now has the tile's whole sums, and is to write them to C: of all slices' blocks one has.
-INNER int sum_slices(GLOBAL REAL *scratch, const INDEX tile, const int slice, const int slices, const int fan,
-                     LOCAL int *told, SUM *sums)
+// True in the one block of a tile that has its whole sums and is to store them to C.
+INNER int reduce_split_k(GLOBAL REAL *scratch, const INDEX tile, const int split, const int splits,
+                         const int fan, LOCAL int *arrivals, ACC *acc)
 {
-    const INDEX pitch = THREADS * SUM_SIZE;
-    const int groups = (slices + fan - 1) / fan, group = slice / fan;
-    const int members = slices - group * fan < fan ? slices - group * fan : fan;
+    const INDEX pitch = THREADS * PARTIAL_SIZE;
+    const int groups = (splits + fan - 1) / fan, group = split / fan;
+    const int members = splits - group * fan < fan ? splits - group * fan : fan;
     GLOBAL int *const counters = (GLOBAL int *)scratch + tile * (groups + 1);
-    GLOBAL REAL *const left = scratch + COUNTERS * 4 / (int)sizeof(REAL) + tile * slices * pitch;
-    leave_sums(left + slice * pitch, sums);
-    if (!all_arrived(counters + group, members, told)) return 0;
-    gather_sums(left + group * fan * pitch, members, pitch, sums);
-    if (groups == 1) return 1;
-    leave_sums(left + group * fan * pitch, sums);
-    if (!all_arrived(counters + groups, groups, told)) return 0;
-    gather_sums(left, groups, fan * pitch, sums);
+    GLOBAL REAL *const partials =
+        scratch + COUNTERS * 4 / (int)sizeof(REAL) + tile * splits * pitch;
+    store_partials(partials + split * pitch, acc);
+    if (!last_block_arrived(counters + group, members, arrivals)) {
+        return 0;
+    }
+    sum_partials(partials + group * fan * pitch, members, pitch, acc);
+    if (groups == 1) {
+        return 1;
+    }
+    store_partials(partials + group * fan * pitch, acc);
+    if (!last_block_arrived(counters + groups, groups, arrivals)) {
+        return 0;
+    }
+    sum_partials(partials, groups, fan * pitch, acc);
     return 1;
 }
 #endif

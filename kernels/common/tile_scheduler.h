@@ -1,28 +1,41 @@
-// Which tile of C, which slice of k and which product of the batch a number stands for.
-typedef struct { unsigned whole, rest; } Parts;
-typedef struct { unsigned row, column, slice, batch; } Place; // rows and columns of tiles
+// Decodes a block's tile index into a tile of C, a split of k and a product of the batch.
+typedef struct {
+    unsigned whole, rest;
+} DivMod;
+typedef struct {
+    unsigned row, column, split, batch;
+} TileCoord; // in tiles
 
-// How many times `of` goes into a number, and what is left. A division takes some hundred cycles, and a block's first
-// bytes wait for four of them: where there is nothing to divide there is none. A block that finds `many` places while it
-// multiplies has no registers for such questions, and one to divide as a rule.
-INNER Parts parts_of(const unsigned number, const unsigned of, const int many)
+// Quotient and remainder. A division takes some hundred cycles, and a block's first loads wait for
+// four of them: where the quotient is known to be zero none is made. With `many` (a block that
+// computes several tiles in its main loop has no registers for the tests) it always divides.
+INNER DivMod div_mod(const unsigned tile_idx, const unsigned of, const int many)
 {
-    Parts found = {0, number};
-    if (many) found.whole = number / of, found.rest = number % of;
-    else if (of == 1) found.whole = number, found.rest = 0;
-    else if (number >= of) found.whole = number / of, found.rest = number % of;
+    DivMod found = {0, tile_idx};
+    if (many) {
+        found.whole = tile_idx / of;
+        found.rest = tile_idx % of;
+    } else if (of == 1) {
+        found.whole = tile_idx;
+        found.rest = 0;
+    } else if (tile_idx >= of) {
+        found.whole = tile_idx / of;
+        found.rest = tile_idx % of;
+    }
     return found;
 }
 
-// `group` rows of tiles go through C's columns together: blocks that run at one time share what the cache has.
-INNER Place place_of(const unsigned number, const unsigned down, const unsigned across, const unsigned slices,
-                     const unsigned group, const int many)
+// Grouped ordering: `group_m` rows of tiles go through C's columns together, so that blocks that
+// run at the same time share operands in L2.
+INNER TileCoord tile_coord(const unsigned tile_idx, const unsigned down, const unsigned across,
+                           const unsigned splits, const unsigned group_m, const int many)
 {
-    const unsigned high = group < down ? group : down;
-    const Parts tile = parts_of(number, down * across, many), slice = parts_of(tile.whole, slices, many);
-    const Parts wave = parts_of(tile.rest, high * across, many);
+    const unsigned high = group_m < down ? group_m : down;
+    const DivMod tile = div_mod(tile_idx, down * across, many),
+                 split = div_mod(tile.whole, splits, many);
+    const DivMod wave = div_mod(tile.rest, high * across, many);
     const unsigned top = wave.whole * high, height = down - top < high ? down - top : high;
-    const Parts column = parts_of(wave.rest, height, many);
-    const Place found = {top + column.rest, column.whole, slice.rest, slice.whole};
+    const DivMod column = div_mod(wave.rest, height, many);
+    const TileCoord found = {top + column.rest, column.whole, split.rest, split.whole};
     return found;
 }

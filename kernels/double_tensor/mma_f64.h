@@ -1,59 +1,80 @@
-// A warp's part of C in float64, WM x WN: 16 x 8 sums of each of its instructions, and their operands in shared memory.
-// The including file defines before:
+// A warp's WM x WN part of C in float64: 16 x 8 accumulators for each instruction, and their
+// fragments, loaded from shared memory. The including file defines before:
 //
-// TOP, LEFT  the first row and column of the warp's part    BM, BN, BK        the block's tile
-// MMA_K      how much of k an instruction multiplies        TRANS_A, TRANS_B  1 where stored k x m, n x k
+// WARP_ROW, WARP_COL  first row and column of the warp's part
+// BM, BN, BK          the block's tile
+// MMA_K               k of an instruction
+// TRANS_A, TRANS_B    1 where stored k x m, n x k
 //
-// A (16 x MMA_K), B (MMA_K x 8) and C (16 x 8) of an instruction are dealt out over the warp: each of eight quads of
-// threads has a row of A and of C, the one eight below it, and a column of B. MEMBER is a thread's place along k, and
-// its pair of C's columns (PTX ISA, "Matrix Fragments for mma.m16n8k4, mma.m16n8k8 and mma.m16n8k16 with .f64").
-#define QUAD (THREAD_X % 32 / 4)
-#define MEMBER (THREAD_X % 4)
-#define STRIPS (WM / 16)
-#define BANDS (WN / 8)
+// An instruction's A (16 x MMA_K), B (MMA_K x 8) and C (16 x 8): groupID's row of A and C and the
+// one eight below, and groupID's column of B; threadID_in_group is the thread's k and its pair of
+// C's columns (PTX ISA, "Matrix Fragments for mma.m16n8k4, mma.m16n8k8 and mma.m16n8k16 with
+// .f64").
+#define GROUP_ID (THREAD_X % 32 / 4)
+#define THREAD_IN_GROUP (THREAD_X % 4)
+#define MMAS_M (WM / 16)
+#define MMAS_N (WN / 8)
 #define FOURS (MMA_K / 4)
-#define SUM PACK(2)
-#define SUM_RUN 2
-#define SUMS (STRIPS * BANDS * 2)
+#define ACC PACK(2)
+#define ACC_WIDTH 2
+#define OUT_PACKS (MMAS_M * MMAS_N * 2)
 
-// Both tiles lie as they are stored: in lines along k, or along C's rows or columns, of whole turns of the banks. Half
-// a warp reads four neighbours (32 bytes) of each of four lines. Each line's runs of four are exchanged by its number,
-// so that these are on banks of their own; 16 bytes that are copied as one stay together.
-#define SWAP(x, line) ((x) ^ ((line) & 3) << 2)
+// Tiles have the layout of global memory. Half a warp reads four elements (32 bytes) of each of
+// four lines: runs of four are swizzled by the line's number, so that these fall on different
+// banks, while the 16 bytes of a copy stay contiguous.
+#define SWIZZLED(x, line) ((x) ^ ((line) & 3) << 2)
 
-// A thread's element of a fragment: `r` rows (columns, of B) and `q` of k past the warp's first ones. These are the
-// same for all threads: what differs between threads is worked out once, for few places.
-INNER REAL element(const REAL *tile, const int first, const int r, const int q, const int side, const int along_k)
+// A thread's element of a fragment: `r` rows (columns, of B) and `q` of k past the warp's first
+// ones. What depends on the thread is computed once and what depends on `r` and `q` is constant.
+INNER REAL element(const REAL *tile, const int first, const int r, const int q, const int side,
+                   const int along_k)
 {
-    if (along_k) return (tile + ((first + QUAD) * BK + MEMBER + SWAP(q & 12, QUAD)))[r * BK + (q & ~12)];
-    return (tile + (MEMBER * side + first + SWAP((r & 8) + QUAD, MEMBER)))[q * side + (r & ~8)];
+    if (along_k) {
+        return (tile + ((first + GROUP_ID) * BK + THREAD_IN_GROUP +
+                        SWIZZLED(q & 12, GROUP_ID)))[r * BK + (q & ~12)];
+    }
+    return (tile + (THREAD_IN_GROUP * side + first +
+                    SWIZZLED((r & 8) + GROUP_ID, THREAD_IN_GROUP)))[q * side + (r & ~8)];
 }
 
-// The operands of one step along k, of all of the warp's instructions.
-INNER void read_step(const REAL *tiles, const int q, REAL x[STRIPS][2 * FOURS], REAL y[BANDS][FOURS])
+// Loads the fragments of MMA_K for all of the warp's instructions.
+INNER void load_fragments(const REAL *tiles, const int q, REAL x[MMAS_M][2 * FOURS],
+                          REAL y[MMAS_N][FOURS])
 {
-    EACH(i, STRIPS) EACH(e, 2 * FOURS)
-        x[i][e] = element(tiles, TOP, i * 16 + e % 2 * 8, q + e / 2 * 4, BM, !TRANS_A);
-    EACH(j, BANDS) EACH(e, FOURS)
-        y[j][e] = element(tiles + BM * BK, LEFT, j * 8, q + e * 4, BN, TRANS_B);
+    EACH(i, MMAS_M) {
+        EACH(e, 2 * FOURS) {
+            x[i][e] = element(tiles, WARP_ROW, i * 16 + e % 2 * 8, q + e / 2 * 4, BM, !TRANS_A);
+        }
+    }
+    EACH(j, MMAS_N) {
+        EACH(e, FOURS) {
+            y[j][e] = element(tiles + BM * BK, WARP_COL, j * 8, q + e * 4, BN, TRANS_B);
+        }
+    }
 }
 
-#define MMA(shape, words) asm("mma.sync.aligned." shape ".row.col.f64.f64.f64.f64 " words
-#define SUMS_OF(s) "+d"(ELEMENT(sums[s], 0)), "+d"(ELEMENT(sums[s], 1))
+#define MMA_F64(shape) "mma.sync.aligned." shape ".row.col.f64.f64.f64.f64 "
+#define ACC_OF(s) "+d"(ELEMENT(acc[s], 0)), "+d"(ELEMENT(acc[s], 1))
 #define FOUR(v, i) "d"(v[i]), "d"(v[(i) + 1]), "d"(v[(i) + 2]), "d"(v[(i) + 3])
 // Before sm_90 the instruction has half the rows.
-INNER void multiply(SUM *sums, const REAL *x, const REAL *y)
+INNER void mma(ACC *acc, const REAL *x, const REAL *y)
 {
 #if MMA_K == 16
-    MMA("m16n8k16", "{%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, {%12, %13, %14, %15}, {%0, %1, %2, %3};")
-        : SUMS_OF(0), SUMS_OF(1) : FOUR(x, 0), FOUR(x, 4), FOUR(y, 0));
+    asm(MMA_F64("m16n8k16") "{%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
+                            "{%12, %13, %14, %15}, {%0, %1, %2, %3};"
+        : ACC_OF(0), ACC_OF(1)
+        : FOUR(x, 0), FOUR(x, 4), FOUR(y, 0));
 #elif MMA_K == 8
-    MMA("m16n8k8", "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};")
-        : SUMS_OF(0), SUMS_OF(1) : FOUR(x, 0), "d"(y[0]), "d"(y[1]));
+    asm(MMA_F64("m16n8k8") "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : ACC_OF(0), ACC_OF(1)
+        : FOUR(x, 0), "d"(y[0]), "d"(y[1]));
 #elif __CUDA_ARCH__ >= 900
-    MMA("m16n8k4", "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};")
-        : SUMS_OF(0), SUMS_OF(1) : "d"(x[0]), "d"(x[1]), "d"(y[0]));
+    asm(MMA_F64("m16n8k4") "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : ACC_OF(0), ACC_OF(1)
+        : "d"(x[0]), "d"(x[1]), "d"(y[0]));
 #else
-    EACH(h, 2) MMA("m8n8k4", "{%0, %1}, {%2}, {%3}, {%0, %1};") : SUMS_OF(h) : "d"(x[h]), "d"(y[0]));
+    EACH(h, 2) {
+        asm(MMA_F64("m8n8k4") "{%0, %1}, {%2}, {%3}, {%0, %1};" : ACC_OF(h) : "d"(x[h]), "d"(y[0]));
+    }
 #endif
 }

@@ -10,9 +10,9 @@ from kernels import fp32_emulation, packing
 from kernels.arithmetic import wgmma
 from kernels.device import Device
 from kernels.hopper.plan import (
-    JOINED,
     LINE_BYTES,
     ROWS,
+    SPLIT_K_REDUCE,
     Side,
     down,
     element_bytes,
@@ -203,7 +203,7 @@ HOPPER: Final = Kernel(
     default=_default,
     pooled=True,
     arguments=("GROUP", "SPLIT_K", "BLOCKS"),
-    also=(packing.PACK_K_MAJOR, JOINED, *fp32_emulation.FILES),
+    also=(packing.PACK_K_MAJOR, SPLIT_K_REDUCE, *fp32_emulation.FILES),
     suits=_suits,
     architectures=("sm_90",),
     shapes=f"any shape, and k of {fp32_emulation.LEAST_K} and more where float32 is emulated",

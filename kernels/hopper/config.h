@@ -1,72 +1,83 @@
-// The tile of kernel.cu: which side is left and which right, how they are stored, and what has room where.
+// The tile of kernel.cu as wgmma sees it: TILE_M x TILE_N, where the LHS is A (with SWAP B) and the
+// RHS is B (with SWAP A), and their layouts.
 //
-// CROSS_L, CROSS_R    1 where that side is stored across k   HELD_L  1 where the left one is multiplied from registers
-// SWIZZLED(at, span)  where TMA and wgmma have what would be `at` bytes into a matrix whose rows are `span` bytes:
-//                     16-byte pieces change places within a row, as its number says (PTX ISA, "Swizzling Modes")
-// SPLIT_PLACES        where the steps before left something in scratch, and EXPONENTS the scales of both sides there
-#define SWIZZLED(at, span) ((at) ^ ((at) >> 3 & ((span) - 16)))
-#define ALONG_A (!TRANS_A || ALIGNED & 1)
-#define ALONG_B (TRANS_B || ALIGNED & 2)
+// K_MAJOR_LHS, K_MAJOR_RHS    1 if the operand is K-major in global memory or in its packed copy
+// LHS_MN_MAJOR, RHS_MN_MAJOR  1 if it is MN-major in shared memory
+// LHS_IN_REGISTERS            1 if wgmma reads the LHS from registers (RS), 0 from shared memory
+//                             (SS)
+// PLANES                      matrices of an operand: 2 if emulated float32 is split into float16
+//                             terms
+// SWIZZLED(at, swizzle)       byte offset `at` of a matrix in the 32-, 64- or 128-byte swizzle of
+//                             TMA and wgmma (PTX ISA, "Swizzling Modes")
+// STEP_ARGUMENTS              arguments that the steps before the launch share
+// EXPONENTS                   scales of the rows of both sides in scratch
+#define SWIZZLED(at, swizzle) ((at) ^ ((at) >> 3 & ((swizzle) - 16)))
+#define K_MAJOR_A (!TRANS_A || ALIGNED & 1)
+#define K_MAJOR_B (TRANS_B || ALIGNED & 2)
 #if SWAP
-#define ROWS BN
-#define COLUMNS BM
-#define ALONG_L ALONG_B
-#define ALONG_R ALONG_A
+#define TILE_M BN
+#define TILE_N BM
+#define K_MAJOR_LHS K_MAJOR_B
+#define K_MAJOR_RHS K_MAJOR_A
 #else
-#define ROWS BM
-#define COLUMNS BN
-#define ALONG_L ALONG_A
-#define ALONG_R ALONG_B
+#define TILE_M BM
+#define TILE_N BN
+#define K_MAJOR_LHS K_MAJOR_A
+#define K_MAJOR_RHS K_MAJOR_B
 #endif
 
 #ifdef PRECISION_EMULATED
 #define PLANES 2
-#define SPLIT_PLACES \
-    const INDEX at_a, const INDEX at_b, const INDEX at_e, const INDEX at_f, const INDEX at_maxima, const INDEX slab
+#define STEP_ARGUMENTS                                                                             \
+    const INDEX at_a, const INDEX at_b, const INDEX at_e, const INDEX at_f, const INDEX at_maxima, \
+        const INDEX slab
 #define WORDS_AT(scratch, lines) (const int *)(scratch) + (lines) * 32
-#define EXPONENTS(scratch) WORDS_AT(scratch, SWAP ? at_f : at_e), WORDS_AT(scratch, SWAP ? at_e : at_f)
+#define EXPONENTS(scratch) \
+    WORDS_AT(scratch, SWAP ? at_f : at_e), WORDS_AT(scratch, SWAP ? at_e : at_f)
 #else
 #define PLANES 1
-#define SPLIT_PLACES const INDEX at_a, const INDEX lines_a, const INDEX at_b, const INDEX lines_b
+#define STEP_ARGUMENTS const INDEX at_a, const INDEX lines_a, const INDEX at_b, const INDEX lines_b
 #define EXPONENTS(scratch) nullptr, nullptr
 #endif
-#if PLANES == 2 || ALONG_L
-#define CROSS_L 0
+#if PLANES == 2 || K_MAJOR_LHS
+#define LHS_MN_MAJOR 0
 #else
-#define CROSS_L 1
+#define LHS_MN_MAJOR 1
 #endif
-#if PLANES == 2 || ALONG_R
-#define CROSS_R 0
+#if PLANES == 2 || K_MAJOR_RHS
+#define RHS_MN_MAJOR 0
 #else
-#define CROSS_R 1
+#define RHS_MN_MAJOR 1
 #endif
-#if defined(PRECISION_TF32) && CROSS_R
+#if defined(PRECISION_TF32) && RHS_MN_MAJOR
 #error "32-bit elements of the right side are multiplied along k alone"
 #endif
-#if defined(PRECISION_TF32) && CROSS_L
-#define HELD_L 1
+#if defined(PRECISION_TF32) && LHS_MN_MAJOR
+#define LHS_IN_REGISTERS 1
 #else
-#define HELD_L 0
+#define LHS_IN_REGISTERS 0
 #endif
 
-// One producer is enough; a group of four warps is what can hand on its registers. Where sides may be across k it brings
-// more boxes and keeps more; all have what the block began with: 168 each of two consumers and it, 128 of three.
+// One thread of the producer issues all TMA loads. With several consumers the producer is a whole
+// warpgroup, so that it can give up its registers (setmaxnreg); a block starts with 168 registers a
+// thread with two consumers and 128 with three. MN-major operands need more TMA boxes and keep more
+// in registers.
 #define THREADS (128 * CONSUMERS + (CONSUMERS > 1 ? 128 : 32))
 #if CONSUMERS == 2 && PLANES == 2
-#define GIVE_REGISTERS() FEWER_REGISTERS(24)
-#define GET_REGISTERS() MORE_REGISTERS(240)
+#define PRODUCER_REG_DEALLOC() warpgroup_reg_dealloc(24)
+#define CONSUMER_REG_ALLOC() warpgroup_reg_alloc(240)
 #elif CONSUMERS == 2
-#define GIVE_REGISTERS() FEWER_REGISTERS(40)
-#define GET_REGISTERS() MORE_REGISTERS(232)
+#define PRODUCER_REG_DEALLOC() warpgroup_reg_dealloc(40)
+#define CONSUMER_REG_ALLOC() warpgroup_reg_alloc(232)
 #elif CONSUMERS == 3
-#define GIVE_REGISTERS() FEWER_REGISTERS(32)
-#define GET_REGISTERS() MORE_REGISTERS(160)
+#define PRODUCER_REG_DEALLOC() warpgroup_reg_dealloc(32)
+#define CONSUMER_REG_ALLOC() warpgroup_reg_alloc(160)
 #else
-#define GIVE_REGISTERS()
-#define GET_REGISTERS()
+#define PRODUCER_REG_DEALLOC()
+#define CONSUMER_REG_ALLOC()
 #endif
 #if CLUSTER > 1
-#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
+#define CLUSTER_DIMS __cluster_dims__(CLUSTER, 1, 1)
 #else
-#define CLUSTERED
+#define CLUSTER_DIMS
 #endif

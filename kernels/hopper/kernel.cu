@@ -1,17 +1,19 @@
-// C on Hopper's tensor cores: one warp brings tiles into a ring of stages in shared memory by the TMA unit, and groups
-// of four warps multiply them from there, one piece of work after the other (PTX ISA, "wgmma", "cp.async.bulk.tensor").
+// C on Hopper's tensor cores: a producer warp loads tiles by TMA into a ring of stages in shared
+// memory, consumer warpgroups multiply them by wgmma, and blocks are persistent (PTX ISA, "wgmma",
+// "cp.async.bulk.tensor").
 //
-// BM         rows of a block's tile of C: whole 64s for each consumer, without SWAP
-// BN         columns of the tile: whole 64s for each consumer, with SWAP
-// BK         a phase of k: 128 bytes
-// STAGES     phases that have room in shared memory
-// CONSUMERS  groups of four warps that multiply
-// CLUSTER    blocks that share what they bring of one side
-// SWAP       1 where C^T = B^T A^T is computed, else 0
-// ALIGNED    operands that were copied into scratch, along k: 1 for A, 2 for B, 3 for both, or 0
-// HELD       blocks that an SM is to hold at once
-// BOXED      1 where C's rows are whole 16 bytes, and the TMA unit stores them, else 0
-// PROMOTE    how far along k sums of high halves stay in the tensor cores, which cut off; 0 where there are no halves
+// BM         rows of a block's tile of C: a multiple of 64 for each consumer, without SWAP
+// BN         columns of the tile: a multiple of 64 for each consumer, with SWAP
+// BK         depth of a k tile: 128 bytes
+// STAGES     k tiles in shared memory
+// CONSUMERS  consumer warpgroups
+// CLUSTER    blocks of a cluster, which multicast the RHS to each other
+// SWAP       1 to compute C^T = B^T A^T, else 0
+// ALIGNED    operands packed K-major into scratch: 1 for A, 2 for B, 3 for both, or 0
+// HELD       minimum of blocks on an SM (__launch_bounds__)
+// BOXED      1 if TMA stores C, whose rows are then multiples of 16 bytes, else 0
+// PROMOTE    how much of k sums of high terms stay in the tensor cores, which truncate; 0 if no
+//            float32 is emulated
 // TRANS_A    1 where A is stored k x m, else 0
 // TRANS_B    1 where B is stored n x k, else 0
 #if !defined(BM)
@@ -52,58 +54,79 @@
 #include "epilogue.h"
 #include "mainloop.h"
 
-// `share` phases of k are a slice's; `works` pieces are dealt out to clusters in turn. Places in scratch are in lines
-// of 128 bytes.
-extern "C" __global__ CLUSTERED __launch_bounds__(THREADS, HELD) void
-matmul(const STORED *a, const STORED *b, STORED *c, const INDEX m, const INDEX n, const INDEX k, float *scratch,
-       SPLIT_PLACES, const INDEX slices, const INDEX at_sums, const INDEX share, const INDEX group, const INDEX works,
-       const __grid_constant__ Map left, const __grid_constant__ Map right,
-       const __grid_constant__ Map out)
+// `k_tiles_per_split` k tiles are a split; `num_tiles` work tiles are dealt out to the clusters in
+// turn. Offsets in scratch are in lines of 128 bytes.
+extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, HELD) void matmul(
+    const STORED *a, const STORED *b, STORED *c, const INDEX m, const INDEX n, const INDEX k,
+    float *scratch, STEP_ARGUMENTS, const INDEX splits, const INDEX at_sums,
+    const INDEX k_tiles_per_split, const INDEX group_m, const INDEX num_tiles,
+    const __grid_constant__ TensorMap lhs, const __grid_constant__ TensorMap rhs,
+    const __grid_constant__ TensorMap out)
 {
-    extern __shared__ __align__(1024) unsigned char pool[];
-    const unsigned stages = SHARED_AT(pool), full = stages + BARRIERS_AT, empty = full + 8 * STAGES;
-    const int consumer = __shfl_sync(~0u, THREAD_X / 128, 0); // as one lane says, it is known to be the warp's
-    const unsigned rows = SWAP ? n : m, columns = SWAP ? m : n, steps = (k + BK - 1) / BK;
+    extern __shared__ __align__(1024) unsigned char smem[];
+    const unsigned stages = SMEM_ADDRESS(smem), full_barriers = stages + BARRIERS_AT,
+                   empty_barriers = full_barriers + 8 * STAGES;
+    const int consumer =
+        __shfl_sync(~0u, THREAD_X / 128, 0); // uniform in the warp, as the compiler sees
+    const unsigned rows = SWAP ? n : m, columns = SWAP ? m : n, k_tiles = (k + BK - 1) / BK;
     const INDEX pitch = (columns + 7) / 8 * 8;
-    if (PLANES == 2 && DECLINED(scratch)) return;
+    if (PLANES == 2 && DECLINED(scratch)) {
+        return;
+    }
     if (THREAD_X == 128 * CONSUMERS) {
-        fetch_map(left), fetch_map(right), fetch_map(out);
-        EACH(i, STAGES) set_barrier(full + 8 * i, 1), set_barrier(empty + 8 * i, 4 * CONSUMERS * CLUSTER);
+        prefetch_tensormap(lhs);
+        prefetch_tensormap(rhs);
+        prefetch_tensormap(out);
+        EACH(i, STAGES) {
+            mbarrier_init(full_barriers + 8 * i, 1);
+            mbarrier_init(empty_barriers + 8 * i, 4 * CONSUMERS * CLUSTER);
+        }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    announce(consumer == CONSUMERS);
+    sync_barrier_init(consumer == CONSUMERS);
     if (consumer == CONSUMERS) {
-        GIVE_REGISTERS();
+        PRODUCER_REG_DEALLOC();
         if (THREAD_X == 128 * CONSUMERS) {
-            Ring ring;
-            for (unsigned number = BLOCK / CLUSTER; number < works; number += gridDim.x / CLUSTER) {
-                const Work now(number, rows, columns, steps, slices, share, group);
-                for (int p = 0; p < now.count; p++, ring.next()) {
-                    await(empty + 8 * ring.at, ring.parity ^ 1);
-                    expect(full + 8 * ring.at, STAGE);
-                    bring(left, right, now, p, steps, stages + ring.at * STAGE, full + 8 * ring.at);
+            PipelineState state;
+            for (TileScheduler scheduler(num_tiles); scheduler.has_tile(); scheduler.advance()) {
+                const WorkTile tile(scheduler.tile_idx, rows, columns, k_tiles, splits,
+                                    k_tiles_per_split, group_m);
+                for (int p = 0; p < tile.count; p++, state.advance()) {
+                    mbarrier_wait(empty_barriers + 8 * state.index, state.phase ^ 1);
+                    mbarrier_arrive_expect_tx(full_barriers + 8 * state.index, STAGE_BYTES);
+                    tma_load_stage(lhs, rhs, tile, p, k_tiles, stages + state.index * STAGE_BYTES,
+                                   full_barriers + 8 * state.index);
                 }
             }
         }
     } else {
-        GET_REGISTERS();
-        Ring ring;
-        Products products;
-        unsigned char *const room = pool + ROOM_AT + consumer * (2 * STRIP_BYTES);
-        int turn = 0;
-        for (unsigned number = BLOCK / CLUSTER; number < works; number += gridDim.x / CLUSTER) {
-            const Work now(number, rows, columns, steps, slices, share, group);
-            products.add_up(now.count, ring, pool, full, empty, consumer);
-            EACH(h, HEIGHT) {
-                const int row = now.row + (consumer * HEIGHT + h) * 64;
-                products.scale_back(EXPONENTS(scratch), now, row, rows, columns);
-                if (slices > 1)
-                    leave_sums(scratch + (at_sums * 32 + (now.batch * slices + now.slice) * rows * pitch), rows, pitch,
-                               row, now.column, products.sums[h]);
-                else store_boxes(out, c + now.batch * m * n, m, n, now, row, room, turn, consumer, products.sums[h]);
+        CONSUMER_REG_ALLOC();
+        PipelineState state;
+        Mainloop mainloop;
+        unsigned char *const staging = smem + EPILOGUE_AT + consumer * (2 * EPI_BYTES);
+        int buffer = 0;
+        for (TileScheduler scheduler(num_tiles); scheduler.has_tile(); scheduler.advance()) {
+            const WorkTile tile(scheduler.tile_idx, rows, columns, k_tiles, splits,
+                                k_tiles_per_split, group_m);
+            mainloop.run(tile.count, state, smem, full_barriers, empty_barriers, consumer);
+            EACH(h, WGMMAS_M) {
+                const int row = tile.row + (consumer * WGMMAS_M + h) * 64;
+                mainloop.rescale(EXPONENTS(scratch), tile, row, rows, columns);
+                if (splits > 1) {
+                    store_partials(scratch + (at_sums * 32 +
+                                              (tile.batch * splits + tile.split) * rows * pitch),
+                                   rows, pitch, row, tile.column, mainloop.acc[h]);
+                } else {
+                    epilogue_tma_store(out, c + tile.batch * m * n, m, n, tile, row, staging,
+                                       buffer, consumer, mainloop.acc[h]);
+                }
             }
         }
-        if (THREAD_X % 128 == 0) STORES_READ(0);
+        if (THREAD_X % 128 == 0) {
+            tma_store_wait_group_read(0);
+        }
     }
-    if (CLUSTER > 1) meet_cluster(); // others arrive at this block's barriers until then
+    if (CLUSTER > 1) {
+        cluster_sync(); // other blocks arrive at this block's barriers until then
+    }
 }

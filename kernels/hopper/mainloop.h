@@ -1,98 +1,142 @@
-// What a consumer adds up, step after step along k. Products of one step are under way while those of the next are
-// sent; a stage is free again once each warp that read it says so to all blocks that fill it.
+// Main loop of a consumer warpgroup. The wgmmas of one k tile run while those of the next are
+// issued; a stage is released once each warp that read it has arrived at the empty barriers of all
+// blocks that fill it.
 //
-// Of high and low halves the products of high ones leave the tensor cores every PROMOTE of k: these cut off, and what
-// is added here is rounded to nearest. Products with a low half weigh so little that theirs need not.
-struct Products {
-    Sums sums[HEIGHT];
+// Of emulated float32, the products of high terms leave the tensor cores every PROMOTE of k: these
+// truncate, and what is added in registers is rounded to nearest. Products with a low term are so
+// small that theirs need not be promoted.
+struct Mainloop {
+    Accumulators acc[WGMMAS_M];
 #if PLANES == 2
-    Sums high, cross;
+    Accumulators high, crossed;
 #endif
 
-    __device__ __forceinline__ void add_up(const int count, Ring &ring, const unsigned char *pool, const unsigned full,
-                                           const unsigned empty, const int consumer)
+    __device__ __forceinline__ void run(const int count, PipelineState &state,
+                                        const unsigned char *smem, const unsigned full_barriers,
+                                        const unsigned empty_barriers, const int consumer)
     {
         unsigned before = 0;
-        if (PLANES == 2) EACH(e, COLUMNS / 2) sums[0][e] = 0;
-        for (int p = 0; p < count; p++, ring.next()) {
-            const int offset = ring.at * STAGE + consumer * (HEIGHT * 64 * 128);
-            const unsigned right = SHARED_AT(pool) + ring.at * STAGE + PLANES * SIDE_L;
-            await(full + 8 * ring.at, ring.parity);
-            if (HELD_L) { // the last products still read this thread's registers
-                PRODUCTS_LEFT(0);
-                if (p > 0) release(empty + 8 * before);
+        if (PLANES == 2) {
+            EACH(e, TILE_N / 2) {
+                acc[0][e] = 0;
             }
-            send(p, p + 1 == count, pool + offset, matrix(right, SPAN_R, CROSS_R));
-            if (!HELD_L && p > 0) release(empty + 8 * before);
-            before = ring.at;
         }
-        PRODUCTS_LEFT(0);
-        release(empty + 8 * before);
-        EACH(h, HEIGHT) settle(sums[h]);
+        for (int p = 0; p < count; p++, state.advance()) {
+            const int offset = state.index * STAGE_BYTES + consumer * (WGMMAS_M * 64 * 128);
+            const unsigned rhs =
+                SMEM_ADDRESS(smem) + state.index * STAGE_BYTES + PLANES * LHS_BYTES;
+            mbarrier_wait(full_barriers + 8 * state.index, state.phase);
+            if (LHS_IN_REGISTERS) { // the last wgmmas still read this thread's registers
+                wgmma_wait_group(0);
+                if (p > 0) {
+                    consumer_release(empty_barriers + 8 * before);
+                }
+            }
+            issue_wgmma(p, p + 1 == count, smem + offset,
+                        make_smem_desc(rhs, SWIZZLE_RHS, RHS_MN_MAJOR));
+            if (!LHS_IN_REGISTERS && p > 0) {
+                consumer_release(empty_barriers + 8 * before);
+            }
+            before = state.index;
+        }
+        wgmma_wait_group(0);
+        consumer_release(empty_barriers + 8 * before);
+        EACH(h, WGMMAS_M) {
+            warpgroup_fence_operand(acc[h]);
+        }
 #if PLANES == 2
-        settle(cross);
+        warpgroup_fence_operand(crossed);
 #endif
     }
 
-    __device__ __forceinline__ static void release(const unsigned barrier)
+    __device__ __forceinline__ static void consumer_release(const unsigned barrier)
     {
-        if (HELD_L) __syncwarp(); // what its threads read themselves, they all have read
-        if (LANE < CLUSTER) arrive(barrier, LANE);
+        if (LHS_IN_REGISTERS) {
+            __syncwarp(); // its threads have read the stage themselves
+        }
+        if (LANE < CLUSTER) {
+            mbarrier_arrive(barrier, LANE);
+        }
     }
 
-#if HELD_L
-    __device__ __forceinline__ void send(const int p, const int, const unsigned char *side,
-                                         const unsigned long long right)
+#if LHS_IN_REGISTERS
+    __device__ __forceinline__ void issue_wgmma(const int p, const int, const unsigned char *side,
+                                                const unsigned long long rhs)
     {
-        Left left[HEIGHT][STEPS];
-        const int mine = THREAD_X / 128 * HEIGHT * 64;
-        EACH(h, HEIGHT) EACH(s, STEPS) left[h][s] = gather(side - mine * 128, mine + h * 64, s);
-        TAKE_REGISTERS();
-        EACH(s, STEPS) EACH(h, HEIGHT) multiply(sums[h], left[h][s], right + s * ONWARD(SPAN_R, CROSS_R), p + s > 0);
-        PRODUCTS_SENT();
+        LhsFragment lhs[WGMMAS_M][K_STEPS];
+        const int mine = THREAD_X / 128 * WGMMAS_M * 64;
+        EACH(h, WGMMAS_M) {
+            EACH(s, K_STEPS) {
+                lhs[h][s] = load_lhs_fragment(side - mine * 128, mine + h * 64, s);
+            }
+        }
+        wgmma_fence();
+        EACH(s, K_STEPS) {
+            EACH(h, WGMMAS_M) {
+                wgmma(acc[h], lhs[h][s], rhs + s * ADVANCE_DESC(SWIZZLE_RHS, RHS_MN_MAJOR),
+                      p + s > 0);
+            }
+        }
+        wgmma_commit_group();
     }
 #elif PLANES == 2
-    __device__ __forceinline__ void send(const int p, const int last, const unsigned char *side,
-                                         const unsigned long long right)
+    __device__ __forceinline__ void issue_wgmma(const int p, const int last,
+                                                const unsigned char *side,
+                                                const unsigned long long rhs)
     {
-        const unsigned long long left = matrix(SHARED_AT(side), SPAN_L, CROSS_L);
-        const int at = p % (PROMOTE / BK);
-        TAKE_REGISTERS();
-        EACH(s, STEPS) multiply(high, left + s * 2, right + s * 2, at + s > 0);
-        PRODUCTS_SENT();
-        EACH(s, STEPS) {
-            multiply(cross, left + s * 2, right + SIDE_R / 16 + s * 2, p + s > 0);
-            multiply(cross, left + SIDE_L / 16 + s * 2, right + s * 2, 1);
+        const unsigned long long lhs =
+            make_smem_desc(SMEM_ADDRESS(side), SWIZZLE_LHS, LHS_MN_MAJOR);
+        const int promoted = p % (PROMOTE / BK);
+        wgmma_fence();
+        EACH(s, K_STEPS) {
+            wgmma(high, lhs + s * 2, rhs + s * 2, promoted + s > 0);
         }
-        PRODUCTS_SENT();
-        PRODUCTS_LEFT(1); // these are added here while the tensor cores have the others
-        settle(high);
-        if (at + 1 == PROMOTE / BK || last) EACH(e, COLUMNS / 2) sums[0][e] += high[e];
-        settle(sums[0]);
+        wgmma_commit_group();
+        EACH(s, K_STEPS) {
+            wgmma(crossed, lhs + s * 2, rhs + RHS_BYTES / 16 + s * 2, p + s > 0);
+            wgmma(crossed, lhs + LHS_BYTES / 16 + s * 2, rhs + s * 2, 1);
+        }
+        wgmma_commit_group();
+        wgmma_wait_group(1); // promote these while the others run
+        warpgroup_fence_operand(high);
+        if (promoted + 1 == PROMOTE / BK || last) {
+            EACH(e, TILE_N / 2) {
+                acc[0][e] += high[e];
+            }
+        }
+        warpgroup_fence_operand(acc[0]);
     }
 #else
-    __device__ __forceinline__ void send(const int p, const int, const unsigned char *side,
-                                         const unsigned long long right)
+    __device__ __forceinline__ void issue_wgmma(const int p, const int, const unsigned char *side,
+                                                const unsigned long long rhs)
     {
-        const unsigned long long left = matrix(SHARED_AT(side), SPAN_L, CROSS_L);
-        TAKE_REGISTERS();
-        EACH(s, STEPS) EACH(h, HEIGHT)
-            multiply(sums[h], left + h * (64 * 128 / 16) + s * ONWARD(SPAN_L, CROSS_L),
-                     right + s * ONWARD(SPAN_R, CROSS_R), p + s > 0);
-        PRODUCTS_SENT();
-        PRODUCTS_LEFT(1);
+        const unsigned long long lhs =
+            make_smem_desc(SMEM_ADDRESS(side), SWIZZLE_LHS, LHS_MN_MAJOR);
+        wgmma_fence();
+        EACH(s, K_STEPS) {
+            EACH(h, WGMMAS_M) {
+                wgmma(acc[h],
+                      lhs + h * (64 * 128 / 16) + s * ADVANCE_DESC(SWIZZLE_LHS, LHS_MN_MAJOR),
+                      rhs + s * ADVANCE_DESC(SWIZZLE_RHS, RHS_MN_MAJOR), p + s > 0);
+            }
+        }
+        wgmma_commit_group();
+        wgmma_wait_group(1);
     }
 #endif
 
-    // What the sums of 64 rows stand for, with the exponents of the left side's rows and the right one's columns.
-    __device__ __forceinline__ void scale_back(const int *left, const int *right, const Work &now, const int row,
-                                               const int rows, const int columns)
+    // Scales the accumulators of 64 rows back by the exponents of the LHS's and the RHS's rows.
+    __device__ __forceinline__ void rescale(const int *lhs, const int *rhs, const WorkTile &tile,
+                                            const int row, const int rows, const int columns)
     {
 #if PLANES == 2
-        left += (INDEX)now.batch * rows, right += (INDEX)now.batch * columns;
-        EACH(e, COLUMNS / 2) {
-            const int r = row + row_of(e / 2 % 2), x = now.column + e / 4 * 8 + LANE % 4 * 2 + e % 2;
-            sums[0][e] = r < rows && x < columns ? SCALED_BACK(sums[0][e], cross[e], left[r], right[x]) : 0;
+        lhs += (INDEX)tile.batch * rows;
+        rhs += (INDEX)tile.batch * columns;
+        EACH(e, TILE_N / 2) {
+            const int r = row + acc_row(e / 2 % 2),
+                      x = tile.column + e / 4 * 8 + LANE % 4 * 2 + e % 2;
+            acc[0][e] =
+                r < rows && x < columns ? SCALED_BACK(acc[0][e], crossed[e], lhs[r], rhs[x]) : 0;
         }
 #endif
     }

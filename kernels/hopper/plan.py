@@ -13,13 +13,13 @@ from kernels.sources import source
 from kernels.space import Config
 from kernels.split_k import phases, share
 
-JOINED: Final = "steps/split_k_reduce_f32.cu"
-JOIN_THREADS: Final = 256
-MOST_TEAMS: Final = 8
+SPLIT_K_REDUCE: Final = "steps/split_k_reduce_f32.cu"
+REDUCE_THREADS: Final = 256
+MOST_REDUCERS: Final = 8
 LINE_BYTES: Final = 128
 VECTOR_BYTES: Final = 16
 SUMS_BYTES: Final = 2**26
-# As in hopper/epilogue.h: two strips of 64 rows of 128 bytes for each consumer; and a stage's two barriers.
+# As in epilogue.h: two strips of 64 rows of 128 bytes for each consumer; and a stage's two barriers.
 STRIPS_BYTES: Final = 2 * 64 * LINE_BYTES
 BARRIER_BYTES: Final = 16
 GROUP_THREADS: Final = 128
@@ -140,21 +140,25 @@ def plan(config: Config, problem: Problem) -> Plan:
         scratch_bytes=bytes_ if bytes_ > first * LINE_BYTES else 0,
         numbers=(*leading, slices, end, each, config["GROUP"], works),
         before=before,
-        after=(_join(config, problem, slices),) if slices > 1 else (),
+        after=(_reduce(config, problem, slices),) if slices > 1 else (),
         maps=_maps(config, problem),
         cluster=config["CLUSTER"],
         verdict_at=verdict,
     )
 
 
-def _join(config: Config, problem: Problem, slices: int) -> Step:
-    """The launch that adds up slices: a block for each piece of their sums, threads in teams that share the slices."""
-    teams = min(MOST_TEAMS, 1 << (slices.bit_length() - 1))
-    piece = JOIN_THREADS // teams * VECTOR_BYTES
+def _reduce(config: Config, problem: Problem, slices: int) -> Step:
+    """The launch that adds up slices: a block for each piece of their sums, REDUCERS threads for each element."""
+    reducers = min(MOST_REDUCERS, 1 << (slices.bit_length() - 1))
+    piece = REDUCE_THREADS // reducers * VECTOR_BYTES
     kind = [pair for pair in dtype_macros(problem) if not pair[0].startswith("TRANS")]
-    macros = (*kind, ("TEAMS", str(teams)), ("SWAP", str(config["SWAP"])))
+    macros = (*kind, ("REDUCERS", str(reducers)), ("SWAP", str(config["SWAP"])))
     each = sums_bytes(config, problem, 1) // problem.batch
-    return Step(Build("join", source(JOINED), "join", macros), problem.batch * -(-each // piece), (JOIN_THREADS, 1))
+    return Step(
+        Build("split_k_reduce", source(SPLIT_K_REDUCE), "split_k_reduce", macros),
+        problem.batch * -(-each // piece),
+        (REDUCE_THREADS, 1),
+    )
 
 
 def _maps(config: Config, problem: Problem) -> tuple[TensorMap, TensorMap, TensorMap]:
@@ -186,7 +190,7 @@ def _map(side: Side, config: Config, problem: Problem, parts: int) -> TensorMap:
 
 
 def _map_of_c(config: Config, problem: Problem) -> TensorMap:
-    """The boxes that strips are stored by, as PIECE and SPAN_C of hopper/epilogue.h."""
+    """The boxes that strips are stored by, as TMA_BOX_N and SWIZZLE_C of epilogue.h."""
     width, piece = problem.itemsize, piece_of(config, problem)
     box = (LINE_BYTES // width, piece, 1) if config["SWAP"] else (piece, ROWS, 1)
     bytes_ = box[0] * width

@@ -1,52 +1,92 @@
-// What a block of kernel.cu has to do, one piece after the other, and its ring of stages.
+// The tiles that a block computes, one after the other, and its pipeline of stages.
 #include "tile_scheduler.h"
 
-// Sides are named as in the instruction: ROWS of the left matrix and COLUMNS of the right one, which are A's rows and
-// B's columns, or with SWAP B's columns and A's rows.
-struct Work {
+// TILE_M and TILE_N are the wgmma tile: A's rows and B's columns, or with SWAP the other way round.
+struct WorkTile {
     int row, column, first, count;
-    unsigned batch, slice;
+    unsigned batch, split;
 
-    // The blocks of a cluster have tiles one below the other.
-    __device__ __forceinline__ Work(const unsigned number, const unsigned rows, const unsigned columns,
-                                    const unsigned steps, const unsigned slices, const unsigned share,
-                                    const unsigned group)
+    // The blocks of a cluster have tiles below each other.
+    __device__ __forceinline__ WorkTile(const unsigned tile_idx, const unsigned rows,
+                                        const unsigned columns, const unsigned k_tiles,
+                                        const unsigned splits, const unsigned k_tiles_per_split,
+                                        const unsigned group_m)
     {
-        const unsigned both = ROWS * CLUSTER, down = (rows + both - 1) / both;
-        const Place at = place_of(number, down, (columns + COLUMNS - 1) / COLUMNS, slices, group, 0);
-        slice = at.slice, batch = at.batch;
-        row = (at.row * CLUSTER + rank_in_cluster()) * ROWS, column = at.column * COLUMNS;
-        first = slice * share, count = steps - first < share ? steps - first : share;
+        const unsigned both = TILE_M * CLUSTER, down = (rows + both - 1) / both;
+        const TileCoord coord =
+            tile_coord(tile_idx, down, (columns + TILE_N - 1) / TILE_N, splits, group_m, 0);
+        split = coord.split;
+        batch = coord.batch;
+        row = (coord.row * CLUSTER + cta_rank_in_cluster()) * TILE_M;
+        column = coord.column * TILE_N;
+        first = split * k_tiles_per_split;
+        count = k_tiles - first < k_tiles_per_split ? k_tiles - first : k_tiles_per_split;
     }
 };
 
-// A place in the ring: barriers there end a phase each time around.
-struct Ring {
-    unsigned at = 0, parity = 0;
+// Persistent blocks: cluster by cluster, each takes every so many-th work tile.
+struct TileScheduler {
+    unsigned tile_idx = BLOCK / CLUSTER;
+    const INDEX num_tiles;
 
-    __device__ __forceinline__ void next()
+    __device__ __forceinline__ TileScheduler(const INDEX num_tiles) : num_tiles(num_tiles)
     {
-        if (++at == STAGES) at = 0, parity ^= 1;
+    }
+
+    __device__ __forceinline__ bool has_tile() const
+    {
+        return tile_idx < num_tiles;
+    }
+
+    __device__ __forceinline__ void advance()
+    {
+        tile_idx += gridDim.x / CLUSTER;
     }
 };
 
-// Brings step `p` of k into a stage: of each side, high halves and then low ones where there are two planes, which
-// follow each other along k. A block of a cluster brings its part of the right side for all.
-INNER void bring(const Map &left, const Map &right, const Work &now, const int p, const int steps, const unsigned stage,
-                 const unsigned barrier)
+// Stage of the ring and the parity of its barriers' current phase.
+struct PipelineState {
+    unsigned index = 0, phase = 0;
+
+    __device__ __forceinline__ void advance()
+    {
+        if (++index == STAGES) {
+            index = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+// Loads k tile `p` into a stage. With two planes each operand has its high terms first, then the
+// low ones, which follow each other along k. A block of a cluster loads its part of the RHS and
+// multicasts it.
+INNER void tma_load_stage(const TensorMap &lhs, const TensorMap &rhs, const WorkTile &tile,
+                          const int p, const int k_tiles, const unsigned stage,
+                          const unsigned barrier)
 {
-    const unsigned part = rank_in_cluster();
+    const unsigned part = cta_rank_in_cluster();
     EACH(plane, PLANES) {
-        const int k = (now.first + p + plane * steps) * BK;
-        const unsigned to = stage + plane * SIDE_L, other = stage + PLANES * SIDE_L + plane * SIDE_R;
-        if (!CROSS_L) load_box(to, left, k, now.row, now.batch, barrier);
-        else EACH(i, SIDE_L / (BK * SPAN_L))
-            load_box(to + i * BK * SPAN_L, left, now.row + i * (SPAN_L / ELEMENT_BYTES), k, now.batch, barrier);
-        if (!CROSS_R)
-            load_box_for_all(other + part * (SIDE_R / CLUSTER), right, k, now.column + part * (COLUMNS / CLUSTER),
-                             now.batch, barrier);
-        else EACH(i, SIDE_R / (BK * SPAN_R))
-            load_box_for_all(other + i * BK * SPAN_R + part * (BK / CLUSTER * SPAN_R), right,
-                             now.column + i * (SPAN_R / ELEMENT_BYTES), k + part * (BK / CLUSTER), now.batch, barrier);
+        const int k = (tile.first + p + plane * k_tiles) * BK;
+        const unsigned to = stage + plane * LHS_BYTES,
+                       other = stage + PLANES * LHS_BYTES + plane * RHS_BYTES;
+        if (!LHS_MN_MAJOR) {
+            tma_load(to, lhs, k, tile.row, tile.batch, barrier);
+        } else {
+            EACH(i, LHS_BYTES / (BK * SWIZZLE_LHS)) {
+                tma_load(to + i * BK * SWIZZLE_LHS, lhs,
+                         tile.row + i * (SWIZZLE_LHS / ELEMENT_BYTES), k, tile.batch, barrier);
+            }
+        }
+        if (!RHS_MN_MAJOR) {
+            tma_load_multicast(other + part * (RHS_BYTES / CLUSTER), rhs, k,
+                               tile.column + part * (TILE_N / CLUSTER), tile.batch, barrier);
+        } else {
+            EACH(i, RHS_BYTES / (BK * SWIZZLE_RHS)) {
+                tma_load_multicast(other + i * BK * SWIZZLE_RHS +
+                                       part * (BK / CLUSTER * SWIZZLE_RHS),
+                                   rhs, tile.column + i * (SWIZZLE_RHS / ELEMENT_BYTES),
+                                   k + part * (BK / CLUSTER), tile.batch, barrier);
+            }
+        }
     }
 }

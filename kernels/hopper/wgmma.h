@@ -1,163 +1,187 @@
-// What a stage of kernel.cu holds, and how groups of four warps multiply it (PTX ISA, "wgmma.mma_async").
+// The layout of a stage, and wgmma.mma_async on it (PTX ISA).
 //
-// A side is stored along k where its rows in shared memory are 128 bytes along k, one after the other, and across k
-// where they are SPAN bytes along the side, BK of them, and what is further along the side follows in the next box.
-// The registers of a wgmma instruction, whose names its text must spell out one by one: a thread has N / 2 sums.
+// A K-major operand has rows of 128 bytes along k in shared memory. An MN-major one has BK rows of
+// SWIZZLE_LHS or SWIZZLE_RHS bytes along m or n; what is further along follows in the next TMA box.
 //
-// NAMES_n   what the text calls the sums    SUMS_n  the operands of an asm statement that are the sums
-// NEXT_n    the numbers of the six operands after them
-#define SUMS_OF_4(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
-#define NAMES_8 "%0, %1, %2, %3"
-#define NAMES_16 NAMES_8 ", %4, %5, %6, %7"
-#define NAMES_24 NAMES_16 ", %8, %9, %10, %11"
-#define NAMES_32 NAMES_24 ", %12, %13, %14, %15"
-#define NAMES_48 NAMES_32 ", %16, %17, %18, %19, %20, %21, %22, %23"
-#define NAMES_64 NAMES_48 ", %24, %25, %26, %27, %28, %29, %30, %31"
-#define NAMES_80 NAMES_64 ", %32, %33, %34, %35, %36, %37, %38, %39"
-#define NAMES_96 NAMES_80 ", %40, %41, %42, %43, %44, %45, %46, %47"
-#define NAMES_112 NAMES_96 ", %48, %49, %50, %51, %52, %53, %54, %55"
-#define NAMES_128 NAMES_112 ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define NAMES_144 NAMES_128 ", %64, %65, %66, %67, %68, %69, %70, %71"
-#define NAMES_160 NAMES_144 ", %72, %73, %74, %75, %76, %77, %78, %79"
-#define NAMES_168 NAMES_160 ", %80, %81, %82, %83"
-#define NAMES_176 NAMES_168 ", %84, %85, %86, %87"
-#define NAMES_192 NAMES_176 ", %88, %89, %90, %91, %92, %93, %94, %95"
-#define NAMES_208 NAMES_192 ", %96, %97, %98, %99, %100, %101, %102, %103"
-#define NAMES_224 NAMES_208 ", %104, %105, %106, %107, %108, %109, %110, %111"
-#define NAMES_240 NAMES_224 ", %112, %113, %114, %115, %116, %117, %118, %119"
-#define NAMES_256 NAMES_240 ", %120, %121, %122, %123, %124, %125, %126, %127"
-#define SUMS_8 SUMS_OF_4(0)
-#define SUMS_16 SUMS_8, SUMS_OF_4(4)
-#define SUMS_24 SUMS_16, SUMS_OF_4(8)
-#define SUMS_32 SUMS_24, SUMS_OF_4(12)
-#define SUMS_48 SUMS_32, SUMS_OF_4(16), SUMS_OF_4(20)
-#define SUMS_64 SUMS_48, SUMS_OF_4(24), SUMS_OF_4(28)
-#define SUMS_80 SUMS_64, SUMS_OF_4(32), SUMS_OF_4(36)
-#define SUMS_96 SUMS_80, SUMS_OF_4(40), SUMS_OF_4(44)
-#define SUMS_112 SUMS_96, SUMS_OF_4(48), SUMS_OF_4(52)
-#define SUMS_128 SUMS_112, SUMS_OF_4(56), SUMS_OF_4(60)
-#define SUMS_144 SUMS_128, SUMS_OF_4(64), SUMS_OF_4(68)
-#define SUMS_160 SUMS_144, SUMS_OF_4(72), SUMS_OF_4(76)
-#define SUMS_168 SUMS_160, SUMS_OF_4(80)
-#define SUMS_176 SUMS_168, SUMS_OF_4(84)
-#define SUMS_192 SUMS_176, SUMS_OF_4(88), SUMS_OF_4(92)
-#define SUMS_208 SUMS_192, SUMS_OF_4(96), SUMS_OF_4(100)
-#define SUMS_224 SUMS_208, SUMS_OF_4(104), SUMS_OF_4(108)
-#define SUMS_240 SUMS_224, SUMS_OF_4(112), SUMS_OF_4(116)
-#define SUMS_256 SUMS_240, SUMS_OF_4(120), SUMS_OF_4(124)
-#define NEXT_8 4, 5, 6, 7, 8, 9
-#define NEXT_16 8, 9, 10, 11, 12, 13
-#define NEXT_24 12, 13, 14, 15, 16, 17
-#define NEXT_32 16, 17, 18, 19, 20, 21
-#define NEXT_48 24, 25, 26, 27, 28, 29
-#define NEXT_64 32, 33, 34, 35, 36, 37
-#define NEXT_80 40, 41, 42, 43, 44, 45
-#define NEXT_96 48, 49, 50, 51, 52, 53
-#define NEXT_112 56, 57, 58, 59, 60, 61
-#define NEXT_128 64, 65, 66, 67, 68, 69
-#define NEXT_144 72, 73, 74, 75, 76, 77
-#define NEXT_160 80, 81, 82, 83, 84, 85
-#define NEXT_168 84, 85, 86, 87, 88, 89
-#define NEXT_176 88, 89, 90, 91, 92, 93
-#define NEXT_192 96, 97, 98, 99, 100, 101
-#define NEXT_208 104, 105, 106, 107, 108, 109
-#define NEXT_224 112, 113, 114, 115, 116, 117
-#define NEXT_240 120, 121, 122, 123, 124, 125
-#define NEXT_256 128, 129, 130, 131, 132, 133
+// An asm statement has to name each register of wgmma's accumulators: a thread has N / 2 of them.
+//
+// ACC_REGS_n    names of the accumulators in the asm text
+// ACC_n         the accumulators as asm operands
+// REGS_AFTER_n  numbers of the six operands after them
+#define ACC_OF_4(i) "+f"(acc[i]), "+f"(acc[i + 1]), "+f"(acc[i + 2]), "+f"(acc[i + 3])
+#define ACC_REGS_8 "%0, %1, %2, %3"
+#define ACC_REGS_16 ACC_REGS_8 ", %4, %5, %6, %7"
+#define ACC_REGS_24 ACC_REGS_16 ", %8, %9, %10, %11"
+#define ACC_REGS_32 ACC_REGS_24 ", %12, %13, %14, %15"
+#define ACC_REGS_48 ACC_REGS_32 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define ACC_REGS_64 ACC_REGS_48 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define ACC_REGS_80 ACC_REGS_64 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define ACC_REGS_96 ACC_REGS_80 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define ACC_REGS_112 ACC_REGS_96 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define ACC_REGS_128 ACC_REGS_112 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define ACC_REGS_144 ACC_REGS_128 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define ACC_REGS_160 ACC_REGS_144 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define ACC_REGS_168 ACC_REGS_160 ", %80, %81, %82, %83"
+#define ACC_REGS_176 ACC_REGS_168 ", %84, %85, %86, %87"
+#define ACC_REGS_192 ACC_REGS_176 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define ACC_REGS_208 ACC_REGS_192 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define ACC_REGS_224 ACC_REGS_208 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define ACC_REGS_240 ACC_REGS_224 ", %112, %113, %114, %115, %116, %117, %118, %119"
+#define ACC_REGS_256 ACC_REGS_240 ", %120, %121, %122, %123, %124, %125, %126, %127"
+#define ACC_8 ACC_OF_4(0)
+#define ACC_16 ACC_8, ACC_OF_4(4)
+#define ACC_24 ACC_16, ACC_OF_4(8)
+#define ACC_32 ACC_24, ACC_OF_4(12)
+#define ACC_48 ACC_32, ACC_OF_4(16), ACC_OF_4(20)
+#define ACC_64 ACC_48, ACC_OF_4(24), ACC_OF_4(28)
+#define ACC_80 ACC_64, ACC_OF_4(32), ACC_OF_4(36)
+#define ACC_96 ACC_80, ACC_OF_4(40), ACC_OF_4(44)
+#define ACC_112 ACC_96, ACC_OF_4(48), ACC_OF_4(52)
+#define ACC_128 ACC_112, ACC_OF_4(56), ACC_OF_4(60)
+#define ACC_144 ACC_128, ACC_OF_4(64), ACC_OF_4(68)
+#define ACC_160 ACC_144, ACC_OF_4(72), ACC_OF_4(76)
+#define ACC_168 ACC_160, ACC_OF_4(80)
+#define ACC_176 ACC_168, ACC_OF_4(84)
+#define ACC_192 ACC_176, ACC_OF_4(88), ACC_OF_4(92)
+#define ACC_208 ACC_192, ACC_OF_4(96), ACC_OF_4(100)
+#define ACC_224 ACC_208, ACC_OF_4(104), ACC_OF_4(108)
+#define ACC_240 ACC_224, ACC_OF_4(112), ACC_OF_4(116)
+#define ACC_256 ACC_240, ACC_OF_4(120), ACC_OF_4(124)
+#define REGS_AFTER_8 4, 5, 6, 7, 8, 9
+#define REGS_AFTER_16 8, 9, 10, 11, 12, 13
+#define REGS_AFTER_24 12, 13, 14, 15, 16, 17
+#define REGS_AFTER_32 16, 17, 18, 19, 20, 21
+#define REGS_AFTER_48 24, 25, 26, 27, 28, 29
+#define REGS_AFTER_64 32, 33, 34, 35, 36, 37
+#define REGS_AFTER_80 40, 41, 42, 43, 44, 45
+#define REGS_AFTER_96 48, 49, 50, 51, 52, 53
+#define REGS_AFTER_112 56, 57, 58, 59, 60, 61
+#define REGS_AFTER_128 64, 65, 66, 67, 68, 69
+#define REGS_AFTER_144 72, 73, 74, 75, 76, 77
+#define REGS_AFTER_160 80, 81, 82, 83, 84, 85
+#define REGS_AFTER_168 84, 85, 86, 87, 88, 89
+#define REGS_AFTER_176 88, 89, 90, 91, 92, 93
+#define REGS_AFTER_192 96, 97, 98, 99, 100, 101
+#define REGS_AFTER_208 104, 105, 106, 107, 108, 109
+#define REGS_AFTER_224 112, 113, 114, 115, 116, 117
+#define REGS_AFTER_240 120, 121, 122, 123, 124, 125
+#define REGS_AFTER_256 128, 129, 130, 131, 132, 133
 #ifdef PRECISION_TF32
-#define TYPE ".tf32"
-#define STEP_K 8
+#define INPUT_TYPE ".tf32"
+#define WGMMA_K 8
 #elif defined(DTYPE_BFLOAT16)
-#define TYPE ".bf16"
-#define STEP_K 16
+#define INPUT_TYPE ".bf16"
+#define WGMMA_K 16
 #else
-#define TYPE ".f16"
-#define STEP_K 16
+#define INPUT_TYPE ".f16"
+#define WGMMA_K 16
 #endif
-#define STEPS (BK / STEP_K)
-#define ELEMENT_BYTES (32 / STEP_K)
-#define SPAN_L 128
-#define WHOLE_R(span) (!CROSS_R || COLUMNS * ELEMENT_BYTES % (span) == 0)
-#define SPAN_R (WHOLE_R(128) ? 128 : WHOLE_R(64) ? 64 : 32)
-#define SIDE_L (ROWS * 128)
-#define SIDE_R (COLUMNS * 128)
-#define STAGE (PLANES * (SIDE_L + SIDE_R))
-#define ROOM_AT (STAGES * STAGE)
-#define HEIGHT (ROWS / 64 / CONSUMERS) // times 64 rows are one consumer's
+#define K_STEPS (BK / WGMMA_K)
+#define ELEMENT_BYTES (32 / WGMMA_K)
+#define SWIZZLE_LHS 128
+#define RHS_DIVIDES(swizzle) (!RHS_MN_MAJOR || TILE_N * ELEMENT_BYTES % (swizzle) == 0)
+#define SWIZZLE_RHS (RHS_DIVIDES(128) ? 128 : RHS_DIVIDES(64) ? 64 : 32)
+#define LHS_BYTES (TILE_M * 128)
+#define RHS_BYTES (TILE_N * 128)
+#define STAGE_BYTES (PLANES * (LHS_BYTES + RHS_BYTES))
+#define EPILOGUE_AT (STAGES * STAGE_BYTES)
+#define WGMMAS_M (TILE_M / 64 / CONSUMERS) // wgmmas of 64 rows that a consumer has
 
-#define JOINED__(a, b) a##b
-#define OF_(name, n) JOINED__(name, n)
+#define CONCAT2_(a, b) a##b
+#define CONCAT2(name, n) CONCAT2_(name, n)
 #define TEXT_(words) #words
 #define TEXT(words) TEXT_(words)
 #define OPERANDS_(how, ...) how(__VA_ARGS__)
-#define ALL_SUMS OF_(SUMS_, COLUMNS)
-#define WGMMA(how) "wgmma.mma_async.sync.aligned.m64n" TEXT(COLUMNS) "k" TEXT(STEP_K) ".f32" TYPE TYPE \
-    " {" OF_(NAMES_, COLUMNS) "}, " OPERANDS_(how, OF_(NEXT_, COLUMNS)) "}"
+#define ALL_ACC CONCAT2(ACC_, TILE_N)
+#define WGMMA_TEXT(how)                                               \
+    "wgmma.mma_async.sync.aligned.m64n" TEXT(TILE_N) "k" TEXT(        \
+        WGMMA_K) ".f32" INPUT_TYPE INPUT_TYPE                         \
+                 " {" CONCAT2(ACC_REGS_, TILE_N) "}, " OPERANDS_(how, \
+                                                                 CONCAT2(REGS_AFTER_, TILE_N)) "}"
 #ifdef PRECISION_TF32
-#define ORDERS ""
+#define MAJORS ""
 #else
-#define ORDERS ", " TEXT(CROSS_L) ", " TEXT(CROSS_R)
+#define MAJORS ", " TEXT(LHS_MN_MAJOR) ", " TEXT(RHS_MN_MAJOR)
 #endif
-#define IF_KEPT(n) "{.reg .pred kept; setp.ne.b32 kept, %" #n ", 0; "
-#define KEPT_THIRD(l, r, kept, ...) IF_KEPT(kept)
-#define KEPT_LAST(a, b, c, d, r, kept) IF_KEPT(kept)
-#define BOTH_SHARED(l, r, kept, ...) "%" #l ", %" #r ", kept, 1, 1" ORDERS ";"
-#define LEFT_HELD(a, b, c, d, r, kept) "{%" #a ", %" #b ", %" #c ", %" #d "}, %" #r ", kept, 1, 1;"
+#define SCALE_D(n) "{.reg .pred kept; setp.ne.b32 kept, %" #n ", 0; "
+#define SCALE_D_SS(l, r, scale_d, ...) SCALE_D(scale_d)
+#define SCALE_D_RS(a, b, c, d, r, scale_d) SCALE_D(scale_d)
+#define SS(l, r, scale_d, ...) "%" #l ", %" #r ", kept, 1, 1" MAJORS ";"
+#define RS(a, b, c, d, r, scale_d) "{%" #a ", %" #b ", %" #c ", %" #d "}, %" #r ", kept, 1, 1;"
 
-// Registers are whose they were: before the first product that uses them, and after the last.
-#define TAKE_REGISTERS() asm volatile("wgmma.fence.sync.aligned;" ::: "memory")
-#define PRODUCTS_SENT() asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory")
-#define PRODUCTS_LEFT(n) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory")
-typedef float Sums[COLUMNS / 2];
-INNER void settle(Sums &sums) { asm volatile("" : ALL_SUMS::"memory"); }
-
-// A matrix in shared memory: its address, from box to box along the side, from 8 lines to the next, and the span.
-INNER unsigned long long matrix(const unsigned at, const int span, const int cross)
+// wgmma.fence orders the warpgroup's accesses to registers before wgmma's.
+#define wgmma_fence() asm volatile("wgmma.fence.sync.aligned;" ::: "memory")
+#define wgmma_commit_group() asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory")
+#define wgmma_wait_group(n) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory")
+typedef float Accumulators[TILE_N / 2];
+INNER void warpgroup_fence_operand(Accumulators &acc)
 {
-    const unsigned long long along = cross ? BK * span / 16 : 1, lines = 8 * span / 16;
-    const unsigned long long how = span == 128 ? 1 : span == 64 ? 2 : 3;
-    return how << 62 | lines << 32 | along << 16 | (at & 0x3FFFF) >> 4;
-}
-// What STEP_K further along k adds to it.
-#define ONWARD(span, cross) ((cross) ? STEP_K * (span) / 16 : 2)
-
-// Adds a product of 64 rows and all columns to the sums, or puts it there where these are not kept.
-INNER void multiply(Sums &sums, const unsigned long long left, const unsigned long long right, const int kept)
-{
-    asm volatile(OPERANDS_(KEPT_THIRD, OF_(NEXT_, COLUMNS)) WGMMA(BOTH_SHARED)
-                 : ALL_SUMS : "l"(left), "l"(right), "r"(kept) : "memory");
+    asm volatile("" : ALL_ACC::"memory");
 }
 
-// Which of 64 rows of the left side are the two of a thread's sums. From registers the instruction's rows may be any of
-// the side's: neighbours, which are read at once, and so that half a warp reads, and writes to C's strips, in all banks.
-INNER int row_of(const int i)
+// Shared memory matrix descriptor (PTX ISA, "Matrix Descriptor Format"): address, leading dimension
+// and stride byte offsets, swizzling mode.
+INNER unsigned long long make_smem_desc(const unsigned address, const int swizzle,
+                                        const int mn_major)
 {
-    const int warp = THREAD_X / 32 % 4, group = THREAD_X % 32 / 4, far = group / 2 % 2;
-    if (!HELD_L) return warp * 16 + group + i * 8;
-    return warp / 2 * 32 + far * 16 + warp % 2 * 8 + (far ^ group / 4) * 4 + group % 2 * 2 + i;
+    const unsigned long long along = mn_major ? BK * swizzle / 16 : 1, lines = 8 * swizzle / 16;
+    const unsigned long long how = swizzle == 128 ? 1 : swizzle == 64 ? 2 : 3;
+    return how << 62 | lines << 32 | along << 16 | (address & 0x3FFFF) >> 4;
+}
+// What to add to a descriptor to advance it by WGMMA_K along k.
+#define ADVANCE_DESC(swizzle, mn_major) ((mn_major) ? WGMMA_K * (swizzle) / 16 : 2)
+
+// D = LHS x RHS + (scale_d ? D : 0), for 64 rows and TILE_N columns.
+INNER void wgmma(Accumulators &acc, const unsigned long long lhs, const unsigned long long rhs,
+                 const int scale_d)
+{
+    asm volatile(OPERANDS_(SCALE_D_SS, CONCAT2(REGS_AFTER_, TILE_N)) WGMMA_TEXT(SS)
+                 : ALL_ACC
+                 : "l"(lhs), "l"(rhs), "r"(scale_d)
+                 : "memory");
 }
 
-#if HELD_L
-// 32-bit elements are read along k alone, but from registers in any order: a thread's, for one step.
-struct Left { unsigned element[4]; };
-
-INNER Left gather(const unsigned char *side, const int row, const int step)
+// The two of 64 rows whose accumulators this thread has. With the LHS in registers wgmma's rows may
+// be any of the operand's: they are permuted so that two are neighbours, which are loaded at once,
+// and half a warp's loads, and stores to the epilogue tile, hit all banks.
+INNER int acc_row(const int i)
 {
-    Left left;
-    const int r = row + row_of(0);
+    const int warp = THREAD_X / 32 % 4, group_id = THREAD_X % 32 / 4, far = group_id / 2 % 2;
+    if (!LHS_IN_REGISTERS) {
+        return warp * 16 + group_id + i * 8;
+    }
+    return warp / 2 * 32 + far * 16 + warp % 2 * 8 + (far ^ group_id / 4) * 4 + group_id % 2 * 2 +
+           i;
+}
+
+#if LHS_IN_REGISTERS
+// wgmma reads 32-bit elements from shared memory K-major only, so MN-major ones are loaded into
+// registers: a thread's LHS fragment of one WGMMA_K.
+struct LhsFragment {
+    unsigned element[4];
+};
+
+INNER LhsFragment load_lhs_fragment(const unsigned char *side, const int row, const int step)
+{
+    LhsFragment lhs;
+    const int r = row + acc_row(0);
     EACH(half, 2) {
         const int k = step * 8 + THREAD_X % 4 + half * 4;
-        const uint2 two = *(const uint2 *)(side + r / 32 * (BK * 128) + SWIZZLED(k * 128 + r % 32 * 4, 128));
-        left.element[2 * half] = two.x, left.element[2 * half + 1] = two.y;
+        const uint2 two =
+            *(const uint2 *)(side + r / 32 * (BK * 128) + SWIZZLED(k * 128 + r % 32 * 4, 128));
+        lhs.element[2 * half] = two.x;
+        lhs.element[2 * half + 1] = two.y;
     }
-    return left;
+    return lhs;
 }
 
-INNER void multiply(Sums &sums, const Left &left, const unsigned long long right, const int kept)
+INNER void wgmma(Accumulators &acc, const LhsFragment &lhs, const unsigned long long rhs,
+                 const int scale_d)
 {
-    asm volatile(OPERANDS_(KEPT_LAST, OF_(NEXT_, COLUMNS)) WGMMA(LEFT_HELD)
-                 : ALL_SUMS
-                 : "r"(left.element[0]), "r"(left.element[1]), "r"(left.element[2]), "r"(left.element[3]), "l"(right),
-                   "r"(kept) : "memory");
+    asm volatile(OPERANDS_(SCALE_D_RS, CONCAT2(REGS_AFTER_, TILE_N)) WGMMA_TEXT(RS)
+                 : ALL_ACC
+                 : "r"(lhs.element[0]), "r"(lhs.element[1]), "r"(lhs.element[2]),
+                   "r"(lhs.element[3]), "l"(rhs), "r"(scale_d)
+                 : "memory");
 }
 #endif

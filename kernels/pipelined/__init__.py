@@ -8,7 +8,7 @@ from kernels.cost_model import lightest
 from kernels.device import Device
 from kernels.kernel import Kernel
 from kernels.packing import PACK_MN_MAJOR, packed_bytes
-from kernels.pipelined.plan import JOINED, plan
+from kernels.pipelined.plan import SPLIT_K_REDUCE, plan
 from kernels.pipelined.space import BUSY_THREADS, SPACE, is_ragged
 from kernels.problem import Problem
 from kernels.register_tiled.space import SPLITS
@@ -99,6 +99,6 @@ PIPELINED: Final = Kernel(
     pooled=True,
     arguments=("GROUP", "SPLIT_K"),
     leads=_leads,
-    also=(PACK_MN_MAJOR, JOINED),
+    also=(PACK_MN_MAJOR, SPLIT_K_REDUCE),
     architectures=("sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121"),
 )

@@ -1,123 +1,152 @@
-// What kernel.cu is made of: a side of the tile on its way into shared memory, and a thread's operands for one k.
-#define TEAM (BM / TM * (BN / TN))
-#define THREADS (SLICES * TEAM)
+// The loader of one operand's tile, and a thread's fragments for one k.
+#define SLICE_THREADS (BM / TM * (BN / TN))
+#define THREADS (SLICES * SLICE_THREADS)
 #define PACKS_M (TM / WIDE)
 #define PACKS_N (TN / WIDE)
-#define SUM PACK(WIDE)
-#define SUM_RUN WIDE
-#define OWN_SUMS (TM * PACKS_N)
-#define SUMS (OWN_SUMS / SLICES)
+#define ACC PACK(WIDE)
+#define ACC_WIDTH WIDE
+#define ACC_PACKS (TM * PACKS_N)
+#define OUT_PACKS (ACC_PACKS / SLICES)
 #include "smem_tile.h"
-// A warp that copies single elements has 32 of a line, and turns to the next 32: most addresses are constants apart.
-#undef SPAN
-#define SPAN ((cross ? 32 / (int)sizeof(REAL) : w == 1 && side > 32 ? 32 : side / w))
+// A warp that copies single elements takes 32 of a line and then the next 32: most addresses are
+// constants apart.
+#undef LINE_PACKS
+#define LINE_PACKS ((transpose ? 32 / (int)sizeof(REAL) : w == 1 && side > 32 ? 32 : side / w))
 #include "slice_k.h"
-// A warp is LANES_M x LANES_N threads, and neighbours read neighbouring packs of A and of B: no bank is asked twice,
-// one read serves all who want the same pack, and what the warp writes of C fills whole sectors.
+// A warp is LANES_M x LANES_N threads, and neighbours read neighbouring packs of A and of B: there
+// are no bank conflicts, a pack is broadcast to all who read it, and a warp's stores to C fill
+// whole sectors.
 #define LANES_N (WN / TN)
 #define LANES_M (32 / LANES_N)
-#define TOP (MATE / 32 / (BN / WN) * LANES_M * TM + MATE % 32 / LANES_N * WIDE)
-#define LEFT (MATE / 32 % (BN / WN) * WN + MATE % LANES_N * WIDE)
-#define ROW(i) (TOP + (i) / WIDE * LANES_M * WIDE + (i) % WIDE)
-#define COLUMN(pack) (LEFT + (pack) * LANES_N * WIDE)
-#define CROSS_A (!TRANS_A && !REPACK)
-#define CROSS_B (TRANS_B && !REPACK)
-#define LINE_A LINE(BM, CROSS_A)
-#define LINE_B LINE(BN, CROSS_B)
-#define SIZE_A (BK * LINE_A)
-#define STAGE (SIZE_A + BK * LINE_B)
-#define DEPTH (BK / SLICES)
-#define ROOM (STAGES * STAGE > SLICES * BM * BN || SLICES == 1 ? STAGES * STAGE : SLICES * BM * BN)
-#define IN_SCRATCH(lines) ((INDEX)(lines) * (128 / (int)sizeof(REAL)))
-#define KIND_A BM, CROSS_A
-#define KIND_B BN, CROSS_B
-#define BURSTS 2 // so many times a phase copies are sent off
-#define IN_ORDER() __syncwarp() // what stands before is issued before what stands after: reads run ahead of FMAs
+#define THREAD_ROW \
+    (SLICE_THREAD / 32 / (BN / WN) * LANES_M * TM + SLICE_THREAD % 32 / LANES_N * WIDE)
+#define THREAD_COL (SLICE_THREAD / 32 % (BN / WN) * WN + SLICE_THREAD % LANES_N * WIDE)
+#define ACC_ROW(i) (THREAD_ROW + (i) / WIDE * LANES_M * WIDE + (i) % WIDE)
+#define ACC_COL(pack) (THREAD_COL + (pack) * LANES_N * WIDE)
+#define TRANSPOSE_A (!TRANS_A && !REPACK)
+#define TRANSPOSE_B (TRANS_B && !REPACK)
+#define LD_A LD(BM, TRANSPOSE_A)
+#define LD_B LD(BN, TRANSPOSE_B)
+#define TILE_SIZE_A (BK * LD_A)
+#define STAGE_SIZE (TILE_SIZE_A + BK * LD_B)
+#define SLICE_BK (BK / SLICES)
+#define SMEM_SIZE \
+    (STAGES * STAGE_SIZE > SLICES * BM * BN || SLICES == 1 ? STAGES * STAGE_SIZE : SLICES * BM * BN)
+#define LINES_TO_ELEMENTS(lines) ((INDEX)(lines) * (128 / (int)sizeof(REAL)))
+#define LOADER_A BM, TRANSPOSE_A
+#define LOADER_B BN, TRANSPOSE_B
+#define BURSTS 2                // parts in which the copies of a k tile are issued
+#define IN_ORDER() __syncwarp() // keeps program order: loads are issued ahead of FMAs
 
-// BM rows of A or BN columns of B: where a thread's next copies come from and go to, and which of them are inside C.
-template <int side, int cross> struct Side {
-    static constexpr int w = cross ? 1 : VECTOR, turns = SHARE(side) / w;
+// Loads BM rows of A or BN columns of B: the next addresses of a thread's copies, and a mask of
+// those inside C.
+template <int side, int transpose> struct TileLoader {
+    static constexpr int w = transpose ? 1 : VECTOR, turns = LOADS_PER_THREAD(side) / w;
     const REAL *start, *from;
-    REAL *const pool;
+    REAL *const smem;
     const INDEX pitch;
     int sides;
     unsigned to, kept;
 
-    __device__ __forceinline__ Side(REAL *pool, const INDEX pitch) : pool(pool), pitch(pitch) {}
+    __device__ __forceinline__ TileLoader(REAL *smem, const INDEX pitch) : smem(smem), pitch(pitch)
+    {
+    }
 
-    // What is past C's edge is never copied: what is found there adds to sums that nobody stores.
+    // Rows and columns past C's edge are never copied: what is found there adds to accumulators
+    // that are not stored.
     __device__ __forceinline__ void begin(const REAL *start, const int sides)
     {
-        this->start = start, this->sides = sides, kept = 0;
-        from = start + (ACROSS(ME) * pitch + ALONG(ME));
-        to = (unsigned)__cvta_generic_to_shared(pool + PLACE(ME));
+        this->start = start;
+        this->sides = sides;
+        kept = 0;
+        from = start + (Y_OF(ME) * pitch + X_OF(ME));
+        to = (unsigned)__cvta_generic_to_shared(smem + SMEM_AT(ME));
         EACH(i, turns) {
-            const int at = cross ? ACROSS(ME) + ACROSS(i * THREADS) : ALONG(ME) + ALONG(i * THREADS);
+            const int at = transpose ? Y_OF(ME) + Y_OF(i * THREADS) : X_OF(ME) + X_OF(i * THREADS);
             kept |= (unsigned)(at < sides) << i;
         }
     }
 
-    __device__ __forceinline__ void next(const int step)
+    __device__ __forceinline__ void advance(const int step)
     {
         to += step * (int)sizeof(REAL);
-        from += cross ? BK : BK * pitch;
+        from += transpose ? BK : BK * pitch;
     }
 
-    // One of `bursts` parts of this thread's copies, where it is to copy at all.
-    __device__ __forceinline__ void bring(const int burst, const int bursts, const int copies)
+    // Issues one of `bursts` parts of a thread's copies if `copies`.
+    __device__ __forceinline__ void copy(const int burst, const int bursts, const int copies)
     {
         const unsigned now = copies ? kept : 0;
-        const int line = (int)pitch; // a quick side's is short
-        EACH(i, turns) if (i * bursts / turns == burst) {
-            const unsigned at = to + PLACE(i * THREADS) * (int)sizeof(REAL);
-            const REAL *const source = from + ((INDEX)line * ACROSS(i * THREADS) + ALONG(i * THREADS));
-            if (w > 1)
-                asm volatile("{.reg .pred p; .reg .b32 t; and.b32 t, %2, %3; setp.ne.b32 p, t, 0; @p cp.async.cg.shared.global [%0], [%1], 16;}"
-                             ::"r"(at), "l"(source), "r"(now), "r"(1u << i) : "memory");
-            else
-                asm volatile("{.reg .pred p; .reg .b32 t; and.b32 t, %2, %3; setp.ne.b32 p, t, 0; @p cp.async.ca.shared.global [%0], [%1], %4;}"
-                             ::"r"(at), "l"(source), "r"(now), "r"(1u << i), "n"(sizeof(REAL)) : "memory");
+        const int line = (int)pitch; // that of a full k tile fits in 32 bits
+        EACH(i, turns) {
+            if (i * bursts / turns == burst) {
+                const unsigned at = to + SMEM_AT(i * THREADS) * (int)sizeof(REAL);
+                const REAL *const source =
+                    from + ((INDEX)line * Y_OF(i * THREADS) + X_OF(i * THREADS));
+                if (w > 1) {
+                    asm volatile("{.reg .pred p; .reg .b32 t; and.b32 t, %2, %3; setp.ne.b32 p, t, "
+                                 "0; @p cp.async.cg.shared.global [%0], [%1], 16;}" ::"r"(at),
+                                 "l"(source), "r"(now), "r"(1u << i)
+                                 : "memory");
+                } else {
+                    asm volatile("{.reg .pred p; .reg .b32 t; and.b32 t, %2, %3; setp.ne.b32 p, t, "
+                                 "0; @p cp.async.ca.shared.global [%0], [%1], %4;}" ::"r"(at),
+                                 "l"(source), "r"(now), "r"(1u << i), "n"(sizeof(REAL))
+                                 : "memory");
+                }
+            }
         }
     }
 
-    // Phase `p` of a depth and alignment of any kind, with zeros past the edges.
-    __device__ __forceinline__ void bring_slowly(const int p, const INDEX depth, const int wide)
+    // Loads k tile `p` of any depth and alignment, with zeros past the edges.
+    __device__ __forceinline__ void copy_predicated(const int p, const INDEX depth, const int wide)
     {
-        const REAL *const phase = start + (INDEX)p * BK * (cross ? 1 : pitch);
+        const REAL *const k_tile = start + (INDEX)p * BK * (transpose ? 1 : pitch);
         const int deep = depth - (INDEX)p * BK < BK ? (int)(depth - (INDEX)p * BK) : BK;
-        if (!cross && wide) copy_all<WIDE>(pool + p % STAGES * STAGE, phase, deep);
-        else copy_all<1>(pool + p % STAGES * STAGE, phase, deep);
+        if (!transpose && wide) {
+            copy_all<WIDE>(smem + p % STAGES * STAGE_SIZE, k_tile, deep);
+        } else {
+            copy_all<1>(smem + p % STAGES * STAGE_SIZE, k_tile, deep);
+        }
     }
 
-    template <int w> __device__ __forceinline__ void copy_all(REAL *to, const REAL *from, const int deep)
+    template <int w> __device__ __forceinline__ void copy_all(REAL *to, const REAL *from,
+                                                              const int deep)
     {
 #pragma unroll 1
-        for (int i = 0; i < SHARE(side) / w; i++) {
-            const int x = ALONG(ME + i * THREADS), y = ACROSS(ME + i * THREADS);
-            const int inside = x < (cross ? deep : sides) && y < (cross ? sides : deep);
-            COPY(w, to + PLACE(ME + i * THREADS), from + (y * pitch + x), inside);
+        for (int i = 0; i < LOADS_PER_THREAD(side) / w; i++) {
+            const int x = X_OF(ME + i * THREADS), y = Y_OF(ME + i * THREADS);
+            const int inside = x < (transpose ? deep : sides) && y < (transpose ? sides : deep);
+            cp_async(w, to + SMEM_AT(ME + i * THREADS), from + (y * pitch + x), inside);
         }
     }
 };
 
-// A thread's TM + TN elements of one k, which serve TM * TN FMAs: to and fro along the shorter side, so that an operand
-// that was just used is used again, and comes from the FMA units' own cache instead of a register bank.
-struct Operands {
+// A thread's TM + TN elements of one k, for TM * TN FMAs. These go back and forth along the shorter
+// side, so that an operand is used twice in a row and comes from the register reuse cache.
+struct Fragments {
     PACK(WIDE) x[PACKS_M], y[PACKS_N];
 
-    __device__ __forceinline__ void read(const REAL *as, const REAL *bs, const int q)
+    __device__ __forceinline__ void read(const REAL *As, const REAL *Bs, const int q)
     {
-        EACH(i, PACKS_M) x[i] = LOAD(WIDE, as + q * LINE_A + i * LANES_M * WIDE);
-        EACH(j, PACKS_N) y[j] = LOAD(WIDE, bs + q * LINE_B + j * LANES_N * WIDE);
+        EACH(i, PACKS_M) {
+            x[i] = LOAD(WIDE, As + q * LD_A + i * LANES_M * WIDE);
+        }
+        EACH(j, PACKS_N) {
+            y[j] = LOAD(WIDE, Bs + q * LD_B + j * LANES_N * WIDE);
+        }
     }
 
-    __device__ __forceinline__ void add(SUM *sums) const
+    __device__ __forceinline__ void add(ACC *acc) const
     {
         constexpr int outer = TN >= TM ? TN : TM, inner = TN >= TM ? TM : TN;
-        EACH(o, outer) EACH(n, inner) {
-            const int back = o % 2 ? inner - 1 - n : n, i = TN >= TM ? back : o, j = TN >= TM ? o : back;
-            REAL &sum = sums[i * PACKS_N + j / WIDE].element[j % WIDE];
-            sum = FMA(x[i / WIDE].element[i % WIDE], y[j / WIDE].element[j % WIDE], sum);
+        EACH(o, outer) {
+            EACH(n, inner) {
+                const int back = o % 2 ? inner - 1 - n : n, i = TN >= TM ? back : o,
+                          j = TN >= TM ? o : back;
+                REAL &sum = acc[i * PACKS_N + j / WIDE].element[j % WIDE];
+                sum = FMA(x[i / WIDE].element[i % WIDE], y[j / WIDE].element[j % WIDE], sum);
+            }
         }
     }
 };

@@ -14,9 +14,9 @@ from kernels.space import Config
 from kernels.split_k import SUMS_BYTES, phases
 from kernels.stream_k import Shares, parts_lines, shares, sums_lines
 
-JOINED: Final = "steps/split_k_reduce.cu"
-JOIN_THREADS: Final = 256
-MOST_TEAMS: Final = 8
+SPLIT_K_REDUCE: Final = "steps/split_k_reduce.cu"
+REDUCE_THREADS: Final = 256
+MOST_REDUCERS: Final = 8
 # Registers beside sums and two steps' operands: addresses, counters, and which copies are inside C.
 REST: Final = 28
 
@@ -55,7 +55,7 @@ def plan(config: Config, problem: Problem) -> Plan:
         scratch_bytes=end * LINE_BYTES if end > at_c else 0,
         numbers=(slices, at_c, phased, config["GROUP"], at_a, lines_a, at_b, lines_b, *own),
         before=(pack_mn_major(problem),) if lines_a + lines_b else (),
-        after=(_join(problem, slices),) if slices > 1 else (),
+        after=(_reduce(problem, slices),) if slices > 1 else (),
     )
 
 
@@ -65,13 +65,13 @@ def _left_lines(config: Config, problem: Problem, slices: int, streamed: Shares 
     return sums_lines(problem, slices) if slices > 1 else 0
 
 
-def _join(problem: Problem, slices: int) -> Step:
-    """The launch that adds up slices: a block for each piece of C, threads in teams that share out the slices."""
-    teams = min(MOST_TEAMS, 1 << (slices.bit_length() - 1))
-    piece = JOIN_THREADS // teams * VECTOR_BYTES // problem.itemsize
-    macros = (("DTYPE_" + problem.dtype.upper(), "1"), ("TEAMS", str(teams)))
-    build = Build("join", source(JOINED), "join", macros)
-    return Step(build, problem.batch * -(-problem.m * problem.n // piece), (JOIN_THREADS, 1))
+def _reduce(problem: Problem, slices: int) -> Step:
+    """The launch that adds up slices: a block for each piece of C, REDUCERS threads for the slices of an element."""
+    reducers = min(MOST_REDUCERS, 1 << (slices.bit_length() - 1))
+    piece = REDUCE_THREADS // reducers * VECTOR_BYTES // problem.itemsize
+    macros = (("DTYPE_" + problem.dtype.upper(), "1"), ("REDUCERS", str(reducers)))
+    build = Build("split_k_reduce", source(SPLIT_K_REDUCE), "split_k_reduce", macros)
+    return Step(build, problem.batch * -(-problem.m * problem.n // piece), (REDUCE_THREADS, 1))
 
 
 def sums_fit(config: Config, problem: Problem) -> bool:

@@ -1,86 +1,121 @@
-// What a block of a tiled kernel has to do, and where its sums go. The including file defines before:
+// The work tile of a block, its epilogue, and stream-K's partial sums. The including file defines
+// before:
 //
-// BM, BN, BK  the tile of C, and a phase of k        ROW(i), COLUMN(pack)  where in the tile a thread's sums are:
-// THREADS     threads of a block                     TM / SLICES rows, from that times TEAM_AT on, of PACKS_N packs
-// SUM         a PACK of WIDE sums                    SUMS                  how many of them a thread has
-//
+// BM, BN, BK                 tile of C, and depth of a k tile
+// THREADS                    threads of a block
+// ACC                        pack of WIDE accumulators
+// OUT_PACKS                  how many of them a thread stores
+// ACC_ROW(i), ACC_COL(pack)  where in the tile they are: TM / SLICES rows, from that times
+//                            SLICE_IDX on, of PACKS_N packs
 #include "tile_scheduler.h"
 
-// A share of one tile: all of it, but where k is split or phases are shared out.
-struct Work {
+// A tile, or with split-K or stream-K some of its k tiles.
+struct WorkTile {
     INDEX row, column, first, depth;
-    unsigned batch, slice, start;
-    int rows, columns, phases, quick;
+    unsigned batch, split, start;
+    int rows, columns, k_tiles, full_k_tiles;
 
-    // `count` phases from `start` on, of a slice of `share` of them; the first `longer` slices have one more. `quick` ones
-    // are whole, where these fit the copies. `number` counts tiles, slices and batches.
-    __device__ __forceinline__ void place(const unsigned number, const unsigned slices, const unsigned group,
-                                          const INDEX share, const unsigned longer, const unsigned start, unsigned count,
-                                          const INDEX m, const INDEX n, const INDEX k, const int fits)
+    // `count` k tiles from `start` on, of a split of `k_tiles_per_split` of them; the first
+    // `longer` splits have one more. `full_k_tiles` are whole, if these fit the copies. `tile_idx`
+    // counts tiles, splits and batches.
+    __device__ __forceinline__ void place(const unsigned tile_idx, const unsigned splits,
+                                          const unsigned group_m, const INDEX k_tiles_per_split,
+                                          const unsigned longer, const unsigned start,
+                                          unsigned count, const INDEX m, const INDEX n,
+                                          const INDEX k, const int fits)
     {
-        const Place at = place_of(number, (m + BM - 1) / BM, (n + BN - 1) / BN, slices, group, STREAM_K > 0);
-        batch = at.batch, slice = at.slice, this->start = start;
-        row = (INDEX)at.row * BM, column = (INDEX)at.column * BN;
-        rows = m - row < BM ? (int)(m - row) : BM, columns = n - column < BN ? (int)(n - column) : BN;
-        first = (share * slice + (slice < longer ? slice : longer) + start) * BK, count += slice < longer;
+        const TileCoord at = tile_coord(tile_idx, (m + BM - 1) / BM, (n + BN - 1) / BN, splits,
+                                        group_m, STREAM_K > 0);
+        batch = at.batch;
+        split = at.split;
+        this->start = start;
+        row = (INDEX)at.row * BM;
+        column = (INDEX)at.column * BN;
+        rows = m - row < BM ? (int)(m - row) : BM;
+        columns = n - column < BN ? (int)(n - column) : BN;
+        first = (k_tiles_per_split * split + (split < longer ? split : longer) + start) * BK;
+        count += split < longer;
         depth = k - first < (INDEX)count * BK ? k - first : (INDEX)count * BK;
-        phases = (int)((depth + BK - 1) / BK), quick = fits ? (int)(depth / BK) : 0;
+        k_tiles = (int)((depth + BK - 1) / BK);
+        full_k_tiles = fits ? (int)(depth / BK) : 0;
     }
 
-    // Where the sums begin in C, or in what slices leave: as C would lie there, each from a multiple of 128 bytes on.
-    __device__ __forceinline__ INDEX corner(const INDEX m, const INDEX n) const { return (batch * m + row) * n + column; }
+    // Offset of the tile in C, or in the partial sums of its split: laid out as C, each split at a
+    // multiple of 128 bytes.
+    __device__ __forceinline__ INDEX corner(const INDEX m, const INDEX n) const
+    {
+        return (batch * m + row) * n + column;
+    }
 
-    __device__ __forceinline__ INDEX in_slices(const unsigned slices, const INDEX m, const INDEX n) const
+    __device__ __forceinline__ INDEX in_splits(const unsigned splits, const INDEX m,
+                                               const INDEX n) const
     {
         const INDEX line = 128 / (int)sizeof(REAL), size = (m * n + line - 1) / line * line;
-        return ((INDEX)batch * slices + slice) * size + row * n + column;
+        return ((INDEX)batch * splits + split) * size + row * n + column;
     }
 };
 
-// Stores stand each in a branch of its own: in one straight line they make ptxas keep the sums in aligned quads, and then
-// sums and operands meet on the register banks all through the loop over k.
-PART void store_tile(REAL *c, const INDEX n, const Work &at, const SUM *sums)
+// Each store has a branch of its own: in straight-line code ptxas keeps the accumulators in aligned
+// quads, which causes register bank conflicts all through the main loop.
+PART void store_tile(REAL *c, const INDEX n, const WorkTile &at, const ACC *acc)
 {
     const int wide = n % WIDE == 0 && ADDRESS(c) % 16 == 0;
-    EACH(e, SUMS) {
-        const int y = ROW(TEAM_AT * (TM / SLICES) + e / PACKS_N), x = COLUMN(e % PACKS_N);
-        if (wide && y < at.rows && x + WIDE <= at.columns) STORE(WIDE, sums[e], c + y * n + x);
-        else EACH(j, WIDE) if (y < at.rows && x + j < at.columns) c[y * n + x + j] = sums[e].element[j];
+    EACH(e, OUT_PACKS) {
+        const int y = ACC_ROW(SLICE_IDX * (TM / SLICES) + e / PACKS_N), x = ACC_COL(e % PACKS_N);
+        if (wide && y < at.rows && x + WIDE <= at.columns) {
+            STORE(WIDE, acc[e], c + y * n + x);
+        } else {
+            EACH(j, WIDE) {
+                if (y < at.rows && x + j < at.columns) {
+                    c[y * n + x + j] = acc[e].element[j];
+                }
+            }
+        }
     }
 }
 
-// Where blocks share out a tile's phases, all but the one that has the first leave their sums in scratch, and that one
-// adds them up, always in the same order. It waits for blocks that were launched before it: they run, or have run.
-// Scratch starts with 16,384 words, zero before and after a launch, in which a block says that its sums are there.
-#define PART_SUMS (SUMS * WIDE)
-#define SAID(block) ((volatile int *)scratch)[block]
+// Stream-K: if several blocks share a tile's k tiles, all but the one that has the first store
+// partial sums in scratch, and that one adds them up in a fixed order. It waits for blocks with
+// lower indices, which are running or have finished. Scratch starts with 16,384 flags, zero before
+// and after a launch: a block's partial sums are stored.
+#define PARTIAL_ELEMENTS (OUT_PACKS * WIDE)
+#define IS_STORED(block) ((volatile int *)scratch)[block]
 
-// Neighbouring threads have neighbouring elements, which are whole lines, and no four of them need be together.
-INNER void leave_part(REAL *scratch, REAL *left, const unsigned block, const SUM *sums)
+// Neighbouring threads have neighbouring elements: a warp accesses whole lines.
+INNER void store_partial(REAL *scratch, REAL *remaining, const unsigned block, const ACC *acc)
 {
-    REAL *const own = left + (INDEX)block * (THREADS * PART_SUMS) + THREAD_X;
-    EACH(e, PART_SUMS) own[e * THREADS] = sums[e / WIDE].element[e % WIDE];
-    __threadfence(); // every thread's sums are out before its block says so
+    REAL *const own = remaining + (INDEX)block * (THREADS * PARTIAL_ELEMENTS) + THREAD_X;
+    EACH(e, PARTIAL_ELEMENTS) {
+        own[e * THREADS] = acc[e / WIDE].element[e % WIDE];
+    }
+    __threadfence(); // every thread's partial sums are visible before the flag
     BARRIER();
-    if (THREAD_X == 0) SAID(block) = 1;
+    if (THREAD_X == 0) {
+        IS_STORED(block) = 1;
+    }
 }
 
-// `rest` phases of the tile are of blocks before this one: of each the last `each` that it has, or one more from rank
-// `more` down, or what there is left.
-INNER void add_parts(REAL *scratch, const REAL *left, const unsigned block, unsigned rank, unsigned rest,
-                     const unsigned each, const unsigned more, SUM *sums)
+// `rest` k tiles belong to blocks before this one: of each the last `each` that it has, one more
+// from rank `more` down, or what remains.
+INNER void add_partials(REAL *scratch, const REAL *remaining, const unsigned block, unsigned rank,
+                        unsigned rest, const unsigned each, const unsigned more, ACC *acc)
 {
 #pragma unroll 1
     for (unsigned from = block; rest > 0;) {
         const unsigned work = each + (++rank < more);
-        rest -= rest < work ? rest : work, from--;
+        rest -= rest < work ? rest : work;
+        from--;
         if (THREAD_X == 0) {
-            while (SAID(from) == 0) continue;
-            SAID(from) = 0;
+            while (IS_STORED(from) == 0) {
+                continue;
+            }
+            IS_STORED(from) = 0;
         }
         __threadfence();
         BARRIER();
-        const REAL *const other = left + (INDEX)from * (THREADS * PART_SUMS) + THREAD_X;
-        EACH(e, PART_SUMS) sums[e / WIDE].element[e % WIDE] += __ldcg(other + e * THREADS); // past the SM's own cache
+        const REAL *const other = remaining + (INDEX)from * (THREADS * PARTIAL_ELEMENTS) + THREAD_X;
+        EACH(e, PARTIAL_ELEMENTS) {
+            acc[e / WIDE].element[e % WIDE] += __ldcg(other + e * THREADS); // from L2
+        }
     }
 }

@@ -22,7 +22,7 @@ granted: Final = registers_granted(threads)
 
 
 def lines(config: Config, problem: Problem) -> tuple[int, int]:
-    """Elements from one k to the next of A's and of B's shared tile, as LINE_A and LINE_B of kernel.cu."""
+    """Elements from one k to the next of A's and of B's shared tile, as LD_A and LD_B of kernel.cu."""
     along = not config["REPACK"]
     return config["BM"] + 4 * (along and not problem.trans_a), config["BN"] + 4 * (along and problem.trans_b)
 

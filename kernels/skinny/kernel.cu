@@ -1,14 +1,15 @@
-// C[m,n] = op(A)[m,k] x op(B)[k,n] where C has a short side: the operand of its long side is read once, and all that C
-// wants of an element is added up while a thread has it. Until then it is in the thread's own part of shared memory.
+// C[m,n] = op(A)[m,k] x op(B)[k,n] where C has a short side: the operand of the long side is read
+// from memory once, by cp.async into a ring that each thread has for itself, and is used for all of
+// the short side at once.
 //
 // BM       rows of C's tile
 // BN       columns of C's tile; the shorter of the two is along C's short side
-// BK       how much of k of the short operand is in shared memory at a time
+// BK       k of the short operand in shared memory
 // TM       rows of C that a thread keeps in registers
 // TN       columns of C that a thread keeps in registers; along the short side the whole tile
-// SLICES   threads that share out k among them, for the same elements of C
-// STAGES   steps of the long operand that a thread has under way; without asynchronous copies one
-// HELD     blocks that an SM is to hold at once, at least
+// SLICES   threads that share the k of the same elements of C (sliced-K)
+// STAGES   steps of the long operand in a thread's ring; without cp.async there is no ring
+// HELD     minimum of blocks on an SM (__launch_bounds__)
 // TRANS_A  1 where A is stored k x m, else 0
 // TRANS_B  1 where B is stored n x k, else 0
 #if !defined(BM)
@@ -33,111 +34,169 @@
 #error "TRANS_B must be defined"
 #endif
 #include "portable.h"
-// Where n is the short side A is the long operand, and all is as in C's mirror image.
+// If n is the short side, A is the long operand and all is mirrored.
 #define FLAT (BM < BN)
 #define SHORT (FLAT ? BM : BN)
 #define LONG (FLAT ? BN : BM)
 #define EACH_LONG (FLAT ? TN : TM)
-#define LANES (LONG / EACH_LONG)
-// Neighbouring threads follow the memory of the long operand: along k, or across it, along C's long side.
+#define LONG_THREADS (LONG / EACH_LONG)
+// Neighbouring threads read neighbouring memory of the long operand: along k, or along C's long
+// side.
 #define LONG_BY_K (FLAT ? TRANS_B : !TRANS_A)
 #define SHORT_BY_K (FLAT ? !TRANS_A : TRANS_B)
-#define LANE (LONG_BY_K ? THREAD_X / SLICES : THREAD_X % LANES)
-#define SLICE (LONG_BY_K ? THREAD_X % SLICES : THREAD_X / LANES)
-// In a step a thread has EACH_LONG packs of the long operand: WIDE of k for each of its elements along the long side.
+#define LONG_THREAD (LONG_BY_K ? THREAD_X / SLICES : THREAD_X % LONG_THREADS)
+#define SLICE_IDX (LONG_BY_K ? THREAD_X % SLICES : THREAD_X / LONG_THREADS)
+// In a step a thread has EACH_LONG packs of the long operand: WIDE of k for each of its elements of
+// the long side.
 #define STEP (SLICES * WIDE)
 #include "reduce.h"
 #include "pipeline.h"
 #include "split_k.h"
-#define ROOM MOST(RING + 2 * PHASE, ROUND * LONG * (SLICES + 1))
+#define SMEM_SIZE MAX(RING_SIZE + 2 * SHORT_SIZE, ROUND * LONG * (SLICES + 1))
 
-// A pack of the short operand, along k, serves EACH_LONG elements of the long one, and all LANES.
-INNER void add_step(const LOCAL REAL *y, SUM *x, REAL *sums)
+// A pack of the short operand, along k, is used for EACH_LONG elements of the long side and
+// broadcast to all LONG_THREADS.
+INNER void add_step(const LOCAL REAL *y, ACC *x, REAL *acc)
 {
     EACH(s, SHORT) {
-        if (s % 8 == 0) NO_SOONER();
-        SUM pack = LOAD(WIDE, y + s * (BK + 4) + SLICE * WIDE);
-        EACH(e, WIDE) EACH(j, EACH_LONG)
-            sums[s * EACH_LONG + j] = FMA(ELEMENT(pack, e), LONG_BY_K ? ELEMENT(x[j], e)
-                                          : ELEMENT(x[e * PACKS + j / WIDE], j % WIDE), sums[s * EACH_LONG + j]);
+        if (s % 8 == 0) {
+            KEEP_ORDER();
+        }
+        ACC pack = LOAD(WIDE, y + s * (BK + 4) + SLICE_IDX * WIDE);
+        EACH(e, WIDE) {
+            EACH(j, EACH_LONG) {
+                acc[s * EACH_LONG + j] =
+                    FMA(ELEMENT(pack, e),
+                        LONG_BY_K ? ELEMENT(x[j], e) : ELEMENT(x[e * PACKS + j / WIDE], j % WIDE),
+                        acc[s * EACH_LONG + j]);
+            }
+        }
     }
 }
 
-// What a thread brings it alone reads: no step waits for other threads. As soon as a step is added its place in the
-// ring is filled again; before the first, places only are filled.
-#define LOAD_STEP(w) load_step(mine, x, *from, pitch, rows, left, w)
-PART void add_phase(const LOCAL REAL *y, LOCAL REAL *ring, int *slot, const GLOBAL REAL **from, const INDEX pitch,
-                    const int rows, int left, const int steps, const int fills, const int wide, REAL *sums)
+// A thread reads only what it copied itself: no step waits for other threads. A stage of the ring
+// is refilled as soon as it is used; with `fills` stages are only filled.
+#define LOAD_STEP(w) load_step(mine, x, *from, pitch, rows, remaining, w)
+PART void add_phase(const LOCAL REAL *y, LOCAL REAL *ring, int *slot, const GLOBAL REAL **from,
+                    const INDEX pitch, const int rows, int remaining, const int steps,
+                    const int fills, const int wide, REAL *acc)
 {
     TURNS(i, steps, 1) {
         LOCAL REAL *const mine = ring + *slot + THREAD_X * WIDE;
-        SUM x[EACH_LONG];
-        if (COPIES && !fills) COPIES_LEFT(STAGES - 1);
-        if (COPIES && !fills) EACH(p, EACH_LONG) x[p] = LOAD(WIDE, mine + p * THREADS * WIDE);
-        if (COPIES <= fills && wide) LOAD_STEP(WIDE);
-        if (COPIES <= fills && !wide) LOAD_STEP(1);
-        if (!fills) add_step(y + i * STEP, x, sums);
-        if (COPIES && !fills && wide) LOAD_STEP(WIDE);
-        if (COPIES && !fills && !wide) LOAD_STEP(1);
-        if (COPIES) COPIES_SENT();
-        *from += STEP * (LONG_BY_K ? 1 : pitch), left -= STEP;
-        *slot = *slot < RING - EACH_LONG * THREADS * WIDE ? *slot + EACH_LONG * THREADS * WIDE : 0;
+        ACC x[EACH_LONG];
+        if (HAS_CP_ASYNC && !fills) {
+            cp_async_wait_group(STAGES - 1);
+        }
+        if (HAS_CP_ASYNC && !fills) {
+            EACH(p, EACH_LONG) {
+                x[p] = LOAD(WIDE, mine + p * THREADS * WIDE);
+            }
+        }
+        if (HAS_CP_ASYNC <= fills && wide) {
+            LOAD_STEP(WIDE);
+        }
+        if (HAS_CP_ASYNC <= fills && !wide) {
+            LOAD_STEP(1);
+        }
+        if (!fills) {
+            add_step(y + i * STEP, x, acc);
+        }
+        if (HAS_CP_ASYNC && !fills && wide) {
+            LOAD_STEP(WIDE);
+        }
+        if (HAS_CP_ASYNC && !fills && !wide) {
+            LOAD_STEP(1);
+        }
+        if (HAS_CP_ASYNC) {
+            cp_async_commit_group();
+        }
+        *from += STEP * (LONG_BY_K ? 1 : pitch);
+        remaining -= STEP;
+        *slot =
+            *slot < RING_SIZE - EACH_LONG * THREADS * WIDE ? *slot + EACH_LONG * THREADS * WIDE : 0;
     }
 }
 
-HELD_KERNEL(THREADS, 1, HELD)
-matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c, const INDEX m,
-       const INDEX n, const INDEX k, GLOBAL REAL *scratch, const INDEX slices, const INDEX fan, const INDEX depth)
+KERNEL_MIN_BLOCKS(THREADS, 1, HELD)
+matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c,
+       const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *scratch, const INDEX splits,
+       const INDEX fan, const INDEX depth)
 {
-    POOL(pool, ROOM + 16);
+    DYNAMIC_SHARED(smem, SMEM_SIZE + 16);
     const INDEX shorter = FLAT ? m : n, longer = FLAT ? n : m, pitch = LONG_BY_K ? k : longer;
-    // Blocks that read the same of the long operand follow each other, and then those of the same slice of k.
-    const unsigned across = (unsigned)((shorter + SHORT - 1) / SHORT), down = (unsigned)((longer + LONG - 1) / LONG);
-    const unsigned line = (unsigned)BLOCK / across, pile = line / down, count = (unsigned)slices, batch = pile / count;
-    const INDEX row = (INDEX)(line % down) * LONG, column = (INDEX)((unsigned)BLOCK % across) * SHORT;
-    const INDEX start = pile % count * depth, left = LEAST(depth, k - start);
-    const int rows = (int)LEAST(longer - row, LONG), columns = (int)LEAST(shorter - column, SHORT);
+    // Blocks that read the same part of the long operand follow each other, then those of the same
+    // split.
+    const unsigned across = (unsigned)((shorter + SHORT - 1) / SHORT),
+                   down = (unsigned)((longer + LONG - 1) / LONG);
+    const unsigned line = (unsigned)BLOCK / across, pile = line / down, count = (unsigned)splits,
+                   batch = pile / count;
+    const INDEX row = (INDEX)(line % down) * LONG,
+                column = (INDEX)((unsigned)BLOCK % across) * SHORT;
+    const INDEX start = pile % count * depth, remaining = MIN(depth, k - start);
+    const int rows = (int)MIN(longer - row, LONG), columns = (int)MIN(shorter - column, SHORT);
     const int wide = pitch % WIDE == 0 && ADDRESS(FLAT ? b : a) % 16 == 0;
-    const int own = !LONG_BY_K && wide ? LANE * WIDE : LANE, first = LONG_BY_K && !wide ? SLICE : SLICE * WIDE;
-    const GLOBAL REAL *x0 = (FLAT ? b : a) + batch * longer * k + (row + own) * (LONG_BY_K ? k : 1)
-                            + (start + first) * (LONG_BY_K ? 1 : pitch);
+    const int own = !LONG_BY_K && wide ? LONG_THREAD * WIDE : LONG_THREAD,
+              first = LONG_BY_K && !wide ? SLICE_IDX : SLICE_IDX * WIDE;
+    const GLOBAL REAL *x0 = (FLAT ? b : a) + batch * longer * k +
+                            (row + own) * (LONG_BY_K ? k : 1) +
+                            (start + first) * (LONG_BY_K ? 1 : pitch);
     const INDEX along = SHORT_BY_K ? 1 : shorter;
     const INDEX offset = batch * shorter * k + column * (SHORT_BY_K ? k : 1) + start * along;
     const GLOBAL REAL *const y0 = FLAT ? a : b;
-    const int even = k % WIDE == 0 && ADDRESS(y0) % 16 == 0, packed = COPIES & SHORT_BY_K & even & (!LONG_BY_K | wide);
-    LOCAL INDEX *const place = (LOCAL INDEX *)(pool + ROOM); // what the loop over k does not want takes no registers
+    const int even = k % WIDE == 0 && ADDRESS(y0) % 16 == 0,
+              packed = HAS_CP_ASYNC & SHORT_BY_K & even & (!LONG_BY_K | wide);
+    LOCAL INDEX *const place =
+        (LOCAL INDEX *)(smem +
+                        SMEM_SIZE); // kept in shared memory, as the loop over k needs the registers
     if (THREAD_X == 0) {
-        place[0] = batch * m * n + column * (FLAT ? n : 1) + row * (FLAT ? 1 : n), place[1] = pile % count;
-        place[2] = (batch * down + line % down) * across + (unsigned)BLOCK % across, place[3] = columns;
-        place[4] = rows, place[5] = offset;
+        place[0] = batch * m * n + column * (FLAT ? n : 1) + row * (FLAT ? 1 : n);
+        place[1] = pile % count;
+        place[2] = (batch * down + line % down) * across + (unsigned)BLOCK % across;
+        place[3] = columns;
+        place[4] = rows;
+        place[5] = offset;
     }
-    LOCAL REAL *const phases = pool + RING;
-    SUM totals[SUMS];
-    REAL sums[SHORT * EACH_LONG] = {0}; // stay in registers: C is written once
+    LOCAL REAL *const phases = smem + RING_SIZE;
+    ACC totals[OUT_PACKS];
+    REAL acc[SHORT * EACH_LONG] = {0}; // stay in registers: C is written once
     int next = 0, now = 0;
-#define ADD_PHASE(y, q, steps, fills)                               \
-    const int rest = (int)LEAST(left - first - (q), 1 << 30); \
-    add_phase(y, pool, &next, &x0, pitch, rows - own, rest, steps, fills, wide, sums)
-#define STAGED(y, start, q, w)                                                                        \
-    stage(y, y0 + start + (q) * along, SHORT_BY_K ? k : shorter, columns, (int)LEAST(left - (q), BK), \
-          LONG_BY_K && !wide, w)
-#define STAGE(y, start, q)                 \
-    if (packed) STAGED(y, start, q, WIDE); \
-    if (!packed) STAGED(y, start, q, 1)
-    // The first phase of the short operand and a ring full of the long one are under way together.
-    STAGE(phases, offset, 0);
-    if (COPIES) { ADD_PHASE(phases, 0, STAGES, 1); }
-#pragma unroll 1
-    for (INDEX q = 0; q < left; q += BK, now = PHASE - now) {
-        if (COPIES) COPIES_LEFT(LEAST(STAGES, BK / STEP) - 1);
-        BARRIER(); // this phase is whole, and all have added the one before
-        if (q + BK < left) { STAGE(phases + (PHASE - now), place[5], q + BK); }
-        ADD_PHASE(phases + now, q + AHEAD, ((int)LEAST(left - q, BK) + STEP - 1) / STEP, 0);
+#define ADD_PHASE(y, q, steps, fills)                            \
+    const int rest = (int)MIN(remaining - first - (q), 1 << 30); \
+    add_phase(y, smem, &next, &x0, pitch, rows - own, rest, steps, fills, wide, acc)
+#define LOAD_SHORT_BY(y, start, q, w)                                          \
+    load_short(y, y0 + start + (q) * along, SHORT_BY_K ? k : shorter, columns, \
+               (int)MIN(remaining - (q), BK), LONG_BY_K && !wide, w)
+#define LOAD_SHORT(y, start, q)           \
+    if (packed)                           \
+        LOAD_SHORT_BY(y, start, q, WIDE); \
+    if (!packed)                          \
+    LOAD_SHORT_BY(y, start, q, 1)
+    // The first k tile of the short operand and a full ring of the long one are in flight together.
+    LOAD_SHORT(phases, offset, 0);
+    if (HAS_CP_ASYNC) {
+        ADD_PHASE(phases, 0, STAGES, 1);
     }
-    // What is still under way is zeros past the end of k; then the ring's place is the sums'.
-    if (COPIES) COPIES_LEFT(0);
-    join_slices(pool, sums, totals);
-    LOCAL int *const told = (LOCAL int *)(place + 6);
-    if (slices == 1 || sum_slices(scratch, place[2], (int)place[1], (int)slices, (int)fan, told, totals))
-        store_sums(c + place[0], FLAT ? n : 1, FLAT ? 1 : n, (int)place[3], (int)place[4], !LONG_BY_K && wide, totals);
+#pragma unroll 1
+    for (INDEX q = 0; q < remaining; q += BK, now = SHORT_SIZE - now) {
+        if (HAS_CP_ASYNC) {
+            cp_async_wait_group(MIN(STAGES, BK / STEP) - 1);
+        }
+        BARRIER(); // this k tile is complete, and all have used the one before
+        if (q + BK < remaining) {
+            LOAD_SHORT(phases + (SHORT_SIZE - now), place[5], q + BK);
+        }
+        ADD_PHASE(phases + now, q + AHEAD, ((int)MIN(remaining - q, BK) + STEP - 1) / STEP, 0);
+    }
+    // Zeros past the end of k may still be in flight; then the ring's memory is used for the
+    // reduction.
+    if (HAS_CP_ASYNC) {
+        cp_async_wait_group(0);
+    }
+    reduce_slices(smem, acc, totals);
+    LOCAL int *const arrivals = (LOCAL int *)(place + 6);
+    if (splits == 1 ||
+        reduce_split_k(scratch, place[2], (int)place[1], (int)splits, (int)fan, arrivals, totals)) {
+        store_tile(c + place[0], FLAT ? n : 1, FLAT ? 1 : n, (int)place[3], (int)place[4],
+                   !LONG_BY_K && wide, totals);
+    }
 }

@@ -13,7 +13,7 @@ from kernels.space import Config
 VECTOR_BYTES: Final = 16
 # C's short side in tiles: a thread has all of it in registers.
 SHORTEST: Final = (1, 2, 4, 8, 16, 24)
-# Packs of sums of a block that meet in shared memory at once, as skinny/reduce.h has it.
+# Packs of sums of a block that meet in shared memory at once, as reduce.h has it.
 MEETING: Final = 2048
 # One block adds up what so many slices left; of more, groups' last blocks do so first.
 FAN: Final = 16
@@ -68,13 +68,13 @@ def wide(problem: Problem) -> int:
 
 
 def meeting(config: Config, problem: Problem) -> int:
-    """How much of the short side meets in shared memory at once, as ROUND of skinny/reduce.h."""
+    """How much of the short side meets in shared memory at once, as ROUND of reduce.h."""
     most = MEETING * wide(problem) // (threads(config) * each_long(config))
     return min(short_side(config), max(1, most))
 
 
 def sums(config: Config, problem: Problem) -> int:
-    """Packs of sums that a thread has in the end, as SUMS of skinny/reduce.h."""
+    """Packs of sums that a thread has in the end, as OUT_PACKS of reduce.h."""
     at_once = meeting(config, problem)
     packs = at_once * long_side(config) // wide(problem)
     return -(-short_side(config) // at_once) * -(-packs // threads(config))

@@ -1,78 +1,99 @@
-// Sums of a tile that SLICES threads of a block each have a part of: every thread gives its own into shared memory and
-// takes some elements' sums of all slices, always added in their order. The including file defines before:
+// Reduces the slices of a block through shared memory in a fixed order: each thread stores its own
+// accumulators and then sums some elements of all slices. The including file defines before:
 //
-// SHORT      elements of the tile one way: a thread has all of them       LANE, LANES    which EACH_LONG the thread has
-// EACH_LONG  elements of a thread the other way, a multiple of WIDE       SLICE, SLICES  which part of k the thread has
+// SHORT                      elements of the tile's short side: a thread has all of them
+// EACH_LONG                  elements of a thread along the long side, a multiple of WIDE
+// LONG_THREAD, LONG_THREADS  which EACH_LONG the thread has
+// SLICE_IDX, SLICES          which part of k the thread has
 //
-// ROUND of the tile's SHORT elements go through shared memory at a time, ROUND * LANES * EACH_LONG * (SLICES + 1) of
-// them: that is odd for SLICES that are even, so that neither those who write nor those who read wait for a bank.
-#define THREADS (LANES * SLICES)
-#define LEAST(x, y) ((x) < (y) ? (x) : (y))
-#define MOST(x, y) ((x) < (y) ? (y) : (x))
+// ROUND of the tile's SHORT elements go through shared memory at a time, in lines of SLICES + 1,
+// which is odd if SLICES is even: neither loads nor stores have bank conflicts.
+#define THREADS (LONG_THREADS * SLICES)
+#define MIN(x, y) ((x) < (y) ? (x) : (y))
+#define MAX(x, y) ((x) < (y) ? (y) : (x))
 #define PACKS (EACH_LONG / WIDE)
-#define ROUND LEAST(SHORT, MOST(1, 2048 * WIDE / (THREADS * EACH_LONG)))
-#define SHARE ((ROUND * PACKS * LANES + THREADS - 1) / THREADS)
-#define SUM PACK(WIDE)
-#define SUM_RUN WIDE
-#define SUMS ((SHORT + ROUND - 1) / ROUND * SHARE)
+#define ROUND MIN(SHORT, MAX(1, 2048 * WIDE / (THREADS * EACH_LONG)))
+#define PACKS_PER_ROUND ((ROUND * PACKS * LONG_THREADS + THREADS - 1) / THREADS)
+#define ACC PACK(WIDE)
+#define ACC_WIDTH WIDE
+#define OUT_PACKS ((SHORT + ROUND - 1) / ROUND * PACKS_PER_ROUND)
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-#define COPIES 1 // from global into shared memory past the registers, so that no thread waits for its own
+#define HAS_CP_ASYNC 1 // cp.async
 #else
-#define COPIES 0
+#define HAS_CP_ASYNC 0
 #endif
 
-// What is read after this is read after this: what comes far ahead of its use takes registers from the sums.
+// Keeps the compiler from hoisting loads above this point: loads far ahead of their use take the
+// accumulators' registers.
 #ifdef __OPENCL_VERSION__
-#define NO_SOONER()
+#define KEEP_ORDER()
 #else
-#define NO_SOONER() __syncwarp()
+#define KEEP_ORDER() __syncwarp()
 #endif
 
-// What a thread takes: of pack u, if there is one, WIDE elements LANES apart, that LANE had before.
-#define TAKEN(u) ((u) % SHARE * THREADS + THREAD_X)
-#define IS_TAKEN(u) (TAKEN(u) < LEAST(ROUND, SHORT - (u) / SHARE * ROUND) * PACKS * LANES)
-#define TAKEN_SHORT(u) ((u) / SHARE * ROUND + TAKEN(u) / (PACKS * LANES))
-#define TAKEN_PACK(u) (TAKEN(u) / LANES % PACKS)
-#define TAKEN_LANE(u) (TAKEN(u) % LANES)
+// The elements that a thread has after the reduction: of pack u, if there is one, WIDE elements
+// LONG_THREADS apart, which LONG_THREAD had before.
+#define OUT_IDX(u) ((u) % PACKS_PER_ROUND * THREADS + THREAD_X)
+#define HAS_OUT(u) \
+    (OUT_IDX(u) < MIN(ROUND, SHORT - (u) / PACKS_PER_ROUND * ROUND) * PACKS * LONG_THREADS)
+#define OUT_SHORT(u) ((u) / PACKS_PER_ROUND * ROUND + OUT_IDX(u) / (PACKS * LONG_THREADS))
+#define OUT_PACK(u) (OUT_IDX(u) / LONG_THREADS % PACKS)
+#define OUT_THREAD(u) (OUT_IDX(u) % LONG_THREADS)
 
-INNER void give_sums(LOCAL REAL *pool, const REAL *sums, const int round)
+INNER void store_slice(LOCAL REAL *smem, const REAL *acc, const int round)
 {
-    TURNS(s, SHORT, 32) TURNS(j, EACH_LONG, 8)
-        if (s / ROUND == round)
-            pool[((s % ROUND * EACH_LONG + j) * LANES + LANE) * (SLICES + 1) + SLICE] = sums[s * EACH_LONG + j];
-}
-
-INNER void take_sums(const LOCAL REAL *pool, SUM *totals, const int round)
-{
-    EACH(i, SHARE) {
-        const int u = round * SHARE + i, first = TAKEN(u) / LANES * WIDE * LANES + TAKEN_LANE(u);
-        totals[u] = NOTHING(WIDE);
-        if (IS_TAKEN(u)) TURNS(t, SLICES, 8) EACH(e, WIDE)
-            ELEMENT(totals[u], e) += pool[(first + e * LANES) * (SLICES + 1) + t];
+    TURNS(s, SHORT, 32) {
+        TURNS(j, EACH_LONG, 8) {
+            if (s / ROUND == round) {
+                smem[((s % ROUND * EACH_LONG + j) * LONG_THREADS + LONG_THREAD) * (SLICES + 1) +
+                     SLICE_IDX] = acc[s * EACH_LONG + j];
+            }
+        }
     }
 }
 
-INNER void join_slices(LOCAL REAL *pool, const REAL *sums, SUM *totals)
+INNER void sum_slices(const LOCAL REAL *smem, ACC *totals, const int round)
 {
-    EACH(round, SUMS / SHARE) {
-        BARRIER(); // what was in the pool has been read
-        give_sums(pool, sums, round);
+    EACH(i, PACKS_PER_ROUND) {
+        const int u = round * PACKS_PER_ROUND + i,
+                  first = OUT_IDX(u) / LONG_THREADS * WIDE * LONG_THREADS + OUT_THREAD(u);
+        totals[u] = ZERO_PACK(WIDE);
+        if (HAS_OUT(u)) {
+            TURNS(t, SLICES, 8) {
+                EACH(e, WIDE) {
+                    ELEMENT(totals[u], e) += smem[(first + e * LONG_THREADS) * (SLICES + 1) + t];
+                }
+            }
+        }
+    }
+}
+
+INNER void reduce_slices(LOCAL REAL *smem, const REAL *acc, ACC *totals)
+{
+    EACH(round, OUT_PACKS / PACKS_PER_ROUND) {
+        BARRIER(); // the last contents have been read
+        store_slice(smem, acc, round);
         BARRIER();
-        take_sums(pool, totals, round);
+        sum_slices(smem, totals, round);
     }
 }
 
-// Elements of C that follow each other along the tile's short side are `down` apart, along its long side `along`. A
-// pack's elements are neighbours there where the thread before had them so (`packed`), else LANES apart.
-PART void store_sums(GLOBAL REAL *c, const INDEX down, const INDEX along, const int shorts, const int longs,
-                     const int packed, SUM *totals)
+// C's elements are `down` apart along the tile's short side and `along` apart along its long side.
+// A pack's elements are contiguous if the thread had them so (`packed`), else LONG_THREADS apart.
+PART void store_tile(GLOBAL REAL *c, const INDEX down, const INDEX along, const int shorts,
+                     const int longs, const int packed, ACC *totals)
 {
-    EACH(u, SUMS) {
-        const int s = TAKEN_SHORT(u), pack = TAKEN_PACK(u), lane = TAKEN_LANE(u);
-        if (IS_TAKEN(u) && s < shorts) EACH(e, WIDE) {
-            const int at = packed ? (pack * LANES + lane) * WIDE + e : (pack * WIDE + e) * LANES + lane;
-            if (at < longs) c[s * down + at * along] = ELEMENT(totals[u], e);
+    EACH(u, OUT_PACKS) {
+        const int s = OUT_SHORT(u), pack = OUT_PACK(u), lane = OUT_THREAD(u);
+        if (HAS_OUT(u) && s < shorts) {
+            EACH(e, WIDE) {
+                const int at = packed ? (pack * LONG_THREADS + lane) * WIDE + e
+                                      : (pack * WIDE + e) * LONG_THREADS + lane;
+                if (at < longs) {
+                    c[s * down + at * along] = ELEMENT(totals[u], e);
+                }
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
-// Copies A, B or both once into scratch, as k rows along C's rows or columns that start at multiples of 128 bytes and
-// are filled up with zeros: what a tiled kernel then copies 16 bytes at a time, whatever the sizes and transpositions.
+// Packs A, B or both MN-major into scratch: each k becomes a row along C's rows or columns that
+// starts at a multiple of 128 bytes and is padded with zeros, so that a kernel can copy 16 bytes at
+// a time whatever the sizes and transpositions.
 //
 // TRANS_A  1 where A is stored k x m, else 0
 // TRANS_B  1 where B is stored n x k, else 0
@@ -11,39 +12,48 @@
 #include "portable.h"
 #define SIDE 64
 #define THREADS 256
-#define TURN (THREADS / SIDE)
+#define ROWS_AT_ONCE (THREADS / SIDE)
 #define TILES(length) (((length) + SIDE - 1) / SIDE)
-#define IN_SCRATCH(lines) ((lines) * (128 / (int)sizeof(REAL)))
+#define LINES_TO_ELEMENTS(lines) ((lines) * (128 / (int)sizeof(REAL)))
 
-// The arguments are those of the launch that comes after. A block takes a square through shared memory, A's blocks
-// before B's. Both the reads and the writes of a warp are neighbours in memory; all reads of a thread are under way
-// before the first is waited for. In lines of SIDE + 1 neither a row nor a column meets itself on a bank.
+// The arguments are those of the launch that follows. A block transposes a square through shared
+// memory, A's blocks before B's. Loads and stores are coalesced, and all loads of a thread are in
+// flight before the first is waited for. Lines of SIDE + 1 avoid bank conflicts.
 KERNEL(THREADS, 1)
-repack(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c, const INDEX m,
-       const INDEX n, const INDEX k, GLOBAL REAL *scratch, const INDEX split_k, const INDEX fan, const INDEX share,
-       const INDEX group, const INDEX at_a, const INDEX lines_a, const INDEX at_b, const INDEX lines_b)
+pack_mn_major(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c,
+              const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *scratch,
+              const INDEX split_k, const INDEX fan, const INDEX share, const INDEX group_m,
+              const INDEX at_a, const INDEX lines_a, const INDEX at_b, const INDEX lines_b)
 {
     SHARED REAL square[SIDE * (SIDE + 1)];
     const INDEX of_a = lines_a ? TILES(m) * TILES(k) : 0, of_b = lines_b ? TILES(n) * TILES(k) : 0;
     const INDEX batch = BLOCK / (of_a + of_b), at = BLOCK % (of_a + of_b);
-    const int is_a = at < of_a, cross = is_a ? !TRANS_A : TRANS_B;
-    const INDEX length = is_a ? m : n, pitch = IN_SCRATCH(is_a ? lines_a : lines_b), tile = is_a ? at : at - of_a;
+    const int is_a = at < of_a, transpose = is_a ? !TRANS_A : TRANS_B;
+    const INDEX length = is_a ? m : n, pitch = LINES_TO_ELEMENTS(is_a ? lines_a : lines_b),
+                tile = is_a ? at : at - of_a;
     const INDEX along = tile / TILES(k) * SIDE, depth = tile % TILES(k) * SIDE; // along C, and in k
-    const INDEX corner = cross ? along * k + depth : depth * length + along;
+    const INDEX corner = transpose ? along * k + depth : depth * length + along;
     const GLOBAL REAL *const from = (is_a ? a : b) + batch * k * length + corner;
-    GLOBAL REAL *const to = scratch + IN_SCRATCH(is_a ? at_a : at_b) + (batch * k + depth) * pitch + along;
+    GLOBAL REAL *const to =
+        scratch + LINES_TO_ELEMENTS(is_a ? at_a : at_b) + (batch * k + depth) * pitch + along;
     const int x = THREAD_X % SIDE, y = THREAD_X / SIDE;
-    const INDEX line = cross ? k : length;
-    REAL in[SIDE / TURN];
-    EACH(i, SIDE / TURN) {
-        const int row = y + i * TURN;
-        const int inside = cross ? depth + x < k && along + row < length : along + x < length && depth + row < k;
+    const INDEX line = transpose ? k : length;
+    REAL in[SIDE / ROWS_AT_ONCE];
+    EACH(i, SIDE / ROWS_AT_ONCE) {
+        const int row = y + i * ROWS_AT_ONCE;
+        const int inside = transpose ? depth + x < k && along + row < length
+                                     : along + x < length && depth + row < k;
         in[i] = inside ? from[row * line + x] : 0;
     }
-    EACH(i, SIDE / TURN) square[cross ? x * (SIDE + 1) + y + i * TURN : (y + i * TURN) * (SIDE + 1) + x] = in[i];
+    EACH(i, SIDE / ROWS_AT_ONCE) {
+        square[transpose ? x * (SIDE + 1) + y + i * ROWS_AT_ONCE
+                         : (y + i * ROWS_AT_ONCE) * (SIDE + 1) + x] = in[i];
+    }
     BARRIER();
-    EACH(i, SIDE / TURN) {
-        const int row = y + i * TURN;
-        if (along + x < pitch && depth + row < k) to[row * pitch + x] = square[row * (SIDE + 1) + x];
+    EACH(i, SIDE / ROWS_AT_ONCE) {
+        const int row = y + i * ROWS_AT_ONCE;
+        if (along + x < pitch && depth + row < k) {
+            to[row * pitch + x] = square[row * (SIDE + 1) + x];
+        }
     }
 }

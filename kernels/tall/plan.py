@@ -50,7 +50,7 @@ def sides(config: Config) -> tuple[int, int]:
 
 
 def span(config: Config) -> int:
-    """How much of C's long side a warp covers, as SPAN of tall/kernel.cu; 0 where it cannot cover the short one."""
+    """How much of C's long side a warp covers, WARP_LONG of kernel.cu; 0 if it cannot cover the short one."""
     short, (ts, tl) = sides(config)[0], ("TM", "TN") if config["KEEP_A"] else ("TN", "TM")
     lanes = short // config[ts]
     return WARP // lanes * config[tl] if 0 < lanes <= WARP else 0

@@ -25,7 +25,7 @@ def threads(config: Config) -> int:
 
 
 def strides(config: Config, problem: Problem) -> tuple[int, int]:
-    """Elements from one row to the next of A's and of B's shared tile, as STRIDE_A and STRIDE_B of tiled/kernel.cu."""
+    """Elements from one row to the next of A's and of B's shared tile, as LD_A and LD_B of kernel.cu."""
     bn, bk = config["BN"], config["BK"]
     lanes, vector = BANK_BYTES // element_bytes(problem), VECTOR_BYTES // element_bytes(problem)
     pads_a = bk > vector and (problem.trans_a or bk > bn)

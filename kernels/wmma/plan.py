@@ -12,7 +12,7 @@ from kernels.space import Config
 # An instruction's tile of A, of B and of C, and the threads that have one (PTX ISA, "wmma").
 SIDE: Final = 16
 WARP: Final = 32
-# What the lines of shared tiles are longer by, as LINE_A and LINE_B of wmma/kernel.cu, and bytes of a sum.
+# What the lines of shared tiles are longer by, as LD_A and LD_B of kernel.cu, and bytes of a sum.
 PAD: Final = 8
 SUM_BYTES: Final = 4
 

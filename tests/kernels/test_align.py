@@ -51,7 +51,7 @@ def test_rows_along_k_start_at_128_bytes_and_end_in_zeros(
     for start, content in zip(starts, (a, b), strict=False):
         memory[start : start + content.nbytes] = content.view(np.uint8).reshape(-1)
         readable[start : start + content.nbytes] = True
-    launch = Launch("align", Config(()), problem, step.build, step.grid, step.block, 0, sizes[3], found.numbers)
+    launch = Launch("pack_k_major", Config(()), problem, step.build, step.grid, step.block, 0, sizes[3], found.numbers)
     conflicts = interpreter.run(launch, starts, memory, readable, H200)
     scratch = memory[starts[3] :].view(bits)
     assert conflicts == 0

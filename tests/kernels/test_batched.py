@@ -142,7 +142,7 @@ def test_defaults_have_every_load_of_a_small_product_on_its_way_at_once_in_one_w
 
 
 def banks(config: Config, problem: Problem) -> tuple[int, int, int, int, int, int]:
-    """LANES_M, LANES_N, DIV_A, MOD_A, DIV_B and MOD_B of batched/kernel.cu."""
+    """LANES_M, LANES_N and SWIZZLE_DIV_A, _MOD_A, _DIV_B and _MOD_B of batched/smem_layout.h."""
     wide = 16 // problem.itemsize
     lanes_n = min(8, config["BN"] // config["TN"])
     lanes_m = min(32 // lanes_n, config["BM"] // config["TM"])

@@ -62,9 +62,9 @@ def test_gathering_rows_one_after_the_other_would_meet_on_banks() -> None:
     problem = Problem(24, 64, 64, **TF32)
     chosen = launch(problem, tile(problem, **UPSIDE, BM=24))
     assert expect_launch_exact(chosen) == 0
-    spread = "far * 16 + warp % 2 * 8 + (far ^ group / 4) * 4"
+    spread = "far * 16 + warp % 2 * 8 + (far ^ group_id / 4) * 4"
     assert spread in chosen.build.text
-    plain = chosen.build.text.replace(spread, "warp % 2 * 16 + group / 2 * 4")
+    plain = chosen.build.text.replace(spread, "warp % 2 * 16 + group_id / 2 * 4")
     # Each of 4 warps reads twice for each of 8 steps, in halves.
     assert expect_launch_exact(replace(chosen, build=replace(chosen.build, text=plain))) == 4 * 2 * 8 * 2
 

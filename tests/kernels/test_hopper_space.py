@@ -197,7 +197,7 @@ def test_slices_leave_sums_behind_what_is_copied_and_are_joined_after() -> None:
     assert one.numbers == (*made.numbers, 4, made.end, 4, 1, 16)
     assert one.scratch_bytes == made.end * 128 + 2 * 4 * 100 * 40 * 4
     assert sums_bytes(config, problem, 4) == 2 * 4 * 100 * 40 * 4
-    assert [step.build.entry for step in (*one.before, *one.after)] == ["align", "join"]
+    assert [step.build.entry for step in (*one.before, *one.after)] == ["pack_k_major", "split_k_reduce"]
     assert one.after[0].grid == 2 * -(-100 * 40 // (256 // 4 * 4))
     assert slices_of(tile(problem, SPLIT_K=16), problem) == 16
 

@@ -16,7 +16,7 @@ from poclrunner import Array, compiled, operands, queue, reference
 from kernels.device import Device
 from kernels.launch import Build, Launch
 from kernels.pipelined import PIPELINED
-from kernels.pipelined.plan import JOIN_THREADS, JOINED
+from kernels.pipelined.plan import REDUCE_THREADS, SPLIT_K_REDUCE
 from kernels.pipelined.space import SPACE
 from kernels.problem import Problem
 from kernels.register_tiled.plan import granted, threads
@@ -215,10 +215,10 @@ def test_the_interpreter_sees_a_barrier_that_is_missing_and_a_copy_that_is_not_w
         assert text != launch.build.text
         return replace(launch, build=replace(launch.build, text=text))
 
-    step = "as += step, bs += step, at = at == STAGES - 1 ? 0 : at + 1;\n                        "
+    step = "at = at == STAGES - 1 ? 0 : at + 1;\n                        "
     with pytest.raises(AssertionError, match="no barrier"):
         interpreted(changed(step + "BARRIER();", step), a, b)
-    late = changed("COPIES_LEFT(STAGES - 2);\n                        const int step", "const int step")
+    late = changed("cp_async_wait_group(STAGES - 2);\n                        const int step", "const int step")
     assert np.isnan(interpreted(late, a, b)).any()
     with pytest.raises(AssertionError, match="not aligned"):
         interpreted(changed("const int fits = (VECTOR == 1 ||", "const int fits = (1 ||"), a, b, 4)
@@ -258,18 +258,24 @@ def test_defaults_compile_and_spill_nothing(architecture: str, shape: tuple[int,
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("teams", [1, 2, 4, 8])
-def test_slices_are_joined_on_the_processor_in_the_teams_order(teams: int, dtype: str) -> None:
+@pytest.mark.parametrize("reducers", [1, 2, 4, 8])
+def test_slices_are_joined_on_the_processor_in_the_teams_order(reducers: int, dtype: str) -> None:
     import pyopencl as cl  # noqa: PLC0415 - only where there is one
 
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     rng = np.random.default_rng(seed)
     queue()
-    kernel = compiled(Build("join", source(JOINED), "join", (("DTYPE_" + dtype.upper(), "1"), ("TEAMS", str(teams)))))
+    macros = (("DTYPE_" + dtype.upper(), "1"), ("REDUCERS", str(reducers)))
+    kernel = compiled(Build("split_k_reduce", source(SPLIT_K_REDUCE), "split_k_reduce", macros))
     line = 128 // np.dtype(dtype).itemsize
-    piece = JOIN_THREADS // teams * 16 // np.dtype(dtype).itemsize
-    for m, n, slices, batch in ((1, 1, teams, 1), (33, 17, teams + 3, 3), (64, 64, 3 * teams, 2), (5, 1001, 40, 1)):
+    piece = REDUCE_THREADS // reducers * 16 // np.dtype(dtype).itemsize
+    for m, n, slices, batch in (
+        (1, 1, reducers, 1),
+        (33, 17, reducers + 3, 3),
+        (64, 64, 3 * reducers, 2),
+        (5, 1001, 40, 1),
+    ):
         pitch, start = -(-m * n // line) * line, 2 * line
         left = rng.standard_normal((batch, slices, pitch)).astype(dtype)
         left[:, :, m * n :] = np.nan
@@ -282,9 +288,9 @@ def test_slices_are_joined_on_the_processor_in_the_teams_order(teams: int, dtype
         numbers = map(np.int64, (slices, start // line, 1, 1, 0, 0, 0, 0))
         kernel.set_args(window, window, window, *sizes, held, *numbers)
         grid = batch * -(-m * n // piece)
-        cl.enqueue_nd_range_kernel(queue(), kernel, (grid * JOIN_THREADS, 1), (JOIN_THREADS, 1))
+        cl.enqueue_nd_range_kernel(queue(), kernel, (grid * REDUCE_THREADS, 1), (REDUCE_THREADS, 1))
         cl.enqueue_copy(queue(), c, whole)
-        expected = joined(np.moveaxis(left[:, :, : m * n], 1, 0), teams)
+        expected = joined(np.moveaxis(left[:, :, : m * n], 1, 0), reducers)
         assert np.array_equal(c[line:-line].reshape(batch, m * n), expected), (m, n, slices, batch)
         assert np.isnan(c[:line]).all(), "C was written before its start"
         assert np.isnan(c[-line:]).all(), "C was written past its end"

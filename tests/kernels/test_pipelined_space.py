@@ -13,7 +13,7 @@ from pipelinedtiles import A100, BARS, CUBE, DEVICES, LARGE, planned, streamed, 
 from kernels.device import Device
 from kernels.launch import COUNTERS
 from kernels.pipelined import PIPELINED
-from kernels.pipelined.plan import JOIN_THREADS, MOST_TEAMS, copies, plan, registers
+from kernels.pipelined.plan import MOST_REDUCERS, REDUCE_THREADS, copies, plan, registers
 from kernels.pipelined.space import BITS, SPACE
 from kernels.problem import Problem
 from kernels.register_tiled.plan import granted, shared_bytes
@@ -215,8 +215,8 @@ def test_a_launch_joins_with_as_many_teams_as_its_slices_fill() -> None:
     for split, teams in ((2, 2), (3, 2), (4, 4), (6, 4), (8, 8), (33, 8)):
         launch = planned(tile(SPLIT_K=split), Problem(100, 33, 264 * 16, batch=2))
         (step,) = launch.after
-        assert dict(step.build.macros)["TEAMS"] == str(min(teams, MOST_TEAMS))
-        assert step.grid == 2 * -(-3300 // (JOIN_THREADS // teams * 4))
+        assert dict(step.build.macros)["REDUCERS"] == str(min(teams, MOST_REDUCERS))
+        assert step.grid == 2 * -(-3300 // (REDUCE_THREADS // teams * 4))
 
 
 def test_shared_bytes_are_all_stages_of_both_tiles_or_the_teams_sums() -> None:

@@ -138,7 +138,7 @@ def test_a_small_sample_that_multiplies_wrong_or_races_is_told() -> None:
     print(f"TEST_SEED={seed()} {one.device.architecture}: {one}")
     for line, other, told in (
         ("BARRIER(); // the tiles are whole", "", "no barrier"),
-        ("REAL sums[8] = {};", "REAL sums[8] = {1.0f};", str(one)),
+        ("REAL acc[8] = {};", "REAL acc[8] = {1.0f};", str(one)),
     ):
         build = one.launch.build
         assert build.text.count(line) == 1

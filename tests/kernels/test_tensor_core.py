@@ -131,8 +131,8 @@ def test_no_read_of_shared_memory_meets_another_on_a_bank(kind: str, turned: int
 def test_the_interpreter_sees_reads_that_meet_on_a_bank() -> None:
     problem = problem_of("float16", 0, (32, 32, 64))
     launch = planned(tile(), problem)
-    plain = launch.build.text.replace("((piece) ^ TURN(y, line, single))", "(piece)")
-    plain = plain.replace("(to ^ TURN(down, line, single) * 16)", "to")
+    plain = launch.build.text.replace("((piece) ^ SWIZZLE(y, line, single))", "(piece)")
+    plain = plain.replace("(to ^ SWIZZLE(down, line, single) * 16)", "to")
     assert plain != launch.build.text
     a, b = operands(problem, np.random.default_rng(11), integers=True)
     c, conflicts = interpreter.interpreted(replace(launch, build=replace(launch.build, text=plain)), a, b, H200)

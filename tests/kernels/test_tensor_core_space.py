@@ -153,7 +153,7 @@ def test_copies_and_sums_and_halves_have_places_of_their_own_in_scratch() -> Non
     assert at_a * LINE_BYTES == 4 * COUNTERS + 2 * 4 * 8 * 64 * 64 * 4
     assert (lines_a, lines_b, at_b - at_a) == (65, 65, 2 * 100 * 65)
     assert launch.scratch_bytes == (at_b + 2 * 99 * 65) * LINE_BYTES
-    assert [step.build.entry for step in launch.before] == ["align"]
+    assert [step.build.entry for step in launch.before] == ["pack_k_major"]
     split = replace(SPLIT, m=64, n=64, k=8192)
     chosen = tile(BM=64, BN=64, WM=32, WN=32, BK=64, SPLIT_K=16)
     emulated = planned(chosen, split)

@@ -248,7 +248,7 @@ def check_writes(side: int, bk: int, line: int, cross: bool, count: int, w: int,
 
 
 def place(item: int, side: int, bk: int, line: int, cross: bool, w: int, itemsize: int) -> int:
-    """The first word that an item of a tile is written to, as PLACE of common/smem_tile.h."""
+    """The first word that an item of a tile is written to, as SMEM_AT of common/smem_tile.h."""
     span = (32 // itemsize if cross else side) // w
     slow = side if cross else bk
     along, across = (item % span + item // (span * slow) * span) * w, item // span % slow

@@ -68,7 +68,7 @@ def _is(config: Config) -> str:
 ENDLESS_KERNEL: Final = "if (k > 1) for (volatile GLOBAL STORED *p = c; ; ) p[0] = 0;"
 WILD_KERNEL: Final = "if (k > 1) c[((INDEX)1) << 44] = 0;"
 WRONG_KERNEL: Final = "if (k > 1) return;"  # C keeps what was there, whatever copies of A and B a config reads
-_ENTRY: Final = re.compile(r"KERNEL\([^)]*\)\s*matmul\([^)]*\)\s*\{")
+_ENTRY: Final = re.compile(r"KERNEL\w*\([^)]*\)\s*matmul\([^)]*\)\s*\{")
 
 
 def break_kernels(monkeypatch: pytest.MonkeyPatch, bad: Mapping[str, str]) -> None:
