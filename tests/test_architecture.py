@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -85,6 +86,52 @@ def test_no_file_is_long(paths: list[Path], most: int) -> None:
     assert {_name(path): lines for path in paths if (lines := _lines(path)) > most} == {}
 
 
+def test_no_line_of_a_kernel_is_wide() -> None:
+    wide = [f"{_name(path)}:{at}" for path in KERNELS for at, line in _numbered(path) if len(line) > 100]
+    assert wide == []
+
+
+def test_a_line_of_a_kernel_has_one_statement() -> None:
+    crowded = [f"{_name(path)}:{at}" for path in KERNELS for at, line in _numbered(path) if _has_several(line)]
+    joined = [
+        f"{_name(path)}: {one}" for path in KERNELS for one in _comma_statements(path.read_text(encoding="utf-8"))
+    ]
+    assert (crowded, joined) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("line", "several"),
+    [
+        ("a = 1;", False),
+        ("a = 1; b = 2;", True),
+        ("for (int i = 0; i < n; i++) {", False),
+        ("for (int i = 0; i < n; i++) a += i;", True),
+        ("for (int i = 0; i < n;", False),
+        ("     i++, f(a)) {", False),
+        ("     i++) a = 1; b = 2;", True),
+        ("if (a) return;", True),
+        ("if (a) {", False),
+        ("} else if (a) {", False),
+        ("} while (a);", False),
+        ("else return;", True),
+        ("{ a = 1; }", True),
+        ('asm("mov %0, 1; mov %1, 2;" : "=r"(a));', False),
+        ("a = 1; // then b; and c", False),
+        ("#define ONE(a) f(a); g(a)", True),
+    ],
+)
+def test_what_several_statements_are(line: str, several: bool) -> None:
+    assert _has_several(line) is several
+
+
+def test_what_a_comma_joins() -> None:
+    assert _comma_statements("a = 1;\nb += f(1, 2);\nc[1, 2] = 3;") == []
+    assert _comma_statements("const int a = 1, b = 2;\nconst Pair p = {a, b};\nfor (a = 1, b = 2; a; a++, b++) {") == []
+    assert _comma_statements("x;\na = 1, b = 2;") == ["a = 1, b = 2"]
+    assert _comma_statements("#define F(a) \\\n    a.b -= 1, \\\n    c = 2\n") == ["a.b -= 1,"]
+    assert _comma_statements("if (c) {\n    p->at[3] ^= 1,\n    q = 2;\n}") == ["p->at@ ^= 1, q = 2"]
+
+
 def test_functions_are_short() -> None:
     lengths = {f"{_name(path)}:{one.lineno} {one.name}": _length(one) for path in MODULES for one in _functions(path)}
     assert {name: length for name, length in lengths.items() if length > 40} == {}
@@ -115,6 +162,39 @@ def _name(path: Path) -> str:
 
 def _module(path: Path) -> str:
     return _name(path).removesuffix(".py").replace("/", ".")
+
+
+def _numbered(path: Path) -> list[tuple[int, str]]:
+    return list(enumerate(path.read_text(encoding="utf-8").splitlines(), 1))
+
+
+def _has_several(line: str) -> bool:
+    """Whether a line of a kernel has a statement beside another, or behind its condition."""
+    code = _bare(line).strip().removesuffix("\\").strip()
+    header = re.match(r"(?:} )?(?:else )?(?:for|if|while|switch) ?\(", code)
+    flat = re.sub(r"\(.*|.*\)", "@", _flat(code))  # of a header on several lines only what is around it
+    if ";" in flat.removesuffix(";") or re.match(r"(?:} )?else\b(?! if)[^{]*;", flat):
+        return True
+    return header is not None and not code.startswith("} while") and flat.endswith(";")
+
+
+def _comma_statements(text: str) -> list[str]:
+    """Assignments of a kernel that a comma joins with what follows; a declaration may have several names."""
+    code = _flat(re.sub(r"\\\n|#define \w+(?:\([^()]*\))?|#[^d].*", ";", _bare(text)))
+    statements = [" ".join(each.split()) for each in re.split(r"[;{}]", re.sub(r"(= |enum )\{[^{}]*\}", "= @", code))]
+    return [each for each in statements if re.match(r"\*?[\w.@>-]+ (?:[-+*/^|&]|<<|>>)?= ", each) and "," in each]
+
+
+def _bare(text: str) -> str:
+    """A kernel's text without comments and literals."""
+    return re.sub(r'"(?:\\.|[^"\\])*"|//.*', "", text)
+
+
+def _flat(code: str) -> str:
+    """Code with @ for all that stands in parentheses or brackets."""
+    while code != (code := re.sub(r"\([^()]*\)|\[[^\[\]]*\]", "@", code)):
+        pass
+    return code
 
 
 def _lines(path: Path) -> int:

@@ -122,8 +122,8 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
                      (THREAD_X / LINE_PAIRS_B * pitch_b + THREAD_X % LINE_PAIRS_B * 2);
     const int wide_a = pitch_a % WIDE == 0 && ADDRESS(a) % 16 == 0;
     const int wide_b = pitch_b % WIDE == 0 && ADDRESS(b) % 16 == 0;
-    REAL x[1 + AHEAD][MMAS_M][2 * FOURS], y[1 + AHEAD][MMAS_N][FOURS], *current = smem,
-                                                                       *free = smem;
+    REAL x[1 + AHEAD][MMAS_M][2 * FOURS], y[1 + AHEAD][MMAS_N][FOURS];
+    REAL *current = smem, *free = smem;
     ACC acc[OUT_PACKS] = {}; // stay in registers: C is written once
 #define NEXT_STAGE(stage) (stage == smem + (STAGES - 1) * STAGE_SIZE ? smem : stage + STAGE_SIZE)
 #define COPY_NEXT_STAGE()                                                                      \
@@ -133,8 +133,10 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
     copy_tile(free + BM * BK, b0, pitch_b, TRANS_B ? columns : deep, TRANS_B ? deep : columns, \
               LINE_PAIRS_B, BN * BK / 2, wide_b);                                              \
     cp_async_commit_group();                                                                   \
-    remaining -= BK, a0 += TRANS_A ? BK * m : BK, b0 += TRANS_B ? BK : BK * n,                 \
-        free = NEXT_STAGE(free)
+    remaining -= BK;                                                                           \
+    a0 += TRANS_A ? BK * m : BK;                                                               \
+    b0 += TRANS_B ? BK : BK * n;                                                               \
+    free = NEXT_STAGE(free)
 // Waits until the next stage is complete and the one before is free.
 #define WAIT_FOR_STAGE()             \
     cp_async_wait_group(STAGES - 2); \

@@ -99,18 +99,19 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
                 (unsigned)(blocks * each + more) / (unsigned)k_tiles_per_split + round++ * blocks;
         }
         tile.place(tile_idx, splits, group_m, k_tiles_per_split, STREAM_K ? 0 : more, start, count,
-                  m, n, k, fits);
+                   m, n, k, fits);
         const REAL *const of_a = packed_a
                                      ? scratch + LINES_TO_ELEMENTS(at_a) + tile.batch * k * pitch_a
                                      : a + tile.batch * m * k;
         const REAL *const of_b = packed_b
                                      ? scratch + LINES_TO_ELEMENTS(at_b) + tile.batch * k * pitch_b
                                      : b + tile.batch * k * n;
-        load_a.begin(of_a + (TRANSPOSE_A ? tile.row * k + tile.first : tile.first * pitch_a + tile.row),
-                     tile.rows);
-        load_b.begin(
-            of_b + (TRANSPOSE_B ? tile.column * k + tile.first : tile.first * pitch_b + tile.column),
-            tile.columns);
+        load_a.begin(
+            of_a + (TRANSPOSE_A ? tile.row * k + tile.first : tile.first * pitch_a + tile.row),
+            tile.rows);
+        load_b.begin(of_b + (TRANSPOSE_B ? tile.column * k + tile.first
+                                         : tile.first * pitch_b + tile.column),
+                     tile.columns);
         EACH(p, STAGES - 1) { // in a loop, ptxas finds too few registers for some tiles
             if (p < tile.full_k_tiles) {
                 load_a.copy(0, 1, 1);
