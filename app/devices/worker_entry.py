@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from app.devices.backend import Backend, Buffer, Reading, Vendor
 from app.devices.process.worker_main import WorkerLink
@@ -18,15 +18,22 @@ from kernels.device import Device
 from kernels.launch import Build
 
 PLATFORMS: Final = ("cuda", "opencl")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """The state of a device's child: the device, the slab, and what functions keep between calls."""
+    """What the functions of a device worker share: the device, the slab, and one state of each type."""
 
     backend: Backend
     slab: memoryview
-    memory: dict[str, Any] = field(default_factory=dict)
+    states: dict[Callable[[], object], object] = field(default_factory=dict)
+
+    def state(self, kind: Callable[[], T]) -> T:
+        """The worker's state of this type, kept between calls; it is made with no arguments when first asked for."""
+        if kind not in self.states:
+            self.states[kind] = kind()
+        return cast("T", self.states[kind])
 
 
 def nothing() -> None:
@@ -99,7 +106,7 @@ def shared_memory(held: WorkerContext) -> SharedDeviceMemory:
     device = held.backend.device
     if device.platform != "cuda":
         raise Unsupported(f"processes cannot share the memory of {device.id}")
-    sharing: SharedDeviceMemory = held.memory.setdefault("sharing", _cuda().Sharing())
+    sharing: SharedDeviceMemory = held.state(_cuda().Sharing)
     return sharing
 
 

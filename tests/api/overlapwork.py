@@ -38,20 +38,28 @@ def keys(held: WorkerContext, link: WorkerLink) -> tuple[int, ...]:
     return transit_of(held).keys
 
 
+@dataclass
+class Refusals:
+    """How many large allocations are still to be refused."""
+
+    left: int = 0
+
+
 def starve(held: WorkerContext, link: WorkerLink, times: int) -> int:
     """Have the device refuse as many large allocations from now on; gives how many are left of the last order."""
     del link
     backend: Any = held.backend
-    left, held.memory["starve"] = held.memory.get("starve", 0), times
+    refusals = held.state(Refusals)
+    left, refusals.left = refusals.left, times
 
     def tight(nbytes: int) -> Buffer:
-        if nbytes >= LARGE_ALLOCATION and held.memory["starve"]:
-            held.memory["starve"] -= 1
+        if nbytes >= LARGE_ALLOCATION and refusals.left:
+            refusals.left -= 1
             raise LaunchFailed(f"out of memory: {nbytes} bytes are asked for", fatal=False)
         return type(backend).allocate(backend, nbytes)  # type: ignore[no-any-return]
 
     backend.allocate = tight
-    return int(left)
+    return left
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,17 @@ def multiply_once(held: WorkerContext, link: WorkerLink, launch: Launch) -> tupl
     return compiled, program.registers
 
 
+@dataclass
+class Remembered:
+    """A value between calls."""
+
+    value: str | None = None
+
+
 def remember(held: WorkerContext, _: WorkerLink, value: str) -> str | None:
     """Keep a value between calls; gives the one kept before."""
-    before = held.memory.get("value")
-    held.memory["value"] = value
+    kept = held.state(Remembered)
+    before, kept.value = kept.value, value
     return before
 
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from app.devices import cuda
 from app.devices.backend import Backend, Buffer
 from app.devices.fleet import Fleet
 from app.devices.process import Worker, WorkerLink
@@ -195,7 +196,7 @@ def test_handles_are_opened_once_copied_by_their_parts_and_closed() -> None:
     raw, other = b"r" * 64, b"o" * 64
     shared = HostShared({raw: np.arange(100, dtype=np.uint8), other: np.zeros(8, np.uint8)})
     slab = memoryview(bytearray(64))
-    held = WorkerContext(cast("Backend", HostBackend()), slab, {"sharing": shared})
+    held = WorkerContext(cast("Backend", HostBackend()), slab, {cuda.Sharing: shared})
     link = cast("WorkerLink", FreeLink())
     ipc.check(held, link, IpcHandle(raw, 100))
     ipc.fetch(held, link, IpcHandle(raw, 100), 10, 32, 4)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import resource
+from dataclasses import dataclass
 from pathlib import Path
 
+from app.devices.backend import Buffer
 from app.devices.fleet import WorkerContext
 from app.devices.process import WorkerLink
 
 PAGE = resource.getpagesize()
+
+
+@dataclass
+class Hog:
+    """What keeps a device's memory from others."""
+
+    buffer: Buffer | None = None
 
 
 def limit_memory(_: WorkerContext, __: WorkerLink, more: int | None) -> None:
@@ -20,6 +29,6 @@ def limit_memory(_: WorkerContext, __: WorkerLink, more: int | None) -> None:
 
 def hold_memory(held: WorkerContext, _: WorkerLink, rest: int | None) -> None:
     """Take the device's memory but for `rest` bytes, or give it back."""
-    held.memory.pop("hog", None)
+    held.state(Hog).buffer = None
     if rest is not None:
-        held.memory["hog"] = held.backend.allocate(held.backend.free_bytes() - rest)
+        held.state(Hog).buffer = held.backend.allocate(held.backend.free_bytes() - rest)

@@ -177,4 +177,4 @@ class RecordedLink:
 
 def held_by(backend: HostDevice) -> WorkerContext:
     """A device child's state, in this process."""
-    return WorkerContext(backend, memoryview(b""), {})
+    return WorkerContext(backend, memoryview(b""))

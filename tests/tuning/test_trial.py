@@ -20,7 +20,7 @@ from app.tuning.outcome import Conditions, Measured, Outcome, Rejected
 from app.tuning.runner import InterleavedSamples
 from app.worker.measuring import fixture as benches
 from app.worker.measuring import trial
-from app.worker.measuring.contenders import LoadedContender
+from app.worker.measuring.contenders import ContenderCache, LoadedContender
 from app.worker.measuring.reference_kernel import reference_kernel
 from kernels import CATALOGUE
 from kernels.launch import Launch
@@ -281,8 +281,9 @@ def test_the_reference_is_computed_anew_after_a_write_outside_c(
 def test_another_bench_replaces_the_one_before(held: WorkerContext, link: RecordedLink) -> None:
     attempt(held, link, "right")
     attempt(held, link, "right", Problem(8, 8, 8))
-    assert [name for name, kept in held.memory.items() if isinstance(kept, benches.Fixture)] == ["bench"]
-    assert held.memory["bench"].bench.problem == Problem(8, 8, 8)
+    kept = held.state(benches._FixtureSlot).fixture
+    assert kept is not None
+    assert kept.bench.problem == Problem(8, 8, 8)
 
 
 def test_large_references_are_made_in_pieces_between_which_the_device_is_offered(
@@ -300,7 +301,7 @@ def test_a_reference_that_fails_its_spot_check_is_no_candidates_fault(
     monkeypatch.setattr(device, "reference", lambda a, b: np.matmul(a, b).astype(np.float64))
     with pytest.raises(WrongResult, match="the float64 reference"):
         attempt(held, link, "right")
-    assert "bench" not in held.memory
+    assert held.state(benches._FixtureSlot).fixture is None
 
 
 def vendor(held: WorkerContext, link: RecordedLink) -> Outcome:
@@ -443,7 +444,7 @@ def test_a_heats_contenders_use_the_sets_in_turn(
         return time(program, launch, sets, policy)
 
     monkeypatch.setattr(device, "time", noted)
-    held.memory["loaded"].clear()  # so that both warm up again
+    held.state(ContenderCache).contenders.clear()  # so that both warm up again
     heat_of(held, link, launch_of(PROBLEM, "right"), launch_of(PROBLEM, "again"), rounds=6)
     assert len(used) == 14
     assert len(set(used)) == 14, "no two launches in a row have the same operands"

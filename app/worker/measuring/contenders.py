@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle, islice
 from math import ceil
@@ -18,6 +18,7 @@ from app.errors import CompileFailed, LaunchFailed
 from app.tuning.measure.timing_policy import EVENTS, GRAPH
 from app.tuning.outcome import Rejected
 from app.tuning.runner import Contender
+from app.worker.state import CompilationTimes
 from kernels import CATALOGUE
 from kernels.cost_model import predict
 from kernels.device import Device
@@ -26,9 +27,7 @@ from kernels.problem import Problem
 from kernels.space import Config
 
 VENDOR: Final = "vendor"
-_KEY: Final = "loaded"
 _KEPT: Final = 32  # PoCL takes 0.15 s to load one again
-_SLOWEST: Final = "slowest compilation"
 _FIRST: Final = 30.0  # seconds for a compilation while none has been seen to end
 _COMPILING: Final = 15.0  # seconds at least: others may use the host's cores too
 _SLOWER: Final = 8.0  # times the slowest compilation seen: one that takes longer is taken for hung
@@ -126,13 +125,20 @@ class LoadedContender:
         return seconds
 
 
+@dataclass
+class ContenderCache:
+    """Compiled contenders, the least recently used first."""
+
+    contenders: OrderedDict[object, LoadedContender] = field(default_factory=OrderedDict)
+
+
 def loaded(held: WorkerContext, link: WorkerLink, contender: Contender) -> LoadedContender | Rejected:
     """Give a contender compiled and warmed up, from those that are kept or anew.
 
     Rejected at stage compile, launch, or space where there is no vendor's library. Raises CompileFailed or LaunchFailed
     where the device is lost to this process (facts: fatal).
     """
-    kept: OrderedDict[object, LoadedContender] = held.memory.setdefault(_KEY, OrderedDict())
+    kept = held.state(ContenderCache).contenders
     key = contender if isinstance(contender, Problem) else (contender.build.digest, contender.config, contender.problem)
     if key not in kept:
         made = _vendor(held, contender) if isinstance(contender, Problem) else _compiled(held, link, contender)
@@ -153,12 +159,13 @@ def warm(held: WorkerContext, link: WorkerLink, program: Program, launch: Launch
 
 def _compiling(held: WorkerContext) -> float:
     """Seconds that a compilation in this child may take now: several times the slowest seen."""
-    slowest: float | None = held.memory.get(_SLOWEST)
+    slowest = held.state(CompilationTimes).slowest
     return _FIRST if slowest is None else max(_COMPILING, _SLOWER * slowest)
 
 
 def _end_compiling(held: WorkerContext, link: WorkerLink, started: float) -> None:
-    held.memory[_SLOWEST] = max(held.memory.get(_SLOWEST, 0.0), monotonic() - started)
+    times = held.state(CompilationTimes)
+    times.slowest = max(times.slowest or 0.0, monotonic() - started)
     link.phase("launch", _WARMING)
 
 

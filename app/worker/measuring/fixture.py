@@ -19,7 +19,6 @@ from kernels.problem import Problem
 GUARD: Final = 2**16  # bytes watched on each side of C
 _PAGE: Final = 4096  # windows of buffers start at multiples of this
 _PATTERN: Final = 0xA5
-_KEY: Final = "bench"
 _CACHE: Final = 64 * 2**20  # bytes of a last-level cache that a device says nothing of
 _PASSED: Final = 3  # times the cache that the sets are together: what was used last time round is gone
 _MOST_SETS: Final = 1024
@@ -66,27 +65,35 @@ class Fixture:
         return self.buffers
 
 
+@dataclass
+class _FixtureSlot:
+    """The worker's one fixture."""
+
+    fixture: Fixture | None = None
+
+
 def prepared(held: WorkerContext, link: WorkerLink, bench: FixtureKey) -> Fixture:
     """Give the child's bench, making it where the child has another or none; the old one's memory goes first.
 
     Raises LaunchFailed where the device refuses, WrongResult where the reference fails its spot check.
     """
-    ready: Fixture | None = held.memory.get(_KEY)
+    kept = held.state(_FixtureSlot)
+    ready = kept.fixture
     if ready is None or ready.bench != bench:
         ready = None
         drop(held)
-        held.memory[_KEY] = ready = _prepare(held, link, bench)
+        kept.fixture = ready = _prepare(held, link, bench)
     return ready
 
 
 def drop(held: WorkerContext) -> None:
     """Forget the bench: where device and process share memory, what wrote past C may have reached the reference."""
-    held.memory.pop(_KEY, None)
+    held.state(_FixtureSlot).fixture = None
 
 
 def drop_buffers(held: WorkerContext) -> None:
     """Give the bench's device memory back: a candidate that misbehaved may have written anywhere in it."""
-    ready: Fixture | None = held.memory.get(_KEY)
+    ready = held.state(_FixtureSlot).fixture
     if ready is not None:
         ready.buffers = None
 

@@ -18,7 +18,6 @@ from kernels import CATALOGUE
 from kernels.launch import Launch
 from kernels.problem import Problem
 
-_KEY: Final = "reference kernel"
 _SECONDS: Final = 1e-4  # of one launch: long against the clock's own error, short beside a candidate's trial
 _FIRST: Final = 256  # rows and columns of the launch that the size is chosen by
 _STEP: Final = 16
@@ -43,18 +42,26 @@ class ReferenceKernel:
         return median(self.held.backend.time(self.program, self.launch, sets, EVENTS))
 
 
+@dataclass
+class _ReferenceSlot:
+    """The worker's one reference kernel."""
+
+    kernel: ReferenceKernel | None = None
+
+
 def reference_kernel(held: WorkerContext, link: WorkerLink) -> ReferenceKernel:
     """Give the child's reference kernel, compiling and sizing it where it has none yet.
 
     Raises CompileFailed and LaunchFailed where the device refuses what it always took.
     """
-    kept: ReferenceKernel | None = held.memory.get(_KEY)
+    state = held.state(_ReferenceSlot)
+    kept = state.kernel
     if kept is None:
         first = _compiled(held, link)
         with link.lease(_LAUNCHING):
             first.seconds()
             size = _FIRST * (_SECONDS / first.seconds()) ** (1 / 3)
-            held.memory[_KEY] = kept = _of_size(first, max(_LEAST, min(_MOST, round(size / _STEP) * _STEP)))
+            state.kernel = kept = _of_size(first, max(_LEAST, min(_MOST, round(size / _STEP) * _STEP)))
             kept.seconds()
     return kept
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import cycle
 from statistics import median
@@ -39,7 +39,6 @@ from app.worker.measuring.stress import prove
 
 __all__ = ["VENDOR", "FixtureKey", "attempt", "prepare", "prove", "sample"]
 
-_NOISE, _WATCH = "noise", "watch"
 _MEASURING: Final = 60.0  # seconds of the host's own work between launches
 _REFERENCE: Final = 10.0  # seconds: the reference kernel takes a ten-thousandth of this
 _AWAKE: Final = 0.1  # seconds: a launch that is longer wakes the device by itself
@@ -184,16 +183,23 @@ def _raced(
 
 def _watch(held: WorkerContext) -> DriftDetector:
     """What the child knows of its reference kernel, for as long as it lives."""
-    watch: DriftDetector = held.memory.setdefault(_WATCH, DriftDetector())
-    return watch
+    return held.state(DriftDetector)
+
+
+@dataclass
+class _BenchNoise:
+    """The noise of one bench's samples."""
+
+    bench: FixtureKey | None = None
+    model: NoiseModel = field(default_factory=NoiseModel)
 
 
 def _noise(held: WorkerContext, bench: FixtureKey) -> NoiseModel:
     """What is known of a bench's samples; another bench's is forgotten."""
-    known: tuple[FixtureKey, NoiseModel] | None = held.memory.get(_NOISE)
-    if known is None or known[0] != bench:
-        held.memory[_NOISE] = known = bench, NoiseModel()
-    return known[1]
+    known = held.state(_BenchNoise)
+    if known.bench != bench:
+        known.bench, known.model = bench, NoiseModel()
+    return known.model
 
 
 def _reference_seconds(link: WorkerLink, reference: ReferenceKernel) -> float:

@@ -106,8 +106,7 @@ class TransferBuffers:
 
 def transit_of(held: WorkerContext) -> TransferBuffers:
     """What is on its way to and from this child's device."""
-    transit: TransferBuffers = held.memory.setdefault("transit", TransferBuffers())
-    return transit
+    return held.state(TransferBuffers)
 
 
 def push(held: WorkerContext, link: WorkerLink, piece: Chunk) -> int:

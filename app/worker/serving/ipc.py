@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,6 +22,13 @@ class IpcHandle:
 
     raw: bytes
     nbytes: int
+
+
+@dataclass
+class OpenedHandles:
+    """The allocations that this worker has opened."""
+
+    buffers: dict[IpcHandle, Buffer] = field(default_factory=dict)
 
 
 def check(held: WorkerContext, link: WorkerLink, handle: IpcHandle) -> None:
@@ -66,8 +73,7 @@ def _opened(held: WorkerContext, handle: IpcHandle) -> Buffer:
 
 
 def _open(held: WorkerContext) -> dict[IpcHandle, Buffer]:
-    known: dict[IpcHandle, Buffer] = held.memory.setdefault("handles", {})
-    return known
+    return held.state(OpenedHandles).buffers
 
 
 def _deadline(nbytes: int) -> float:

@@ -19,6 +19,7 @@ from app.errors import LaunchFailed, WrongResult
 from app.tuning.verify import tolerance
 from app.worker.serving.buffer_cache import DeviceBufferCache
 from app.worker.serving.chunked_transfer import COPYING, bytes_at, transit_of
+from app.worker.state import ProgramCache
 from kernels import CATALOGUE
 from kernels.cost_model import predict
 from kernels.device import Device
@@ -138,8 +139,7 @@ def forget(held: WorkerContext, link: WorkerLink, keys: tuple[int, ...]) -> tupl
 
 def kept_by(held: WorkerContext) -> DeviceBufferCache:
     """The device copies that this child keeps."""
-    kept: DeviceBufferCache = held.memory.setdefault("kept", DeviceBufferCache())
-    return kept
+    return held.state(DeviceBufferCache)
 
 
 def _made(
@@ -222,7 +222,7 @@ def _run(backend: Backend, program: Program | None, order: MultiplyRequest, oper
 
 def built(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float) -> tuple[Program, float]:
     """The program of a launch as `ready` gives it, and the seconds that its first use took; 0 at any other."""
-    known: dict[Launch, Program] = held.memory.setdefault("ready", {})
+    known = held.state(ProgramCache).by_launch
     program = known.get(launch)
     if program is not None:
         return program, 0.0
@@ -232,7 +232,7 @@ def built(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float)
 
 def ready(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float = COMPILING) -> Program:
     """The compiled program of a launch, its class verified in this process; raises CompileFailed, WrongResult."""
-    known: dict[Launch, Program] = held.memory.setdefault("ready", {})
+    known = held.state(ProgramCache).by_launch
     if launch not in known:
         program = _verified(held, link, launch, allowed)
         if len(known) >= _KNOWN:
@@ -242,12 +242,12 @@ def ready(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float 
 
 
 def _verified(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float) -> Program:
-    programs: dict[str, Program] = held.memory.setdefault("programs", {})
+    cache = held.state(ProgramCache)
+    programs, verified = cache.by_digest, cache.verified
     digest = launch.build.digest
     if digest not in programs:
         link.phase("compile", allowed)
         programs[digest] = held.backend.compile(launch.build)
-    verified: set[tuple[object, ...]] = held.memory.setdefault("verified", set())
     # A device may compile anew for a large grid: that counts as compiling, and is over before the lease is asked for.
     large = launch.grid * launch.block[0] > _SMALL_GRID
     kind = (digest, launch.config, launch.problem.batch > 1, large, *aligned(launch.problem))
