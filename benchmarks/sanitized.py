@@ -63,7 +63,7 @@ class Case:
         least = least_k(self.config) if self.own.precision == "emulated" else 0
         deep = PHASES * slices * self.config.get("BK", 16) + least
         most = [tiles * self.config["BM"], tiles * self.config["BN"], deep]
-        batch = min(self.own.batch, 3 * self.config.get("PER", 1) + 1)
+        batch = min(self.own.batch, 3 * self.config.get("BATCH_PER_BLOCK", 1) + 1)
         sizes = (self.own.m, self.own.n, self.own.k)
         small = [
             [max(1, min(has, has + o, to + o)) for has, to, o in zip(sizes, most, off, strict=True)] for off in OFF

@@ -1,20 +1,20 @@
 """Halves: the steps that split float32 operands for products on float16 tensor cores, and what they may decline.
 
-A line, a row of op(A) or a column of op(B), is divided by a power of two so that its largest magnitude lies in
-[2^14, 2^15); then x = h + l / 2^11 with h = f16(x) and l = f16(2^11 (x - h)), and a product of lines is
-sum hh + (sum hl + sum lh) / 2^11, of which the first sum leaves the tensor cores every PROMOTE k and is added up in
-float32 (Ootomo and Yokota, Int. J. High Perform. Comput. Appl. 36-4, 2022). What follows shows that
-|error|_ij <= k U W, with U = 2^-23 and W = (|A||B|)_ij, for every k >= LEAST_K that is at least four times PROMOTE, and
-for all operands that are not declined. All quantities are those of scaled lines.
+A line, a row of op(A) or a column of op(B), is divided by a power of two so that its largest magnitude lies in [2^14,
+2^15); then x = h + l / 2^11 with h = f16(x) and l = f16(2^11 (x - h)), and a product of lines is sum hh + (sum hl + sum
+lh) / 2^11, of which the first sum leaves the tensor cores every PROMOTE_K k and is added up in float32 (Ootomo and
+Yokota, Int. J. High Perform. Comput. Appl. 36-4, 2022). What follows shows that |error|_ij <= k U W, with U = 2^-23 and
+W = (|A||B|)_ij, for every k >= LEAST_K that is at least four times PROMOTE_K, and for all operands that are not
+declined. All quantities are those of scaled lines.
 
 Sums. An instruction adds products of halves, which are exact, and an accumulator: blocks of 8 products at least with
 the accumulator, each cut off at 2^-24 of the power of two that the largest one's exponents make, or finer, and the sum
 cut off to 24 bits (sm_80 and later: Fasi, Higham, Mikaitis and Pranesh, PeerJ Comput. Sci. 7, 2021; Khattak and
 Mikaitis, arXiv 2512.07004, 2025). Of 16 products that is at most 2 (9/2 + 1) U = 11 U of the sum of magnitudes so far.
-PROMOTE of k lose 11/16 PROMOTE U W, and four times PROMOTE is at most k: sums of hh lose 0.172 k U W at most. Float32
-additions outside lose k / (2 PROMOTE) U W at most (Higham, Accuracy and Stability of Numerical Algorithms, section
-4.2). The crossed sums are 2^-10 W at most and lose 11/8 k U of that. The last addition rounds once more. All that is
-under 0.19 k U W.
+PROMOTE_K of k lose 11/16 PROMOTE_K U W, and four times PROMOTE_K is at most k: sums of hh lose 0.172 k U W at most.
+Float32 additions outside lose k / (2 PROMOTE_K) U W at most (Higham, Accuracy and Stability of Numerical Algorithms,
+section 4.2). The crossed sums are 2^-10 W at most and lose 11/8 k U of that. The last addition rounds once more. All
+that is under 0.19 k U W.
 
 Elements. Where every element of a line is zero or at least 2^-14, and so normal as a half, |x - h| <= 2^-11 |x|, and
 |x - h - l / 2^11| <= 2^-22 |x|: what halves do not hold costs 4 U W, the products ll that nobody adds cost 2 U W, and
@@ -125,8 +125,8 @@ def suits(problem: Problem) -> bool:
 
 
 def least_k(config: Mapping[str, int]) -> int:
-    """The least k for which a config's PROMOTE keeps the error below that of sequential FMAs."""
-    return max(LEAST_K, SHARE * config.get("PROMOTE", 1))
+    """The least k for which a config's PROMOTE_K keeps the error below that of sequential FMAs."""
+    return max(LEAST_K, SHARE * config.get("PROMOTE_K", 1))
 
 
 def _steps(problem: Problem, slabs: int) -> tuple[Step, ...]:

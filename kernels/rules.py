@@ -42,10 +42,10 @@ def shared_fits(shared_bytes: Count) -> Rule:
 
 
 def registers_granted(threads: Threads) -> Callable[[Config, Device], int]:
-    """Registers that the compiler may give a thread so that an SM holds HELD blocks; 0 where the device has none."""
+    """Registers that a thread may have so that an SM holds MIN_BLOCKS blocks; 0 where the device has none."""
 
     def of(config: Config, device: Device) -> int:
-        each = device.limits.registers_per_sm // (-(-threads(config) // WARP) * WARP * config["HELD"])
+        each = device.limits.registers_per_sm // (-(-threads(config) // WARP) * WARP * config["MIN_BLOCKS"])
         return min(each // REGISTERS_AT_ONCE * REGISTERS_AT_ONCE, device.limits.registers_per_thread)
 
     return of
@@ -62,16 +62,18 @@ def registers_fit(registers: Count, threads: Threads) -> Rule:
 
 
 def bound_binds(threads: Threads) -> Rule:
-    """Whether HELD lowers the registers that a thread may have."""
+    """Whether MIN_BLOCKS lowers the registers that a thread may have."""
     own = registers_granted(threads)
-    return lambda config, _, device: config["HELD"] == 1 or 0 < own(config, device) < device.limits.registers_per_thread
+    return lambda config, _, device: (
+        config["MIN_BLOCKS"] == 1 or 0 < own(config, device) < device.limits.registers_per_thread
+    )
 
 
 def blocks_fit(threads: Threads, shared_bytes: Count) -> Rule:
-    """Whether an SM has the threads and the shared memory for HELD blocks."""
+    """Whether an SM has the threads and the shared memory for MIN_BLOCKS blocks."""
 
     def fit(config: Config, problem: Problem, device: Device) -> bool:
-        limits, held = device.limits, config["HELD"]
+        limits, held = device.limits, config["MIN_BLOCKS"]
         shared = held * (shared_bytes(config, problem) + limits.shared_bytes_reserved)
         return held == 1 or (shared <= limits.shared_bytes_per_sm and held * threads(config) <= limits.threads_per_sm)
 

@@ -61,13 +61,13 @@ def grid_fits(config: Config, problem: Problem, _: Device) -> bool:
 
 def order_matters(config: Config, problem: Problem, device: Device) -> bool:
     """Whether tiles are in no order, or more than run at once."""
-    return config["GROUP"] == 1 or blocks(config, problem) > 2 * device.limits.sms
+    return config["GROUP_M"] == 1 or blocks(config, problem) > 2 * device.limits.sms
 
 
 def slices_needed(config: Config, problem: Problem, device: Device) -> bool:
     """Whether k is in one slice, or its slices' blocks are few waves of those that the device holds."""
     split = config["SPLIT_K"]
-    return split == 1 or blocks(config, problem) * split <= WAVES * config["HELD"] * device.limits.sms
+    return split == 1 or blocks(config, problem) * split <= WAVES * config["MIN_BLOCKS"] * device.limits.sms
 
 
 def slices_whole(config: Config, problem: Problem, _: Device) -> bool:

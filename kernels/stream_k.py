@@ -57,7 +57,7 @@ class Shares:
 
 def shares(config: Config, problem: Problem) -> Shares:
     """Whole waves of tiles are left whole, but for one: so a tile has phases of as few blocks as can be."""
-    tiles, steps, held = blocks(config, problem), phases(config, problem), config["STREAM_K"] * config["HELD"]
+    tiles, steps, held = blocks(config, problem), phases(config, problem), config["STREAM_K_SMS"] * config["MIN_BLOCKS"]
     rounds = tiles // held - (tiles % held > 0 and tiles > held)
     shared = (tiles - rounds * held) * steps
     if shared >= MOST_PHASES:
@@ -83,8 +83,8 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     loads = 1 + LOAD_COST * (1 / config["TM"] + 1 / config["TN"])
     phase = 2 * size * config["BK"] * loads * limits.sms / limits.peak
     tiles, whole = blocks(config, problem), phases(config, problem)
-    if config["STREAM_K"]:
-        held, found = config["HELD"], shares(config, problem)
+    if config["STREAM_K_SMS"]:
+        held, found = config["MIN_BLOCKS"], shares(config, problem)
         phase *= 1 + SHARED_COST + CROWDED_COST * (config["VECTOR"] == 1 and config["TM"] * config["TN"] > SUMS)
         parts = problem.itemsize * size * (2 + found.blocks / tiles) * found.blocks / limits.bandwidth
         return held * (found.each + 1 + found.rounds * whole) * phase + START + parts
@@ -94,62 +94,62 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
 
 
 def _as_many_sms(config: Config, _: Problem, device: Device) -> bool:
-    return config["STREAM_K"] in {0, device.limits.sms}
+    return config["STREAM_K_SMS"] in {0, device.limits.sms}
 
 
 def _whole_slices(config: Config, _: Problem, __: Device) -> bool:
-    return config["STREAM_K"] == 0 or config["SPLIT_K"] == 1
+    return config["STREAM_K_SMS"] == 0 or config["SPLIT_K"] == 1
 
 
 def _large(config: Config, _: Problem, __: Device) -> bool:
-    large = threads(config) * config["HELD"] == BUSY and config["TM"] * config["TN"] >= SUMS
-    return config["STREAM_K"] == 0 or (large and config["SLICES"] == 1)
+    large = threads(config) * config["MIN_BLOCKS"] == BUSY and config["TM"] * config["TN"] >= SUMS
+    return config["STREAM_K_SMS"] == 0 or (large and config["SLICE_K"] == 1)
 
 
 def _short_phases(config: Config, _: Problem, __: Device) -> bool:
-    return config["STREAM_K"] == 0 or config["BK"] <= DEPTH
+    return config["STREAM_K_SMS"] == 0 or config["BK"] <= DEPTH
 
 
 def _registers_left(config: Config, _: Problem, __: Device) -> bool:
-    return config["STREAM_K"] == 0 or config["REPACK"] == 0 or config["TM"] * config["TN"] < 2 * SUMS
+    return config["STREAM_K_SMS"] == 0 or config["PACK_MN"] == 0 or config["TM"] * config["TN"] < 2 * SUMS
 
 
 def _uneven(config: Config, problem: Problem, _: Device) -> bool:
-    tiles, held = blocks(config, problem), config["STREAM_K"] * config["HELD"]
+    tiles, held = blocks(config, problem), config["STREAM_K_SMS"] * config["MIN_BLOCKS"]
     return held == 0 or -(-tiles // held) * held >= EVEN * tiles
 
 
 def _full(config: Config, problem: Problem, _: Device) -> bool:
     launched = blocks(config, problem) * config["BM"] * config["BN"]
-    return config["STREAM_K"] == 0 or launched <= FULL * problem.batch * problem.m * problem.n
+    return config["STREAM_K_SMS"] == 0 or launched <= FULL * problem.batch * problem.m * problem.n
 
 
 def _few_parts(config: Config, problem: Problem, _: Device) -> bool:
-    return config["STREAM_K"] * config["HELD"] <= PARTS * blocks(config, problem)
+    return config["STREAM_K_SMS"] * config["MIN_BLOCKS"] <= PARTS * blocks(config, problem)
 
 
 def _long_shares(config: Config, problem: Problem, _: Device) -> bool:
-    held = config["STREAM_K"] * config["HELD"]
+    held = config["STREAM_K_SMS"] * config["MIN_BLOCKS"]
     return blocks(config, problem) * phases(config, problem) >= FEWEST_PHASES * held
 
 
 def _parts_fit(config: Config, problem: Problem, _: Device) -> bool:
     size = config["BM"] * config["BN"] * problem.itemsize
-    return config["STREAM_K"] * config["HELD"] * size <= SUMS_BYTES
+    return config["STREAM_K_SMS"] * config["MIN_BLOCKS"] * size <= SUMS_BYTES
 
 
-_TILE: Final = ("BM", "BN", "HELD", "STREAM_K")
+_TILE: Final = ("BM", "BN", "MIN_BLOCKS", "STREAM_K_SMS")
 RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
-    "phases shared out among another number of SMs than there are": (_as_many_sms, ("STREAM_K",)),
-    "phases shared out, and k in slices as well": (_whole_slices, ("STREAM_K", "SPLIT_K")),
-    "phases shared out among small tiles, or other than 256 threads an SM": (_large, (*_TILE, "TM", "TN", "SLICES")),
-    "phases shared out that are longer than they need be": (_short_phases, ("STREAM_K", "BK")),
+    "phases shared out among another number of SMs than there are": (_as_many_sms, ("STREAM_K_SMS",)),
+    "phases shared out, and k in slices as well": (_whole_slices, ("STREAM_K_SMS", "SPLIT_K")),
+    "phases shared out among small tiles, or other than 256 threads an SM": (_large, (*_TILE, "TM", "TN", "SLICE_K")),
+    "phases shared out that are longer than they need be": (_short_phases, ("STREAM_K_SMS", "BK")),
     "phases shared out of copies, with sums that leave too few registers": (
         _registers_left,
-        ("STREAM_K", "REPACK", "TM", "TN"),
+        ("STREAM_K_SMS", "PACK_MN", "TM", "TN"),
     ),
     "phases shared out, where tiles fill the SMs evenly": (_uneven, _TILE),
-    "phases shared out of tiles that are more than half past C's edge": (_full, ("BM", "BN", "STREAM_K")),
+    "phases shared out of tiles that are more than half past C's edge": (_full, ("BM", "BN", "STREAM_K_SMS")),
     "a tile's phases shared out among too many blocks": (_few_parts, _TILE),
     "too few phases to share out": (_long_shares, (*_TILE, "BK")),
     "more sums of shared tiles than scratch has room for": (_parts_fit, _TILE),

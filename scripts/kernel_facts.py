@@ -17,7 +17,8 @@ from kernels import CATALOGUE
 from kernels.kernel import Kernel
 from kernels.support import coverage
 
-_PARAMETER: Final = re.compile(r"^// ([A-Z][A-Z_]+) +(\S.*)$")
+# A parameter and what it means, which goes on in lines that are further indented.
+_PARAMETER: Final = re.compile(r"^// ([A-Z][A-Z_]+) +(\S.*(?:\n// {4,}\S.*)*)$", re.MULTILINE)
 LITTLE: Final = 0.01  # below this a whole per cent says nothing
 _SEEDS: Final = {"naive": NAIVE, "tiled": TILED}  # measured on every strict float32 shape, chosen for none
 
@@ -62,7 +63,7 @@ def _left(head: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
 def _meanings(kernel: Kernel) -> Mapping[str, str]:
     """The parameters as the first lines of the source explain them."""
     text = files("kernels").joinpath(kernel.file).read_text(encoding="utf-8")
-    return {found[1]: found[2] for line in text.splitlines() if (found := _PARAMETER.match(line))}
+    return {found[1]: " ".join(found[2].replace("\n//", " ").split()) for found in _PARAMETER.finditer(text)}
 
 
 def _measured(name: str) -> str:

@@ -84,13 +84,13 @@ def _filled(tile: Tile, problem: Problem, device: Device) -> dict[str, int]:
     chosen = dict(zip(TILE, tile, strict=True))
     needed = min(problem.k, PHASE_BYTES // problem.itemsize)
     chosen["BK"] = next(bk for bk in SPACE.parameters["BK"] if bk >= needed)
-    chosen["PER"] = _products(tile, problem, device)
-    chosen |= {"STAGES": 1, "HELD": 1}
+    chosen["BATCH_PER_BLOCK"] = _products(tile, problem, device)
+    chosen |= {"STAGES": 1, "MIN_BLOCKS": 1}
     if device.capability >= COPIES_SINCE:
         pairs = max(1, threads(Config.of(chosen)) // (2 * WARP))
         room = POOL_BYTES * pairs // shared_bytes(Config.of(chosen), problem)
         chosen["STAGES"] = max(1, min(room, -(-problem.k // chosen["BK"]), SPACE.parameters["STAGES"][-1]))
-    return chosen | {"HELD": _held(Config.of(chosen), problem, device)}
+    return chosen | {"MIN_BLOCKS": _held(Config.of(chosen), problem, device)}
 
 
 def _products(tile: Tile, problem: Problem, device: Device) -> int:
@@ -107,9 +107,13 @@ def _held(config: Config, problem: Problem, device: Device) -> int:
     if not limits.registers_per_sm or config["TM"] * config["TN"] * problem.itemsize >= LARGE_BYTES:
         return 1
     room = limits.registers_per_sm // (SMALL_REGISTERS * threads(config))
-    held = (Config.of(dict(config) | {"HELD": count}) for count in reversed(SPACE.parameters["HELD"]) if count <= room)
+    held = (
+        Config.of(dict(config) | {"MIN_BLOCKS": count})
+        for count in reversed(SPACE.parameters["MIN_BLOCKS"])
+        if count <= room
+    )
     rules = (sums_and_registers_fit, BOUND_BINDS, ROOM_FOR_BLOCKS)
-    return next((one["HELD"] for one in held if all(rule(one, problem, device) for rule in rules)), 1)
+    return next((one["MIN_BLOCKS"] for one in held if all(rule(one, problem, device) for rule in rules)), 1)
 
 
 def _below(count: int) -> int:

@@ -1,16 +1,16 @@
-// C[m,n] = op(A)[m,k] x op(B)[k,n] for many small products: a block has the operands of PER of them
-// in flight at once.
+// C[m,n] = op(A)[m,k] x op(B)[k,n] for many small products: a block has the operands of
+// BATCH_PER_BLOCK of them in flight at once.
 //
-// BM       rows of C's tile: all of them, if a product is one tile
-// BN       columns of C's tile
-// BK       depth of a k tile in shared memory: all of k, if a product is one k tile
-// TM       rows of C that a thread keeps in registers
-// TN       columns of C that a thread keeps in registers
-// PER      products of a block, each with threads of its own
-// STAGES   k tiles in shared memory, all in flight from the start
-// HELD     minimum of blocks on an SM (__launch_bounds__)
-// TRANS_A  1 where A is stored k x m, else 0
-// TRANS_B  1 where B is stored n x k, else 0
+// BM               rows of C's tile: all of them, if a product is one tile
+// BN               columns of C's tile
+// BK               depth of a k tile in shared memory: all of k, if a product is one k tile
+// TM               rows of C that a thread keeps in registers
+// TN               columns of C that a thread keeps in registers
+// BATCH_PER_BLOCK  products of a block, each with threads of its own
+// STAGES           k tiles in shared memory, all in flight from the start
+// MIN_BLOCKS       minimum of blocks on an SM (__launch_bounds__)
+// TRANS_A          1 where A is stored k x m, else 0
+// TRANS_B          1 where B is stored n x k, else 0
 #if !defined(BM)
 #error "BM must be defined"
 #elif !defined(BN)
@@ -21,12 +21,12 @@
 #error "TM must be defined"
 #elif !defined(TN)
 #error "TN must be defined"
-#elif !defined(PER)
-#error "PER must be defined"
+#elif !defined(BATCH_PER_BLOCK)
+#error "BATCH_PER_BLOCK must be defined"
 #elif !defined(STAGES)
 #error "STAGES must be defined"
-#elif !defined(HELD)
-#error "HELD must be defined"
+#elif !defined(MIN_BLOCKS)
+#error "MIN_BLOCKS must be defined"
 #elif !defined(TRANS_A)
 #error "TRANS_A must be defined"
 #elif !defined(TRANS_B)
@@ -34,20 +34,20 @@
 #endif
 #include "portable.h"
 #define PRODUCT_THREADS (BM / TM * (BN / TN)) // threads of one product
-#define THREADS (PER * PRODUCT_THREADS)
+#define THREADS (BATCH_PER_BLOCK * PRODUCT_THREADS)
 #include "smem_layout.h"
 #define PACKS (TN / RUN(TN))
 #define ACC PACK(RUN(TN))
 #define TILE_SIZE_A (BM * BK)
 #define TILE_SIZE_B (BK * BN)
-#define STAGE_SIZE (PER * (TILE_SIZE_A + TILE_SIZE_B))
+#define STAGE_SIZE (BATCH_PER_BLOCK * (TILE_SIZE_A + TILE_SIZE_B))
 
 // Arguments of load_full and load_predicated for each operand: pitch, lines, their length, swizzle.
 #define OF_A \
     to, a, m *k, TRANS_A ? m : k, TRANS_A ? BK : BM, TRANS_A ? BM : BK, SWIZZLE_DIV_A, SWIZZLE_MOD_A
-#define OF_B                                                                               \
-    to + PER *TILE_SIZE_A, b, n *k, TRANS_B ? k : n, TRANS_B ? BN : BK, TRANS_B ? BK : BN, \
-        SWIZZLE_DIV_B, SWIZZLE_MOD_B
+#define OF_B                                                                        \
+    to + BATCH_PER_BLOCK *TILE_SIZE_A, b, n *k, TRANS_B ? k : n, TRANS_B ? BN : BK, \
+        TRANS_B ? BK : BN, SWIZZLE_DIV_B, SWIZZLE_MOD_B
 #define LOAD_PREDICATED_A(w) \
     load_predicated(OF_A, count, TRANS_A ? depth : rows, TRANS_A ? rows : depth, me, w)
 #define LOAD_PREDICATED_B(w) \
@@ -142,7 +142,7 @@ PART void store_tile(GLOBAL REAL *c, const int n, const int rows, const int colu
 }
 
 // Products are small: offsets within one fit in 32 bits.
-KERNEL_MIN_BLOCKS(THREADS, 1, HELD)
+KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c,
        const INDEX m_, const INDEX n_, const INDEX k_, GLOBAL REAL *RESTRICT scratch,
        const INDEX batch)
@@ -157,14 +157,14 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
     const int row = (int)down * BM, column = (int)(tile - down * across) * BN;
     // A block's last products may be past the end of the batch: nothing of theirs is copied or
     // stored.
-    const INDEX first = (INDEX)group * PER;
-    const int count = (int)MIN(batch - first, PER);
+    const INDEX first = (INDEX)group * BATCH_PER_BLOCK;
+    const int count = (int)MIN(batch - first, BATCH_PER_BLOCK);
     const int rows = MIN(m - row, BM), columns = MIN(n - column, BN);
     const GLOBAL REAL *const a0 = a + first * (m * k) + (TRANS_A ? row : row * k);
     const GLOBAL REAL *const b0 = b + first * (k * n) + (TRANS_B ? column * k : column);
     const int wide = ((TRANS_A ? m : k) % WIDE == 0 && ADDRESS(a) % 16 == 0) +
                      2 * ((TRANS_B ? k : n) % WIDE == 0 && ADDRESS(b) % 16 == 0) +
-                     4 * (count == PER && rows == BM && columns == BN);
+                     4 * (count == BATCH_PER_BLOCK && rows == BM && columns == BN);
     ACC acc[TM * PACKS] = {0}; // stay in registers: C is written once
 #pragma unroll 1
     for (int p = 1 - STAGES, at = 1 % STAGES; p * BK < k; p++, at = (at + 1) % STAGES) {
@@ -196,7 +196,8 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
         if (waits) {
             BARRIER();
         }
-        const LOCAL REAL *const As = smem + at * STAGE_SIZE, *const Bs = As + PER * TILE_SIZE_A;
+        const LOCAL REAL *const As = smem + at * STAGE_SIZE, *const Bs =
+                                                                 As + BATCH_PER_BLOCK * TILE_SIZE_A;
         if (p >= 0) {
             add_tiles(As + ME / PRODUCT_THREADS * TILE_SIZE_A,
                       Bs + ME / PRODUCT_THREADS * TILE_SIZE_B, acc);

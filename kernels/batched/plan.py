@@ -22,22 +22,22 @@ def team(config: Config) -> int:
 
 def threads(config: Config) -> int:
     """Threads of a block."""
-    return config["PER"] * team(config)
+    return config["BATCH_PER_BLOCK"] * team(config)
 
 
-# Registers that the compiler may give a thread so that an SM holds HELD blocks; 0 where the device has none.
+# Registers that the compiler may give a thread so that an SM holds MIN_BLOCKS blocks; 0 where the device has none.
 granted: Final = registers_granted(threads)
 
 
 def blocks(config: Config, problem: Problem) -> int:
-    """Blocks of the one-dimensional grid: one for each tile of C of PER products."""
+    """Blocks of the one-dimensional grid: one for each tile of C of BATCH_PER_BLOCK products."""
     tiles = -(-problem.m // config["BM"]) * -(-problem.n // config["BN"])
-    return -(-problem.batch // config["PER"]) * tiles
+    return -(-problem.batch // config["BATCH_PER_BLOCK"]) * tiles
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:
-    """Bytes of the phases that are in shared memory, of the tiles of PER products."""
-    stage = config["PER"] * config["BK"] * (config["BM"] + config["BN"])
+    """Bytes of the phases that are in shared memory, of the tiles of BATCH_PER_BLOCK products."""
+    stage = config["BATCH_PER_BLOCK"] * config["BK"] * (config["BM"] + config["BN"])
     return config["STAGES"] * stage * problem.itemsize
 
 

@@ -5,7 +5,7 @@
 //
 // BM, BN, BK                sides of a tile, powers of two
 // TM, TN                    rows and columns of it that a thread has
-// PER                       products of a block
+// BATCH_PER_BLOCK           products of a block
 // PRODUCT_THREADS, THREADS  threads of a product, and of a block
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #define HAS_CP_ASYNC 1 // cp.async
@@ -51,14 +51,14 @@
     (PRODUCT_OF(me) + PRODUCT_OF(i * THREADS) < count && Y_OF(me) + Y_OF(i * THREADS) < across && \
      X_OF(me) + X_OF(i * THREADS) < along)
 
-// Copies PER whole tiles of `lines` lines of `length` elements, `pitch` apart; tiles are `stride`
-// apart.
+// Copies BATCH_PER_BLOCK whole tiles of `lines` lines of `length` elements, `pitch` apart; tiles
+// are `stride` apart.
 INNER void load_full(LOCAL REAL *to, const GLOBAL REAL *from, const int stride, const int pitch,
                      const int lines, const int length, const int div, const int mod)
 {
     const unsigned me = ME;
     const int w = WIDE;
-    TURNS(i, PER * lines * length / w / THREADS, 128) {
+    TURNS(i, BATCH_PER_BLOCK * lines * length / w / THREADS, 128) {
         if (HAS_CP_ASYNC) {
             cp_async(w, TO, FROM, 1);
         } else {
@@ -75,7 +75,7 @@ INNER void load_predicated(LOCAL REAL *to, const GLOBAL REAL *from, const int st
                            const int mod, const int count, const int across, const int along,
                            const unsigned me, const int w)
 {
-    TURNS(i, PER * lines * length / w / THREADS, 2) {
+    TURNS(i, BATCH_PER_BLOCK * lines * length / w / THREADS, 2) {
         if (HAS_CP_ASYNC) {
             cp_async(w, TO, FROM, IS_INSIDE);
         } else if (w == 1) {

@@ -41,7 +41,9 @@ def _not_beyond(config: Config, problem: Problem, _: Device) -> bool:
 
 def _one_tile(config: Config, problem: Problem, _: Device) -> bool:
     whole = config["BM"] >= problem.m and config["BN"] >= problem.n
-    return config["PER"] == 1 or (whole and (config["PER"] < 2 * problem.batch or threads(config) <= WARP))
+    return config["BATCH_PER_BLOCK"] == 1 or (
+        whole and (config["BATCH_PER_BLOCK"] < 2 * problem.batch or threads(config) <= WARP)
+    )
 
 
 def _stages(config: Config, problem: Problem, device: Device) -> bool:
@@ -70,9 +72,9 @@ SPACE: Final = Space(
         "TM": (2, 4, 8),
         "TN": (2, 4, 8, 16),
         "BK": (8, 16, 32, 64, 128),
-        "PER": (1, 2, 4, 8, 16, 32),
+        "BATCH_PER_BLOCK": (1, 2, 4, 8, 16, 32),
         "STAGES": (1, 2, 3, 4),
-        "HELD": (1, 2, 4, 8),
+        "MIN_BLOCKS": (1, 2, 4, 8),
     },
     rules={
         "a tile or a phase twice as large as the product": _not_beyond,
@@ -94,14 +96,14 @@ SPACE: Final = Space(
         "a tile or a phase twice as large as the product": ("BM", "BN", "BK"),
         "fewer neighbours a thread than 16 bytes hold": ("TM", "TN"),
         "no two threads down a tile, or none across": TILE,
-        "more products a block than there are, or than one tile each": (*TILE, "PER"),
-        "fewer threads a block than a warp has, or more than wait well for each other": (*TILE, "PER"),
+        "more products a block than there are, or than one tile each": (*TILE, "BATCH_PER_BLOCK"),
+        "fewer threads a block than a warp has, or more than wait well for each other": (*TILE, "BATCH_PER_BLOCK"),
         "copies of 16 bytes that do not divide evenly among the threads": (*TILE, "BK"),
         "more stages than there are phases, or where nothing is copied asynchronously": ("BK", "STAGES"),
-        "more shared memory a block than the device allows": ("BM", "BN", "BK", "PER", "STAGES"),
-        "more than 2^31 - 1 blocks": ("BM", "BN", "PER"),
-        "more registers a thread than there are": (*TILE, "PER", "HELD"),
-        "a bound on registers that binds nothing": (*TILE, "PER", "HELD"),
-        "more blocks to hold at once than an SM has room for": (*TILE, "BK", "PER", "STAGES", "HELD"),
+        "more shared memory a block than the device allows": ("BM", "BN", "BK", "BATCH_PER_BLOCK", "STAGES"),
+        "more than 2^31 - 1 blocks": ("BM", "BN", "BATCH_PER_BLOCK"),
+        "more registers a thread than there are": (*TILE, "BATCH_PER_BLOCK", "MIN_BLOCKS"),
+        "a bound on registers that binds nothing": (*TILE, "BATCH_PER_BLOCK", "MIN_BLOCKS"),
+        "more blocks to hold at once than an SM has room for": (*TILE, "BK", "BATCH_PER_BLOCK", "STAGES", "MIN_BLOCKS"),
     },
 )

@@ -26,8 +26,9 @@ IN_THE_WAY: Final = 0.1
 TILE_CLOCKS: Final = 1500
 JOIN_CLOCKS: Final = 6000
 BUSY_WARPS: Final = 8
-# What defaults are chosen from, largest first: BM, BN, WM, WN, BK, MMA_K, AHEAD, STAGES, HELD. An instruction that is 8
-# deep keeps tensor cores busier than two of 4, and leaves registers to read operands ahead, which one of 16 does not.
+# What defaults are chosen from, largest first: BM, BN, WM, WN, BK, MMA_K, AHEAD, STAGES, MIN_BLOCKS. An instruction
+# that is 8 deep keeps tensor cores busier than two of 4, and leaves registers to read operands ahead, which one of 16
+# does not.
 _TILES: Final = (
     (64, 128, 32, 32, 16, 8, 1, 5, 1),
     (64, 64, 32, 32, 16, 8, 1, 4, 1),
@@ -41,7 +42,7 @@ _SHALLOW_TILES: Final = (
     (32, 64, 16, 32, 16, 4, 1, 4, 1),
     (32, 32, 16, 16, 16, 4, 1, 4, 1),
 )
-_TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "BK", "MMA_K", "AHEAD", "STAGES", "HELD")
+_TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "BK", "MMA_K", "AHEAD", "STAGES", "MIN_BLOCKS")
 
 
 def _default(problem: Problem, device: Device) -> Config:
@@ -49,7 +50,7 @@ def _default(problem: Problem, device: Device) -> Config:
     tiles = _SHALLOW_TILES if device.architecture == "sm_80" else _TILES
     shapes = [shape for tile in tiles for shape in _ways(dict(zip(_TILE_NAMES, tile, strict=True)), problem)]
     choices = [
-        SPACE.config(shape | {"GROUP": 8 if _tiles(shape, problem) > 2 * device.limits.sms else 1, "SPLIT_K": split})
+        SPACE.config(shape | {"GROUP_M": 8 if _tiles(shape, problem) > 2 * device.limits.sms else 1, "SPLIT_K": split})
         for shape in shapes
         for split in SPLITS
     ]
@@ -103,7 +104,7 @@ DOUBLE_TENSOR: Final = Kernel(
     plan=plan,
     default=_default,
     pooled=True,
-    arguments=("GROUP", "SPLIT_K"),
+    arguments=("GROUP_M", "SPLIT_K"),
     suits=_suits,
     shapes=f"a C of more than {SHORT} both ways, where m, n or k is over {SMALL}",
     architectures=ARCHITECTURES,

@@ -1,17 +1,17 @@
 // C[m,n] = op(A)[m,k] x op(B)[k,n] in float64 by mma.sync (DMMA): 16 x 8 accumulators for each
 // instruction of a warp.
 //
-// BM       rows of C's tile
-// BN       columns of C's tile
-// BK       depth of a k tile in shared memory
-// WM       rows of the tile that a warp keeps in registers
-// WN       columns of the tile that a warp keeps in registers
-// MMA_K    k of an instruction: 4; from sm_90 on also 8 and 16
-// STAGES   k tiles in shared memory, all but one of them in flight
-// AHEAD    1 to load the next instructions' fragments before these are issued, else 0
-// HELD     minimum of blocks on an SM (__launch_bounds__)
-// TRANS_A  1 where A is stored k x m, else 0
-// TRANS_B  1 where B is stored n x k, else 0
+// BM          rows of C's tile
+// BN          columns of C's tile
+// BK          depth of a k tile in shared memory
+// WM          rows of the tile that a warp keeps in registers
+// WN          columns of the tile that a warp keeps in registers
+// MMA_K       k of an instruction: 4; from sm_90 on also 8 and 16
+// STAGES      k tiles in shared memory, all but one of them in flight
+// AHEAD       1 to load the next instructions' fragments before these are issued, else 0
+// MIN_BLOCKS  minimum of blocks on an SM (__launch_bounds__)
+// TRANS_A     1 where A is stored k x m, else 0
+// TRANS_B     1 where B is stored n x k, else 0
 #if !defined(BM)
 #error "BM must be defined"
 #elif !defined(BN)
@@ -28,8 +28,8 @@
 #error "STAGES must be defined"
 #elif !defined(AHEAD)
 #error "AHEAD must be defined"
-#elif !defined(HELD)
-#error "HELD must be defined"
+#elif !defined(MIN_BLOCKS)
+#error "MIN_BLOCKS must be defined"
 #elif !defined(TRANS_A)
 #error "TRANS_A must be defined"
 #elif !defined(TRANS_B)
@@ -96,7 +96,7 @@ INNER void store_tile(REAL *c, const INDEX n, const int rows, const int columns,
     }
 }
 
-KERNEL_MIN_BLOCKS(THREADS, 1, HELD)
+KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k, REAL *scratch, const INDEX group_m, const INDEX splits,
        const INDEX fan, const INDEX k_per_split)

@@ -24,7 +24,7 @@ def threads(config: Config) -> int:
     return config["BM"] // config["WM"] * (config["BN"] // config["WN"]) * WARP
 
 
-# Registers that the compiler may give a thread so that an SM holds HELD blocks; 0 where the device has none.
+# Registers that the compiler may give a thread so that an SM holds MIN_BLOCKS blocks; 0 where the device has none.
 granted: Final = registers_granted(threads)
 
 
@@ -53,5 +53,5 @@ def plan(config: Config, problem: Problem) -> Plan:
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
         scratch_bytes=4 * COUNTERS + sums_bytes(config, problem, slices) if slices > 1 else 0,
-        numbers=(min(config["GROUP"], down), slices, fan(slices), phased * config["BK"]),
+        numbers=(min(config["GROUP_M"], down), slices, fan(slices), phased * config["BK"]),
     )

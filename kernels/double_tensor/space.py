@@ -59,7 +59,7 @@ def _warps_share(config: Config, _: Problem, __: Device) -> bool:
 
 
 def _threads_fit(config: Config, _: Problem, device: Device) -> bool:
-    return threads(config) * config["HELD"] >= BUSY_THREADS and threads(config) <= device.limits.threads
+    return threads(config) * config["MIN_BLOCKS"] >= BUSY_THREADS and threads(config) <= device.limits.threads
 
 
 def _copies_divide(config: Config, _: Problem, __: Device) -> bool:
@@ -84,7 +84,9 @@ def _sms_used(config: Config, problem: Problem, device: Device) -> bool:
     if 2 * tiles * config["SPLIT_K"] > sms or (config["SPLIT_K"] == 1 and problem.k <= NOT_SLICED):
         return True
     tile_bytes = config["BM"] * config["BN"] * problem.itemsize
-    return config["SPLIT_K"] == _most_slices(phases(config, problem), tiles, tile_bytes, WAVES * config["HELD"] * sms)
+    return config["SPLIT_K"] == _most_slices(
+        phases(config, problem), tiles, tile_bytes, WAVES * config["MIN_BLOCKS"] * sms
+    )
 
 
 @cache
@@ -107,24 +109,24 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "copies of 16 bytes that do not divide evenly among the threads": (_copies_divide, (*_WARPS, "BK")),
     "an instruction deeper than 4 along k before sm_90": (_deep_enough, ("MMA_K",)),
     "operands read ahead in turns that a phase does not divide into": (_steps_alternate, ("BK", "MMA_K", "AHEAD")),
-    "fewer threads than keep an SM busy, or more than the device allows": (_threads_fit, (*_WARPS, "HELD")),
+    "fewer threads than keep an SM busy, or more than the device allows": (_threads_fit, (*_WARPS, "MIN_BLOCKS")),
     "more registers a thread than there are": (
         registers_fit(lambda config, _: registers(config), threads),
-        (*_WARPS, "BK", "MMA_K", "AHEAD", "HELD"),
+        (*_WARPS, "BK", "MMA_K", "AHEAD", "MIN_BLOCKS"),
     ),
-    "a bound on registers that binds nothing": (bound_binds(threads), (*_WARPS, "HELD")),
+    "a bound on registers that binds nothing": (bound_binds(threads), (*_WARPS, "MIN_BLOCKS")),
     "less of k in shared memory than 48, or more than 128": (_stages_pay, ("BK", "STAGES")),
     "more shared memory a block than the device allows": (shared_fits(shared_bytes), ("BM", "BN", "BK", "STAGES")),
     "more blocks to hold at once than an SM has room for": (
         blocks_fit(threads, shared_bytes),
-        (*_WARPS, "BK", "STAGES", "HELD"),
+        (*_WARPS, "BK", "STAGES", "MIN_BLOCKS"),
     ),
-    "an order of tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP")),
+    "an order of tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP_M")),
     "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN", "SPLIT_K")),
-    "more slices of k, where there are blocks enough": (slices_needed, ("BM", "BN", "HELD", "SPLIT_K")),
+    "more slices of k, where there are blocks enough": (slices_needed, ("BM", "BN", "MIN_BLOCKS", "SPLIT_K")),
     "slices of k of which some are empty, or that are shorter than four phases": (slices_whole, ("BK", "SPLIT_K")),
     "more sums of slices than scratch has room for": (_slices_fit, ("BM", "BN", "BK", "SPLIT_K")),
-    "SMs left idle that more slices of k would use": (_sms_used, ("BM", "BN", "BK", "HELD", "SPLIT_K")),
+    "SMs left idle that more slices of k would use": (_sms_used, ("BM", "BN", "BK", "MIN_BLOCKS", "SPLIT_K")),
 }
 SPACE: Final = Space(
     parameters={
@@ -136,8 +138,8 @@ SPACE: Final = Space(
         "MMA_K": (4, 8, 16),
         "AHEAD": (0, 1),
         "STAGES": (2, 3, 4, 5),
-        "HELD": (1, 2, 3, 4),
-        "GROUP": (1, 8, 16),
+        "MIN_BLOCKS": (1, 2, 3, 4),
+        "GROUP_M": (1, 8, 16),
         "SPLIT_K": SPLITS,
     },
     rules={reason: rule for reason, (rule, _) in _RULES.items()},

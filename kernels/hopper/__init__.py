@@ -57,7 +57,7 @@ EMPTY_COST: Final = 0.5
 # Seconds that a launch after the first takes, and what of the float32 units' flop/s a cycle of an SM is.
 LAUNCH: Final = 3e-6
 FLOPS_A_CYCLE: Final = 256
-GROUP: Final = 8  # rows of tiles
+GROUP_M: Final = 8  # rows of tiles
 STEPS: Final = 4  # instructions along a line of k
 PRODUCTS: Final = 3  # of halves
 # What defaults are chosen from: the left side, the right one, consumers, blocks on an SM.
@@ -69,7 +69,7 @@ TILES: Final = (
     *((64, columns, 1, held) for columns in (64, 32, 16, 8) for held in (2, 4)),
 )
 # What a choice of these says, and the rules that ask for no more.
-_FIRST: Final = ("BK", "BOXED", "PROMOTE", "SWAP", "ALIGNED", "BM", "BN", "CONSUMERS", "HELD", "CLUSTER")
+_FIRST: Final = ("BK", "TMA_STORE", "PROMOTE_K", "SWAP_AB", "PACK_K", "BM", "BN", "CONSUMERS", "MIN_BLOCKS", "CLUSTER")
 _EARLY: Final = tuple(holds for holds, names in RULES.values() if set(names).issubset(_FIRST))
 
 
@@ -77,7 +77,7 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     """What the busiest SM takes: products, or what they read if that takes longer, starts of tiles, and sums joined."""
     limits, (left, right) = device.limits, sides(config, problem)
     cycle = FLOPS_A_CYCLE * limits.sms / limits.peak
-    held, slices, blocks = config["HELD"], config["SPLIT_K"], works(config, problem)
+    held, slices, blocks = config["MIN_BLOCKS"], config["SPLIT_K"], works(config, problem)
     waves = -(-blocks // (limits.sms * held))
     tail = left.tile * right.tile * STORE_CYCLES
     phase = max(_products(config, problem), _reads(config, problem))
@@ -123,9 +123,7 @@ def _empty(left: Side, right: Side) -> float:
 
 
 def _copying(config: Config, problem: Problem, device: Device) -> float:
-    copied = problem.a_bytes * bool(config["ALIGNED"] & packing.A) + problem.b_bytes * bool(
-        config["ALIGNED"] & packing.B
-    )
+    copied = problem.a_bytes * bool(config["PACK_K"] & packing.A) + problem.b_bytes * bool(config["PACK_K"] & packing.B)
     return LAUNCH + 2 * copied / device.limits.bandwidth if copied else 0
 
 
@@ -158,14 +156,14 @@ def _begun(problem: Problem, swap: int, shape: tuple[int, int, int, int, int]) -
     left, right, consumers, held, cluster = shape
     own = {
         "BK": 32 if problem.precision == "tf32" else 64,
-        "BOXED": int(not ragged(problem)),
-        "PROMOTE": _promotion(problem.k) if emulated(problem) else 0,
-        "SWAP": swap,
-        "ALIGNED": 0 if emulated(problem) else needed(Config.of({"SWAP": swap}), problem),
+        "TMA_STORE": int(not ragged(problem)),
+        "PROMOTE_K": _promotion(problem.k) if emulated(problem) else 0,
+        "SWAP_AB": swap,
+        "PACK_K": 0 if emulated(problem) else needed(Config.of({"SWAP_AB": swap}), problem),
         "BM": right if swap else left,
         "BN": left if swap else right,
         "CONSUMERS": consumers,
-        "HELD": held,
+        "MIN_BLOCKS": held,
         "CLUSTER": cluster,
     }
     return Config.of(own)
@@ -178,12 +176,12 @@ def _finished(begun: dict[str, int], problem: Problem, device: Device) -> Iterat
     for slices in SPLITS:
         if slices > 1 and (slices * count > 2 * sms or slices > most):
             return
-        grouped = count > 2 * sms and 2 * down(Config.of(begun), problem) > GROUP
+        grouped = count > 2 * sms and 2 * down(Config.of(begun), problem) > GROUP_M
         own = begun | {"SPLIT_K": slices}
         enough = enough_stages(Config.of(own), problem, device)
         stay = stays(Config.of(own), problem, device)
         if enough:
-            more = {"STAGES": enough[-1], "GROUP": GROUP if grouped else 1, "BLOCKS": stay[-1] if stay else 0}
+            more = {"STAGES": enough[-1], "GROUP_M": GROUP_M if grouped else 1, "BLOCKS": stay[-1] if stay else 0}
             yield Config.of(own | more)
 
 
@@ -202,7 +200,7 @@ HOPPER: Final = Kernel(
     plan=plan,
     default=_default,
     pooled=True,
-    arguments=("GROUP", "SPLIT_K", "BLOCKS"),
+    arguments=("GROUP_M", "SPLIT_K", "BLOCKS"),
     also=(packing.PACK_K_MAJOR, SPLIT_K_REDUCE, *fp32_emulation.FILES),
     suits=_suits,
     architectures=("sm_90",),

@@ -1,5 +1,5 @@
-// The tile of kernel.cu as wgmma sees it: TILE_M x TILE_N, where the LHS is A (with SWAP B) and the
-// RHS is B (with SWAP A), and their layouts.
+// The tile of kernel.cu as wgmma sees it: TILE_M x TILE_N, where the LHS is A (with SWAP_AB B) and
+// the RHS is B (with SWAP_AB A), and their layouts.
 //
 // K_MAJOR_LHS, K_MAJOR_RHS    1 if the operand is K-major in global memory or in its packed copy
 // LHS_MN_MAJOR, RHS_MN_MAJOR  1 if it is MN-major in shared memory
@@ -12,9 +12,9 @@
 // STEP_ARGUMENTS              arguments that the steps before the launch share
 // EXPONENTS                   scales of the rows of both sides in scratch
 #define SWIZZLED(at, swizzle) ((at) ^ ((at) >> 3 & ((swizzle) - 16)))
-#define K_MAJOR_A (!TRANS_A || ALIGNED & 1)
-#define K_MAJOR_B (TRANS_B || ALIGNED & 2)
-#if SWAP
+#define K_MAJOR_A (!TRANS_A || PACK_K & 1)
+#define K_MAJOR_B (TRANS_B || PACK_K & 2)
+#if SWAP_AB
 #define TILE_M BN
 #define TILE_N BM
 #define K_MAJOR_LHS K_MAJOR_B
@@ -33,7 +33,7 @@
         const INDEX slab
 #define WORDS_AT(scratch, lines) (const int *)(scratch) + (lines) * 32
 #define EXPONENTS(scratch) \
-    WORDS_AT(scratch, SWAP ? at_f : at_e), WORDS_AT(scratch, SWAP ? at_e : at_f)
+    WORDS_AT(scratch, SWAP_AB ? at_f : at_e), WORDS_AT(scratch, SWAP_AB ? at_e : at_f)
 #else
 #define PLANES 1
 #define STEP_ARGUMENTS const INDEX at_a, const INDEX lines_a, const INDEX at_b, const INDEX lines_b

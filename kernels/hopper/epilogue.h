@@ -2,8 +2,8 @@
 // the TMA unit stores them to C while the next ones are written. If C's rows are not multiples of
 // 16 bytes, the threads store them instead.
 //
-// A TMA box has TMA_BOX_N columns of the accumulators and 64 rows; with SWAP these are C's rows and
-// columns.
+// A TMA box has TMA_BOX_N columns of the accumulators and 64 rows; with SWAP_AB these are C's rows
+// and columns.
 #define C_BYTES ((int)sizeof(STORED))
 #define C_LINE (128 / C_BYTES)
 #define EPI_COLUMNS C_LINE
@@ -11,12 +11,12 @@
 #define BARRIERS_AT (EPILOGUE_AT + CONSUMERS * 2 * EPI_BYTES)
 #define TMA_BOX_N \
     (TILE_N % 64 == 0 && C_BYTES == 2 ? 64 : TILE_N % 32 == 0 ? 32 : TILE_N % 16 == 0 ? 16 : 8)
-#define SWIZZLE_C (SWAP ? 128 : TMA_BOX_N * C_BYTES)
-#define TMA_BOXES (SWAP ? 64 / C_LINE : 1) // for 64 rows
+#define SWIZZLE_C (SWAP_AB ? 128 : TMA_BOX_N * C_BYTES)
+#define TMA_BOXES (SWAP_AB ? 64 / C_LINE : 1) // for 64 rows
 #define LANE (THREAD_X % 32)
 #define WARP_ROW (THREAD_X / 32 % 4 * 16)
 
-#if SWAP
+#if SWAP_AB
 #define STMATRIX_TRANS ".trans"
 #else
 #define STMATRIX_TRANS ""
@@ -26,7 +26,7 @@
 INNER int epi_offset(const int row, const int column)
 {
     const int piece = column / TMA_BOX_N * (64 * TMA_BOX_N * C_BYTES), within = column % TMA_BOX_N;
-    if (!SWAP) {
+    if (!SWAP_AB) {
         return piece + SWIZZLED(row * SWIZZLE_C + within * C_BYTES, SWIZZLE_C);
     }
     return piece + row / C_LINE * (TMA_BOX_N * 128) +
@@ -48,7 +48,7 @@ INNER void store_acc_to_smem(unsigned char *epi_tile, const unsigned address, co
 #endif
     const int eighth = LANE % 8, row = WARP_ROW + LANE / 8 % 2 * 8;
     const unsigned to =
-        address + epi_offset(SWAP ? row : row + eighth, SWAP ? column + eighth : column);
+        address + epi_offset(SWAP_AB ? row : row + eighth, SWAP_AB ? column + eighth : column);
     asm volatile("stmatrix.sync.aligned.m8n8.x2" STMATRIX_TRANS
                  ".shared.b16 [%0], {%1, %2};" ::"r"(to),
                  "r"(upper), "r"(lower)
@@ -56,7 +56,7 @@ INNER void store_acc_to_smem(unsigned char *epi_tile, const unsigned address, co
 #else
     const int x = column + LANE % 4 * 2;
     EACH(i, 2) {
-        if (!SWAP) {
+        if (!SWAP_AB) {
             *(float2 *)(epi_tile + epi_offset(acc_row(i), x)) =
                 make_float2(acc[2 * i], acc[2 * i + 1]);
         } else if (LHS_IN_REGISTERS) {
@@ -91,10 +91,11 @@ INNER void store_partials(float *to, const INDEX rows, const INDEX pitch, const 
 INNER void store_epi_tile(STORED *c, const INDEX m, const INDEX n, const int row, const int column,
                           const int columns, const unsigned char *epi_tile)
 {
-    const int wide = SWAP ? 64 : EPI_COLUMNS, high = SWAP ? columns : 64, top = SWAP ? column : row;
+    const int wide = SWAP_AB ? 64 : EPI_COLUMNS, high = SWAP_AB ? columns : 64,
+              top = SWAP_AB ? column : row;
     const int x = THREAD_X % 128 % wide, first = THREAD_X % 128 / wide, apart = 128 / wide;
-    const INDEX across = (SWAP ? row : column) + x;
-    if (across >= n || (!SWAP && x >= columns)) {
+    const INDEX across = (SWAP_AB ? row : column) + x;
+    if (across >= n || (!SWAP_AB && x >= columns)) {
         return;
     }
     const int end = m - top < high ? (int)(m - top) : high;
@@ -102,7 +103,7 @@ INNER void store_epi_tile(STORED *c, const INDEX m, const INDEX n, const int row
     const int at_once = CONSUMERS > 2 ? 2 : 4; // as registers allow
 #pragma unroll at_once
     for (int y = first; y < end; y += apart, to += apart * n) {
-        *to = *(const STORED *)(epi_tile + (SWAP ? epi_offset(x, y) : epi_offset(y, x)));
+        *to = *(const STORED *)(epi_tile + (SWAP_AB ? epi_offset(x, y) : epi_offset(y, x)));
     }
 }
 
@@ -129,7 +130,7 @@ INNER void epilogue_tma_store(const TensorMap &map, STORED *c, const INDEX m, co
         }
         fence_proxy_async();
         named_barrier_sync(CONSUMERS > 1 ? 1 + consumer : 1, 128);
-        if (!BOXED) {
+        if (!TMA_STORE) {
             store_epi_tile(c, m, n, row, tile.column + s * EPI_COLUMNS, columns, epi_tile);
         } else if (THREAD_X % 128 == 0) {
             EACH(p, EPI_COLUMNS / TMA_BOX_N * TMA_BOXES) {
@@ -137,7 +138,8 @@ INNER void epilogue_tma_store(const TensorMap &map, STORED *c, const INDEX m, co
                     const int across = tile.column + s * EPI_COLUMNS + p / TMA_BOXES * TMA_BOX_N,
                               down = row + p % TMA_BOXES * C_LINE;
                     const unsigned box = address + p * (64 * TMA_BOX_N * C_BYTES / TMA_BOXES);
-                    tma_store(map, SWAP ? down : across, SWAP ? across : down, tile.batch, box);
+                    tma_store(map, SWAP_AB ? down : across, SWAP_AB ? across : down, tile.batch,
+                              box);
                 }
             }
             tma_store_commit_group();

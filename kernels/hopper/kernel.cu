@@ -2,20 +2,20 @@
 // memory, consumer warpgroups multiply them by wgmma, and blocks are persistent (PTX ISA, "wgmma",
 // "cp.async.bulk.tensor").
 //
-// BM         rows of a block's tile of C: a multiple of 64 for each consumer, without SWAP
-// BN         columns of the tile: a multiple of 64 for each consumer, with SWAP
-// BK         depth of a k tile: 128 bytes
-// STAGES     k tiles in shared memory
-// CONSUMERS  consumer warpgroups
-// CLUSTER    blocks of a cluster, which multicast the RHS to each other
-// SWAP       1 to compute C^T = B^T A^T, else 0
-// ALIGNED    operands packed K-major into scratch: 1 for A, 2 for B, 3 for both, or 0
-// HELD       minimum of blocks on an SM (__launch_bounds__)
-// BOXED      1 if TMA stores C, whose rows are then multiples of 16 bytes, else 0
-// PROMOTE    how much of k sums of high terms stay in the tensor cores, which truncate; 0 if no
-//            float32 is emulated
-// TRANS_A    1 where A is stored k x m, else 0
-// TRANS_B    1 where B is stored n x k, else 0
+// BM          rows of a block's tile of C: a multiple of 64 for each consumer, without SWAP_AB
+// BN          columns of the tile: a multiple of 64 for each consumer, with SWAP_AB
+// BK          depth of a k tile: 128 bytes
+// STAGES      k tiles in shared memory
+// CONSUMERS   consumer warpgroups
+// CLUSTER     blocks of a cluster, which multicast the RHS to each other
+// SWAP_AB     1 to compute C^T = B^T A^T, else 0
+// PACK_K      operands packed K-major into scratch: 1 for A, 2 for B, 3 for both, or 0
+// MIN_BLOCKS  minimum of blocks on an SM (__launch_bounds__)
+// TMA_STORE   1 if TMA stores C, whose rows are then multiples of 16 bytes, else 0
+// PROMOTE_K   how much of k sums of high terms stay in the tensor cores, which truncate; 0 if no
+//             float32 is emulated
+// TRANS_A     1 where A is stored k x m, else 0
+// TRANS_B     1 where B is stored n x k, else 0
 #if !defined(BM)
 #error "BM must be defined"
 #elif !defined(BN)
@@ -28,16 +28,16 @@
 #error "CONSUMERS must be defined"
 #elif !defined(CLUSTER)
 #error "CLUSTER must be defined"
-#elif !defined(SWAP)
-#error "SWAP must be defined"
-#elif !defined(ALIGNED)
-#error "ALIGNED must be defined"
-#elif !defined(HELD)
-#error "HELD must be defined"
-#elif !defined(BOXED)
-#error "BOXED must be defined"
-#elif !defined(PROMOTE)
-#error "PROMOTE must be defined"
+#elif !defined(SWAP_AB)
+#error "SWAP_AB must be defined"
+#elif !defined(PACK_K)
+#error "PACK_K must be defined"
+#elif !defined(MIN_BLOCKS)
+#error "MIN_BLOCKS must be defined"
+#elif !defined(TMA_STORE)
+#error "TMA_STORE must be defined"
+#elif !defined(PROMOTE_K)
+#error "PROMOTE_K must be defined"
 #elif !defined(TRANS_A)
 #error "TRANS_A must be defined"
 #elif !defined(TRANS_B)
@@ -56,7 +56,7 @@
 
 // `k_tiles_per_split` k tiles are a split; `num_tiles` work tiles are dealt out to the clusters in
 // turn. Offsets in scratch are in lines of 128 bytes.
-extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, HELD) void matmul(
+extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void matmul(
     const STORED *a, const STORED *b, STORED *c, const INDEX m, const INDEX n, const INDEX k,
     float *scratch, STEP_ARGUMENTS, const INDEX splits, const INDEX at_sums,
     const INDEX k_tiles_per_split, const INDEX group_m, const INDEX num_tiles,
@@ -68,7 +68,7 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, HELD) void matmul(
                    empty_barriers = full_barriers + 8 * STAGES;
     const int consumer =
         __shfl_sync(~0u, THREAD_X / 128, 0); // uniform in the warp, as the compiler sees
-    const unsigned rows = SWAP ? n : m, columns = SWAP ? m : n, k_tiles = (k + BK - 1) / BK;
+    const unsigned rows = SWAP_AB ? n : m, columns = SWAP_AB ? m : n, k_tiles = (k + BK - 1) / BK;
     const INDEX pitch = (columns + 7) / 8 * 8;
     if (PLANES == 2 && DECLINED(scratch)) {
         return;

@@ -2,9 +2,9 @@
 // issued; a stage is released once each warp that read it has arrived at the empty barriers of all
 // blocks that fill it.
 //
-// Of emulated float32, the products of high terms leave the tensor cores every PROMOTE of k: these
-// truncate, and what is added in registers is rounded to nearest. Products with a low term are so
-// small that theirs need not be promoted.
+// Of emulated float32, the products of high terms leave the tensor cores every PROMOTE_K of k:
+// these truncate, and what is added in registers is rounded to nearest. Products with a low term
+// are so small that theirs need not be promoted.
 struct Mainloop {
     Accumulators acc[WGMMAS_M];
 #if PLANES == 2
@@ -86,7 +86,7 @@ struct Mainloop {
     {
         const unsigned long long lhs =
             make_smem_desc(SMEM_ADDRESS(side), SWIZZLE_LHS, LHS_MN_MAJOR);
-        const int promoted = p % (PROMOTE / BK);
+        const int promoted = p % (PROMOTE_K / BK);
         wgmma_fence();
         EACH(s, K_STEPS) {
             wgmma(high, lhs + s * 2, rhs + s * 2, promoted + s > 0);
@@ -99,7 +99,7 @@ struct Mainloop {
         wgmma_commit_group();
         wgmma_wait_group(1); // promote these while the others run
         warpgroup_fence_operand(high);
-        if (promoted + 1 == PROMOTE / BK || last) {
+        if (promoted + 1 == PROMOTE_K / BK || last) {
             EACH(e, TILE_N / 2) {
                 acc[0][e] += high[e];
             }

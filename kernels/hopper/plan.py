@@ -59,12 +59,12 @@ def element_bytes(problem: Problem) -> int:
 
 
 def sides(config: Config, problem: Problem) -> tuple[Side, Side]:
-    """The left side, which a consumer has whole 64s of rows of, and the right one; with SWAP B is left."""
-    copied_a, copied_b = bool(config["ALIGNED"] & packing.A), bool(config["ALIGNED"] & packing.B)
+    """The left side, which a consumer has whole 64s of rows of, and the right one; with SWAP_AB B is left."""
+    copied_a, copied_b = bool(config["PACK_K"] & packing.A), bool(config["PACK_K"] & packing.B)
     split = emulated(problem)
     a = Side("a", config["BM"], problem.m, split or copied_a or not problem.trans_a, copied_a)
     b = Side("b", config["BN"], problem.n, split or copied_b or problem.trans_b, copied_b)
-    return (b, a) if config["SWAP"] else (a, b)
+    return (b, a) if config["SWAP_AB"] else (a, b)
 
 
 def stage_bytes(config: Config, problem: Problem) -> int:
@@ -126,11 +126,11 @@ def plan(config: Config, problem: Problem) -> Plan:
         split = halves(problem)
         leading, end, before, verdict = split.numbers, split.end, split.before, split.verdict_at
     else:
-        made = packing.packed_k_major(problem, config["ALIGNED"], first)
+        made = packing.packed_k_major(problem, config["PACK_K"], first)
         leading, end, verdict = made.numbers, made.end, None
-        before = (packing.pack_k_major(problem, config["ALIGNED"]),) if config["ALIGNED"] else ()
+        before = (packing.pack_k_major(problem, config["PACK_K"]),) if config["PACK_K"] else ()
     works = slices * tiles(config, problem)
-    blocks = min(works * config["CLUSTER"], config["BLOCKS"] * config["HELD"] or works * config["CLUSTER"])
+    blocks = min(works * config["CLUSTER"], config["BLOCKS"] * config["MIN_BLOCKS"] or works * config["CLUSTER"])
     left = sums_bytes(config, problem, slices) if slices > 1 else 0
     bytes_ = end * LINE_BYTES + left
     return Plan(
@@ -138,7 +138,7 @@ def plan(config: Config, problem: Problem) -> Plan:
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
         scratch_bytes=bytes_ if bytes_ > first * LINE_BYTES else 0,
-        numbers=(*leading, slices, end, each, config["GROUP"], works),
+        numbers=(*leading, slices, end, each, config["GROUP_M"], works),
         before=before,
         after=(_reduce(config, problem, slices),) if slices > 1 else (),
         maps=_maps(config, problem),
@@ -152,7 +152,7 @@ def _reduce(config: Config, problem: Problem, slices: int) -> Step:
     reducers = min(MOST_REDUCERS, 1 << (slices.bit_length() - 1))
     piece = REDUCE_THREADS // reducers * VECTOR_BYTES
     kind = [pair for pair in dtype_macros(problem) if not pair[0].startswith("TRANS")]
-    macros = (*kind, ("REDUCERS", str(reducers)), ("SWAP", str(config["SWAP"])))
+    macros = (*kind, ("REDUCERS", str(reducers)), ("SWAP_AB", str(config["SWAP_AB"])))
     each = sums_bytes(config, problem, 1) // problem.batch
     return Step(
         Build("split_k_reduce", source(SPLIT_K_REDUCE), "split_k_reduce", macros),
@@ -164,7 +164,7 @@ def _reduce(config: Config, problem: Problem, slices: int) -> Step:
 def _maps(config: Config, problem: Problem) -> tuple[TensorMap, TensorMap, TensorMap]:
     left, right = sides(config, problem)
     of_left, of_right = _map(left, config, problem, 1), _map(right, config, problem, config["CLUSTER"])
-    return of_left, of_right, _map_of_c(config, problem) if config["BOXED"] else of_left
+    return of_left, of_right, _map_of_c(config, problem) if config["TMA_STORE"] else of_left
 
 
 def _map(side: Side, config: Config, problem: Problem, parts: int) -> TensorMap:
@@ -183,7 +183,7 @@ def _map(side: Side, config: Config, problem: Problem, parts: int) -> TensorMap:
         depth, row = 2 * split.row * LINE_BYTES // width, 2 * split.row * LINE_BYTES
         operand, offset = "scratch", LINE_BYTES * (split.at_a if side.operand == "a" else split.at_b)
     elif side.copied:
-        made = packing.packed_k_major(problem, config["ALIGNED"], 4 * COUNTERS // LINE_BYTES)
+        made = packing.packed_k_major(problem, config["PACK_K"], 4 * COUNTERS // LINE_BYTES)
         at, lines = (made.at_a, made.lines_a) if side.operand == "a" else (made.at_b, made.lines_b)
         operand, offset, row = "scratch", LINE_BYTES * at, LINE_BYTES * lines
     return TensorMap(operand, element, (depth, side.size, batch), (row, side.size * row), box, LINE_BYTES, offset)
@@ -192,7 +192,7 @@ def _map(side: Side, config: Config, problem: Problem, parts: int) -> TensorMap:
 def _map_of_c(config: Config, problem: Problem) -> TensorMap:
     """The boxes that strips are stored by, as TMA_BOX_N and SWIZZLE_C of epilogue.h."""
     width, piece = problem.itemsize, piece_of(config, problem)
-    box = (LINE_BYTES // width, piece, 1) if config["SWAP"] else (piece, ROWS, 1)
+    box = (LINE_BYTES // width, piece, 1) if config["SWAP_AB"] else (piece, ROWS, 1)
     bytes_ = box[0] * width
     row = problem.n * width
     sizes = (problem.n, problem.m, problem.batch)
@@ -201,7 +201,7 @@ def _map_of_c(config: Config, problem: Problem) -> TensorMap:
 
 def piece_of(config: Config, problem: Problem) -> int:
     """Columns of the right side that a box of C has: as many as divide the tile's."""
-    columns = config["BM"] if config["SWAP"] else config["BN"]
+    columns = config["BM"] if config["SWAP_AB"] else config["BN"]
     return next(size for size in (64, 32, 16, 8) if columns % size == 0 and size * problem.itemsize <= LINE_BYTES)
 
 

@@ -1,7 +1,8 @@
 // The tiles that a block computes, one after the other, and its pipeline of stages.
 #include "tile_scheduler.h"
 
-// TILE_M and TILE_N are the wgmma tile: A's rows and B's columns, or with SWAP the other way round.
+// TILE_M and TILE_N are the wgmma tile: A's rows and B's columns, or with SWAP_AB the other way
+// round.
 struct WorkTile {
     int row, column, first, count;
     unsigned batch, split;

@@ -63,9 +63,9 @@ MOST: Final = 2**31 - 1
 def needed(config: Config, problem: Problem) -> int:
     """The operands that are to be copied: with ragged rows, or if its 32-bit elements are not along k the right one."""
     which = packing.ragged(problem)
-    across = not problem.trans_b if not config["SWAP"] else problem.trans_a
+    across = not problem.trans_b if not config["SWAP_AB"] else problem.trans_a
     if problem.precision == "tf32" and across:
-        which |= packing.A if config["SWAP"] else packing.B
+        which |= packing.A if config["SWAP_AB"] else packing.B
     return which
 
 
@@ -87,7 +87,7 @@ def _one_line(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _whole_rows(config: Config, _: Problem, __: Device) -> bool:
-    return (config["BN"] if config["SWAP"] else config["BM"]) % (ROWS * config["CONSUMERS"]) == 0
+    return (config["BN"] if config["SWAP_AB"] else config["BM"]) % (ROWS * config["CONSUMERS"]) == 0
 
 
 def _one_block_of_rows(config: Config, problem: Problem, _: Device) -> bool:
@@ -99,7 +99,7 @@ def _sums_fit(config: Config, problem: Problem, _: Device) -> bool:
     own, most = sums(config, problem), MOST_SPLIT_SUMS if emulated(problem) else MOST_SUMS
     return (
         own <= most[config["CONSUMERS"]]
-        and own <= MOST_BESIDE[config["HELD"]]
+        and own <= MOST_BESIDE[config["MIN_BLOCKS"]]
         and (gathered(config, problem) == 0 or own + gathered(config, problem) <= MOST_GATHERED)
     )
 
@@ -116,25 +116,25 @@ def _whole_spans(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _as_needed(config: Config, problem: Problem, _: Device) -> bool:
-    return config["ALIGNED"] == (0 if emulated(problem) else needed(config, problem))
+    return config["PACK_K"] == (0 if emulated(problem) else needed(config, problem))
 
 
 def _as_rows_are(config: Config, problem: Problem, _: Device) -> bool:
-    return config["BOXED"] == (not ragged(problem))
+    return config["TMA_STORE"] == (not ragged(problem))
 
 
 def _promoted(config: Config, problem: Problem, _: Device) -> bool:
     if not emulated(problem):
-        return config["PROMOTE"] == 0
-    return config["PROMOTE"] in PROMOTIONS and (
-        SHARE * config["PROMOTE"] <= problem.k or config["PROMOTE"] == PROMOTIONS[0]
+        return config["PROMOTE_K"] == 0
+    return config["PROMOTE_K"] in PROMOTIONS and (
+        SHARE * config["PROMOTE_K"] <= problem.k or config["PROMOTE_K"] == PROMOTIONS[0]
     )
 
 
 def stages_fit(config: Config, problem: Problem, device: Device) -> int:
     """How many stages have room in shared memory, beside other blocks if there are."""
     limits = device.limits
-    room = min(limits.shared_bytes, limits.shared_bytes_per_sm // config["HELD"] - limits.shared_bytes_reserved)
+    room = min(limits.shared_bytes, limits.shared_bytes_per_sm // config["MIN_BLOCKS"] - limits.shared_bytes_reserved)
     return (room - besides_bytes(config)) // (stage_bytes(config, problem) + BARRIER_BYTES)
 
 
@@ -150,7 +150,7 @@ def enough_stages(config: Config, problem: Problem, device: Device) -> list[int]
     There is room for all of them, they are no more than the phases of a block's work, and no more than memory keeps up
     with where it bounds the product.
     """
-    rounds = -(-works(config, problem) // (device.limits.sms * config["HELD"]))
+    rounds = -(-works(config, problem) // (device.limits.sms * config["MIN_BLOCKS"]))
     wanted = share(config, problem) * rounds
     most = min(stages_fit(config, problem, device), next((size for size in STAGES if size >= wanted), STAGES[-1]))
     if problem.flops * device.limits.bandwidth < problem.bytes * tensor_peak(problem, device):
@@ -176,7 +176,7 @@ def _not_far_outside(config: Config, problem: Problem, _: Device) -> bool:
 
 def stays(config: Config, problem: Problem, device: Device) -> list[int]:
     """How many blocks may stay for one piece of work after the other, in no more rounds; none where one is enough."""
-    sms, held, count = device.limits.sms, config["HELD"], works(config, problem)
+    sms, held, count = device.limits.sms, config["MIN_BLOCKS"], works(config, problem)
     rounds = -(-count // (sms * held))
     sizes = [size for size in BLOCKS if FEWEST * sms <= size <= sms]
     return [size for size in sizes if rounds > 1 and -(-count // (size * held)) == rounds]
@@ -188,7 +188,7 @@ def _as_many_blocks(config: Config, problem: Problem, device: Device) -> bool:
 
 def _beside_others(config: Config, problem: Problem, device: Device) -> bool:
     alone = config["CONSUMERS"] == config["CLUSTER"] == 1
-    return config["HELD"] == 1 or (alone and works(config, problem) > device.limits.sms)
+    return config["MIN_BLOCKS"] == 1 or (alone and works(config, problem) > device.limits.sms)
 
 
 def _large_enough(config: Config, problem: Problem, device: Device) -> bool:
@@ -199,7 +199,7 @@ def _large_enough(config: Config, problem: Problem, device: Device) -> bool:
 
 def _grouped(config: Config, problem: Problem, device: Device) -> bool:
     rows = down(config, problem)
-    return config["GROUP"] == 1 or (config["GROUP"] < 2 * rows and works(config, problem) > device.limits.sms)
+    return config["GROUP_M"] == 1 or (config["GROUP_M"] < 2 * rows and works(config, problem) > device.limits.sms)
 
 
 def _split_for_sms(config: Config, problem: Problem, device: Device) -> bool:
@@ -221,37 +221,37 @@ def _counted(config: Config, problem: Problem, _: Device) -> bool:
     return most <= MOST - 512 and works(config, problem) <= MOST
 
 
-_TILE: Final = ("BM", "BN", "SWAP")
-_SIDES: Final = (*_TILE, "ALIGNED")
+_TILE: Final = ("BM", "BN", "SWAP_AB")
+_SIDES: Final = (*_TILE, "PACK_K")
 _WORKS: Final = (*_SIDES, "CLUSTER")
 RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "a phase that is not 128 bytes along k": (_one_line, ("BK",)),
-    "copies of operands that need none, or none of those that do": (_as_needed, ("SWAP", "ALIGNED")),
-    "boxes of C whose rows are not whole 16 bytes, or none where they are": (_as_rows_are, ("BOXED",)),
-    "sums that stay in the tensor cores for more of k than the bound allows": (_promoted, ("PROMOTE",)),
+    "copies of operands that need none, or none of those that do": (_as_needed, ("SWAP_AB", "PACK_K")),
+    "boxes of C whose rows are not whole 16 bytes, or none where they are": (_as_rows_are, ("TMA_STORE",)),
+    "sums that stay in the tensor cores for more of k than the bound allows": (_promoted, ("PROMOTE_K",)),
     "another number of rows than whole 64s for each consumer": (_whole_rows, (*_TILE, "CONSUMERS")),
     "a consumer with more rows of halves than it has registers for": (_one_block_of_rows, (*_SIDES, "CONSUMERS")),
     "a tile more than half past C's edge": (_not_far_outside, _SIDES),
-    "more sums a thread than leave registers for the rest": (_sums_fit, ("BK", *_SIDES, "CONSUMERS", "HELD")),
+    "more sums a thread than leave registers for the rest": (_sums_fit, ("BK", *_SIDES, "CONSUMERS", "MIN_BLOCKS")),
     "a side across k that is no whole number of spans": (_whole_spans, _SIDES),
     "a cluster of tiles that do not share their columns evenly, or are not all there": (_shared_well, _WORKS),
-    "more shared memory than the device has": (_shared_fits, (*_SIDES, "CONSUMERS", "HELD", "STAGES")),
+    "more shared memory than the device has": (_shared_fits, (*_SIDES, "CONSUMERS", "MIN_BLOCKS", "STAGES")),
     "more stages than are of use, or fewer than have room": (
         _room_used,
-        ("BK", *_WORKS, "CONSUMERS", "HELD", "SPLIT_K", "STAGES"),
+        ("BK", *_WORKS, "CONSUMERS", "MIN_BLOCKS", "SPLIT_K", "STAGES"),
     ),
     "small tiles, where large ones give the SMs work enough": (_large_enough, ("BM", "BN")),
-    "tiles in groups, where all are multiplied at once": (_grouped, (*_WORKS, "GROUP", "SPLIT_K")),
+    "tiles in groups, where all are multiplied at once": (_grouped, (*_WORKS, "GROUP_M", "SPLIT_K")),
     "SMs that have work as it is, and k in slices as well": (_split_for_sms, (*_WORKS, "SPLIT_K")),
     "slices of k that are not of some phases each": (_long_slices, ("BK", "SPLIT_K")),
     "more sums of slices than scratch has room for": (_slices_fit, (*_SIDES, "SPLIT_K")),
     "blocks beside each other, where they do not need to be": (
         _beside_others,
-        (*_WORKS, "CONSUMERS", "HELD", "SPLIT_K"),
+        (*_WORKS, "CONSUMERS", "MIN_BLOCKS", "SPLIT_K"),
     ),
     "another number of blocks that stay than the device has SMs for": (
         _as_many_blocks,
-        (*_WORKS, "HELD", "SPLIT_K", "BLOCKS"),
+        (*_WORKS, "MIN_BLOCKS", "SPLIT_K", "BLOCKS"),
     ),
     "more tiles or places than are counted in 31 bits": (_counted, (*_WORKS, "SPLIT_K")),
 }
@@ -259,18 +259,18 @@ RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
 SPACE: Final = Space(
     parameters={
         "BK": (32, 64),
-        "BOXED": (0, 1),
-        "PROMOTE": (0, *PROMOTIONS),
-        "SWAP": (0, 1),
-        "ALIGNED": (0, 1, 2, 3),
+        "TMA_STORE": (0, 1),
+        "PROMOTE_K": (0, *PROMOTIONS),
+        "SWAP_AB": (0, 1),
+        "PACK_K": (0, 1, 2, 3),
         "BM": SIDES,
         "BN": SIDES,
         "CONSUMERS": (1, 2, 3),
-        "HELD": (1, 2, 4),
+        "MIN_BLOCKS": (1, 2, 4),
         "CLUSTER": (1, 2),
         "SPLIT_K": SPLITS,
         "STAGES": STAGES,
-        "GROUP": (1, 8, 16),
+        "GROUP_M": (1, 8, 16),
         "BLOCKS": BLOCKS,
     },
     rules={reason: rule for reason, (rule, _) in RULES.items()},

@@ -20,7 +20,7 @@ SMALL_C: Final = 2**16
 NOT_SLICED: Final = 512
 # What copies of one element instead of four add to the time of the loop over k, as the instructions in it say.
 SINGLE_COST: Final = 0.05
-# What defaults are chosen from, largest first: BM, BN, TM, TN, WN, BK, STAGES, HELD.
+# What defaults are chosen from, largest first: BM, BN, TM, TN, WN, BK, STAGES, MIN_BLOCKS.
 _TILES: Final = (
     (128, 256, 8, 16, 128, 16, 4, 1),
     (256, 128, 16, 8, 64, 16, 4, 1),
@@ -33,14 +33,14 @@ _TILES: Final = (
     (64, 32, 8, 4, 16, 16, 4, 1),
     (32, 32, 4, 4, 16, 16, 4, 1),
 )
-_NAMES: Final = ("BM", "BN", "TM", "TN", "WN", "BK", "STAGES", "HELD")
+_NAMES: Final = ("BM", "BN", "TM", "TN", "WN", "BK", "STAGES", "MIN_BLOCKS")
 
 
 def _default(problem: Problem, device: Device) -> Config:
     shapes = [dict(zip(_NAMES, tile, strict=True)) for tile in _TILES]
     ways = [each for shape in shapes for each in _ways(shape, problem, device)]
     chosen = lightest(SPACE, sorted(ways, key=lambda each: each["SPLIT_K"] > 1), problem, device)
-    shared = [SPACE.config(each | {"STREAM_K": device.limits.sms}) for each in ways if device.limits.sms in SMS]
+    shared = [SPACE.config(each | {"STREAM_K_SMS": device.limits.sms}) for each in ways if device.limits.sms in SMS]
     legal = [each for each in shared if SPACE.refusal(each, problem, device) is None]
     return min((chosen, *legal), key=lambda each: seconds(each, problem, device))
 
@@ -67,13 +67,13 @@ def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[
     return [
         shape
         | {
-            "STREAM_K": 0,
+            "STREAM_K_SMS": 0,
             "BK": max(16, 8 * team),
-            "SLICES": team,
+            "SLICE_K": team,
             "SPLIT_K": split,
-            "REPACK": copied,
+            "PACK_MN": copied,
             "VECTOR": width,
-            "GROUP": group,
+            "GROUP_M": group,
         }
         for team in teams
         for split in splits
@@ -97,7 +97,7 @@ PIPELINED: Final = Kernel(
     plan=plan,
     default=_default,
     pooled=True,
-    arguments=("GROUP", "SPLIT_K"),
+    arguments=("GROUP_M", "SPLIT_K"),
     leads=_leads,
     also=(PACK_MN_MAJOR, SPLIT_K_REDUCE),
     architectures=("sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121"),

@@ -1,23 +1,23 @@
 // register_tiled with a software-pipelined main loop: fragments are loaded from shared memory one k
 // ahead of their FMAs, and cp.async is issued between these. CUDA only, from sm_80.
 //
-// BM        rows of C's tile
-// BN        columns of C's tile
-// BK        depth of a k tile in shared memory
-// TM        rows of C that a thread keeps in registers
-// TN        columns of C that a thread keeps in registers
-// WN        columns of the tile that a warp covers; its rows follow
-// STAGES    k tiles in shared memory, all but one of them in flight
-// HELD      minimum of blocks on an SM (__launch_bounds__)
-// SLICES    slices of threads that share the k of each k tile (sliced-K)
-// STREAM_K  SMs whose blocks share the k tiles of all tiles (stream-K); 0 if each block has one
-//           tile or a split of it
-// REPACK    1 if K-major operands, and those whose rows are not multiples of 16 bytes, were packed
-//           MN-major into scratch
-// VECTOR    elements of a cp.async from an MN-major operand: 4, or 1 if rows are not multiples of
-//           16 bytes
-// TRANS_A   1 where A is stored k x m, else 0
-// TRANS_B   1 where B is stored n x k, else 0
+// BM            rows of C's tile
+// BN            columns of C's tile
+// BK            depth of a k tile in shared memory
+// TM            rows of C that a thread keeps in registers
+// TN            columns of C that a thread keeps in registers
+// WN            columns of the tile that a warp covers; its rows follow
+// STAGES        k tiles in shared memory, all but one of them in flight
+// MIN_BLOCKS    minimum of blocks on an SM (__launch_bounds__)
+// SLICE_K       slices of threads that share the k of each k tile (sliced-K)
+// STREAM_K_SMS  SMs whose blocks share the k tiles of all tiles (stream-K); 0 if each block has one
+//               tile or a split of it
+// PACK_MN       1 if K-major operands, and those whose rows are not multiples of 16 bytes, were
+//               packed MN-major into scratch
+// VECTOR        elements of a cp.async from an MN-major operand: 4, or 1 if rows are not multiples
+//               of 16 bytes
+// TRANS_A       1 where A is stored k x m, else 0
+// TRANS_B       1 where B is stored n x k, else 0
 #if !defined(BM)
 #error "BM must be defined"
 #elif !defined(BN)
@@ -32,14 +32,14 @@
 #error "WN must be defined"
 #elif !defined(STAGES)
 #error "STAGES must be defined"
-#elif !defined(HELD)
-#error "HELD must be defined"
-#elif !defined(SLICES)
-#error "SLICES must be defined"
-#elif !defined(STREAM_K)
-#error "STREAM_K must be defined"
-#elif !defined(REPACK)
-#error "REPACK must be defined"
+#elif !defined(MIN_BLOCKS)
+#error "MIN_BLOCKS must be defined"
+#elif !defined(SLICE_K)
+#error "SLICE_K must be defined"
+#elif !defined(STREAM_K_SMS)
+#error "STREAM_K_SMS must be defined"
+#elif !defined(PACK_MN)
+#error "PACK_MN must be defined"
 #elif !defined(VECTOR)
 #error "VECTOR must be defined"
 #elif !defined(TRANS_A)
@@ -59,7 +59,7 @@
 // Stream-K: `blocks` blocks share the k tiles of the first tiles, the last block the first ones:
 // `each` of them, and `more` blocks one more. Then each computes `rounds` whole tiles (Osama et
 // al., "Stream-K", PPoPP 2023).
-KERNEL_MIN_BLOCKS(THREADS, 1, HELD)
+KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k, REAL *scratch, const INDEX split_k, const INDEX at_c,
        const INDEX k_tiles_per_split, const INDEX group_m, const INDEX at_a, const INDEX lines_a,
@@ -67,7 +67,8 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
        const INDEX more, const INDEX rounds)
 {
     DYNAMIC_SHARED(smem, SMEM_SIZE);
-    const int packed_a = REPACK && (!TRANS_A || lines_a), packed_b = REPACK && (TRANS_B || lines_b);
+    const int packed_a = PACK_MN && (!TRANS_A || lines_a),
+              packed_b = PACK_MN && (TRANS_B || lines_b);
     const INDEX pitch_a = packed_a ? LINES_TO_ELEMENTS(lines_a) : TRANS_A ? m : k;
     const INDEX pitch_b = packed_b ? LINES_TO_ELEMENTS(lines_b) : TRANS_B ? k : n;
     const int wide_a = packed_a || (pitch_a % WIDE == 0 && ADDRESS(a) % 16 == 0);
@@ -75,9 +76,9 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
     // Full k tiles are copied in the main loop without predicates on k; others by copy_predicated.
     const int fits = (VECTOR == 1 || ((TRANSPOSE_A || wide_a) && (TRANSPOSE_B || wide_b))) &&
                      (pitch_a | pitch_b) >> 31 == 0;
-    const unsigned splits = STREAM_K ? 1 : split_k, block = BLOCK, rank = blocks - 1 - block;
+    const unsigned splits = STREAM_K_SMS ? 1 : split_k, block = BLOCK, rank = blocks - 1 - block;
     unsigned next_k_tile = rank * each + (rank < more ? rank : more),
-             remaining = STREAM_K ? each + (rank < more) : 0, round = 0;
+             remaining = STREAM_K_SMS ? each + (rank < more) : 0, round = 0;
     TileLoader<LOADER_A> load_a(smem, pitch_a);
     TileLoader<LOADER_B> load_b(smem + TILE_SIZE_A, pitch_b);
     WorkTile tile;
@@ -94,12 +95,12 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
             count = remaining < count - start ? remaining : count - start;
             remaining -= count;
             next_k_tile += count;
-        } else if (STREAM_K) {
+        } else if (STREAM_K_SMS) {
             tile_idx +=
                 (unsigned)(blocks * each + more) / (unsigned)k_tiles_per_split + round++ * blocks;
         }
-        tile.place(tile_idx, splits, group_m, k_tiles_per_split, STREAM_K ? 0 : more, start, count,
-                   m, n, k, fits);
+        tile.place(tile_idx, splits, group_m, k_tiles_per_split, STREAM_K_SMS ? 0 : more, start,
+                   count, m, n, k, fits);
         const REAL *const of_a = packed_a
                                      ? scratch + LINES_TO_ELEMENTS(at_a) + tile.batch * k * pitch_a
                                      : a + tile.batch * m * k;
@@ -171,22 +172,22 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
                 load_b.advance(step);
             } while (++p < stop);
         }
-        if (SLICES > 1) {
+        if (SLICE_K > 1) {
             reduce_slices(smem, acc);
         }
         const WorkTile done = tile;
-        const int goes_on = STREAM_K && (remaining > 0 || round < rounds);
-        if (STREAM_K) {
+        const int goes_on = STREAM_K_SMS && (remaining > 0 || round < rounds);
+        if (STREAM_K_SMS) {
             BARRIER(); // all have read the last k tile: its stage is free
         }
         if (goes_on) {
             start_tile();
         }
         REAL *const parts = scratch + LINES_TO_ELEMENTS(at_c);
-        if (STREAM_K && done.start > 0) {
+        if (STREAM_K_SMS && done.start > 0) {
             store_partial(scratch, parts, block, acc);
         } else {
-            if (STREAM_K) {
+            if (STREAM_K_SMS) {
                 add_partials(scratch, parts, block, rank, k_tiles_per_split - done.k_tiles, each,
                              more, acc);
             }
@@ -200,5 +201,5 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
         if (!goes_on) {
             return;
         }
-    } while (STREAM_K);
+    } while (STREAM_K_SMS);
 }

@@ -1,12 +1,12 @@
 // The loader of one operand's tile, and a thread's fragments for one k.
 #define SLICE_THREADS (BM / TM * (BN / TN))
-#define THREADS (SLICES * SLICE_THREADS)
+#define THREADS (SLICE_K * SLICE_THREADS)
 #define PACKS_M (TM / WIDE)
 #define PACKS_N (TN / WIDE)
 #define ACC PACK(WIDE)
 #define ACC_WIDTH WIDE
 #define ACC_PACKS (TM * PACKS_N)
-#define OUT_PACKS (ACC_PACKS / SLICES)
+#define OUT_PACKS (ACC_PACKS / SLICE_K)
 #include "smem_tile.h"
 // A warp that copies single elements takes 32 of a line and then the next 32: most addresses are
 // constants apart.
@@ -23,15 +23,16 @@
 #define THREAD_COL (SLICE_THREAD / 32 % (BN / WN) * WN + SLICE_THREAD % LANES_N * WIDE)
 #define ACC_ROW(i) (THREAD_ROW + (i) / WIDE * LANES_M * WIDE + (i) % WIDE)
 #define ACC_COL(pack) (THREAD_COL + (pack) * LANES_N * WIDE)
-#define TRANSPOSE_A (!TRANS_A && !REPACK)
-#define TRANSPOSE_B (TRANS_B && !REPACK)
+#define TRANSPOSE_A (!TRANS_A && !PACK_MN)
+#define TRANSPOSE_B (TRANS_B && !PACK_MN)
 #define LD_A LD(BM, TRANSPOSE_A)
 #define LD_B LD(BN, TRANSPOSE_B)
 #define TILE_SIZE_A (BK * LD_A)
 #define STAGE_SIZE (TILE_SIZE_A + BK * LD_B)
-#define SLICE_BK (BK / SLICES)
-#define SMEM_SIZE \
-    (STAGES * STAGE_SIZE > SLICES * BM * BN || SLICES == 1 ? STAGES * STAGE_SIZE : SLICES * BM * BN)
+#define SLICE_BK (BK / SLICE_K)
+#define SMEM_SIZE                                                                  \
+    (STAGES * STAGE_SIZE > SLICE_K * BM * BN || SLICE_K == 1 ? STAGES * STAGE_SIZE \
+                                                             : SLICE_K * BM * BN)
 #define LINES_TO_ELEMENTS(lines) ((INDEX)(lines) * (128 / (int)sizeof(REAL)))
 #define LOADER_A BM, TRANSPOSE_A
 #define LOADER_B BN, TRANSPOSE_B

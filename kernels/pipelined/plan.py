@@ -23,7 +23,7 @@ REST: Final = 28
 
 def copies(config: Config, problem: Problem) -> tuple[int, int]:
     """Copies of A, and of B, that a thread makes in a phase, where each is of as much as its order allows."""
-    along = not config["REPACK"]
+    along = not config["PACK_MN"]
     crosswise = (along and not problem.trans_a, along and problem.trans_b)
     width_a, width_b = (1 if cross else config["VECTOR"] for cross in crosswise)
     count = threads(config)
@@ -38,11 +38,11 @@ def registers(config: Config) -> int:
 
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config, with copies before and the joining of slices after where it has these."""
-    streamed = shares(config, problem) if config["STREAM_K"] else None
+    streamed = shares(config, problem) if config["STREAM_K_SMS"] else None
     whole = phases(config, problem)
     slices = min(config["SPLIT_K"], whole) if sums_fit(config, problem) and not streamed else 1
     phased, longer = divmod(whole, slices)
-    lines_a, lines_b = packed_lines(problem) if config["REPACK"] else (0, 0)
+    lines_a, lines_b = packed_lines(problem) if config["PACK_MN"] else (0, 0)
     depth, at_c = problem.batch * problem.k, 4 * COUNTERS // LINE_BYTES
     at_a = at_c + _left_lines(config, problem, slices, streamed)
     at_b = at_a + depth * lines_a
@@ -53,7 +53,7 @@ def plan(config: Config, problem: Problem) -> Plan:
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
         scratch_bytes=end * LINE_BYTES if end > at_c else 0,
-        numbers=(slices, at_c, phased, config["GROUP"], at_a, lines_a, at_b, lines_b, *own),
+        numbers=(slices, at_c, phased, config["GROUP_M"], at_a, lines_a, at_b, lines_b, *own),
         before=(pack_mn_major(problem),) if lines_a + lines_b else (),
         after=(_reduce(problem, slices),) if slices > 1 else (),
     )

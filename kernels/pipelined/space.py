@@ -36,13 +36,13 @@ def _registers_left(config: Config, _: Problem, device: Device) -> bool:
     sums, number = config["TM"] * config["TN"], device.capability
     if number == HOPPER:
         return True
-    stored = 2 * sums < granted(config, device) or (number < HOPPER and config["SLICES"] > 1)
-    return stored and sums * config["HELD"] < LARGE
+    stored = 2 * sums < granted(config, device) or (number < HOPPER and config["SLICE_K"] > 1)
+    return stored and sums * config["MIN_BLOCKS"] < LARGE
 
 
 def _or_streamed(reason: str) -> Rule:
-    """register_tiled's rule, but where phases are shared out: then HELD says how many blocks there are on an SM."""
-    return lambda config, problem, device: config["STREAM_K"] > 0 or TILED.rules[reason](config, problem, device)
+    """register_tiled's rule, but with stream-K, where MIN_BLOCKS is how many blocks an SM has."""
+    return lambda config, problem, device: config["STREAM_K_SMS"] > 0 or TILED.rules[reason](config, problem, device)
 
 
 def _copies_counted(config: Config, problem: Problem, _: Device) -> bool:
@@ -53,15 +53,15 @@ def _addresses_fit(config: Config, problem: Problem, device: Device) -> bool:
     of_a, of_b = copies(config, problem)
     # NVRTC keeps more addresses in registers for what came after Hopper.
     large = 2 * config["TM"] * config["TN"] >= granted(config, device) or device.capability > HOPPER
-    if config["REPACK"] or not problem.trans_b:
+    if config["PACK_MN"] or not problem.trans_b:
         return not large or of_a + of_b < BITS
     return max(of_a, of_b) <= _most_copies(config) and (not large or of_a <= FEW)
 
 
 def _most_copies(config: Config) -> int:
-    if threads(config) < BUSY_THREADS or config["SLICES"] > 1:
+    if threads(config) < BUSY_THREADS or config["SLICE_K"] > 1:
         return FEW
-    if config["HELD"] > 1:
+    if config["MIN_BLOCKS"] > 1:
         return FEW // 2
     return 2 * FEW if config["BK"] <= SHALLOW else FEW
 
@@ -72,11 +72,11 @@ def _warp_is_compact(config: Config, _: Problem, __: Device) -> bool:
 
 
 def _copies_whole(config: Config, problem: Problem, _: Device) -> bool:
-    return config["VECTOR"] == 1 or config["REPACK"] == 1 or not is_ragged(problem)
+    return config["VECTOR"] == 1 or config["PACK_MN"] == 1 or not is_ragged(problem)
 
 
 def _copies_wide(config: Config, problem: Problem, _: Device) -> bool:
-    return config["VECTOR"] > 1 or (config["REPACK"] == 0 and is_ragged(problem))
+    return config["VECTOR"] > 1 or (config["PACK_MN"] == 0 and is_ragged(problem))
 
 
 def is_ragged(problem: Problem) -> bool:
@@ -87,34 +87,48 @@ def is_ragged(problem: Problem) -> bool:
 
 def _parameters() -> dict[str, tuple[int, ...]]:
     """register_tiled's and its own; what is refused soonest comes first, so that little is built up."""
-    order = ("BM", "BN", "STREAM_K", "HELD", "GROUP", "TM", "TN", "WN", "SLICES", "REPACK", "VECTOR", "BK", "STAGES")
+    order = (
+        "BM",
+        "BN",
+        "STREAM_K_SMS",
+        "MIN_BLOCKS",
+        "GROUP_M",
+        "TM",
+        "TN",
+        "WN",
+        "SLICE_K",
+        "PACK_MN",
+        "VECTOR",
+        "BK",
+        "STAGES",
+    )
     return {name: _VALUES.get(name) or TILED.parameters[name] for name in (*order, "SPLIT_K")}
 
 
 _VALUES: Final = {
     "BM": (32, 64, 128, 256),
-    "SLICES": (1, 2, 4),
-    "STREAM_K": (0, *SMS),
+    "SLICE_K": (1, 2, 4),
+    "STREAM_K_SMS": (0, *SMS),
     "VECTOR": (1, 4),
     "STAGES": (3, 4),
 }
 _UNLESS_STREAMED: Final = ("a bound on registers that binds nothing", "SMs left idle that more slices of k would use")
-_TILE: Final = ("BM", "BN", "TM", "TN", "SLICES")
+_TILE: Final = ("BM", "BN", "TM", "TN", "SLICE_K")
 _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "a warp's part of the tile more than four times as long as wide": (_warp_is_compact, ("TM", "TN", "WN")),
     "more registers a thread than there are": (
         registers_fit(lambda config, _: registers(config), threads),
-        (*_TILE, "HELD"),
+        (*_TILE, "MIN_BLOCKS"),
     ),
-    "more sums a thread than leave registers for the rest": (_registers_left, (*_TILE, "HELD")),
-    "more copies a thread in a phase than a word has bits": (_copies_counted, (*_TILE, "REPACK", "VECTOR", "BK")),
+    "more sums a thread than leave registers for the rest": (_registers_left, (*_TILE, "MIN_BLOCKS")),
+    "more copies a thread in a phase than a word has bits": (_copies_counted, (*_TILE, "PACK_MN", "VECTOR", "BK")),
     "copies whose addresses take the registers of other things": (
         _addresses_fit,
-        (*_TILE, "REPACK", "VECTOR", "BK", "HELD"),
+        (*_TILE, "PACK_MN", "VECTOR", "BK", "MIN_BLOCKS"),
     ),
-    **{reason: (_or_streamed(reason), (*TILED.reads[reason], "STREAM_K")) for reason in _UNLESS_STREAMED},
-    "copies of 16 bytes, where rows are not whole ones": (_copies_whole, ("REPACK", "VECTOR")),
-    "copies of one element, where rows are whole 16 bytes": (_copies_wide, ("REPACK", "VECTOR")),
+    **{reason: (_or_streamed(reason), (*TILED.reads[reason], "STREAM_K_SMS")) for reason in _UNLESS_STREAMED},
+    "copies of 16 bytes, where rows are not whole ones": (_copies_whole, ("PACK_MN", "VECTOR")),
+    "copies of one element, where rows are whole 16 bytes": (_copies_wide, ("PACK_MN", "VECTOR")),
     "more sums of slices than scratch has room for": (_slices_fit, ("SPLIT_K",)),
     **STREAMING,
 }

@@ -5,7 +5,7 @@
 // THREADS                    threads of a block
 // ACC                        pack of WIDE accumulators
 // OUT_PACKS                  how many of them a thread stores
-// ACC_ROW(i), ACC_COL(pack)  where in the tile they are: TM / SLICES rows, from that times
+// ACC_ROW(i), ACC_COL(pack)  where in the tile they are: TM / SLICE_K rows, from that times
 //                            SLICE_IDX on, of PACKS_N packs
 #include "tile_scheduler.h"
 
@@ -25,7 +25,7 @@ struct WorkTile {
                                           const INDEX k, const int fits)
     {
         const TileCoord at = tile_coord(tile_idx, (m + BM - 1) / BM, (n + BN - 1) / BN, splits,
-                                        group_m, STREAM_K > 0);
+                                        group_m, STREAM_K_SMS > 0);
         batch = at.batch;
         split = at.split;
         this->start = start;
@@ -61,7 +61,7 @@ PART void store_tile(REAL *c, const INDEX n, const WorkTile &at, const ACC *acc)
 {
     const int wide = n % WIDE == 0 && ADDRESS(c) % 16 == 0;
     EACH(e, OUT_PACKS) {
-        const int y = ACC_ROW(SLICE_IDX * (TM / SLICES) + e / PACKS_N), x = ACC_COL(e % PACKS_N);
+        const int y = ACC_ROW(SLICE_IDX * (TM / SLICE_K) + e / PACKS_N), x = ACC_COL(e % PACKS_N);
         if (wide && y < at.rows && x + WIDE <= at.columns) {
             STORE(WIDE, acc[e], c + y * n + x);
         } else {

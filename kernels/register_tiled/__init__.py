@@ -13,7 +13,8 @@ from kernels.register_tiled.plan import BUFFERED, plan
 from kernels.register_tiled.space import BUSY_THREADS, COPIES_SINCE, SPACE, SPLITS
 from kernels.space import Config
 
-# What defaults are chosen from, largest first: BM, BN, TM, TN, WN, BK, STAGES, HELD; and so many teams, most first.
+# What defaults are chosen from, largest first: BM, BN, TM, TN, WN, BK, STAGES, MIN_BLOCKS; and so many teams, most
+# first.
 _CUDA: Final = (
     (256, 128, 16, 8, 64, 16, 3, 1),
     (128, 256, 8, 16, 64, 16, 3, 1),
@@ -42,7 +43,7 @@ _OPENCL: Final = (
     (32, 32, 4, 8, 32, 8, 1, 1),
     (32, 32, 4, 4, 16, 8, 1, 1),
 )
-_TILE_NAMES: Final = ("BM", "BN", "TM", "TN", "WN", "BK", "STAGES", "HELD")
+_TILE_NAMES: Final = ("BM", "BN", "TM", "TN", "WN", "BK", "STAGES", "MIN_BLOCKS")
 
 
 def _default(problem: Problem, device: Device) -> Config:
@@ -61,7 +62,7 @@ def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[
     own = shape["BM"] // shape["TM"] * shape["BN"] // shape["TN"]
     group = 8 if device.platform == "cuda" and tiles > 2 * device.limits.sms else 1
     return [
-        shape | {"BK": bk, "SLICES": team, "SPLIT_K": split, "REPACK": repack, "GROUP": group}
+        shape | {"BK": bk, "SLICE_K": team, "SPLIT_K": split, "PACK_MN": repack, "GROUP_M": group}
         for split in SPLITS
         if split * tiles <= 2 * device.limits.sms or split == 1
         for team in teams
@@ -82,6 +83,6 @@ REGISTER_TILED: Final = Kernel(
     plan=plan,
     default=_default,
     pooled=True,
-    arguments=("GROUP", "SPLIT_K"),
+    arguments=("GROUP_M", "SPLIT_K"),
     also=(PACK_MN_MAJOR,),
 )

@@ -1,20 +1,20 @@
 // C[m,n] = op(A)[m,k] x op(B)[k,n] by tiles in shared memory; each thread computes TM x TN elements
 // of C in registers.
 //
-// BM       rows of C's tile
-// BN       columns of C's tile
-// BK       depth of a k tile in shared memory
-// TM       rows of C that a thread keeps in registers
-// TN       columns of C that a thread keeps in registers
-// WN       columns of the tile that a warp covers; its rows follow
-// STAGES   k tiles in shared memory: 1; 2, with the next one prefetched into registers; from 3 on,
-//          copied by cp.async
-// HELD     minimum of blocks on an SM (__launch_bounds__)
-// SLICES   slices of threads that share the k of each k tile (sliced-K)
-// REPACK   1 if K-major operands, and those whose rows are not multiples of 16 bytes, were packed
-//          MN-major into scratch
-// TRANS_A  1 where A is stored k x m, else 0
-// TRANS_B  1 where B is stored n x k, else 0
+// BM          rows of C's tile
+// BN          columns of C's tile
+// BK          depth of a k tile in shared memory
+// TM          rows of C that a thread keeps in registers
+// TN          columns of C that a thread keeps in registers
+// WN          columns of the tile that a warp covers; its rows follow
+// STAGES      k tiles in shared memory: 1; 2, with the next one prefetched into registers; from 3
+//             on, copied by cp.async
+// MIN_BLOCKS  minimum of blocks on an SM (__launch_bounds__)
+// SLICE_K     slices of threads that share the k of each k tile (sliced-K)
+// PACK_MN     1 if K-major operands, and those whose rows are not multiples of 16 bytes, were
+//             packed MN-major into scratch
+// TRANS_A     1 where A is stored k x m, else 0
+// TRANS_B     1 where B is stored n x k, else 0
 #if !defined(BM)
 #error "BM must be defined"
 #elif !defined(BN)
@@ -29,12 +29,12 @@
 #error "WN must be defined"
 #elif !defined(STAGES)
 #error "STAGES must be defined"
-#elif !defined(HELD)
-#error "HELD must be defined"
-#elif !defined(SLICES)
-#error "SLICES must be defined"
-#elif !defined(REPACK)
-#error "REPACK must be defined"
+#elif !defined(MIN_BLOCKS)
+#error "MIN_BLOCKS must be defined"
+#elif !defined(SLICE_K)
+#error "SLICE_K must be defined"
+#elif !defined(PACK_MN)
+#error "PACK_MN must be defined"
 #elif !defined(TRANS_A)
 #error "TRANS_A must be defined"
 #elif !defined(TRANS_B)
@@ -42,12 +42,12 @@
 #endif
 #include "portable.h"
 #define SLICE_THREADS (BM / TM * (BN / TN))
-#define THREADS (SLICES * SLICE_THREADS)
+#define THREADS (SLICE_K * SLICE_THREADS)
 #define PACKS (TN / RUN(TN))
 #define ACC PACK(RUN(TN))
 #define ACC_WIDTH RUN(TN)
 #define ACC_PACKS (TM * PACKS)
-#define OUT_PACKS (ACC_PACKS / SLICES)
+#define OUT_PACKS (ACC_PACKS / SLICE_K)
 #include "smem_tile.h"
 #include "split_k.h"
 #include "slice_k.h"
@@ -63,14 +63,15 @@
 #define ACC_ROW(i) (THREAD_ROW + (i) / RUN(TM) * LANES_M * RUN(TM) + (i) % RUN(TM))
 #define ACC_COL(pack) (THREAD_COL + (pack) * LANES_N * RUN(TN))
 // Packed operands are MN-major, as the tiles are: nothing is transposed on its way.
-#define TRANSPOSE_A (!(TRANS_A | REPACK))
-#define TRANSPOSE_B (TRANS_B & !REPACK)
+#define TRANSPOSE_A (!(TRANS_A | PACK_MN))
+#define TRANSPOSE_B (TRANS_B & !PACK_MN)
 #define LD_A LD(BM, TRANSPOSE_A)
 #define LD_B LD(BN, TRANSPOSE_B)
 #define STAGE_SIZE (BK * (LD_A + LD_B))
-#define SLICE_BK (BK / SLICES)
-#define SMEM_SIZE \
-    (STAGES * STAGE_SIZE > SLICES * BM * BN || SLICES == 1 ? STAGES * STAGE_SIZE : SLICES * BM * BN)
+#define SLICE_BK (BK / SLICE_K)
+#define SMEM_SIZE                                                                  \
+    (STAGES * STAGE_SIZE > SLICE_K * BM * BN || SLICE_K == 1 ? STAGES * STAGE_SIZE \
+                                                             : SLICE_K * BM * BN)
 #define LINES_TO_ELEMENTS(lines) ((INDEX)(lines) * (128 / (int)sizeof(REAL)))
 
 // Copies of 16 bytes for operands whose rows are aligned to that (`wide`: 1 for A, 2 for B), unless
@@ -117,7 +118,7 @@ PART void store_tile(GLOBAL REAL *c, const INDEX n, const int rows, const int co
                      const int wide, ACC *acc)
 {
     EACH(e, OUT_PACKS) {
-        const int y = ACC_ROW(SLICE_IDX * (TM / SLICES) + e / PACKS), x = ACC_COL(e % PACKS);
+        const int y = ACC_ROW(SLICE_IDX * (TM / SLICE_K) + e / PACKS), x = ACC_COL(e % PACKS);
         if (wide && y < rows && x + RUN(TN) <= columns) {
             STORE(RUN(TN), acc[e], c + y * n + x);
         } else {
@@ -134,7 +135,7 @@ PART void store_tile(GLOBAL REAL *c, const INDEX n, const int rows, const int co
 // `group_m` rows of tiles go through C's columns together, so that concurrent blocks share operands
 // in L2. The packed A begins at line `at_a` (128 bytes) of scratch and has `lines_a` lines for each
 // k, 0 if A is not packed; likewise B. Block indices fit in 32 bits.
-KERNEL_MIN_BLOCKS(THREADS, 1, HELD)
+KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c,
        const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *scratch, const INDEX split_k,
        const INDEX fan, const INDEX k_tiles_per_split, const INDEX group_m, const INDEX at_a,
@@ -150,8 +151,8 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
     const int rows = m - row < BM ? m - row : BM, columns = n - column < BN ? n - column : BN;
     const INDEX first = k_tiles_per_split * split * BK,
                 end = split + 1 < splits ? first + k_tiles_per_split * BK : k; // of this split
-    const int packed_a = REPACK & (!TRANS_A | (lines_a > 0)),
-              packed_b = REPACK & (TRANS_B | (lines_b > 0));
+    const int packed_a = PACK_MN & (!TRANS_A | (lines_a > 0)),
+              packed_b = PACK_MN & (TRANS_B | (lines_b > 0));
     const INDEX pitch_a = packed_a ? LINES_TO_ELEMENTS(lines_a) : TRANS_A ? m : k;
     const INDEX pitch_b = packed_b ? LINES_TO_ELEMENTS(lines_b) : TRANS_B ? k : n;
     const GLOBAL REAL *const a0 =
@@ -195,7 +196,7 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
         }
     }
     // Slices are reduced in shared memory, splits in scratch; one block has the result.
-    if (SLICES > 1) {
+    if (SLICE_K > 1) {
         reduce_slices(smem, acc);
     }
     if (splits > 1 && !reduce_split_k(scratch, batch * tiles + tile, split, splits, fan,

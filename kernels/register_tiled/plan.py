@@ -14,23 +14,23 @@ from kernels.split_k import fan, phases, share, split_fits, sums_bytes
 
 def threads(config: Config) -> int:
     """Threads of a block: those of all its teams."""
-    return config["SLICES"] * (config["BM"] // config["TM"]) * (config["BN"] // config["TN"])
+    return config["SLICE_K"] * (config["BM"] // config["TM"]) * (config["BN"] // config["TN"])
 
 
-# Registers that the compiler may give a thread so that an SM holds HELD blocks; 0 where the device has none.
+# Registers that the compiler may give a thread so that an SM holds MIN_BLOCKS blocks; 0 where the device has none.
 granted: Final = registers_granted(threads)
 
 
 def lines(config: Config, problem: Problem) -> tuple[int, int]:
     """Elements from one k to the next of A's and of B's shared tile, as LD_A and LD_B of kernel.cu."""
-    along = not config["REPACK"]
+    along = not config["PACK_MN"]
     return config["BM"] + 4 * (along and not problem.trans_a), config["BN"] + 4 * (along and problem.trans_b)
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:
     """Bytes of all stages of both shared tiles with their padding, or of all teams' sums where these are more."""
     tiles = config["STAGES"] * config["BK"] * sum(lines(config, problem))
-    sums = config["SLICES"] * config["BM"] * config["BN"] if config["SLICES"] > 1 else 0
+    sums = config["SLICE_K"] * config["BM"] * config["BN"] if config["SLICE_K"] > 1 else 0
     return max(tiles, sums) * problem.itemsize
 
 
@@ -39,7 +39,7 @@ def plan(config: Config, problem: Problem) -> Plan:
     phased = share(config, problem) if split_fits(config, problem) else phases(config, problem)
     slices = -(-phases(config, problem) // phased)
     bare = 4 * COUNTERS + sums_bytes(config, problem, slices) if slices > 1 else 0
-    lines_a, lines_b = packed_lines(problem) if config["REPACK"] else (0, 0)
+    lines_a, lines_b = packed_lines(problem) if config["PACK_MN"] else (0, 0)
     depth, at_a = problem.batch * problem.k, -(-max(bare, 4 * COUNTERS) // LINE_BYTES)
     at_b = at_a + depth * lines_a
     return Plan(
@@ -47,7 +47,7 @@ def plan(config: Config, problem: Problem) -> Plan:
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
         scratch_bytes=(at_b + depth * lines_b) * LINE_BYTES if lines_a + lines_b else bare,
-        numbers=(slices, fan(slices), phased, config["GROUP"], at_a, lines_a, at_b, lines_b),
+        numbers=(slices, fan(slices), phased, config["GROUP_M"], at_a, lines_a, at_b, lines_b),
         before=(pack_mn_major(problem),) if lines_a + lines_b else (),
     )
 
@@ -64,4 +64,4 @@ def registers(config: Config, problem: Problem) -> int:
     """Registers that a thread needs at least if nothing is to be spilled."""
     tm, tn, words = config["TM"], config["TN"], problem.itemsize // 4
     held = (config["BM"] + config["BN"]) * config["BK"] // threads(config) if config["STAGES"] <= BUFFERED else 0
-    return words * (tm * tn + tm + tn + held) + ADDRESSES + GAPS * (words - 1) + TEAMS * (config["SLICES"] > 1)
+    return words * (tm * tn + tm + tn + held) + ADDRESSES + GAPS * (words - 1) + TEAMS * (config["SLICE_K"] > 1)

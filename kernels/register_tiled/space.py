@@ -85,12 +85,12 @@ def _copies_made(config: Config, _: Problem, device: Device) -> bool:
 
 def _team_steps(config: Config, _: Problem, __: Device) -> bool:
     least, most = TEAM_STEPS
-    return least * config["SLICES"] <= config["BK"] <= most * config["SLICES"]
+    return least * config["SLICE_K"] <= config["BK"] <= most * config["SLICE_K"]
 
 
 def _teams_needed(config: Config, problem: Problem, device: Device) -> bool:
     at_once = -(-blocks(config, problem) * config["SPLIT_K"] // device.limits.sms)
-    return config["SLICES"] == 1 or threads(config) * at_once <= BUSY_THREADS
+    return config["SLICE_K"] == 1 or threads(config) * at_once <= BUSY_THREADS
 
 
 def _slices_differ(config: Config, problem: Problem, _: Device) -> bool:
@@ -137,15 +137,15 @@ def _most_slices(steps: int, tiles: int, tile_bytes: int, sms: int) -> int:
 
 
 def _repack_helps(config: Config, problem: Problem, _: Device) -> bool:
-    return not config["REPACK"] or any(packs_mn_major(problem))
+    return not config["PACK_MN"] or any(packs_mn_major(problem))
 
 
 def _repack_fits(config: Config, problem: Problem, _: Device) -> bool:
-    return not config["REPACK"] or packed_bytes(problem) <= COPY_BYTES
+    return not config["PACK_MN"] or packed_bytes(problem) <= COPY_BYTES
 
 
 def _repack_pays(config: Config, problem: Problem, device: Device) -> bool:
-    if not config["REPACK"]:
+    if not config["PACK_MN"]:
         return True
     limits = device.limits
     peak = limits.peak64 if problem.dtype == "float64" else limits.peak
@@ -154,7 +154,7 @@ def _repack_pays(config: Config, problem: Problem, device: Device) -> bool:
 
 
 def _crosswise_costs(config: Config, problem: Problem, _: Device) -> bool:
-    return not config["REPACK"] or config["STAGES"] > BUFFERED or _is_ragged(problem)
+    return not config["PACK_MN"] or config["STAGES"] > BUFFERED or _is_ragged(problem)
 
 
 def _is_ragged(problem: Problem) -> bool:
@@ -164,7 +164,7 @@ def _is_ragged(problem: Problem) -> bool:
 
 
 _TEAM: Final = ("BM", "BN", "TM", "TN")
-_TILE: Final = (*_TEAM, "SLICES")
+_TILE: Final = (*_TEAM, "SLICE_K")
 _SPLIT: Final = ("BM", "BN", "BK", "SPLIT_K")
 # Each rule with the parameters that it reads.
 _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
@@ -173,26 +173,26 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "more sums a thread than a processor's registers hold": (_sums_fit_processor, ("TM", "TN")),
     "a warp's part of the tile more than twice as long as wide": (_warp_is_square, ("TM", "TN", "WN")),
     "fewer threads a block than a warp has, or more than the device allows": (threads_fit(threads, WARP), _TILE),
-    "a part of each phase for a team that is too short, or too long": (_team_steps, ("SLICES", "BK")),
+    "a part of each phase for a team that is too short, or too long": (_team_steps, ("SLICE_K", "BK")),
     "loads of 16 bytes that do not divide evenly among the threads": (_loads_divide, (*_TILE, "BK")),
     "more than two stages, where nothing is copied asynchronously": (_stages, ("STAGES",)),
     "fewer than three stages, where copies can be under way": (_copies_made, ("STAGES",)),
-    "more registers a thread than there are": (_registers_fit, (*_TILE, "BK", "STAGES", "HELD")),
+    "more registers a thread than there are": (_registers_fit, (*_TILE, "BK", "STAGES", "MIN_BLOCKS")),
     "more sums a thread than stay in registers before sm_90": (_sums_stay, ("TM", "TN")),
-    "a bound on registers that binds nothing": (bound_binds(threads), (*_TILE, "HELD")),
-    "copies of operands that lie well as they are": (_repack_helps, ("REPACK",)),
-    "copies of operands that take more than 1 GiB": (_repack_fits, ("REPACK",)),
-    "copies of operands that take too long beside the product": (_repack_pays, ("REPACK",)),
-    "copies against crosswise ones of 4 bytes, where there are none": (_crosswise_costs, ("STAGES", "REPACK")),
+    "a bound on registers that binds nothing": (bound_binds(threads), (*_TILE, "MIN_BLOCKS")),
+    "copies of operands that lie well as they are": (_repack_helps, ("PACK_MN",)),
+    "copies of operands that take more than 1 GiB": (_repack_fits, ("PACK_MN",)),
+    "copies of operands that take too long beside the product": (_repack_pays, ("PACK_MN",)),
+    "copies against crosswise ones of 4 bytes, where there are none": (_crosswise_costs, ("STAGES", "PACK_MN")),
     "more shared memory a block than the device allows": (
         shared_fits(shared_bytes),
-        ("BM", "BN", "SLICES", "BK", "STAGES", "REPACK"),
+        ("BM", "BN", "SLICE_K", "BK", "STAGES", "PACK_MN"),
     ),
     "more blocks to hold at once than an SM has room for": (
         blocks_fit(threads, shared_bytes),
-        (*_TILE, "BK", "STAGES", "HELD", "REPACK"),
+        (*_TILE, "BK", "STAGES", "MIN_BLOCKS", "PACK_MN"),
     ),
-    "an order of tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP")),
+    "an order of tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP_M")),
     "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN", "SPLIT_K")),
     "more slices of k, where there are blocks enough": (_slices_needed, ("BM", "BN", "SPLIT_K")),
     "slices of k no shorter than fewer of them": (_slices_differ, ("BK", "SPLIT_K")),
@@ -208,13 +208,13 @@ SPACE: Final = Space(
         "TM": (4, 8, 16),
         "TN": (4, 8, 16),
         "WN": (16, 32, 64, 128),
-        "SLICES": (1, 2, 4),
-        "REPACK": (0, 1),
+        "SLICE_K": (1, 2, 4),
+        "PACK_MN": (0, 1),
         "BK": (8, 16, 32, 64),
         "STAGES": (1, 2, 3, 4),
-        "HELD": (1, 2, 4),
+        "MIN_BLOCKS": (1, 2, 4),
         "SPLIT_K": SPLITS,
-        "GROUP": (1, 8, 16),
+        "GROUP_M": (1, 8, 16),
     },
     rules={reason: rule for reason, (rule, _) in _RULES.items()},
     reads={reason: names for reason, (_, names) in _RULES.items()},

@@ -79,8 +79,8 @@ def _issuing(config: Config, problem: Problem, device: Device, at_once: float, g
 def _ending(config: Config, problem: Problem, device: Device) -> float:
     """Seconds in which sums of a block's threads, and of slices of k, come together."""
     packs, (slices, fan, _) = sums(config, problem), plan(config, problem).numbers
-    given = short_side(config) * each_long(config) * threads(config) / 32 * config["HELD"]
-    joining = _MEETING * given + _TAKING * packs * wide(problem) * config["SLICES"]
+    given = short_side(config) * each_long(config) * threads(config) / 32 * config["MIN_BLOCKS"]
+    joining = _MEETING * given + _TAKING * packs * wide(problem) * config["SLICE_K"]
     left = packs * threads(config) * VECTOR_BYTES * (min(slices, fan) + -(-slices // fan))
     return joining + (slices > 1) * (_LEAVING * (1 + (slices > fan)) + left / (device.limits.bandwidth * _ONE_GETS))
 
@@ -90,12 +90,12 @@ def _seconds(config: Config, problem: Problem, device: Device) -> float:
     limits, planned, size = device.limits, plan(config, problem), problem.itemsize
     reads = problem.batch * problem.k * size * max(problem.m, problem.n)
     moved = reads + blocks(config, problem) * short_side(config) * problem.k * size + 2 * planned.scratch_bytes
-    at_once = min(planned.grid / max(limits.sms, 1), config["HELD"])
+    at_once = min(planned.grid / max(limits.sms, 1), config["MIN_BLOCKS"])
     bandwidth = limits.bandwidth * (1 if together(config, problem) >= _LINE_BYTES else _PARTS)
     # A step that is being added is no longer under way: half of one on average.
     ahead = at_once * under_way(config) * (1 - 1 / (2 * config["STAGES"]))
     bandwidth *= min(1.0, planned.grid / max(limits.sms, 1) / _BUSY)
-    starting = _STARTING * ceil(planned.grid / (max(limits.sms, 1) * config["HELD"]))
+    starting = _STARTING * ceil(planned.grid / (max(limits.sms, 1) * config["MIN_BLOCKS"]))
     parts = (
         reads / bandwidth * (1 + _HALF_BUSY / ahead),
         moved / (limits.bandwidth * _CACHE),
@@ -108,12 +108,12 @@ def _choices(problem: Problem) -> Iterator[dict[str, tuple[int, ...]]]:
     """What defaults are chosen from: parts of the space, each of one tile and one ring."""
     short, pack, flat = covering(min(problem.m, problem.n)), wide(problem), problem.m <= problem.n
     most = min(_DEEPEST, _PHASE // short)
-    for long, each, slices, stages in product(LONGEST, sorted({4, pack}), SPACE.parameters["SLICES"], RINGS):
+    for long, each, slices, stages in product(LONGEST, sorted({4, pack}), SPACE.parameters["SLICE_K"], RINGS):
         depth = next((step for step in PHASES if step >= max(min(most, problem.k), slices * stages * pack)), 0)
         tile = (short, long, short, each) if flat else (long, short, each, short)
         if depth and long // each * slices in _BLOCKS:
             fixed = zip(SPACE.parameters, (*tile, slices, depth, stages), strict=False)
-            yield {**SPACE.parameters, **{name: (value,) for name, value in fixed}, "HELD": _HELD}
+            yield {**SPACE.parameters, **{name: (value,) for name, value in fixed}, "MIN_BLOCKS": _HELD}
 
 
 def _default(problem: Problem, device: Device) -> Config:

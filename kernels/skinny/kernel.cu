@@ -2,16 +2,16 @@
 // from memory once, by cp.async into a ring that each thread has for itself, and is used for all of
 // the short side at once.
 //
-// BM       rows of C's tile
-// BN       columns of C's tile; the shorter of the two is along C's short side
-// BK       k of the short operand in shared memory
-// TM       rows of C that a thread keeps in registers
-// TN       columns of C that a thread keeps in registers; along the short side the whole tile
-// SLICES   threads that share the k of the same elements of C (sliced-K)
-// STAGES   steps of the long operand in a thread's ring; without cp.async there is no ring
-// HELD     minimum of blocks on an SM (__launch_bounds__)
-// TRANS_A  1 where A is stored k x m, else 0
-// TRANS_B  1 where B is stored n x k, else 0
+// BM          rows of C's tile
+// BN          columns of C's tile; the shorter of the two is along C's short side
+// BK          k of the short operand in shared memory
+// TM          rows of C that a thread keeps in registers
+// TN          columns of C that a thread keeps in registers; along the short side the whole tile
+// SLICE_K     threads that share the k of the same elements of C (sliced-K)
+// STAGES      steps of the long operand in a thread's ring; without cp.async there is no ring
+// MIN_BLOCKS  minimum of blocks on an SM (__launch_bounds__)
+// TRANS_A     1 where A is stored k x m, else 0
+// TRANS_B     1 where B is stored n x k, else 0
 #if !defined(BM)
 #error "BM must be defined"
 #elif !defined(BN)
@@ -22,12 +22,12 @@
 #error "TM must be defined"
 #elif !defined(TN)
 #error "TN must be defined"
-#elif !defined(SLICES)
-#error "SLICES must be defined"
+#elif !defined(SLICE_K)
+#error "SLICE_K must be defined"
 #elif !defined(STAGES)
 #error "STAGES must be defined"
-#elif !defined(HELD)
-#error "HELD must be defined"
+#elif !defined(MIN_BLOCKS)
+#error "MIN_BLOCKS must be defined"
 #elif !defined(TRANS_A)
 #error "TRANS_A must be defined"
 #elif !defined(TRANS_B)
@@ -44,15 +44,15 @@
 // side.
 #define LONG_BY_K (FLAT ? TRANS_B : !TRANS_A)
 #define SHORT_BY_K (FLAT ? !TRANS_A : TRANS_B)
-#define LONG_THREAD (LONG_BY_K ? THREAD_X / SLICES : THREAD_X % LONG_THREADS)
-#define SLICE_IDX (LONG_BY_K ? THREAD_X % SLICES : THREAD_X / LONG_THREADS)
+#define LONG_THREAD (LONG_BY_K ? THREAD_X / SLICE_K : THREAD_X % LONG_THREADS)
+#define SLICE_IDX (LONG_BY_K ? THREAD_X % SLICE_K : THREAD_X / LONG_THREADS)
 // In a step a thread has EACH_LONG packs of the long operand: WIDE of k for each of its elements of
 // the long side.
-#define STEP (SLICES * WIDE)
+#define STEP (SLICE_K * WIDE)
 #include "reduce.h"
 #include "pipeline.h"
 #include "split_k.h"
-#define SMEM_SIZE MAX(RING_SIZE + 2 * SHORT_SIZE, ROUND * LONG * (SLICES + 1))
+#define SMEM_SIZE MAX(RING_SIZE + 2 * SHORT_SIZE, ROUND * LONG * (SLICE_K + 1))
 
 // A pack of the short operand, along k, is used for EACH_LONG elements of the long side and
 // broadcast to all LONG_THREADS.
@@ -117,7 +117,7 @@ PART void add_phase(const LOCAL REAL *y, LOCAL REAL *ring, int *slot, const GLOB
     }
 }
 
-KERNEL_MIN_BLOCKS(THREADS, 1, HELD)
+KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c,
        const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *scratch, const INDEX splits,
        const INDEX fan, const INDEX depth)

@@ -3,7 +3,7 @@
 // the including file defines what that needs, and:
 //
 // LONG_BY_K, SHORT_BY_K  1 if the operand is contiguous along k in global memory
-// STEP                   k of a step, for all SLICES; a thread has EACH_LONG packs of it
+// STEP                   k of a step, for all SLICE_K; a thread has EACH_LONG packs of it
 //
 // Without cp.async there is no ring: a step's packs are loaded right before they are used.
 #define SHORT_SIZE (SHORT * (BK + 4))
@@ -11,8 +11,8 @@
 #define AHEAD (HAS_CP_ASYNC * STAGES * STEP)
 
 // Aligned rows are loaded in packs (w is WIDE). Of other rows a pack's elements are LONG_THREADS or
-// SLICES apart, so that a warp's loads are contiguous. From the thread's first element on there are
-// `rows` and `remaining` of k; the rest are zeros.
+// SLICE_K apart, so that a warp's loads are contiguous. From the thread's first element on there
+// are `rows` and `remaining` of k; the rest are zeros.
 INNER void load_step(LOCAL REAL *ring, ACC *x, const GLOBAL REAL *from, const INDEX pitch,
                      const int rows, const int remaining, const int w)
 {
@@ -21,7 +21,7 @@ INNER void load_step(LOCAL REAL *ring, ACC *x, const GLOBAL REAL *from, const IN
             const int row = LONG_THREADS * (LONG_BY_K ? p
                                             : w == 1  ? p % PACKS * WIDE + e
                                                       : p % PACKS * WIDE);
-            const int q = LONG_BY_K ? e * SLICES : p / PACKS, inside = row < rows && q < remaining;
+            const int q = LONG_BY_K ? e * SLICE_K : p / PACKS, inside = row < rows && q < remaining;
             const GLOBAL REAL *const at = from + (LONG_BY_K ? row * pitch + q : q * pitch + row);
             if (HAS_CP_ASYNC) {
                 cp_async(w, ring + p * THREADS * WIDE + e, at, inside);
@@ -48,7 +48,7 @@ PART void load_short(LOCAL REAL *y, const GLOBAL REAL *from, INDEX pitch, int co
         const int along = (THREAD_X % LINE_THREADS + i % turns * LINE_THREADS) * w,
                   line = THREAD_X / LINE_THREADS + i / turns * at_once;
         const int s = SHORT_BY_K ? line : along, q = SHORT_BY_K ? along : line;
-        const int place = apart ? q / STEP * STEP + q % SLICES * WIDE + q / SLICES % WIDE : q;
+        const int place = apart ? q / STEP * STEP + q % SLICE_K * WIDE + q / SLICE_K % WIDE : q;
         const int inside = s < columns && q < remaining;
         if (ragged && (s >= SHORT || q >= BK)) {
             continue;

@@ -40,16 +40,16 @@ def each_long(config: Config) -> int:
 
 def threads(config: Config) -> int:
     """Threads of a block: for each share of the tile as many as share out k."""
-    return long_side(config) // each_long(config) * config["SLICES"]
+    return long_side(config) // each_long(config) * config["SLICE_K"]
 
 
-# Registers that the compiler may give a thread so that an SM holds HELD blocks; 0 where the device has none.
+# Registers that the compiler may give a thread so that an SM holds MIN_BLOCKS blocks; 0 where the device has none.
 granted: Final = registers_granted(threads)
 
 
 def step(config: Config, problem: Problem) -> int:
     """How much of k the threads of a block add at a time."""
-    return config["SLICES"] * VECTOR_BYTES // problem.itemsize
+    return config["SLICE_K"] * VECTOR_BYTES // problem.itemsize
 
 
 def turn(config: Config, problem: Problem) -> int:
@@ -83,7 +83,7 @@ def sums(config: Config, problem: Problem) -> int:
 def shared_bytes(config: Config, problem: Problem) -> int:
     """Bytes of the ring and two phases of the short operand, or of a round of sums, and of what the end wants."""
     phase = short_side(config) * (config["BK"] + 4) * problem.itemsize
-    sums = meeting(config, problem) * long_side(config) * (config["SLICES"] + 1) * problem.itemsize
+    sums = meeting(config, problem) * long_side(config) * (config["SLICE_K"] + 1) * problem.itemsize
     return max(under_way(config) + 2 * phase, sums) + 16 * problem.itemsize
 
 
@@ -102,7 +102,7 @@ def covering(side: int) -> int:
 def together(config: Config, problem: Problem) -> int:
     """Bytes of a row or column of the long operand that neighbouring threads read at once."""
     by_k = problem.trans_b if config["BM"] < config["BN"] else not problem.trans_a
-    return (config["SLICES"] if by_k else long_side(config) // each_long(config)) * VECTOR_BYTES
+    return (config["SLICE_K"] if by_k else long_side(config) // each_long(config)) * VECTOR_BYTES
 
 
 def slicing(config: Config, problem: Problem) -> tuple[int, int, int]:

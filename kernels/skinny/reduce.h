@@ -4,11 +4,11 @@
 // SHORT                      elements of the tile's short side: a thread has all of them
 // EACH_LONG                  elements of a thread along the long side, a multiple of WIDE
 // LONG_THREAD, LONG_THREADS  which EACH_LONG the thread has
-// SLICE_IDX, SLICES          which part of k the thread has
+// SLICE_IDX, SLICE_K         which part of k the thread has
 //
-// ROUND of the tile's SHORT elements go through shared memory at a time, in lines of SLICES + 1,
-// which is odd if SLICES is even: neither loads nor stores have bank conflicts.
-#define THREADS (LONG_THREADS * SLICES)
+// ROUND of the tile's SHORT elements go through shared memory at a time, in lines of SLICE_K + 1,
+// which is odd if SLICE_K is even: neither loads nor stores have bank conflicts.
+#define THREADS (LONG_THREADS * SLICE_K)
 #define MIN(x, y) ((x) < (y) ? (x) : (y))
 #define MAX(x, y) ((x) < (y) ? (y) : (x))
 #define PACKS (EACH_LONG / WIDE)
@@ -46,7 +46,7 @@ INNER void store_slice(LOCAL REAL *smem, const REAL *acc, const int round)
     TURNS(s, SHORT, 32) {
         TURNS(j, EACH_LONG, 8) {
             if (s / ROUND == round) {
-                smem[((s % ROUND * EACH_LONG + j) * LONG_THREADS + LONG_THREAD) * (SLICES + 1) +
+                smem[((s % ROUND * EACH_LONG + j) * LONG_THREADS + LONG_THREAD) * (SLICE_K + 1) +
                      SLICE_IDX] = acc[s * EACH_LONG + j];
             }
         }
@@ -60,9 +60,9 @@ INNER void sum_slices(const LOCAL REAL *smem, ACC *totals, const int round)
                   first = OUT_IDX(u) / LONG_THREADS * WIDE * LONG_THREADS + OUT_THREAD(u);
         totals[u] = ZERO_PACK(WIDE);
         if (HAS_OUT(u)) {
-            TURNS(t, SLICES, 8) {
+            TURNS(t, SLICE_K, 8) {
                 EACH(e, WIDE) {
-                    ELEMENT(totals[u], e) += smem[(first + e * LONG_THREADS) * (SLICES + 1) + t];
+                    ELEMENT(totals[u], e) += smem[(first + e * LONG_THREADS) * (SLICE_K + 1) + t];
                 }
             }
         }

@@ -77,7 +77,7 @@ def _turns_fill(config: Config, problem: Problem, _: Device) -> bool:
 def _copied_meanwhile(config: Config, _: Problem, device: Device) -> bool:
     if device.platform != "cuda":
         return config["STAGES"] == RINGS[0]
-    return config["HELD"] * under_way(config) >= UNDER_WAY_BYTES
+    return config["MIN_BLOCKS"] * under_way(config) >= UNDER_WAY_BYTES
 
 
 def _slices_have_turns(config: Config, problem: Problem, _: Device) -> bool:
@@ -85,7 +85,7 @@ def _slices_have_turns(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _slices_run_at_once(config: Config, problem: Problem, device: Device) -> bool:
-    most = 2 * device.limits.sms * config["HELD"]
+    most = 2 * device.limits.sms * config["MIN_BLOCKS"]
     return config["SPLIT_K"] == 1 or blocks(config, problem) * config["SPLIT_K"] <= most
 
 
@@ -99,29 +99,29 @@ _RULES: Final = {
     "a tile that is not short and long as C is": (_tile_lies, ("BM", "BN")),
     "a tile twice as long as C, where there are shorter ones": (_tile_is_filled, ("BM", "BN")),
     "a thread without its tile's whole short side, or without whole packs": (_thread_tile, _TILE),
-    "fewer threads a block than 64, or more than 512 or the device allows": (_threads_fit, (*_TILE, "SLICES")),
-    "less than two sectors of a row that neighbours read at once": (_reads_together, (*_TILE, "SLICES")),
+    "fewer threads a block than 64, or more than 512 or the device allows": (_threads_fit, (*_TILE, "SLICE_K")),
+    "less than two sectors of a row that neighbours read at once": (_reads_together, (*_TILE, "SLICE_K")),
     "a phase of fewer steps than are under way, of too few or many elements, or far past k": (
         _turns_fill,
-        ("BM", "BN", "BK", "SLICES", "STAGES"),
+        ("BM", "BN", "BK", "SLICE_K", "STAGES"),
     ),
     "too little under way at once, or a ring where nothing is copied meanwhile": (
         _copied_meanwhile,
-        (*_TILE, "SLICES", "STAGES", "HELD"),
+        (*_TILE, "SLICE_K", "STAGES", "MIN_BLOCKS"),
     ),
     "more shared memory a block than the device allows": (
         shared_fits(shared_bytes),
-        (*_TILE, "BK", "SLICES", "STAGES"),
+        (*_TILE, "BK", "SLICE_K", "STAGES"),
     ),
-    "more registers a thread than there are": (registers_fit(registers, threads), (*_TILE, "SLICES", "HELD")),
-    "a bound on registers that binds nothing": (bound_binds(threads), (*_TILE, "SLICES", "HELD")),
+    "more registers a thread than there are": (registers_fit(registers, threads), (*_TILE, "SLICE_K", "MIN_BLOCKS")),
+    "a bound on registers that binds nothing": (bound_binds(threads), (*_TILE, "SLICE_K", "MIN_BLOCKS")),
     "more blocks to hold at once than an SM has room for": (
         blocks_fit(threads, shared_bytes),
-        (*_TILE, "BK", "SLICES", "STAGES", "HELD"),
+        (*_TILE, "BK", "SLICE_K", "STAGES", "MIN_BLOCKS"),
     ),
-    "more slices of k than it has turns": (_slices_have_turns, ("SLICES", "STAGES", "SPLIT_K")),
-    "more blocks of slices than run in two goes": (_slices_run_at_once, ("BM", "BN", "HELD", "SPLIT_K")),
-    "slices whose sums scratch does not hold": (_scratch_suffices, (*_TILE, "SLICES", "STAGES", "SPLIT_K")),
+    "more slices of k than it has turns": (_slices_have_turns, ("SLICE_K", "STAGES", "SPLIT_K")),
+    "more blocks of slices than run in two goes": (_slices_run_at_once, ("BM", "BN", "MIN_BLOCKS", "SPLIT_K")),
+    "slices whose sums scratch does not hold": (_scratch_suffices, (*_TILE, "SLICE_K", "STAGES", "SPLIT_K")),
     "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN", "SPLIT_K")),
 }
 _SIDES: Final = tuple(sorted({*SHORTEST, *LONGEST}))
@@ -131,10 +131,10 @@ SPACE: Final = Space(
         "BN": _SIDES,
         "TM": SHORTEST,
         "TN": SHORTEST,
-        "SLICES": (2, 4, 8, 16, 32, 64, 128),
+        "SLICE_K": (2, 4, 8, 16, 32, 64, 128),
         "BK": PHASES,
         "STAGES": RINGS,
-        "HELD": (1, 2, 3, 4),
+        "MIN_BLOCKS": (1, 2, 3, 4),
         "SPLIT_K": (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128),
     },
     rules={reason: rule for reason, (rule, _) in _RULES.items()},

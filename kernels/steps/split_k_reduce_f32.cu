@@ -2,11 +2,11 @@
 // after hopper/kernel.cu.
 //
 // REDUCERS  threads that share the splits of an element
-// SWAP      1 if the partial sums are of C^T
+// SWAP_AB   1 if the partial sums are of C^T
 #if !defined(REDUCERS)
 #error "TEAMS must be defined"
-#elif !defined(SWAP)
-#error "SWAP must be defined"
+#elif !defined(SWAP_AB)
+#error "SWAP_AB must be defined"
 #endif
 #include "dtype.h"
 #define THREADS 256
@@ -28,7 +28,7 @@ split_k_reduce(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTR
                SPLIT_PLACES, const INDEX splits, const INDEX at_sums)
 {
     SHARED Pack<RUN_OF> parts[THREADS];
-    const INDEX rows = SWAP ? n : m, columns = SWAP ? m : n, pitch = (columns + 7) / 8 * 8,
+    const INDEX rows = SWAP_AB ? n : m, columns = SWAP_AB ? m : n, pitch = (columns + 7) / 8 * 8,
                 size = rows * pitch;
     const INDEX blocks = (size + BLOCK_PACKS * RUN_OF - 1) / (BLOCK_PACKS * RUN_OF),
                 batch = BLOCK / blocks;
@@ -56,7 +56,7 @@ split_k_reduce(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTR
     if (reducer == 0 && at < size) {
         EACH(e, RUN_OF) {
             if (column + e < columns) {
-                WRITE(to, SWAP ? (column + e) * n + row : row * n + column + e, sum.element[e]);
+                WRITE(to, SWAP_AB ? (column + e) * n + row : row * n + column + e, sum.element[e]);
             }
         }
     }

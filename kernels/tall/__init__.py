@@ -18,9 +18,9 @@ TIMES_LONGER: Final = 16
 LONG: Final = 2048
 # Defaults that leave the busiest SM so little more to do are equal: the order in which they are listed decides.
 CLOSE: Final = 1.15
-# What defaults are chosen from: elements of the short side and of the long one that a thread has, warps, HELD, BK and
-# STAGES. Wide pieces are near the peak of arithmetic and want large thread tiles, narrow ones want bytes under way; few
-# tiles want small ones, so that every SM has some.
+# What defaults are chosen from: elements of the short side and of the long one that a thread has, warps, MIN_BLOCKS, BK
+# and STAGES. Wide pieces are near the peak of arithmetic and want large thread tiles, narrow ones want bytes under way;
+# few tiles want small ones, so that every SM has some.
 _FLOATS: Final = (
     (8, 8, 8, 1, 16, 4),
     (8, 8, 8, 1, 32, 3),
@@ -82,7 +82,7 @@ def _config(piece: int, row: tuple[int, ...], problem: Problem, device: Device) 
     keep_a = problem.m < problem.n
     held_deep, long = depth(piece, problem, device), warps * WARP * ts * tl // piece
     bm, bn, tm, tn = (piece, long, ts, tl) if keep_a else (long, piece, tl, ts)
-    tile = {"KEEP_A": int(keep_a), "BM": bm, "BN": bn, "TM": tm, "TN": tn, "HELD": held}
+    tile = {"KEEP_A": int(keep_a), "BM": bm, "BN": bn, "TM": tm, "TN": tn, "MIN_BLOCKS": held}
     rest = {"DEPTH": held_deep, "BK": min(bk, held_deep), "STAGES": stages}
     return Config.of(tile | {"TILES": good_runs(Config.of(tile), problem, device)[0]} | rest)
 

@@ -1,17 +1,17 @@
 // C[m,n] = op(A)[m,k] x op(B)[k,n] where C is long one way and short the other, and k is small: the
 // small operand stays in shared memory, and the large one is streamed past it once.
 //
-// BM       rows of a block's tile of C
-// BN       columns of a block's tile of C
-// BK       depth of a k tile of the large operand
-// TM       rows of C that a thread keeps in registers
-// TN       columns of C that a thread keeps in registers
-// KEEP_A   1 if C is wide: A is kept and B streams; 0 if it is tall: B is kept and A streams
-// DEPTH    k of the small operand that is kept at once, usually all of it
-// STAGES   k tiles in shared memory: 1; from 2 on the next ones are copied by cp.async
-// HELD     minimum of blocks on an SM (__launch_bounds__)
-// TRANS_A  1 where A is stored k x m, else 0
-// TRANS_B  1 where B is stored n x k, else 0
+// BM          rows of a block's tile of C
+// BN          columns of a block's tile of C
+// BK          depth of a k tile of the large operand
+// TM          rows of C that a thread keeps in registers
+// TN          columns of C that a thread keeps in registers
+// KEEP_A      1 if C is wide: A is kept and B streams; 0 if it is tall: B is kept and A streams
+// DEPTH       k of the small operand that is kept at once, usually all of it
+// STAGES      k tiles in shared memory: 1; from 2 on the next ones are copied by cp.async
+// MIN_BLOCKS  minimum of blocks on an SM (__launch_bounds__)
+// TRANS_A     1 where A is stored k x m, else 0
+// TRANS_B     1 where B is stored n x k, else 0
 #if !defined(BM)
 #error "BM must be defined"
 #elif !defined(BN)
@@ -28,8 +28,8 @@
 #error "DEPTH must be defined"
 #elif !defined(STAGES)
 #error "STAGES must be defined"
-#elif !defined(HELD)
-#error "HELD must be defined"
+#elif !defined(MIN_BLOCKS)
+#error "MIN_BLOCKS must be defined"
 #elif !defined(TRANS_A)
 #error "TRANS_A must be defined"
 #elif !defined(TRANS_B)
@@ -98,7 +98,7 @@ PART void store_tile(GLOBAL REAL *c, const INDEX n, const int rows, const int co
     }
 }
 
-KERNEL_MIN_BLOCKS(32 * WARPS, 1, HELD)
+KERNEL_MIN_BLOCKS(32 * WARPS, 1, MIN_BLOCKS)
 matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c,
        const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *scratch, const INDEX tiles)
 {

@@ -40,7 +40,7 @@ def threads(config: Config) -> int:
     return config["BM"] // config["TM"] * (config["BN"] // config["TN"])
 
 
-# Registers that the compiler may give a thread so that an SM holds HELD blocks; 0 where the device has none.
+# Registers that the compiler may give a thread so that an SM holds MIN_BLOCKS blocks; 0 where the device has none.
 granted: Final = registers_granted(threads)
 
 
@@ -106,7 +106,7 @@ def runs(tiles: int, others: int, room: int) -> tuple[int, ...]:
 def good_runs(config: Config, problem: Problem, device: Device) -> tuple[int, ...]:
     """The values of TILES that leave few SMs without work and bring what is kept seldom; the best first."""
     (short, long), (tile_short, tile_long) = short_and_long(problem), sides(config)
-    room = max(device.limits.sms, 1) * config["HELD"]
+    room = max(device.limits.sms, 1) * config["MIN_BLOCKS"]
     return runs(-(-long // tile_long), problem.batch * -(-short // tile_short), room)
 
 

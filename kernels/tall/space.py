@@ -72,8 +72,8 @@ def _stages(config: Config, _: Problem, device: Device) -> bool:
 
 
 def _parts_work(config: Config, _: Problem, device: Device) -> bool:
-    held = device.platform != "cuda" or config["HELD"] * threads(config) >= PARTS * WARP
-    return held and (device.platform == "cuda" or config["HELD"] == 1)
+    held = device.platform != "cuda" or config["MIN_BLOCKS"] * threads(config) >= PARTS * WARP
+    return held and (device.platform == "cuda" or config["MIN_BLOCKS"] == 1)
 
 
 _TILE: Final = ("KEEP_A", "BM", "BN", "TM", "TN")
@@ -85,7 +85,7 @@ SPACE: Final = Space(
         "BN": _SIZES,
         "TM": (4, 8, 16),
         "TN": (4, 8, 16),
-        "HELD": (1, 2, 3, 4),
+        "MIN_BLOCKS": (1, 2, 3, 4),
         "TILES": TILES,
         "DEPTH": DEPTHS,
         "BK": (16, 32, 64),
@@ -113,14 +113,14 @@ SPACE: Final = Space(
         "fewer threads a block than a warp has, or more than the device allows": _TILE,
         "a tile that warps as wide as its short side do not divide": _TILE,
         "stores of less than a sector": _TILE,
-        "fewer warps an SM than it has parts, or blocks to hold where there are no SMs": (*_TILE, "HELD"),
+        "fewer warps an SM than it has parts, or blocks to hold where there are no SMs": (*_TILE, "MIN_BLOCKS"),
         "more than 2^31 - 1 blocks": (*_TILE, "TILES"),
-        "runs of tiles that leave SMs without work or bring what is kept too often": (*_TILE, "HELD", "TILES"),
+        "runs of tiles that leave SMs without work or bring what is kept too often": (*_TILE, "MIN_BLOCKS", "TILES"),
         "another depth than the least that holds all of k, or that there is room for": ("KEEP_A", "BM", "BN", "DEPTH"),
         "a phase deeper than what is kept": ("DEPTH", "BK"),
         "one stage where others can be copied meanwhile, or more where they cannot": ("STAGES",),
         "more shared memory a block than the device allows": (*_TILE, "DEPTH", "BK", "STAGES"),
-        "more registers a thread than there are": (*_TILE, "HELD", "STAGES"),
-        "more blocks to hold at once than an SM has room for": (*_TILE, "HELD", "DEPTH", "BK", "STAGES"),
+        "more registers a thread than there are": (*_TILE, "MIN_BLOCKS", "STAGES"),
+        "more blocks to hold at once than an SM has room for": (*_TILE, "MIN_BLOCKS", "DEPTH", "BK", "STAGES"),
     },
 )

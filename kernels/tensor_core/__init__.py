@@ -46,7 +46,7 @@ LAUNCH_CLOCKS: Final = 4000
 CLOCK: Final = 1.7e9
 # Shared memory that a default's stages take at most: more is not waited for.
 MOST_STAGED: Final = 128 * 1024
-# What defaults are chosen from, largest first: BM, BN, WM, WN, SLICES, AHEAD, and bytes of a phase along k.
+# What defaults are chosen from, largest first: BM, BN, WM, WN, SLICE_K, AHEAD, and bytes of a phase along k.
 _TILES: Final = (
     (128, 256, 64, 64, 1, 1, 64),
     (256, 128, 64, 64, 1, 1, 64),
@@ -66,7 +66,7 @@ _TILES: Final = (
     (32, 32, 32, 32, 1, 1, 64),
     (16, 16, 16, 16, 1, 0, 32),
 )
-_TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "SLICES", "AHEAD")
+_TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "SLICE_K", "AHEAD")
 
 
 def _default(problem: Problem, device: Device) -> Config:
@@ -80,16 +80,16 @@ def _default(problem: Problem, device: Device) -> Config:
 
 def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[str, int]]:
     """A tile with what goes well with it: as many stages as there is room for, slices, copies, an order."""
-    shape = dict(zip(_TILE_NAMES, tile, strict=False)) | {"HELD": 1}
+    shape = dict(zip(_TILE_NAMES, tile, strict=False)) | {"MIN_BLOCKS": 1}
     shape["BK"] = max(SHORT, tile[-1] // item_bytes(problem))
     room = min(device.limits.shared_bytes, MOST_STAGED) // stage_bytes(shape, problem)
     most = max(2, min(room, phases(Config.of(shape), problem)))
     shape["STAGES"] = max((count for count in SPACE.parameters["STAGES"] if count <= most), default=2)
     tiles = _tiles(shape, problem)
-    shape["GROUP"] = 8 if tiles > 2 * device.limits.sms else 1
+    shape["GROUP_M"] = 8 if tiles > 2 * device.limits.sms else 1
     splits = [split for split in SPLITS if split * tiles <= WAVES * device.limits.sms or split == 1]
     copied = {0, 0 if is_split(problem) else ragged(problem)}
-    return [shape | {"ALIGNED": each, "SPLIT_K": split} for each in sorted(copied) for split in splits]
+    return [shape | {"PACK_K": each, "SPLIT_K": split} for each in sorted(copied) for split in splits]
 
 
 def _tiles(shape: Mapping[str, int], problem: Problem) -> int:
@@ -104,14 +104,14 @@ def _clocks(config: Config, problem: Problem, device: Device) -> float:
     held = occupancy(limits, threads(config), shared_bytes(config, problem), registers(config, problem))
     waves = -(-busy // max(held.blocks_per_sm if held else 1, 1))
     count = share(config, problem)
-    narrow = ragged(problem) != 0 and not config["ALIGNED"] and not is_split(problem)
+    narrow = ragged(problem) != 0 and not config["PACK_K"] and not is_split(problem)
     products = bm * bn * SPLIT_PRODUCTS[planes(problem)] * item / (2 * FMAS)
     reads = planes(problem) * (bm + bn) * item * (NARROW_READS if narrow else 1) / CACHE_BYTES
     loop = max(
         busy * count * config["BK"] * max(products, reads), waves * count * (NARROW_CLOCKS if narrow else PHASE_CLOCKS)
     )
     joining = JOIN_CLOCKS + 2 * fan(slices) * bm * bn * SUM_BYTES / CACHE_BYTES if slices > 1 else 0
-    lines = packed_k_major(problem, config["ALIGNED"], 0).end
+    lines = packed_k_major(problem, config["PACK_K"], 0).end
     copying = LAUNCH_CLOCKS + 2 * lines * LINE_BYTES * CLOCK / limits.bandwidth if lines else 0
     return loop + waves * TILE_CLOCKS + joining + copying
 
@@ -131,7 +131,7 @@ TENSOR_CORE: Final = Kernel(
     plan=plan,
     default=_default,
     pooled=True,
-    arguments=("GROUP", "SPLIT_K"),
+    arguments=("GROUP_M", "SPLIT_K"),
     also=(PACK_K_MAJOR, *FILES),
     suits=_suits,
     shapes="any shape, for emulated precision with a k that its bound on the error needs",

@@ -19,9 +19,9 @@
 #define ELEMENT_BYTES 4
 #endif
 #define SLICE_THREADS (BM / WM * (BN / WN) * 32)
-#define THREADS (SLICES * SLICE_THREADS)
-#define PACKED_A (PLANES == 2 || (ALIGNED & 1))
-#define PACKED_B (PLANES == 2 || ALIGNED / 2)
+#define THREADS (SLICE_K * SLICE_THREADS)
+#define PACKED_A (PLANES == 2 || (PACK_K & 1))
+#define PACKED_B (PLANES == 2 || PACK_K / 2)
 #define PADDED               \
     (PACKED_A && PACKED_B && \
      BK * ELEMENT_BYTES <=   \
@@ -33,7 +33,7 @@
 #define TILE_BYTES_A (BM * BK * ELEMENT_BYTES)
 #define TILE_BYTES_B (BN * BK * ELEMENT_BYTES)
 #define STAGE_BYTES (PLANES * (TILE_BYTES_A + TILE_BYTES_B))
-#define K_STEPS (BK * ELEMENT_BYTES / 32 / SLICES)
+#define K_STEPS (BK * ELEMENT_BYTES / 32 / SLICE_K)
 #define BURSTS (K_STEPS > 1 ? K_STEPS - 1 : 1)
 #define MMAS_M (WM / 16)
 #define MMAS_N (WN / 8)

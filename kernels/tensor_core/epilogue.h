@@ -38,7 +38,7 @@ template <int w> INNER Neighbours<w> load_staged(const char *smem, const int e)
     const char *const at =
         smem + SWIZZLED_AT(ROW_OF(e), COLUMN_OF(e) / 4, BN * 4, 1) + COLUMN_OF(e) % 4 * 4;
     Neighbours<w> all;
-    EACH(t, SLICES) {
+    EACH(t, SLICE_K) {
         const Neighbours<w> own = *(const Neighbours<w> *)(at + t * (EPI_SIZE * 4));
         EACH(j, w) {
             all.element[j] = t ? all.element[j] + own.element[j] : own.element[j];

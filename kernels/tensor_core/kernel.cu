@@ -1,19 +1,19 @@
 // C[m,n] = op(A)[m,k] x op(B)[k,n] by mma.sync with float32 accumulators, from tiles in shared
 // memory that cp.async fills while the k tile before is multiplied. CUDA from sm_80.
 //
-// BM       rows of C's tile
-// BN       columns of C's tile
-// BK       depth of a k tile in shared memory
-// WM       rows of the tile that a warp keeps in registers
-// WN       columns of the tile that a warp keeps in registers
-// STAGES   k tiles in shared memory, all but one of them in flight
-// SLICES   slices of warps that share the k of each k tile (sliced-K)
-// AHEAD    1 to load the next mma step's fragments before this one's mma, else 0
-// HELD     minimum of blocks on an SM (__launch_bounds__)
-// ALIGNED  operands packed K-major into scratch, rows of whole 128 bytes: 1 for A, 2 for B, 3 for
-//          both, or 0
-// TRANS_A  1 where A is stored k x m, else 0
-// TRANS_B  1 where B is stored n x k, else 0
+// BM          rows of C's tile
+// BN          columns of C's tile
+// BK          depth of a k tile in shared memory
+// WM          rows of the tile that a warp keeps in registers
+// WN          columns of the tile that a warp keeps in registers
+// STAGES      k tiles in shared memory, all but one of them in flight
+// SLICE_K     slices of warps that share the k of each k tile (sliced-K)
+// AHEAD       1 to load the next mma step's fragments before this one's mma, else 0
+// MIN_BLOCKS  minimum of blocks on an SM (__launch_bounds__)
+// PACK_K      operands packed K-major into scratch, rows of whole 128 bytes: 1 for A, 2 for B, 3
+//             for both, or 0
+// TRANS_A     1 where A is stored k x m, else 0
+// TRANS_B     1 where B is stored n x k, else 0
 #if !defined(BM)
 #error "BM must be defined"
 #elif !defined(BN)
@@ -26,14 +26,14 @@
 #error "WN must be defined"
 #elif !defined(STAGES)
 #error "STAGES must be defined"
-#elif !defined(SLICES)
-#error "SLICES must be defined"
+#elif !defined(SLICE_K)
+#error "SLICE_K must be defined"
 #elif !defined(AHEAD)
 #error "AHEAD must be defined"
-#elif !defined(HELD)
-#error "HELD must be defined"
-#elif !defined(ALIGNED)
-#error "ALIGNED must be defined"
+#elif !defined(MIN_BLOCKS)
+#error "MIN_BLOCKS must be defined"
+#elif !defined(PACK_K)
+#error "PACK_K must be defined"
 #elif !defined(TRANS_A)
 #error "TRANS_A must be defined"
 #elif !defined(TRANS_B)
@@ -42,7 +42,7 @@
 #include "dtype.h"
 #include "config.h"
 
-KERNEL_MIN_BLOCKS(THREADS, 1, HELD)
+KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, const INDEX m,
        const INDEX n, const INDEX k, REAL *scratch, STEP_ARGUMENTS, const INDEX group_m,
        const INDEX splits, const INDEX fan, const INDEX k_per_split)

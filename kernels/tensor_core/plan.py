@@ -54,10 +54,10 @@ def team(config: Mapping[str, int]) -> int:
 
 def threads(config: Mapping[str, int]) -> int:
     """Threads of a block: those of all its teams."""
-    return config["SLICES"] * team(config)
+    return config["SLICE_K"] * team(config)
 
 
-# Registers that the compiler may give a thread so that an SM holds HELD blocks; 0 where the device has none.
+# Registers that the compiler may give a thread so that an SM holds MIN_BLOCKS blocks; 0 where the device has none.
 granted: Final = registers_granted(threads)
 
 
@@ -68,13 +68,13 @@ def stage_bytes(config: Mapping[str, int], problem: Problem) -> int:
 
 def shared_bytes(config: Mapping[str, int], problem: Problem) -> int:
     """Bytes of all stages, or of 16 rows of every warp's sums on their way to C where these are more."""
-    sums = SUM_BYTES * config["SLICES"] * config["BM"] // config["WM"] * 16 * config["BN"]
+    sums = SUM_BYTES * config["SLICE_K"] * config["BM"] // config["WM"] * 16 * config["BN"]
     return max(config["STAGES"] * stage_bytes(config, problem), sums)
 
 
 def steps(config: Mapping[str, int], problem: Problem) -> int:
     """Steps of a team in a phase, of an instruction's depth each."""
-    return config["BK"] * item_bytes(problem) // STEP_BYTES // config["SLICES"]
+    return config["BK"] * item_bytes(problem) // STEP_BYTES // config["SLICE_K"]
 
 
 def registers(config: Mapping[str, int], problem: Problem) -> int:
@@ -85,7 +85,7 @@ def registers(config: Mapping[str, int], problem: Problem) -> int:
     pieces = stage_bytes(config, problem) // VECTOR_BYTES // threads(config)
     more = min(A_PIECE * max(0, pieces - FEW_PIECES), planes(problem) * MOST_FOR_PIECES)
     along_c = problem.trans_a and not problem.trans_b and not is_split(problem)
-    more += TURNED[item_bytes(problem)] * along_c + TEAMS * (config["SLICES"] > 1)
+    more += TURNED[item_bytes(problem)] * along_c + TEAMS * (config["SLICE_K"] > 1)
     return planes(problem) * wm * wn // WARP + operands + crossed + ADDRESSES + more
 
 
@@ -114,18 +114,18 @@ def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config; of one that is not, on a neighbour of its shape, a correct one."""
     phased = share(config, problem) if split_fits(config, problem) else phases(config, problem)
     slices = -(-phases(config, problem) // phased)
-    own = (min(config["GROUP"], -(-problem.m // config["BM"])), slices, fan(slices), phased * config["BK"])
+    own = (min(config["GROUP_M"], -(-problem.m // config["BM"])), slices, fan(slices), phased * config["BK"])
     sums = sums_bytes(config, problem, slices) if slices > 1 else 0
     if is_split(problem):
         return _of_halves(config, problem, halves(problem), sums, own)
-    found = packed_k_major(problem, config["ALIGNED"], (4 * COUNTERS + sums) // LINE_BYTES)
+    found = packed_k_major(problem, config["PACK_K"], (4 * COUNTERS + sums) // LINE_BYTES)
     return Plan(
         grid=blocks(config, problem) * slices,
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
-        scratch_bytes=found.end * LINE_BYTES if sums or config["ALIGNED"] else 0,
+        scratch_bytes=found.end * LINE_BYTES if sums or config["PACK_K"] else 0,
         numbers=(*found.numbers, *own),
-        before=(pack_k_major(problem, config["ALIGNED"]),) if config["ALIGNED"] else (),
+        before=(pack_k_major(problem, config["PACK_K"]),) if config["PACK_K"] else (),
     )
 
 

@@ -81,7 +81,7 @@ def _tile_compact(config: Config, problem: Problem, _: Device) -> bool:
 
 def _teams_needed(config: Config, _: Problem, __: Device) -> bool:
     sums = config["WM"] * config["WN"] // (SUM_BYTES * WARP)
-    return config["SLICES"] == 1 or (threads(config) <= 2 * BUSY_THREADS and sums % config["SLICES"] == 0)
+    return config["SLICE_K"] == 1 or (threads(config) <= 2 * BUSY_THREADS and sums % config["SLICE_K"] == 0)
 
 
 def _threads_fit(config: Config, problem: Problem, device: Device) -> bool:
@@ -91,7 +91,7 @@ def _threads_fit(config: Config, problem: Problem, device: Device) -> bool:
 
 
 def _steps_whole(config: Config, problem: Problem, _: Device) -> bool:
-    return config["BK"] * item_bytes(problem) % (STEP_BYTES * config["SLICES"]) == 0
+    return config["BK"] * item_bytes(problem) % (STEP_BYTES * config["SLICE_K"]) == 0
 
 
 def _steps_alternate(config: Config, problem: Problem, _: Device) -> bool:
@@ -114,7 +114,7 @@ def _stages_used(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _copied_where_ragged(config: Config, problem: Problem, _: Device) -> bool:
-    return config["ALIGNED"] in {0, 0 if is_split(problem) else ragged(problem)}
+    return config["PACK_K"] in {0, 0 if is_split(problem) else ragged(problem)}
 
 
 def _slices_fit(config: Config, problem: Problem, _: Device) -> bool:
@@ -127,7 +127,7 @@ def _sms_used(config: Config, problem: Problem, device: Device) -> bool:
         return True
     before = first_tile(config, problem, 2)
     most = _most_slices(
-        phases(config, problem), tiles, config["BM"] * config["BN"], WAVES * config["HELD"] * sms, before
+        phases(config, problem), tiles, config["BM"] * config["BN"], WAVES * config["MIN_BLOCKS"] * sms, before
     )
     return split >= most
 
@@ -153,32 +153,32 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "a tile that its warps' parts do not divide": (_warps_divide, _WARPS),
     "small parts of a large tile, which read more than they multiply": (_parts_large, _WARPS),
     "a phase twice as long as k": (_phase_not_beyond, ("BK",)),
-    "steps along k that the teams do not share evenly": (_steps_whole, ("BK", "SLICES")),
-    "teams beside one that keeps the SM busy, or that have no sums to share out": (_teams_needed, (*_WARPS, "SLICES")),
-    "fewer threads than keep an SM busy, or more than wait well for each other": (_threads_fit, (*_WARPS, "SLICES")),
-    "operands read ahead in turns that a phase does not divide into": (_steps_alternate, ("BK", "SLICES", "AHEAD")),
-    "more copies a thread in a phase than a word has bits": (_copies_counted, (*_WARPS, "BK", "SLICES")),
+    "steps along k that the teams do not share evenly": (_steps_whole, ("BK", "SLICE_K")),
+    "teams beside one that keeps the SM busy, or that have no sums to share out": (_teams_needed, (*_WARPS, "SLICE_K")),
+    "fewer threads than keep an SM busy, or more than wait well for each other": (_threads_fit, (*_WARPS, "SLICE_K")),
+    "operands read ahead in turns that a phase does not divide into": (_steps_alternate, ("BK", "SLICE_K", "AHEAD")),
+    "more copies a thread in a phase than a word has bits": (_copies_counted, (*_WARPS, "BK", "SLICE_K")),
     "more registers a thread than there are": (
         registers_fit(registers, threads),
-        (*_WARPS, "BK", "SLICES", "AHEAD", "HELD"),
+        (*_WARPS, "BK", "SLICE_K", "AHEAD", "MIN_BLOCKS"),
     ),
-    "a bound on registers that binds nothing": (bound_binds(threads), (*_WARPS, "SLICES", "HELD")),
+    "a bound on registers that binds nothing": (bound_binds(threads), (*_WARPS, "SLICE_K", "MIN_BLOCKS")),
     "more stages than phases": (_stages_used, ("BK", "STAGES")),
     "too little of k in shared memory, or more than is waited for": (_stages_pay, ("BM", "BN", "BK", "STAGES")),
     "more shared memory a block than the device allows": (
         shared_fits(shared_bytes),
-        (*_WARPS, "BK", "STAGES", "SLICES"),
+        (*_WARPS, "BK", "STAGES", "SLICE_K"),
     ),
     "more blocks to hold at once than an SM has room for": (
         blocks_fit(threads, shared_bytes),
-        (*_WARPS, "BK", "STAGES", "SLICES", "HELD"),
+        (*_WARPS, "BK", "STAGES", "SLICE_K", "MIN_BLOCKS"),
     ),
-    "an order of tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP")),
-    "copies of operands whose rows are whole 16 bytes": (_copied_where_ragged, ("ALIGNED",)),
+    "an order of tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP_M")),
+    "copies of operands whose rows are whole 16 bytes": (_copied_where_ragged, ("PACK_K",)),
     "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN", "SPLIT_K")),
-    "more slices of k, where there are blocks enough": (slices_needed, ("BM", "BN", "HELD", "SPLIT_K")),
+    "more slices of k, where there are blocks enough": (slices_needed, ("BM", "BN", "MIN_BLOCKS", "SPLIT_K")),
     "slices of k of which some are empty, or that are shorter than four phases": (slices_whole, ("BK", "SPLIT_K")),
-    "SMs left idle that more slices of k would use": (_sms_used, ("BM", "BN", "BK", "HELD", "SPLIT_K")),
+    "SMs left idle that more slices of k would use": (_sms_used, ("BM", "BN", "BK", "MIN_BLOCKS", "SPLIT_K")),
     "more sums of slices than scratch has room for": (_slices_fit, ("BM", "BN", "BK", "SPLIT_K")),
 }
 SPACE: Final = Space(
@@ -188,12 +188,12 @@ SPACE: Final = Space(
         "WM": (16, 32, 64),
         "WN": (16, 32, 64),
         "BK": (16, 32, 64, 128),
-        "SLICES": (1, 2, 4),
+        "SLICE_K": (1, 2, 4),
         "AHEAD": (0, 1),
-        "HELD": (1, 2, 3, 4),
+        "MIN_BLOCKS": (1, 2, 3, 4),
         "STAGES": (2, 3, 4, 6, 8),
-        "ALIGNED": (0, 1, 2, 3),
-        "GROUP": (1, 8, 16),
+        "PACK_K": (0, 1, 2, 3),
+        "GROUP_M": (1, 8, 16),
         "SPLIT_K": SPLITS,
     },
     rules={reason: rule for reason, (rule, _) in _RULES.items()},

@@ -20,7 +20,7 @@ from kernels.space import Config
 Array = np.ndarray[Any, np.dtype[Any]]
 _LIMITS = replace(PLAIN.limits, tensor_float16=989e12, tensor_bfloat16=989e12, tensor_tf32=494e12)
 H200 = replace(PLAIN, limits=_LIMITS)
-SMALL = {"BM": 64, "BN": 64, "CONSUMERS": 1, "HELD": 1, "CLUSTER": 1, "STAGES": 2, "SPLIT_K": 1, "GROUP": 1}
+SMALL = {"BM": 64, "BN": 64, "CONSUMERS": 1, "MIN_BLOCKS": 1, "CLUSTER": 1, "STAGES": 2, "SPLIT_K": 1, "GROUP_M": 1}
 CLASSES = (("float16", "strict"), ("bfloat16", "strict"), ("float32", "tf32"), ("float32", "emulated"))
 SHAPES = (
     (4096, 4096, 4096, 1),
@@ -41,12 +41,12 @@ def shapes(dtype: str, precision: str) -> list[Problem]:
 
 def tile(problem: Problem, **values: int) -> Config:
     """A config with what the problem's class asks for, and small in all that is not given."""
-    given: dict[str, int] = SMALL | {"SWAP": 0, "BLOCKS": 0} | values
+    given: dict[str, int] = SMALL | {"SWAP_AB": 0, "BLOCKS": 0} | values
     own = {
         "BK": 32 if problem.precision == "tf32" else 64,
-        "BOXED": int(not ragged(problem)),
-        "PROMOTE": PROMOTIONS[0] if emulated(problem) else 0,
-        "ALIGNED": 0 if emulated(problem) else needed(Config.of(given), problem),
+        "TMA_STORE": int(not ragged(problem)),
+        "PROMOTE_K": PROMOTIONS[0] if emulated(problem) else 0,
+        "PACK_K": 0 if emulated(problem) else needed(Config.of(given), problem),
     }
     chosen = given | own | values
     return Config.of({name: chosen[name] for name in SPACE.parameters})

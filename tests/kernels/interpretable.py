@@ -27,7 +27,7 @@ BATCHES: Final = (1, 1, 1, 2, 3)
 # SMs of a device on which some blocks wait until others have left, and parameters that count a device's. Of rules, one
 # knows no device of so few, and one has copies made for large products alone.
 FEW_SMS: Final = (1, 2, 3, 4, 6)
-COUNTED: Final = ("STREAM_K", "BLOCKS")
+COUNTED: Final = ("STREAM_K_SMS", "BLOCKS")
 FOR_LARGE: Final = (
     "another number of blocks that stay than the device has SMs for",
     "copies of operands that take too long beside the product",
@@ -72,7 +72,7 @@ def rounds(launch: Launch) -> int:
 def on_few(kernel: Kernel, device: Device, rng: Random) -> Kernel:
     """The kernel with its numbers of SMs such as the device has, were they so few."""
     space, sms = kernel.space, device.limits.sms
-    counts = {"STREAM_K": (0, sms), "BLOCKS": (rng.choice((0, 2, 4)),)}
+    counts = {"STREAM_K_SMS": (0, sms), "BLOCKS": (rng.choice((0, 2, 4)),)}
     parameters = {name: counts.get(name, values) for name, values in space.parameters.items()}
     rules = {reason: rule for reason, rule in space.rules.items() if reason not in FOR_LARGE}
     return replace(kernel, space=replace(space, parameters=parameters, rules=rules))
@@ -107,7 +107,7 @@ def expect_interpreted(one: Sample) -> None:
     a, b = operands(problem, np.random.default_rng(draw.getrandbits(32)), integers=integers)
     shift = 0 if launch.maps else draw.choice((0, problem.itemsize, 16 - problem.itemsize))
     # Blocks that share tiles wait for those before them.
-    order = None if launch.config.get("STREAM_K") else draw
+    order = None if launch.config.get("STREAM_K_SMS") else draw
     c, _ = interpreted(launch, a, b, one.device, shift, order)
     exact = reference(problem, a, b)
     if integers:

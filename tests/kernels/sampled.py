@@ -184,7 +184,7 @@ def expect_binary(one: Sample, cache_dir: Path) -> Usage:
     for each in (*steps, cubin):
         assert not each.warnings, f"{one}: {each.warnings}"
     usage = Usage(cubin.registers or 0, cubin.spills or 0)
-    held = one.launch.config.get("HELD", 1) * -(-one.launch.threads // 32) * 32
+    held = one.launch.config.get("MIN_BLOCKS", 1) * -(-one.launch.threads // 32) * 32
     assert cubin.registers is not None, f"{one}: ptxas has not said what a thread takes"
     assert usage.spills <= SPILLED, f"{one} spills {usage.spills} bytes for {one.device.architecture}"
     assert usage.registers * held <= REGISTERS, f"{one} takes {usage.registers} registers a thread"

@@ -38,12 +38,12 @@ BASE = {
     "WM": 16,
     "WN": 16,
     "BK": 32,
-    "SLICES": 1,
+    "SLICE_K": 1,
     "AHEAD": 1,
-    "HELD": 1,
+    "MIN_BLOCKS": 1,
     "STAGES": 3,
-    "ALIGNED": 0,
-    "GROUP": 1,
+    "PACK_K": 0,
+    "GROUP_M": 1,
     "SPLIT_K": 1,
 }
 

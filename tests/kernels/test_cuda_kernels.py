@@ -123,7 +123,7 @@ def test_a_kernel_compiles_at_the_edges_of_its_space_and_spills_nothing(
         cubin = cuda.compile_cubin(launch.build, architecture, tmp_path)
         assert cubin.spills == 0, (tile, problem.key)
         assert cubin.warnings == (), (tile, problem.key)
-        assert cubin.registers * launch.threads * tile.get("HELD", 1) <= 65536, (tile, problem.key)
+        assert cubin.registers * launch.threads * tile.get("MIN_BLOCKS", 1) <= 65536, (tile, problem.key)
 
 
 @pytest.mark.timing

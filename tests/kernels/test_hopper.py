@@ -22,7 +22,7 @@ HALF: dict[str, Any] = {"dtype": "bfloat16"}
 TF32: dict[str, Any] = {"dtype": "float32", "precision": "tf32"}
 SPLIT: dict[str, Any] = {"dtype": "float32", "precision": "emulated"}
 PAIR = {"BM": 128, "CONSUMERS": 2}
-UPSIDE = {"SWAP": 1, "BN": 64}
+UPSIDE = {"SWAP_AB": 1, "BN": 64}
 
 
 def orders(turned: tuple[bool, bool]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def expect_launch_exact(chosen: Launch) -> int:
 @pytest.mark.parametrize("swap", [0, 1])
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
 def test_half_operands_are_multiplied_in_any_order(turned: tuple[bool, bool], swap: int) -> None:
-    own = {"SWAP": 1, "BM": 48, "BN": 64} if swap else {"BN": 48}
+    own = {"SWAP_AB": 1, "BM": 48, "BN": 64} if swap else {"BN": 48}
     expect_exact(Problem(72, 88, 136, dtype="bfloat16", **orders(turned)), **own)
 
 
@@ -86,9 +86,11 @@ def test_gathering_rows_one_after_the_other_would_meet_on_banks() -> None:
         pytest.param(Problem(104, 130, 130, **HALF), UPSIDE | {"BM": 32, "CLUSTER": 2}, id="cluster-of-single"),
         pytest.param(Problem(200, 72, 80, dtype="float16"), {"BM": 192, "CONSUMERS": 3}, id="three-consumers"),
         pytest.param(Problem(200, 24, 80, **HALF), {"BM": 256, "CONSUMERS": 2, "BN": 16}, id="two-instructions"),
-        pytest.param(Problem(9, 132, 40, **TF32), PAIR | {"SWAP": 1, "BN": 256, "BM": 16}, id="two-instructions-tf32"),
-        pytest.param(Problem(40, 24, 16, 5, "bfloat16"), {"BN": 16, "BLOCKS": 3, "GROUP": 8}, id="stays"),
-        pytest.param(Problem(16, 16, 16, 9, "float16"), {"BN": 16, "BLOCKS": 1, "HELD": 4}, id="four-on-an-sm"),
+        pytest.param(
+            Problem(9, 132, 40, **TF32), PAIR | {"SWAP_AB": 1, "BN": 256, "BM": 16}, id="two-instructions-tf32"
+        ),
+        pytest.param(Problem(40, 24, 16, 5, "bfloat16"), {"BN": 16, "BLOCKS": 3, "GROUP_M": 8}, id="stays"),
+        pytest.param(Problem(16, 16, 16, 9, "float16"), {"BN": 16, "BLOCKS": 1, "MIN_BLOCKS": 4}, id="four-on-an-sm"),
     ],
 )
 def test_products_are_exact_with_every_value_of_the_space_at_every_edge(
@@ -103,7 +105,7 @@ def test_products_are_exact_with_every_value_of_the_space_at_every_edge(
         (Problem(72, 36, 320, **SPLIT), PAIR | {"BN": 32}),
         (Problem(36, 34, 330, **SPLIT, trans_b=True), {"BN": 48, "SPLIT_K": 2}),
         pytest.param(
-            *(Problem(20, 66, 260, 2, **SPLIT, trans_a=True, trans_b=True), UPSIDE | {"BM": 24, "PROMOTE": 128}),
+            *(Problem(20, 66, 260, 2, **SPLIT, trans_a=True, trans_b=True), UPSIDE | {"BM": 24, "PROMOTE_K": 128}),
             marks=pytest.mark.slow,
         ),
     ],
@@ -157,5 +159,5 @@ def test_large_tiles_are_exact(columns: int, consumers: int, rows: int, turned: 
 @pytest.mark.slow
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
 def test_large_tf32_tiles_are_exact(turned: tuple[bool, bool]) -> None:
-    own = PAIR | {"BN": 256} if turned[1] else {"SWAP": 1, "BN": 128, "CONSUMERS": 2, "BM": 256}
+    own = PAIR | {"BN": 256} if turned[1] else {"SWAP_AB": 1, "BN": 128, "CONSUMERS": 2, "BM": 256}
     expect_exact(Problem(264, 264, 132, **TF32, **orders(turned)), **own, STAGES=3, CLUSTER=2)

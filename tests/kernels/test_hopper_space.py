@@ -74,16 +74,16 @@ def test_a_rule_reads_no_more_than_it_says() -> None:
     ("changes", "rule"),
     [
         ({"BK": 32}, "a phase that is not 128 bytes"),
-        ({"ALIGNED": 1}, "copies of operands that need none"),
-        ({"BOXED": 0}, "boxes of C whose rows"),
-        ({"PROMOTE": 64}, "sums that stay in the tensor cores"),
+        ({"PACK_K": 1}, "copies of operands that need none"),
+        ({"TMA_STORE": 0}, "boxes of C whose rows"),
+        ({"PROMOTE_K": 64}, "sums that stay in the tensor cores"),
         ({"BM": 192}, "another number of rows than whole 64s"),
         ({"BM": 256}, "more sums a thread"),
         ({"BN": 168}, "a side across k"),
         ({"STAGES": 5}, "more shared memory"),
         ({"STAGES": 2}, "more stages than are of use, or fewer"),
         ({"SPLIT_K": 2}, "SMs that have work as it is"),
-        ({"HELD": 2, "STAGES": 2}, "more sums a thread"),
+        ({"MIN_BLOCKS": 2, "STAGES": 2}, "more sums a thread"),
         ({"BLOCKS": 0}, "another number of blocks"),
         ({"BLOCKS": 114}, "another number of blocks"),
         ({"BN": 64, "STAGES": 8}, "small tiles"),
@@ -107,7 +107,7 @@ def test_large_squares_get_two_consumers_clusters_and_blocks_that_stay() -> None
 
 def test_few_rows_are_on_the_instructions_columns_and_deep_products_in_slices() -> None:
     few = HOPPER.default(Problem(16, 8192, 8192, dtype="bfloat16"), H200)
-    assert (few["SWAP"], few["BM"]) == (1, 16)
+    assert (few["SWAP_AB"], few["BM"]) == (1, 16)
     deep = HOPPER.default(Problem(64, 64, 131_072, dtype="bfloat16"), H200)
     assert deep["SPLIT_K"] >= 32
 
@@ -115,12 +115,12 @@ def test_few_rows_are_on_the_instructions_columns_and_deep_products_in_slices() 
 @pytest.mark.parametrize(
     ("problem", "changes", "enough"),
     [
-        (Problem(512, 512, 512, dtype="bfloat16"), {"SWAP": 1, "BM": 32}, [7, 8]),  # as many as there are phases
-        (Problem(512, 512, 520, dtype="bfloat16"), {"SWAP": 1, "BM": 32}, [8, 10]),
-        (Problem(64, 64, 64, 512, dtype="bfloat16"), {"HELD": 2}, [2]),  # two pieces of work of one phase each
-        (Problem(16, 8192, 8192, dtype="bfloat16"), {"SWAP": 1, "BM": 16}, [8, 10]),  # a mebibyte a phase
-        (Problem(16, 4096, 8192, dtype="bfloat16"), {"SWAP": 1, "BM": 16}, [12, 16]),  # half as much
-        (Problem(16, 4096, 8192, dtype="bfloat16"), {"SWAP": 1, "BM": 8}, [12, 16]),  # two read the same
+        (Problem(512, 512, 512, dtype="bfloat16"), {"SWAP_AB": 1, "BM": 32}, [7, 8]),  # as many as there are phases
+        (Problem(512, 512, 520, dtype="bfloat16"), {"SWAP_AB": 1, "BM": 32}, [8, 10]),
+        (Problem(64, 64, 64, 512, dtype="bfloat16"), {"MIN_BLOCKS": 2}, [2]),  # two pieces of work of one phase each
+        (Problem(16, 8192, 8192, dtype="bfloat16"), {"SWAP_AB": 1, "BM": 16}, [8, 10]),  # a mebibyte a phase
+        (Problem(16, 4096, 8192, dtype="bfloat16"), {"SWAP_AB": 1, "BM": 16}, [12, 16]),  # half as much
+        (Problem(16, 4096, 8192, dtype="bfloat16"), {"SWAP_AB": 1, "BM": 8}, [12, 16]),  # two read the same
         (CUBE, {"BM": 128, "BN": 256, "CONSUMERS": 2}, [3, 4]),
     ],
 )
@@ -161,7 +161,7 @@ def test_sides_change_places_with_swap() -> None:
     left, right = sides(tile(problem, BM=64, BN=80), problem)
     assert (left.operand, left.tile, left.size, left.along) == ("a", 64, 100, False) or left.along
     assert (right.operand, right.tile, right.size, right.along) == ("b", 80, 200, True)
-    left, right = sides(tile(problem, SWAP=1, BM=80, BN=128), problem)
+    left, right = sides(tile(problem, SWAP_AB=1, BM=80, BN=128), problem)
     assert (left.operand, left.tile, right.operand, right.tile) == ("b", 128, "a", 80)
 
 
@@ -211,13 +211,13 @@ def test_blocks_that_stay_have_as_many_rounds_as_all_sms_would() -> None:
 
 
 def test_tf32_has_its_right_side_along_k_and_copies_it_only_where_neither_way_round_is() -> None:
-    swapped, upright = Config.of({"SWAP": 1}), Config.of({"SWAP": 0})
+    swapped, upright = Config.of({"SWAP_AB": 1}), Config.of({"SWAP_AB": 0})
     found = {}
     for turned in TRANSPOSITIONS:
         problem = Problem(1024, 1024, 1024, precision="tf32", trans_a=turned[0], trans_b=turned[1])
         found[turned] = needed(upright, problem), needed(swapped, problem)
         chosen = HOPPER.default(problem, H200)
-        assert chosen["ALIGNED"] == found[turned][chosen["SWAP"]]
-        assert (chosen["ALIGNED"] == 0) == (0 in found[turned])
+        assert chosen["PACK_K"] == found[turned][chosen["SWAP_AB"]]
+        assert (chosen["PACK_K"] == 0) == (0 in found[turned])
     wanted = {(False, False): (2, 0), (False, True): (0, 0), (True, False): (2, 1), (True, True): (0, 1)}
     assert found == wanted

@@ -49,25 +49,25 @@ CASES = {
     "tt-element": (tile(VECTOR=1), 3, (31, 33, 17), 1, 0),
     "nn-shifted": (tile(), 0, (36, 40, 53), 1, 4),
     "tn-shifted": (tile(), 2, (40, 36, 48), 2, 4),
-    "nn-repacked": (tile(REPACK=1), 0, (33, 29, 50), 2, 0),
-    "nt-repacked": (tile(REPACK=1, SLICES=2), 1, (70, 31, 45), 1, 4),
-    "tn-repacked": (tile(REPACK=1, STAGES=4), 2, (33, 36, 66), 1, 0),
-    "tt-repacked": (tile(REPACK=1, SLICES=4, BK=32), 3, (31, 66, 70), 1, 0),
-    "nn-teams": (tile(SLICES=2, TN=8, WN=32), 0, (40, 36, 90), 1, 0),
-    "tn-teams": (tile(SLICES=4, BK=32, TM=8, BM=64), 2, (36, 36, 130), 1, 0),
+    "nn-repacked": (tile(PACK_MN=1), 0, (33, 29, 50), 2, 0),
+    "nt-repacked": (tile(PACK_MN=1, SLICE_K=2), 1, (70, 31, 45), 1, 4),
+    "tn-repacked": (tile(PACK_MN=1, STAGES=4), 2, (33, 36, 66), 1, 0),
+    "tt-repacked": (tile(PACK_MN=1, SLICE_K=4, BK=32), 3, (31, 66, 70), 1, 0),
+    "nn-teams": (tile(SLICE_K=2, TN=8, WN=32), 0, (40, 36, 90), 1, 0),
+    "tn-teams": (tile(SLICE_K=4, BK=32, TM=8, BM=64), 2, (36, 36, 130), 1, 0),
     "nt-tall": (tile(TM=8, TN=4, WN=16, BM=64), 1, (70, 36, 40), 1, 0),
     "tt-wide": (tile(TM=4, TN=8, WN=64, BN=64, BK=8), 3, (34, 72, 33), 1, 0),
     "nn-split": (tile(SPLIT_K=3), 0, (36, 36, 150), 1, 0),
-    "nt-split": (tile(SPLIT_K=4, SLICES=2), 1, (30, 29, 200), 2, 4),
+    "nt-split": (tile(SPLIT_K=4, SLICE_K=2), 1, (30, 29, 200), 2, 4),
     "tn-split-element": (tile(SPLIT_K=2, VECTOR=1), 2, (25, 37, 55), 2, 0),
-    "tt-split-repacked": (tile(SPLIT_K=11, REPACK=1), 3, (33, 6, 340), 1, 0),
-    "nn-grouped": (tile(GROUP=8), 0, (300, 40, 16), 1, 0),
+    "tt-split-repacked": (tile(SPLIT_K=11, PACK_MN=1), 3, (33, 6, 340), 1, 0),
+    "nn-grouped": (tile(GROUP_M=8), 0, (300, 40, 16), 1, 0),
     # Phases shared out: many blocks a tile, few, and whole tiles after these; past C's edge and a batch's end.
     "nn-streamed": (streamed(7), 0, (36, 20, 150), 1, 0),
     "nt-streamed": (streamed(5), 1, (33, 70, 85), 1, 0),
     "tn-streamed-element": (streamed(3, VECTOR=1, STAGES=4), 2, (27, 37, 70), 2, 4),
-    "tt-streamed-repacked": (streamed(3, REPACK=1, GROUP=8), 3, (70, 38, 50), 2, 4),
-    "nn-streamed-teams": (streamed(4, SLICES=2, TN=8, WN=32), 0, (68, 36, 133), 1, 0),
+    "tt-streamed-repacked": (streamed(3, PACK_MN=1, GROUP_M=8), 3, (70, 38, 50), 2, 4),
+    "nn-streamed-teams": (streamed(4, SLICE_K=2, TN=8, WN=32), 0, (68, 36, 133), 1, 0),
     "tn-streamed-whole": (streamed(2), 2, (36, 40, 37), 1, 0),
     "nn-streamed-idle": (streamed(58), 0, (8, 12, 40), 1, 0),
 }
@@ -80,7 +80,7 @@ def test_products_of_integers_are_exact_with_no_race_for_shared_memory_and_no_ba
     chosen, turned, shape, batch, shift = CASES[name]
     problem = replace(transposed("float32", *TRANSPOSITIONS[turned], *shape), batch=batch)
     launch = planned(chosen, problem)
-    assert (len(launch.before), len(launch.after)) == (chosen["REPACK"], chosen["SPLIT_K"] > 1)
+    assert (len(launch.before), len(launch.after)) == (chosen["PACK_MN"], chosen["SPLIT_K"] > 1)
     a, b = operands(problem, np.random.default_rng(11), integers=True)
     assert np.array_equal(interpreted(launch, a, b, shift), reference(problem, a, b))
 
@@ -90,7 +90,7 @@ def random_case(draw: random.Random) -> tuple[Config, Problem]:
     while True:
         values = {name: draw.choice(kind) for name, kind in SPACE.parameters.items()}
         slices, sms = draw.choice(((1, 0), (1, draw.randint(1, 9)), (2, 0), (3, 0)))
-        values |= {"HELD": 1, "STREAM_K": 0, "SPLIT_K": slices, "GROUP": draw.choice((1, 8))}
+        values |= {"MIN_BLOCKS": 1, "STREAM_K_SMS": 0, "SPLIT_K": slices, "GROUP_M": draw.choice((1, 8))}
         chosen = streamed(sms, values)
         m, n = (max(1, chosen[side] * draw.choice((1, 1, 2)) + draw.choice((-3, -1, 0, 4))) for side in ("BM", "BN"))
         k = chosen["BK"] * chosen["SPLIT_K"] * draw.choice((1, 2, 3)) + draw.choice((-7, 0, 0, 3))
@@ -125,7 +125,7 @@ def test_configs_at_random_are_exact(count: int) -> None:
         chosen, problem = random_case(draw)
         a, b = operands(problem, rng, integers=True)
         # Blocks that share tiles wait for those before them.
-        order = None if chosen["STREAM_K"] else draw
+        order = None if chosen["STREAM_K_SMS"] else draw
         c = interpreted(planned(chosen, problem), a, b, draw.choice((0, 4)), order)
         assert np.array_equal(c, reference(problem, a, b)), (chosen, problem.key)
 
@@ -180,7 +180,7 @@ def joined(slices: Array, teams: int) -> Array:
 @pytest.mark.parametrize(("repack", "sms"), [(0, 0), (1, 0), (0, 3)])
 def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity(repack: int, sms: int) -> None:
     problem = Problem(33, 18, 35)
-    launch = planned(streamed(sms, REPACK=repack, VECTOR=4 if repack else 1, SPLIT_K=1 if sms else 2), problem)
+    launch = planned(streamed(sms, PACK_MN=repack, VECTOR=4 if repack else 1, SPLIT_K=1 if sms else 2), problem)
     a, b = operands(problem, np.random.default_rng(11))
     a[0, 32, 34] = np.nan
     c = interpreted(launch, a, b)
@@ -191,7 +191,7 @@ def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity(repack: int, sm
 
 @pytest.mark.parametrize(("repack", "sms"), [(0, 0), (1, 0), (0, 3)])
 def test_ones_for_all_numbers_leave_a_tiny_problem_near_its_operands(repack: int, sms: int) -> None:
-    launch = planned(streamed(sms, REPACK=repack, SPLIT_K=1 if sms else 2), Problem(33, 33, 64))
+    launch = planned(streamed(sms, PACK_MN=repack, SPLIT_K=1 if sms else 2), Problem(33, 33, 64))
     assert (len(launch.before), len(launch.after)) == (repack, sms == 0)
     one = replace(launch, problem=Problem(1, 1, 1), numbers=(1,) * len(launch.numbers), grid=1, scratch_bytes=4)
     one = replace(one, before=tuple(replace(each, grid=1) for each in one.before))

@@ -33,7 +33,7 @@ def test_building_configs_up_finds_what_asking_each_one_finds() -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     draw, problem = random.Random(seed), Problem(300, 201, 300, trans_a=True)  # noqa: S311 - configs, not secrets
-    kinds = dict(SPACE.parameters) | {"STREAM_K": (0, H200.limits.sms)}
+    kinds = dict(SPACE.parameters) | {"STREAM_K_SMS": (0, H200.limits.sms)}
     drawn = [Config(tuple((name, draw.choice(kinds[name])) for name in SPACE.parameters)) for _ in range(30_000)]
     asked = [each for each in drawn if SPACE.refusal(each, problem, H200) is None]
     found = SPACE.legal(problem, H200)
@@ -57,12 +57,12 @@ REFUSED = [
     (tile(TM=8, TN=8, WN=64), CUBE, H200, "a tile that 32 threads"),
     (tile(LARGE, BN=128, TM=16, TN=4, WN=16), CUBE, H200, "a warp's part of the tile more than four times"),
     (tile(BK=64), CUBE, H200, "a part of each phase for a team"),
-    (tile(LARGE, SLICES=2, BK=8), CUBE, H200, "a part of each phase for a team"),
+    (tile(LARGE, SLICE_K=2, BK=8), CUBE, H200, "a part of each phase for a team"),
     (tile(BN=64, BK=8), CUBE, H200, "loads of 16 bytes that do not divide evenly"),
     (tile(LARGE, TM=16, TN=16), CUBE, H200, "more registers a thread"),
     (tile(LARGE, BM=256), CUBE, H200, "more registers a thread"),
     (tile(LARGE), CUBE, A100, "more sums a thread than stay in registers"),
-    (tile(LARGE, BN=128, TN=8, WN=64, HELD=2), CUBE, A100, "more sums a thread than leave registers"),
+    (tile(LARGE, BN=128, TN=8, WN=64, MIN_BLOCKS=2), CUBE, A100, "more sums a thread than leave registers"),
     (
         tile(LARGE, BN=128, BM=256, TN=8, WN=64),
         Problem(4096, 4096, 4096),
@@ -72,31 +72,36 @@ REFUSED = [
     (tile(LARGE, TN=8, WN=64), Problem(4096, 4096, 4096), BLACKWELL, "more sums a thread than leave registers"),
     (tile(BM=64, TM=8, TN=8, WN=32, BK=32, VECTOR=1), RAGGED, H200, "more copies a thread"),
     (tile(BM=64, BN=64, TM=8, TN=8, WN=32), TURNED, H200, "copies whose addresses take"),
-    (tile(BM=256, TM=16, TN=8, WN=32, REPACK=1, BK=32), RAGGED, H200, "copies whose addresses take"),
-    (tile(HELD=2), CUBE, H200, "a bound on registers that binds nothing"),
-    (tile(LARGE, TN=8, WN=64, BN=128, BK=32, HELD=2), CUBE, H200, "more blocks to hold at once"),
-    (tile(LARGE, BN=128, TN=8, WN=64, BK=64, SLICES=2), CUBE, H200, "more shared memory a block"),
+    (tile(BM=256, TM=16, TN=8, WN=32, PACK_MN=1, BK=32), RAGGED, H200, "copies whose addresses take"),
+    (tile(MIN_BLOCKS=2), CUBE, H200, "a bound on registers that binds nothing"),
+    (tile(LARGE, TN=8, WN=64, BN=128, BK=32, MIN_BLOCKS=2), CUBE, H200, "more blocks to hold at once"),
+    (tile(LARGE, BN=128, TN=8, WN=64, BK=64, SLICE_K=2), CUBE, H200, "more shared memory a block"),
     (tile(VECTOR=4), RAGGED, H200, "copies of 16 bytes, where rows are not whole ones"),
     (tile(VECTOR=1), CUBE, H200, "copies of one element, where rows are whole 16 bytes"),
-    (tile(VECTOR=1, REPACK=1), RAGGED, H200, "copies of one element, where rows are whole 16 bytes"),
-    (tile(REPACK=1), replace(CUBE, trans_a=True), H200, "copies of operands that lie well as they are"),
-    (tile(LARGE, REPACK=1), Problem(2**15, 2**15 + 1, 2**13), H200, "copies of operands that take more than 1 GiB"),
-    (tile(REPACK=1), Problem(8191, 16, 8191), H200, "copies of operands that take too long"),
-    (tile(LARGE, BN=128, TN=8, WN=64, GROUP=8), CUBE, H200, "an order of tiles, where all run at once"),
+    (tile(VECTOR=1, PACK_MN=1), RAGGED, H200, "copies of one element, where rows are whole 16 bytes"),
+    (tile(PACK_MN=1), replace(CUBE, trans_a=True), H200, "copies of operands that lie well as they are"),
+    (tile(LARGE, PACK_MN=1), Problem(2**15, 2**15 + 1, 2**13), H200, "copies of operands that take more than 1 GiB"),
+    (tile(PACK_MN=1), Problem(8191, 16, 8191), H200, "copies of operands that take too long"),
+    (tile(LARGE, BN=128, TN=8, WN=64, GROUP_M=8), CUBE, H200, "an order of tiles, where all run at once"),
     (tile(SPLIT_K=6), CUBE, H200, "more slices of k, where there are blocks enough"),
     (tile(SPLIT_K=6), Problem(64, 64, 21 * 16), H200, "SMs left idle"),
     (tile(SPLIT_K=16), Problem(64, 64, 21 * 16), H200, "slices of k no shorter than fewer of them"),
     (tile(SPLIT_K=22), Problem(64, 64, 22 * 16), H200, "slices of k shorter than two phases"),
-    (tile(LARGE, STREAM_K=108), CUBE, H200, "phases shared out among another number of SMs"),
-    (tile(LARGE, STREAM_K=132, SPLIT_K=2), CUBE, H200, "phases shared out, and k in slices"),
-    (tile(STREAM_K=132), CUBE, H200, "phases shared out among small tiles"),
-    (tile(LARGE, STREAM_K=132, BK=32), CUBE, H200, "phases shared out that are longer"),
-    (tile(LARGE, STREAM_K=132, REPACK=1), Problem(1535, 1535, 1535), H200, "phases shared out of copies"),
-    (tile(LARGE, STREAM_K=132), Problem(128 * 132, 256, 1024), H200, "phases shared out, where tiles fill"),
-    (tile(LARGE, STREAM_K=132), Problem(60, 16000, 1024), H200, "phases shared out of tiles that are more than half"),
-    (tile(LARGE, STREAM_K=132), Problem(256, 256, 16384), H200, "a tile's phases shared out among too many"),
-    (tile(LARGE, STREAM_K=132), Problem(1024, 1024, 128), H200, "too few phases to share out"),
-    (tile(SLICES=4, BK=64, BM=64, BN=64), Problem(4096, 4096, 4096), H200, "more teams, where threads are enough"),
+    (tile(LARGE, STREAM_K_SMS=108), CUBE, H200, "phases shared out among another number of SMs"),
+    (tile(LARGE, STREAM_K_SMS=132, SPLIT_K=2), CUBE, H200, "phases shared out, and k in slices"),
+    (tile(STREAM_K_SMS=132), CUBE, H200, "phases shared out among small tiles"),
+    (tile(LARGE, STREAM_K_SMS=132, BK=32), CUBE, H200, "phases shared out that are longer"),
+    (tile(LARGE, STREAM_K_SMS=132, PACK_MN=1), Problem(1535, 1535, 1535), H200, "phases shared out of copies"),
+    (tile(LARGE, STREAM_K_SMS=132), Problem(128 * 132, 256, 1024), H200, "phases shared out, where tiles fill"),
+    (
+        tile(LARGE, STREAM_K_SMS=132),
+        Problem(60, 16000, 1024),
+        H200,
+        "phases shared out of tiles that are more than half",
+    ),
+    (tile(LARGE, STREAM_K_SMS=132), Problem(256, 256, 16384), H200, "a tile's phases shared out among too many"),
+    (tile(LARGE, STREAM_K_SMS=132), Problem(1024, 1024, 128), H200, "too few phases to share out"),
+    (tile(SLICE_K=4, BK=64, BM=64, BN=64), Problem(4096, 4096, 4096), H200, "more teams, where threads are enough"),
 ]
 
 
@@ -140,7 +145,7 @@ def test_copies_of_a_thread_are_counted_as_wide_as_each_side_is_copied() -> None
     assert copies(tile(LARGE), CUBE) == (128 * 16 // 256, 256 * 16 // 256 // 4)
     assert copies(tile(LARGE), replace(CUBE, trans_a=True)) == (128 * 16 // 256 // 4, 256 * 16 // 256 // 4)
     assert copies(tile(LARGE), replace(CUBE, trans_b=True)) == (128 * 16 // 256, 256 * 16 // 256)
-    assert copies(tile(LARGE, REPACK=1), RAGGED) == (128 * 16 // 256 // 4, 256 * 16 // 256 // 4)
+    assert copies(tile(LARGE, PACK_MN=1), RAGGED) == (128 * 16 // 256 // 4, 256 * 16 // 256 // 4)
     assert copies(tile(LARGE, VECTOR=1), RAGGED) == (128 * 16 // 256, 256 * 16 // 256)
     assert max(max(copies(each, CUBE)) for each in SPACE.legal(CUBE, H200)) <= BITS
 
@@ -150,7 +155,7 @@ def test_slices_share_out_all_phases_evenly_and_what_lies_in_scratch_lies_apart(
     print(f"seed {seed}")
     draw = random.Random(seed)  # noqa: S311 - shapes, not secrets
     for _ in range(500):
-        chosen = tile(SPLIT_K=draw.choice(SPACE.parameters["SPLIT_K"]), REPACK=draw.choice((0, 1)))
+        chosen = tile(SPLIT_K=draw.choice(SPACE.parameters["SPLIT_K"]), PACK_MN=draw.choice((0, 1)))
         m, n, k, batch = draw.randint(1, 3000), draw.randint(1, 300), draw.randint(1, 100_000), draw.randint(1, 9)
         problem = replace(transposed("float32", *draw.choice(TRANSPOSITIONS), m, n, k), batch=batch)
         found = plan(chosen, problem)
@@ -174,8 +179,8 @@ def test_blocks_share_out_every_phase_once_and_whole_tiles_are_one_blocks() -> N
     print(f"seed {seed}")
     draw = random.Random(seed)  # noqa: S311 - shapes, not secrets
     for _ in range(500):
-        chosen = streamed(draw.randint(1, 200), HELD=draw.choice((1, 2)), REPACK=draw.choice((0, 1)))
-        held = chosen["STREAM_K"] * chosen["HELD"]
+        chosen = streamed(draw.randint(1, 200), MIN_BLOCKS=draw.choice((1, 2)), PACK_MN=draw.choice((0, 1)))
+        held = chosen["STREAM_K_SMS"] * chosen["MIN_BLOCKS"]
         m, n, k, batch = draw.randint(1, 2000), draw.randint(1, 300), draw.randint(1, 5000), draw.randint(1, 9)
         problem = Problem(m, n, k, batch=batch)
         found, launch = shares(chosen, problem), plan(chosen, problem)
@@ -202,13 +207,13 @@ def test_tiles_too_deep_to_count_their_phases_are_left_whole() -> None:
 def test_tiles_that_leave_a_wave_half_empty_are_shared_out(shape: tuple[int, int, int]) -> None:
     problem = Problem(*shape)
     chosen = PIPELINED.default(problem, H200)
-    assert chosen["STREAM_K"] == H200.limits.sms
-    assert PIPELINED.launch(chosen, problem, H200).grid == H200.limits.sms * chosen["HELD"]
-    shared = [each for each in SPACE.legal(problem, H200) if each["STREAM_K"]]
+    assert chosen["STREAM_K_SMS"] == H200.limits.sms
+    assert PIPELINED.launch(chosen, problem, H200).grid == H200.limits.sms * chosen["MIN_BLOCKS"]
+    shared = [each for each in SPACE.legal(problem, H200) if each["STREAM_K_SMS"]]
     assert {(128, 256), (128, 128)} <= {(each["BM"], each["BN"]) for each in shared}
-    assert all(each["STREAM_K"] * each["HELD"] <= PARTS * blocks(each, problem) for each in shared)
+    assert all(each["STREAM_K_SMS"] * each["MIN_BLOCKS"] <= PARTS * blocks(each, problem) for each in shared)
     older = replace(H200, limits=replace(H200.limits, sms=7))
-    assert PIPELINED.default(problem, older)["STREAM_K"] == 0
+    assert PIPELINED.default(problem, older)["STREAM_K_SMS"] == 0
 
 
 def test_a_launch_joins_with_as_many_teams_as_its_slices_fill() -> None:
@@ -221,6 +226,6 @@ def test_a_launch_joins_with_as_many_teams_as_its_slices_fill() -> None:
 
 def test_shared_bytes_are_all_stages_of_both_tiles_or_the_teams_sums() -> None:
     assert shared_bytes(tile(LARGE), CUBE) == 4 * 16 * (128 + 4 + 256) * 4
-    assert shared_bytes(tile(LARGE, REPACK=1), CUBE) == 4 * 16 * (128 + 256) * 4
-    assert shared_bytes(tile(SLICES=4, BK=32), CUBE) == max(3 * 32 * (36 + 32), 4 * 32 * 32) * 4
+    assert shared_bytes(tile(LARGE, PACK_MN=1), CUBE) == 4 * 16 * (128 + 256) * 4
+    assert shared_bytes(tile(SLICE_K=4, BK=32), CUBE) == max(3 * 32 * (36 + 32), 4 * 32 * 32) * 4
     assert registers(tile(LARGE)) <= granted(tile(LARGE), H200)

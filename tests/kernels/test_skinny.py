@@ -183,7 +183,7 @@ def test_defaults_read_the_long_operand_once_and_keep_the_device_busy(
     launch = SKINNY.launch(chosen, problem, H200)
     assert short_side(chosen) == min(shape[:2])
     assert analyse(SKINNY, chosen, problem, H200).flops_launched <= 1.1 * problem.flops
-    at_once = min(launch.grid / H200.limits.sms, max(chosen["HELD"], 1))
+    at_once = min(launch.grid / H200.limits.sms, max(chosen["MIN_BLOCKS"], 1))
     assert at_once >= 0.45
     under_way = threads(chosen) * chosen["STAGES"] * max(chosen["TM"], chosen["TN"]) * 16
     assert at_once * under_way >= 8 * 1024

@@ -105,7 +105,7 @@ def floats() -> list[Kernel]:
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"hopper", "direct_tensor"}))  # these count pieces of work
 def test_the_grid_does_not_end_at_65535_but_at_2_to_the_31(name: str) -> None:
-    entry, whole = CATALOGUE[name], {"PER": 1, "TILES": 1, "SPLIT_K": 1}
+    entry, whole = CATALOGUE[name], {"BATCH_PER_BLOCK": 1, "TILES": 1, "SPLIT_K": 1}
     chosen = entry.space.config({name: whole.get(name, value) for name, value in config(name, EDGES[name][0]).items()})
     holds, width, height = entry.space.rules[GRID], chosen["BN"], chosen["BM"]
     fits = of_class(name, Problem(height * 65536, width * 32767, 1))
@@ -152,7 +152,7 @@ def test_a_launch_gives_every_macro_and_a_text_that_includes_nothing(name: str) 
 
 def block(name: str, chosen: Config) -> tuple[int, int]:
     """Threads of a block: one for each element, one for each TM x TN, a warp for each WM x WN, or so many."""
-    bm, bn, teams = chosen["BM"], chosen["BN"], chosen.get("SLICES", 1) * chosen.get("PER", 1)
+    bm, bn, teams = chosen["BM"], chosen["BN"], chosen.get("SLICE_K", 1) * chosen.get("BATCH_PER_BLOCK", 1)
     if "TM" in chosen:
         return teams * (bm // chosen["TM"]) * (bn // chosen["TN"]), 1
     if "WM" in chosen:

@@ -21,7 +21,7 @@ from kernels.split_k import fan
 
 ENTRY = CATALOGUE["register_tiled"]
 PRECISION = {"float32": 1e-6, "float64": 2e-15}
-# BM, BN, TM, TN, WN, SLICES, REPACK, BK, STAGES, HELD, SPLIT_K, GROUP
+# BM, BN, TM, TN, WN, SLICE_K, PACK_MN, BK, STAGES, MIN_BLOCKS, SPLIT_K, GROUP_M
 SPLIT = (32, 32, 4, 4, 16, 1, 0, 16, 1, 1, 11, 1)
 TEAMS = (32, 64, 4, 8, 32, 4, 0, 32, 2, 1, 3, 1)
 COPIED = (64, 32, 4, 4, 16, 2, 1, 32, 1, 1, 4, 8)
@@ -144,7 +144,7 @@ def test_only_operands_that_lie_badly_are_copied_and_copies_lie_behind_the_sums(
 def test_configs_that_differ_in_slices_and_order_share_a_binary() -> None:
     problem = Problem(4096, 4096, 4096)
     tile = ENTRY.space.legal(problem, H200)[0]
-    one, other = (ENTRY.launch(Config.of({**tile, "GROUP": group}), problem, H200) for group in (1, 16))
+    one, other = (ENTRY.launch(Config.of({**tile, "GROUP_M": group}), problem, H200) for group in (1, 16))
     assert one.build == other.build
     assert one.numbers != other.numbers
     assert planned(config("register_tiled", SPLIT), problem).build == (

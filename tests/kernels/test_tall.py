@@ -106,12 +106,12 @@ def test_many_legal_configs_are_right_around_their_own_edges(dtype: str) -> None
 
 
 def compiles(chosen: Config, problem: Problem, architecture: str, directory: Path) -> None:
-    """With no spills, and with no more registers than let an SM hold HELD blocks."""
+    """With no spills, and with no more registers than let an SM hold MIN_BLOCKS blocks."""
     cuda = pytest.importorskip("app.devices.cuda")
     launch = TALL.launch(chosen, problem, replace(H200, architecture=architecture))
     cubin = cuda.compile_cubin(launch.build, architecture, directory)
     assert cubin.spills == 0, (chosen, problem.key, architecture)
-    assert cubin.registers * launch.threads * chosen["HELD"] <= 65536, (chosen, problem.key, architecture)
+    assert cubin.registers * launch.threads * chosen["MIN_BLOCKS"] <= 65536, (chosen, problem.key, architecture)
 
 
 @pytest.mark.parametrize(("architecture", "dtype"), [("sm_80", "float64"), ("sm_90", "float32")])

@@ -45,27 +45,27 @@ CASES = {
     "float16-tn-element": ("float16", tile(STAGES=2), 2, (35, 33, 37), 2, 0),
     "float16-tt-wide": ("float16", tile(BN=128, WN=64, BK=64, STAGES=2), 3, (24, 136, 136), 1, 0),
     "float16-nn-tall": ("float16", tile(BM=128, WM=64, BN=16, BK=16, AHEAD=0, STAGES=4), 0, (136, 16, 100), 1, 0),
-    "float16-nt-deep": ("float16", tile(BM=16, BN=64, WN=32, BK=128, SLICES=4, STAGES=2), 1, (5, 72, 264), 1, 0),
-    "float16-tn-aligned": ("float16", tile(BK=64, ALIGNED=3), 2, (33, 35, 77), 2, 2),
-    "float16-nn-aligned-a": ("float16", tile(ALIGNED=1), 0, (40, 40, 77), 1, 0),
-    "bfloat16-nn-aligned-b": ("bfloat16", tile(BK=128, STAGES=2, ALIGNED=2), 0, (40, 37, 136), 2, 0),
-    "bfloat16-nt": ("bfloat16", tile(SLICES=2, AHEAD=0), 1, (64, 32, 128), 1, 0),
+    "float16-nt-deep": ("float16", tile(BM=16, BN=64, WN=32, BK=128, SLICE_K=4, STAGES=2), 1, (5, 72, 264), 1, 0),
+    "float16-tn-aligned": ("float16", tile(BK=64, PACK_K=3), 2, (33, 35, 77), 2, 2),
+    "float16-nn-aligned-a": ("float16", tile(PACK_K=1), 0, (40, 40, 77), 1, 0),
+    "bfloat16-nn-aligned-b": ("bfloat16", tile(BK=128, STAGES=2, PACK_K=2), 0, (40, 37, 136), 2, 0),
+    "bfloat16-nt": ("bfloat16", tile(SLICE_K=2, AHEAD=0), 1, (64, 32, 128), 1, 0),
     "bfloat16-tn": ("bfloat16", tile(BM=64, WM=64), 2, (72, 40, 96), 1, 0),
     "bfloat16-tt-element": ("bfloat16", tile(AHEAD=0), 3, (31, 33, 65), 1, 2),
-    "bfloat16-nn-grouped": ("bfloat16", tile(BM=16, BN=16, WM=16, WN=16, GROUP=8), 0, (290, 34, 8), 1, 0),
+    "bfloat16-nn-grouped": ("bfloat16", tile(BM=16, BN=16, WM=16, WN=16, GROUP_M=8), 0, (290, 34, 8), 1, 0),
     "float16-nn-split": ("float16", tile(SPLIT_K=3), 0, (20, 40, 390), 1, 0),
-    "bfloat16-tt-split-element": ("bfloat16", tile(SPLIT_K=11, ALIGNED=3), 3, (33, 31, 1407), 1, 0),
+    "bfloat16-tt-split-element": ("bfloat16", tile(SPLIT_K=11, PACK_K=3), 3, (33, 31, 1407), 1, 0),
     "float32-nn": ("float32", tile(), 0, (40, 36, 72), 2, 0),
     "float32-nt": ("float32", tile(BN=64, WN=64), 1, (33, 68, 40), 1, 4),
     "float32-tn": ("float32", tile(BM=64, WM=64, BK=16), 2, (68, 36, 50), 1, 0),
-    "float32-tt": ("float32", tile(BM=16, BK=32, SLICES=2), 3, (20, 36, 100), 2, 0),
+    "float32-tt": ("float32", tile(BM=16, BK=32, SLICE_K=2), 3, (20, 36, 100), 2, 0),
     "float32-nn-short": ("float32", tile(BN=16, BK=16), 0, (36, 12, 20), 1, 0),
     "float32-tn-short": ("float32", tile(BM=16, BK=16), 2, (12, 36, 20), 1, 0),
     "float32-nn-element": ("float32", tile(), 0, (33, 35, 37), 1, 0),
-    "float32-tn-aligned": ("float32", tile(ALIGNED=3), 2, (33, 35, 45), 2, 4),
+    "float32-tn-aligned": ("float32", tile(PACK_K=3), 2, (33, 35, 45), 2, 4),
     "float32-nt-split": ("float32", tile(SPLIT_K=2), 1, (20, 36, 260), 2, 0),
     "emulated-nn": ("emulated", tile(AHEAD=0), 0, (33, 35, 300), 2, 0),
-    "emulated-tt": ("emulated", tile(BM=64, WM=64, BK=64, SLICES=2, STAGES=2), 3, (66, 30, 257), 1, 4),
+    "emulated-tt": ("emulated", tile(BM=64, WM=64, BK=64, SLICE_K=2, STAGES=2), 3, (66, 30, 257), 1, 4),
     "emulated-tn-split": ("emulated", tile(SPLIT_K=2), 2, (20, 40, 390), 1, 0),
     "emulated-nt-deep": ("emulated", tile(BK=128, STAGES=2), 1, (20, 24, 384), 1, 0),
 }
@@ -144,7 +144,9 @@ def random_case(draw: random.Random) -> tuple[Config, Problem]:
     """A config that can be launched, and a problem around its tile's edges."""
     while True:
         values = {name: draw.choice(kind) for name, kind in SPACE.parameters.items()}
-        chosen = SPACE.config(values | {"HELD": 1, "SPLIT_K": draw.choice((1, 1, 2, 3)), "GROUP": draw.choice((1, 8))})
+        chosen = SPACE.config(
+            values | {"MIN_BLOCKS": 1, "SPLIT_K": draw.choice((1, 1, 2, 3)), "GROUP_M": draw.choice((1, 8))}
+        )
         kind = draw.choice((*CLASSES, "bfloat16"))
         m, n = (max(1, chosen[side] * draw.choice((1, 1, 2)) + draw.choice((-8, -3, 0, 1, 8))) for side in ("BM", "BN"))
         k = chosen["BK"] * chosen["SPLIT_K"] * draw.choice((1, 2, 3)) + draw.choice((-8, -7, 0, 0, 3))
@@ -191,7 +193,7 @@ def test_slices_are_added_up_in_one_order_whatever_order_blocks_run_in(split: in
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32"])
 def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity(kind: str) -> None:
     problem = problem_of(kind, 0, (33, 17, 19))
-    launch = planned(tile(ALIGNED=2), problem)
+    launch = planned(tile(PACK_K=2), problem)
     a, b = operands(problem, np.random.default_rng(11))
     a[0, 32, 18] = np.nan
     c = interpreted(launch, a, b).astype(np.float32)

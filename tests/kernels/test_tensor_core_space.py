@@ -47,8 +47,8 @@ def test_skinny_deep_batched_and_ragged_problems_have_many_configs_too(shape: tu
     if shape[0] == 1:
         assert {each["BM"] for each in found} == {16}
     if shape[0] == 777:
-        assert {each["ALIGNED"] for each in found} == {0, 3}
-    assert {1, 2, 4} == {each["SLICES"] for each in found} or shape[0] == 16
+        assert {each["PACK_K"] for each in found} == {0, 3}
+    assert {1, 2, 4} == {each["SLICE_K"] for each in found} or shape[0] == 16
 
 
 def test_building_configs_up_finds_what_asking_each_one_finds() -> None:
@@ -76,19 +76,24 @@ def test_a_rule_reads_no_more_than_it_says() -> None:
         (LARGE | {"BM": 32, "WM": 64, "BN": 128}, replace(CUBE, m=64), H200, "a tile that its warps"),
         (LARGE | {"WM": 16, "WN": 16}, CUBE, H200, "small parts of a large tile"),
         (LARGE | {"BK": 128}, replace(CUBE, k=40), H200, "a phase twice as long"),
-        (LARGE | {"BN": 64, "WM": 32, "SLICES": 2}, CUBE, H200, "teams beside one"),
-        ({"BK": 16, "SLICES": 2}, replace(CUBE, m=32, n=32), H200, "steps along k"),
+        (LARGE | {"BN": 64, "WM": 32, "SLICE_K": 2}, CUBE, H200, "teams beside one"),
+        ({"BK": 16, "SLICE_K": 2}, replace(CUBE, m=32, n=32), H200, "steps along k"),
         (LARGE | {"WN": 64, "BM": 64}, CUBE, H200, "fewer threads"),
         (LARGE | {"BK": 16}, CUBE, H200, "operands read ahead"),
-        (LARGE | {"HELD": 2}, CUBE, H200, "more registers"),
+        (LARGE | {"MIN_BLOCKS": 2}, CUBE, H200, "more registers"),
         (LARGE | {"WM": 64, "WN": 64}, SPLIT, H200, "more registers"),
-        (LARGE | {"BN": 64, "WN": 64, "HELD": 2, "WM": 32, "AHEAD": 0}, CUBE, H200, "a bound on registers"),
+        (LARGE | {"BN": 64, "WN": 64, "MIN_BLOCKS": 2, "WM": 32, "AHEAD": 0}, CUBE, H200, "a bound on registers"),
         (LARGE | {"BK": 32, "STAGES": 8}, replace(CUBE, k=100), H200, "more stages than phases"),
         (LARGE | {"STAGES": 6}, CUBE, H200, "too little of k"),
         (LARGE | {"STAGES": 4}, CUBE, DEVICES["sm_89"], "more shared memory"),
-        ({"BM": 128, "BN": 64, "WM": 32, "WN": 32, "BK": 64, "HELD": 2}, CUBE, DEVICES["sm_89"], "more blocks to hold"),
-        (LARGE | {"GROUP": 8}, replace(CUBE, m=1024, n=1024), H200, "an order of tiles"),
-        (LARGE | {"ALIGNED": 1}, CUBE, H200, "copies of operands"),
+        (
+            {"BM": 128, "BN": 64, "WM": 32, "WN": 32, "BK": 64, "MIN_BLOCKS": 2},
+            CUBE,
+            DEVICES["sm_89"],
+            "more blocks to hold",
+        ),
+        (LARGE | {"GROUP_M": 8}, replace(CUBE, m=1024, n=1024), H200, "an order of tiles"),
+        (LARGE | {"PACK_K": 1}, CUBE, H200, "copies of operands"),
         (LARGE | {"SPLIT_K": 8}, CUBE, H200, "more slices of k"),
         (LARGE | {"SPLIT_K": 11}, replace(CUBE, m=128, n=128, k=40 * 64), H200, "slices of k of which"),
     ],
@@ -109,8 +114,8 @@ def test_figures_of_a_config_are_those_of_the_kernel() -> None:
     assert shared_bytes(chosen, CUBE) == 3 * 256 * 64 * 2
     assert shared_bytes(chosen, TF32) == 3 * 256 * 64 * 4
     assert shared_bytes(chosen, SPLIT) == 3 * 256 * 64 * 2 * 2
-    assert shared_bytes(tile(SLICES=4, BK=16, STAGES=2), CUBE) == 4 * 32 * 32 * 4
-    assert (granted(chosen, H200), granted(tile(**LARGE | {"HELD": 2}), H200)) == (255, 128)
+    assert shared_bytes(tile(SLICE_K=4, BK=16, STAGES=2), CUBE) == 4 * 32 * 32 * 4
+    assert (granted(chosen, H200), granted(tile(**LARGE | {"MIN_BLOCKS": 2}), H200)) == (255, 128)
 
 
 def test_only_classes_and_architectures_with_the_instructions_are_covered() -> None:
@@ -131,7 +136,7 @@ def test_defaults_are_legal_and_grow_with_the_shape(like: Problem, size: int) ->
             assert SPACE.refusal(TENSOR_CORE.default(problem, device), problem, device) is None
     chosen = TENSOR_CORE.default(replace(like, m=size, n=size, k=size), H200)
     assert chosen["BM"] * chosen["BN"] >= 128 * 64 or size < 2048
-    assert chosen["ALIGNED"] == 3 or size != 4097 or like is SPLIT
+    assert chosen["PACK_K"] == 3 or size != 4097 or like is SPLIT
 
 
 def test_a_plan_on_another_problem_than_the_config_was_legal_for_is_still_right() -> None:
@@ -148,7 +153,7 @@ def test_a_plan_on_another_problem_than_the_config_was_legal_for_is_still_right(
 
 def test_copies_and_sums_and_halves_have_places_of_their_own_in_scratch() -> None:
     ragged = Problem(100, 99, 4099, 2, "float16")
-    launch = planned(tile(BM=64, BN=64, WM=32, WN=32, BK=64, SPLIT_K=8, ALIGNED=3), ragged)
+    launch = planned(tile(BM=64, BN=64, WM=32, WN=32, BK=64, SPLIT_K=8, PACK_K=3), ragged)
     at_a, lines_a, at_b, lines_b = launch.numbers[:4]
     assert at_a * LINE_BYTES == 4 * COUNTERS + 2 * 4 * 8 * 64 * 64 * 4
     assert (lines_a, lines_b, at_b - at_a) == (65, 65, 2 * 100 * 65)

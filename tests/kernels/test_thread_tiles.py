@@ -24,7 +24,7 @@ TURING = replace(H200, architecture="sm_75")
 
 
 def tile(*values: int, teams: int = 1, repack: int = 0, split: int = 1, group: int = 1) -> Config:
-    """BM, BN, TM, TN, WN, BK, STAGES and HELD; what is not said is as if it were not there."""
+    """BM, BN, TM, TN, WN, BK, STAGES and MIN_BLOCKS; what is not said is as if it were not there."""
     *shape, bk, stages, held = values
     return config("register_tiled", (*shape, teams, repack, bk, stages, held, split, group))
 
@@ -226,7 +226,7 @@ def test_no_write_to_shared_memory_waits_for_a_bank(dtype: str, turned: tuple[bo
     problem = transposed(dtype, *turned, 64, 64, 64)
     shapes = {(each["BM"], each["BN"], each["BK"], threads(each)) for each in legal(dtype, "cuda")}
     for bm, bn, bk, count in shapes:
-        line_a, line_b = lines(Config.of({"BM": bm, "BN": bn, "REPACK": 0}), problem)
+        line_a, line_b = lines(Config.of({"BM": bm, "BN": bn, "PACK_MN": 0}), problem)
         for side, line, cross in ((bm, line_a, not problem.trans_a), (bn, line_b, problem.trans_b)):
             for w in (1, 16 // problem.itemsize):
                 check_writes(side, bk, line, cross, count, w, problem.itemsize)

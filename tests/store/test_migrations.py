@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import shutil
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from alembic import command
 from sqlalchemy import Connection, inspect, text
-from stored import TRIAL, add_job, add_trial, best, process, promote
+from stored import TRIAL, add_job, add_trial, best, fault, job, process, promote, trial
 
 from app.errors import SchemaUnknown, StartRefused
 from app.store import schema
 from app.store.database import current_revision, migrate, open_database
-from app.store.repository import BestRepository, TrialRepository
+from app.store.repository import BestRepository, FaultRepository, JobRepository, TrialRepository
 from app.store.schema import changing, configuration
+from kernels.space import Config
 
 pytest_plugins = ("postgres",)
 
-HEAD = "0005"
+HEAD = "0006"
 TABLES = {"alembic_version", "answers", "bests", "devices", "faults", "jobs", "trials", "wants"}
 NEXT = """
 import sqlalchemy as sa
 from alembic import op
-revision, down_revision, branch_labels, depends_on = "0006", "0005", None, None
+revision, down_revision, branch_labels, depends_on = "0007", "0006", None, None
 def upgrade():
     with op.batch_alter_table("trials", recreate="auto") as batch:
         batch.add_column(sa.Column("note", sa.Text(), nullable=False, server_default="none"))
@@ -45,7 +47,7 @@ def tables(url: str) -> set[str]:
 def with_a_revision_more(monkeypatch: pytest.MonkeyPatch, folder: Path, more: str = "") -> None:
     scripts = folder / "migrations"
     shutil.copytree(schema.SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
-    (scripts / "versions" / "0006_more.py").write_text(NEXT.format(more=more))
+    (scripts / "versions" / "0007_more.py").write_text(NEXT.format(more=more))
     monkeypatch.setattr(schema, "SCRIPTS", scripts)
 
 
@@ -113,7 +115,7 @@ def test_a_newer_schema_is_refused_with_what_to_do(database_url: str) -> None:
     migrate(database_url)
     with changing(database_url) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(SchemaUnknown, match="9999, newer than this program's 0005: start the newer program, or"):
+    with pytest.raises(SchemaUnknown, match="9999, newer than this program's 0006: start the newer program, or"):
         migrate(database_url)
 
 
@@ -138,6 +140,55 @@ def test_a_later_revision_keeps_what_is_stored_and_what_refers_to_it(
     assert kept.config == TRIAL.config
 
 
+def test_parameters_of_kernels_are_renamed_wherever_a_config_is_stored(database_url: str) -> None:
+    old = {"BM": 64, "HELD": 2, "STREAM_K": 132, "PER": 1, "GROUP": 8}
+    new = {"BM": 64, "MIN_BLOCKS": 2, "STREAM_K_SMS": 132, "BATCH_PER_BLOCK": 1, "GROUP_M": 8}
+    asked = {"HELD": "no parameter", "configs": [{"kernel": "tall", "config": old}, {"kernel": "naive", "config": {}}]}
+    migrate(database_url)
+    with open_database(database_url) as database:
+        add_job(database, request=asked, result={"shapes": [{"config": old}]})
+        add_job(database, "another", fingerprint="another")
+        promote(database, best(add_trial(database, replace(TRIAL, config=Config.of(old)))))
+        add_trial(database, trial(7))
+        database.write(lambda session: FaultRepository(session).add(fault("wrong", config=Config.of(old))))
+    with changing(database_url) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0005'"))
+    migrate(database_url)
+    with open_database(database_url) as database:
+        (found,) = database.read(lambda session: BestRepository(session).all())
+        trials = database.read(lambda session: TrialRepository(session).of_job("job"))
+        (failed,) = database.read(lambda session: FaultRepository(session).held())
+        work = database.read(lambda session: JobRepository(session).get("job"))
+        other = database.read(lambda session: JobRepository(session).get("another"))
+    assert [each.config for each in trials] == [Config.of(new), Config.of({"BM": 7})]
+    assert (found.trial, failed.config) == (trials[0], Config.of(new))
+    assert work is not None
+    assert work.request == asked | {"configs": [{"kernel": "tall", "config": new}, {"kernel": "naive", "config": {}}]}
+    assert work.result == {"shapes": [{"config": new}]}
+    assert other == job("another", fingerprint="another")
+    keys = text("SELECT config_key FROM trials UNION SELECT config_key FROM faults")
+    with changing(database_url) as connection:
+        assert set(connection.execute(keys).scalars()) == {str(Config.of(new)), "BM=7"}
+        command.downgrade(configuration(connection), "0005")
+        assert set(connection.execute(keys).scalars()) == {str(Config.of(old)), "BM=7"}
+
+
+def test_more_rows_than_are_rewritten_at_once_are_rewritten(sqlite_url: str) -> None:
+    migrate(sqlite_url)
+    configs = [Config.of({"BM": number, "HELD": 1}) for number in range(2500)]
+    with open_database(sqlite_url) as database:
+        add_job(database)
+        database.write(
+            lambda session: [TrialRepository(session).add(replace(TRIAL, config=config)) for config in configs]
+        )
+    with changing(sqlite_url) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0005'"))
+    migrate(sqlite_url)
+    with open_database(sqlite_url) as database:
+        trials = database.read(lambda session: TrialRepository(session).of_job("job"))
+    assert [dict(each.config) for each in trials] == [{"BM": number, "MIN_BLOCKS": 1} for number in range(2500)]
+
+
 @pytest.mark.parametrize("more", ["op.execute('NO SUCH STATEMENT')", "op.execute('DELETE FROM jobs')"])
 def test_a_revision_that_fails_leaves_nothing_behind(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str
@@ -156,13 +207,13 @@ def test_a_new_revision_names_types_that_outlive_the_program(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_a_revision_more(monkeypatch, tmp_path)
-    (schema.SCRIPTS / "versions" / "0006_more.py").unlink()
+    (schema.SCRIPTS / "versions" / "0007_more.py").unlink()
     migrate(sqlite_url)
 
     def written(connection: Connection) -> str:
         connection.execute(text("DROP TABLE bests"))
-        command.revision(configuration(connection), "Bests again", autogenerate=True, rev_id="0006")
-        return (schema.SCRIPTS / "versions" / "0006_bests_again.py").read_text()
+        command.revision(configuration(connection), "Bests again", autogenerate=True, rev_id="0007")
+        return (schema.SCRIPTS / "versions" / "0007_bests_again.py").read_text()
 
     with changing(sqlite_url) as connection:
         script = written(connection)

@@ -159,7 +159,7 @@ def _is_cheap(problem: Problem, device: Device) -> bool:
 
 def _tiles(config: Config) -> dict[str, int]:
     depth = config.get("BK", 16) * config.get("SPLIT_K", 1) * max(1, config.get("STAGES", 1) - 1)
-    depth = max(depth, 2 * config.get("PROMOTE", 0))  # of which _TILES are as deep as emulation wants
+    depth = max(depth, 2 * config.get("PROMOTE_K", 0))  # of which _TILES are as deep as emulation wants
     return {"m": config.get("BM", 16), "n": config.get("BN", 16), "k": depth}
 
 
