@@ -53,7 +53,7 @@ def test_defaults_compile_with_nothing_spilled_and_no_products_in_single_file(dt
 def expect_registers_and_room(one: Launch, config: Config) -> None:
     """Whether a block has the registers that its warps ask for, or they would wait forever; where its tiles begin."""
     text = ptx_of(one.build, "90")
-    assert re.findall(r"\.shared \.align.*", text) == [".shared .align 1024 .b8 pool[];"]
+    assert re.findall(r"\.shared \.align.*", text) == [".shared .align 1024 .b8 smem[];"]
     counts = {how: int(count) for how, count in re.findall(r"setmaxnreg\.(\w+)\S* (\d+);", text)}
     assert set(counts) == ({"dec", "inc"} if config["CONSUMERS"] > 1 else set())
     used = re.search(r"Used (\d+) registers", compiled(one))
