@@ -60,8 +60,8 @@ def opened(
             (fleets or partial(open_fleet, settings.devices, settings.cache))(settings.slab_bytes)
         )
         quarantine, best = _known(fleet, database)
-        jobs, wants = _writing(stack, database)
-        matmul, matrices = _serving(settings, fleet, best, quarantine, wants)
+        jobs, misses = _writing(stack, database)
+        matmul, matrices = _serving(settings, fleet, best, quarantine, misses)
         ledger = TuningContext(database, jobs, best, quarantine)
         defaults = DefaultVerification(fleet, quarantine, best, matmul.failures, matmul.deadlines, ledger.forecasts)
         threads.callback(defaults.join)
@@ -70,12 +70,12 @@ def opened(
         stack.callback(regions.close)
         results, idempotency = _kept(settings, database, jobs, matmul)
         stack.callback(results.stop)
-        idle = _idle(settings, ledger, wants, matmul)
-        tuning = TuningService(ledger, fleet, wants, defaults.await_settled, queue=settings.jobs, idle=idle)
+        idle = _idle(settings, ledger, misses, matmul)
+        tuning = TuningService(ledger, fleet, misses, defaults.await_settled, queue=settings.jobs, idle=idle)
         stack.callback(tuning.stop)
         tuning.start()
         known = settings.data_dir, database, fleet, best, jobs, tuning, matmul, matrices, regions, results
-        yield Service(*known, idempotency, wants, quarantine, defaults, closing or threading.Event())
+        yield Service(*known, idempotency, misses, quarantine, defaults, closing or threading.Event())
 
 
 def _known(fleet: Fleet, database: Database) -> tuple[Quarantine, BestConfigs]:
@@ -87,11 +87,11 @@ def _known(fleet: Fleet, database: Database) -> tuple[Quarantine, BestConfigs]:
 
 def _writing(stack: ExitStack, database: Database) -> tuple[JobService, MissCounter]:
     """Jobs and misses, whose threads write until the stack closes."""
-    jobs, wants = JobService(database), MissCounter(database)
-    for each in (jobs, wants):
+    jobs, misses = JobService(database), MissCounter(database)
+    for each in (jobs, misses):
         stack.callback(each.stop)
         each.start()
-    return jobs, wants
+    return jobs, misses
 
 
 def _make_folders(settings: Settings) -> None:
@@ -105,10 +105,12 @@ def _make_folders(settings: Settings) -> None:
 
 
 def _idle(
-    settings: Settings, ledger: TuningContext, wants: MissCounter, matmul: MatmulService
+    settings: Settings, ledger: TuningContext, misses: MissCounter, matmul: MatmulService
 ) -> BackgroundTuning | None:
     """What tunes, while no product is wanted, what was asked for and not tuned; None where that is not set."""
-    return BackgroundTuning(ledger.database, ledger.best, wants, matmul.quiet) if settings.idle_tuning == "on" else None
+    return (
+        BackgroundTuning(ledger.database, ledger.best, misses, matmul.quiet) if settings.idle_tuning == "on" else None
+    )
 
 
 def _kept(
@@ -123,14 +125,14 @@ def _kept(
 
 
 def _serving(
-    settings: Settings, fleet: Fleet, best: BestConfigs, quarantine: Quarantine, wants: MissCounter
+    settings: Settings, fleet: Fleet, best: BestConfigs, quarantine: Quarantine, misses: MissCounter
 ) -> tuple[MatmulService, ResidentMatrices]:
     """Products, and the matrices that stay for them: the slab's room is theirs only as long as nobody else wants it."""
     matmul = MatmulService(
         fleet,
         best,
         quarantine,
-        wants,
+        misses,
         queue=settings.queue,
         max_bytes=settings.max_body_bytes,
         vendor=settings.vendor == "serve",

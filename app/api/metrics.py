@@ -135,7 +135,7 @@ class _Now(Collector):
         yield from _residents(service)
         yield _tuning(service)
         yield CounterMetricFamily(
-            "tilewise_misses", "Answers that were less than exact, products and configs.", service.wants.total
+            "tilewise_misses", "Answers that were less than exact, products and configs.", service.misses.total
         )
         yield CounterMetricFamily(
             "tilewise_idle_trials", "Trials that nobody ordered, of jobs that ended.", service.tuning.idle_trials

@@ -14,7 +14,7 @@ from app.api.trials_schema import Miss, Misses, Trial, Trials
 from app.services.best.lookup import BestConfigs
 from app.services.best.misses import MissCounter
 from app.services.jobs import service
-from app.store.records import BestRecord, WantPlace
+from app.store.records import BestRecord, MissPlace
 
 _STORED: Final = {"exact", "stale"}
 
@@ -40,7 +40,7 @@ def trials_page(source: service.JobService, filters: Mapping[str, Any], asked: T
 def misses_page(source: MissCounter, model: str | None, asked: MissesQuery) -> Misses:
     """Shapes asked for and not tuned, those asked for most first; raises Invalid."""
     place = asked.place(int, datetime, str, str)
-    after = None if place is None else cast("WantPlace", tuple(place))
+    after = None if place is None else cast("MissPlace", tuple(place))
     found = source.most_wanted(asked.limit + 1, model, asked.members(), after)
     page, following = paged(found, asked.limit, lambda one: (one.count, one.last_at, one.device_model, one.problem.key))
     return Misses(misses=[Miss.of(each) for each in page], next=following)

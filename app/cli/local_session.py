@@ -44,7 +44,7 @@ class Local(Stored):
     """The client's methods over the services of this process."""
 
     def __init__(self, service: Service) -> None:
-        super().__init__(service.jobs, service.best, service.wants, service.fleet)
+        super().__init__(service.jobs, service.best, service.misses, service.fleet)
         self._service = service
 
     def product(

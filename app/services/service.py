@@ -36,7 +36,7 @@ class Service:
     regions: SharedMemoryRegistry
     results: AsyncProducts
     idempotency: Idempotency
-    wants: MissCounter
+    misses: MissCounter
     quarantine: Quarantine
     defaults: DefaultVerification
     closing: threading.Event

@@ -144,7 +144,7 @@ class MissRecord:
     last_at: datetime
 
 
-WantPlace = tuple[int, datetime, str, str]  # count, last_at, device_model and problem_key: a shape's place in a list
+MissPlace = tuple[int, datetime, str, str]  # count, last_at, device_model and problem_key: a shape's place in a list
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,14 +107,14 @@ def test_a_device_that_is_busy_otherwise_is_not_waited_for(known: Service) -> No
 
 
 def test_it_is_wanted_once_however_often_it_was_tried(known: Service) -> None:
-    before = known.wants.total
+    before = known.misses.total
     with placed(known) as placement:
         with known.fleet.unit().lease.held(Priority.MEASUREMENT):
             assert begun(known, placement) is None
         call = begun(known, placement)
         assert call is not None
         call.finish()
-    assert known.wants.total == before + 1
+    assert known.misses.total == before + 1
 
 
 def test_a_wrong_answer_is_left_to_be_made_again(known: Service, monkeypatch: pytest.MonkeyPatch) -> None:

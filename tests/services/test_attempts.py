@@ -61,8 +61,8 @@ def tuned(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tu
     with house(fleet, tmp_path_factory.mktemp("tuned") / "tilewise.db") as room:
         job, phases = room.job(PROBLEM, CONFIGS), list[str | None]()
         moment, model = datetime.now(UTC), room.unit.device.model
-        wants = [MissRecord(model, one, 3, "nearest", moment, moment) for one in (PROBLEM, NEAR)]
-        room.database.write(lambda session: MissRepository(session).add(wants))
+        misses = [MissRecord(model, one, 3, "nearest", moment, moment) for one in (PROBLEM, NEAR)]
+        room.database.write(lambda session: MissRepository(session).add(misses))
         room.ledger.jobs.subscribe(job.id, lambda: phases.append(room.ledger.jobs.get(job.id).phase))
         yield Tuned(room, job, room.tune(job), phases)
 
@@ -108,8 +108,8 @@ def test_the_job_counts_its_search_and_says_when_the_finals_begin(tuned: Tuned) 
 
 
 def test_a_tuned_shape_is_no_longer_wanted(tuned: Tuned) -> None:
-    wants = tuned.room.database.read(lambda session: MissRepository(session).most_wanted())
-    assert [want.problem for want in wants] == [NEAR]
+    misses = tuned.room.database.read(lambda session: MissRepository(session).most_wanted())
+    assert [miss.problem for miss in misses] == [NEAR]
 
 
 def test_what_other_shapes_took_is_known_before_the_search(tuned: Tuned) -> None:

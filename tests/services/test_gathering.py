@@ -57,7 +57,7 @@ class One:
 @pytest.fixture
 def matmul(service: Service) -> MatmulService:
     made = MatmulService(
-        service.fleet, service.best, service.matmul._quarantine, service.wants, queue=99, max_bytes=2**25, vendor=False
+        service.fleet, service.best, service.matmul._quarantine, service.misses, queue=99, max_bytes=2**25, vendor=False
     )
     made._gathering = DynamicBatcher(service.fleet.units, Eager(), made.copies, 64)
     return made

@@ -143,7 +143,9 @@ def test_an_unknown_kernel_and_an_uncovered_class_are_refused(service: Service) 
 
 def test_a_full_queue_is_an_error_not_a_wait(service: Service) -> None:
     quarantine = Quarantine(service.database)
-    full = MatmulService(service.fleet, service.best, quarantine, service.wants, queue=0, max_bytes=2**20, vendor=False)
+    full = MatmulService(
+        service.fleet, service.best, quarantine, service.misses, queue=0, max_bytes=2**20, vendor=False
+    )
     with pytest.raises(QueueFull) as refused, full.place(Problem(4, 4, 4)):
         pass
     assert {"limit", "size", "retry_after"} <= set(refused.value.facts)

@@ -158,7 +158,7 @@ def test_device_copies_over_the_budget_are_dropped_and_made_again(service: Servi
         service.fleet,
         service.best,
         quarantine,
-        service.wants,
+        service.misses,
         queue=4,
         max_bytes=2**20,
         vendor=False,

@@ -78,9 +78,9 @@ def test_an_emulated_product_can_be_forced_from_a_kernel_or_a_library_that_is_st
 
 
 def test_a_shape_that_cannot_be_emulated_is_wanted_strictly_and_not_tuned(service: Service) -> None:
-    want = service.wants.noted(service.best.answer(PROBLEM))
-    assert want is not None
-    assert want.problem == STRICT
+    miss = service.misses.noted(service.best.answer(PROBLEM))
+    assert miss is not None
+    assert miss.problem == STRICT
     with pytest.raises(Unsupported, match="emulated"):
         service.tuning.submit(TuneSpec((PROBLEM,)), ANONYMOUS)
 
@@ -136,7 +136,7 @@ def test_a_declined_product_leaves_no_result_resident(emulating: Service) -> Non
 
 def test_products_made_together_are_made_alone_where_one_is_declined(emulating: Service) -> None:
     quarantine, fleet = emulating.matmul._quarantine, emulating.fleet
-    matmul = MatmulService(fleet, emulating.best, quarantine, emulating.wants, queue=99, max_bytes=2**25, vendor=False)
+    matmul = MatmulService(fleet, emulating.best, quarantine, emulating.misses, queue=99, max_bytes=2**25, vendor=False)
     matmul._gathering = DynamicBatcher(fleet.units, Eager(), matmul.copies, 64)
     multiply(matmul, PROBLEM)
     made: list[tuple[bool, Product]] = []

@@ -110,7 +110,7 @@ def fault(kind: str, **other: Any) -> FaultRecord:
     return FaultRecord(**{**place, **named, **told, **other})
 
 
-def want(problem: Problem, count: int = 1, **other: Any) -> MissRecord:
+def miss(problem: Problem, count: int = 1, **other: Any) -> MissRecord:
     moment = NOW.astimezone(UTC)
     blank: dict[str, Any] = {"device_model": MODEL, "match": "nearest", "first_at": moment, "last_at": moment}
     return MissRecord(problem=problem, count=count, **{**blank, **other})

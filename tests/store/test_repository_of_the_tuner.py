@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from stored import MODEL, NOW, PROBLEM, REJECTED, TRIAL, add_job, add_trial, best, fault, promote, trial, want
+from stored import MODEL, NOW, PROBLEM, REJECTED, TRIAL, add_job, add_trial, best, fault, miss, promote, trial
 
 from app.store.database import Database
 from app.store.records import CrossRecord, FaultRecord, KnownRecord, MissRecord, TrialRecord
@@ -202,20 +202,20 @@ class TestWants:
         database.write(lambda session: MissRepository(session).add(records))
 
     def test_counts_add_up_and_the_last_answer_is_remembered(self, database: Database) -> None:
-        late = want(PROBLEM).last_at + timedelta(hours=1)
-        self.add(database, want(PROBLEM, 2))
-        self.add(database, want(PROBLEM, 3, match="default", first_at=late, last_at=late))
-        assert self.most(database) == [want(PROBLEM, 5, match="default", last_at=late)]
+        late = miss(PROBLEM).last_at + timedelta(hours=1)
+        self.add(database, miss(PROBLEM, 2))
+        self.add(database, miss(PROBLEM, 3, match="default", first_at=late, last_at=late))
+        assert self.most(database) == [miss(PROBLEM, 5, match="default", last_at=late)]
 
     def test_one_shape_twice_in_one_write_is_counted_twice(self, database: Database) -> None:
-        self.add(database, want(PROBLEM, 2), want(PROBLEM, 1))
+        self.add(database, miss(PROBLEM, 2), miss(PROBLEM, 1))
         assert [record.count for record in self.most(database)] == [3]
 
     def test_the_most_wanted_come_first_and_of_equals_the_latest(self, database: Database) -> None:
         early, late, often, elsewhere = (replace(PROBLEM, m=number) for number in (1, 2, 3, 4))
-        moment = want(PROBLEM).last_at + timedelta(seconds=1)
+        moment = miss(PROBLEM).last_at + timedelta(seconds=1)
         self.add(
-            database, want(early), want(late, last_at=moment), want(often, 7), want(elsewhere, 6, device_model="B")
+            database, miss(early), miss(late, last_at=moment), miss(often, 7), miss(elsewhere, 6, device_model="B")
         )
         assert [record.problem for record in self.most(database)] == [often, elsewhere, late, early]
         assert [record.problem for record in self.most(database, 1)] == [often]
@@ -223,7 +223,7 @@ class TestWants:
         assert [record.problem for record in one] == [elsewhere]
 
     def test_a_tuned_shape_is_forgotten_on_its_model_alone(self, database: Database) -> None:
-        self.add(database, want(PROBLEM), want(PROBLEM, device_model="B"))
+        self.add(database, miss(PROBLEM), miss(PROBLEM, device_model="B"))
         database.write(lambda session: MissRepository(session).forget(MODEL, PROBLEM))
         assert [record.device_model for record in self.most(database)] == ["B"]
 

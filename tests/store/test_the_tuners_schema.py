@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from alembic import command
 from sqlalchemy import Connection, inspect, text
-from stored import CONFIG, MODEL, NOW, PROBLEM, REJECTED, TRIAL, add_job, add_trial, best, fault, promote, want
+from stored import CONFIG, MODEL, NOW, PROBLEM, REJECTED, TRIAL, add_job, add_trial, best, fault, miss, promote
 
 from app.store.database import Database, migrate, open_database
 from app.store.repository import BestRepository, FaultRepository, MissRepository, TrialRepository
@@ -99,7 +99,7 @@ def tuned(database: Database) -> dict[str, Any]:
     vendor = add_trial(database, replace(TRIAL, kernel="vendor", round="report", median_ms=3.0))
     promote(database, best(report, naive=default, tiled=report, vendor=vendor, default=default))
     database.write(lambda session: FaultRepository(session).add(fault("wrong")))
-    database.write(lambda session: MissRepository(session).add([want(PROBLEM)]))
+    database.write(lambda session: MissRepository(session).add([miss(PROBLEM)]))
     return {"trial_id": search.id, "naive_id": default.id, "tiled_id": search.id, "vendor_id": vendor.id}
 
 

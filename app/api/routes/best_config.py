@@ -47,11 +47,11 @@ class RenderedAnswers:
             answer = _answer(service, query)
             if len(self._answers) >= _MOST:
                 self._answers.pop(next(iter(self._answers)))
-            self._answers[query] = reply(Best.of(answer)), service.wants.noted(answer)
+            self._answers[query] = reply(Best.of(answer)), service.misses.noted(answer)
             return self._answers[query][0]
-        response, want = known
-        if want is not None:
-            service.wants.note(want)
+        response, miss = known
+        if miss is not None:
+            service.misses.note(miss)
         return response
 
 

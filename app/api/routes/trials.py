@@ -67,4 +67,4 @@ async def list_misses(request: Request) -> Response:
     """What was answered by less than an exact config, most often first. TILEWISE_IDLE_TUNING=on tunes it by itself."""
     asked, service = read_query(MissesQuery, request), service_of(request)
     model = None if asked.device is None else service.fleet.unit(asked.device).device.model
-    return reply(await threads_of(request).call(misses_page, service.wants, model, asked))
+    return reply(await threads_of(request).call(misses_page, service.misses, model, asked))

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from app.errors import TilewiseError
 from app.services.best.answer import BestAnswer
 from app.store.database import Database
-from app.store.records import MissRecord, WantPlace
+from app.store.records import MissPlace, MissRecord
 from app.store.repository import MissRepository
 from kernels.problem import Problem
 
@@ -50,27 +50,27 @@ class MissCounter:
         if self._thread is not None:
             self._thread.join(timeout=5)
 
-    def note(self, want: Miss) -> None:
+    def note(self, miss: Miss) -> None:
         """One more was asked for this."""
         fresh = self._fresh
-        if want in fresh or len(fresh) < _MOST:
-            fresh[want] = fresh.get(want, 0) + 1
+        if miss in fresh or len(fresh) < _MOST:
+            fresh[miss] = fresh.get(miss, 0) + 1
             self.total += 1
 
     def noted(self, answer: BestAnswer) -> Miss | None:
         """Count the problem of an answer that is less than exact; gives what was counted."""
         if answer.match == "exact":
             return None
-        want = Miss(answer.device.model, answer.launch.problem, answer.match)
-        self.note(want)
-        return want
+        miss = Miss(answer.device.model, answer.launch.problem, answer.match)
+        self.note(miss)
+        return miss
 
     def most_wanted(
         self,
         limit: int = 100,
         device_model: str | None = None,
         problem: Mapping[str, Any] | None = None,
-        after: WantPlace | None = None,
+        after: MissPlace | None = None,
     ) -> Sequence[MissRecord]:
         """The shapes asked for most often, first the most, as the store gives them. Blocks for two queries."""
         self.flush()
@@ -86,8 +86,8 @@ class MissCounter:
 
     def drop(self, device_model: str, problem: Problem) -> None:
         """Forget what was counted of a shape since the last write."""
-        for want in [want for want in list(self._fresh) if want[:2] == (device_model, problem)]:
-            self._fresh.pop(want, None)
+        for miss in [miss for miss in list(self._fresh) if miss[:2] == (device_model, problem)]:
+            self._fresh.pop(miss, None)
 
     def flush(self) -> None:
         """Store what has been counted since the last time."""

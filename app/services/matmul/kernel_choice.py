@@ -73,8 +73,8 @@ class FailedAttempts:
 class KernelSelector:
     """Chooses for products; `vendor` says that the vendor's library serves where it is faster."""
 
-    def __init__(self, best: BestConfigs, quarantine: Quarantine, wants: MissCounter, *, vendor: bool) -> None:
-        self._best, self._quarantine, self._wants, self._vendor = best, quarantine, wants, vendor
+    def __init__(self, best: BestConfigs, quarantine: Quarantine, misses: MissCounter, *, vendor: bool) -> None:
+        self._best, self._quarantine, self._misses, self._vendor = best, quarantine, misses, vendor
 
     def ready(self, problem: Problem, unit: Unit) -> bool:
         """Whether `choose` has no more to do than to look the answer up."""
@@ -82,7 +82,7 @@ class KernelSelector:
 
     def count(self, problem: Problem, unit: Unit) -> None:
         """Take note that a problem was asked for."""
-        self._wants.noted(self._best.answer(problem, unit.device.id))
+        self._misses.noted(self._best.answer(problem, unit.device.id))
 
     def choose(self, problem: Problem, unit: Unit, kernel: str | None, *, counted: bool = True) -> KernelChoice:
         """The best there is, or what a forced kernel has; raises UnknownKernel, Unsupported, WrongResult."""
@@ -94,7 +94,7 @@ class KernelSelector:
             raise UnknownKernel(f"there is no kernel {kernel}; there are {', '.join(CATALOGUE)} and vendor")
         answer = self._best.answer(problem, unit.device.id)
         if kernel is None and counted:
-            self._wants.noted(answer)
+            self._misses.noted(answer)
         if kernel is None and self._vendor and answer.vendor_is_faster:
             return KernelChoice("vendor", None, answer.match, *_by_vendor(problem))
         if kernel is None or kernel == answer.kernel:

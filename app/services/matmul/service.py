@@ -51,7 +51,7 @@ class MatmulService:
         fleet: Fleet,
         best: BestConfigs,
         quarantine: Quarantine,
-        wants: MissCounter,
+        misses: MissCounter,
         *,
         queue: int,
         max_bytes: int,
@@ -66,7 +66,7 @@ class MatmulService:
         self.copies = DeviceCacheDirectory(fleet, kept_bytes)
         self._gathering = DynamicBatcher(fleet.units, BatchCostModel(), self.copies, max_batch)
         self._fleet, self._best, self._quarantine = fleet, best, quarantine
-        self._choices = KernelSelector(best, quarantine, wants, vendor=vendor)
+        self._choices = KernelSelector(best, quarantine, misses, vendor=vendor)
         self.failures, self.deadlines = ServingFailures(quarantine, best), BuildDeadlines()
         self._prepared: set[tuple[str, Build]] = set()
         self._fitting: set[Problem] = set()  # problems that were found to fit: the devices do not change

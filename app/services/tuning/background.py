@@ -24,8 +24,8 @@ _TOP: Final = 8  # configs of a stale best that are tried again
 class BackgroundTuning:
     """Chooses work for idle devices, each problem once in a process's life. `quiet` gives seconds since a product."""
 
-    def __init__(self, database: Database, best: BestConfigs, wants: MissCounter, quiet: Callable[[], float]) -> None:
-        self._database, self._best, self._wants, self._quiet = database, best, wants, quiet
+    def __init__(self, database: Database, best: BestConfigs, misses: MissCounter, quiet: Callable[[], float]) -> None:
+        self._database, self._best, self._misses, self._quiet = database, best, misses, quiet
         self._chosen: set[tuple[str, Problem]] = set()
 
     def next(self, device: Device) -> dict[str, Any] | None:
@@ -39,11 +39,11 @@ class BackgroundTuning:
         return None
 
     def _candidates(self, device: Device) -> Iterator[tuple[Problem, list[dict[str, Any]] | None]]:
-        for want in self._wants.most_wanted(device_model=device.model):
-            if is_exact(self._best, want.problem, device.id):
-                self._wants.forget(device.model, want.problem)
+        for miss in self._misses.most_wanted(device_model=device.model):
+            if is_exact(self._best, miss.problem, device.id):
+                self._misses.forget(device.model, miss.problem)
             else:
-                yield want.problem, self._stored_top(want.problem, device)
+                yield miss.problem, self._stored_top(miss.problem, device)
         for record in self._best.all():
             if record.device_model == device.model and not is_current(record.trial, device):
                 yield record.problem, self._stored_top(record.problem, device)

@@ -31,9 +31,9 @@ Settled = Callable[[Unit, Callable[[], bool]], None]
 class JobExecutor:
     """Works jobs off; `total` seconds were spent on it, `inside` of them in children."""
 
-    def __init__(self, ledger: TuningContext, wants: MissCounter, settled: Settled) -> None:
+    def __init__(self, ledger: TuningContext, misses: MissCounter, settled: Settled) -> None:
         self.inside = self.total = 0.0
-        self._ledger, self._wants, self._settled = ledger, wants, settled
+        self._ledger, self._misses, self._settled = ledger, misses, settled
 
     def run(self, job: JobRecord, running: JobProgress, pieces: Sequence[Piece]) -> None:
         """Tune every piece with what it is allowed, and end the job; one that is interrupted stays as it is.
@@ -106,7 +106,7 @@ class JobExecutor:
             if best is None:
                 return
             results[number] = _result(best, unit.device)
-            self._wants.drop(unit.device.model, problem)
+            self._misses.drop(unit.device.model, problem)
         except TilewiseError as error:
             if running.interrupted():
                 return  # whatever broke off broke this too

@@ -51,7 +51,7 @@ class TuningService:
         self,
         ledger: TuningContext,
         fleet: Fleet,
-        wants: MissCounter,
+        misses: MissCounter,
         settled: Settled,
         *,
         queue: int,
@@ -59,7 +59,7 @@ class TuningService:
     ) -> None:
         self._ledger, self._fleet, self._idle = ledger, fleet, idle
         self._limit = queue
-        self._work = JobExecutor(ledger, wants, settled)
+        self._work = JobExecutor(ledger, misses, settled)
         self._closing = threading.Event()
         self._lines = {unit.device.id: JobQueue(ledger.jobs.followed) for unit in fleet.units}
         self._threads: list[threading.Thread] = []

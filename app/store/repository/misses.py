@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.orm import Session
 
-from app.store.records import MissRecord, WantPlace
+from app.store.records import MissPlace, MissRecord
 from app.store.repository.mapping import PROBLEM, alike, problem_of, taken
 from app.store.tables import MissRow
 from kernels.problem import Problem
@@ -24,21 +24,21 @@ class MissRepository:
 
     def add(self, counts: Iterable[MissRecord]) -> None:
         """Add to what has been counted; the latest answer's match and moment take the place of those before."""
-        for want in counts:
-            row = self._session.get(MissRow, (want.device_model, want.problem.key))
+        for miss in counts:
+            row = self._session.get(MissRow, (miss.device_model, miss.problem.key))
             if row is None:
-                key = {"problem_key": want.problem.key, **taken(want.problem, PROBLEM)}
-                self._session.add(MissRow(**key, **taken(want, _WANT)))
+                key = {"problem_key": miss.problem.key, **taken(miss.problem, PROBLEM)}
+                self._session.add(MissRow(**key, **taken(miss, _WANT)))
             else:
-                row.count += want.count
-                row.match, row.last_at = want.match, want.last_at
+                row.count += miss.count
+                row.match, row.last_at = miss.match, miss.last_at
 
     def most_wanted(
         self,
         limit: int = 100,
         device_model: str | None = None,
         problem: Mapping[str, Any] | None = None,
-        after: WantPlace | None = None,
+        after: MissPlace | None = None,
     ) -> list[MissRecord]:
         """The shapes asked for most often, on any device model or on one, first the most; of equals the latest.
 
@@ -58,7 +58,7 @@ class MissRepository:
         self._session.execute(delete(MissRow).where(*where))
 
 
-def _behind(place: WantPlace | None) -> list[ColumnElement[bool]]:
+def _behind(place: MissPlace | None) -> list[ColumnElement[bool]]:
     """What comes after a place in the order of most_wanted."""
     if place is None:
         return []

@@ -41,33 +41,33 @@ def device(service: Service) -> Device:
 
 
 def test_an_answer_that_is_not_exact_is_counted_and_an_exact_one_is_not(service: Service, device: Device) -> None:
-    wants = MissCounter(service.database)
+    misses = MissCounter(service.database)
     one, other = Problem(71, 72, 73), Problem(74, 75, 76)
     for problem in (one, other, other):
-        wants.noted(service.best.answer(problem))
+        misses.noted(service.best.answer(problem))
     known = replace(trial(device), problem=Problem(77, 78, 79))
     exact = BestConfigs(service.fleet, [best(known)]).answer(known.problem)
-    assert wants.noted(exact) is None
-    counts = {want.problem: want.count for want in wants.most_wanted()}
+    assert misses.noted(exact) is None
+    counts = {miss.problem: miss.count for miss in misses.most_wanted()}
     assert (counts[one], counts[other]) == (1, 2)
     assert exact.problem not in counts
-    wants.noted(service.best.answer(other))
-    wants.forget(device.model, other)
-    assert other not in {want.problem for want in wants.most_wanted()}
-    assert one in {want.problem for want in wants.most_wanted(device_model=device.model)}
-    assert list(wants.most_wanted(device_model="another")) == []
-    wants.forget(device.model, one)
+    misses.noted(service.best.answer(other))
+    misses.forget(device.model, other)
+    assert other not in {miss.problem for miss in misses.most_wanted()}
+    assert one in {miss.problem for miss in misses.most_wanted(device_model=device.model)}
+    assert list(misses.most_wanted(device_model="another")) == []
+    misses.forget(device.model, one)
 
 
 def test_what_is_left_is_stored_at_the_end(service: Service, device: Device) -> None:
     problem = Problem(77, 78, 79)
-    wants = MissCounter(service.database)
-    wants.start()
-    wants.note(Miss(device.model, problem, "default"))
-    wants.stop()
-    stored = {want.problem: want for want in MissCounter(service.database).most_wanted()}
+    misses = MissCounter(service.database)
+    misses.start()
+    misses.note(Miss(device.model, problem, "default"))
+    misses.stop()
+    stored = {miss.problem: miss for miss in MissCounter(service.database).most_wanted()}
     assert (stored[problem].count, stored[problem].match) == (1, "default")
-    wants.forget(device.model, problem)
+    misses.forget(device.model, problem)
 
 
 def test_a_product_of_an_untuned_shape_is_a_want_unless_its_kernel_was_forced(service: Service) -> None:
@@ -75,29 +75,29 @@ def test_a_product_of_an_untuned_shape_is_a_want_unless_its_kernel_was_forced(se
         with service.matmul.place(problem) as placed:
             placed.a[...], placed.b[...] = 1, 1
             service.matmul.multiply(placed, kernel=kernel)
-    wanted = {want.problem for want in service.wants.most_wanted()}
+    wanted = {miss.problem for miss in service.misses.most_wanted()}
     assert Problem(81, 3, 3) in wanted
     assert Problem(82, 3, 3) not in wanted
 
 
 def test_an_idle_device_is_given_the_most_wanted_shape_each_once(service: Service, device: Device) -> None:
-    wants = MissCounter(service.database)
+    misses = MissCounter(service.database)
     often, seldom = Problem(83, 84, 85), Problem(86, 87, 88)
     for problem in (often, often, seldom):
-        wants.note(Miss(device.model, problem, "nearest"))
-    idle = BackgroundTuning(service.database, BestConfigs(service.fleet), wants, lambda: 60.0)
+        misses.note(Miss(device.model, problem, "nearest"))
+    idle = BackgroundTuning(service.database, BestConfigs(service.fleet), misses, lambda: 60.0)
     asked = [Problem(**request["problems"][0]) for request in iter(lambda: idle.next(device), None)]
     assert [problem for problem in asked if problem in {often, seldom}] == [often, seldom]
     assert len(asked) == len(set(asked))
     for problem in (often, seldom):
-        wants.forget(device.model, problem)
+        misses.forget(device.model, problem)
 
 
 def test_nothing_is_tuned_while_products_come(service: Service, device: Device) -> None:
-    wants = MissCounter(service.database)
-    wants.note(Miss(device.model, Problem(89, 84, 85), "default"))
-    assert BackgroundTuning(service.database, BestConfigs(service.fleet), wants, lambda: 1.0).next(device) is None
-    wants.forget(device.model, Problem(89, 84, 85))
+    misses = MissCounter(service.database)
+    misses.note(Miss(device.model, Problem(89, 84, 85), "default"))
+    assert BackgroundTuning(service.database, BestConfigs(service.fleet), misses, lambda: 1.0).next(device) is None
+    misses.forget(device.model, Problem(89, 84, 85))
 
 
 def test_an_idle_service_tunes_what_was_asked_for_and_revalidates_what_is_stale(tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_an_idle_service_tunes_what_was_asked_for_and_revalidates_what_is_stale(
         tried = {trial.config for trial in service.jobs.trials(job_id=job.id, limit=1000)}
         service.best.promoted([replace(record, trial=replace(record.trial, environment="another driver"))])
         assert service.best.answer(stale).match == "stale"
-        service.wants.noted(service.best.answer(wanted))
-        idle = BackgroundTuning(service.database, service.best, service.wants, lambda: 60.0)
+        service.misses.noted(service.best.answer(wanted))
+        idle = BackgroundTuning(service.database, service.best, service.misses, lambda: 60.0)
         requests = list(iter(lambda: idle.next(service.fleet.unit().device), None))
         assert [request["problems"][0]["m"] for request in requests] == [30, 20]
         assert "configs" not in requests[0]
@@ -125,7 +125,7 @@ def test_an_idle_service_tunes_what_was_asked_for_and_revalidates_what_is_stale(
 def test_idle_work_yields_to_an_order_and_goes_on_after_it(tmp_path: Path) -> None:
     wanted, ordered = Problem(150, 151, 152), Problem(24, 25, 26)
     with opened(settings(tmp_path).model_copy(update={"idle_tuning": "on"}), "the tests") as service:
-        service.wants.noted(service.best.answer(wanted))
+        service.misses.noted(service.best.answer(wanted))
         until(lambda: bool(service.jobs.list(state="running")))
         (idle,) = service.jobs.list(state="running")
         assert idle.request["problems"][0]["m"] == 150
@@ -138,4 +138,4 @@ def test_idle_work_yields_to_an_order_and_goes_on_after_it(tmp_path: Path) -> No
         assert ended.state == "succeeded"
         assert service.best.answer(wanted).match == "exact"
         assert service.tuning.idle_trials > 0
-        assert wanted not in {want.problem for want in service.wants.most_wanted()}
+        assert wanted not in {miss.problem for miss in service.misses.most_wanted()}
