@@ -91,7 +91,7 @@ def test_child_killed_from_outside_is_not_held_against_the_config(room: Room) ->
     assert pid is not None
     # A device that takes long to compile something new: the child is killed in the middle of the attempt.
     killer = kill_outside(pid, 0.02)
-    outcome = room.attempt(f"/* never compiled before: {pid} */" + RIGHT)
+    outcome = room.attempt(f"const int never_compiled_before_{pid} = 1; " + RIGHT)
     killer.join()
     assert room.unit.trials.pid != pid
     assert isinstance(outcome, Measured), outcome
