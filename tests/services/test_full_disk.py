@@ -65,7 +65,7 @@ with opened(settings(folder), "the test") as service:
     told["ended"] = [jobs.wait(each.id, 10).state for each in (job, product)]
     told["woken"] = woken.is_set()
     told["events"] = [event.name for event in jobs.events(job.id)][-1]
-    again = service.tuning.submit(TuneOrder((size,), kernels=("naive",), trials=1), ANONYMOUS)
+    again = service.tuning.submit(TuneSpec((size,), kernels=("naive",), trials=1), ANONYMOUS)
     told["again"] = [again.id != job.id, jobs.wait(again.id, 60).state]
 print(json.dumps(told))
 """
