@@ -11,8 +11,9 @@ from typing import Final
 COMMON: Final = "common"
 _INCLUDE: Final = re.compile(r'^#include "(\w+\.h)"$', re.MULTILINE)
 # A literal, in which nothing is a comment or a blank too many; else blanks and comments, which together are one blank.
-_LITERAL: Final = r"""(?P<literal>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')"""
-_UNREAD: Final = re.compile(_LITERAL + r"|(?:[^\S\n]|//(?:\\\n|[^\n])*|/\*.*?\*/)+", re.DOTALL)
+# One that is not closed ends with its line, a comment with the text: the pattern never looks at a character again.
+_LITERAL: Final = r"""(?P<literal>"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)"""
+_UNREAD: Final = re.compile(_LITERAL + r"|(?:[^\S\n]|//(?:\\\n|[^\n])*|/\*.*?(?:\*/|\Z))+", re.DOTALL)
 
 
 @cache
