@@ -67,6 +67,19 @@ def test_the_client_imports_beside_packages_of_the_services_names(client: Path, 
     assert not {"ml_dtypes", "httpx", "pydantic", *PACKAGES} & set(loaded)
 
 
+def test_the_command_finds_its_client_where_no_pth_is_read(wheel: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path / "target")
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    packages = [path for path in sys.path if path.endswith("site-packages")]
+    env["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "target"), *packages])
+    program = "import sys, app.cli; app.cli.main(['best', '--help']); import tilewise; print(tilewise.__file__)"
+    words = [sys.executable, "-S", "-c", program]  # -S: the interpreter reads no .pth
+    ran = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "Usage:" in ran.stdout
+    assert str(tmp_path / "target" / "tilewise_bundle") in ran.stdout
+
+
 @pytest.mark.slow
 def test_either_wheel_survives_the_other_and_its_removal(wheel: Path, client: Path, tmp_path: Path) -> None:
     python = _environment(tmp_path / "venv")

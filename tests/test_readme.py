@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
-sys.path.append(str(Path(__file__).resolve().parent.parent / "scripts"))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "docs" / "generate"))
 
 import readme
 from http_reference import problem_codes
@@ -22,7 +22,7 @@ from reference import tables
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SCRIPTS = ("benchmarks/readme.py", "scripts/reference.py")
+SCRIPTS = ("benchmarks/readme.py", "docs/generate/reference.py")
 FENCE = re.compile(r"^(?P<before>[^\n]*)\n```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 # A block that a reader may paste is run by tests, or says why not.
 RUN = re.compile(r"<!-- (tested|test command|not run: .+) -->")

@@ -57,9 +57,9 @@ class LoadShedder:
         return self._answers[key]
 
 
-def gate_of(app: FastAPI) -> LoadShedder:
+def load_shedder_of(app: FastAPI) -> LoadShedder:
     """The application's gate."""
-    return cast("LoadShedder", app.state.gate)
+    return cast("LoadShedder", app.state.load_shedder)
 
 
 def _expect_room(service: Service, nbytes: int, ahead: PendingAdmissions) -> None:

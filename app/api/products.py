@@ -63,7 +63,7 @@ async def _promptly(request: Request, placement: OperandBuffers, device: str | N
     """A product that is made while the event loop waits for its child; None where a thread had to wait for more."""
     matmul, line, started = (
         service_of(request).matmul,
-        cast("SmallProductQueue", request.app.state.line),
+        cast("SmallProductQueue", request.app.state.small_products),
         perf_counter(),
     )
     begun, is_over, made = None, False, None

@@ -44,9 +44,9 @@ def include(app: FastAPI, *, max_body_bytes: int, limits: TransferLimits = Trans
         return cast("Service", app.state.service)
 
     metrics = Metrics(service)
-    app.state.gate = LoadShedder(service, metrics)
+    app.state.load_shedder = LoadShedder(service, metrics)
     app.state.threads, app.state.rendered, app.state.metrics = RequestThreads(), RenderedAnswers(), metrics
-    app.state.tasks, app.state.limits, app.state.berths, app.state.line = (
+    app.state.tasks, app.state.limits, app.state.upload_slots, app.state.small_products = (
         set(),
         limits,
         UploadSlots(),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
 from app import __version__
@@ -23,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(version("tilewise"))
         return 0
+    _find_client()
     import tilewise  # noqa: PLC0415 - see above
 
     if tilewise.__version__ != __version__:
@@ -35,3 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     gc.set_threshold(*_LOADING)
     return run(words)
+
+
+def _find_client() -> None:
+    """Add the client in the service's wheel to sys.path where no .pth is read: `pip install --target`, `python -S`."""
+    if find_spec("tilewise") is None:
+        sys.path.append(str(Path(__file__).resolve().parents[2] / "tilewise_bundle"))

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 import uvicorn
 
 from app.api.errors import problem
-from app.api.load_shedding import gate_of
+from app.api.load_shedding import load_shedder_of
 from app.cli import startup_messages
 from app.errors import StartRefused, TilewiseError
 from app.main import Fleets, Server, create_app, transfer_limits
@@ -58,7 +58,7 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
     with contextlib.ExitStack() as stack:
         stack.enter_context(listener)
         uds = stack.enter_context(_unix_listener(settings.uds))
-        gate = gate_of(application).refused
+        gate = load_shedder_of(application).refused
         opened = partial(getattr, application.state, "service")
         server = _Announcing(_config(plain, gate, settings, loop), closing, address, uds, gate, opened)
         if until_eof:

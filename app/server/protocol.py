@@ -31,7 +31,8 @@ def protocol_factory(limits: TransferLimits, error: ErrorResponse, gate: Admissi
 class BulkProtocol(asyncio.BufferedProtocol):
     """One connection. Requests are answered one after the other; those that are sent ahead wait as bytes.
 
-    It is the extension EXTENSION of its requests' scopes: `source` is the body, `emptied` and `abort` are for answers.
+    Requests find it in their scope's extensions, under EXTENSION: `source` is the body, `emptied` and `abort` are for
+    answers.
     """
 
     _transport: asyncio.Transport

@@ -24,7 +24,7 @@ from app.main import Fleets, Server, create_app, transfer_limits
 from app.server import protocol_factory
 from app.services.service import Service
 from app.settings import Settings
-from app.worker.serving.chunked_transfer import transit_of
+from app.worker.serving.chunked_transfer import transfers_of
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
@@ -35,7 +35,7 @@ RAW = "application/octet-stream"
 def keys(held: WorkerContext, link: WorkerLink) -> tuple[int, ...]:
     """What is on its way to the device or from it."""
     del link
-    return transit_of(held).keys
+    return transfers_of(held).keys
 
 
 @dataclass

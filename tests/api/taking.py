@@ -69,8 +69,8 @@ class Taken:
     operands: Mapping[str, Array] = field(default_factory=dict)
 
 
-class Seats(ProductSink):
-    """The seats of a product whose operands, and C, lie in the slab as they do in the service."""
+class SlabSink(ProductSink):
+    """The sink of a product whose operands, and C, lie in the slab as they do in the service."""
 
     def __init__(self, slab: Slab, names: tuple[str, ...]) -> None:
         super().__init__(cast("Service", None), {}, ResidentRefs())
@@ -129,14 +129,14 @@ class Counter:
         async def message() -> dict[str, Any]:
             return next(messages)
 
-        state = SimpleNamespace(limits=TransferLimits(), berths=UploadSlots(), threads=self._threads)
+        state = SimpleNamespace(limits=TransferLimits(), upload_slots=UploadSlots(), threads=self._threads)
         scope = {"type": "http", "headers": sent.headers(), "app": SimpleNamespace(state=state)}
         request = Request(scope, cast("Callable[[], Awaitable[Any]]", message))
-        seats = Seats(self.slab, sent.names)
+        sink = SlabSink(self.slab, sent.names)
         async with AsyncExitStack() as stack:
             lend = partial(lent, self.slab)
-            desk = BodyContext(seats, lend, self._threads, stack, MOST, self.slab.nbytes)
-            await receive(request, media_of(request, sent.names), sent.wanted, desk)
-            copies = {name: array.copy() for name, array in seats.places.items()}
-            seats.places = {}
+            context = BodyContext(sink, lend, self._threads, stack, MOST, self.slab.nbytes)
+            await receive(request, media_of(request, sent.names), sent.wanted, context)
+            copies = {name: array.copy() for name, array in sink.places.items()}
+            sink.places = {}
         return copies

@@ -255,7 +255,7 @@ class Full:
         return self
 
 
-def gate_of(service: Full) -> LoadShedder:
+def load_shedder_of(service: Full) -> LoadShedder:
     return LoadShedder(lambda: cast("Service", service), Metrics(lambda: cast("Service", service)))
 
 
@@ -265,7 +265,7 @@ def code(answer: Response | None) -> str | None:
 
 def test_a_product_needs_room_for_its_body_and_for_c() -> None:
     service = Full(room=12 * 2**12)
-    gate = gate_of(service)
+    gate = load_shedder_of(service)
     for rows, body, expected in ((64, 2**15, None), (65, 65 * 64 * 4 + 2**14, "no_room"), (64, 12 * 2**12, "no_room")):
         query = b"m=%d&n=64&k=64" % rows
         assert code(gate.refused(b"POST", b"/matmul?" + query, body, PendingAdmissions())) == expected
@@ -287,7 +287,7 @@ def test_a_product_needs_room_for_its_body_and_for_c() -> None:
 
 def test_a_full_queue_refuses_whatever_its_size_and_says_so_anew_when_figures_change() -> None:
     service = Full(room=2**16, queue=1)
-    gate, ticket = gate_of(service), service.admission.admit(1)
+    gate, ticket = load_shedder_of(service), service.admission.admit(1)
     service.admission.pace(3.0)
     first, again = (gate.refused(b"POST", b"/matmul", 1, PendingAdmissions()) for _ in "ab")
     assert first is not None
@@ -304,7 +304,7 @@ def test_a_full_queue_refuses_whatever_its_size_and_says_so_anew_when_figures_ch
 
 def test_those_who_are_let_in_together_are_no_more_than_fit() -> None:
     service = Full(room=12 * 2**12, queue=5)
-    gate, ahead = gate_of(service), PendingAdmissions()
+    gate, ahead = load_shedder_of(service), PendingAdmissions()
     sizes = (5 * 2**12, 2**12, 5 * 2**12, 5 * 2**12, 1, 1, 0)
     found = [code(gate.refused(b"POST", b"/matmul", nbytes, ahead)) for nbytes in sizes]
     assert found == [None, None, None, "no_room", None, None, "queue_full"]

@@ -145,7 +145,7 @@ def served(
     listener = socket.create_server(("127.0.0.1", 0))
     wired, app = Wired(listener.getsockname()[1]), application()
     app.router.routes.extend(routes)
-    app.state.wired, app.state.limits, app.state.berths = (
+    app.state.wired, app.state.limits, app.state.upload_slots = (
         wired,
         limits or TransferLimits(),
         UploadSlots(),

@@ -286,11 +286,11 @@ class Contract:
         a = draw.standard_normal((3, 20, 31)).astype(np.float32)
         b = draw.standard_normal((3, 17, 31)).astype(np.float32)
         expected = np.matmul(a.astype(np.float64), b.swapaxes(1, 2).astype(np.float64))
-        for left, right, miss in ((a, b.swapaxes(1, 2), expected), (a[1], b[1].T, expected[1])):
+        for left, right, want in ((a, b.swapaxes(1, 2), expected), (a[1], b[1].T, expected[1])):
             found = backend.reference(left, right)
             assert found.dtype == np.float64
-            assert found.shape == miss.shape
-            assert np.abs(found - miss).max() < 1e-13
+            assert found.shape == want.shape
+            assert np.abs(found - want).max() < 1e-13
 
     def test_the_identity_is_sane_and_stays_the_same(self, backend: Backend) -> None:
         device, limits = backend.device, backend.device.limits

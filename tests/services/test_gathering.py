@@ -59,7 +59,7 @@ def matmul(service: Service) -> MatmulService:
     made = MatmulService(
         service.fleet, service.best, service.matmul._quarantine, service.misses, queue=99, max_bytes=2**25, vendor=False
     )
-    made._gathering = DynamicBatcher(service.fleet.units, Eager(), made.copies, 64)
+    made._batcher = DynamicBatcher(service.fleet.units, Eager(), made.copies, 64)
     return made
 
 
@@ -106,7 +106,7 @@ def at_once(
     service: Service, matmul: MatmulService, problem: Problem, ones: list[One], kernel: str | None = None
 ) -> None:
     """Ask for all of them while the device is busy: they wait in queue behind a product of another problem."""
-    queue, first = matmul._gathering._queues["opencl:0"], operands(Problem(1, 1, 1), 1, np.random.default_rng(0))[0]
+    queue, first = matmul._batcher._queues["opencl:0"], operands(Problem(1, 1, 1), 1, np.random.default_rng(0))[0]
     threads = [threading.Thread(target=multiply, args=(matmul, Problem(1, 1, 1), first))]
     threads += [threading.Thread(target=multiply, args=(matmul, problem, one, kernel)) for one in ones]
     with busy(service):

@@ -137,7 +137,7 @@ def test_a_declined_product_leaves_no_result_resident(emulating: Service) -> Non
 def test_products_made_together_are_made_alone_where_one_is_declined(emulating: Service) -> None:
     quarantine, fleet = emulating.matmul._quarantine, emulating.fleet
     matmul = MatmulService(fleet, emulating.best, quarantine, emulating.misses, queue=99, max_bytes=2**25, vendor=False)
-    matmul._gathering = DynamicBatcher(fleet.units, Eager(), matmul.copies, 64)
+    matmul._batcher = DynamicBatcher(fleet.units, Eager(), matmul.copies, 64)
     multiply(matmul, PROBLEM)
     made: list[tuple[bool, Product]] = []
 

@@ -208,7 +208,7 @@ def test_a_disk_that_does_not_take_the_result_is_the_jobs_error(service: Service
 
 
 def test_a_job_waits_in_line_and_leaves_it_at_once_when_it_is_cancelled(service: Service, tmp_path: Path) -> None:
-    line = service.matmul._gathering._queues["opencl:0"]
+    line = service.matmul._batcher._queues["opencl:0"]
     with keeping(service, tmp_path) as results, service.matmul.place(Problem(3, 4, 5)) as placed, held(service):
         first, second = results.create(placed), results.create(placed)
         threads = []

@@ -11,7 +11,7 @@ from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
 from app.worker.serving import product
 from app.worker.serving.buffer_cache import DeviceBufferCache
-from app.worker.serving.chunked_transfer import transit_of
+from app.worker.serving.chunked_transfer import transfers_of
 from app.worker.serving.product import MultiplyRequest, MultiplyResult
 
 
@@ -31,11 +31,11 @@ class Tight:
 
 
 def multiply(held: WorkerContext, link: WorkerLink, order: MultiplyRequest, most: int) -> MultiplyResult:
-    backend: Any = Tight(held.backend, product.kept_by(held), most)
+    backend: Any = Tight(held.backend, product.buffer_cache_of(held), most)
     return product.multiply(replace(held, backend=backend), link, order)
 
 
 def passing(held: WorkerContext, link: WorkerLink) -> tuple[int, ...]:
     """The keys of what is on its way to the device or from it."""
     del link
-    return transit_of(held).keys
+    return transfers_of(held).keys

@@ -61,9 +61,9 @@ class OperandSink(Protocol):
 
 @dataclass
 class BodyContext:
-    """What reading a body takes: seats for matrices, staging bytes, threads, and a stack that gives all back."""
+    """What a body reader needs: a sink for operands, staging memory, threads, and the stack that releases them."""
 
-    seats: OperandSink
+    sink: OperandSink
     lend: Lend
     threads: RequestThreads
     stack: AsyncExitStack
@@ -73,10 +73,10 @@ class BodyContext:
 
     async def placed(self, found: TensorSpecs, wanted: ProductOptions, fill: Fill | None = None) -> Places:
         """Places for matrices, until the stack closes; raises TooLarge, NoRoom, Unsupported."""
-        size, room = self.seats.nbytes(found, wanted), self.seats.room(found, wanted, fill)
+        size, room = self.sink.nbytes(found, wanted), self.sink.room(found, wanted, fill)
         places = await self.stack.enter_async_context(self.threads.entered(room, size if fill else 0))
-        if self.seats.is_fresh():
-            await self.threads.call(self.seats.back)
+        if self.sink.is_fresh():
+            await self.threads.call(self.sink.back)
         return places
 
     async def landed(self, body: Body, name: str, view: memoryview, start: int = 0) -> None:
@@ -85,7 +85,7 @@ class BodyContext:
         What has landed of a large product's operands is on its way to the device before the rest has come.
         """
         if self._feed is None:
-            self._feed = UploadOverlap(self.seats.passage, self.threads, self.stack)
+            self._feed = UploadOverlap(self.sink.passage, self.threads, self.stack)
         await self._feed.fill(body, name, view, start)
 
     async def filled(self, loaded: ParsedBody, area: StagedBody) -> None:
@@ -95,17 +95,17 @@ class BodyContext:
 
     def expect(self, found: TensorSpecs, wanted: ProductOptions, beside: int) -> None:
         """Refuse what can never be read with so many other bytes beside it; raises TooLarge."""
-        size = beside + self.seats.nbytes(found, wanted)
+        size = beside + self.sink.nbytes(found, wanted)
         if size > self.slab_bytes:
             message = f"what is sent and made takes {size} bytes with its copies: send {RAW}, which needs none"
             raise TooLarge(message, limit=self.slab_bytes, size=size)
 
 
-def desk_of(request: Request, seats: OperandSink, stack: AsyncExitStack) -> BodyContext:
-    """The desk at which a request's body is read."""
+def body_context(request: Request, sink: OperandSink, stack: AsyncExitStack) -> BodyContext:
+    """The context in which a request's body is read."""
     service, threads = service_of(request), threads_of(request)
     slab = service.fleet.slab
-    return BodyContext(seats, partial(lent, slab), threads, stack, service.matmul.max_bytes, slab.nbytes)
+    return BodyContext(sink, partial(lent, slab), threads, stack, service.matmul.max_bytes, slab.nbytes)
 
 
 @contextmanager

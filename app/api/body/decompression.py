@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from app.api.body.stream import Body, body_of
 from app.api.body.transfer_watchdog import limits_of
-from app.api.body.upload_slots import berths_of
+from app.api.body.upload_slots import upload_slots_of
 from app.api.errors import too_large
 from app.api.state import FEW, RequestThreads, threads_of
 from app.errors import Malformed, UnsupportedMediaType
@@ -45,7 +45,7 @@ def unpacked_body(request: Request, limit: int) -> Body:
         DecompressedBody(body, coding, limit, threads_of(request)),
         None,
         limits_of(request),
-        berths_of(request),
+        upload_slots_of(request),
     )
 
 

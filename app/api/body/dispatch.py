@@ -63,14 +63,14 @@ def answer_media(accept: str, media: str) -> str:
     return best
 
 
-async def receive(request: Request, media: str, wanted: ProductOptions, desk: BodyContext) -> None:
-    """Read a body of type `media`; its matrices stay in their places until the desk's stack closes."""
-    if desk.seats.names:
-        await FORMS[media](request, wanted, desk)
+async def receive(request: Request, media: str, wanted: ProductOptions, context: BodyContext) -> None:
+    """Read a body of type `media`; its operands stay in their buffers until the context's stack closes."""
+    if context.sink.names:
+        await FORMS[media](request, wanted, context)
     else:
         body = body_of(request)
         body.expect(0)
-        await desk.placed({}, wanted)
+        await context.placed({}, wanted)
         await body.finish()
 
 
@@ -93,49 +93,49 @@ def _quality(media: str, ranges: Mapping[str, float]) -> float:
     return next((ranges[name] for name in names if name in ranges), 0.0)
 
 
-async def _raw(request: Request, wanted: ProductOptions, desk: BodyContext) -> None:
+async def _raw(request: Request, wanted: ProductOptions, context: BodyContext) -> None:
     """The matrices' bytes, little-endian, A's before B's: straight from the socket into their places."""
-    await _poured(unpacked_body(request, desk.max_body_bytes), desk.seats.plain(wanted), wanted, desk)
+    await _poured(unpacked_body(request, context.max_body_bytes), context.sink.plain(wanted), wanted, context)
 
 
-async def _tensors(request: Request, wanted: ProductOptions, desk: BodyContext) -> None:
+async def _tensors(request: Request, wanted: ProductOptions, context: BodyContext) -> None:
     """A safetensors file: its header comes first, so its bytes too go straight into their places."""
-    body = unpacked_body(request, desk.max_body_bytes)
+    body = unpacked_body(request, context.max_body_bytes)
     length = safetensors.header_bytes(await _front(body, safetensors.LENGTH))
-    found = safetensors.header(await _front(body, length), desk.seats.names)
-    await _poured(body, found, wanted, desk)
+    found = safetensors.header(await _front(body, length), context.sink.names)
+    await _poured(body, found, wanted, context)
 
 
-async def _npy(request: Request, wanted: ProductOptions, desk: BodyContext) -> None:
+async def _npy(request: Request, wanted: ProductOptions, context: BodyContext) -> None:
     """One .npy: straight into its place where its numbers lie as they should."""
-    body, (name,) = unpacked_body(request, desk.max_body_bytes), desk.seats.names
+    body, (name,) = unpacked_body(request, context.max_body_bytes), context.sink.names
     front = await _front(body, npy.FRONT)
     front += await _front(body, npy.header_end(name, front) - npy.FRONT)
     header = npy.header(name, memoryview(front), wanted.dtype)
     found = {name: header.described}
     if header.plain:
-        await _poured(body, found, wanted, desk)
+        await _poured(body, found, wanted, context)
         return
 
     def fill(places: Places) -> None:
         places[name][...] = header.array(area.data).reshape(places[name].shape)
 
     body.expect(header.described.nbytes)
-    async with staging(header.described.nbytes, desk.lend, desk.threads) as area:
+    async with staging(header.described.nbytes, context.lend, context.threads) as area:
         async for piece in body.pieces():
             await area.write(piece)
         npy.check_size(name, header.described.nbytes, len(area.data))
-        await desk.filled(ParsedBody(found, wanted, fill), area)
+        await context.filled(ParsedBody(found, wanted, fill), area)
 
 
-async def _poured(body: Body, found: TensorSpecs, wanted: ProductOptions, desk: BodyContext) -> None:
+async def _poured(body: Body, found: TensorSpecs, wanted: ProductOptions, context: BodyContext) -> None:
     """The rest of a body, which is the matrices' own bytes in their order."""
     nbytes = sum(each.nbytes for each in found.values())
     body.expect(nbytes)
-    places = await desk.placed(found, wanted)
-    async with body.berth(nbytes):
+    places = await context.placed(found, wanted)
+    async with body.slot(nbytes):
         for name in found:
-            await desk.landed(body, name, bytes_of(places[name]))
+            await context.landed(body, name, bytes_of(places[name]))
     await body.finish()
 
 
@@ -150,33 +150,33 @@ async def _front(body: Body, nbytes: int) -> bytes:
     return front
 
 
-async def _json(request: Request, wanted: ProductOptions, desk: BodyContext) -> None:
-    body = unpacked_body(request, desk.max_body_bytes)
+async def _json(request: Request, wanted: ProductOptions, context: BodyContext) -> None:
+    body = unpacked_body(request, context.max_body_bytes)
     json_matrix.check_length(body.length or 0)
     await _staged(
-        body, desk, partial(json_matrix.load, wanted=wanted, names=desk.seats.names), json_matrix.check_length
+        body, context, partial(json_matrix.load, wanted=wanted, names=context.sink.names), json_matrix.check_length
     )
 
 
-async def _npz(request: Request, wanted: ProductOptions, desk: BodyContext) -> None:
-    load = partial(npz.load, wanted=wanted, limit=desk.max_body_bytes, lend=desk.lend, names=desk.seats.names)
-    await _staged(unpacked_body(request, desk.max_body_bytes), desk, load)
+async def _npz(request: Request, wanted: ProductOptions, context: BodyContext) -> None:
+    load = partial(npz.load, wanted=wanted, limit=context.max_body_bytes, lend=context.lend, names=context.sink.names)
+    await _staged(unpacked_body(request, context.max_body_bytes), context, load)
 
 
 async def _staged(
     body: Body,
-    desk: BodyContext,
+    context: BodyContext,
     load: Callable[[memoryview], ParsedBody],
     check: Callable[[int], None] = lambda _: None,
 ) -> None:
     """A body that is understood only once it is whole; `check` is told its length so far."""
-    async with staging(body.length or 0, desk.lend, desk.threads) as area:
+    async with staging(body.length or 0, context.lend, context.threads) as area:
         if body.length is not None:
             await area.receive(body)
         async for piece in body.pieces():
             await area.write(piece)
             check(len(area.data))
-        await desk.filled(await desk.threads.sized(len(area.data), load, area.data), area)
+        await context.filled(await context.threads.sized(len(area.data), load, area.data), area)
 
 
 FORMS: Final[Mapping[str, Reader]] = {

@@ -32,33 +32,33 @@ class _Opened:
     header: npy.NpyHeader | None
 
 
-async def read_form(request: Request, wanted: ProductOptions, desk: BodyContext) -> None:
+async def read_form(request: Request, wanted: ProductOptions, context: BodyContext) -> None:
     """Read a form with .npy parts."""
     form = multipart_parser.MultipartParser(
-        multipart_parser.boundary(request.headers["content-type"]), desk.seats.names
+        multipart_parser.boundary(request.headers["content-type"]), context.sink.names
     )
-    body = unpacked_body(request, desk.max_body_bytes)
+    body = unpacked_body(request, context.max_body_bytes)
     opened = await _opened(body, form, wanted.dtype) if (body.length or 0) > FEW else _Opened(b"", None)
     header = opened.header
-    found = desk.seats.foreseen(header.described, wanted) if header is not None and header.plain else None
+    found = context.sink.foreseen(header.described, wanted) if header is not None and header.plain else None
     if found is None or sum(each.nbytes for each in found.values()) > (body.length or 0):
-        await _staged(body, form, opened.kept, wanted, desk)
+        await _staged(body, form, opened.kept, wanted, context)
     else:
-        await _straight(body, form, opened, (found, wanted), desk)
+        await _straight(body, form, opened, (found, wanted), context)
 
 
 async def _staged(
-    body: Body, form: multipart_parser.MultipartParser, kept: bytes, wanted: ProductOptions, desk: BodyContext
+    body: Body, form: multipart_parser.MultipartParser, kept: bytes, wanted: ProductOptions, context: BodyContext
 ) -> None:
     """The rest of a form that is understood only once it is whole, because the second part's sizes come late."""
-    async with staging(body.length or 0, desk.lend, desk.threads) as area:
+    async with staging(body.length or 0, context.lend, context.threads) as area:
         await area.write(kept)
         async for piece in body.pieces():
             for each in form.feed(piece):
                 await area.write(each)
         form.finish()
-        await desk.filled(
-            await desk.threads.sized(len(area.data), multipart_parser.load, area.data, form, wanted), area
+        await context.filled(
+            await context.threads.sized(len(area.data), multipart_parser.load, area.data, form, wanted), area
         )
 
 
@@ -67,19 +67,19 @@ async def _straight(
     form: multipart_parser.MultipartParser,
     opened: _Opened,
     expected: tuple[TensorSpecs, ProductOptions],
-    desk: BodyContext,
+    context: BodyContext,
 ) -> None:
     """The rest of a form of which all was foreseen: its numbers are not searched for boundaries."""
     found, wanted = expected
-    places = await desk.placed(found, wanted)
+    places = await context.placed(found, wanted)
     for left in reversed(range(len(found))):
         described = _header(opened, form).described
         if described != found[described.name]:
-            desk.seats.nbytes({**found, described.name: described}, wanted)
+            context.sink.nbytes({**found, described.name: described}, wanted)
             raise InvalidMatrix(f"{described.name} is not what the request says", operand=described.name)
         if not _header(opened, form).plain:
-            desk.expect(found, wanted, described.nbytes)
-        await _landed(body, form, opened, places[described.name], desk)
+            context.expect(found, wanted, described.nbytes)
+        await _landed(body, form, opened, places[described.name], context)
         opened = await _opened(body, form, wanted.dtype) if left else opened
     async for piece in body.pieces():
         _nothing(b"".join(form.feed(piece)), form.part)
@@ -112,20 +112,20 @@ def _header(opened: _Opened, form: multipart_parser.MultipartParser) -> npy.NpyH
 
 
 async def _landed(
-    body: Body, form: multipart_parser.MultipartParser, opened: _Opened, out: Array, desk: BodyContext
+    body: Body, form: multipart_parser.MultipartParser, opened: _Opened, out: Array, context: BodyContext
 ) -> None:
     """Have a part's numbers land in their place, whatever order they come in."""
     header = _header(opened, form)
     if header.plain:
-        await _numbers(body, form, opened, bytes_of(out), partial(desk.landed, body, header.described.name))
+        await _numbers(body, form, opened, bytes_of(out), partial(context.landed, body, header.described.name))
         return
 
     async def aside(view: memoryview, start: int) -> None:
         await body.fill(view[start:])
 
-    async with desk.threads.entered(desk.lend(header.described.nbytes)) as memory:
+    async with context.threads.entered(context.lend(header.described.nbytes)) as memory:
         await _numbers(body, form, opened, memory, aside)
-        await desk.threads.sized(len(memory), _ordered, header, memory, out)
+        await context.threads.sized(len(memory), _ordered, header, memory, out)
 
 
 def _ordered(header: npy.NpyHeader, memory: memoryview, out: Array) -> None:

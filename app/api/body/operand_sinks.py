@@ -168,8 +168,10 @@ def _told(described: TensorSpecs, wanted: ProductOptions) -> ProductOptions:
     return ProductOptions(**(told | wanted.said()))
 
 
-async def seated(service: Service, threads: RequestThreads, named: ResidentRefs, stack: AsyncExitStack) -> ProductSink:
-    """The seats of a product, its resident operands held until the stack closes; raises UnknownMatrix, MatrixGone."""
+async def open_sink(
+    service: Service, threads: RequestThreads, named: ResidentRefs, stack: AsyncExitStack
+) -> ProductSink:
+    """The sink of a product, its resident operands pinned until the stack closes; raises UnknownMatrix, MatrixGone."""
     if len(named.sent) == len(OPERANDS):
         return ProductSink(service, {}, named)
     return await stack.enter_async_context(threads.entered(_held(service, named)))

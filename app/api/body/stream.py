@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from app.api.body.transfer_watchdog import TooSlow, TransferWatchdog, limits_of
-from app.api.body.upload_slots import UploadSlots, berths_of
+from app.api.body.upload_slots import UploadSlots, upload_slots_of
 from app.api.state import FEW, RequestThreads
 from app.errors import InvalidMatrix
 from app.server import EXTENSION, TransferLimits
@@ -78,8 +78,8 @@ class RequestStream:
 class Body:
     """The body of one request, wherever it comes from. A client that sends too slowly is answered 408."""
 
-    def __init__(self, source: ByteSource, length: int | None, limits: TransferLimits, berths: UploadSlots) -> None:
-        self.length, self._berths, self._has_berth = length, berths, False
+    def __init__(self, source: ByteSource, length: int | None, limits: TransferLimits, slots: UploadSlots) -> None:
+        self.length, self._slots, self._has_slot = length, slots, False
         self._source, self._clock = source, TransferWatchdog(limits, lambda: source.received)
         self._taken = 0
         self._start, self._expected = 0, length
@@ -103,7 +103,7 @@ class Body:
 
     async def fill(self, view: memoryview) -> None:
         """Have exactly len(view) bytes land in `view`; raises InvalidMatrix where the body ends before."""
-        async with self.berth(len(view)):
+        async with self.slot(len(view)):
             count = await self._timely(len(view), self._source.land(view))
         self._taken += count
         if count < len(view):
@@ -111,17 +111,17 @@ class Body:
             raise wrong_length(expected - self._start, self._taken - self._start)
 
     @asynccontextmanager
-    async def berth(self, nbytes: int) -> AsyncIterator[None]:
-        """Have a berth for so many bytes inside the block, for all that lands in it; raises nothing, but may wait."""
-        if self._has_berth:
+    async def slot(self, nbytes: int) -> AsyncIterator[None]:
+        """Hold an upload slot while this many bytes are received; waits for one, raises nothing."""
+        if self._has_slot:
             yield
             return
-        async with self._berths.berth(nbytes):
-            self._has_berth = True
+        async with self._slots.slot(nbytes):
+            self._has_slot = True
             try:
                 yield
             finally:
-                self._has_berth = False
+                self._has_slot = False
 
     async def finish(self) -> None:
         """Say that nothing follows; raises InvalidMatrix where something does."""
@@ -134,7 +134,7 @@ class Body:
             yield piece
 
     async def _timely(self, nbytes: int, waiting: Awaitable[T]) -> T:
-        """Wait for the client, no longer than its limits allows."""
+        """Wait for the client, no longer than the limits allow; raises HTTPException 408."""
         if self._source.has(nbytes):
             return await waiting
         try:
@@ -147,7 +147,7 @@ class Body:
 def body_of(request: Request) -> Body:
     """The request's body: straight from the socket where the server can, else as the framework gives it."""
     source = source_of(request) or RequestStream(request)
-    return Body(source, declared_length(request), limits_of(request), berths_of(request))
+    return Body(source, declared_length(request), limits_of(request), upload_slots_of(request))
 
 
 def source_of(request: Request) -> ByteSource | None:

@@ -23,7 +23,7 @@ class UploadSlots:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @asynccontextmanager
-    async def berth(self, nbytes: int) -> AsyncIterator[None]:
+    async def slot(self, nbytes: int) -> AsyncIterator[None]:
         """Land so many bytes inside the block; one that takes long goes on, and another may begin beside it."""
         if nbytes < _LARGE:
             yield
@@ -66,6 +66,6 @@ class UploadSlots:
         self._free += 1
 
 
-def berths_of(request: Request) -> UploadSlots:
-    """The application's berths."""
-    return cast("UploadSlots", request.app.state.berths)
+def upload_slots_of(request: Request) -> UploadSlots:
+    """The application's upload slots."""
+    return cast("UploadSlots", request.app.state.upload_slots)

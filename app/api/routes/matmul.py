@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from app import errors
 from app.api.body import multipart_parser
-from app.api.body.context import RAW, desk_of
+from app.api.body.context import RAW, body_context
 from app.api.body.dispatch import ANSWERS, ReceivedBody, answer_media, media_of, receive
-from app.api.body.operand_sinks import ResidentRefs, seated
+from app.api.body.operand_sinks import ResidentRefs, open_sink
 from app.api.body.upload_overlap import DownloadOverlap
 from app.api.errors import OF_PRODUCTS, documented, timed_out
 from app.api.formats import json_matrix, npy, npz, safetensors
@@ -164,8 +164,8 @@ async def matmul(request: Request) -> Response:
     service, threads = service_of(request), threads_of(request)
     known(service, wanted)
     async with AsyncExitStack() as stack:
-        taken = await seated(service, threads, named, stack)
-        await receive(request, media, wanted, desk_of(request, taken, stack))
+        taken = await open_sink(service, threads, named, stack)
+        await receive(request, media, wanted, body_context(request, taken, stack))
         received = taken.received()
         if (prefer := preference(request)).wants_job:
             return await accepted(request, received, stack, prefer, npy.MEDIA if named.c else media)

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
-from app.api.body.context import RAW, desk_of
+from app.api.body.context import RAW, body_context
 from app.api.body.dispatch import ANSWERS, FORMS, answer_media, media_of, receive
 from app.api.errors import documented, timed_out
 from app.api.formats import json_matrix
@@ -218,15 +218,15 @@ async def put_matrix(request: Request, name: MatrixName) -> Response:
     check_name(name)
     media = media_of(request, ONE)
     service, threads = service_of(request), threads_of(request)
-    seats = MatrixSink(service, name, asked)
+    sink = MatrixSink(service, name, asked)
     async with AsyncExitStack() as stack:
         await receive(
-            request, media, ProductOptions(dtype=asked.dtype, convert=asked.convert), desk_of(request, seats, stack)
+            request, media, ProductOptions(dtype=asked.dtype, convert=asked.convert), body_context(request, sink, stack)
         )
-        if seats.draft is None:
+        if sink.draft is None:
             raise RuntimeError("the matrix has no place yet")
-        has_replaced = await threads.call(seats.draft.keep)
-        answer = Matrix.of(service, seats.draft.resident)
+        has_replaced = await threads.call(sink.draft.keep)
+        answer = Matrix.of(service, sink.draft.resident)
         return reply(answer, 200, {}) if has_replaced else reply(answer, 201, {"Location": f"/matrices/{name}"})
 
 

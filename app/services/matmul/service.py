@@ -64,7 +64,7 @@ class MatmulService:
         memory = {unit.device.id: unit.device.memory_bytes for unit in fleet.units}
         self.admission = Admission(AdmissionLimits(queue, fleet.slab.nbytes, memory, share))
         self.copies = DeviceCacheDirectory(fleet, kept_bytes)
-        self._gathering = DynamicBatcher(fleet.units, BatchCostModel(), self.copies, max_batch)
+        self._batcher = DynamicBatcher(fleet.units, BatchCostModel(), self.copies, max_batch)
         self._fleet, self._best, self._quarantine = fleet, best, quarantine
         self._choices = KernelSelector(best, quarantine, misses, vendor=vendor)
         self.failures, self.deadlines = ServingFailures(quarantine, best), BuildDeadlines()
@@ -192,14 +192,14 @@ class MatmulService:
         by perf_counter's clock, counts as its wait. Raises UnknownDevice, Unsupported.
         """
         unit = self._fleet.unit(device_id) if device_id else self._freest(placement)
-        if self._gathering.waiting(unit) or not self._choices.ready(placement.problem, unit):
+        if self._batcher.waiting(unit) or not self._choices.ready(placement.problem, unit):
             return None
         choice = self._choices.choose(placement.problem, unit, None, counted=False)
         if choice.launch is None or (unit.device.id, choice.launch.build) not in self._prepared:
             return None
         allowed = self.deadlines.seconds(unit, _PATIENCE)
         order = product.MultiplyRequest(choice.problem, choice.launch, *placement.offsets, allowed=allowed)
-        begun = self._gathering.begin(unit, order)
+        begun = self._batcher.begin(unit, order)
         if begun is None:
             return None
         return begun.then(lambda finish: self._ended(placement, unit, choice, finish, started))
@@ -285,7 +285,7 @@ class MatmulService:
         )
         moving = placement.passage
         order = moving.ordered(order, unit) if moving else order
-        spent, together = self._gathering.make(unit, order, claim)
+        spent, together = self._batcher.make(unit, order, claim)
         if moving and not spent.declined:
             moving.made(order)
         self.admission.pace((spent.h2d + spent.kernel + spent.d2h) / together)
@@ -301,7 +301,7 @@ class MatmulService:
 
         def eager(unit: Unit) -> tuple[int, int]:
             ahead = placement.passage.pushed(unit) if placement.passage else 0
-            return self._gathering.waiting(unit), -ahead - self.copies.held(unit, placement.keys)
+            return self._batcher.waiting(unit), -ahead - self.copies.held(unit, placement.keys)
 
         usable = [unit for unit in self._fleet.units if unit.device.id not in self._quarantine.unready]
         return min(usable or self._fleet.units, key=eager, default=first)

@@ -13,7 +13,7 @@ from app.store.repository.mapping import PROBLEM, alike, problem_of, taken
 from app.store.tables import MissRow
 from kernels.problem import Problem
 
-_WANT: Final = ("device_model", "count", "match", "first_at", "last_at")
+_MISS: Final = ("device_model", "count", "match", "first_at", "last_at")
 
 
 class MissRepository:
@@ -28,7 +28,7 @@ class MissRepository:
             row = self._session.get(MissRow, (miss.device_model, miss.problem.key))
             if row is None:
                 key = {"problem_key": miss.problem.key, **taken(miss.problem, PROBLEM)}
-                self._session.add(MissRow(**key, **taken(miss, _WANT)))
+                self._session.add(MissRow(**key, **taken(miss, _MISS)))
             else:
                 row.count += miss.count
                 row.match, row.last_at = miss.match, miss.last_at
@@ -50,7 +50,7 @@ class MissRepository:
             query = query.where(MissRow.device_model == device_model)
         query = query.where(*alike(MissRow, problem or {}), *_behind(after))
         rows = self._session.scalars(query)
-        return [MissRecord(problem=problem_of(row), **taken(row, _WANT)) for row in rows]
+        return [MissRecord(problem=problem_of(row), **taken(row, _MISS)) for row in rows]
 
     def forget(self, device_model: str, problem: Problem) -> None:
         """Drop a shape that has been tuned."""

@@ -104,7 +104,7 @@ class TransferBuffers:
         return (*self._coming, *self._leaving)
 
 
-def transit_of(held: WorkerContext) -> TransferBuffers:
+def transfers_of(held: WorkerContext) -> TransferBuffers:
     """What is on its way to and from this child's device."""
     return held.state(TransferBuffers)
 
@@ -114,7 +114,7 @@ def push(held: WorkerContext, link: WorkerLink, piece: Chunk) -> int:
 
     Fewer than the piece's end where there is no memory for it, or where this child has not had the pieces before.
     """
-    transit = transit_of(held)
+    transit = transfers_of(held)
     with link.lease(_LEAST + piece.nbytes / COPYING):
         try:
             return transit.take(held.backend, piece, bytes_at(held, piece.offset, piece.nbytes))
@@ -127,7 +127,7 @@ def push(held: WorkerContext, link: WorkerLink, piece: Chunk) -> int:
 
 def pull(held: WorkerContext, link: WorkerLink, piece: Chunk) -> bool:
     """Copy a piece of a result into the slab, and drop the result after its last; False where it is not here."""
-    transit = transit_of(held)
+    transit = transfers_of(held)
     buffer = transit.leaving(piece.key)
     if buffer is None:
         return False

@@ -18,7 +18,7 @@ from app.dtypes import numpy_dtype
 from app.errors import LaunchFailed, WrongResult
 from app.tuning.verify import tolerance
 from app.worker.serving.buffer_cache import DeviceBufferCache
-from app.worker.serving.chunked_transfer import COPYING, bytes_at, transit_of
+from app.worker.serving.chunked_transfer import COPYING, bytes_at, transfers_of
 from app.worker.state import ProgramCache
 from kernels import CATALOGUE
 from kernels.cost_model import predict
@@ -115,7 +115,7 @@ def multiply(held: WorkerContext, link: WorkerLink, order: MultiplyRequest) -> M
 
     Where the device is out of memory, copies that this product does not need give way to it.
     """
-    kept, transit = kept_by(held), transit_of(held)
+    kept, transit = buffer_cache_of(held), transfers_of(held)
     forget(held, link, order.gone)
     program, build = (None, 0.0) if order.launch is None else built(held, link, order.launch, order.allowed)
     with link.lease(deadline(held.backend, order), last=True):
@@ -131,13 +131,13 @@ def multiply(held: WorkerContext, link: WorkerLink, order: MultiplyRequest) -> M
 def forget(held: WorkerContext, link: WorkerLink, keys: tuple[int, ...]) -> tuple[int, ...]:
     """Drop the device copies of what is gone; gives the keys of the matrices of which copies are left."""
     del link
-    kept = kept_by(held)
+    kept = buffer_cache_of(held)
     kept.forget(keys)
-    transit_of(held).forget(keys)
+    transfers_of(held).forget(keys)
     return kept.keys
 
 
-def kept_by(held: WorkerContext) -> DeviceBufferCache:
+def buffer_cache_of(held: WorkerContext) -> DeviceBufferCache:
     """The device copies that this child keeps."""
     return held.state(DeviceBufferCache)
 
@@ -157,11 +157,11 @@ def _made(
     launched = perf_counter()
     if declined:
         return MultiplyResult(copied - started, launched - copied, 0.0, loaded, kept.keys, declined, build=build)
-    transit_of(held).forget(order.ahead)
+    transfers_of(held).forget(order.ahead)
     if order.late is None:
         backend.download(c, bytes_at(held, order.c, problem.c_bytes))
     else:
-        transit_of(held).leave(order.late, c)
+        transfers_of(held).leave(order.late, c)
     spent = MultiplyResult(
         copied - started, launched - copied, perf_counter() - launched, loaded, late=order.late is not None
     )
@@ -173,7 +173,7 @@ def _made(
 def _sent(held: WorkerContext, order: MultiplyRequest, which: int) -> Buffer | None:
     """An operand that came to the device ahead of its product, if it did."""
     offset, nbytes = ((order.a, order.problem.a_bytes), (order.b, order.problem.b_bytes))[which]
-    return transit_of(held).whole(held.backend, order.ahead[which], bytes_at(held, offset, nbytes))
+    return transfers_of(held).whole(held.backend, order.ahead[which], bytes_at(held, offset, nbytes))
 
 
 def _operand(

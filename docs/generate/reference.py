@@ -1,6 +1,6 @@
 """Write what the pages in docs/ say of the code: HTTP, errors, the command line, and the kernels' facts.
 
-python scripts/reference.py [--check]     with --check only say which pages differ
+python docs/generate/reference.py [--check]     with --check only say which pages differ
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from commands import commands
 from http_reference import error_facts, error_list, operations, problem_codes, schemas

@@ -28,7 +28,7 @@ def looped(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 async def land(place: UploadSlots, nbytes: int, inside: list[int], end: asyncio.Event) -> None:
-    async with place.berth(nbytes):
+    async with place.slot(nbytes):
         inside.append(nbytes)
         await end.wait()
 

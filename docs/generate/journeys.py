@@ -1,6 +1,6 @@
 """Record which files of ours a request calls, in the service and its workers, for docs/explanation/architecture.md.
 
-    python scripts/journeys.py [--check]
+    python docs/generate/journeys.py [--check]
 
 A service is started with a profile function in each of its processes (sys.setprofile, in every thread). A product, a
 best-config answer and a tune are asked for, each in an epoch of its own, after a first one of its kind has loaded what
@@ -26,7 +26,7 @@ import numpy as np
 from app.cli.spawn import started
 from tilewise import Client
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "explanation" / "architecture.md"
 _RECORDER: Final = """
 import mmap, os, sys, threading
