@@ -16,6 +16,7 @@ from app.api.body.multipart import read_form
 from app.api.body.stream import Body, body_of, staging
 from app.api.formats import json_matrix, npy, npz, safetensors
 from app.api.formats.operand_spec import OPERANDS, ParsedBody, Places, ProductOptions, TensorSpecs, bytes_of
+from app.api.negotiation import best_media
 from app.errors import Malformed, NotAcceptable, UnsupportedMediaType
 from app.services.matmul.buffers import OperandBuffers
 
@@ -55,10 +56,8 @@ def media_of(request: Request, names: tuple[str, ...] = OPERANDS) -> str:
 def answer_media(accept: str, media: str) -> str:
     """The type of the answer to a body of type `media`; raises NotAcceptable where `accept` leaves none."""
     own = {multipart_parser.MEDIA: npy.MEDIA, npz.MEDIA: npy.MEDIA, NOTHING: npy.MEDIA}.get(media, media)
-    ranges = _ranges(accept)
-    offers = [own, *(each for each in ANSWERS if each != own)]
-    best = max(offers, key=lambda offer: _quality(offer, ranges))
-    if not _quality(best, ranges):
+    best = best_media(accept, [own, *(each for each in ANSWERS if each != own)])
+    if best is None:
         raise NotAcceptable(f"the answer can be {', '.join(ANSWERS)}", accepted=list(ANSWERS))
     return best
 
@@ -76,21 +75,6 @@ async def receive(request: Request, media: str, wanted: ProductOptions, context:
 
 def _either(names: Sequence[str]) -> str:
     return " or ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else names[0]
-
-
-def _ranges(accept: str) -> dict[str, float]:
-    """Media ranges with their weights; nothing accepted means everything."""
-    ranges = {}
-    for entry in accept.split(",") if accept.strip() else ("*/*",):
-        name, *options = (piece.strip().lower() for piece in entry.split(";"))
-        weight = next((option[2:] for option in options if option.startswith("q=")), "1")
-        ranges[name] = float(weight) if weight.replace(".", "", 1).isdecimal() else 0.0
-    return ranges
-
-
-def _quality(media: str, ranges: Mapping[str, float]) -> float:
-    names = (media, media.partition("/")[0] + "/*", "*/*")
-    return next((ranges[name] for name in names if name in ranges), 0.0)
 
 
 async def _raw(request: Request, wanted: ProductOptions, context: BodyContext) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -13,39 +12,24 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.api.body.decompression import CODINGS
-from app.api.negotiation import listed
+from app.api.negotiation import best_coding, listed
 from app.api.response import sending
 from app.api.state import RequestThreads
 from app.errors import NotAcceptable
 
 _PACKED: Final = 2**20  # bytes packed at once
 _LEVEL: Final = 1  # numbers hardly shrink, whatever it costs
-_QUALITY: Final = re.compile(r"q=(0(\.[0-9]{0,3})?|1(\.0{0,3})?)")
 
 
 def answer_coding(request: Request) -> str | None:
-    """The Content-Encoding of an answer that is mostly numbers, or None.
+    """The Content-Encoding of an answer that is mostly numbers, which hardly shrink: None unless it is asked for.
 
-    Libraries name by default all they know, and numbers do not shrink: an answer is compressed where one coding alone
-    is named, as a caller who was told to does, and where `identity` is refused. Raises NotAcceptable for nothing left.
+    Raises NotAcceptable if the request accepts neither a coding nor an uncompressed answer.
     """
-    weights = _weights(listed(request, "accept-encoding"))
-    wanted = [name for name in CODINGS if weights.get(name, weights.get("*", 0.0))]
-    if not weights.get("identity", weights.get("*", 1.0)):
-        if not wanted:
-            raise NotAcceptable("the answer can be coded as gzip, deflate or identity", accepted=[*CODINGS, "identity"])
-        return wanted[0]
-    named = [name for name, weight in weights.items() if weight]
-    return named[0] if len(named) == 1 and named[0] in CODINGS else None
-
-
-def _weights(text: str) -> dict[str, float]:
-    weights = {}
-    for entry in filter(None, (each.strip().lower() for each in text.split(","))):
-        name, _, quality = (part.strip() for part in entry.partition(";"))
-        found = _QUALITY.fullmatch(quality)
-        weights[name] = float(found[1]) if found else 1.0
-    return weights
+    coding = best_coding(listed(request, "accept-encoding"), tuple(CODINGS))
+    if coding is None:
+        raise NotAcceptable("the answer can be coded as gzip, deflate or identity", accepted=[*CODINGS, "identity"])
+    return coding if coding in CODINGS else None
 
 
 class PackedResponse(Response):

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from app import errors
 from app.api.errors import documented
 from app.api.formats import json_matrix
-from app.api.negotiation import LONGEST
+from app.api.negotiation import MAX_WAIT
 from app.api.openapi import DirectRoute
 from app.api.params import read_query
 from app.api.responses import Answer, reply
@@ -72,7 +72,7 @@ async def limits(request: Request) -> Response:
         queue=admission.limits.queue,
         share=admission.limits.share,
         together=matmul.together,
-        wait_seconds=LONGEST,
+        wait_seconds=MAX_WAIT,
         result_seconds=results.shelf.ttl,
         result_bytes=results.shelf.most,
         key_seconds=service.idempotency.ttl,
