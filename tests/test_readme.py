@@ -14,10 +14,11 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
 sys.path.append(str(Path(__file__).resolve().parent.parent / "docs" / "generate"))
 
 import readme
-from http_reference import problem_codes
 from readme import CHART, blocks, generated, pages
 from readme import TABLES as FIGURES
 from reference import tables
+
+from app.errors.codes import error_codes
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -92,8 +93,8 @@ def test_blocks_to_paste_are_run_or_say_why_not() -> None:
 
 def test_every_error_code_has_a_page() -> None:
     folder = ROOT / "docs" / "reference" / "errors"
-    assert {path.stem for path in folder.glob("*.md")} == {*problem_codes(), "index"}
-    for code in problem_codes():
+    assert {path.stem for path in folder.glob("*.md")} == {*error_codes(), "index"}
+    for code in error_codes():
         text = (folder / f"{code}.md").read_text(encoding="utf-8")
         assert text.startswith(f"# {code}\n"), code
         assert len(text.partition("## What to do\n")[2].split()) >= 5, code
@@ -107,7 +108,7 @@ def test_codes_that_the_service_writes_itself_have_a_page() -> None:
         for codes in re.findall(r"^_CODES\b.*\{(.*)\}", text, re.MULTILINE):
             written |= set(re.findall(r"\"(\w+)\"", codes))
     assert {"not_ready", "internal_error", "request_timeout"} <= written
-    assert written <= set(problem_codes())
+    assert written <= set(error_codes())
 
 
 def test_the_glossary_names_files_that_are_there_in_few_words() -> None:

@@ -19,6 +19,7 @@ from starlette.routing import Match
 from app import errors
 from app.api.body.size_limit import BodySizeLimit
 from app.errors import TilewiseError
+from app.errors.codes import type_of
 from app.errors.validation import sentence
 
 MEDIA: Final = "application/problem+json"
@@ -62,7 +63,7 @@ def problem(
     body = {
         "detail": message,
         **(facts or {}),
-        "type": "about:blank",
+        "type": type_of(code),
         "title": _title(status),
         "status": status,
         "code": code,

@@ -294,6 +294,13 @@ _KERNEL: Final = {
 }
 _TENSOR: Final = {"datatype": "FP32", "shape": [2, 2]}
 
+_ERROR: Final[dict[str, Any]] = {
+    "code": "queue_full",
+    "status": 503,
+    "title": "Service Unavailable",
+    "meaning": "More requests wait than TILEWISE_QUEUE allows; facts: limit, size, retry_after.",
+    "retry_after": 1,
+}
 EXAMPLES: Final[dict[str, Any]] = {
     "TuneRequest": {
         "shapes": [{"m": 512, "n": 512, "k": 512}, [4096, 16, 4096, 8], "500x600x400"],
@@ -338,7 +345,7 @@ EXAMPLES: Final[dict[str, Any]] = {
         "waves": 0.97,
     },
     "ProblemDetails": {
-        "type": "about:blank",
+        "type": "/errors/unknown_device",
         "title": "Not Found",
         "status": 404,
         "detail": "there is no device cuda:9; there is cuda:0",
@@ -347,6 +354,8 @@ EXAMPLES: Final[dict[str, Any]] = {
     },
     "Kernels": {"kernels": [_KERNEL]},
     "Detail": {**_KERNEL, "legality": None},
+    "ErrorPage": _ERROR,
+    "ErrorPages": {"errors": [_ERROR]},
     "Live": {"status": "live"},
     "InferRequest": {
         "inputs": [

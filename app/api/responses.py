@@ -50,7 +50,7 @@ class ProblemDetails(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    type: Literal["about:blank"]
+    type: Annotated[str, Field(description="The path at which the service says what the code means.")]
     title: Annotated[str, Field(description="The status in words.")]
     status: Annotated[int, Field(ge=400, le=599)]
     detail: Annotated[str, Field(description="What is wrong, and more where there is more to say.")]

@@ -13,7 +13,20 @@ from app.api.metrics import Counted, Metrics
 from app.api.openapi import describe
 from app.api.products import SmallProductQueue
 from app.api.responses import ProblemDetails
-from app.api.routes import analysis, best_config, devices, health, jobs, kernels, limits, matmul, matrices, trials, tune
+from app.api.routes import (
+    analysis,
+    best_config,
+    devices,
+    error_pages,
+    health,
+    jobs,
+    kernels,
+    limits,
+    matmul,
+    matrices,
+    trials,
+    tune,
+)
 from app.api.routes.best_config import RenderedAnswers
 from app.api.schemas import ProductMembers, TuneRequest
 from app.api.state import RequestThreads
@@ -33,6 +46,7 @@ ROUTERS = (
     kernels,
     analysis,
     limits,
+    error_pages,
     health,
 )
 

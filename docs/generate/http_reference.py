@@ -4,41 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from http import HTTPStatus
 from typing import Any, Final
 
-from app.errors import StartRefused, TilewiseError
+from app.errors.codes import error_codes
 
 Document = Mapping[str, Any]
 REFERENCE: Final = "#/components/schemas/"
-# Errors that no class of app.errors has: the framework's own, the server's, and those of health.
-OTHERS: Final = {
-    "bad_request": (400, "What was sent is no HTTP request."),
-    "disconnected": (400, "The client went away before its request had arrived."),
-    "not_found": (404, "There is nothing at this path."),
-    "method_not_allowed": (405, "The path is there, and has no such method; `Allow` names those that it has."),
-    "request_timeout": (
-        408,
-        "The client sent nothing for TILEWISE_IDLE_TIMEOUT, too little (TILEWISE_MIN_TRANSFER_RATE), or too long.",
-    ),
-    "request_header_fields_too_large": (431, "The request's line and headers are longer than 64 KiB."),
-    "internal_error": (500, "The service has a fault; its log says which."),
-    "not_ready": (503, "No product can be served yet: no device has verified its lowest kernel."),
-}
-
-
-def problem_codes() -> dict[str, tuple[int, str]]:
-    """Status and meaning of every code that a body of application/problem+json may carry."""
-    own = {kind.code: (kind.status, kind.__doc__ or "") for kind in _kinds(TilewiseError) if "code" in vars(kind)}
-    return own | OTHERS
-
-
-def _kinds(kind: type[TilewiseError]) -> Iterator[type[TilewiseError]]:
-    """The errors below one, less those for which the service does not even start."""
-    for each in kind.__subclasses__():
-        if each is not StartRefused:
-            yield each
-            yield from _kinds(each)
 
 
 def operations(document: Document) -> str:
@@ -69,21 +40,21 @@ def schemas(document: Document) -> str:
 
 def error_list() -> str:
     """Every code that an error's body may carry, by status."""
-    found = sorted((status, code, meaning) for code, (status, meaning) in problem_codes().items())
+    found = sorted((each.status, each.code, each.meaning) for each in error_codes().values())
     lines = [f"| {status} | [`{code}`]({code}.md) | {_flat(meaning)} |" for status, code, meaning in found]
     return "\n".join(["| status | code | meaning |", "| --- | --- | --- |", *lines])
 
 
 def error_facts(document: Document, code: str) -> str:
     """An error's status and meaning, and which operations say that they may answer it."""
-    status, meaning = problem_codes()[code]
+    status, meaning = error_codes()[code].status, error_codes()[code].meaning
     by = [
         f"[`{method.upper()} {path}`](../http.md#{_anchor(method, path)})"
         for method, path, operation in _operations(document)
         if f"`{code}`" in operation["responses"].get(str(status), {}).get("description", "")
     ]
-    lines = [f"**{status} {HTTPStatus(status).phrase}.** {_flat(meaning)}", ""]
-    if code in {"internal_error", "request_timeout"}:
+    lines = [f"**{status} {error_codes()[code].title}.** {_flat(meaning)}", ""]
+    if code in {"internal_error", "not_found", "request_timeout"}:
         by = []
     return "\n".join([*lines, f"Answered by {', '.join(by)}." if by else "Any operation may answer it."])
 
@@ -134,7 +105,7 @@ def _response(status: str, one: Mapping[str, Any]) -> str:
 def _linked(text: str) -> str:
     """A code with its meaning, the code as a link to its page."""
     code = text.partition("`:")[0].removeprefix("`")
-    return _flat(text if code not in problem_codes() else f"[`{code}`](errors/{code}.md):{text.partition('`:')[2]}")
+    return _flat(text if code not in error_codes() else f"[`{code}`](errors/{code}.md):{text.partition('`:')[2]}")
 
 
 def _type(schema: Mapping[str, Any]) -> str:

@@ -14,10 +14,11 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from commands import commands
-from http_reference import error_facts, error_list, operations, problem_codes, schemas
+from http_reference import error_facts, error_list, operations, schemas
 from kernel_facts import facts, ladder
 from readme import fill, generated, pages
 
+from app.errors.codes import error_codes
 from app.main import create_app
 from app.settings import Settings
 from kernels import CATALOGUE
@@ -34,7 +35,7 @@ def tables() -> dict[str, Callable[[], str]]:
         "ladder": ladder,
     }
     kernels = {f"kernel/{kernel.name}": partial(facts, kernel) for kernel in CATALOGUE.values()}
-    return fixed | kernels | {f"error/{code}": partial(error_facts, document, code) for code in problem_codes()}
+    return fixed | kernels | {f"error/{code}": partial(error_facts, document, code) for code in error_codes()}
 
 
 def written() -> Iterator[tuple[Path, str]]:

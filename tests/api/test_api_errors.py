@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import json
 import socket
@@ -34,13 +35,42 @@ def refused(answer: httpx.Response, status: int, code: str, *words: str) -> dict
     body: dict[str, Any] = answer.json()
     assert body["code"] == code
     assert body["status"] == status
-    assert body["type"] == "about:blank"
+    assert body["type"] == f"/errors/{code}"
     assert body["title"]
     assert body["error"] == body["detail"]
     for word in words:
         assert word in body["error"]
     assert "Traceback" not in answer.text
     return body
+
+
+def test_type_leads_to_the_page_of_the_code(client: httpx.Client) -> None:
+    body = client.get("/best-config?m=8&n=8&k=8&device=cuda:9").json()
+    page = client.get(body["type"])
+    assert page.status_code == 200
+    assert page.json() == {
+        "code": "unknown_device",
+        "status": 404,
+        "title": "Not Found",
+        "meaning": "No device of that id.",
+        "retry_after": None,
+    }
+    refused(client.get("/errors/magic"), 404, "not_found", "magic", "/errors")
+
+
+def test_every_code_has_a_page_for_programs_and_for_browsers(client: httpx.Client) -> None:
+    pages = client.get("/errors").json()["errors"]
+    assert {"queue_full", "malformed", "not_ready", "internal_error"} < {page["code"] for page in pages}
+    browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    index = client.get("/errors", headers=browser)
+    for page in pages:
+        assert client.get(f"/errors/{page['code']}").json() == page
+        shown = client.get(f"/errors/{page['code']}", headers=browser)
+        assert shown.headers["content-type"].startswith("text/html")
+        assert str(page["status"]) in shown.text
+        assert html.escape(page["meaning"]) in shown.text
+        assert ("Retry-After" in shown.text) == (page["retry_after"] is not None or "Retry-After" in page["meaning"])
+        assert f'href="/errors/{page["code"]}"' in index.text
 
 
 def test_the_frameworks_own_errors_have_the_one_shape(client: httpx.Client) -> None:
