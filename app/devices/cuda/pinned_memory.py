@@ -16,7 +16,8 @@ _PORTABLE = 1  # cudaHostRegisterPortable: for every context of this process
 def lock(fd: int, memory: memoryview) -> str | None:
     """Lock memory that maps all of a file of the host's memory; gives the reason where that cannot be had.
 
-    What is not locked is copied as before, only slower. The file takes all of its memory from then on.
+    Memory that is not locked is copied as before, only slower. The file takes all of its memory from then on. The
+    memory must stay mapped as long as it is locked: after an munmap alone cudaMalloc fails with cudaErrorAlreadyMapped.
     """
     try:
         os.posix_fallocate(fd, 0, len(memory))  # locking touches every page: one that cannot be had would be fatal
