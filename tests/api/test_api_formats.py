@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -391,3 +392,65 @@ def test_a_type_of_numpys_that_has_no_byte_order_is_refused() -> None:
     header = npy(A).replace(b"'descr': '<f4'", b"'descr': 'T'  ")
     with pytest.raises(InvalidMatrix, match="a is String"):
         read_form(form(a=header, b=npy(B)))
+
+
+def _with_header(text: str) -> memoryview:
+    return memoryview(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode() + bytes(24))
+
+
+NESTED = {
+    "minus": "-" * 9999 + "1",
+    "sum": "1" + "+1" * 4999,
+    "tuples": "(" * 5000 + ")" * 5000,
+    "both": "(" * 190 + "-" * 9619 + "1" + ")" * 190,
+    "members": "a" + ".a" * 4999,
+    "powers": "1" + "**1" * 3333,
+    "conditions": "1 if 1 else " * 833 + "1",
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_the_deepest_header_is_refused_on_the_smallest_stack(name: str) -> None:
+    """A thread of the service's pool has 1 MiB: overflowing it would end the process, and this one with it."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {NESTED[name]}}}"[:10_000]
+    found: list[Exception] = []
+
+    def read() -> None:
+        for text in (NESTED[name], header):
+            try:
+                npy_format.read("a", _with_header(text))
+            except Malformed as error:
+                found.append(error)
+
+    before = threading.stack_size(2**20)
+    try:
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+    assert len(found) == 2
+
+
+def test_a_header_as_python_2_wrote_it_is_read() -> None:
+    text = "{'descr': '<f4', 'fortran_order': False, 'shape': (2L, 3L), }"
+    with pytest.warns(UserWarning, match="Python 2"):
+        header, array = npy_format.read("a", _with_header(text))
+    assert (header.described.shape, array.shape) == ((2, 3), (2, 3))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), 'more': 1}",
+        "{'descr': '<f4', 'fortran_order': 0, 'shape': (2, 3)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': [2, 3]}",
+        "{'descr': (), 'fortran_order': False, 'shape': (2, 3)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)} + __import__('os')",
+        "[]",
+        "",
+    ],
+)
+def test_a_header_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(Malformed, match="cannot be read"):
+        npy_format.read("a", _with_header(text))

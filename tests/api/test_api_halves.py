@@ -137,7 +137,7 @@ def _lengthened(data: bytes) -> memoryview:
     return memoryview(data[:8] + (end - 9).to_bytes(2, "little") + data[10:])
 
 
-@pytest.mark.parametrize("descr", [">V2", "<V4", "V2x", "V", "float16"])
+@pytest.mark.parametrize("descr", [">V2", "<V4", "V2x", "V"])
 def test_other_bytes_of_no_type_are_refused(descr: str) -> None:
     data = npy(np.ones((2, 2), ml_dtypes.bfloat16)).replace(b"'<V2'", f"'{descr}'".encode())
     with pytest.raises((InvalidMatrix, Malformed)):
