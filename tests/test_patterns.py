@@ -245,7 +245,7 @@ import sys
 from itertools import product
 from starlette.requests import Request
 from app.api.body.dispatch import answer_media, media_of
-from app.api.body.multipart_parser import boundary
+from app.api.body.multipart import boundary_of
 from app.api.negotiation import listed
 from app.api.inference.compression import answer_coding
 from app.api.negotiation import preference
@@ -258,7 +258,7 @@ readers = {
     "prefer": (preference,),
     "accept": (lambda request: answer_media(listed(request, "accept"), "application/json"),),
     "accept-encoding": (answer_coding,),
-    "content-type": (media_of, lambda request: boundary(request.headers["content-type"])),
+    "content-type": (media_of, lambda request: boundary_of(request.headers["content-type"])),
     "idempotency-key": (key_of,),
     "query": (lambda request: parse_query(ProductQuery, request.scope["query_string"]),),
 }

@@ -99,6 +99,7 @@ def _config(application: Application, gate: AdmissionCheck, settings: Settings, 
 def _log(settings: Settings) -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     logging.getLogger("app").setLevel(settings.log_level.upper())
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # a form's sender is told what is wrong with it
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -18,7 +18,7 @@ from bodies import BOUNDARY, form, npy, npz, rows, safetensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.api.body import multipart_parser as parts_format
+from app.api.body import multipart
 from app.api.formats import json_matrix as rows_format
 from app.api.formats import npy as npy_format
 from app.api.formats import npz as npz_format
@@ -56,11 +56,8 @@ def read_npz(data: bytes, wanted: ProductOptions | None = None, limit: int = LIM
     return read(npz_format.load(memoryview(data), wanted or ProductOptions(), limit, lend))
 
 
-def read_form(data: bytes, wanted: ProductOptions | None = None, step: int = 1000) -> Read:
-    found = parts_format.MultipartParser(BOUNDARY.encode())
-    kept = b"".join(piece for at in range(0, len(data), step) for piece in found.feed(data[at : at + step]))
-    found.finish()
-    return read(parts_format.load(memoryview(kept), found, wanted or ProductOptions()))
+def read_form(data: bytes, wanted: ProductOptions | None = None) -> Read:
+    return read(multipart.load(memoryview(data), BOUNDARY.encode(), ("a", "b"), wanted or ProductOptions()))
 
 
 def read_rows(data: bytes, wanted: ProductOptions | None = None) -> Read:
@@ -114,12 +111,40 @@ def test_transposed_operands_are_taken_as_stored() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 7, 64, 4096])
-def test_a_form_may_come_in_pieces_of_any_size(step: int) -> None:
+def test_parts_are_found_whatever_pieces_the_parser_is_given(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    monkeypatch.setattr(multipart, "_PIECE", step)
     tricky = np.frombuffer(f"\r\n--{BOUNDARY[:-1]}\r\n--{BOUNDARY[:8]}\r\n\r\n".ljust(48, "-").encode(), np.float32)
     a, b = tricky.reshape(3, 4), tricky.reshape(4, 3)
-    got_a, got_b = filled(read_form(form(b=npy(b), a=npy(a)), step=step))
+    got_a, got_b = filled(read_form(form(b=npy(b), a=npy(a))))
     assert got_a.tobytes() == a.tobytes()
     assert got_b.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("step", [1, 3, 50, 2**18])
+@pytest.mark.parametrize("start", [b"", b"\r", b"\r\n--", b"\r\n--" + BOUNDARY.encode()[:5], b"-", b"\r\n\r\n"])
+def test_content_that_begins_as_a_boundary_does_lies_where_it_is(
+    monkeypatch: pytest.MonkeyPatch, step: int, start: bytes
+) -> None:
+    monkeypatch.setattr(multipart, "_PIECE", step)
+    parts = {"a": start + b"one" + start, "b": start + b"two"}
+    data = form(**parts)
+    spans = multipart.part_spans(memoryview(data), BOUNDARY.encode(), ("a", "b"))
+    assert {name: data[begin:end] for name, (begin, end) in spans.items()} == parts
+
+
+@pytest.mark.parametrize(
+    ("headers", "limit"),
+    [
+        ("Content-Disposition: form-data; name=a; filename=" + "x" * 8192, 8192),
+        (f"Content-Disposition: form-data; name=a\r\nX-One: {'x' * 5000}\r\nX-Two: {'x' * 5000}", 8192),
+        ("\r\n".join(["Content-Disposition: form-data; name=a", *(f"X-{i}: x" for i in range(8))]), 8192),
+    ],
+)
+def test_headers_of_a_part_are_bounded_in_bytes_and_number(headers: str, limit: int) -> None:
+    data = f"--{BOUNDARY}\r\n{headers}\r\n\r\n".encode() + npy(A) + f"\r\n--{BOUNDARY}--\r\n".encode()
+    with pytest.raises(Malformed) as refused:
+        multipart.part_spans(memoryview(data), BOUNDARY.encode(), ("a",))
+    assert refused.value.facts["limit"] == limit
 
 
 def test_json_numbers_are_float32_unless_the_request_says_otherwise() -> None:
@@ -372,7 +397,9 @@ def test_no_bytes_of_a_safetensors_file_do_worse_than_be_refused(data: bytes) ->
 @settings(max_examples=150, deadline=None)
 @given(damaged(form(a=npy(A), b=npy(B))), st.integers(1, 200))
 def test_no_bytes_of_a_form_do_worse_than_be_refused(data: bytes, step: int) -> None:
-    refused_or_read(lambda body: read_form(body, step=step), data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(multipart, "_PIECE", step)
+        refused_or_read(read_form, data)
 
 
 JSON = st.recursive(

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from app.api.body.stream import Body, Lend, StagedBody
 from app.api.body.upload_overlap import UploadOverlap
-from app.api.formats.operand_spec import Fill, ParsedBody, Places, ProductOptions, TensorSpec, TensorSpecs
+from app.api.formats.operand_spec import Fill, ParsedBody, Places, ProductOptions, TensorSpecs
 from app.api.state import RequestThreads, service_of, threads_of
 from app.devices.slab import Slab
 from app.errors import TooLarge
@@ -36,10 +36,6 @@ class OperandSink(Protocol):
 
     def plain(self, wanted: ProductOptions) -> TensorSpecs:
         """What bytes without a header are, in their order; raises Invalid where the query does not tell."""
-        ...
-
-    def foreseen(self, first: TensorSpec, wanted: ProductOptions) -> TensorSpecs | None:
-        """What all of them are, where the first one in the body and the query tell; else None."""
         ...
 
     def nbytes(self, found: TensorSpecs, wanted: ProductOptions) -> int:
@@ -79,14 +75,14 @@ class BodyContext:
             await self.threads.call(self.sink.back)
         return places
 
-    async def landed(self, body: Body, name: str, view: memoryview, start: int = 0) -> None:
-        """Have a matrix's bytes land in its place, but for the first ones, which are there; raises as Body.fill.
+    async def landed(self, body: Body, name: str, view: memoryview) -> None:
+        """Have a matrix's bytes land in its place; raises as Body.fill.
 
         What has landed of a large product's operands is on its way to the device before the rest has come.
         """
         if self._feed is None:
             self._feed = UploadOverlap(self.sink.passage, self.threads, self.stack)
-        await self._feed.fill(body, name, view, start)
+        await self._feed.fill(body, name, view)
 
     async def filled(self, loaded: ParsedBody, area: StagedBody) -> None:
         """Places for what was understood beside a body that is whole; raises TooLarge, NoRoom, Unsupported."""

@@ -9,10 +9,9 @@ from typing import Final
 
 from starlette.requests import Request
 
-from app.api.body import multipart_parser
+from app.api.body import multipart
 from app.api.body.context import RAW, BodyContext
 from app.api.body.decompression import coding_of, unpacked_body
-from app.api.body.multipart import read_form
 from app.api.body.stream import Body, body_of, staging
 from app.api.formats import json_matrix, npy, npz, safetensors
 from app.api.formats.operand_spec import OPERANDS, ParsedBody, Places, ProductOptions, TensorSpecs, bytes_of
@@ -55,7 +54,7 @@ def media_of(request: Request, names: tuple[str, ...] = OPERANDS) -> str:
 @lru_cache(maxsize=256)
 def answer_media(accept: str, media: str) -> str:
     """The type of the answer to a body of type `media`; raises NotAcceptable where `accept` leaves none."""
-    own = {multipart_parser.MEDIA: npy.MEDIA, npz.MEDIA: npy.MEDIA, NOTHING: npy.MEDIA}.get(media, media)
+    own = {multipart.MEDIA: npy.MEDIA, npz.MEDIA: npy.MEDIA, NOTHING: npy.MEDIA}.get(media, media)
     best = best_media(accept, [own, *(each for each in ANSWERS if each != own)])
     if best is None:
         raise NotAcceptable(f"the answer can be {', '.join(ANSWERS)}", accepted=list(ANSWERS))
@@ -142,6 +141,12 @@ async def _json(request: Request, wanted: ProductOptions, context: BodyContext) 
     )
 
 
+async def _form(request: Request, wanted: ProductOptions, context: BodyContext) -> None:
+    boundary = multipart.boundary_of(request.headers["content-type"])
+    load = partial(multipart.load, boundary=boundary, names=context.sink.names, wanted=wanted)
+    await _staged(unpacked_body(request, context.max_body_bytes), context, load)
+
+
 async def _npz(request: Request, wanted: ProductOptions, context: BodyContext) -> None:
     load = partial(npz.load, wanted=wanted, limit=context.max_body_bytes, lend=context.lend, names=context.sink.names)
     await _staged(unpacked_body(request, context.max_body_bytes), context, load)
@@ -165,7 +170,7 @@ async def _staged(
 
 FORMS: Final[Mapping[str, Reader]] = {
     json_matrix.MEDIA: _json,
-    multipart_parser.MEDIA: read_form,
+    multipart.MEDIA: _form,
     npz.MEDIA: _npz,
     safetensors.MEDIA: _tensors,
     npy.MEDIA: _npy,

@@ -1,155 +1,140 @@
-"""Reads operands from multipart/form-data."""
+"""Reads multipart/form-data with .npy parts (RFC 7578): python-multipart finds the parts in the whole body."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping
 from typing import Final
 
-from starlette.requests import Request
+from python_multipart import MultipartParser
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import parse_options_header
 
-from app.api.body import multipart_parser
-from app.api.body.context import BodyContext
-from app.api.body.decompression import unpacked_body
-from app.api.body.stream import Body, staging
 from app.api.formats import npy
-from app.api.formats.operand_spec import ProductOptions, TensorSpecs, bytes_of
-from app.api.state import FEW
-from app.dtypes import Array
+from app.api.formats.operand_spec import ONE, ParsedBody, Places, ProductOptions
 from app.errors import InvalidMatrix, Malformed
 
-Land = Callable[[memoryview, int], Awaitable[None]]  # into a place, but for the first bytes, which are there
-
-_BITE: Final = 32  # bytes read at once up to a part's numbers: fewer than stand between those of two parts
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """What was kept of a part so far, and its header where all of it is there."""
-
-    kept: bytes
-    header: npy.NpyHeader | None
+MEDIA: Final = "multipart/form-data"
+_MAX_HEADER_BYTES: Final = 2**13  # of one part's headers
+_MAX_HEADERS: Final = 8  # of one part
+_MAX_CONTENT_TYPE: Final = 2**10  # characters of a Content-Type that gives a boundary
+_MAX_BOUNDARY: Final = 70  # RFC 2046, 5.1.1
+_MAX_LINE_ENDS: Final = 8  # bytes of line ends before the first boundary
+_PIECE: Final = 2**18  # bytes that are copied for the parser, which takes bytes alone, at once
 
 
-async def read_form(request: Request, wanted: ProductOptions, context: BodyContext) -> None:
-    """Read a form with .npy parts."""
-    form = multipart_parser.MultipartParser(
-        multipart_parser.boundary(request.headers["content-type"]), context.sink.names
-    )
-    body = unpacked_body(request, context.max_body_bytes)
-    opened = await _opened(body, form, wanted.dtype) if (body.length or 0) > FEW else _Opened(b"", None)
-    header = opened.header
-    found = context.sink.foreseen(header.described, wanted) if header is not None and header.plain else None
-    if found is None or sum(each.nbytes for each in found.values()) > (body.length or 0):
-        await _staged(body, form, opened.kept, wanted, context)
-    else:
-        await _straight(body, form, opened, (found, wanted), context)
+def boundary_of(content_type: str) -> bytes:
+    """The boundary that a Content-Type gives; raises Malformed if it gives none."""
+    if len(content_type) > _MAX_CONTENT_TYPE:
+        raise Malformed(f"the form's Content-Type is over {_MAX_CONTENT_TYPE} characters", limit=_MAX_CONTENT_TYPE)
+    _, options = parse_options_header(content_type.encode("latin1", "replace"))
+    found = options.get(b"boundary", b"")
+    if not 0 < len(found) <= _MAX_BOUNDARY:
+        raise Malformed("the form has no boundary of 1 to 70 characters in its Content-Type")
+    return found
 
 
-async def _staged(
-    body: Body, form: multipart_parser.MultipartParser, kept: bytes, wanted: ProductOptions, context: BodyContext
-) -> None:
-    """The rest of a form that is understood only once it is whole, because the second part's sizes come late."""
-    async with staging(body.length or 0, context.lend, context.threads) as area:
-        await area.write(kept)
-        async for piece in body.pieces():
-            for each in form.feed(piece):
-                await area.write(each)
-        form.finish()
-        await context.filled(
-            await context.threads.sized(len(area.data), multipart_parser.load, area.data, form, wanted), area
+def load(data: memoryview, boundary: bytes, names: tuple[str, ...], wanted: ProductOptions) -> ParsedBody:
+    """Understand a form; raises Malformed, InvalidMatrix, Invalid."""
+    found, views = {}, {}
+    for name, (start, end) in part_spans(data, boundary, names).items():
+        found[name], views[name] = npy.read(name, data[start:end], wanted.dtype)
+
+    def fill(places: Places) -> None:
+        for name, out in places.items():
+            out[...] = views[name].reshape(out.shape)
+
+    return ParsedBody({name: each.described for name, each in found.items()}, wanted, fill)
+
+
+def part_spans(data: memoryview, boundary: bytes, names: tuple[str, ...]) -> Mapping[str, tuple[int, int]]:
+    """Where each part's content lies; raises Malformed, and InvalidMatrix if the parts are not those of `names`."""
+    front = bytes(data[: _MAX_LINE_ENDS + 2 + _MAX_BOUNDARY]).lstrip(b"\r\n")
+    if not front.startswith(b"--" + boundary):
+        raise Malformed("the form does not begin with its boundary")
+    parts = _PartFinder(boundary, names)
+    for at in range(0, len(data), _PIECE):
+        parts.feed(bytes(data[at : at + _PIECE]))
+        if parts.ended:
+            break
+    if not parts.ended:
+        raise Malformed("the form is truncated: its closing boundary is missing")
+    for name in names:
+        if name not in parts.spans:
+            raise InvalidMatrix(f"the form has no part {name}")
+    return parts.spans
+
+
+class _PartFinder:
+    """The state of one pass over a form: the headers of the current part, and the spans of those before it."""
+
+    def __init__(self, boundary: bytes, names: tuple[str, ...]) -> None:
+        self.spans: dict[str, tuple[int, int]] = {}
+        self.ended = False
+        self._names, self._part, self._fed, self._piece = names, "", 0, b""
+        self._header_bytes, self._field, self._value, self._disposition = 0, b"", b"", b""
+        self._parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._part_begin,
+                "on_header_field": self._header_field,
+                "on_header_value": self._header_value,
+                "on_header_end": self._header_end,
+                "on_headers_finished": self._headers_finished,
+                "on_part_data": self._part_data,
+                "on_end": self._end,
+            },
+            max_header_count=_MAX_HEADERS,
+            max_header_size=_MAX_HEADER_BYTES,
         )
 
+    def feed(self, piece: bytes) -> None:
+        """Parse the next bytes; raises Malformed, InvalidMatrix."""
+        self._piece = piece
+        try:
+            self._parser.write(piece)
+        except FormParserError as error:
+            limits = {"limit": _MAX_HEADER_BYTES} if "Maximum header" in str(error) else {}
+            raise Malformed(f"the form cannot be read: {error}", **limits) from error
+        self._fed += len(piece)
 
-async def _straight(
-    body: Body,
-    form: multipart_parser.MultipartParser,
-    opened: _Opened,
-    expected: tuple[TensorSpecs, ProductOptions],
-    context: BodyContext,
-) -> None:
-    """The rest of a form of which all was foreseen: its numbers are not searched for boundaries."""
-    found, wanted = expected
-    places = await context.placed(found, wanted)
-    for left in reversed(range(len(found))):
-        described = _header(opened, form).described
-        if described != found[described.name]:
-            context.sink.nbytes({**found, described.name: described}, wanted)
-            raise InvalidMatrix(f"{described.name} is not what the request says", operand=described.name)
-        if not _header(opened, form).plain:
-            context.expect(found, wanted, described.nbytes)
-        await _landed(body, form, opened, places[described.name], context)
-        opened = await _opened(body, form, wanted.dtype) if left else opened
-    async for piece in body.pieces():
-        _nothing(b"".join(form.feed(piece)), form.part)
-    form.finish()
+    def _part_begin(self) -> None:
+        self._header_bytes, self._field, self._value, self._disposition = 0, b"", b"", b""
 
+    def _header_field(self, data: bytes, start: int, end: int) -> None:
+        self._field += self._counted(data[start:end])
 
-async def _opened(body: Body, form: multipart_parser.MultipartParser, dtype: str | None) -> _Opened:
-    """The next part up to its numbers, or as far as it goes."""
-    before, kept = form.part, b""
-    header: npy.NpyHeader | None = None
-    while not form.ended and (piece := await body.some(_BITE)):
-        fed = b"".join(form.feed(piece))
-        if form.part == before:
-            _nothing(fed, before)
-            continue
-        kept += fed
-        header = npy.begun(form.part, kept, dtype)
-        if header is not None or not form.inside:
-            break
-    return _Opened(kept, header)
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += self._counted(data[start:end])
 
+    def _counted(self, text: bytes) -> bytes:
+        self._header_bytes += len(text)
+        if self._header_bytes > _MAX_HEADER_BYTES:
+            raise Malformed(f"a part's headers are over {_MAX_HEADER_BYTES} bytes", limit=_MAX_HEADER_BYTES)
+        return text
 
-def _header(opened: _Opened, form: multipart_parser.MultipartParser) -> npy.NpyHeader:
-    """The header of a part that must be there."""
-    if opened.header is None:
-        if form.ended:
-            form.finish()
-        raise Malformed(f"{form.part} is truncated within its header")
-    return opened.header
+    def _header_end(self) -> None:
+        if self._field.lower() == b"content-disposition" and not self._disposition:
+            self._disposition = self._value
+        self._field, self._value = b"", b""
 
+    def _headers_finished(self) -> None:
+        _, options = parse_options_header(self._disposition)
+        name = ONE[0] if self._names == ONE else options.get(b"name", b"").decode("latin1")
+        if name not in self._names:
+            wanted = " and ".join(self._names)
+            raise InvalidMatrix(f"the form should have {wanted} alone, this one has {name[:60]!r}")
+        if name in self.spans:
+            raise InvalidMatrix(f"the form has two parts {name}")
+        self._part, self.spans[name] = name, (0, 0)
 
-async def _landed(
-    body: Body, form: multipart_parser.MultipartParser, opened: _Opened, out: Array, context: BodyContext
-) -> None:
-    """Have a part's numbers land in their place, whatever order they come in."""
-    header = _header(opened, form)
-    if header.plain:
-        await _numbers(body, form, opened, bytes_of(out), partial(context.landed, body, header.described.name))
-        return
+    def _part_data(self, data: bytes, start: int, end: int) -> None:
+        """Extend the part. Bytes before this piece that looked like a boundary come as bytes of the boundary."""
+        begin, stop = self.spans[self._part]
+        if stop:
+            self.spans[self._part] = begin, stop + end - start
+        else:
+            at = self._fed + start if data is self._piece else self._fed - (end - start)
+            self.spans[self._part] = at, at + end - start
 
-    async def aside(view: memoryview, start: int) -> None:
-        await body.fill(view[start:])
-
-    async with context.threads.entered(context.lend(header.described.nbytes)) as memory:
-        await _numbers(body, form, opened, memory, aside)
-        await context.threads.sized(len(memory), _ordered, header, memory, out)
-
-
-def _ordered(header: npy.NpyHeader, memory: memoryview, out: Array) -> None:
-    out[...] = header.array(memory).reshape(out.shape)
-
-
-async def _numbers(
-    body: Body, form: multipart_parser.MultipartParser, opened: _Opened, view: memoryview, land: Land
-) -> None:
-    """Exactly the bytes that the header tells of: those that came with it, and the rest from the body."""
-    name, early = form.part, opened.kept[_header(opened, form).start :]
-    if not form.inside or len(early) > len(view):
-        npy.check_size(name, len(view), len(early))
-    held = form.held() if form.inside else b""
-    early, surplus = (early + held)[: len(view)], (early + held)[len(view) :]
-    there = len(early) + (body.length or 0) - body.taken
-    if there < len(view):
-        npy.check_size(name, len(view), there)
-    view[: len(early)] = early
-    await land(view, len(early))
-    _nothing(b"".join(form.feed(surplus)), name)
-
-
-def _nothing(fed: bytes, name: str) -> None:
-    """Refuse bytes of a part after its numbers."""
-    if fed:
-        raise Malformed(f"{name or 'the form'} does not end where its header says")
+    def _end(self) -> None:
+        self.ended = True

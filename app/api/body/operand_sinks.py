@@ -16,7 +16,6 @@ from app.api.formats.operand_spec import (
     ProductOptions,
     TensorSpec,
     TensorSpecs,
-    is_matrix,
     is_stacked,
     problem_of,
     told_problem,
@@ -100,19 +99,6 @@ class ProductSink:
     def plain(self, wanted: ProductOptions) -> TensorSpecs:
         """A's and B's sizes by the query; what a resident operand tells of them need not be said."""
         return self._shaped(told_problem(_told(self._described, wanted)))
-
-    def foreseen(self, first: TensorSpec, wanted: ProductOptions) -> TensorSpecs | None:
-        """What the other one is by the query, the first of a body being known; None where that does not tell."""
-        if len(self.names) == 1:
-            return {first.name: first}
-        told = _told({first.name: first}, wanted)
-        if not is_matrix(first) or told.m is None or told.n is None or told.k is None:
-            return None
-        stack = first.shape[:-2]
-        other = self._shaped(told_problem(told))
-        return {name: TensorSpec(name, first.dtype, (*stack, *each.shape[-2:])) for name, each in other.items()} | {
-            first.name: first
-        }
 
     def nbytes(self, found: TensorSpecs, wanted: ProductOptions) -> int:
         """Bytes of the slab for the operands in the body, and for C."""

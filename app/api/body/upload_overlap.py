@@ -25,15 +25,16 @@ class UploadOverlap:
         self._landed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def fill(self, body: Body, name: str, view: memoryview, start: int = 0) -> None:
-        """Have an operand's bytes land in their place but for the first ones, which are there; raises as Body.fill."""
+    async def fill(self, body: Body, name: str, view: memoryview) -> None:
+        """Have an operand's bytes land in their place; raises as Body.fill."""
         if self._passage is None:
-            await body.fill(view[start:])
+            await body.fill(view)
             return
         self._begin(self._passage)
+        start = 0
         for end in [*range(PIECE, len(view), PIECE), len(view)]:
-            await body.fill(view[min(start, end) : end])
-            start = max(start, end)
+            await body.fill(view[start:end])
+            start = end
             self._passage.landed(name, end)
             self._landed.set()
 

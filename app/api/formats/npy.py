@@ -108,13 +108,6 @@ def header_end(name: str, front: bytes) -> int:
     return max(int(start + length), FRONT)
 
 
-def begun(name: str, front: bytes, dtype: str | None = None) -> NpyHeader | None:
-    """The header of a .npy that begins so, None where more is needed; raises as `header`."""
-    if len(front) < FRONT or len(front) < header_end(name, front[:FRONT]):
-        return None
-    return header(name, memoryview(front), dtype)
-
-
 def _bfloat16(name: str, descr: str, said: str | None) -> np.dtype[Any]:
     """The type of bytes in pairs, as which NumPy writes bfloat16 and whatever else it has no name for.
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
-from app.api.body import multipart_parser
+from app.api.body import multipart
 from app.api.body.context import RAW, body_context
 from app.api.body.dispatch import ANSWERS, ReceivedBody, answer_media, media_of, receive
 from app.api.body.operand_sinks import ResidentRefs, open_sink
@@ -136,7 +136,7 @@ def body_schema(members: dict[str, Any]) -> dict[str, Any]:
             "required": False,
             "content": {
                 json_matrix.MEDIA: {"schema": _JSON},
-                multipart_parser.MEDIA: {"schema": _FORM},
+                multipart.MEDIA: {"schema": _FORM},
                 npz.MEDIA: {"schema": _BINARY},
                 safetensors.MEDIA: {"schema": _BINARY},
                 npy.MEDIA: {"schema": _BINARY},

@@ -114,11 +114,6 @@ class MatrixSink:
             raise errors.Invalid(f"{RAW} needs its shape in the query, such as ?shape=256x128", missing=["shape"])
         return {ONE[0]: TensorSpec(ONE[0], wanted.dtype or "float32", self._asked.sizes)}
 
-    def foreseen(self, first: TensorSpec, wanted: ProductOptions) -> TensorSpecs:
-        """It is the only one."""
-        del wanted
-        return {first.name: first}
-
     def nbytes(self, found: TensorSpecs, wanted: ProductOptions) -> int:
         """Bytes of the slab for it."""
         self._expect(found[ONE[0]], wanted)
