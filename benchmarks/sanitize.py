@@ -7,8 +7,8 @@ Each kernel's defaults for the usual classes of problems, and the winners given 
 {"kernel": ..., "config": {...}, "problem": {"m": ..., ...}}, are launched on small and ragged problems of their class,
 as the service launches one problem's binary on another.
 Every operand is an allocation of its own, not a byte larger than it is, and starts on a multiple of 16 bytes or one
-element past it: memcheck then sees what is read or written outside, or unaligned. C and scratch are poisoned before,
-and C is compared with a float64 product. compute-sanitizer comes with the CUDA toolkit, or as the wheel
+element past it: memcheck then sees what is read or written outside, or unaligned. C and the workspace are poisoned
+before, and C is compared with a float64 product. compute-sanitizer comes with the CUDA toolkit, or as the wheel
 nvidia-cuda-sanitizer-api-cu12. The exit status is 1 where anything was found, or nothing could be.
 """
 

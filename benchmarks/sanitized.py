@@ -89,7 +89,7 @@ class Case:
     def launch(self, problem: Problem, device: Device) -> Launch:
         """As the service launches its own problem's binary on another of the class; raises ValueError by a rule."""
         kernel = CATALOGUE[self.kernel]
-        return kernel.resized(kernel.launch(self.config, self.own, device), problem)
+        return kernel.for_problem(kernel.launch(self.config, self.own, device), problem)
 
 
 def cases(names: Sequence[str], winners: Sequence[Any], device: Device) -> list[Case]:
@@ -136,31 +136,31 @@ class Gpu:
         self.backend: Backend = CudaBackend(device, cache_dir)
 
     def launch(self, launch: Launch, where: Operands) -> str | None:
-        """Launch once, with scratch of exactly the plan's size; says where a counter is not zero afterwards."""
+        """Launch once, with the workspace of exactly the plan's size; says where a counter is not zero afterwards."""
         from app.devices.cuda.launch import queue  # noqa: PLC0415 - as above
 
-        scratch = self._scratch(launch.scratch_bytes)
-        buffers = (where.a, where.b, where.c, *([scratch] if scratch else []))
-        addresses = [int(buffer.handle.ptr) + buffer.offset for buffer in buffers] + ([] if scratch else [0])
+        workspace = self._workspace(launch.workspace_bytes)
+        buffers = (where.a, where.b, where.c, *([workspace] if workspace else []))
+        addresses = [int(buffer.handle.ptr) + buffer.offset for buffer in buffers] + ([] if workspace else [0])
         before, after = ([launch.as_step(step) for step in steps] for steps in (launch.before, launch.after))
         for each in (*before, launch, *after):
             queue(self.backend.compile(each.build), each, addresses)
-        if scratch is None:
+        if workspace is None:
             return None
         counters, verdict = np.empty(COUNTERS, np.int32), np.zeros(1, np.uint32)
-        self.backend.download(scratch.window(0, counters.nbytes), counters)
+        self.backend.download(workspace.window(0, counters.nbytes), counters)
         if launch.verdict_at is not None:
-            self.backend.download(scratch.window(launch.verdict_at, verdict.nbytes), verdict)
+            self.backend.download(workspace.window(launch.verdict_at, verdict.nbytes), verdict)
         declined = f"declined, by {verdict[0]}" if verdict.any() else None
         return "a counter was not put back to zero" if counters.any() else declined
 
-    def _scratch(self, nbytes: int) -> Buffer | None:
+    def _workspace(self, nbytes: int) -> Buffer | None:
         if not nbytes:
             return None
-        scratch = self.backend.allocate(nbytes)
-        self.backend.fill(scratch, POISON)
-        self.backend.fill(scratch.window(0, 4 * COUNTERS), 0)
-        return scratch
+        workspace = self.backend.allocate(nbytes)
+        self.backend.fill(workspace, POISON)
+        self.backend.fill(workspace.window(0, 4 * COUNTERS), 0)
+        return workspace
 
 
 def placed(backend: Backend, array: Array, shift: int) -> Buffer:

@@ -85,7 +85,7 @@ def theirs(recording: Recording, strategy: str, seconds: float, seed: int) -> di
             lambda values: (launch_of(values).grid * values["block_size_x"], values["block_size_y"]),
             _arguments(problem, list(legal.values()), seed),
             _parameters(kernel, legal),
-            smem_args={"size": lambda values: launch_of(values).pool_bytes} if on_cuda else None,
+            smem_args={"size": lambda values: launch_of(values).dynamic_smem_bytes} if on_cuda else None,
             lang="CUPY" if on_cuda else "OpenCL",
             restrictions=allowed,
             strategy=strategy,
@@ -178,13 +178,13 @@ def _source(legal: dict[Any, Any], names: list[str]) -> str:
 
 
 def _arguments(problem: Problem, launches: Sequence[Launch], seed: int) -> list[Any]:
-    """What all configs are given: the operands, the sizes, and scratch as large as any of them needs."""
+    """What all configs are given: the operands, the sizes, and the workspace as large as any of them needs."""
     generator = np.random.default_rng(seed)
     shapes = (problem.a_shape, problem.b_shape, (problem.m, problem.n))
     arrays = [generator.standard_normal((problem.batch, *shape)).astype(problem.dtype) for shape in shapes]
-    scratch = np.zeros(max(1, *(launch.scratch_bytes for launch in launches)), np.uint8)
+    workspace = np.zeros(max(1, *(launch.workspace_bytes for launch in launches)), np.uint8)
     sizes = [np.int64(size) for size in (problem.m, problem.n, problem.k)]
-    return [*arrays, *sizes, *([scratch] if launches[0].numbers else [])]
+    return [*arrays, *sizes, *([workspace] if launches[0].scalars else [])]
 
 
 @contextlib.contextmanager
@@ -195,11 +195,11 @@ def _given_more(on_cuda: bool, launch_of: Callable[[dict[str, int]], Any]) -> It
     make, run = backend.compile, backend.run_kernel
 
     def make_and_note(self: Any, instance: Any) -> Any:
-        self.numbers = [np.int64(number) for number in launch_of(instance.params).numbers]
+        self.scalars = [np.int64(number) for number in launch_of(instance.params).scalars]
         return make(self, instance)
 
     def run_with_more(self: Any, func: Any, given: list[Any], *how: Any, **more: Any) -> None:
-        run(self, func, [*given, *self.numbers], *how, **more)
+        run(self, func, [*given, *self.scalars], *how, **more)
 
     backend.compile, backend.run_kernel = make_and_note, run_with_more
     try:

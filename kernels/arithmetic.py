@@ -73,5 +73,5 @@ def peak_by(path: str, problem: Problem, device: Device) -> float:
     """Flop/s by one of the paths; FMAs' where the device tells of no units for it."""
     if path == FMA:
         return fma_peak(problem, device)
-    share = OF_WARPS.get(device.architecture, 1.0) if path in (WMMA, MMA) else 1.0
-    return share * tensor_peak(problem, device) or fma_peak(problem, device)
+    fraction = OF_WARPS.get(device.architecture, 1.0) if path in (WMMA, MMA) else 1.0
+    return fraction * tensor_peak(problem, device) or fma_peak(problem, device)

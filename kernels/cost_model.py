@@ -119,8 +119,8 @@ def analyse(kernel: Kernel, config: Config, problem: Problem, device: Device, re
     bm, bn, bk = config["BM"], config["BN"], config.get("BK", 1)
     tiles_m, tiles_n = -(-m // bm), -(-n // bn)
     bytes_read = batch * k * problem.itemsize * sum(_reads(config, problem))
-    held = occupancy(device.limits, width * height, plan.shared_bytes, registers)
-    together = device.limits.sms * held.blocks_per_sm if held else 0
+    resident = occupancy(device.limits, width * height, plan.shared_bytes, registers)
+    together = device.limits.sms * resident.blocks_per_sm if resident else 0
     return Analysis(
         bytes_read=bytes_read,
         bytes_written=problem.c_bytes,
@@ -133,7 +133,7 @@ def analyse(kernel: Kernel, config: Config, problem: Problem, device: Device, re
         edge_tiles=batch * (tiles_m * tiles_n - (m // bm) * (n // bn)),
         shared_bytes=plan.shared_bytes,
         threads=width * height,
-        occupancy=held,
+        occupancy=resident,
         waves=plan.grid / together if together else None,
     )
 
@@ -165,8 +165,8 @@ def predict(kernel: Kernel, config: Config, problem: Problem, device: Device) ->
     lanes = _round_up(known.threads, max(limits.warp, 1)) / known.threads
     steps = zip(_reads(config, problem), _fetched(config, problem, device), strict=True)
     moved = problem.c_bytes + problem.batch * problem.k * sum(count * size for count, size in steps)
-    # Scratch is written once and read once, and a step before or after reads operands or writes C once more.
-    moved += 2 * plan.scratch_bytes + besides * problem.bytes
+    # The workspace is written once and read once, and a step before or after reads operands or writes C once more.
+    moved += 2 * plan.workspace_bytes + besides * problem.bytes
     work = known.flops_launched * lanes * _rounding(known, config, problem)
     if _side(config, "M") > 1:
         work *= _round_up(known.blocks, max(limits.sms, 1)) / known.blocks

@@ -40,16 +40,16 @@ def _launch(kernel: Kernel, config: Config, problem: Problem, limits: Limits) ->
     plan = kernel.plan(config, problem)
     threads = plan.block[0] * plan.block[1]
     warp = max(limits.warp, 1)
-    held = occupancy(limits, threads, plan.shared_bytes, 0) or Occupancy(1, 1.0, "")
-    waves = plan.grid / (max(limits.sms, 1) * max(held.blocks_per_sm, 1))
+    resident = occupancy(limits, threads, plan.shared_bytes, 0) or Occupancy(1, 1.0, "")
+    waves = plan.grid / (max(limits.sms, 1) * max(resident.blocks_per_sm, 1))
     return (
         log2(threads),
         log2(plan.grid),
         _log(plan.shared_bytes),
         log2(problem.batch * problem.m * problem.n / (plan.grid * threads)),
         threads / (ceil(threads / warp) * warp),
-        held.fraction,
-        log2(max(held.blocks_per_sm, 1)),
+        resident.fraction,
+        log2(max(resident.blocks_per_sm, 1)),
         log2(waves),
         waves / ceil(waves),
     )

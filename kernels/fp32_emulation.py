@@ -1,4 +1,4 @@
-"""Halves: the steps that split float32 operands for products on float16 tensor cores, and what they may decline.
+"""Emulation of float32 on float16 tensor cores: the steps that split operands, and the operands that they decline.
 
 A line, a row of op(A) or a column of op(B), is divided by a power of two so that its largest magnitude lies in [2^14,
 2^15); then x = h + l / 2^11 with h = f16(x) and l = f16(2^11 (x - h)), and a product of lines is sum hh + (sum hl + sum
@@ -41,6 +41,7 @@ from typing import Final
 
 from kernels.launch import COUNTERS, Build, Step
 from kernels.problem import Problem
+from kernels.rules import LINE_BYTES
 from kernels.sources import source
 
 FILES: Final = ("steps/row_absmax.cu", "steps/split_fp16.cu")
@@ -54,7 +55,6 @@ SHARE: Final = 4
 SIDE: Final = 64
 THREADS: Final = 256
 SPAN: Final = 256
-LINE_BYTES: Final = 128
 # Parts of k in which the greatest magnitudes are looked for: what steps/split_fp16.cu reads of each is little beside
 # the operand.
 MOST_SLABS: Final = 64
@@ -68,8 +68,8 @@ REASONS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Halves:
-    """Where in scratch the halves of A and B are, and the steps that write them, on a launch's first `numbers`.
+class SplitOperands:
+    """The float16 terms of A and B in the workspace, and the steps that write them, on a launch's first `scalars`.
 
     All places are in lines of 128 bytes; `end` is the first past all of them. From `at_a` on there are, for each batch
     and row of op(A), first the high and then the low halves along k, each filled up with zeros to `row` lines; from
@@ -89,13 +89,13 @@ class Halves:
     verdict_at: int = VERDICT_AT
 
     @property
-    def numbers(self) -> tuple[int, ...]:
+    def scalars(self) -> tuple[int, ...]:
         """The first numbers of a launch that has these steps before it."""
         return self.at_a, self.at_b, self.at_e, self.at_f, self.at_maxima, self.slab
 
 
-def halves(problem: Problem) -> Halves:
-    """The split operands of a problem, behind the counters and the verdict in scratch."""
+def split_operands(problem: Problem) -> SplitOperands:
+    """The split operands of a problem, behind the counters and the verdict in the workspace."""
     rows, columns = problem.batch * problem.m, problem.batch * problem.n
     row, slab = -(-problem.k // SIDE), slab_of(problem.k)
     slabs = -(-problem.k // slab)
@@ -105,7 +105,7 @@ def halves(problem: Problem) -> Halves:
     at_f = at_e + _words(rows)
     at_maxima = at_f + _words(columns)
     end = at_maxima + _words((rows + columns) * slabs)
-    return Halves(at_a, at_b, at_e, at_f, at_maxima, slab, row, end, _steps(problem, slabs))
+    return SplitOperands(at_a, at_b, at_e, at_f, at_maxima, slab, row, end, _steps(problem, slabs))
 
 
 def slab_of(k: int) -> int:
@@ -119,7 +119,7 @@ def reason(verdict: int) -> str:
     return "; ".join(found) or f"the kernel declined it ({verdict})"
 
 
-def suits(problem: Problem) -> bool:
+def supports(problem: Problem) -> bool:
     """Whether k is so large that the error of split products is below that of sequential FMAs."""
     return problem.k >= LEAST_K
 

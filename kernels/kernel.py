@@ -30,15 +30,13 @@ def _ever(_: Problem) -> int:
 class Kernel:
     """A rung of the ladder: its source file, its space, what it covers, and how a config of it is launched.
 
-    `plan` is asked for legal configs; `default` gives the model's own choice, untuned. `suits` tells of which problems
-    this kernel can be the best: for others it is not tried; `leads`, of which of these it is the one to take untuned,
-    before the rungs below it. `pooled` is its builds'. `arguments` names the parameters that reach the function among a
-    plan's numbers and not as macros: configs that differ in these alone share a binary. `also` are the files of the
-    steps that its plans put before and after a launch. `architectures` are those that the kernel is for, where it is
-    not for all of its platforms'. `shapes` says in words which problems it suits. `lacks` are the classes, dtype and
-    precision, that its `dtypes` and `precisions` would make and that it has not. `since` gives the first CUDA
-    architecture that has what a problem's class needs, such as 80; all later ones have it.
-    `instructions` names the path by which its products reach an arithmetic unit (kernels.arithmetic).
+    `plan` takes legal configs; `default` is the cost model's choice, untuned. `supports` are the problems on which the
+    kernel is tuned, which `shapes` says in words; `preferred_untuned`, those of them for which it is the untuned
+    default, before the rungs below it. `arguments` are the parameters that are scalars of a launch and no macros:
+    configs that differ in these alone share a binary. `auxiliary_sources` are the files of its steps. `architectures`
+    limits it to some of its platforms'. `excluded_classes` are pairs of its `dtypes` and `precisions` that it does not
+    compute. `min_capability` is the first CUDA architecture that has a problem's instructions, such as 80.
+    `instructions` names those (kernels.arithmetic).
     """
 
     name: str
@@ -50,48 +48,50 @@ class Kernel:
     platforms: tuple[str, ...]
     plan: Callable[[Config, Problem], Plan]
     default: Callable[[Problem, Device], Config]
-    pooled: bool = False
+    dynamic_smem: bool = False
     arguments: tuple[str, ...] = ()
-    also: tuple[str, ...] = ()
-    suits: Callable[[Problem], bool] = _all
-    leads: Callable[[Problem, Device], bool] = _everywhere
+    auxiliary_sources: tuple[str, ...] = ()
+    supports: Callable[[Problem], bool] = _all
+    preferred_untuned: Callable[[Problem, Device], bool] = _everywhere
     architectures: tuple[str, ...] = ()
     shapes: str = "any shape"
-    lacks: tuple[tuple[str, str], ...] = ()
-    since: Callable[[Problem], int] = _ever
+    excluded_classes: tuple[tuple[str, str], ...] = ()
+    min_capability: Callable[[Problem], int] = _ever
     instructions: Callable[[Problem, Device], str] = fma
 
     @property
     def text(self) -> str:
-        """The whole source as the compiler sees it."""
+        """The source with its headers, as the compiler reads it."""
         return source(self.file)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the code and of what runs before and after it: a stored result is stale once it changes.
+        """SHA-256 of the code and its steps': a stored result is stale once it changes.
 
-        Comments and blanks are no part of it.
+        Comments and blanks do not count.
         """
-        return sha256("\0".join(map(code_digest, [self.text, *map(source, self.also)])).encode()).hexdigest()
+        return sha256(
+            "\0".join(map(code_digest, [self.text, *map(source, self.auxiliary_sources)])).encode()
+        ).hexdigest()
 
     @property
     def classes(self) -> tuple[tuple[str, str], ...]:
-        """Every dtype with each precision of it that this kernel computes."""
+        """The pairs of dtype and precision that this kernel computes."""
         pairs = ((dtype, precision) for dtype in self.dtypes for precision in CLASSES[dtype])
-        return tuple(pair for pair in pairs if pair[1] in self.precisions and pair not in self.lacks)
+        return tuple(pair for pair in pairs if pair[1] in self.precisions and pair not in self.excluded_classes)
 
     def covers(self, problem: Problem, device: Device) -> bool:
-        """Whether this kernel is one for such problems on such a device."""
+        """Whether the kernel supports the problem on the device."""
         return self.refusal(problem, device) is None
 
     def refusal(self, problem: Problem, device: Device) -> str | None:
-        """Why this kernel is not one for such a problem on such a device, in a clause; None where it is."""
+        """Why the kernel does not support the problem on the device, as a clause; None if it does."""
         sizes = f"{problem.m} x {problem.n} x {problem.k}"
-        unsuited = None if self.suits(problem) else f"it is for {self.shapes}, not for {sizes}"
-        return self.lacking(problem, device) or unsuited
+        unsupported = None if self.supports(problem) else f"it is for {self.shapes}, not for {sizes}"
+        return self.class_refusal(problem, device) or unsupported
 
-    def lacking(self, problem: Problem, device: Device) -> str | None:
-        """Why it computes nothing of a problem's class on such a device, whatever the sizes; None where it does."""
+    def class_refusal(self, problem: Problem, device: Device) -> str | None:
+        """Why it computes no problem of this class on the device, of whatever sizes; None if it does."""
         if (problem.dtype, problem.precision) not in self.classes:
             own = ", ".join(f"{dtype} ({precision})" for dtype, precision in self.classes)
             return f"it computes {own}, not {problem.dtype} ({problem.precision})"
@@ -99,12 +99,12 @@ class Kernel:
             return f"it is for {' and '.join(self.platforms)}, not {device.platform}"
         if self.architectures and device.architecture not in self.architectures:
             return f"it is for {', '.join(self.architectures)}, not {device.architecture}"
-        if device.platform == "cuda" and device.capability < (first := self.since(problem)):
+        if device.platform == "cuda" and device.capability < (first := self.min_capability(problem)):
             return f"it is for sm_{first} and later, not {device.architecture}"
         return None
 
     def launch(self, config: Config, problem: Problem, device: Device) -> Launch:
-        """Plan one launch; raises ValueError with the rule's name where the space refuses the config."""
+        """Plan a launch; raises ValueError with the rule's name if the space refuses the config."""
         refusal = self.space.refusal(config, problem, device)
         if refusal is not None:
             raise ValueError(refusal)
@@ -112,11 +112,11 @@ class Kernel:
             *((name, str(value)) for name, value in config.items() if name not in self.arguments),
             *dtype_macros(problem),
         )
-        build = Build(self.name, self.text, "matmul", macros, self.pooled)
+        build = Build(self.name, self.text, "matmul", macros, self.dynamic_smem)
         return _planned(self.plan(config, problem), Launch(self.name, config, problem, build, 0, (0, 0), 0))
 
-    def resized(self, launch: Launch, problem: Problem) -> Launch:
-        """The same binary on another problem of its class, without asking the space."""
+    def for_problem(self, launch: Launch, problem: Problem) -> Launch:
+        """The same binary on another problem of its class, which the space is not asked for."""
         return _planned(self.plan(launch.config, problem), replace(launch, problem=problem))
 
 

@@ -10,23 +10,23 @@ from kernels.problem import Problem
 from kernels.sources import code_digest
 from kernels.space import Config
 
-# 32-bit integers at the start of scratch that are zero before and after each launch.
+# 32-bit counters at the start of the workspace that are zero before and after each launch.
 COUNTERS: Final = 16_384
-OPERANDS: Final = ("a", "b", "c", "scratch")
+OPERANDS: Final = ("a", "b", "c", "workspace")
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What a compiler is given: a whole text, the function to find in it, and -D macros in order.
+    """A compiler's input: the source text, its entry function, and -D macros in order.
 
-    `pooled` says that CUDA is told at the launch how much shared memory a block has: only so may that pass 48 KiB.
+    With `dynamic_smem` a CUDA launch sets the shared memory of a block, which only so may be more than 48 KiB.
     """
 
     name: str
     text: str
     entry: str
     macros: tuple[tuple[str, str], ...]
-    pooled: bool = False
+    dynamic_smem: bool = False
 
     @property
     def digest(self) -> str:
@@ -37,7 +37,7 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A launch before or after another, on the same arguments: its build, its blocks and threads."""
+    """A launch before or after another, on the same arguments: its build, its grid and block."""
 
     build: Build
     grid: int
@@ -46,13 +46,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A tensor in device memory, as the TMA unit moves boxes of it: what cuTensorMapEncodeTiled is given.
+    """A tensor in device memory and the box of it that TMA copies: the arguments of cuTensorMapEncodeTiled.
 
-    It starts `offset` bytes into `operand`: "a", "b", "c" or "scratch". `element` is what an element is read as:
+    It starts `offset` bytes into `operand`: "a", "b", "c" or "workspace". `element` is the type of an element:
     tfloat32 is float32 that is rounded on its way into shared memory. `sizes` and `box` are in elements, innermost
-    first, `strides` in bytes, one for each dimension but the innermost. `swizzle` is the span in bytes within which
-    16-byte pieces of shared rows change places, or 0. What a box has outside the tensor is read as zero and never
-    written. Raises ValueError where the driver would refuse it (CUDA Driver API, Tensor Map Object Management).
+    first, `strides` in bytes, one for each dimension but the innermost. `swizzle` is 32, 64 or 128 bytes, or 0.
+    Elements of a box outside the tensor are read as zero and never written. Raises ValueError if the driver would
+    refuse it (CUDA Driver API, Tensor Map Object Management).
     """
 
     operand: str
@@ -74,7 +74,7 @@ class TensorMap:
         return _ELEMENT_BYTES[self.element]
 
     def tiny(self) -> TensorMap:
-        """The same of one element: whoever moves its boxes asks for what is outside, and touches next to nothing."""
+        """The same of one element: loads of its boxes are out of bounds, and access next to no memory."""
         ones = (1,) * len(self.sizes)
         return replace(self, sizes=ones, strides=(16,) * len(self.strides), offset=0)
 
@@ -82,7 +82,7 @@ class TensorMap:
         inner = self.box[0] * _ELEMENT_BYTES.get(self.element, 0)
         steps = zip(self.strides[1:], self.strides, strict=False)
         return {
-            "lies in a, b, c or scratch": self.operand in OPERANDS,
+            "lies in a, b, c or the workspace": self.operand in OPERANDS,
             "has elements of a known type": self.element in _ELEMENT_BYTES,
             "has one to five dimensions": 1 <= len(self.sizes) <= 5,  # noqa: PLR2004 - the driver's
             "has a box of as many": len(self.box) == len(self.sizes),
@@ -90,7 +90,7 @@ class TensorMap:
             "has sizes of 1 to 2^32": all(1 <= size <= 2**32 for size in self.sizes),
             "has boxes of 1 to 256 a side": all(1 <= side <= 256 for side in self.box),  # noqa: PLR2004 - the driver's
             "has boxes whose rows are whole 16 bytes": inner % 16 == 0,
-            "has boxes whose rows are no longer than the swizzle's span": not self.swizzle or inner <= self.swizzle,
+            "has boxes whose rows are no longer than the swizzle": not self.swizzle or inner <= self.swizzle,
             "swizzles within 32, 64, 128 bytes or not at all": self.swizzle in {0, 32, 64, 128},
             "starts at a multiple of 16 bytes": self.offset % 16 == 0 and self.offset >= 0,
             "has strides of whole 16 bytes below 2^40": all(s % 16 == 0 and 0 < s < 2**40 for s in self.strides),
@@ -103,21 +103,20 @@ _ELEMENT_BYTES: Final = {"float16": 2, "bfloat16": 2, "float32": 4, "tfloat32": 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a config meets a problem: blocks, threads (x fastest), shared bytes a block, and what else a launch needs.
+    """The launch of a config on a problem: grid, block (x fastest), shared bytes of a block, workspace and steps.
 
-    `numbers` are further arguments, 64 bits each; with ones for them, and a problem of a few elements, no kernel goes
-    further than a mebibyte from its operands or scratch. `scratch_bytes` is device memory that a launch may use: its
-    first `COUNTERS` 32-bit integers are zero before and after each launch, the rest is whatever was left there.
-    `maps` are the tensors that it moves boxes of. `cluster` blocks stand together: `grid` is a multiple of that.
-    `verdict_at` is where in scratch, in bytes, a launch leaves a 32-bit word by which it may decline: zero, and the
-    product is whole; else C is not to be used, and the bits say why (kernels.fp32_emulation).
+    `scalars` are further 64-bit arguments; if they are ones and the problem has a few elements, no kernel accesses
+    memory more than a mebibyte from its operands or workspace. Of the `workspace_bytes` of device memory the first
+    `COUNTERS` 32-bit integers are zero before and after each launch; the rest is uninitialised. `maps` are its tensor
+    maps. `cluster` is the blocks of a cluster, of which `grid` is a multiple. `verdict_at` is the byte of the workspace
+    at which a launch leaves a 32-bit word: zero, or the reasons (kernels.fp32_emulation) for which C is undefined.
     """
 
     grid: int
     block: tuple[int, int]
     shared_bytes: int = 0
-    scratch_bytes: int = 0
-    numbers: tuple[int, ...] = ()
+    workspace_bytes: int = 0
+    scalars: tuple[int, ...] = ()
     before: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
     maps: tuple[TensorMap, ...] = ()
@@ -127,11 +126,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One config on one problem: what to compile, how many blocks of how many threads (x fastest), shared bytes.
+    """A kernel launch of one config on one problem: its build, and its plan.
 
-    The function takes (A, B, C, m, n, k): three device pointers and three 64-bit sizes; where there are `numbers` it
-    takes a pointer to scratch (null where there is none) and these as well, and after them the `maps`, by value. Tiles
-    and batches are decoded from the one-dimensional grid.
+    The function takes (A, B, C, m, n, k): three device pointers and three 64-bit sizes; if there are `scalars`, also a
+    pointer to the workspace (null if there is none) and these, then the `maps`, by value. Tiles and batches are decoded
+    from the one-dimensional grid.
     """
 
     kernel: str
@@ -141,8 +140,8 @@ class Launch:
     grid: int
     block: tuple[int, int]
     shared_bytes: int
-    scratch_bytes: int = 0
-    numbers: tuple[int, ...] = ()
+    workspace_bytes: int = 0
+    scalars: tuple[int, ...] = ()
     before: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
     maps: tuple[TensorMap, ...] = ()
@@ -155,18 +154,18 @@ class Launch:
         return self.block[0] * self.block[1]
 
     def as_step(self, step: Step) -> Launch:
-        """A step before or after this launch, in the form of a launch; it has no steps and no pool of its own."""
+        """A step before or after this launch, as a launch without steps and dynamic shared memory."""
         alone = replace(self, shared_bytes=0, before=(), after=(), maps=(), cluster=1, verdict_at=None)
         return replace(alone, build=step.build, grid=step.grid, block=step.block)
 
     @property
-    def pool_bytes(self) -> int:
-        """Shared bytes that a CUDA launch asks for, since the binary does not declare them."""
-        return self.shared_bytes if self.build.pooled else 0
+    def dynamic_smem_bytes(self) -> int:
+        """Dynamic shared memory of a CUDA launch."""
+        return self.shared_bytes if self.build.dynamic_smem else 0
 
 
 def dtype_macros(problem: Problem) -> tuple[tuple[str, str], ...]:
-    """The macros that every build has: the dtype, the precision where it is not strict, how the operands are stored."""
+    """The macros of every build: dtype, precision if not strict, and transpositions."""
     return (
         ("DTYPE_" + problem.dtype.upper(), "1"),
         *((("PRECISION_" + problem.precision.upper(), "1"),) if problem.precision != "strict" else ()),

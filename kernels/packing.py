@@ -1,4 +1,4 @@
-"""Packing: steps that copy operands into scratch in rows of whole 128 bytes, K-major or MN-major."""
+"""Packing: steps that copy operands into the workspace, K-major or MN-major, in rows of multiples of 128 bytes."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ from typing import Final
 
 from kernels.launch import Build, Step, dtype_macros
 from kernels.problem import Problem
+from kernels.rules import LINE_BYTES, VECTOR_BYTES
 from kernels.sources import source
 
 PACK_K_MAJOR: Final = "steps/pack_k_major.cu"
 PACK_MN_MAJOR: Final = "steps/pack_mn_major.cu"
-# Which operands are copied, as bits.
+# The packed operands, as bits.
 A: Final = 1
 B: Final = 2
-# Rows of a copy are multiples of so many bytes; the square that a block copies, and its threads, as in both.
-LINE_BYTES: Final = 128
+# The square that a block copies, and its threads, as in both steps.
 SIDE: Final = 64
 THREADS: Final = 256
-VECTOR_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Where in scratch the copies of A and of B begin, and how long each of their rows is, in lines of 128 bytes.
+    """Where in the workspace the packed A and B begin, and the length of their rows, in lines of 128 bytes.
 
-    A copy is [batch][rows of op(A), or columns of op(B)][k], zeros past k; of an operand that is not copied the lines
-    are 0. `end` is the first line past all copies.
+    They are [batch][rows of op(A), or columns of op(B)][k], zeros past k; the rows of an operand that is not packed
+    have length 0. `end` is the first line past both.
     """
 
     at_a: int
@@ -36,19 +35,19 @@ class Packed:
     end: int
 
     @property
-    def numbers(self) -> tuple[int, int, int, int]:
-        """The first numbers of a launch that has the step `pack_k_major` before it."""
+    def scalars(self) -> tuple[int, int, int, int]:
+        """The first scalars of a launch with the step `pack_k_major` before it."""
         return self.at_a, self.lines_a, self.at_b, self.lines_b
 
 
 def ragged(problem: Problem) -> int:
-    """The operands whose stored rows are not whole 16 bytes, as bits: A, B or both."""
+    """The operands whose stored rows are no multiples of 16 bytes, as bits."""
     wide = VECTOR_BYTES // problem.itemsize
     return A * (problem.a_shape[1] % wide > 0) | B * (problem.b_shape[1] % wide > 0)
 
 
 def packed_k_major(problem: Problem, which: int, first: int) -> Packed:
-    """Copies of the operands in `which` (bits), one after the other from line `first` of scratch on."""
+    """The layout of the packed operands in `which` (bits), from line `first` of the workspace on."""
     row = -(-problem.k * problem.itemsize // LINE_BYTES)
     lines_a, lines_b = row * bool(which & A), row * bool(which & B)
     at_b = first + problem.batch * problem.m * lines_a
@@ -56,7 +55,7 @@ def packed_k_major(problem: Problem, which: int, first: int) -> Packed:
 
 
 def pack_k_major(problem: Problem, which: int) -> Step:
-    """The launch that makes the copies: a block for each square of 64 x 64 elements of each operand."""
+    """The step that packs the operands in `which`: a block for each 64 x 64 elements."""
     squares = -(-problem.m // SIDE) * bool(which & A) + -(-problem.n // SIDE) * bool(which & B)
     macros = (
         ("DTYPE_" + problem.dtype.upper(), "1"),
@@ -68,25 +67,25 @@ def pack_k_major(problem: Problem, which: int) -> Step:
 
 
 def packs_mn_major(problem: Problem) -> tuple[bool, bool]:
-    """Whether an MN-major copy is made of A, and B: where it is stored along k, or its rows are not whole 16 bytes."""
+    """Whether A and B are packed MN-major: if stored K-major, or in rows that are no multiples of 16 bytes."""
     wide = VECTOR_BYTES // problem.itemsize
     return not problem.trans_a or problem.m % wide > 0, problem.trans_b or problem.n % wide > 0
 
 
 def packed_bytes(problem: Problem) -> int:
-    """Bytes of all MN-major copies."""
+    """Bytes of the operands packed MN-major."""
     return problem.batch * problem.k * LINE_BYTES * sum(packed_lines(problem))
 
 
 def packed_lines(problem: Problem) -> tuple[int, int]:
-    """Lines of 128 bytes that each k takes in the copy of A, and of B; 0 where there is none."""
+    """Lines of 128 bytes of each k in the packed A and B; 0 for one that is not packed."""
     line = LINE_BYTES // problem.itemsize
     packed_a, packed_b = packs_mn_major(problem)
     return -(-problem.m // line) * packed_a, -(-problem.n // line) * packed_b
 
 
 def pack_mn_major(problem: Problem) -> Step:
-    """The launch that makes the copies: a block for each square of each operand."""
+    """The step that packs the operands: a block for each 64 x 64 elements."""
     packed_a, packed_b = packs_mn_major(problem)
     squares = -(-problem.m // SIDE) * packed_a + -(-problem.n // SIDE) * packed_b
     build = Build("pack_mn_major", source(PACK_MN_MAJOR), "pack_mn_major", dtype_macros(problem))

@@ -1,6 +1,6 @@
-"""Rules that several kernels have: what of a config fits a device, and how many blocks a grid has.
+"""Rules that several kernels share: whether a config fits a device's limits.
 
-Most are made of a kernel's own count: of a block's threads, its bytes of shared memory, a thread's registers.
+Most take the kernel's own functions: threads of a block, bytes of shared memory, registers of a thread.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from kernels.space import Config, Rule
 # Blocks of a grid's first dimension (CUDA C++ Programming Guide, "Technical Specifications").
 MAX_GRID: Final = 2**31 - 1
 WARP: Final = 32
+# The widest load of a thread, and the line of the cache by which places in a workspace are counted.
+VECTOR_BYTES: Final = 16
+LINE_BYTES: Final = 128
 # Registers are given to a thread in eights (CUDA Occupancy Calculator).
 REGISTERS_AT_ONCE: Final = 8
 Threads: TypeAlias = Callable[[Config], int]
@@ -32,7 +35,7 @@ def grid_fits(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def threads_fit(threads: Threads, least: int = 1, most: int = MAX_GRID) -> Rule:
-    """Whether a block has at least and at most so many threads, and no more than the device allows."""
+    """Whether a block has `least` to `most` threads, and no more than the device allows."""
     return lambda config, _, device: least <= threads(config) <= min(most, device.limits.threads)
 
 
@@ -42,7 +45,7 @@ def shared_fits(shared_bytes: Count) -> Rule:
 
 
 def registers_granted(threads: Threads) -> Callable[[Config, Device], int]:
-    """Registers that a thread may have so that an SM holds MIN_BLOCKS blocks; 0 where the device has none."""
+    """The most registers of a thread if MIN_BLOCKS blocks are to fit on an SM; 0 if the device has no registers."""
 
     def of(config: Config, device: Device) -> int:
         each = device.limits.registers_per_sm // (-(-threads(config) // WARP) * WARP * config["MIN_BLOCKS"])
@@ -52,7 +55,7 @@ def registers_granted(threads: Threads) -> Callable[[Config, Device], int]:
 
 
 def registers_fit(registers: Count, threads: Threads) -> Rule:
-    """Whether a thread has the registers that it needs; where the device has none, no one asks."""
+    """Whether a thread has the registers that it needs, or the device has none."""
     own = registers_granted(threads)
 
     def fit(config: Config, problem: Problem, device: Device) -> bool:
@@ -62,7 +65,7 @@ def registers_fit(registers: Count, threads: Threads) -> Rule:
 
 
 def bound_binds(threads: Threads) -> Rule:
-    """Whether MIN_BLOCKS lowers the registers that a thread may have."""
+    """Whether MIN_BLOCKS is 1 or limits the registers of a thread."""
     own = registers_granted(threads)
     return lambda config, _, device: (
         config["MIN_BLOCKS"] == 1 or 0 < own(config, device) < device.limits.registers_per_thread
@@ -70,11 +73,13 @@ def bound_binds(threads: Threads) -> Rule:
 
 
 def blocks_fit(threads: Threads, shared_bytes: Count) -> Rule:
-    """Whether an SM has the threads and the shared memory for MIN_BLOCKS blocks."""
+    """Whether MIN_BLOCKS blocks fit on an SM by threads and shared memory."""
 
     def fit(config: Config, problem: Problem, device: Device) -> bool:
-        limits, held = device.limits, config["MIN_BLOCKS"]
-        shared = held * (shared_bytes(config, problem) + limits.shared_bytes_reserved)
-        return held == 1 or (shared <= limits.shared_bytes_per_sm and held * threads(config) <= limits.threads_per_sm)
+        limits, min_blocks = device.limits, config["MIN_BLOCKS"]
+        shared = min_blocks * (shared_bytes(config, problem) + limits.shared_bytes_reserved)
+        return min_blocks == 1 or (
+            shared <= limits.shared_bytes_per_sm and min_blocks * threads(config) <= limits.threads_per_sm
+        )
 
     return fit

@@ -8,7 +8,10 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Final
 
+from kernels.common import wgmma_registers
+
 COMMON: Final = "common"
+GENERATED: Final = {f"{COMMON}/wgmma_registers.h": wgmma_registers.header}
 _INCLUDE: Final = re.compile(r'^#include "(\w+\.h)"$', re.MULTILINE)
 # A literal, in which nothing is a comment or a blank too many; else blanks and comments, which together are one blank.
 # One that is not closed ends with its line, a comment with the text: the pattern never looks at a character again.
@@ -20,8 +23,10 @@ _UNREAD: Final = re.compile(_LITERAL + r"|(?:[^\S\n]|//(?:\\\n|[^\n])*|/\*.*?(?:
 def source(name: str) -> str:
     """The text of a source, such as tiled/kernel.cu, with headers standing where they are included.
 
-    A header is looked for in the folder of the source that includes it, then in `common`.
+    A header is looked for in the folder of the source that includes it, then in `common`, where some are generated.
     """
+    if name in GENERATED:
+        return GENERATED[name]()
     folder = name.rpartition("/")[0]
     text = files("kernels").joinpath(name).read_text(encoding="utf-8")
     return _INCLUDE.sub(lambda found: source(_header(folder, found.group(1))), text)

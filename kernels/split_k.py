@@ -1,4 +1,4 @@
-"""Split-K: a grid with a block for each tile and each slice of k; how many slices, and the room for their sums."""
+"""Split-K: several blocks share the k of a tile, and their partial sums are added up in a fixed order."""
 
 from __future__ import annotations
 
@@ -7,76 +7,88 @@ from math import isqrt
 from typing import Final
 
 from kernels.device import Device
-from kernels.launch import COUNTERS
+from kernels.launch import COUNTERS, Build, Step
 from kernels.problem import Problem
-from kernels.rules import MAX_GRID, blocks
+from kernels.rules import MAX_GRID, VECTOR_BYTES, blocks
+from kernels.sources import source
 from kernels.space import Config
 
-# Of tensor cores' kernels: phases that a slice has at least, the part of a config's slices that a plan must be able to
-# fill with whole phases, and waves of blocks beyond which no k is sliced.
-FEWEST_PHASES: Final = 4
-FULL: Final = 0.95
+# Of tensor cores' kernels: the fewest k tiles of a split, the part of SPLIT_K splits that must not be empty, and the
+# waves of blocks beyond which k is not split.
+FEWEST_K_TILES: Final = 4
+NOT_EMPTY: Final = 0.95
 WAVES: Final = 2
-# Scratch that sums of slices may take.
-SUMS_BYTES: Final = 2**26
+# The most workspace for partial sums.
+PARTIALS_BYTES: Final = 2**26
+# As in common/split_k_reduce.h.
+REDUCE_THREADS: Final = 256
+MOST_REDUCERS: Final = 8
 
 
-def phases(config: Config, problem: Problem) -> int:
-    """Steps of BK along all of k."""
+def k_tiles(config: Config, problem: Problem) -> int:
+    """Steps of BK that cover k."""
     return -(-problem.k // config["BK"])
 
 
-def share(config: Config, problem: Problem) -> int:
-    """Phases of a slice of k; the last slice may have fewer."""
-    return -(-phases(config, problem) // config["SPLIT_K"])
+def k_tiles_per_split(config: Config, problem: Problem) -> int:
+    """K tiles of a split; the last split may have fewer."""
+    return -(-k_tiles(config, problem) // config["SPLIT_K"])
 
 
-def fan(slices: int) -> int:
-    """Slices whose sums one block adds up, so that these and their groups together are fewest."""
-    return isqrt(slices - 1) + 1
+def fan(splits: int) -> int:
+    """Splits of a group, whose partial sums one block adds up: groups and their splits are about equally many."""
+    return isqrt(splits - 1) + 1
 
 
 def counters(config: Config, problem: Problem) -> int:
-    """Counters of all tiles: one for each group of slices, and one for the groups."""
-    slices = config["SPLIT_K"]
-    return blocks(config, problem) * (-(-slices // fan(slices)) + 1)
+    """Counters of all tiles: one for each group of splits, and one for the groups."""
+    splits = config["SPLIT_K"]
+    return blocks(config, problem) * (-(-splits // fan(splits)) + 1)
 
 
-def sums_bytes(config: Config, problem: Problem, slices: int) -> int:
-    """Scratch that the sums of so many slices take."""
-    return blocks(config, problem) * slices * config["BM"] * config["BN"] * problem.itemsize
+def partials_bytes(config: Config, problem: Problem, splits: int) -> int:
+    """Workspace for the partial sums of the splits."""
+    return blocks(config, problem) * splits * config["BM"] * config["BN"] * problem.itemsize
 
 
 def split_fits(config: Config, problem: Problem) -> bool:
-    """Whether there are counters enough, and at most 64 MiB of sums."""
+    """Whether the counters suffice and the partial sums are at most 64 MiB."""
     return config["SPLIT_K"] == 1 or (
-        counters(config, problem) <= COUNTERS and sums_bytes(config, problem, config["SPLIT_K"]) <= SUMS_BYTES
+        counters(config, problem) <= COUNTERS and partials_bytes(config, problem, config["SPLIT_K"]) <= PARTIALS_BYTES
     )
 
 
 def grid_fits(config: Config, problem: Problem, _: Device) -> bool:
-    """Whether a grid can have a block for each slice of each tile."""
+    """Whether a grid can have a block for each split of each tile."""
     return blocks(config, problem) * config["SPLIT_K"] <= MAX_GRID
 
 
 def order_matters(config: Config, problem: Problem, device: Device) -> bool:
-    """Whether tiles are in no order, or more than run at once."""
+    """Whether tiles are not grouped, or more than run at once."""
     return config["GROUP_M"] == 1 or blocks(config, problem) > 2 * device.limits.sms
 
 
-def slices_needed(config: Config, problem: Problem, device: Device) -> bool:
-    """Whether k is in one slice, or its slices' blocks are few waves of those that the device holds."""
+def splits_needed(config: Config, problem: Problem, device: Device) -> bool:
+    """Whether k is not split, or its blocks are few waves."""
     split = config["SPLIT_K"]
     return split == 1 or blocks(config, problem) * split <= WAVES * config["MIN_BLOCKS"] * device.limits.sms
 
 
-def slices_whole(config: Config, problem: Problem, _: Device) -> bool:
-    """As `are_whole`, of a config's own phases."""
-    return are_whole(phases(config, problem), config["SPLIT_K"])
+def splits_even(config: Config, problem: Problem, _: Device) -> bool:
+    """Whether SPLIT_K splits a config's k tiles evenly."""
+    return is_even_split(k_tiles(config, problem), config["SPLIT_K"])
 
 
 @cache
-def are_whole(count: int, split: int) -> bool:
-    """Whether so many phases make slices of which hardly one is empty, and none too short; one slice always is."""
-    phased = -(-count // split)
-    return split == 1 or (phased >= FEWEST_PHASES and -(-count // phased) >= FULL * split)
+def is_even_split(count: int, split: int) -> bool:
+    """Whether `count` k tiles make `split` splits that are hardly ever empty and not too short, or one."""
+    per_split = -(-count // split)
+    return split == 1 or (per_split >= FEWEST_K_TILES and -(-count // per_split) >= NOT_EMPTY * split)
+
+
+def reduce_step(file: str, problem: Problem, splits: int, each_bytes: int, macros: tuple[tuple[str, str], ...]) -> Step:
+    """The launch that sums the partial sums of all splits, of `each_bytes` for each batch and split."""
+    reducers = min(MOST_REDUCERS, 1 << (splits.bit_length() - 1))
+    build = Build("split_k_reduce", source(file), "split_k_reduce", (*macros, ("REDUCERS", str(reducers))))
+    grid = problem.batch * -(-each_bytes // (REDUCE_THREADS // reducers * VECTOR_BYTES))
+    return Step(build, grid, (REDUCE_THREADS, 1))

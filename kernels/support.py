@@ -47,7 +47,7 @@ def _on(kernel: Kernel, problem: Problem, platform: str) -> list[Covered]:
     devices = [made_up(platform, name) for name in (ARCHITECTURES if platform == "cuda" else ("",))]
     by_path: dict[str, list[str]] = {}
     for device in devices:
-        if kernel.lacking(problem, device) is None:
+        if kernel.class_refusal(problem, device) is None:
             by_path.setdefault(kernel.instructions(problem, device), []).append(device.architecture)
     return [
         Covered(problem.dtype, problem.precision, platform, tuple(filter(None, names)), path)

@@ -14,7 +14,7 @@ _KEPT: Final = 2**26  # bytes: more is given back after its launch, for the othe
 
 
 class Workspace:
-    """Scratch memory of a backend, made when it is first wanted; its counters are zero whenever no launch runs."""
+    """The workspace of a backend, allocated on first use; its counters are zero whenever no launch runs."""
 
     def __init__(self, allocate: Callable[[int], Buffer], fill: Callable[[Buffer, int], None]) -> None:
         self._allocate = allocate

@@ -11,7 +11,6 @@ from kernels.batched.space import (
     ROOM_FOR_BLOCKS,
     SPACE,
     TILE,
-    WARP,
     fits_vectors,
     sums_and_registers_fit,
 )
@@ -19,6 +18,7 @@ from kernels.cost_model import lightest
 from kernels.device import Device
 from kernels.kernel import Kernel
 from kernels.problem import Problem
+from kernels.rules import WARP
 from kernels.space import Config
 
 LARGEST: Final = 128
@@ -107,13 +107,13 @@ def _held(config: Config, problem: Problem, device: Device) -> int:
     if not limits.registers_per_sm or config["TM"] * config["TN"] * problem.itemsize >= LARGE_BYTES:
         return 1
     room = limits.registers_per_sm // (SMALL_REGISTERS * threads(config))
-    held = (
+    min_blocks = (
         Config.of(dict(config) | {"MIN_BLOCKS": count})
         for count in reversed(SPACE.parameters["MIN_BLOCKS"])
         if count <= room
     )
     rules = (sums_and_registers_fit, BOUND_BINDS, ROOM_FOR_BLOCKS)
-    return next((one["MIN_BLOCKS"] for one in held if all(rule(one, problem, device) for rule in rules)), 1)
+    return next((one["MIN_BLOCKS"] for one in min_blocks if all(rule(one, problem, device) for rule in rules)), 1)
 
 
 def _below(count: int) -> int:
@@ -131,7 +131,7 @@ BATCHED: Final = Kernel(
     platforms=("cuda", "opencl"),
     plan=plan,
     default=_default,
-    pooled=True,
-    suits=lambda problem: max(problem.m, problem.n, problem.k) <= LARGEST,
+    dynamic_smem=True,
+    supports=lambda problem: max(problem.m, problem.n, problem.k) <= LARGEST,
     shapes=f"m, n and k of at most {LARGEST}",
 )

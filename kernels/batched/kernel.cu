@@ -144,7 +144,7 @@ PART void store_tile(GLOBAL REAL *c, const int n, const int rows, const int colu
 // Products are small: offsets within one fit in 32 bits.
 KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c,
-       const INDEX m_, const INDEX n_, const INDEX k_, GLOBAL REAL *RESTRICT scratch,
+       const INDEX m_, const INDEX n_, const INDEX k_, GLOBAL REAL *RESTRICT workspace,
        const INDEX batch)
 {
     DYNAMIC_SHARED(smem, STAGES * STAGE_SIZE);

@@ -6,27 +6,25 @@ from typing import Final
 
 from kernels.launch import Plan
 from kernels.problem import Problem
-from kernels.rules import registers_granted
+from kernels.rules import VECTOR_BYTES, registers_granted
 from kernels.space import Config
 
-VECTOR_BYTES: Final = 16
 # Registers beside sums and operands, as NVRTC 12.9 allots them: places of what is copied and read, sizes, counters.
 ADDRESSES: Final = 40
 GAPS: Final = 32  # between the aligned pairs that doubles live in
 
 
-def team(config: Config) -> int:
+def product_threads(config: Config) -> int:
     """Threads of one product."""
     return config["BM"] // config["TM"] * (config["BN"] // config["TN"])
 
 
 def threads(config: Config) -> int:
     """Threads of a block."""
-    return config["BATCH_PER_BLOCK"] * team(config)
+    return config["BATCH_PER_BLOCK"] * product_threads(config)
 
 
-# Registers that the compiler may give a thread so that an SM holds MIN_BLOCKS blocks; 0 where the device has none.
-granted: Final = registers_granted(threads)
+register_limit: Final = registers_granted(threads)
 
 
 def blocks(config: Config, problem: Problem) -> int:
@@ -36,13 +34,13 @@ def blocks(config: Config, problem: Problem) -> int:
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:
-    """Bytes of the phases that are in shared memory, of the tiles of BATCH_PER_BLOCK products."""
+    """Bytes of all stages of BATCH_PER_BLOCK products."""
     stage = config["BATCH_PER_BLOCK"] * config["BK"] * (config["BM"] + config["BN"])
     return config["STAGES"] * stage * problem.itemsize
 
 
 def registers(config: Config, problem: Problem) -> int:
-    """Registers that a thread needs at least if nothing is to be spilled."""
+    """The least registers of a thread that spills nothing."""
     tm, tn, wide, words = config["TM"], config["TN"], vector(problem), problem.itemsize // 4
     read = tm * (1 if problem.trans_a else wide) + tn * (wide if problem.trans_b else 1)
     return words * (tm * tn + read) + ADDRESSES + GAPS * (words - 1)
@@ -56,4 +54,4 @@ def vector(problem: Problem) -> int:
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
     grid, shared = blocks(config, problem), shared_bytes(config, problem)
-    return Plan(grid, (threads(config), 1), shared, numbers=(problem.batch,))
+    return Plan(grid, (threads(config), 1), shared, scalars=(problem.batch,))

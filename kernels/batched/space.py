@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kernels.batched.plan import blocks, granted, registers, shared_bytes, team, threads, vector
+from kernels.batched.plan import blocks, product_threads, register_limit, registers, shared_bytes, threads, vector
 from kernels.device import Device
 from kernels.problem import Problem
-from kernels.rules import MAX_GRID, blocks_fit, bound_binds, shared_fits, threads_fit
+from kernels.rules import MAX_GRID, WARP, blocks_fit, bound_binds, shared_fits, threads_fit
 from kernels.space import Config, Space
 
-WARP: Final = 32
 # cp.async came with sm_80 (PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy").
 COPIES_SINCE: Final = 80
 # A block of more threads waits for more copies before its first product, and for more threads at each barrier.
@@ -25,12 +24,12 @@ def fits_vectors(config: Mapping[str, int], problem: Problem) -> bool:
     return config["TN"] >= vector(problem) and config["TM"] >= (vector(problem) if problem.trans_a else 1)
 
 
-def _teams(config: Config, _: Problem, __: Device) -> bool:
+def _threads_down_and_across(config: Config, _: Problem, __: Device) -> bool:
     return config["BM"] >= 2 * config["TM"] and config["BN"] >= config["TN"]
 
 
 def _vectors_divide(config: Config, problem: Problem, _: Device) -> bool:
-    turn = team(config) * vector(problem)
+    turn = product_threads(config) * vector(problem)
     return config["BM"] * config["BK"] % turn == 0 and config["BN"] * config["BK"] % turn == 0
 
 
@@ -59,7 +58,7 @@ def _grid_fits(config: Config, problem: Problem, _: Device) -> bool:
 def sums_and_registers_fit(config: Config, problem: Problem, device: Device) -> bool:
     """Whether sums leave registers for the rest, and a thread has as many as it needs."""
     few = config["TM"] * config["TN"] * problem.itemsize // 4 < LARGE
-    return not device.limits.registers_per_sm or (few and registers(config, problem) <= granted(config, device))
+    return not device.limits.registers_per_sm or (few and registers(config, problem) <= register_limit(config, device))
 
 
 BOUND_BINDS: Final = bound_binds(threads)
@@ -77,33 +76,39 @@ SPACE: Final = Space(
         "MIN_BLOCKS": (1, 2, 4, 8),
     },
     rules={
-        "a tile or a phase twice as large as the product": _not_beyond,
-        "fewer neighbours a thread than 16 bytes hold": lambda config, problem, _: fits_vectors(config, problem),
-        "no two threads down a tile, or none across": _teams,
+        "a tile or a k tile at least twice as large as the problem": _not_beyond,
+        "a thread tile narrower than 16 bytes": lambda config, problem, _: fits_vectors(config, problem),
+        "fewer than two threads down a tile, or none across": _threads_down_and_across,
         "more products a block than there are, or than one tile each": _one_tile,
-        "fewer threads a block than a warp has, or more than wait well for each other": threads_fit(
+        "fewer threads a block than a warp has, or more than synchronise well": threads_fit(
             threads, WARP, MOST_THREADS
         ),
         "copies of 16 bytes that do not divide evenly among the threads": _vectors_divide,
-        "more stages than there are phases, or where nothing is copied asynchronously": _stages,
+        "more stages than k tiles, or where copies are not asynchronous": _stages,
         "more shared memory a block than the device allows": shared_fits(shared_bytes),
         "more than 2^31 - 1 blocks": _grid_fits,
         "more registers a thread than there are": sums_and_registers_fit,
-        "a bound on registers that binds nothing": BOUND_BINDS,
-        "more blocks to hold at once than an SM has room for": ROOM_FOR_BLOCKS,
+        "MIN_BLOCKS that does not limit registers": BOUND_BINDS,
+        "more blocks on an SM than its threads and shared memory allow": ROOM_FOR_BLOCKS,
     },
     reads={
-        "a tile or a phase twice as large as the product": ("BM", "BN", "BK"),
-        "fewer neighbours a thread than 16 bytes hold": ("TM", "TN"),
-        "no two threads down a tile, or none across": TILE,
+        "a tile or a k tile at least twice as large as the problem": ("BM", "BN", "BK"),
+        "a thread tile narrower than 16 bytes": ("TM", "TN"),
+        "fewer than two threads down a tile, or none across": TILE,
         "more products a block than there are, or than one tile each": (*TILE, "BATCH_PER_BLOCK"),
-        "fewer threads a block than a warp has, or more than wait well for each other": (*TILE, "BATCH_PER_BLOCK"),
+        "fewer threads a block than a warp has, or more than synchronise well": (*TILE, "BATCH_PER_BLOCK"),
         "copies of 16 bytes that do not divide evenly among the threads": (*TILE, "BK"),
-        "more stages than there are phases, or where nothing is copied asynchronously": ("BK", "STAGES"),
+        "more stages than k tiles, or where copies are not asynchronous": ("BK", "STAGES"),
         "more shared memory a block than the device allows": ("BM", "BN", "BK", "BATCH_PER_BLOCK", "STAGES"),
         "more than 2^31 - 1 blocks": ("BM", "BN", "BATCH_PER_BLOCK"),
         "more registers a thread than there are": (*TILE, "BATCH_PER_BLOCK", "MIN_BLOCKS"),
-        "a bound on registers that binds nothing": (*TILE, "BATCH_PER_BLOCK", "MIN_BLOCKS"),
-        "more blocks to hold at once than an SM has room for": (*TILE, "BK", "BATCH_PER_BLOCK", "STAGES", "MIN_BLOCKS"),
+        "MIN_BLOCKS that does not limit registers": (*TILE, "BATCH_PER_BLOCK", "MIN_BLOCKS"),
+        "more blocks on an SM than its threads and shared memory allow": (
+            *TILE,
+            "BK",
+            "BATCH_PER_BLOCK",
+            "STAGES",
+            "MIN_BLOCKS",
+        ),
     },
 )

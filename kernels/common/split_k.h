@@ -1,5 +1,5 @@
-// Split-K in one launch: each block stores the partial sums of its split in scratch, and the last
-// block to arrive adds them up in a fixed order, so that results are deterministic.
+// Split-K in one launch: each block stores the partial sums of its split in the workspace, and the
+// last block to arrive adds them up in a fixed order, so that results are deterministic.
 //
 // Splits come in groups of `fan`. The last block of a group sums the group, and the last of those
 // blocks sums the groups: two short waits instead of a long one. The including file defines before:
@@ -8,8 +8,8 @@
 // ACC        pack of accumulators, of ACC_WIDTH elements
 // OUT_PACKS  packs of accumulators that a thread has
 //
-// Scratch starts with 16,384 counters that are zero before and after a launch; tiles * (groups + 1)
-// must not exceed them.
+// The workspace starts with 16,384 counters that are zero before and after a launch; tiles *
+// (groups + 1) must not exceed them.
 #define COUNTERS 16384
 #define PARTIAL_SIZE (OUT_PACKS * ACC_WIDTH)
 
@@ -45,7 +45,7 @@ INNER int last_block_arrived(int *counter, const int of, int *arrivals)
 
 // The reads are latency-bound: load as many splits at once as fill 8 packs of a thread.
 #define LOADS_IN_FLIGHT (OUT_PACKS < 8 ? 8 / OUT_PACKS : 1)
-// Neighbouring threads have neighbouring packs in scratch: a warp accesses whole lines.
+// Neighbouring threads have neighbouring packs in the workspace: a warp accesses whole lines.
 #define PARTIAL_AT(e) (((e) * THREADS + THREAD_X) * ACC_WIDTH)
 
 INNER void store_partials(GLOBAL REAL *to, ACC *acc)
@@ -76,15 +76,15 @@ INNER void sum_partials(const GLOBAL REAL *from, const int count, const INDEX pi
 
 #ifdef __OPENCL_VERSION__
 // As below, in a uniform loop: a conditional barrier makes PoCL compile all that follows it twice.
-INNER int reduce_split_k(GLOBAL REAL *scratch, const INDEX tile, const int split, const int splits,
-                         const int fan, LOCAL int *arrivals, ACC *acc)
+INNER int reduce_split_k(GLOBAL REAL *workspace, const INDEX tile, const int split,
+                         const int splits, const int fan, LOCAL int *arrivals, ACC *acc)
 {
     const INDEX pitch = THREADS * PARTIAL_SIZE;
     const int groups = (splits + fan - 1) / fan, group = split / fan;
     const int members = splits - group * fan < fan ? splits - group * fan : fan;
-    GLOBAL int *const counters = (GLOBAL int *)scratch + tile * (groups + 1);
+    GLOBAL int *const counters = (GLOBAL int *)workspace + tile * (groups + 1);
     GLOBAL REAL *const partials =
-        scratch + COUNTERS * 4 / (int)sizeof(REAL) + tile * splits * pitch;
+        workspace + COUNTERS * 4 / (int)sizeof(REAL) + tile * splits * pitch;
     int whole = 1;
     for (int level = 0; level < (splits == 1 ? 0 : groups == 1 ? 1 : 2); level++) {
         GLOBAL int *const counter = counters + (level ? groups : group);
@@ -112,15 +112,15 @@ INNER int reduce_split_k(GLOBAL REAL *scratch, const INDEX tile, const int split
 }
 #else
 // True in the one block of a tile that has its whole sums and is to store them to C.
-INNER int reduce_split_k(GLOBAL REAL *scratch, const INDEX tile, const int split, const int splits,
-                         const int fan, LOCAL int *arrivals, ACC *acc)
+INNER int reduce_split_k(GLOBAL REAL *workspace, const INDEX tile, const int split,
+                         const int splits, const int fan, LOCAL int *arrivals, ACC *acc)
 {
     const INDEX pitch = THREADS * PARTIAL_SIZE;
     const int groups = (splits + fan - 1) / fan, group = split / fan;
     const int members = splits - group * fan < fan ? splits - group * fan : fan;
-    GLOBAL int *const counters = (GLOBAL int *)scratch + tile * (groups + 1);
+    GLOBAL int *const counters = (GLOBAL int *)workspace + tile * (groups + 1);
     GLOBAL REAL *const partials =
-        scratch + COUNTERS * 4 / (int)sizeof(REAL) + tile * splits * pitch;
+        workspace + COUNTERS * 4 / (int)sizeof(REAL) + tile * splits * pitch;
     store_partials(partials + split * pitch, acc);
     if (!last_block_arrived(counters + group, members, arrivals)) {
         return 0;

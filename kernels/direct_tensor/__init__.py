@@ -42,8 +42,8 @@ DIRECT_TENSOR: Final = Kernel(
     platforms=("cuda",),
     plan=plan,
     default=_default,
-    since=lambda _: SINCE,
-    suits=lambda problem: problem.k <= DEEPEST,
+    min_capability=lambda _: SINCE,
+    supports=lambda problem: problem.k <= DEEPEST,
     shapes=f"k of at most {DEEPEST}",
     instructions=mma,
 )

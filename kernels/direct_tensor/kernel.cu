@@ -62,7 +62,7 @@ INNER void write_row(STORED *row, const ACC *acc, const int low, const INDEX col
 // The last block's last warps may have no tile.
 KERNEL(32 * WARPS, 1)
 matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, const INDEX m,
-       const INDEX n, const INDEX k, const REAL *RESTRICT scratch, const INDEX tiles)
+       const INDEX n, const INDEX k, const REAL *RESTRICT workspace, const INDEX tiles)
 {
     const unsigned across = (unsigned)((n + BN - 1) / BN), down = (unsigned)((m + BM - 1) / BM);
     const unsigned tile = (unsigned)BLOCK * WARPS + THREAD_X / 32;

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from kernels.launch import Plan
 from kernels.problem import Problem
+from kernels.rules import WARP
 from kernels.space import Config
-
-WARP: Final = 32
 
 
 def tiles(config: Config, problem: Problem) -> int:
@@ -24,4 +21,4 @@ def threads(config: Config) -> int:
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
     count = tiles(config, problem)
-    return Plan(-(-count // config["WARPS"]), (threads(config), 1), numbers=(count,))
+    return Plan(-(-count // config["WARPS"]), (threads(config), 1), scalars=(count,))

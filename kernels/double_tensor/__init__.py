@@ -7,12 +7,13 @@ from typing import Final
 
 from kernels.arithmetic import dmma
 from kernels.device import Device
-from kernels.double_tensor.plan import WARP, plan, shared_bytes, threads
+from kernels.double_tensor.plan import plan, shared_bytes, threads
 from kernels.double_tensor.space import ARCHITECTURES, SPACE, SPLITS
 from kernels.kernel import Kernel
 from kernels.problem import Problem
+from kernels.rules import WARP
 from kernels.space import Config
-from kernels.split_k import fan, share
+from kernels.split_k import fan, k_tiles_per_split
 
 # C's short side that is skinny's, and the cube that is batched's: there memory is the bound, not products.
 SHORT: Final = 16
@@ -77,19 +78,19 @@ def _clocks(config: Config, problem: Problem, device: Device) -> float:
 
     Blocks that it holds at once begin and end while others multiply; few warps leave it idle while they wait.
     """
-    limits, size, slices = device.limits, config["BM"] * config["BN"], config["SPLIT_K"]
-    own = -(-_tiles(config, problem) * slices // max(limits.sms, 1))
+    limits, size, splits = device.limits, config["BM"] * config["BN"], config["SPLIT_K"]
+    own = -(-_tiles(config, problem) * splits // max(limits.sms, 1))
     room = limits.shared_bytes_per_sm // (shared_bytes(config, problem) + limits.shared_bytes_reserved)
-    held = min(own, max(1, room))
-    idle = max(1, BUSY_WARPS * WARP / (threads(config) * held))
+    min_blocks = min(own, max(1, room))
+    idle = max(1, BUSY_WARPS * WARP / (threads(config) * min_blocks))
     brought = (config["BM"] + config["BN"]) * problem.itemsize / CACHE_BYTES
     step = max(size / FMAS, brought) + IN_THE_WAY * brought
-    joining = JOIN_CLOCKS + 2 * fan(slices) * size * problem.itemsize / CACHE_BYTES if slices > 1 else 0
-    depth = share(config, problem) * config["BK"]
-    return own * depth * step * idle + -(-own // held) / held * TILE_CLOCKS + joining
+    joining = JOIN_CLOCKS + 2 * fan(splits) * size * problem.itemsize / CACHE_BYTES if splits > 1 else 0
+    depth = k_tiles_per_split(config, problem) * config["BK"]
+    return own * depth * step * idle + -(-own // min_blocks) / min_blocks * TILE_CLOCKS + joining
 
 
-def _suits(problem: Problem) -> bool:
+def _supports(problem: Problem) -> bool:
     return min(problem.m, problem.n) > SHORT and max(problem.m, problem.n, problem.k) > SMALL
 
 
@@ -103,9 +104,9 @@ DOUBLE_TENSOR: Final = Kernel(
     platforms=("cuda",),
     plan=plan,
     default=_default,
-    pooled=True,
+    dynamic_smem=True,
     arguments=("GROUP_M", "SPLIT_K"),
-    suits=_suits,
+    supports=_supports,
     shapes=f"a C of more than {SHORT} both ways, where m, n or k is over {SMALL}",
     architectures=ARCHITECTURES,
     instructions=dmma,

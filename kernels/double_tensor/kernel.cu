@@ -98,7 +98,7 @@ INNER void store_tile(REAL *c, const INDEX n, const int rows, const int columns,
 
 KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const INDEX m,
-       const INDEX n, const INDEX k, REAL *scratch, const INDEX group_m, const INDEX splits,
+       const INDEX n, const INDEX k, REAL *workspace, const INDEX group_m, const INDEX splits,
        const INDEX fan, const INDEX k_per_split)
 {
     DYNAMIC_SHARED(smem, STAGES * STAGE_SIZE);
@@ -173,7 +173,7 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
     }
     cp_async_wait_group(0); // zeros past k may still be in flight into what split-K uses
     if (splits > 1 &&
-        !reduce_split_k(scratch, batch * tiles + tile, split, splits, fan, (int *)smem, acc)) {
+        !reduce_split_k(workspace, batch * tiles + tile, split, splits, fan, (int *)smem, acc)) {
         return;
     }
     store_tile(c + (batch * m + row) * n + column, n, rows, columns,

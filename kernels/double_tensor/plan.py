@@ -6,15 +6,14 @@ from typing import Final
 
 from kernels.launch import COUNTERS, Plan
 from kernels.problem import Problem
-from kernels.rules import blocks, registers_granted
+from kernels.rules import WARP, blocks, registers_granted
 from kernels.space import Config
-from kernels.split_k import fan, phases, share, split_fits, sums_bytes
+from kernels.split_k import fan, k_tiles, k_tiles_per_split, partials_bytes, split_fits
 
-WARP: Final = 32
 # Registers beside sums and operands, as NVRTC 12.9 allots them: addresses, sizes, counters.
 ADDRESSES: Final = 76
-# Copies of 16 bytes that a thread sends in a phase before their addresses take more, half as many where a warp's part
-# is wider than it is high, and how many registers more.
+# Copies of 16 bytes that a thread makes for a k tile before their addresses take more registers, half as many if a
+# warp's tile is wider than high, and the registers of each further copy.
 FEW_COPIES: Final = 16
 A_COPY: Final = 8
 
@@ -24,8 +23,7 @@ def threads(config: Config) -> int:
     return config["BM"] // config["WM"] * (config["BN"] // config["WN"]) * WARP
 
 
-# Registers that the compiler may give a thread so that an SM holds MIN_BLOCKS blocks; 0 where the device has none.
-granted: Final = registers_granted(threads)
+register_limit: Final = registers_granted(threads)
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:
@@ -34,7 +32,7 @@ def shared_bytes(config: Config, problem: Problem) -> int:
 
 
 def registers(config: Config) -> int:
-    """Registers that a thread needs at least if nothing is to be spilled: two for each double."""
+    """The least registers of a thread that spills nothing, two for each double."""
     wm, wn = config["WM"], config["WN"]
     operands = (1 + config["AHEAD"]) * config["MMA_K"] * (wm + wn)
     copies = (config["BM"] + config["BN"]) * config["BK"] // 2 // threads(config)
@@ -45,13 +43,13 @@ def registers(config: Config) -> int:
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config."""
     split = config["SPLIT_K"] > 1 and split_fits(config, problem)
-    phased = share(config, problem) if split else phases(config, problem)
-    slices = -(-phases(config, problem) // phased)
+    per_split = k_tiles_per_split(config, problem) if split else k_tiles(config, problem)
+    splits = -(-k_tiles(config, problem) // per_split)
     down = -(-problem.m // config["BM"])
     return Plan(
-        grid=blocks(config, problem) * slices,
+        grid=blocks(config, problem) * splits,
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
-        scratch_bytes=4 * COUNTERS + sums_bytes(config, problem, slices) if slices > 1 else 0,
-        numbers=(min(config["GROUP_M"], down), slices, fan(slices), phased * config["BK"]),
+        workspace_bytes=4 * COUNTERS + partials_bytes(config, problem, splits) if splits > 1 else 0,
+        scalars=(min(config["GROUP_M"], down), splits, fan(splits), per_split * config["BK"]),
     )

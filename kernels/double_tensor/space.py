@@ -7,22 +7,22 @@ from functools import cache
 from typing import Final
 
 from kernels.device import Device
-from kernels.double_tensor.plan import WARP, registers, shared_bytes, threads
+from kernels.double_tensor.plan import registers, shared_bytes, threads
 from kernels.launch import COUNTERS
 from kernels.problem import Problem
-from kernels.rules import blocks, blocks_fit, bound_binds, registers_fit, shared_fits
+from kernels.rules import WARP, blocks, blocks_fit, bound_binds, registers_fit, shared_fits
 from kernels.space import Config, Rule, Space
 from kernels.split_k import (
-    SUMS_BYTES,
+    PARTIALS_BYTES,
     WAVES,
-    are_whole,
     fan,
     grid_fits,
+    is_even_split,
+    k_tiles,
     order_matters,
-    phases,
-    slices_needed,
-    slices_whole,
     split_fits,
+    splits_even,
+    splits_needed,
 )
 
 # Tensor cores that multiply float64 at twice the rate of FMAs. Other architectures with mma.sync for it, sm_86, sm_89
@@ -75,7 +75,7 @@ def _stages_pay(config: Config, _: Problem, __: Device) -> bool:
     return LEAST_DEEP <= config["STAGES"] * config["BK"] <= MOST_DEEP
 
 
-def _slices_fit(config: Config, problem: Problem, _: Device) -> bool:
+def _split_fits(config: Config, problem: Problem, _: Device) -> bool:
     return split_fits(config, problem)
 
 
@@ -84,18 +84,18 @@ def _sms_used(config: Config, problem: Problem, device: Device) -> bool:
     if 2 * tiles * config["SPLIT_K"] > sms or (config["SPLIT_K"] == 1 and problem.k <= NOT_SLICED):
         return True
     tile_bytes = config["BM"] * config["BN"] * problem.itemsize
-    return config["SPLIT_K"] == _most_slices(
-        phases(config, problem), tiles, tile_bytes, WAVES * config["MIN_BLOCKS"] * sms
+    return config["SPLIT_K"] == _most_splits(
+        k_tiles(config, problem), tiles, tile_bytes, WAVES * config["MIN_BLOCKS"] * sms
     )
 
 
 @cache
-def _most_slices(steps: int, tiles: int, tile_bytes: int, most: int) -> int:
+def _most_splits(steps: int, tiles: int, tile_bytes: int, most: int) -> int:
     """The most slices that the other rules allow."""
 
     def allowed(split: int) -> bool:
-        fits = tiles * split * tile_bytes <= SUMS_BYTES and tiles * (-(-split // fan(split)) + 1) <= COUNTERS
-        return are_whole(steps, split) and tiles * split <= most and fits
+        fits = tiles * split * tile_bytes <= PARTIALS_BYTES and tiles * (-(-split // fan(split)) + 1) <= COUNTERS
+        return is_even_split(steps, split) and tiles * split <= most and fits
 
     return max((split for split in SPLITS[1:] if allowed(split)), default=1)
 
@@ -104,29 +104,29 @@ _WARPS: Final = ("BM", "BN", "WM", "WN")
 # Each rule with the parameters that it reads.
 _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "no tensor cores that multiply float64 at full rate": (_has_instruction, ()),
-    "a tile that its warps' parts do not divide": (_warps_divide, _WARPS),
-    "small parts for more than four warps, which read more than they multiply": (_warps_share, _WARPS),
+    "a tile that is no multiple of its warps' tiles": (_warps_divide, _WARPS),
+    "small warps' tiles for more than four warps, which load more than they multiply": (_warps_share, _WARPS),
     "copies of 16 bytes that do not divide evenly among the threads": (_copies_divide, (*_WARPS, "BK")),
-    "an instruction deeper than 4 along k before sm_90": (_deep_enough, ("MMA_K",)),
-    "operands read ahead in turns that a phase does not divide into": (_steps_alternate, ("BK", "MMA_K", "AHEAD")),
+    "an instruction with more than 4 of k before sm_90": (_deep_enough, ("MMA_K",)),
+    "AHEAD with an odd number of mma steps in a k tile": (_steps_alternate, ("BK", "MMA_K", "AHEAD")),
     "fewer threads than keep an SM busy, or more than the device allows": (_threads_fit, (*_WARPS, "MIN_BLOCKS")),
     "more registers a thread than there are": (
         registers_fit(lambda config, _: registers(config), threads),
         (*_WARPS, "BK", "MMA_K", "AHEAD", "MIN_BLOCKS"),
     ),
-    "a bound on registers that binds nothing": (bound_binds(threads), (*_WARPS, "MIN_BLOCKS")),
-    "less of k in shared memory than 48, or more than 128": (_stages_pay, ("BK", "STAGES")),
+    "MIN_BLOCKS that does not limit registers": (bound_binds(threads), (*_WARPS, "MIN_BLOCKS")),
+    "stages of fewer than 48 of k, or more than 128": (_stages_pay, ("BK", "STAGES")),
     "more shared memory a block than the device allows": (shared_fits(shared_bytes), ("BM", "BN", "BK", "STAGES")),
-    "more blocks to hold at once than an SM has room for": (
+    "more blocks on an SM than its threads and shared memory allow": (
         blocks_fit(threads, shared_bytes),
         (*_WARPS, "BK", "STAGES", "MIN_BLOCKS"),
     ),
-    "an order of tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP_M")),
+    "grouped tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP_M")),
     "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN", "SPLIT_K")),
-    "more slices of k, where there are blocks enough": (slices_needed, ("BM", "BN", "MIN_BLOCKS", "SPLIT_K")),
-    "slices of k of which some are empty, or that are shorter than four phases": (slices_whole, ("BK", "SPLIT_K")),
-    "more sums of slices than scratch has room for": (_slices_fit, ("BM", "BN", "BK", "SPLIT_K")),
-    "SMs left idle that more slices of k would use": (_sms_used, ("BM", "BN", "BK", "MIN_BLOCKS", "SPLIT_K")),
+    "more splits of k, where there are blocks enough": (splits_needed, ("BM", "BN", "MIN_BLOCKS", "SPLIT_K")),
+    "splits of k that are empty, or shorter than four k tiles": (splits_even, ("BK", "SPLIT_K")),
+    "more partial sums of split k than fit in the workspace": (_split_fits, ("BM", "BN", "BK", "SPLIT_K")),
+    "SMs left idle that more splits of k would use": (_sms_used, ("BM", "BN", "BK", "MIN_BLOCKS", "SPLIT_K")),
 }
 SPACE: Final = Space(
     parameters={

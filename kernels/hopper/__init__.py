@@ -10,27 +10,27 @@ from kernels import fp32_emulation, packing
 from kernels.arithmetic import wgmma
 from kernels.device import Device
 from kernels.hopper.plan import (
-    LINE_BYTES,
-    ROWS,
     SPLIT_K_REDUCE,
-    Side,
-    down,
+    WGMMA_M,
+    TileOperand,
     element_bytes,
     emulated,
+    partials_bytes,
     plan,
     planes,
     ragged,
-    sides,
-    span,
-    sums_bytes,
+    swizzle_bytes,
+    tile_operands,
+    tile_rows,
     tiles,
-    works,
+    work_tiles,
 )
-from kernels.hopper.space import RULES, SPACE, SPLITS, enough_stages, needed, stays
+from kernels.hopper.space import RULES, SPACE, SPLITS, enough_stages, operands_to_pack, stays
 from kernels.kernel import Kernel
 from kernels.problem import Problem
+from kernels.rules import LINE_BYTES
 from kernels.space import Config
-from kernels.split_k import phases, share
+from kernels.split_k import k_tiles, k_tiles_per_split
 
 # Cycles: what one instruction for 64 rows takes of an SM for each column, where the columns are read faster than that,
 # and what reading its rows adds where they are not; what an SM reads of the cache in bytes; what a box for all of a
@@ -66,7 +66,7 @@ TILES: Final = (
     (256, 128, 2, 1),
     (256, 96, 2, 1),
     *((64, columns, 1, 1) for columns in (256, 192, 128, 96, 64, 48, 32, 16, 8)),
-    *((64, columns, 1, held) for columns in (64, 32, 16, 8) for held in (2, 4)),
+    *((64, columns, 1, min_blocks) for columns in (64, 32, 16, 8) for min_blocks in (2, 4)),
 )
 # What a choice of these says, and the rules that ask for no more.
 _FIRST: Final = ("BK", "TMA_STORE", "PROMOTE_K", "SWAP_AB", "PACK_K", "BM", "BN", "CONSUMERS", "MIN_BLOCKS", "CLUSTER")
@@ -75,56 +75,56 @@ _EARLY: Final = tuple(holds for holds, names in RULES.values() if set(names).iss
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
     """What the busiest SM takes: products, or what they read if that takes longer, starts of tiles, and sums joined."""
-    limits, (left, right) = device.limits, sides(config, problem)
+    limits, (lhs, rhs) = device.limits, tile_operands(config, problem)
     cycle = FLOPS_A_CYCLE * limits.sms / limits.peak
-    held, slices, blocks = config["MIN_BLOCKS"], config["SPLIT_K"], works(config, problem)
-    waves = -(-blocks // (limits.sms * held))
-    tail = left.tile * right.tile * STORE_CYCLES
+    min_blocks, splits, blocks = config["MIN_BLOCKS"], config["SPLIT_K"], work_tiles(config, problem)
+    waves = -(-blocks // (limits.sms * min_blocks))
+    tail = lhs.tile * rhs.tile * STORE_CYCLES
     phase = max(_products(config, problem), _reads(config, problem))
-    tile = share(config, problem) * phase * held + BETWEEN_CYCLES + tail
-    joined = LAUNCH + 2 * sums_bytes(config, problem, slices) / limits.bandwidth if slices > 1 else 0
+    tile = k_tiles_per_split(config, problem) * phase * min_blocks + BETWEEN_CYCLES + tail
+    joined = LAUNCH + 2 * partials_bytes(config, problem, splits) / limits.bandwidth if splits > 1 else 0
     alone = max(1.0, FEW_SMS * limits.sms / blocks)
     floor = max(alone * problem.bytes / limits.bandwidth, _again(config, problem) * cycle)
-    busy = max((START_CYCLES + waves * tile) * cycle, floor) + floor * (ONE_BY_ONE + EMPTY_COST * _empty(left, right))
+    busy = max((START_CYCLES + waves * tile) * cycle, floor) + floor * (ONE_BY_ONE + EMPTY_COST * _empty(lhs, rhs))
     return busy + joined + _copying(config, problem, device)
 
 
 def _products(config: Config, problem: Problem) -> float:
     """Cycles of a phase's products."""
-    left, right = sides(config, problem)
-    each = max(COLUMN_CYCLES * right.tile, ROWS_CYCLES + READ_CYCLES * right.tile)
-    products = left.tile / ROWS * STEPS * each * (PRODUCTS if emulated(problem) else 1)
-    return products * TOO_FEW_COST if config["STAGES"] == TOO_FEW < share(config, problem) else products
+    lhs, rhs = tile_operands(config, problem)
+    each = max(COLUMN_CYCLES * rhs.tile, ROWS_CYCLES + READ_CYCLES * rhs.tile)
+    products = lhs.tile / WGMMA_M * STEPS * each * (PRODUCTS if emulated(problem) else 1)
+    return products * TOO_FEW_COST if config["STAGES"] == TOO_FEW < k_tiles_per_split(config, problem) else products
 
 
 def _reads(config: Config, problem: Problem) -> float:
     """Cycles that a phase's boxes take: each of their rows as long as a whole line."""
-    left, right = sides(config, problem)
+    lhs, rhs = tile_operands(config, problem)
     cluster = config["CLUSTER"]
-    lines = left.tile * _rows_a_line(left, problem) + right.tile * _rows_a_line(right, problem) / cluster
+    lines = lhs.tile * _rows_a_line(lhs, problem) + rhs.tile * _rows_a_line(rhs, problem) / cluster
     return planes(problem) * LINE_BYTES * lines / CACHE_BYTES + (SHARED_CYCLES if cluster > 1 else 0)
 
 
-def _rows_a_line(side: Side, problem: Problem) -> float:
-    return 1 if side.along else LINE_BYTES / span(side.tile, element_bytes(problem))
+def _rows_a_line(side: TileOperand, problem: Problem) -> float:
+    return 1 if side.k_major else LINE_BYTES / swizzle_bytes(side.tile, element_bytes(problem))
 
 
 def _again(config: Config, problem: Problem) -> float:
     """Cycles that the line takes that most tiles read: it is in one place of the cache."""
-    left, right = sides(config, problem)
-    of_left, of_right = _rows_a_line(left, problem), _rows_a_line(right, problem)
-    return AGAIN_CYCLES * max(-(-right.size // right.tile) * of_left, down(config, problem) * of_right)
+    lhs, rhs = tile_operands(config, problem)
+    of_lhs, of_rhs = _rows_a_line(lhs, problem), _rows_a_line(rhs, problem)
+    return AGAIN_CYCLES * max(-(-rhs.size // rhs.tile) * of_lhs, tile_rows(config, problem) * of_rhs)
 
 
-def _empty(left: Side, right: Side) -> float:
+def _empty(lhs: TileOperand, rhs: TileOperand) -> float:
     """How much more tiles bring than there is."""
-    useful = sum(side.size / -(-side.size // side.tile) for side in (left, right))
-    return (left.tile + right.tile) / useful - 1
+    useful = sum(side.size / -(-side.size // side.tile) for side in (lhs, rhs))
+    return (lhs.tile + rhs.tile) / useful - 1
 
 
 def _copying(config: Config, problem: Problem, device: Device) -> float:
-    copied = problem.a_bytes * bool(config["PACK_K"] & packing.A) + problem.b_bytes * bool(config["PACK_K"] & packing.B)
-    return LAUNCH + 2 * copied / device.limits.bandwidth if copied else 0
+    packed = problem.a_bytes * bool(config["PACK_K"] & packing.A) + problem.b_bytes * bool(config["PACK_K"] & packing.B)
+    return LAUNCH + 2 * packed / device.limits.bandwidth if packed else 0
 
 
 def _default(problem: Problem, device: Device) -> Config:
@@ -137,9 +137,9 @@ def _default(problem: Problem, device: Device) -> Config:
 def _ways(problem: Problem, device: Device) -> Iterator[Config]:
     """Tiles either way round with what their shape asks for: stages, slices, clusters and an order of tiles."""
     for swap in (0, 1):
-        for left, right, consumers, held in TILES:
+        for lhs, rhs, consumers, min_blocks in TILES:
             for cluster in (2, 1):
-                begun = _begun(problem, swap, (left, right, consumers, held, cluster))
+                begun = _begun(problem, swap, (lhs, rhs, consumers, min_blocks, cluster))
                 if all(holds(begun, problem, device) for holds in _EARLY):
                     yield from _finished(dict(begun), problem, device)
 
@@ -153,17 +153,17 @@ def _promotion(k: int) -> int:
 
 
 def _begun(problem: Problem, swap: int, shape: tuple[int, int, int, int, int]) -> Config:
-    left, right, consumers, held, cluster = shape
+    lhs, rhs, consumers, min_blocks, cluster = shape
     own = {
         "BK": 32 if problem.precision == "tf32" else 64,
         "TMA_STORE": int(not ragged(problem)),
         "PROMOTE_K": _promotion(problem.k) if emulated(problem) else 0,
         "SWAP_AB": swap,
-        "PACK_K": 0 if emulated(problem) else needed(Config.of({"SWAP_AB": swap}), problem),
-        "BM": right if swap else left,
-        "BN": left if swap else right,
+        "PACK_K": 0 if emulated(problem) else operands_to_pack(Config.of({"SWAP_AB": swap}), problem),
+        "BM": rhs if swap else lhs,
+        "BN": lhs if swap else rhs,
         "CONSUMERS": consumers,
-        "MIN_BLOCKS": held,
+        "MIN_BLOCKS": min_blocks,
         "CLUSTER": cluster,
     }
     return Config.of(own)
@@ -172,12 +172,12 @@ def _begun(problem: Problem, swap: int, shape: tuple[int, int, int, int, int]) -
 def _finished(begun: dict[str, int], problem: Problem, device: Device) -> Iterator[Config]:
     sms = device.limits.sms
     count = tiles(Config.of(begun), problem) * begun["CLUSTER"]
-    most = phases(Config.of(begun), problem)
-    for slices in SPLITS:
-        if slices > 1 and (slices * count > 2 * sms or slices > most):
+    most = k_tiles(Config.of(begun), problem)
+    for splits in SPLITS:
+        if splits > 1 and (splits * count > 2 * sms or splits > most):
             return
-        grouped = count > 2 * sms and 2 * down(Config.of(begun), problem) > GROUP_M
-        own = begun | {"SPLIT_K": slices}
+        grouped = count > 2 * sms and 2 * tile_rows(Config.of(begun), problem) > GROUP_M
+        own = begun | {"SPLIT_K": splits}
         enough = enough_stages(Config.of(own), problem, device)
         stay = stays(Config.of(own), problem, device)
         if enough:
@@ -185,8 +185,8 @@ def _finished(begun: dict[str, int], problem: Problem, device: Device) -> Iterat
             yield Config.of(own | more)
 
 
-def _suits(problem: Problem) -> bool:
-    return not emulated(problem) or fp32_emulation.suits(problem)
+def _supports(problem: Problem) -> bool:
+    return not emulated(problem) or fp32_emulation.supports(problem)
 
 
 HOPPER: Final = Kernel(
@@ -199,12 +199,12 @@ HOPPER: Final = Kernel(
     platforms=("cuda",),
     plan=plan,
     default=_default,
-    pooled=True,
+    dynamic_smem=True,
     arguments=("GROUP_M", "SPLIT_K", "BLOCKS"),
-    also=(packing.PACK_K_MAJOR, SPLIT_K_REDUCE, *fp32_emulation.FILES),
-    suits=_suits,
+    auxiliary_sources=(packing.PACK_K_MAJOR, SPLIT_K_REDUCE, *fp32_emulation.FILES),
+    supports=_supports,
     architectures=("sm_90",),
     shapes=f"any shape, and k of {fp32_emulation.LEAST_K} and more where float32 is emulated",
-    lacks=(("float32", "strict"),),
+    excluded_classes=(("float32", "strict"),),
     instructions=wgmma,
 )

@@ -9,8 +9,8 @@
 //                             terms
 // SWIZZLED(at, swizzle)       byte offset `at` of a matrix in the 32-, 64- or 128-byte swizzle of
 //                             TMA and wgmma (PTX ISA, "Swizzling Modes")
-// STEP_ARGUMENTS              arguments that the steps before the launch share
-// EXPONENTS                   scales of the rows of both sides in scratch
+// EXPONENTS                   scales of the rows of both sides in the workspace
+#include "step_arguments.h"
 #define SWIZZLED(at, swizzle) ((at) ^ ((at) >> 3 & ((swizzle) - 16)))
 #define K_MAJOR_A (!TRANS_A || PACK_K & 1)
 #define K_MAJOR_B (TRANS_B || PACK_K & 2)
@@ -28,16 +28,12 @@
 
 #ifdef PRECISION_EMULATED
 #define PLANES 2
-#define STEP_ARGUMENTS                                                                             \
-    const INDEX at_a, const INDEX at_b, const INDEX at_e, const INDEX at_f, const INDEX at_maxima, \
-        const INDEX slab
-#define WORDS_AT(scratch, lines) (const int *)(scratch) + (lines) * 32
-#define EXPONENTS(scratch) \
-    WORDS_AT(scratch, SWAP_AB ? at_f : at_e), WORDS_AT(scratch, SWAP_AB ? at_e : at_f)
+#define WORDS_AT(workspace, lines) (const int *)(workspace) + (lines) * 32
+#define EXPONENTS(workspace) \
+    WORDS_AT(workspace, SWAP_AB ? at_f : at_e), WORDS_AT(workspace, SWAP_AB ? at_e : at_f)
 #else
 #define PLANES 1
-#define STEP_ARGUMENTS const INDEX at_a, const INDEX lines_a, const INDEX at_b, const INDEX lines_b
-#define EXPONENTS(scratch) nullptr, nullptr
+#define EXPONENTS(workspace) nullptr, nullptr
 #endif
 #if PLANES == 2 || K_MAJOR_LHS
 #define LHS_MN_MAJOR 0

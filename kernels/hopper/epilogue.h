@@ -70,8 +70,8 @@ INNER void store_acc_to_smem(unsigned char *epi_tile, const unsigned address, co
 #endif
 }
 
-// Stores the partial sums of a split to scratch: rows of the LHS, columns padded to a multiple of
-// 8, so that each 8 are a whole sector.
+// Stores the partial sums of a split to the workspace: rows of the LHS, columns padded to a
+// multiple of 8, so that each 8 are a whole sector.
 INNER void store_partials(float *to, const INDEX rows, const INDEX pitch, const int row,
                           const int column, const Accumulators &acc)
 {

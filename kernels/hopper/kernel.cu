@@ -9,7 +9,7 @@
 // CONSUMERS   consumer warpgroups
 // CLUSTER     blocks of a cluster, which multicast the RHS to each other
 // SWAP_AB     1 to compute C^T = B^T A^T, else 0
-// PACK_K      operands packed K-major into scratch: 1 for A, 2 for B, 3 for both, or 0
+// PACK_K      operands packed K-major into the workspace: 1 for A, 2 for B, 3 for both, or 0
 // MIN_BLOCKS  minimum of blocks on an SM (__launch_bounds__)
 // TMA_STORE   1 if TMA stores C, whose rows are then multiples of 16 bytes, else 0
 // PROMOTE_K   how much of k sums of high terms stay in the tensor cores, which truncate; 0 if no
@@ -55,10 +55,10 @@
 #include "mainloop.h"
 
 // `k_tiles_per_split` k tiles are a split; `num_tiles` work tiles are dealt out to the clusters in
-// turn. Offsets in scratch are in lines of 128 bytes.
+// turn. Offsets in the workspace are in lines of 128 bytes.
 extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void matmul(
     const STORED *a, const STORED *b, STORED *c, const INDEX m, const INDEX n, const INDEX k,
-    float *scratch, STEP_ARGUMENTS, const INDEX splits, const INDEX at_sums,
+    float *workspace, STEP_ARGUMENTS, const INDEX splits, const INDEX at_sums,
     const INDEX k_tiles_per_split, const INDEX group_m, const INDEX num_tiles,
     const __grid_constant__ TensorMap lhs, const __grid_constant__ TensorMap rhs,
     const __grid_constant__ TensorMap out)
@@ -70,7 +70,7 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void m
         __shfl_sync(~0u, THREAD_X / 128, 0); // uniform in the warp, as the compiler sees
     const unsigned rows = SWAP_AB ? n : m, columns = SWAP_AB ? m : n, k_tiles = (k + BK - 1) / BK;
     const INDEX pitch = (columns + 7) / 8 * 8;
-    if (PLANES == 2 && DECLINED(scratch)) {
+    if (PLANES == 2 && DECLINED(workspace)) {
         return;
     }
     if (THREAD_X == 128 * CONSUMERS) {
@@ -111,9 +111,9 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void m
             mainloop.run(tile.count, state, smem, full_barriers, empty_barriers, consumer);
             EACH(h, WGMMAS_M) {
                 const int row = tile.row + (consumer * WGMMAS_M + h) * 64;
-                mainloop.rescale(EXPONENTS(scratch), tile, row, rows, columns);
+                mainloop.rescale(EXPONENTS(workspace), tile, row, rows, columns);
                 if (splits > 1) {
-                    store_partials(scratch + (at_sums * 32 +
+                    store_partials(workspace + (at_sums * 32 +
                                               (tile.batch * splits + tile.split) * rows * pitch),
                                    rows, pitch, row, tile.column, mainloop.acc[h]);
                 } else {

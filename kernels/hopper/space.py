@@ -1,4 +1,4 @@
-"""The configs of hopper, and the rules that refuse some of them."""
+"""The space of hopper: its parameters, and the rules that refuse what cannot run well."""
 
 from __future__ import annotations
 
@@ -11,57 +11,55 @@ from kernels.fp32_emulation import PROMOTIONS, SHARE
 from kernels.hopper.plan import (
     BARRIER_BYTES,
     EIGHT,
-    LINE_BYTES,
-    ROWS,
-    SUMS_BYTES,
-    VECTOR_BYTES,
-    besides_bytes,
-    down,
+    WGMMA_M,
     element_bytes,
     emulated,
+    epilogue_bytes,
+    partials_bytes,
     planes,
     ragged,
     shared_bytes,
-    sides,
-    span,
     stage_bytes,
-    sums_bytes,
-    works,
+    swizzle_bytes,
+    tile_operands,
+    tile_rows,
+    work_tiles,
 )
 from kernels.problem import Problem
+from kernels.rules import LINE_BYTES, VECTOR_BYTES
 from kernels.space import Config, Rule, Space
-from kernels.split_k import phases, share
+from kernels.split_k import PARTIALS_BYTES, k_tiles, k_tiles_per_split
 
-# What a side of the tile may be: whole eights, as the instruction's columns, so many that any number of SMs is filled.
+# Sides of the tile: multiples of 8, as the instruction's columns, and enough of them to fill any number of SMs.
 SIDES: Final = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 168, 176, 192, 208, 224, 240, 256)
 STAGES: Final = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 # SMs of Hopper devices, as their data sheets give them, and fewer: a few without work leave the others more power.
 BLOCKS: Final = (0, 78, 114, 128, 132)
 FEWEST: Final = 0.95
-# A side across k has 16 columns at least.
+# An MN-major tile has 16 columns at least.
 LEAST: Final = 16
-# A tile is small that has fewer elements, and work enough are so many for each SM.
+# Elements of a large tile, and tiles for each SM with which small ones are not tried.
 LARGE: Final = 128 * 128
 WAVES: Final = 8
-# A thread's sums that leave registers for the rest, by consumers: these have 255, 232 (240 of halves) and 160; ptxas
-# gives one instruction no more than the block began with, which is 128 where they are three; by blocks on an SM, which
-# leave 200 and 96 to each thread; and of these with what a thread gathers of the left side.
-MOST_SUMS: Final = {1: 128, 2: 128, 3: 96}
-MOST_SPLIT_SUMS: Final = {1: 192, 2: 192, 3: 96}
+# Accumulators of a thread that leave registers for the rest: by consumers, which have 255, 232 (emulated: 240) and 160
+# registers a thread, while ptxas gives one instruction at most the registers that the block started with, 128 with
+# three consumers; by blocks on an SM, which leave 200 and 96 registers; and together with the LHS in registers.
+MOST_ACCUMULATORS: Final = {1: 128, 2: 128, 3: 96}
+MOST_EMULATED_ACCUMULATORS: Final = {1: 192, 2: 192, 3: 96}
 MOST_BESIDE: Final = {1: 192, 2: 96, 4: 32}
 MOST_GATHERED: Final = 144
-# The last slice has half as many phases as the others, or more, and each at least so many.
-FEWEST_PHASES: Final = 2
+# Fewest k tiles of a split.
+FEWEST_K_TILES: Final = 2
 # Bytes on their way from memory past which it is no sooner done with what it alone bounds: on an H200, twelve such
 # shapes are fastest with 8 to 13 million or all that have room, and lose up to 5 % where it is twice as much.
 UNDER_WAY: Final = 11 * 2**20
-# A launch's pieces of work are counted in 31 bits, and so are places in tensors.
+# Tiles of a launch and coordinates in tensors have 31 bits.
 MOST: Final = 2**31 - 1
 
 
-def needed(config: Config, problem: Problem) -> int:
-    """The operands that are to be copied: with ragged rows, or if its 32-bit elements are not along k the right one."""
+def operands_to_pack(config: Config, problem: Problem) -> int:
+    """The operands to pack, as bits: those with ragged rows, and an MN-major RHS of 32-bit elements."""
     which = packing.ragged(problem)
     across = not problem.trans_b if not config["SWAP_AB"] else problem.trans_a
     if problem.precision == "tf32" and across:
@@ -69,17 +67,17 @@ def needed(config: Config, problem: Problem) -> int:
     return which
 
 
-def sums(config: Config, problem: Problem) -> int:
-    """Sums that a consumer's thread has in registers."""
-    left, right = sides(config, problem)
-    return left.tile // config["CONSUMERS"] * right.tile // 128 * (3 if emulated(problem) else 1)
+def accumulators(config: Config, problem: Problem) -> int:
+    """Accumulators of a consumer's thread."""
+    lhs, rhs = tile_operands(config, problem)
+    return lhs.tile // config["CONSUMERS"] * rhs.tile // 128 * (3 if emulated(problem) else 1)
 
 
-def gathered(config: Config, problem: Problem) -> int:
-    """Elements of the left side that such a thread has in registers: 32-bit ones that are stored across k."""
-    left, _ = sides(config, problem)
-    across = problem.precision == "tf32" and not left.along
-    return left.tile // config["CONSUMERS"] * config["BK"] // 128 if across else 0
+def lhs_registers(config: Config, problem: Problem) -> int:
+    """Elements of the LHS that a consumer's thread has in registers: those of an MN-major LHS of 32 bits."""
+    lhs, _ = tile_operands(config, problem)
+    across = problem.precision == "tf32" and not lhs.k_major
+    return lhs.tile // config["CONSUMERS"] * config["BK"] // 128 if across else 0
 
 
 def _one_line(config: Config, problem: Problem, _: Device) -> bool:
@@ -87,36 +85,39 @@ def _one_line(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _whole_rows(config: Config, _: Problem, __: Device) -> bool:
-    return (config["BN"] if config["SWAP_AB"] else config["BM"]) % (ROWS * config["CONSUMERS"]) == 0
+    return (config["BN"] if config["SWAP_AB"] else config["BM"]) % (WGMMA_M * config["CONSUMERS"]) == 0
 
 
 def _one_block_of_rows(config: Config, problem: Problem, _: Device) -> bool:
-    left, _right = sides(config, problem)
-    return not emulated(problem) or left.tile == ROWS * config["CONSUMERS"]
+    lhs, _rhs = tile_operands(config, problem)
+    return not emulated(problem) or lhs.tile == WGMMA_M * config["CONSUMERS"]
 
 
 def _sums_fit(config: Config, problem: Problem, _: Device) -> bool:
-    own, most = sums(config, problem), MOST_SPLIT_SUMS if emulated(problem) else MOST_SUMS
+    own, most = accumulators(config, problem), MOST_EMULATED_ACCUMULATORS if emulated(problem) else MOST_ACCUMULATORS
     return (
         own <= most[config["CONSUMERS"]]
         and own <= MOST_BESIDE[config["MIN_BLOCKS"]]
-        and (gathered(config, problem) == 0 or own + gathered(config, problem) <= MOST_GATHERED)
+        and (lhs_registers(config, problem) == 0 or own + lhs_registers(config, problem) <= MOST_GATHERED)
     )
 
 
 def _shared_well(config: Config, problem: Problem, _: Device) -> bool:
-    left, right = sides(config, problem)
+    lhs, rhs = tile_operands(config, problem)
     if config["CLUSTER"] == 1:
         return True
-    return right.tile % (2 * EIGHT) == 0 and left.tile < left.size
+    return rhs.tile % (2 * EIGHT) == 0 and lhs.tile < lhs.size
 
 
 def _whole_spans(config: Config, problem: Problem, _: Device) -> bool:
-    return all(side.along or span(side.tile, element_bytes(problem)) > VECTOR_BYTES for side in sides(config, problem))
+    return all(
+        side.k_major or swizzle_bytes(side.tile, element_bytes(problem)) > VECTOR_BYTES
+        for side in tile_operands(config, problem)
+    )
 
 
 def _as_needed(config: Config, problem: Problem, _: Device) -> bool:
-    return config["PACK_K"] == (0 if emulated(problem) else needed(config, problem))
+    return config["PACK_K"] == (0 if emulated(problem) else operands_to_pack(config, problem))
 
 
 def _as_rows_are(config: Config, problem: Problem, _: Device) -> bool:
@@ -132,10 +133,10 @@ def _promoted(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def stages_fit(config: Config, problem: Problem, device: Device) -> int:
-    """How many stages have room in shared memory, beside other blocks if there are."""
+    """Stages that fit in shared memory, beside those of the SM's other blocks."""
     limits = device.limits
     room = min(limits.shared_bytes, limits.shared_bytes_per_sm // config["MIN_BLOCKS"] - limits.shared_bytes_reserved)
-    return (room - besides_bytes(config)) // (stage_bytes(config, problem) + BARRIER_BYTES)
+    return (room - epilogue_bytes(config)) // (stage_bytes(config, problem) + BARRIER_BYTES)
 
 
 def _shared_fits(config: Config, problem: Problem, device: Device) -> bool:
@@ -145,23 +146,22 @@ def _shared_fits(config: Config, problem: Problem, device: Device) -> bool:
 
 
 def enough_stages(config: Config, problem: Problem, device: Device) -> list[int]:
-    """How many stages a block may have, fewest first.
+    """Counts of stages that fit and are of use, fewest first: no more than a block has k tiles.
 
-    There is room for all of them, they are no more than the phases of a block's work, and no more than memory keeps up
-    with where it bounds the product.
+    If memory bounds the product, no more than it fills.
     """
-    rounds = -(-works(config, problem) // (device.limits.sms * config["MIN_BLOCKS"]))
-    wanted = share(config, problem) * rounds
+    rounds = -(-work_tiles(config, problem) // (device.limits.sms * config["MIN_BLOCKS"]))
+    wanted = k_tiles_per_split(config, problem) * rounds
     most = min(stages_fit(config, problem, device), next((size for size in STAGES if size >= wanted), STAGES[-1]))
     if problem.flops * device.limits.bandwidth < problem.bytes * tensor_peak(problem, device):
-        most = min(most, max(UNDER_WAY * rounds // phase_bytes(config, problem), STAGES[0]))
+        most = min(most, max(UNDER_WAY * rounds // k_tile_bytes(config, problem), STAGES[0]))
     return [size for size in STAGES if size <= most]
 
 
-def phase_bytes(config: Config, problem: Problem) -> int:
+def k_tile_bytes(config: Config, problem: Problem) -> int:
     """Bytes that one phase of all pieces of work reads, those that several read counted once."""
-    left, right = sides(config, problem)
-    lines = sum(-(-side.size // side.tile) * side.tile for side in (left, right))
+    lhs, rhs = tile_operands(config, problem)
+    lines = sum(-(-side.size // side.tile) * side.tile for side in (lhs, rhs))
     return problem.batch * config["SPLIT_K"] * planes(problem) * lines * LINE_BYTES
 
 
@@ -170,16 +170,16 @@ def _room_used(config: Config, problem: Problem, device: Device) -> bool:
 
 
 def _not_far_outside(config: Config, problem: Problem, _: Device) -> bool:
-    left, right = sides(config, problem)
-    return (left.tile <= ROWS or left.tile < 2 * left.size) and (right.tile <= LEAST or right.tile < 2 * right.size)
+    lhs, rhs = tile_operands(config, problem)
+    return (lhs.tile <= WGMMA_M or lhs.tile < 2 * lhs.size) and (rhs.tile <= LEAST or rhs.tile < 2 * rhs.size)
 
 
 def stays(config: Config, problem: Problem, device: Device) -> list[int]:
     """How many blocks may stay for one piece of work after the other, in no more rounds; none where one is enough."""
-    sms, held, count = device.limits.sms, config["MIN_BLOCKS"], works(config, problem)
-    rounds = -(-count // (sms * held))
+    sms, min_blocks, count = device.limits.sms, config["MIN_BLOCKS"], work_tiles(config, problem)
+    rounds = -(-count // (sms * min_blocks))
     sizes = [size for size in BLOCKS if FEWEST * sms <= size <= sms]
-    return [size for size in sizes if rounds > 1 and -(-count // (size * held)) == rounds]
+    return [size for size in sizes if rounds > 1 and -(-count // (size * min_blocks)) == rounds]
 
 
 def _as_many_blocks(config: Config, problem: Problem, device: Device) -> bool:
@@ -188,7 +188,7 @@ def _as_many_blocks(config: Config, problem: Problem, device: Device) -> bool:
 
 def _beside_others(config: Config, problem: Problem, device: Device) -> bool:
     alone = config["CONSUMERS"] == config["CLUSTER"] == 1
-    return config["MIN_BLOCKS"] == 1 or (alone and works(config, problem) > device.limits.sms)
+    return config["MIN_BLOCKS"] == 1 or (alone and work_tiles(config, problem) > device.limits.sms)
 
 
 def _large_enough(config: Config, problem: Problem, device: Device) -> bool:
@@ -198,62 +198,68 @@ def _large_enough(config: Config, problem: Problem, device: Device) -> bool:
 
 
 def _grouped(config: Config, problem: Problem, device: Device) -> bool:
-    rows = down(config, problem)
-    return config["GROUP_M"] == 1 or (config["GROUP_M"] < 2 * rows and works(config, problem) > device.limits.sms)
+    rows = tile_rows(config, problem)
+    return config["GROUP_M"] == 1 or (config["GROUP_M"] < 2 * rows and work_tiles(config, problem) > device.limits.sms)
 
 
 def _split_for_sms(config: Config, problem: Problem, device: Device) -> bool:
-    return config["SPLIT_K"] == 1 or works(config, problem) <= 2 * device.limits.sms
+    return config["SPLIT_K"] == 1 or work_tiles(config, problem) <= 2 * device.limits.sms
 
 
-def _long_slices(config: Config, problem: Problem, _: Device) -> bool:
-    slices = config["SPLIT_K"]
-    own = share(config, problem)
-    return slices == 1 or (own >= FEWEST_PHASES and -(-phases(config, problem) // own) == slices)
+def _long_splits(config: Config, problem: Problem, _: Device) -> bool:
+    splits = config["SPLIT_K"]
+    own = k_tiles_per_split(config, problem)
+    return splits == 1 or (own >= FEWEST_K_TILES and -(-k_tiles(config, problem) // own) == splits)
 
 
-def _slices_fit(config: Config, problem: Problem, _: Device) -> bool:
-    return config["SPLIT_K"] == 1 or sums_bytes(config, problem, config["SPLIT_K"]) <= SUMS_BYTES
+def _split_fits(config: Config, problem: Problem, _: Device) -> bool:
+    return config["SPLIT_K"] == 1 or partials_bytes(config, problem, config["SPLIT_K"]) <= PARTIALS_BYTES
 
 
 def _counted(config: Config, problem: Problem, _: Device) -> bool:
     most = max(problem.m, problem.n, problem.k * planes(problem), problem.batch)
-    return most <= MOST - 512 and works(config, problem) <= MOST
+    return most <= MOST - 512 and work_tiles(config, problem) <= MOST
 
 
 _TILE: Final = ("BM", "BN", "SWAP_AB")
 _SIDES: Final = (*_TILE, "PACK_K")
 _WORKS: Final = (*_SIDES, "CLUSTER")
 RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
-    "a phase that is not 128 bytes along k": (_one_line, ("BK",)),
-    "copies of operands that need none, or none of those that do": (_as_needed, ("SWAP_AB", "PACK_K")),
-    "boxes of C whose rows are not whole 16 bytes, or none where they are": (_as_rows_are, ("TMA_STORE",)),
-    "sums that stay in the tensor cores for more of k than the bound allows": (_promoted, ("PROMOTE_K",)),
-    "another number of rows than whole 64s for each consumer": (_whole_rows, (*_TILE, "CONSUMERS")),
-    "a consumer with more rows of halves than it has registers for": (_one_block_of_rows, (*_SIDES, "CONSUMERS")),
+    "a k tile that is not 128 bytes along k": (_one_line, ("BK",)),
+    "packing of operands that need none, or none of those that need it": (_as_needed, ("SWAP_AB", "PACK_K")),
+    "TMA stores although C's rows are not multiples of 16 bytes, or none although they are": (
+        _as_rows_are,
+        ("TMA_STORE",),
+    ),
+    "accumulation in the tensor cores over more of k than the error bound allows": (_promoted, ("PROMOTE_K",)),
+    "rows that are not a multiple of 64 for each consumer": (_whole_rows, (*_TILE, "CONSUMERS")),
+    "more rows of float16 terms a consumer than registers allow": (_one_block_of_rows, (*_SIDES, "CONSUMERS")),
     "a tile more than half past C's edge": (_not_far_outside, _SIDES),
-    "more sums a thread than leave registers for the rest": (_sums_fit, ("BK", *_SIDES, "CONSUMERS", "MIN_BLOCKS")),
-    "a side across k that is no whole number of spans": (_whole_spans, _SIDES),
-    "a cluster of tiles that do not share their columns evenly, or are not all there": (_shared_well, _WORKS),
+    "more accumulators a thread than leave registers for the rest": (
+        _sums_fit,
+        ("BK", *_SIDES, "CONSUMERS", "MIN_BLOCKS"),
+    ),
+    "an MN-major operand whose tile is no multiple of its swizzle": (_whole_spans, _SIDES),
+    "a cluster whose blocks do not share the RHS evenly, or that is larger than C": (_shared_well, _WORKS),
     "more shared memory than the device has": (_shared_fits, (*_SIDES, "CONSUMERS", "MIN_BLOCKS", "STAGES")),
-    "more stages than are of use, or fewer than have room": (
+    "more stages than are of use, or fewer than fit": (
         _room_used,
         ("BK", *_WORKS, "CONSUMERS", "MIN_BLOCKS", "SPLIT_K", "STAGES"),
     ),
-    "small tiles, where large ones give the SMs work enough": (_large_enough, ("BM", "BN")),
-    "tiles in groups, where all are multiplied at once": (_grouped, (*_WORKS, "GROUP_M", "SPLIT_K")),
-    "SMs that have work as it is, and k in slices as well": (_split_for_sms, (*_WORKS, "SPLIT_K")),
-    "slices of k that are not of some phases each": (_long_slices, ("BK", "SPLIT_K")),
-    "more sums of slices than scratch has room for": (_slices_fit, (*_SIDES, "SPLIT_K")),
-    "blocks beside each other, where they do not need to be": (
+    "small tiles, where large ones fill the SMs": (_large_enough, ("BM", "BN")),
+    "grouped tiles, where all run at once": (_grouped, (*_WORKS, "GROUP_M", "SPLIT_K")),
+    "split k, where tiles alone fill the SMs": (_split_for_sms, (*_WORKS, "SPLIT_K")),
+    "splits of k that are empty, or shorter than two k tiles": (_long_splits, ("BK", "SPLIT_K")),
+    "more partial sums of split k than fit in the workspace": (_split_fits, (*_SIDES, "SPLIT_K")),
+    "several blocks on an SM, where one suffices": (
         _beside_others,
         (*_WORKS, "CONSUMERS", "MIN_BLOCKS", "SPLIT_K"),
     ),
-    "another number of blocks that stay than the device has SMs for": (
+    "persistent blocks other than one for each SM": (
         _as_many_blocks,
         (*_WORKS, "MIN_BLOCKS", "SPLIT_K", "BLOCKS"),
     ),
-    "more tiles or places than are counted in 31 bits": (_counted, (*_WORKS, "SPLIT_K")),
+    "more tiles or elements than 31 bits count": (_counted, (*_WORKS, "SPLIT_K")),
 }
 # What is refused soonest comes first, so that little is built up.
 SPACE: Final = Space(

@@ -81,7 +81,7 @@ def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[
     ]
 
 
-def _leads(problem: Problem, _: Device) -> bool:
+def _preferred_untuned(problem: Problem, _: Device) -> bool:
     """Whether its tiles fill a GPU, or slices of k do: at 256 cubed register_tiled's take 0.7 of the time."""
     return problem.m * problem.n * problem.batch > SMALL_C or problem.k > NOT_SLICED
 
@@ -96,9 +96,9 @@ PIPELINED: Final = Kernel(
     platforms=("cuda",),
     plan=plan,
     default=_default,
-    pooled=True,
+    dynamic_smem=True,
     arguments=("GROUP_M", "SPLIT_K"),
-    leads=_leads,
-    also=(PACK_MN_MAJOR, SPLIT_K_REDUCE),
+    preferred_untuned=_preferred_untuned,
+    auxiliary_sources=(PACK_MN_MAJOR, SPLIT_K_REDUCE),
     architectures=("sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121"),
 )

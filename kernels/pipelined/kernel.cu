@@ -13,7 +13,7 @@
 // STREAM_K_SMS  SMs whose blocks share the k tiles of all tiles (stream-K); 0 if each block has one
 //               tile or a split of it
 // PACK_MN       1 if K-major operands, and those whose rows are not multiples of 16 bytes, were
-//               packed MN-major into scratch
+//               packed MN-major into the workspace
 // VECTOR        elements of a cp.async from an MN-major operand: 4, or 1 if rows are not multiples
 //               of 16 bytes
 // TRANS_A       1 where A is stored k x m, else 0
@@ -51,17 +51,17 @@
 #include "pipeline.h"
 
 // Split-K: `split_k` blocks share a tile, with `k_tiles_per_split` k tiles each and one more in the
-// first `more` of them. Partial sums begin at line `at_c` (128 bytes) of scratch; a launch after
-// this one reduces them. The packed A and B begin at lines `at_a` and `at_b` and have `lines_a` and
-// `lines_b` lines for each k, 0 if not packed. `group_m` rows of tiles go through C's columns
-// together.
+// first `more` of them. Partial sums begin at line `at_c` (128 bytes) of the workspace; a launch
+// after this one reduces them. The packed A and B begin at lines `at_a` and `at_b` and have
+// `lines_a` and `lines_b` lines for each k, 0 if not packed. `group_m` rows of tiles go through C's
+// columns together.
 //
 // Stream-K: `blocks` blocks share the k tiles of the first tiles, the last block the first ones:
 // `each` of them, and `more` blocks one more. Then each computes `rounds` whole tiles (Osama et
 // al., "Stream-K", PPoPP 2023).
 KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const INDEX m,
-       const INDEX n, const INDEX k, REAL *scratch, const INDEX split_k, const INDEX at_c,
+       const INDEX n, const INDEX k, REAL *workspace, const INDEX split_k, const INDEX at_c,
        const INDEX k_tiles_per_split, const INDEX group_m, const INDEX at_a, const INDEX lines_a,
        const INDEX at_b, const INDEX lines_b, const INDEX blocks, const INDEX each,
        const INDEX more, const INDEX rounds)
@@ -101,12 +101,12 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
         }
         tile.place(tile_idx, splits, group_m, k_tiles_per_split, STREAM_K_SMS ? 0 : more, start,
                    count, m, n, k, fits);
-        const REAL *const of_a = packed_a
-                                     ? scratch + LINES_TO_ELEMENTS(at_a) + tile.batch * k * pitch_a
-                                     : a + tile.batch * m * k;
-        const REAL *const of_b = packed_b
-                                     ? scratch + LINES_TO_ELEMENTS(at_b) + tile.batch * k * pitch_b
-                                     : b + tile.batch * k * n;
+        const REAL *const of_a =
+            packed_a ? workspace + LINES_TO_ELEMENTS(at_a) + tile.batch * k * pitch_a
+                     : a + tile.batch * m * k;
+        const REAL *const of_b =
+            packed_b ? workspace + LINES_TO_ELEMENTS(at_b) + tile.batch * k * pitch_b
+                     : b + tile.batch * k * n;
         load_a.begin(
             of_a + (TRANSPOSE_A ? tile.row * k + tile.first : tile.first * pitch_a + tile.row),
             tile.rows);
@@ -183,17 +183,17 @@ matmul(const REAL *RESTRICT a, const REAL *RESTRICT b, REAL *RESTRICT c, const I
         if (goes_on) {
             start_tile();
         }
-        REAL *const parts = scratch + LINES_TO_ELEMENTS(at_c);
+        REAL *const parts = workspace + LINES_TO_ELEMENTS(at_c);
         if (STREAM_K_SMS && done.start > 0) {
-            store_partial(scratch, parts, block, acc);
+            store_partial(workspace, parts, block, acc);
         } else {
             if (STREAM_K_SMS) {
-                add_partials(scratch, parts, block, rank, k_tiles_per_split - done.k_tiles, each,
+                add_partials(workspace, parts, block, rank, k_tiles_per_split - done.k_tiles, each,
                              more, acc);
             }
             if (splits > 1) {
                 store_tile(parts + done.in_splits(splits, m, n), n, done,
-                           acc); // for steps/split_k_reduce.cu
+                           acc); // for split_k_reduce.cu
             } else {
                 store_tile(c + done.corner(m, n), n, done, acc);
             }

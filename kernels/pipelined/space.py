@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.device import Device
-from kernels.packing import VECTOR_BYTES
-from kernels.pipelined.plan import copies, registers, sums_fit
+from kernels.pipelined.plan import copies, partials_fit, registers
 from kernels.problem import Problem
-from kernels.register_tiled.plan import granted, threads
-from kernels.register_tiled.space import HOPPER, WARP
+from kernels.register_tiled.plan import register_limit, threads
+from kernels.register_tiled.space import HOPPER
 from kernels.register_tiled.space import SPACE as TILED
-from kernels.rules import registers_fit
+from kernels.rules import VECTOR_BYTES, WARP, registers_fit
 from kernels.space import Config, Rule, Space
 from kernels.stream_k import RULES as STREAMING
 from kernels.stream_k import SMS
@@ -28,15 +27,15 @@ SHALLOW: Final = 16
 BUSY_THREADS: Final = 256
 
 
-def _slices_fit(config: Config, problem: Problem, _: Device) -> bool:
-    return sums_fit(config, problem)
+def _split_fits(config: Config, problem: Problem, _: Device) -> bool:
+    return partials_fit(config, problem)
 
 
 def _registers_left(config: Config, _: Problem, device: Device) -> bool:
     sums, number = config["TM"] * config["TN"], device.capability
     if number == HOPPER:
         return True
-    stored = 2 * sums < granted(config, device) or (number < HOPPER and config["SLICE_K"] > 1)
+    stored = 2 * sums < register_limit(config, device) or (number < HOPPER and config["SLICE_K"] > 1)
     return stored and sums * config["MIN_BLOCKS"] < LARGE
 
 
@@ -52,7 +51,7 @@ def _copies_counted(config: Config, problem: Problem, _: Device) -> bool:
 def _addresses_fit(config: Config, problem: Problem, device: Device) -> bool:
     of_a, of_b = copies(config, problem)
     # NVRTC keeps more addresses in registers for what came after Hopper.
-    large = 2 * config["TM"] * config["TN"] >= granted(config, device) or device.capability > HOPPER
+    large = 2 * config["TM"] * config["TN"] >= register_limit(config, device) or device.capability > HOPPER
     if config["PACK_MN"] or not problem.trans_b:
         return not large or of_a + of_b < BITS
     return max(of_a, of_b) <= _most_copies(config) and (not large or of_a <= FEW)
@@ -112,33 +111,33 @@ _VALUES: Final = {
     "VECTOR": (1, 4),
     "STAGES": (3, 4),
 }
-_UNLESS_STREAMED: Final = ("a bound on registers that binds nothing", "SMs left idle that more slices of k would use")
+_UNLESS_STREAMED: Final = ("MIN_BLOCKS that does not limit registers", "SMs left idle that more splits of k would use")
 _TILE: Final = ("BM", "BN", "TM", "TN", "SLICE_K")
 _OWN: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
-    "a warp's part of the tile more than four times as long as wide": (_warp_is_compact, ("TM", "TN", "WN")),
+    "a warp's tile more than four times as long as wide": (_warp_is_compact, ("TM", "TN", "WN")),
     "more registers a thread than there are": (
         registers_fit(lambda config, _: registers(config), threads),
         (*_TILE, "MIN_BLOCKS"),
     ),
-    "more sums a thread than leave registers for the rest": (_registers_left, (*_TILE, "MIN_BLOCKS")),
-    "more copies a thread in a phase than a word has bits": (_copies_counted, (*_TILE, "PACK_MN", "VECTOR", "BK")),
-    "copies whose addresses take the registers of other things": (
+    "more accumulators a thread than leave registers for the rest": (_registers_left, (*_TILE, "MIN_BLOCKS")),
+    "more copies a thread and k tile than a word has bits": (_copies_counted, (*_TILE, "PACK_MN", "VECTOR", "BK")),
+    "copies whose addresses take too many registers": (
         _addresses_fit,
         (*_TILE, "PACK_MN", "VECTOR", "BK", "MIN_BLOCKS"),
     ),
     **{reason: (_or_streamed(reason), (*TILED.reads[reason], "STREAM_K_SMS")) for reason in _UNLESS_STREAMED},
-    "copies of 16 bytes, where rows are not whole ones": (_copies_whole, ("PACK_MN", "VECTOR")),
-    "copies of one element, where rows are whole 16 bytes": (_copies_wide, ("PACK_MN", "VECTOR")),
-    "more sums of slices than scratch has room for": (_slices_fit, ("SPLIT_K",)),
+    "copies of 16 bytes, where rows are not multiples of 16 bytes": (_copies_whole, ("PACK_MN", "VECTOR")),
+    "copies of one element, where rows are multiples of 16 bytes": (_copies_wide, ("PACK_MN", "VECTOR")),
+    "more partial sums of split k than fit in the workspace": (_split_fits, ("SPLIT_K",)),
     **STREAMING,
 }
 # What is register_tiled's business alone: stages that are not copied, and how its slices meet.
 _OTHERS: Final = {
-    "more sums a thread than a processor's registers hold",
-    "another warp than 4 threads across, where the device has none",
-    "a warp's part of the tile more than twice as long as wide",
-    "fewer than three stages, where copies can be under way",
-    "copies against crosswise ones of 4 bytes, where there are none",
+    "more accumulators a thread than a processor's registers hold",
+    "a WN other than 4 threads, where the device has no warps",
+    "a warp's tile more than twice as long as wide",
+    "fewer than three stages, where copies are asynchronous",
+    "packing against transposed copies of 4 bytes, where there are none",
 }
 _SHARED: Final = {reason: rule for reason, rule in TILED.rules.items() if reason not in _OTHERS}
 SPACE: Final = Space(

@@ -75,14 +75,14 @@ PART void store_tile(REAL *c, const INDEX n, const WorkTile &at, const ACC *acc)
 }
 
 // Stream-K: if several blocks share a tile's k tiles, all but the one that has the first store
-// partial sums in scratch, and that one adds them up in a fixed order. It waits for blocks with
-// lower indices, which are running or have finished. Scratch starts with 16,384 flags, zero before
-// and after a launch: a block's partial sums are stored.
+// partial sums in the workspace, and that one adds them up in a fixed order. It waits for blocks
+// with lower indices, which are running or have finished. The workspace starts with 16,384 flags,
+// zero before and after a launch: a block's partial sums are stored.
 #define PARTIAL_ELEMENTS (OUT_PACKS * WIDE)
-#define IS_STORED(block) ((volatile int *)scratch)[block]
+#define IS_STORED(block) ((volatile int *)workspace)[block]
 
 // Neighbouring threads have neighbouring elements: a warp accesses whole lines.
-INNER void store_partial(REAL *scratch, REAL *remaining, const unsigned block, const ACC *acc)
+INNER void store_partial(REAL *workspace, REAL *remaining, const unsigned block, const ACC *acc)
 {
     REAL *const own = remaining + (INDEX)block * (THREADS * PARTIAL_ELEMENTS) + THREAD_X;
     EACH(e, PARTIAL_ELEMENTS) {
@@ -97,7 +97,7 @@ INNER void store_partial(REAL *scratch, REAL *remaining, const unsigned block, c
 
 // `rest` k tiles belong to blocks before this one: of each the last `each` that it has, one more
 // from rank `more` down, or what remains.
-INNER void add_partials(REAL *scratch, const REAL *remaining, const unsigned block, unsigned rank,
+INNER void add_partials(REAL *workspace, const REAL *remaining, const unsigned block, unsigned rank,
                         unsigned rest, const unsigned each, const unsigned more, ACC *acc)
 {
 #pragma unroll 1

@@ -82,7 +82,7 @@ REGISTER_TILED: Final = Kernel(
     platforms=("cuda", "opencl"),
     plan=plan,
     default=_default,
-    pooled=True,
+    dynamic_smem=True,
     arguments=("GROUP_M", "SPLIT_K"),
-    also=(PACK_MN_MAJOR,),
+    auxiliary_sources=(PACK_MN_MAJOR,),
 )

@@ -12,7 +12,7 @@
 // MIN_BLOCKS  minimum of blocks on an SM (__launch_bounds__)
 // SLICE_K     slices of threads that share the k of each k tile (sliced-K)
 // PACK_MN     1 if K-major operands, and those whose rows are not multiples of 16 bytes, were
-//             packed MN-major into scratch
+//             packed MN-major into the workspace
 // TRANS_A     1 where A is stored k x m, else 0
 // TRANS_B     1 where B is stored n x k, else 0
 #if !defined(BM)
@@ -133,11 +133,11 @@ PART void store_tile(GLOBAL REAL *c, const INDEX n, const int rows, const int co
 
 // `split_k` blocks share a tile, with `k_tiles_per_split` k tiles each; `fan` is for split_k.h.
 // `group_m` rows of tiles go through C's columns together, so that concurrent blocks share operands
-// in L2. The packed A begins at line `at_a` (128 bytes) of scratch and has `lines_a` lines for each
-// k, 0 if A is not packed; likewise B. Block indices fit in 32 bits.
+// in L2. The packed A begins at line `at_a` (128 bytes) of the workspace and has `lines_a` lines
+// for each k, 0 if A is not packed; likewise B. Block indices fit in 32 bits.
 KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c,
-       const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *scratch, const INDEX split_k,
+       const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *workspace, const INDEX split_k,
        const INDEX fan, const INDEX k_tiles_per_split, const INDEX group_m, const INDEX at_a,
        const INDEX lines_a, const INDEX at_b, const INDEX lines_b)
 {
@@ -156,9 +156,9 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
     const INDEX pitch_a = packed_a ? LINES_TO_ELEMENTS(lines_a) : TRANS_A ? m : k;
     const INDEX pitch_b = packed_b ? LINES_TO_ELEMENTS(lines_b) : TRANS_B ? k : n;
     const GLOBAL REAL *const a0 =
-        packed_a ? scratch + LINES_TO_ELEMENTS(at_a) + batch * k * pitch_a : a + batch * m * k;
+        packed_a ? workspace + LINES_TO_ELEMENTS(at_a) + batch * k * pitch_a : a + batch * m * k;
     const GLOBAL REAL *const b0 =
-        packed_b ? scratch + LINES_TO_ELEMENTS(at_b) + batch * k * pitch_b : b + batch * k * n;
+        packed_b ? workspace + LINES_TO_ELEMENTS(at_b) + batch * k * pitch_b : b + batch * k * n;
     const int wide = (packed_a || (pitch_a % WIDE == 0 && ADDRESS(a) % 16 == 0)) +
                      2 * (packed_b || (pitch_b % WIDE == 0 && ADDRESS(b) % 16 == 0));
     REAL in[LOADS_PER_THREAD(BM) + LOADS_PER_THREAD(BN)];
@@ -195,11 +195,11 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
             LOAD_TILES(next, q + BK, 1);
         }
     }
-    // Slices are reduced in shared memory, splits in scratch; one block has the result.
+    // Slices are reduced in shared memory, splits in the workspace; one block has the result.
     if (SLICE_K > 1) {
         reduce_slices(smem, acc);
     }
-    if (splits > 1 && !reduce_split_k(scratch, batch * tiles + tile, split, splits, fan,
+    if (splits > 1 && !reduce_split_k(workspace, batch * tiles + tile, split, splits, fan,
                                       (LOCAL int *)smem, acc)) {
         return;
     }

@@ -8,14 +8,13 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.launch import COUNTERS
-from kernels.packing import VECTOR_BYTES, packed_bytes, packs_mn_major
+from kernels.packing import packed_bytes, packs_mn_major
 from kernels.problem import Problem
-from kernels.register_tiled.plan import BUFFERED, granted, registers, shared_bytes, threads
-from kernels.rules import blocks, blocks_fit, bound_binds, shared_fits, threads_fit
+from kernels.register_tiled.plan import BUFFERED, register_limit, registers, shared_bytes, threads
+from kernels.rules import VECTOR_BYTES, WARP, blocks, blocks_fit, bound_binds, shared_fits, threads_fit
 from kernels.space import Config, Rule, Space
-from kernels.split_k import SUMS_BYTES, grid_fits, order_matters, phases, share, split_fits
+from kernels.split_k import PARTIALS_BYTES, grid_fits, k_tiles, k_tiles_per_split, order_matters, split_fits
 
-WARP: Final = 32
 # cp.async came with sm_80 (PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy").
 COPIES_SINCE: Final = 80
 # So many registers of sums leave enough for the rest from sm_90 on only: before, NVRTC spills a few.
@@ -26,9 +25,9 @@ HOPPER: Final = 90
 OLDER: Final = 16  # that NVRTC loses before sm_90
 SPLITS: Final = (1, 2, 3, 4, 6, 8, 11, 16, 22, 33, 44, 66, 132, 264)
 _FEWER: Final = dict(zip(SPLITS, (0, *SPLITS), strict=False))
-FEWEST_PHASES: Final = 2
+FEWEST_K_TILES: Final = 2
 # Steps of k between two barriers that a team takes: fewer do not pay for the wait, more take memory from stages.
-TEAM_STEPS: Final = (8, 32)
+SLICE_STEPS: Final = (8, 32)
 # Threads of an SM that have its schedulers busy, and blocks for each SM that leave the last wave a small part.
 BUSY_THREADS: Final = 512
 WAVES: Final = 4
@@ -62,7 +61,7 @@ def _sums_fit_processor(config: Config, _: Problem, device: Device) -> bool:
 
 def _registers_fit(config: Config, problem: Problem, device: Device) -> bool:
     lost = OLDER * (device.capability < HOPPER)
-    return not device.limits.registers_per_sm or registers(config, problem) + lost <= granted(config, device)
+    return not device.limits.registers_per_sm or registers(config, problem) + lost <= register_limit(config, device)
 
 
 def _sums_stay(config: Config, problem: Problem, device: Device) -> bool:
@@ -79,22 +78,22 @@ def _stages(config: Config, _: Problem, device: Device) -> bool:
     return config["STAGES"] <= BUFFERED or device.capability >= COPIES_SINCE
 
 
-def _copies_made(config: Config, _: Problem, device: Device) -> bool:
+def _copies_asynchronous(config: Config, _: Problem, device: Device) -> bool:
     return config["STAGES"] > BUFFERED or device.capability < COPIES_SINCE
 
 
-def _team_steps(config: Config, _: Problem, __: Device) -> bool:
-    least, most = TEAM_STEPS
+def _slice_steps(config: Config, _: Problem, __: Device) -> bool:
+    least, most = SLICE_STEPS
     return least * config["SLICE_K"] <= config["BK"] <= most * config["SLICE_K"]
 
 
-def _teams_needed(config: Config, problem: Problem, device: Device) -> bool:
+def _slices_needed(config: Config, problem: Problem, device: Device) -> bool:
     at_once = -(-blocks(config, problem) * config["SPLIT_K"] // device.limits.sms)
     return config["SLICE_K"] == 1 or threads(config) * at_once <= BUSY_THREADS
 
 
-def _slices_differ(config: Config, problem: Problem, _: Device) -> bool:
-    return _is_shorter(phases(config, problem), config["SPLIT_K"])
+def _splits_differ(config: Config, problem: Problem, _: Device) -> bool:
+    return _is_shorter(k_tiles(config, problem), config["SPLIT_K"])
 
 
 def _is_shorter(steps: int, split: int) -> bool:
@@ -103,15 +102,15 @@ def _is_shorter(steps: int, split: int) -> bool:
     return not fewer or -(-steps // split) < -(-steps // fewer)
 
 
-def _slices_long(config: Config, problem: Problem, _: Device) -> bool:
-    return config["SPLIT_K"] == 1 or share(config, problem) >= FEWEST_PHASES
+def _splits_long(config: Config, problem: Problem, _: Device) -> bool:
+    return config["SPLIT_K"] == 1 or k_tiles_per_split(config, problem) >= FEWEST_K_TILES
 
 
-def _slices_fit(config: Config, problem: Problem, _: Device) -> bool:
+def _split_fits(config: Config, problem: Problem, _: Device) -> bool:
     return split_fits(config, problem)
 
 
-def _slices_needed(config: Config, problem: Problem, device: Device) -> bool:
+def _splits_needed(config: Config, problem: Problem, device: Device) -> bool:
     split = config["SPLIT_K"]
     return split == 1 or blocks(config, problem) * split <= WAVES * device.limits.sms
 
@@ -121,30 +120,30 @@ def _sms_used(config: Config, problem: Problem, device: Device) -> bool:
     if IDLE * tiles * config["SPLIT_K"] >= sms:
         return True
     size = config["BM"] * config["BN"] * problem.itemsize
-    return config["SPLIT_K"] == _most_slices(phases(config, problem), tiles, size, sms)
+    return config["SPLIT_K"] == _most_splits(k_tiles(config, problem), tiles, size, sms)
 
 
 @cache
-def _most_slices(steps: int, tiles: int, tile_bytes: int, sms: int) -> int:
+def _most_splits(steps: int, tiles: int, tile_bytes: int, sms: int) -> int:
     """The most slices that the other rules allow."""
 
     def allowed(split: int) -> bool:
-        phased = -(-steps // split)
-        fits = tiles * split * tile_bytes <= SUMS_BYTES and tiles * (split + 1) <= COUNTERS
-        return phased >= FEWEST_PHASES and _is_shorter(steps, split) and tiles * split <= WAVES * sms and fits
+        per_split = -(-steps // split)
+        fits = tiles * split * tile_bytes <= PARTIALS_BYTES and tiles * (split + 1) <= COUNTERS
+        return per_split >= FEWEST_K_TILES and _is_shorter(steps, split) and tiles * split <= WAVES * sms and fits
 
     return max((split for split in SPLITS if allowed(split)), default=1)
 
 
-def _repack_helps(config: Config, problem: Problem, _: Device) -> bool:
+def _packing_helps(config: Config, problem: Problem, _: Device) -> bool:
     return not config["PACK_MN"] or any(packs_mn_major(problem))
 
 
-def _repack_fits(config: Config, problem: Problem, _: Device) -> bool:
+def _packing_fits(config: Config, problem: Problem, _: Device) -> bool:
     return not config["PACK_MN"] or packed_bytes(problem) <= COPY_BYTES
 
 
-def _repack_pays(config: Config, problem: Problem, device: Device) -> bool:
+def _packing_pays(config: Config, problem: Problem, device: Device) -> bool:
     if not config["PACK_MN"]:
         return True
     limits = device.limits
@@ -153,7 +152,7 @@ def _repack_pays(config: Config, problem: Problem, device: Device) -> bool:
     return copying <= (RAGGED_SHARE if _is_ragged(problem) else TIDY_SHARE) * problem.flops / peak
 
 
-def _crosswise_costs(config: Config, problem: Problem, _: Device) -> bool:
+def _transposing_costs(config: Config, problem: Problem, _: Device) -> bool:
     return not config["PACK_MN"] or config["STAGES"] > BUFFERED or _is_ragged(problem)
 
 
@@ -168,38 +167,38 @@ _TILE: Final = (*_TEAM, "SLICE_K")
 _SPLIT: Final = ("BM", "BN", "BK", "SPLIT_K")
 # Each rule with the parameters that it reads.
 _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
-    "a tile that 32 threads, each with its own, do not divide": (_warps_tile, (*_TEAM, "WN")),
-    "another warp than 4 threads across, where the device has none": (_warp_matters, ("TN", "WN")),
-    "more sums a thread than a processor's registers hold": (_sums_fit_processor, ("TM", "TN")),
-    "a warp's part of the tile more than twice as long as wide": (_warp_is_square, ("TM", "TN", "WN")),
+    "a tile that is no multiple of its warps' tiles": (_warps_tile, (*_TEAM, "WN")),
+    "a WN other than 4 threads, where the device has no warps": (_warp_matters, ("TN", "WN")),
+    "more accumulators a thread than a processor's registers hold": (_sums_fit_processor, ("TM", "TN")),
+    "a warp's tile more than twice as long as wide": (_warp_is_square, ("TM", "TN", "WN")),
     "fewer threads a block than a warp has, or more than the device allows": (threads_fit(threads, WARP), _TILE),
-    "a part of each phase for a team that is too short, or too long": (_team_steps, ("SLICE_K", "BK")),
+    "a slice of the k tile that is too short, or too long": (_slice_steps, ("SLICE_K", "BK")),
     "loads of 16 bytes that do not divide evenly among the threads": (_loads_divide, (*_TILE, "BK")),
-    "more than two stages, where nothing is copied asynchronously": (_stages, ("STAGES",)),
-    "fewer than three stages, where copies can be under way": (_copies_made, ("STAGES",)),
+    "more than two stages, where copies are not asynchronous": (_stages, ("STAGES",)),
+    "fewer than three stages, where copies are asynchronous": (_copies_asynchronous, ("STAGES",)),
     "more registers a thread than there are": (_registers_fit, (*_TILE, "BK", "STAGES", "MIN_BLOCKS")),
-    "more sums a thread than stay in registers before sm_90": (_sums_stay, ("TM", "TN")),
-    "a bound on registers that binds nothing": (bound_binds(threads), (*_TILE, "MIN_BLOCKS")),
-    "copies of operands that lie well as they are": (_repack_helps, ("PACK_MN",)),
-    "copies of operands that take more than 1 GiB": (_repack_fits, ("PACK_MN",)),
-    "copies of operands that take too long beside the product": (_repack_pays, ("PACK_MN",)),
-    "copies against crosswise ones of 4 bytes, where there are none": (_crosswise_costs, ("STAGES", "PACK_MN")),
+    "more accumulators a thread than stay in registers before sm_90": (_sums_stay, ("TM", "TN")),
+    "MIN_BLOCKS that does not limit registers": (bound_binds(threads), (*_TILE, "MIN_BLOCKS")),
+    "packing of operands that need none": (_packing_helps, ("PACK_MN",)),
+    "packed operands of more than 1 GiB": (_packing_fits, ("PACK_MN",)),
+    "packing that takes too long beside the product": (_packing_pays, ("PACK_MN",)),
+    "packing against transposed copies of 4 bytes, where there are none": (_transposing_costs, ("STAGES", "PACK_MN")),
     "more shared memory a block than the device allows": (
         shared_fits(shared_bytes),
         ("BM", "BN", "SLICE_K", "BK", "STAGES", "PACK_MN"),
     ),
-    "more blocks to hold at once than an SM has room for": (
+    "more blocks on an SM than its threads and shared memory allow": (
         blocks_fit(threads, shared_bytes),
         (*_TILE, "BK", "STAGES", "MIN_BLOCKS", "PACK_MN"),
     ),
-    "an order of tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP_M")),
+    "grouped tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP_M")),
     "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN", "SPLIT_K")),
-    "more slices of k, where there are blocks enough": (_slices_needed, ("BM", "BN", "SPLIT_K")),
-    "slices of k no shorter than fewer of them": (_slices_differ, ("BK", "SPLIT_K")),
-    "slices of k shorter than two phases": (_slices_long, ("BK", "SPLIT_K")),
-    "more sums of slices than scratch has room for": (_slices_fit, _SPLIT),
-    "SMs left idle that more slices of k would use": (_sms_used, _SPLIT),
-    "more teams, where threads are enough": (_teams_needed, (*_TILE, "SPLIT_K")),
+    "more splits of k, where there are blocks enough": (_splits_needed, ("BM", "BN", "SPLIT_K")),
+    "splits of k no shorter than fewer of them": (_splits_differ, ("BK", "SPLIT_K")),
+    "splits of k shorter than two k tiles": (_splits_long, ("BK", "SPLIT_K")),
+    "more partial sums of split k than fit in the workspace": (_split_fits, _SPLIT),
+    "SMs left idle that more splits of k would use": (_sms_used, _SPLIT),
+    "sliced k, where there are threads enough": (_slices_needed, (*_TILE, "SPLIT_K")),
 }
 SPACE: Final = Space(
     parameters={

@@ -11,21 +11,20 @@ from typing import Final
 from kernels.device import Device
 from kernels.kernel import Kernel
 from kernels.problem import Problem
-from kernels.rules import blocks
+from kernels.rules import VECTOR_BYTES, blocks
 from kernels.skinny.plan import (
-    VECTOR_BYTES,
-    covering,
+    accumulator_packs,
+    bytes_in_flight,
+    coalesced_bytes,
+    covering_tile,
     each_long,
     long_side,
     plan,
     short_side,
-    sums,
     threads,
-    together,
-    under_way,
-    wide,
+    vector,
 )
-from kernels.skinny.space import LONGEST, PHASES, RINGS, SPACE
+from kernels.skinny.space import DEPTHS, LONG_SIDES, SPACE, STAGES
 from kernels.space import Config
 
 # This kernel suits a C whose short side is no longer.
@@ -65,35 +64,39 @@ _HELD: Final = (1, 2, 4)
 def _issuing(config: Config, problem: Problem, device: Device, at_once: float, grid: int) -> float:
     """Seconds of issuing all instructions, for so many blocks an SM at once of so many in all."""
     limits, short, each = device.limits, short_side(config), each_long(config)
-    products = short * each * wide(problem)
-    share = products / (products + short + (1 + _COPYING) * each + _AROUND)
+    products = short * each * vector(problem)
+    fraction = products / (products + short + (1 + _COPYING) * each + _AROUND)
     warps = at_once * threads(config) / 128
     sms = max(limits.sms, 1)
     busy = grid / (sms * ceil(grid / sms))
     peak = (
-        (limits.peak if problem.dtype == "float32" else limits.peak64) * share * busy * warps / (warps + _HALF_ISSUED)
+        (limits.peak if problem.dtype == "float32" else limits.peak64)
+        * fraction
+        * busy
+        * warps
+        / (warps + _HALF_ISSUED)
     )
     return 2 * blocks(config, problem) * short * long_side(config) * problem.k / peak
 
 
 def _ending(config: Config, problem: Problem, device: Device) -> float:
     """Seconds in which sums of a block's threads, and of slices of k, come together."""
-    packs, (slices, fan, _) = sums(config, problem), plan(config, problem).numbers
+    packs, (splits, fan, _) = accumulator_packs(config, problem), plan(config, problem).scalars
     given = short_side(config) * each_long(config) * threads(config) / 32 * config["MIN_BLOCKS"]
-    joining = _MEETING * given + _TAKING * packs * wide(problem) * config["SLICE_K"]
-    left = packs * threads(config) * VECTOR_BYTES * (min(slices, fan) + -(-slices // fan))
-    return joining + (slices > 1) * (_LEAVING * (1 + (slices > fan)) + left / (device.limits.bandwidth * _ONE_GETS))
+    joining = _MEETING * given + _TAKING * packs * vector(problem) * config["SLICE_K"]
+    left = packs * threads(config) * VECTOR_BYTES * (min(splits, fan) + -(-splits // fan))
+    return joining + (splits > 1) * (_LEAVING * (1 + (splits > fan)) + left / (device.limits.bandwidth * _ONE_GETS))
 
 
 def _seconds(config: Config, problem: Problem, device: Device) -> float:
     """What a launch takes about: bytes of memory and of the cache, instructions, and sums of slices."""
     limits, planned, size = device.limits, plan(config, problem), problem.itemsize
     reads = problem.batch * problem.k * size * max(problem.m, problem.n)
-    moved = reads + blocks(config, problem) * short_side(config) * problem.k * size + 2 * planned.scratch_bytes
+    moved = reads + blocks(config, problem) * short_side(config) * problem.k * size + 2 * planned.workspace_bytes
     at_once = min(planned.grid / max(limits.sms, 1), config["MIN_BLOCKS"])
-    bandwidth = limits.bandwidth * (1 if together(config, problem) >= _LINE_BYTES else _PARTS)
+    bandwidth = limits.bandwidth * (1 if coalesced_bytes(config, problem) >= _LINE_BYTES else _PARTS)
     # A step that is being added is no longer under way: half of one on average.
-    ahead = at_once * under_way(config) * (1 - 1 / (2 * config["STAGES"]))
+    ahead = at_once * bytes_in_flight(config) * (1 - 1 / (2 * config["STAGES"]))
     bandwidth *= min(1.0, planned.grid / max(limits.sms, 1) / _BUSY)
     starting = _STARTING * ceil(planned.grid / (max(limits.sms, 1) * config["MIN_BLOCKS"]))
     parts = (
@@ -106,13 +109,13 @@ def _seconds(config: Config, problem: Problem, device: Device) -> float:
 
 def _choices(problem: Problem) -> Iterator[dict[str, tuple[int, ...]]]:
     """What defaults are chosen from: parts of the space, each of one tile and one ring."""
-    short, pack, flat = covering(min(problem.m, problem.n)), wide(problem), problem.m <= problem.n
+    short, pack, flat = covering_tile(min(problem.m, problem.n)), vector(problem), problem.m <= problem.n
     most = min(_DEEPEST, _PHASE // short)
-    for long, each, slices, stages in product(LONGEST, sorted({4, pack}), SPACE.parameters["SLICE_K"], RINGS):
-        depth = next((step for step in PHASES if step >= max(min(most, problem.k), slices * stages * pack)), 0)
+    for long, each, splits, stages in product(LONG_SIDES, sorted({4, pack}), SPACE.parameters["SLICE_K"], STAGES):
+        depth = next((k_step for k_step in DEPTHS if k_step >= max(min(most, problem.k), splits * stages * pack)), 0)
         tile = (short, long, short, each) if flat else (long, short, each, short)
-        if depth and long // each * slices in _BLOCKS:
-            fixed = zip(SPACE.parameters, (*tile, slices, depth, stages), strict=False)
+        if depth and long // each * splits in _BLOCKS:
+            fixed = zip(SPACE.parameters, (*tile, splits, depth, stages), strict=False)
             yield {**SPACE.parameters, **{name: (value,) for name, value in fixed}, "MIN_BLOCKS": _HELD}
 
 
@@ -125,11 +128,11 @@ def _default(problem: Problem, device: Device) -> Config:
     return next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
 
 
-def _suits(problem: Problem) -> bool:
+def _supports(problem: Problem) -> bool:
     return min(problem.m, problem.n) <= SUITED
 
 
-def _leads(problem: Problem, device: Device) -> bool:
+def _preferred_untuned(problem: Problem, device: Device) -> bool:
     """Whether no pipelined is there, or this is faster: past 16 that takes 0.7 to 0.9 of the time, or as long (nt)."""
     rivalled = device.platform == "cuda" and device.capability >= PIPELINED_SINCE and problem.dtype == "float32"
     return not rivalled or min(problem.m, problem.n) <= SHORT
@@ -145,9 +148,9 @@ SKINNY: Final = Kernel(
     platforms=("cuda", "opencl"),
     plan=plan,
     default=_default,
-    pooled=True,
+    dynamic_smem=True,
     arguments=("SPLIT_K",),
-    suits=_suits,
-    leads=_leads,
+    supports=_supports,
+    preferred_untuned=_preferred_untuned,
     shapes=f"a C with a side of at most {SUITED}",
 )

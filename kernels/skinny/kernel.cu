@@ -119,7 +119,7 @@ PART void add_phase(const LOCAL REAL *y, LOCAL REAL *ring, int *slot, const GLOB
 
 KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c,
-       const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *scratch, const INDEX splits,
+       const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *workspace, const INDEX splits,
        const INDEX fan, const INDEX depth)
 {
     DYNAMIC_SHARED(smem, SMEM_SIZE + 16);
@@ -195,7 +195,8 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
     reduce_slices(smem, acc, totals);
     LOCAL int *const arrivals = (LOCAL int *)(place + 6);
     if (splits == 1 ||
-        reduce_split_k(scratch, place[2], (int)place[1], (int)splits, (int)fan, arrivals, totals)) {
+        reduce_split_k(workspace, place[2], (int)place[1], (int)splits, (int)fan, arrivals,
+                       totals)) {
         store_tile(c + place[0], FLAT ? n : 1, FLAT ? 1 : n, (int)place[3], (int)place[4],
                    !LONG_BY_K && wide, totals);
     }

@@ -1,4 +1,4 @@
-"""How a config of skinny meets a problem: tile, threads, shared memory, registers, slices of k and their scratch."""
+"""The launch of skinny: tile, threads, shared memory, registers, split k and its workspace."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from typing import Final
 
 from kernels.launch import COUNTERS, Plan
 from kernels.problem import Problem
-from kernels.rules import blocks, registers_granted
+from kernels.rules import VECTOR_BYTES, blocks, registers_granted
 from kernels.space import Config
 
-VECTOR_BYTES: Final = 16
-# C's short side in tiles: a thread has all of it in registers.
-SHORTEST: Final = (1, 2, 4, 8, 16, 24)
-# Packs of sums of a block that meet in shared memory at once, as reduce.h has it.
-MEETING: Final = 2048
-# One block adds up what so many slices left; of more, groups' last blocks do so first.
+# Short sides of a tile, which a thread has whole in registers.
+SHORT_SIDES: Final = (1, 2, 4, 8, 16, 24)
+# Packs of accumulators of a block that are reduced in shared memory at once, as in reduce.h.
+REDUCED_PACKS: Final = 2048
+# Splits of which one block adds up the partial sums; more are reduced in groups first.
 FAN: Final = 16
-SCRATCH_BYTES: Final = 2**26
+WORKSPACE_BYTES: Final = 2**26
 # Registers beside sums and a step's packs, as NVRTC 12.9 allots them: addresses, sizes and what is read ahead; beside
 # these one for each element along the long side, and of elements of 8 bytes one for each along the short side.
 REST: Final = 40
@@ -34,105 +33,104 @@ def long_side(config: Config) -> int:
 
 
 def each_long(config: Config) -> int:
-    """Elements along C's long side that a thread has."""
+    """Elements of a thread along C's long side."""
     return config["TN"] if config["BM"] < config["BN"] else config["TM"]
 
 
 def threads(config: Config) -> int:
-    """Threads of a block: for each share of the tile as many as share out k."""
+    """Threads of a block: SLICE_K for each thread tile."""
     return long_side(config) // each_long(config) * config["SLICE_K"]
 
 
-# Registers that the compiler may give a thread so that an SM holds MIN_BLOCKS blocks; 0 where the device has none.
-granted: Final = registers_granted(threads)
+register_limit: Final = registers_granted(threads)
 
 
-def step(config: Config, problem: Problem) -> int:
-    """How much of k the threads of a block add at a time."""
+def k_step(config: Config, problem: Problem) -> int:
+    """The k of one step of a block: 16 bytes for each slice."""
     return config["SLICE_K"] * VECTOR_BYTES // problem.itemsize
 
 
-def turn(config: Config, problem: Problem) -> int:
-    """How much of k the threads of a block have under way."""
-    return config["STAGES"] * step(config, problem)
+def k_in_flight(config: Config, problem: Problem) -> int:
+    """The k of all stages."""
+    return config["STAGES"] * k_step(config, problem)
 
 
-def under_way(config: Config) -> int:
-    """Bytes of the long operand that a block has under way."""
+def bytes_in_flight(config: Config) -> int:
+    """Bytes of the long operand that a block has in flight."""
     return config["STAGES"] * each_long(config) * threads(config) * VECTOR_BYTES
 
 
-def wide(problem: Problem) -> int:
+def vector(problem: Problem) -> int:
     """Elements in 16 bytes."""
     return VECTOR_BYTES // problem.itemsize
 
 
-def meeting(config: Config, problem: Problem) -> int:
-    """How much of the short side meets in shared memory at once, as ROUND of reduce.h."""
-    most = MEETING * wide(problem) // (threads(config) * each_long(config))
+def reduced_at_once(config: Config, problem: Problem) -> int:
+    """The part of the short side that is reduced in shared memory at once: ROUND of reduce.h."""
+    most = REDUCED_PACKS * vector(problem) // (threads(config) * each_long(config))
     return min(short_side(config), max(1, most))
 
 
-def sums(config: Config, problem: Problem) -> int:
-    """Packs of sums that a thread has in the end, as OUT_PACKS of reduce.h."""
-    at_once = meeting(config, problem)
-    packs = at_once * long_side(config) // wide(problem)
+def accumulator_packs(config: Config, problem: Problem) -> int:
+    """Packs of C of a thread after the reduction: OUT_PACKS of reduce.h."""
+    at_once = reduced_at_once(config, problem)
+    packs = at_once * long_side(config) // vector(problem)
     return -(-short_side(config) // at_once) * -(-packs // threads(config))
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:
-    """Bytes of the ring and two phases of the short operand, or of a round of sums, and of what the end wants."""
-    phase = short_side(config) * (config["BK"] + 4) * problem.itemsize
-    sums = meeting(config, problem) * long_side(config) * (config["SLICE_K"] + 1) * problem.itemsize
-    return max(under_way(config) + 2 * phase, sums) + 16 * problem.itemsize
+    """Bytes of all stages and two k tiles of the short operand, or of one reduction; and of the epilogue's indices."""
+    k_tile = short_side(config) * (config["BK"] + 4) * problem.itemsize
+    reduced = reduced_at_once(config, problem) * long_side(config) * (config["SLICE_K"] + 1) * problem.itemsize
+    return max(bytes_in_flight(config) + 2 * k_tile, reduced) + 16 * problem.itemsize
 
 
 def registers(config: Config, problem: Problem) -> int:
-    """Registers that a thread needs at least if nothing is to be spilled."""
+    """The least registers of a thread that spills nothing."""
     words, short, each = problem.itemsize // 4, short_side(config), each_long(config)
-    return words * each * (short + wide(problem)) + REST + each + (words - 1) * short
+    return words * each * (short + vector(problem)) + REST + each + (words - 1) * short
 
 
-def covering(side: int) -> int:
-    """The short side of the fewest tiles that cover one, and of these the shortest."""
-    part = -(-side // -(-side // SHORTEST[-1]))
-    return next(each for each in SHORTEST if each >= part)
+def covering_tile(side: int) -> int:
+    """The shortest of the tiles of which the fewest cover a short side."""
+    part = -(-side // -(-side // SHORT_SIDES[-1]))
+    return next(each for each in SHORT_SIDES if each >= part)
 
 
-def together(config: Config, problem: Problem) -> int:
-    """Bytes of a row or column of the long operand that neighbouring threads read at once."""
+def coalesced_bytes(config: Config, problem: Problem) -> int:
+    """Contiguous bytes of the long operand that neighbouring threads read at once."""
     by_k = problem.trans_b if config["BM"] < config["BN"] else not problem.trans_a
     return (config["SLICE_K"] if by_k else long_side(config) // each_long(config)) * VECTOR_BYTES
 
 
-def slicing(config: Config, problem: Problem) -> tuple[int, int, int]:
-    """Slices of k that have something, how many one block adds up, and how much of k each has, in whole steps."""
-    each = step(config, problem)
+def split_k(config: Config, problem: Problem) -> tuple[int, int, int]:
+    """Splits of k that are not empty, their fan, and the k of each, in whole steps."""
+    each = k_step(config, problem)
     steps = -(-problem.k // each)
-    share = -(-steps // config["SPLIT_K"])
-    slices = -(-steps // share)
-    fan = slices if slices <= FAN else isqrt(slices - 1) + 1
-    return slices, fan, share * each
+    steps_per_split = -(-steps // config["SPLIT_K"])
+    splits = -(-steps // steps_per_split)
+    fan = splits if splits <= FAN else isqrt(splits - 1) + 1
+    return splits, fan, steps_per_split * each
 
 
-def scratch(config: Config, problem: Problem) -> tuple[int, int]:
-    """Counters and bytes of sums that slicing takes."""
-    slices, fan, _ = slicing(config, problem)
+def workspace(config: Config, problem: Problem) -> tuple[int, int]:
+    """Counters and bytes of partial sums of split k."""
+    splits, fan, _ = split_k(config, problem)
     tiles = blocks(config, problem)
-    each = threads(config) * sums(config, problem) * VECTOR_BYTES
-    return tiles * (-(-slices // fan) + 1), tiles * slices * each
+    each = threads(config) * accumulator_packs(config, problem) * VECTOR_BYTES
+    return tiles * (-(-splits // fan) + 1), tiles * splits * each
 
 
 def plan(config: Config, problem: Problem) -> Plan:
-    """Blocks for tiles and slices, and slices, fan and depth as numbers; one slice where scratch holds no more."""
-    slices, fan, depth = slicing(config, problem)
-    counters, left = scratch(config, problem)
-    if counters > COUNTERS or left > SCRATCH_BYTES:
-        slices, fan, depth = 1, 1, problem.k
+    """Blocks for tiles and splits; splits, fan and depth as scalars. One split if the workspace holds no more."""
+    splits, fan, depth = split_k(config, problem)
+    counters, left = workspace(config, problem)
+    if counters > COUNTERS or left > WORKSPACE_BYTES:
+        splits, fan, depth = 1, 1, problem.k
     return Plan(
-        grid=blocks(config, problem) * slices,
+        grid=blocks(config, problem) * splits,
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
-        scratch_bytes=4 * COUNTERS + left if slices > 1 else 0,
-        numbers=(slices, fan, depth),
+        workspace_bytes=4 * COUNTERS + left if splits > 1 else 0,
+        scalars=(splits, fan, depth),
     )

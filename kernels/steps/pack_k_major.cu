@@ -1,6 +1,6 @@
-// Packs A, B or both K-major into scratch: each row of op(A) and each column of op(B) becomes a row
-// along k that starts at a multiple of 128 bytes and is padded with zeros to one. Elements move as
-// bits.
+// Packs A, B or both K-major into the workspace: each row of op(A) and each column of op(B) becomes
+// a row along k that starts at a multiple of 128 bytes and is padded with zeros to one. Elements
+// move as bits.
 //
 // TRANS_A  1 where A is stored k x m, else 0
 // TRANS_B  1 where B is stored n x k, else 0
@@ -26,7 +26,7 @@
 // thread.
 KERNEL(THREADS, 1)
 pack_k_major(const STORED *RESTRICT a, const STORED *RESTRICT b, const STORED *RESTRICT c,
-             const INDEX m, const INDEX n, const INDEX k, STORED *scratch, const INDEX at_a,
+             const INDEX m, const INDEX n, const INDEX k, STORED *workspace, const INDEX at_a,
              const INDEX lines_a, const INDEX at_b, const INDEX lines_b)
 {
     SHARED STORED square[SIDE * LD];
@@ -38,8 +38,8 @@ pack_k_major(const STORED *RESTRICT a, const STORED *RESTRICT b, const STORED *R
     const INDEX along = tile / TILES(k) * SIDE, depth = tile % TILES(k) * SIDE; // along C, and in k
     const STORED *const from = (is_a ? a : b) + batch * k * length +
                                (transpose ? depth * length + along : along * k + depth);
-    STORED *const to =
-        scratch + LINES_TO_ELEMENTS(is_a ? at_a : at_b) + (batch * length + along) * pitch + depth;
+    STORED *const to = workspace + LINES_TO_ELEMENTS(is_a ? at_a : at_b) +
+                       (batch * length + along) * pitch + depth;
     const INDEX line = transpose ? length : k;
     const INDEX across = transpose ? length - along : k - depth,
                 down = transpose ? k - depth : length - along;

@@ -1,6 +1,6 @@
-// Packs A, B or both MN-major into scratch: each k becomes a row along C's rows or columns that
-// starts at a multiple of 128 bytes and is padded with zeros, so that a kernel can copy 16 bytes at
-// a time whatever the sizes and transpositions.
+// Packs A, B or both MN-major into the workspace: each k becomes a row along C's rows or columns
+// that starts at a multiple of 128 bytes and is padded with zeros, so that a kernel can copy 16
+// bytes at a time whatever the sizes and transpositions.
 //
 // TRANS_A  1 where A is stored k x m, else 0
 // TRANS_B  1 where B is stored n x k, else 0
@@ -21,7 +21,7 @@
 // flight before the first is waited for. Lines of SIDE + 1 avoid bank conflicts.
 KERNEL(THREADS, 1)
 pack_mn_major(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c,
-              const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *scratch,
+              const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *workspace,
               const INDEX split_k, const INDEX fan, const INDEX share, const INDEX group_m,
               const INDEX at_a, const INDEX lines_a, const INDEX at_b, const INDEX lines_b)
 {
@@ -35,7 +35,7 @@ pack_mn_major(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOB
     const INDEX corner = transpose ? along * k + depth : depth * length + along;
     const GLOBAL REAL *const from = (is_a ? a : b) + batch * k * length + corner;
     GLOBAL REAL *const to =
-        scratch + LINES_TO_ELEMENTS(is_a ? at_a : at_b) + (batch * k + depth) * pitch + along;
+        workspace + LINES_TO_ELEMENTS(is_a ? at_a : at_b) + (batch * k + depth) * pitch + along;
     const int x = THREAD_X % SIDE, y = THREAD_X / SIDE;
     const INDEX line = transpose ? k : length;
     REAL in[SIDE / ROWS_AT_ONCE];

@@ -50,5 +50,5 @@ row_absmax(STEP_PARAMETERS)
     for (int j = 0; j < (s.transpose ? ROWS_AT_ONCE : SIDE); j++) {
         most = max(most, square[THREAD_X * LD + j]);
     }
-    maxima(scratch, at_maxima, s, m + n, slabs, m)[s.part * s.length + THREAD_X] = most;
+    maxima(workspace, at_maxima, s, m + n, slabs, m)[s.part * s.length + THREAD_X] = most;
 }

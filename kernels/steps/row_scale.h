@@ -7,7 +7,7 @@
 #define LINES(length) (((length) + SIDE - 1) / SIDE)
 #define STEP_PARAMETERS                                                                       \
     const float *RESTRICT a, const float *RESTRICT b, const float *RESTRICT c, const INDEX m, \
-        const INDEX n, const INDEX k, int *scratch, const INDEX at_a, const INDEX at_b,       \
+        const INDEX n, const INDEX k, int *workspace, const INDEX at_a, const INDEX at_b,       \
         const INDEX at_e, const INDEX at_f, const INDEX at_maxima, const INDEX slab
 
 // A block's lines, over part `part` of `parts` of k.
@@ -36,9 +36,9 @@ INNER BlockRows block_rows(const float *a, const float *b, const INDEX m, const 
 
 // Where the maximum magnitudes of a block's lines begin, as bits, which are ordered as magnitudes
 // are, NaN above all.
-INNER unsigned *maxima(int *scratch, const INDEX at, const BlockRows &s, const INDEX both,
+INNER unsigned *maxima(int *workspace, const INDEX at, const BlockRows &s, const INDEX both,
                        const INDEX slabs, const INDEX m)
 {
     const INDEX before = s.batch * both * slabs + (s.is_a ? 0 : m * slabs);
-    return (unsigned *)scratch + at * 32 + before + s.first;
+    return (unsigned *)workspace + at * 32 + before + s.first;
 }

@@ -1,6 +1,6 @@
 // Splits float32 operands into float16 terms for tensor cores: scales each row of op(A) and column
-// of op(B) by a power of two, writes high and low terms K-major into scratch, and decides if the
-// product is within the proven bound. The step after row_absmax.cu.
+// of op(B) by a power of two, writes high and low terms K-major into the workspace, and decides if
+// the product is within the proven bound. The step after row_absmax.cu.
 //
 // TRANS_A  1 where A is stored k x m, else 0
 // TRANS_B  1 where B is stored n x k, else 0
@@ -110,7 +110,7 @@ split_fp16(STEP_PARAMETERS)
     const INDEX begin = s.part * PART_K, end = s.part == parts - 1 ? k : begin + PART_K;
     const int x = THREAD_X % SIDE, y = THREAD_X / SIDE, line = THREAD_X / ROWS_AT_ONCE,
               chunk = THREAD_X % ROWS_AT_ONCE * 8;
-    const unsigned *const maxima_ = maxima(scratch, at_maxima, s, m + n, slabs, m);
+    const unsigned *const maxima_ = maxima(workspace, at_maxima, s, m + n, slabs, m);
     unsigned top = 0;
     for (INDEX i = y; i < slabs; i += ROWS_AT_ONCE) {
         top = max(top, x < s.lines ? maxima_[i * s.length + x] : 0);
@@ -123,14 +123,15 @@ split_fp16(STEP_PARAMETERS)
         }
         exponents[x] = top < INFINITE ? exponent_of(top) : 0;
         if (x < s.lines && !s.part) {
-            scratch[(s.is_a ? at_e : at_f) * 32 + s.batch * s.length + s.first + x] = exponents[x];
+            workspace[(s.is_a ? at_e : at_f) * 32 + s.batch * s.length + s.first + x] =
+                exponents[x];
         }
     }
     BARRIER();
     const int down = -exponents[line], half = down / 2;
     const float less = __int_as_float((half + 127) << 23),
                 rest = __int_as_float((down - half + 127) << 23);
-    unsigned short *const to = (unsigned short *)(scratch + (s.is_a ? at_a : at_b) * 32) +
+    unsigned short *const to = (unsigned short *)(workspace + (s.is_a ? at_a : at_b) * 32) +
                                (s.batch * s.length + s.first + line) * 2 * low + chunk;
     int big = 0;
     for (INDEX depth = begin; depth < end; depth += SIDE) {
@@ -169,9 +170,9 @@ split_fp16(STEP_PARAMETERS)
     if (THREAD_X > 0) {
         return;
     }
-    report(scratch, arrivals, exponents, s);
+    report(workspace, arrivals, exponents, s);
     __threadfence(); // this block's report is visible before it arrives
-    if (atomicAdd(scratch + ARRIVED, 1) == (int)gridDim.x - 1) {
-        verdict(scratch, k);
+    if (atomicAdd(workspace + ARRIVED, 1) == (int)gridDim.x - 1) {
+        verdict(workspace, k);
     }
 }

@@ -7,8 +7,9 @@ from typing import Final
 from kernels.device import Device
 from kernels.kernel import Kernel
 from kernels.problem import Problem
+from kernels.rules import WARP
 from kernels.space import Config
-from kernels.tall.plan import WARP, blocks, depth, good_runs, plan, short_and_long
+from kernels.tall.plan import blocks, depth, good_tiles_per_block, plan, short_and_long
 from kernels.tall.space import _SIZES, COPIES_SINCE, SPACE
 
 # What counts as short, as little of k, and as long: so many times the others, and enough tiles for every SM.
@@ -78,16 +79,16 @@ def _busiest(config: Config, problem: Problem, device: Device) -> int:
 
 def _config(piece: int, row: tuple[int, ...], problem: Problem, device: Device) -> Config:
     """A row of defaults for a piece of the short side, with as few tiles a block as let all blocks run at once."""
-    ts, tl, warps, held, bk, stages = row
+    ts, tl, warps, min_blocks, bk, stages = row
     keep_a = problem.m < problem.n
     held_deep, long = depth(piece, problem, device), warps * WARP * ts * tl // piece
     bm, bn, tm, tn = (piece, long, ts, tl) if keep_a else (long, piece, tl, ts)
-    tile = {"KEEP_A": int(keep_a), "BM": bm, "BN": bn, "TM": tm, "TN": tn, "MIN_BLOCKS": held}
+    tile = {"KEEP_A": int(keep_a), "BM": bm, "BN": bn, "TM": tm, "TN": tn, "MIN_BLOCKS": min_blocks}
     rest = {"DEPTH": held_deep, "BK": min(bk, held_deep), "STAGES": stages}
-    return Config.of(tile | {"TILES": good_runs(Config.of(tile), problem, device)[0]} | rest)
+    return Config.of(tile | {"TILES": good_tiles_per_block(Config.of(tile), problem, device)[0]} | rest)
 
 
-def _suits(problem: Problem) -> bool:
+def _supports(problem: Problem) -> bool:
     """Long one way, short the other, and little of k: then the small operand is read once by each block."""
     short, long = short_and_long(problem)
     return short <= SHORT and problem.k <= DEEPEST and long >= max(LONG, TIMES_LONGER * max(short, problem.k))
@@ -103,8 +104,8 @@ TALL: Final = Kernel(
     platforms=("cuda", "opencl"),
     plan=plan,
     default=_default,
-    pooled=True,
+    dynamic_smem=True,
     arguments=("TILES",),
-    suits=_suits,
+    supports=_supports,
     shapes=f"a C at most {SHORT} wide, {LONG} long and {TIMES_LONGER} times its width and k, with k up to {DEEPEST}",
 )

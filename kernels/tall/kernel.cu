@@ -100,7 +100,7 @@ PART void store_tile(GLOBAL REAL *c, const INDEX n, const int rows, const int co
 
 KERNEL_MIN_BLOCKS(32 * WARPS, 1, MIN_BLOCKS)
 matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c,
-       const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *scratch, const INDEX tiles)
+       const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *workspace, const INDEX tiles)
 {
     DYNAMIC_SHARED(smem, DEPTH * LD_SMALL + WARPS * STAGES * STAGE_SIZE);
     // A block computes `tiles` tiles one after the other; blocks that stream the same part of the

@@ -9,16 +9,17 @@ from kernels.arithmetic import mma
 from kernels.cost_model import occupancy
 from kernels.device import Device
 from kernels.fp32_emulation import FILES
-from kernels.fp32_emulation import suits as splits_well
+from kernels.fp32_emulation import supports as splits_well
 from kernels.kernel import Kernel
-from kernels.packing import LINE_BYTES, PACK_K_MAJOR, packed_k_major, ragged
+from kernels.packing import PACK_K_MAJOR, packed_k_major, ragged
 from kernels.problem import Problem
+from kernels.rules import LINE_BYTES
 from kernels.space import Config
-from kernels.split_k import WAVES, fan, phases, share
+from kernels.split_k import WAVES, fan, k_tiles, k_tiles_per_split
 from kernels.tensor_core.plan import (
-    SUM_BYTES,
-    is_split,
-    item_bytes,
+    ACCUMULATOR_BYTES,
+    element_bytes,
+    emulated,
     plan,
     planes,
     registers,
@@ -81,14 +82,14 @@ def _default(problem: Problem, device: Device) -> Config:
 def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[str, int]]:
     """A tile with what goes well with it: as many stages as there is room for, slices, copies, an order."""
     shape = dict(zip(_TILE_NAMES, tile, strict=False)) | {"MIN_BLOCKS": 1}
-    shape["BK"] = max(SHORT, tile[-1] // item_bytes(problem))
+    shape["BK"] = max(SHORT, tile[-1] // element_bytes(problem))
     room = min(device.limits.shared_bytes, MOST_STAGED) // stage_bytes(shape, problem)
-    most = max(2, min(room, phases(Config.of(shape), problem)))
+    most = max(2, min(room, k_tiles(Config.of(shape), problem)))
     shape["STAGES"] = max((count for count in SPACE.parameters["STAGES"] if count <= most), default=2)
     tiles = _tiles(shape, problem)
     shape["GROUP_M"] = 8 if tiles > 2 * device.limits.sms else 1
     splits = [split for split in SPLITS if split * tiles <= WAVES * device.limits.sms or split == 1]
-    copied = {0, 0 if is_split(problem) else ragged(problem)}
+    copied = {0, 0 if emulated(problem) else ragged(problem)}
     return [shape | {"PACK_K": each, "SPLIT_K": split} for each in sorted(copied) for split in splits]
 
 
@@ -99,25 +100,25 @@ def _tiles(shape: Mapping[str, int], problem: Problem) -> int:
 def _clocks(config: Config, problem: Problem, device: Device) -> float:
     """Clocks of the SM that has most to do: its products, what these bring from the cache, or its waits."""
     limits, bm, bn = device.limits, config["BM"], config["BN"]
-    slices, item = config["SPLIT_K"], item_bytes(problem)
-    busy = -(-_tiles(config, problem) * slices // max(limits.sms, 1))
-    held = occupancy(limits, threads(config), shared_bytes(config, problem), registers(config, problem))
-    waves = -(-busy // max(held.blocks_per_sm if held else 1, 1))
-    count = share(config, problem)
-    narrow = ragged(problem) != 0 and not config["PACK_K"] and not is_split(problem)
+    splits, item = config["SPLIT_K"], element_bytes(problem)
+    busy = -(-_tiles(config, problem) * splits // max(limits.sms, 1))
+    resident = occupancy(limits, threads(config), shared_bytes(config, problem), registers(config, problem))
+    waves = -(-busy // max(resident.blocks_per_sm if resident else 1, 1))
+    count = k_tiles_per_split(config, problem)
+    narrow = ragged(problem) != 0 and not config["PACK_K"] and not emulated(problem)
     products = bm * bn * SPLIT_PRODUCTS[planes(problem)] * item / (2 * FMAS)
     reads = planes(problem) * (bm + bn) * item * (NARROW_READS if narrow else 1) / CACHE_BYTES
     loop = max(
         busy * count * config["BK"] * max(products, reads), waves * count * (NARROW_CLOCKS if narrow else PHASE_CLOCKS)
     )
-    joining = JOIN_CLOCKS + 2 * fan(slices) * bm * bn * SUM_BYTES / CACHE_BYTES if slices > 1 else 0
+    joining = JOIN_CLOCKS + 2 * fan(splits) * bm * bn * ACCUMULATOR_BYTES / CACHE_BYTES if splits > 1 else 0
     lines = packed_k_major(problem, config["PACK_K"], 0).end
     copying = LAUNCH_CLOCKS + 2 * lines * LINE_BYTES * CLOCK / limits.bandwidth if lines else 0
     return loop + waves * TILE_CLOCKS + joining + copying
 
 
-def _suits(problem: Problem) -> bool:
-    return not is_split(problem) or splits_well(problem)
+def _supports(problem: Problem) -> bool:
+    return not emulated(problem) or splits_well(problem)
 
 
 TENSOR_CORE: Final = Kernel(
@@ -130,12 +131,12 @@ TENSOR_CORE: Final = Kernel(
     platforms=("cuda",),
     plan=plan,
     default=_default,
-    pooled=True,
+    dynamic_smem=True,
     arguments=("GROUP_M", "SPLIT_K"),
-    also=(PACK_K_MAJOR, *FILES),
-    suits=_suits,
+    auxiliary_sources=(PACK_K_MAJOR, *FILES),
+    supports=_supports,
     shapes="any shape, for emulated precision with a k that its bound on the error needs",
-    lacks=(("float32", "strict"),),
-    since=lambda _: SINCE,
+    excluded_classes=(("float32", "strict"),),
+    min_capability=lambda _: SINCE,
     instructions=mma,
 )

@@ -62,8 +62,8 @@
 #define PACKED_PITCH(lines) (2 * 128 * LINES(k))
 #define FIRST_TILE first
 #define EXPONENTS                                                   \
-    (const int *)scratch + (at_e * 32 + at_c.batch * m + at_c.row), \
-        (const int *)scratch + (at_f * 32 + at_c.batch * n + at_c.column)
+    (const int *)workspace + (at_e * 32 + at_c.batch * m + at_c.row), \
+        (const int *)workspace + (at_f * 32 + at_c.batch * n + at_c.column)
 #else
 #define STEP_ARGUMENTS const INDEX at_a, const INDEX lines_a, const INDEX at_b, const INDEX lines_b
 #define PACKED_PITCH(lines) ((lines) * 128)

@@ -133,12 +133,12 @@ INNER Neighbours<4> sum_of_partials(const REAL *from, const int count, const IND
 
 // Two levels as in split_k.h: the last block of a group of `fan` splits sums the group, the last of
 // those blocks the groups. `partials` points to the tile's partial sums.
-INNER void reduce_split_k_tile(int *scratch, REAL *partials, const INDEX tile, const int split,
+INNER void reduce_split_k_tile(int *workspace, REAL *partials, const INDEX tile, const int split,
                                const int splits, const int fan, int *arrivals, const OutputTile &to,
                                const int wide)
 {
     const int groups = (splits + fan - 1) / fan, group = split / fan;
-    int *counter = scratch + tile * (groups + 1) + group;
+    int *counter = workspace + tile * (groups + 1) + group;
     int members = splits - group * fan < fan ? splits - group * fan : fan, last = groups == 1;
     REAL *from = partials + (INDEX)group * fan * (BM * BN);
     INDEX pitch = BM * BN;

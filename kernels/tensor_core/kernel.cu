@@ -10,8 +10,8 @@
 // SLICE_K     slices of warps that share the k of each k tile (sliced-K)
 // AHEAD       1 to load the next mma step's fragments before this one's mma, else 0
 // MIN_BLOCKS  minimum of blocks on an SM (__launch_bounds__)
-// PACK_K      operands packed K-major into scratch, rows of whole 128 bytes: 1 for A, 2 for B, 3
-//             for both, or 0
+// PACK_K      operands packed K-major into the workspace, rows of whole 128 bytes: 1 for A, 2 for
+//             B, 3 for both, or 0
 // TRANS_A     1 where A is stored k x m, else 0
 // TRANS_B     1 where B is stored n x k, else 0
 #if !defined(BM)
@@ -44,10 +44,10 @@
 
 KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
 matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, const INDEX m,
-       const INDEX n, const INDEX k, REAL *scratch, STEP_ARGUMENTS, const INDEX group_m,
+       const INDEX n, const INDEX k, REAL *workspace, STEP_ARGUMENTS, const INDEX group_m,
        const INDEX splits, const INDEX fan, const INDEX k_per_split)
 {
-    if (PLANES == 2 && DECLINED(scratch)) {
+    if (PLANES == 2 && DECLINED(workspace)) {
         return;
     }
     extern __shared__ __align__(128) REAL smem[];
@@ -57,9 +57,9 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
                 depth = k - start < k_per_split ? k - start : k_per_split;
     const INDEX pitch_a = PACKED_A ? PACKED_PITCH(lines_a) : (TRANS_A ? m : k) * ELEMENT_BYTES;
     const INDEX pitch_b = PACKED_B ? PACKED_PITCH(lines_b) : (TRANS_B ? k : n) * ELEMENT_BYTES;
-    const char *const of_a = PACKED_A ? (const char *)scratch + (at_a * 128 + batch * m * pitch_a)
+    const char *const of_a = PACKED_A ? (const char *)workspace + (at_a * 128 + batch * m * pitch_a)
                                       : (const char *)(a + batch * m * k);
-    const char *const of_b = PACKED_B ? (const char *)scratch + (at_b * 128 + batch * n * pitch_b)
+    const char *const of_b = PACKED_B ? (const char *)workspace + (at_b * 128 + batch * n * pitch_b)
                                       : (const char *)(b + batch * k * n);
     const int wide_a = PACKED_A || (ADDRESS(of_a) | pitch_a) % 16 == 0;
     const int wide_b = PACKED_B || (ADDRESS(of_b) | pitch_b) % 16 == 0;
@@ -157,7 +157,7 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
                            at_c.columns, EXPONENTS};
     const int wide = (ADDRESS(to.c) | n * (int)sizeof(STORED)) % (4 * (int)sizeof(STORED)) == 0;
     const INDEX tile_idx = FIRST_TILE + at_c.tile_idx;
-    REAL *const partials = scratch + COUNTERS + tile_idx * splits * (BM * BN);
+    REAL *const partials = workspace + COUNTERS + tile_idx * splits * (BM * BN);
 #pragma unroll 1
     for (int i = 0; i < MMAS_M; i++) {
         BARRIER(); // the last contents have been read
@@ -175,7 +175,7 @@ matmul(const STORED *RESTRICT a, const STORED *RESTRICT b, STORED *RESTRICT c, c
         }
     }
     if (splits > 1) {
-        reduce_split_k_tile((int *)scratch, partials, tile_idx, at_c.split, splits, fan,
+        reduce_split_k_tile((int *)workspace, partials, tile_idx, at_c.split, splits, fan,
                             (int *)smem, to, wide);
     }
 }

@@ -10,31 +10,30 @@ from kernels.device import Device
 from kernels.launch import COUNTERS
 from kernels.packing import ragged
 from kernels.problem import Problem
-from kernels.rules import blocks, blocks_fit, bound_binds, registers_fit, shared_fits
+from kernels.rules import WARP, blocks, blocks_fit, bound_binds, registers_fit, shared_fits
 from kernels.space import Config, Rule, Space
 from kernels.split_k import (
-    SUMS_BYTES,
+    PARTIALS_BYTES,
     WAVES,
-    are_whole,
     fan,
     grid_fits,
+    is_even_split,
+    k_tiles,
     order_matters,
-    phases,
-    slices_needed,
-    slices_whole,
+    splits_even,
+    splits_needed,
 )
 from kernels.tensor_core.plan import (
+    ACCUMULATOR_BYTES,
     STEP_BYTES,
-    SUM_BYTES,
-    WARP,
-    first_tile,
-    is_split,
-    item_bytes,
+    element_bytes,
+    emulated,
+    first_partials_tile,
+    k_steps,
     registers,
     shared_bytes,
+    slice_threads,
     split_fits,
-    steps,
-    team,
     threads,
 )
 
@@ -58,14 +57,14 @@ def _not_beyond(config: Config, problem: Problem, _: Device) -> bool:
     return config["BM"] < 2 * max(problem.m, SHORT) and config["BN"] < 2 * max(problem.n, SHORT)
 
 
-def _phase_not_beyond(config: Config, problem: Problem, _: Device) -> bool:
+def _k_tile_not_beyond(config: Config, problem: Problem, _: Device) -> bool:
     return config["BK"] < 2 * max(problem.k, SHORT)
 
 
 def _parts_large(config: Config, _: Problem, __: Device) -> bool:
     area = config["WM"] * config["WN"]
-    few = team(config) <= BUSY_THREADS
-    return team(config) <= 2 * BUSY_THREADS and (area >= WARP * WARP or few)
+    few = slice_threads(config) <= BUSY_THREADS
+    return slice_threads(config) <= 2 * BUSY_THREADS and (area >= WARP * WARP or few)
 
 
 def _tile_large(config: Config, problem: Problem, device: Device) -> bool:
@@ -80,7 +79,7 @@ def _tile_compact(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _teams_needed(config: Config, _: Problem, __: Device) -> bool:
-    sums = config["WM"] * config["WN"] // (SUM_BYTES * WARP)
+    sums = config["WM"] * config["WN"] // (ACCUMULATOR_BYTES * WARP)
     return config["SLICE_K"] == 1 or (threads(config) <= 2 * BUSY_THREADS and sums % config["SLICE_K"] == 0)
 
 
@@ -91,33 +90,33 @@ def _threads_fit(config: Config, problem: Problem, device: Device) -> bool:
 
 
 def _steps_whole(config: Config, problem: Problem, _: Device) -> bool:
-    return config["BK"] * item_bytes(problem) % (STEP_BYTES * config["SLICE_K"]) == 0
+    return config["BK"] * element_bytes(problem) % (STEP_BYTES * config["SLICE_K"]) == 0
 
 
 def _steps_alternate(config: Config, problem: Problem, _: Device) -> bool:
-    return not config["AHEAD"] or steps(config, problem) % 2 == 0
+    return not config["AHEAD"] or k_steps(config, problem) % 2 == 0
 
 
 def _copies_counted(config: Config, problem: Problem, _: Device) -> bool:
     side = max(config["BM"], config["BN"])
-    return side * config["BK"] * item_bytes(problem) // 16 <= BITS * threads(config)
+    return side * config["BK"] * element_bytes(problem) // 16 <= BITS * threads(config)
 
 
 def _stages_pay(config: Config, problem: Problem, _: Device) -> bool:
-    deep = config["STAGES"] * config["BK"] * item_bytes(problem)
+    deep = config["STAGES"] * config["BK"] * element_bytes(problem)
     small = config["BM"] * config["BN"] < LARGE_AREA
-    return min(LEAST_DEEP, 2 * problem.k * item_bytes(problem)) <= deep <= (MOST_DEEP_SMALL if small else MOST_DEEP)
+    return min(LEAST_DEEP, 2 * problem.k * element_bytes(problem)) <= deep <= (MOST_DEEP_SMALL if small else MOST_DEEP)
 
 
 def _stages_used(config: Config, problem: Problem, _: Device) -> bool:
-    return config["STAGES"] <= max(2, phases(config, problem))
+    return config["STAGES"] <= max(2, k_tiles(config, problem))
 
 
 def _copied_where_ragged(config: Config, problem: Problem, _: Device) -> bool:
-    return config["PACK_K"] in {0, 0 if is_split(problem) else ragged(problem)}
+    return config["PACK_K"] in {0, 0 if emulated(problem) else ragged(problem)}
 
 
-def _slices_fit(config: Config, problem: Problem, _: Device) -> bool:
+def _split_fits(config: Config, problem: Problem, _: Device) -> bool:
     return split_fits(config, problem)
 
 
@@ -125,21 +124,21 @@ def _sms_used(config: Config, problem: Problem, device: Device) -> bool:
     tiles, split, sms = blocks(config, problem), config["SPLIT_K"], device.limits.sms
     if 2 * tiles * split > sms:
         return True
-    before = first_tile(config, problem, 2)
-    most = _most_slices(
-        phases(config, problem), tiles, config["BM"] * config["BN"], WAVES * config["MIN_BLOCKS"] * sms, before
+    before = first_partials_tile(config, problem, 2)
+    most = _most_splits(
+        k_tiles(config, problem), tiles, config["BM"] * config["BN"], WAVES * config["MIN_BLOCKS"] * sms, before
     )
     return split >= most
 
 
 @cache
-def _most_slices(count: int, tiles: int, area: int, most: int, before: int) -> int:
+def _most_splits(count: int, tiles: int, area: int, most: int, before: int) -> int:
     """The most slices that the other rules allow; `before` tiles are counted where halves are when there are two."""
 
     def allowed(split: int) -> bool:
-        fits = tiles * split * area * SUM_BYTES <= SUMS_BYTES
+        fits = tiles * split * area * ACCUMULATOR_BYTES <= PARTIALS_BYTES
         counted = (tiles + -(-2 * before // split)) * (-(-split // fan(split)) + 1) <= COUNTERS
-        return are_whole(count, split) and tiles * split <= most and fits and counted
+        return is_even_split(count, split) and tiles * split <= most and fits and counted
 
     return max((split for split in SPLITS[1:] if allowed(split)), default=1)
 
@@ -147,39 +146,39 @@ def _most_slices(count: int, tiles: int, area: int, most: int, before: int) -> i
 _WARPS: Final = ("BM", "BN", "WM", "WN")
 # Each rule with the parameters that it reads.
 _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
-    "a tile twice as large as the product": (_not_beyond, ("BM", "BN")),
+    "a tile at least twice as large as C": (_not_beyond, ("BM", "BN")),
     "small tiles, where larger ones leave no SM idle": (_tile_large, ("BM", "BN")),
     "a tile more than four times as long as wide": (_tile_compact, ("BM", "BN")),
-    "a tile that its warps' parts do not divide": (_warps_divide, _WARPS),
-    "small parts of a large tile, which read more than they multiply": (_parts_large, _WARPS),
-    "a phase twice as long as k": (_phase_not_beyond, ("BK",)),
-    "steps along k that the teams do not share evenly": (_steps_whole, ("BK", "SLICE_K")),
-    "teams beside one that keeps the SM busy, or that have no sums to share out": (_teams_needed, (*_WARPS, "SLICE_K")),
-    "fewer threads than keep an SM busy, or more than wait well for each other": (_threads_fit, (*_WARPS, "SLICE_K")),
-    "operands read ahead in turns that a phase does not divide into": (_steps_alternate, ("BK", "SLICE_K", "AHEAD")),
-    "more copies a thread in a phase than a word has bits": (_copies_counted, (*_WARPS, "BK", "SLICE_K")),
+    "a tile that is no multiple of its warps' tiles": (_warps_divide, _WARPS),
+    "small warps' tiles of a large tile, which load more than they multiply": (_parts_large, _WARPS),
+    "a k tile at least twice as long as k": (_k_tile_not_beyond, ("BK",)),
+    "mma steps of a k tile that its slices do not share evenly": (_steps_whole, ("BK", "SLICE_K")),
+    "sliced k, where one slice keeps the SM busy or accumulators do not divide": (_teams_needed, (*_WARPS, "SLICE_K")),
+    "fewer threads than keep an SM busy, or more than synchronise well": (_threads_fit, (*_WARPS, "SLICE_K")),
+    "AHEAD with an odd number of mma steps in a k tile": (_steps_alternate, ("BK", "SLICE_K", "AHEAD")),
+    "more copies a thread and k tile than a word has bits": (_copies_counted, (*_WARPS, "BK", "SLICE_K")),
     "more registers a thread than there are": (
         registers_fit(registers, threads),
         (*_WARPS, "BK", "SLICE_K", "AHEAD", "MIN_BLOCKS"),
     ),
-    "a bound on registers that binds nothing": (bound_binds(threads), (*_WARPS, "SLICE_K", "MIN_BLOCKS")),
-    "more stages than phases": (_stages_used, ("BK", "STAGES")),
-    "too little of k in shared memory, or more than is waited for": (_stages_pay, ("BM", "BN", "BK", "STAGES")),
+    "MIN_BLOCKS that does not limit registers": (bound_binds(threads), (*_WARPS, "SLICE_K", "MIN_BLOCKS")),
+    "more stages than k tiles": (_stages_used, ("BK", "STAGES")),
+    "stages of too little of k, or of more than hides latency": (_stages_pay, ("BM", "BN", "BK", "STAGES")),
     "more shared memory a block than the device allows": (
         shared_fits(shared_bytes),
         (*_WARPS, "BK", "STAGES", "SLICE_K"),
     ),
-    "more blocks to hold at once than an SM has room for": (
+    "more blocks on an SM than its threads and shared memory allow": (
         blocks_fit(threads, shared_bytes),
         (*_WARPS, "BK", "STAGES", "SLICE_K", "MIN_BLOCKS"),
     ),
-    "an order of tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP_M")),
-    "copies of operands whose rows are whole 16 bytes": (_copied_where_ragged, ("PACK_K",)),
+    "grouped tiles, where all run at once": (order_matters, ("BM", "BN", "GROUP_M")),
+    "packing of operands whose rows are multiples of 16 bytes": (_copied_where_ragged, ("PACK_K",)),
     "more than 2^31 - 1 blocks": (grid_fits, ("BM", "BN", "SPLIT_K")),
-    "more slices of k, where there are blocks enough": (slices_needed, ("BM", "BN", "MIN_BLOCKS", "SPLIT_K")),
-    "slices of k of which some are empty, or that are shorter than four phases": (slices_whole, ("BK", "SPLIT_K")),
-    "SMs left idle that more slices of k would use": (_sms_used, ("BM", "BN", "BK", "MIN_BLOCKS", "SPLIT_K")),
-    "more sums of slices than scratch has room for": (_slices_fit, ("BM", "BN", "BK", "SPLIT_K")),
+    "more splits of k, where there are blocks enough": (splits_needed, ("BM", "BN", "MIN_BLOCKS", "SPLIT_K")),
+    "splits of k that are empty, or shorter than four k tiles": (splits_even, ("BK", "SPLIT_K")),
+    "SMs left idle that more splits of k would use": (_sms_used, ("BM", "BN", "BK", "MIN_BLOCKS", "SPLIT_K")),
+    "more partial sums of split k than fit in the workspace": (_split_fits, ("BM", "BN", "BK", "SPLIT_K")),
 }
 SPACE: Final = Space(
     parameters={

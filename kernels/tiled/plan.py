@@ -6,11 +6,10 @@ from typing import Final
 
 from kernels.launch import Plan
 from kernels.problem import Problem
-from kernels.rules import blocks
+from kernels.rules import VECTOR_BYTES, blocks
 from kernels.space import Config
 
 BANK_BYTES: Final = 128
-VECTOR_BYTES: Final = 16
 FLOAT_BYTES: Final = 4
 
 

@@ -27,6 +27,6 @@ SPACE: Final = Space(
         "more threads a block than the device allows": threads_fit(threads),
         "more shared memory a block than the device allows": shared_fits(shared_bytes),
         "more than 2^31 - 1 blocks": grid_fits,
-        "phases of halves that take more registers than 1,024 threads have": _halves_fit,
+        "16-bit k tiles that take more registers than 1,024 threads have": _halves_fit,
     },
 )

@@ -33,6 +33,6 @@ WMMA: Final = Kernel(
     platforms=("cuda",),
     plan=plan,
     default=_default,
-    since=lambda problem: SINCE[problem.dtype],
+    min_capability=lambda problem: SINCE[problem.dtype],
     instructions=wmma,
 )

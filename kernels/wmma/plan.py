@@ -6,12 +6,11 @@ from typing import Final
 
 from kernels.launch import Plan
 from kernels.problem import Problem
-from kernels.rules import blocks
+from kernels.rules import WARP, blocks
 from kernels.space import Config
 
 # An instruction's tile of A, of B and of C, and the threads that have one (PTX ISA, "wmma").
 SIDE: Final = 16
-WARP: Final = 32
 # What the lines of shared tiles are longer by, as LD_A and LD_B of kernel.cu, and bytes of a sum.
 PAD: Final = 8
 SUM_BYTES: Final = 4
@@ -23,7 +22,7 @@ def threads(config: Config) -> int:
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:
-    """Bytes of both shared tiles with their padding, and of the sums on their way to C."""
+    """Bytes of both shared tiles with their padding, and of the epilogue tile."""
     bm, bn, bk = config["BM"], config["BN"], config["BK"]
     of_a = bk * (bm + PAD) if problem.trans_a else bm * (bk + PAD)
     of_b = bn * (bk + PAD) if problem.trans_b else bk * (bn + PAD)

@@ -81,7 +81,7 @@ def planned(name: str, problem: Problem, backend: Backend, like: Problem | None 
     chosen = like or (problem if kernel.covers(problem, device) else own(name, problem))
     if not kernel.covers(chosen, device):
         pytest.skip(f"{name} does not compute {chosen.key} on {device.id}")
-    return kernel.resized(kernel.launch(kernel.default(chosen, device), chosen, device), problem)
+    return kernel.for_problem(kernel.launch(kernel.default(chosen, device), chosen, device), problem)
 
 
 def spread(launch: Launch) -> Launch:
@@ -89,7 +89,9 @@ def spread(launch: Launch) -> Launch:
     if "TILES" not in launch.config:
         return launch
     kernel = CATALOGUE[launch.kernel]
-    return kernel.resized(replace(launch, config=kernel.space.config({**launch.config, "TILES": 1})), launch.problem)
+    return kernel.for_problem(
+        replace(launch, config=kernel.space.config({**launch.config, "TILES": 1})), launch.problem
+    )
 
 
 def generator() -> np.random.Generator:

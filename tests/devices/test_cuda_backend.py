@@ -65,7 +65,7 @@ class TestCuda(Contract):
             assert program.registers
             ours = cost_model.occupancy(backend.device.limits, launch.threads, launch.shared_bytes, program.registers)
             assert ours is not None
-            theirs = cuda.occupancy_blocks(program, launch.threads, launch.pool_bytes)
+            theirs = cuda.occupancy_blocks(program, launch.threads, launch.dynamic_smem_bytes)
             assert ours.blocks_per_sm == theirs, (config, program.registers)
 
     def test_an_illegal_address_is_fatal(self, tmp_path: Path) -> None:

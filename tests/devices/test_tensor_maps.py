@@ -69,7 +69,7 @@ def test_what_the_driver_refuses_is_a_failed_launch_that_leaves_the_device_whole
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [
-        ({"operand": "d"}, "lies in a, b, c or scratch"),
+        ({"operand": "d"}, "lies in a, b, c or the workspace"),
         ({"element": "float64"}, "has elements of a known type"),
         ({"sizes": (1,) * 6, "strides": (16,) * 5, "box": (8,) * 6}, "has one to five dimensions"),
         ({"box": (64, 128)}, "has a box of as many"),
@@ -79,7 +79,7 @@ def test_what_the_driver_refuses_is_a_failed_launch_that_leaves_the_device_whole
         ({"box": (64, 257, 1)}, "has boxes of 1 to 256 a side"),
         ({"box": (64, 0, 1)}, "has boxes of 1 to 256 a side"),
         ({"box": (60, 128, 1)}, "has boxes whose rows are whole 16 bytes"),
-        ({"box": (128, 128, 1)}, "has boxes whose rows are no longer than the swizzle's span"),
+        ({"box": (128, 128, 1)}, "has boxes whose rows are no longer than the swizzle"),
         ({"swizzle": 96, "box": (16, 8, 1)}, "swizzles within 32, 64, 128 bytes or not at all"),
         ({"offset": 8}, "starts at a multiple of 16 bytes"),
         ({"strides": (200, 60_000)}, "has strides of whole 16 bytes below 2^40"),

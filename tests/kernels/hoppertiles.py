@@ -12,7 +12,7 @@ from app.dtypes import numpy_dtype
 from kernels.fp32_emulation import PROMOTIONS
 from kernels.hopper import HOPPER
 from kernels.hopper.plan import emulated, ragged
-from kernels.hopper.space import SPACE, needed
+from kernels.hopper.space import SPACE, operands_to_pack
 from kernels.launch import Build, Launch, dtype_macros
 from kernels.problem import Problem
 from kernels.space import Config
@@ -46,7 +46,7 @@ def tile(problem: Problem, **values: int) -> Config:
         "BK": 32 if problem.precision == "tf32" else 64,
         "TMA_STORE": int(not ragged(problem)),
         "PROMOTE_K": PROMOTIONS[0] if emulated(problem) else 0,
-        "PACK_K": 0 if emulated(problem) else needed(Config.of(given), problem),
+        "PACK_K": 0 if emulated(problem) else operands_to_pack(Config.of(given), problem),
     }
     chosen = given | own | values
     return Config.of({name: chosen[name] for name in SPACE.parameters})
@@ -55,8 +55,8 @@ def tile(problem: Problem, **values: int) -> Config:
 def launch(problem: Problem, config: Config) -> Launch:
     """The config's launch, without asking the space."""
     kept = ((name, str(value)) for name, value in config.items() if name not in HOPPER.arguments)
-    build = Build(HOPPER.name, HOPPER.text, "matmul", (*kept, *dtype_macros(problem)), HOPPER.pooled)
-    return HOPPER.resized(Launch(HOPPER.name, config, problem, build, 0, (0, 0), 0), problem)
+    build = Build(HOPPER.name, HOPPER.text, "matmul", (*kept, *dtype_macros(problem)), HOPPER.dynamic_smem)
+    return HOPPER.for_problem(Launch(HOPPER.name, config, problem, build, 0, (0, 0), 0), problem)
 
 
 def rounded(problem: Problem, exact: Array) -> Array:

@@ -29,8 +29,8 @@ BATCHES: Final = (1, 1, 1, 2, 3)
 FEW_SMS: Final = (1, 2, 3, 4, 6)
 COUNTED: Final = ("STREAM_K_SMS", "BLOCKS")
 FOR_LARGE: Final = (
-    "another number of blocks that stay than the device has SMs for",
-    "copies of operands that take too long beside the product",
+    "persistent blocks other than one for each SM",
+    "packing that takes too long beside the product",
 )
 # Problems asked for a config, configs asked whether they take long, and parameters of which rare values are sought.
 ATTEMPTS: Final = 200
@@ -52,7 +52,7 @@ def small(kernel: Kernel, number: int, seeded: str) -> Sample:
         device = DEVICES[rng.choice(places(kernel))]
         if rng.random() < 0.5:
             device = replace(device, limits=replace(device.limits, sms=rng.choice(FEW_SMS)))
-        if kernel.suits(problem):
+        if kernel.supports(problem):
             fewer = on_few(kernel, device, rng)
             for config in _varied(fewer.space.legal(problem, device), rng):
                 launch = fewer.launch(config, problem, device)
@@ -65,8 +65,8 @@ def rounds(launch: Launch) -> int:
     """Phases that blocks are in, one after the other; starts and ends of a tile count as two, split operands twice."""
     config, problem = launch.config, launch.problem
     tiles = problem.batch * -(-problem.m // config["BM"]) * -(-problem.n // config["BN"])
-    phases = -(-problem.k // config["BK"]) + 2 * config.get("SPLIT_K", 1)
-    return tiles * phases * (2 if problem.precision == "emulated" else 1)
+    k_tiles = -(-problem.k // config["BK"]) + 2 * config.get("SPLIT_K", 1)
+    return tiles * k_tiles * (2 if problem.precision == "emulated" else 1)
 
 
 def on_few(kernel: Kernel, device: Device, rng: Random) -> Kernel:

@@ -22,7 +22,7 @@ GAP: Final = 1024
 def interpreted(
     launch: Launch, a: Array, b: Array, device: Device, shift: int = 0, draw: Any = None, sums: Sums = exact_sums
 ) -> tuple[Array, int]:
-    """C, and how often reads of shared memory met on a bank; nothing but C and scratch may be written.
+    """C, and how often reads of shared memory met on a bank; nothing but C and the workspace may be written.
 
     A, B and C are `shift` bytes off 16. Blocks run in an order that `draw`, a random.Random, chooses, if it is given,
     and their warps run ahead of each other. `sums` is how tensor cores add (ptxtensor).
@@ -32,18 +32,18 @@ def interpreted(
     for size in (a.nbytes, b.nbytes, problem.c_bytes):
         starts.append((starts[-1] + size + GAP) // 16 * 16 + shift)
     starts[3] = -(-starts[3] // 128) * 128
-    memory = np.full(starts[3] + launch.scratch_bytes + GAP, 0xFF, np.uint8)
+    memory = np.full(starts[3] + launch.workspace_bytes + GAP, 0xFF, np.uint8)
     for start, content in zip(starts[:2], (a, b), strict=True):
         memory[start : start + content.nbytes] = np.ascontiguousarray(content).view(np.uint8).reshape(-1)
-    memory[starts[3] : starts[3] + min(launch.scratch_bytes, 4 * COUNTERS)] = 0
+    memory[starts[3] : starts[3] + min(launch.workspace_bytes, 4 * COUNTERS)] = 0
     readable = np.zeros(len(memory), np.bool_)
-    for start, size in zip((*starts[:2], starts[3]), (a.nbytes, b.nbytes, launch.scratch_bytes), strict=True):
+    for start, size in zip((*starts[:2], starts[3]), (a.nbytes, b.nbytes, launch.workspace_bytes), strict=True):
         readable[start : start + size] = True
     before, conflicts = memory.copy(), run(launch, starts, memory, readable, device, draw, sums)
     written = slice(starts[2], starts[2] + problem.c_bytes)
     c = memory[written].copy().view(numpy_dtype(problem.dtype)).reshape(problem.batch, problem.m, problem.n)
     before[written] = memory[written]
-    left = slice(starts[3] + 4 * COUNTERS, starts[3] + launch.scratch_bytes)
+    left = slice(starts[3] + 4 * COUNTERS, starts[3] + launch.workspace_bytes)
     before[left] = memory[left]
     assert np.array_equal(before, memory), "something else than C was written, or a counter was left"
     return c, conflicts
@@ -58,11 +58,11 @@ def run(
     draw: Any = None,
     sums: Sums = exact_sums,
 ) -> int:
-    """Bank conflicts of a launch and its steps on A, B, C and scratch, which begin at `starts`."""
+    """Bank conflicts of a launch and its steps on A, B, C and the workspace, which begin at `starts`."""
     problem, conflicts = launch.problem, 0
     steps = [launch.as_step(each) for each in launch.before], [launch.as_step(each) for each in launch.after]
-    scratch = starts[3] if launch.scratch_bytes else 0
-    more = (scratch, *launch.numbers) if launch.numbers else ()
+    workspace = starts[3] if launch.workspace_bytes else 0
+    more = (workspace, *launch.scalars) if launch.scalars else ()
     arguments = (*starts[:3], problem.m, problem.n, problem.k, *more)
     for one in (*steps[0], launch, *steps[1]):
         machine = Machine(ptx_of(one.build, device.architecture.removeprefix("sm_")))

@@ -44,8 +44,8 @@ def tile(start: Mapping[str, int] = SMALL, **values: int) -> Config:
 def planned(chosen: Config, problem: Problem) -> Launch:
     """A launch of a config that the rules of speed may refuse: what the kernel has to do right in any case."""
     macros = [(name, str(value)) for name, value in chosen.items() if name not in PIPELINED.arguments]
-    build = Build(PIPELINED.name, PIPELINED.text, "matmul", (*macros, *dtype_macros(problem)), pooled=True)
-    return PIPELINED.resized(Launch(PIPELINED.name, chosen, problem, build, 0, (0, 0), 0), problem)
+    build = Build(PIPELINED.name, PIPELINED.text, "matmul", (*macros, *dtype_macros(problem)), dynamic_smem=True)
+    return PIPELINED.for_problem(Launch(PIPELINED.name, chosen, problem, build, 0, (0, 0), 0), problem)
 
 
 # What is asked of every kernel alike, and told apart by its own tests.

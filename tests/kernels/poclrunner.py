@@ -47,10 +47,10 @@ def multiplied(kernel: Any, launch: Launch, a: Array, b: Array) -> Array:
     buffers = [cl.Buffer(queue().context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=each) for each in arrays]
     start = GUARD * problem.itemsize
     windows = [each.get_sub_region(start, each.size - 2 * start) for each in buffers]
-    scratch = _scratch(launch)
+    workspace = _workspace(launch)
     arguments = [*windows, *map(np.int64, (problem.m, problem.n, problem.k))]
-    if launch.numbers:
-        arguments += [scratch, *map(np.int64, launch.numbers)]
+    if launch.scalars:
+        arguments += [workspace, *map(np.int64, launch.scalars)]
     steps: list[tuple[Any, Launch | Step]] = [(compiled(step.build), step) for step in (*launch.before, *launch.after)]
     steps.insert(len(launch.before), (kernel, launch))
     for program, each in steps:
@@ -58,22 +58,22 @@ def multiplied(kernel: Any, launch: Launch, a: Array, b: Array) -> Array:
         cl.enqueue_nd_range_kernel(queue(), program, (each.grid * each.block[0], each.block[1]), each.block)
     out = arrays[2]
     cl.enqueue_copy(queue(), out, buffers[2])
-    if scratch is not None:
+    if workspace is not None:
         counters = np.ones(COUNTERS, np.int32)
-        cl.enqueue_copy(queue(), counters, scratch)
+        cl.enqueue_copy(queue(), counters, workspace)
         assert not counters.any(), "a counter was not put back to zero"
     assert np.isnan(out[:GUARD]).all(), "C was written before its start"
     assert np.isnan(out[-GUARD:]).all(), "C was written past its end"
     return out[GUARD:-GUARD].reshape(problem.batch, problem.m, problem.n)
 
 
-def _scratch(launch: Launch) -> Any:
+def _workspace(launch: Launch) -> Any:
     """Counters of zero, and NaN where a kernel is to read only what it wrote; None where it wants nothing."""
     import pyopencl as cl  # noqa: PLC0415 - only where a test runs it
 
-    if not launch.scratch_bytes:
+    if not launch.workspace_bytes:
         return None
-    content = np.full(launch.scratch_bytes, 0xFF, np.uint8)
+    content = np.full(launch.workspace_bytes, 0xFF, np.uint8)
     content[: 4 * COUNTERS] = 0
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     return cl.Buffer(queue().context, flags, hostbuf=content)

@@ -50,7 +50,7 @@ class Block(Barriers):
         super().__init__(program, launch, tuple(arguments), first)
         self.memory, self.readable, self.draw = memory, readable, draw
         self.clocks = Clocks(self.threads)
-        size = max(program.shared_bytes + launch.pool_bytes, launch.shared_bytes)
+        size = max(program.shared_bytes + launch.dynamic_smem_bytes, launch.shared_bytes)
         self.shared = Shared(size, self.rank, self.clocks, self.blocks, 2 if program.narrow else 4)
         self.local = np.full((self.threads, program.local_bytes), 0xFF, np.uint8)
         self.begin_copies()

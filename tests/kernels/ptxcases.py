@@ -43,7 +43,7 @@ def launched(
         f'extern "C" __global__ void {attributes} kernel({", ".join(given)})\n'
         f"{{\nextern __shared__ __align__(1024) unsigned char pool[];\nconst int me = threadIdx.x;\n{body}\n}}\n"
     )
-    build = Build("case", text, "kernel", (), pooled=True)
+    build = Build("case", text, "kernel", (), dynamic_smem=True)
     launch = Launch("case", Config(()), Problem(1, 1, 1), build, grid, (threads, 1), pool)
     starts, at = [], GAP
     for array in arrays:

@@ -39,7 +39,7 @@ POINTS: Final = 300
 NOTHING: Final = Config(())
 MULTIPLICATIONS: Final = 2**24
 LARGE: Final = 2**31 - 1
-SCRATCH_BYTES: Final = 2**26
+WORKSPACE_BYTES: Final = 2**26
 LINE: Final = 256  # bytes to which lines of copied operands are filled up at most
 # Between what sizes m, n, k and batch are drawn: of any kind, larger, skinny, tall and wide, deep, batched.
 KINDS: Final = (
@@ -74,7 +74,7 @@ class Sample:
         """Equal for what is the same to compile and to run."""
         one = self.launch
         builds = [one.build.digest, *(step.build.digest for step in (*one.before, *one.after))]
-        plan = (one.problem.key, one.grid, one.block, one.shared_bytes, one.scratch_bytes, one.numbers)
+        plan = (one.problem.key, one.grid, one.block, one.shared_bytes, one.workspace_bytes, one.scalars)
         return sha256(repr((builds, plan, self.device.architecture)).encode()).hexdigest()
 
     def __str__(self) -> str:
@@ -141,7 +141,7 @@ def drawn(kernel: Kernel, rng: Random, of: tuple[str, str], most: int = MULTIPLI
         m, n, k = (-(-size // multiple) * multiple for size in (m, n, k))
         turned = rng.random() < 0.5, rng.random() < 0.5
         problem = Problem(m, n, k, batch, *of, *turned)
-        if batch * m * n * k <= most and kernel.suits(problem):
+        if batch * m * n * k <= most and kernel.supports(problem):
             return problem
     raise AssertionError(f"{kernel.name} suits none of {ATTEMPTS} problems with at most {most} products")
 
@@ -158,8 +158,8 @@ def expect_sound(one: Sample) -> None:
     assert 1 <= launch.threads <= limits.threads, (str(one), launch.threads)
     assert launch.shared_bytes <= limits.shared_bytes, (str(one), launch.shared_bytes)
     assert launch.grid % launch.cluster == 0, (str(one), launch.grid)
-    assert launch.scratch_bytes <= most_scratch(launch), (str(one), launch.scratch_bytes)
-    assert not launch.scratch_bytes or launch.numbers, f"{one}: scratch is an argument only beside numbers"
+    assert launch.workspace_bytes <= most_scratch(launch), (str(one), launch.workspace_bytes)
+    assert not launch.workspace_bytes or launch.scalars, f"{one}: the workspace is an argument only beside scalars"
     for reason, names in space.reads.items():
         part = Config(tuple((name, value) for name, value in launch.config.items() if name in names))
         assert space.rules[reason](part, launch.problem, one.device), (str(one), reason)
@@ -172,7 +172,7 @@ def most_scratch(launch: Launch) -> int:
     for lines, length in (problem.a_shape, problem.b_shape) if launch.before else ():
         either = max(lines * -(-length * problem.itemsize // LINE), length * -(-lines * problem.itemsize // LINE))
         copies += problem.batch * (either + lines + length) * LINE
-    return SCRATCH_BYTES + copies
+    return WORKSPACE_BYTES + copies
 
 
 def expect_binary(one: Sample, cache_dir: Path) -> Usage:
@@ -216,7 +216,7 @@ def edges(one: Sample) -> Iterator[Launch]:
         m, n, k = map(_beside, (problem.m, problem.n, problem.k), tiles, off)
         near = replace(problem, m=m, n=n, k=k)
         work = near.batch * m * n * k
-        if work <= 2 * MULTIPLICATIONS and kernel.suits(near) and not kernel.space.refusal(config, near, one.device):
+        if work <= 2 * MULTIPLICATIONS and kernel.supports(near) and not kernel.space.refusal(config, near, one.device):
             yield kernel.launch(config, near, one.device)
 
 

@@ -12,8 +12,9 @@ from tensortiles import DEVICES
 
 from app.dtypes import numpy_dtype
 from kernels.launch import Build, Launch
-from kernels.packing import LINE_BYTES, A, B, pack_k_major, packed_k_major, ragged
+from kernels.packing import A, B, pack_k_major, packed_k_major, ragged
 from kernels.problem import Problem
+from kernels.rules import LINE_BYTES
 from kernels.space import Config
 
 cuda = pytest.importorskip("app.devices.cuda")
@@ -51,22 +52,22 @@ def test_rows_along_k_start_at_128_bytes_and_end_in_zeros(
     for start, content in zip(starts, (a, b), strict=False):
         memory[start : start + content.nbytes] = content.view(np.uint8).reshape(-1)
         readable[start : start + content.nbytes] = True
-    launch = Launch("pack_k_major", Config(()), problem, step.build, step.grid, step.block, 0, sizes[3], found.numbers)
+    launch = Launch("pack_k_major", Config(()), problem, step.build, step.grid, step.block, 0, sizes[3], found.scalars)
     conflicts = interpreter.run(launch, starts, memory, readable, H200)
-    scratch = memory[starts[3] :].view(bits)
+    workspace = memory[starts[3] :].view(bits)
     assert conflicts == 0
-    assert (scratch[: 3 * LINE_BYTES // item] == np.iinfo(bits).max).all(), "what is before the copies is not written"
+    assert (workspace[: 3 * LINE_BYTES // item] == np.iinfo(bits).max).all(), "what is before the copies is not written"
     left, right = a.swapaxes(1, 2) if trans_a else a, b if trans_b else b.swapaxes(1, 2)
     if which & A:
-        expect_copied(scratch, left, found.at_a, found.lines_a)
+        expect_copied(workspace, left, found.at_a, found.lines_a)
     if which & B:
-        expect_copied(scratch, right, found.at_b, found.lines_b)
+        expect_copied(workspace, right, found.at_b, found.lines_b)
 
 
-def expect_copied(scratch: Array, rows: Array, at: int, lines: int) -> None:
-    wide = lines * LINE_BYTES // scratch.itemsize
-    first = at * LINE_BYTES // scratch.itemsize
-    copy = scratch[first : first + rows.shape[0] * rows.shape[1] * wide].reshape(*rows.shape[:2], wide)
+def expect_copied(workspace: Array, rows: Array, at: int, lines: int) -> None:
+    wide = lines * LINE_BYTES // workspace.itemsize
+    first = at * LINE_BYTES // workspace.itemsize
+    copy = workspace[first : first + rows.shape[0] * rows.shape[1] * wide].reshape(*rows.shape[:2], wide)
     assert np.array_equal(copy[..., : rows.shape[2]], rows)
     assert not copy[..., rows.shape[2] :].any()
 

@@ -15,7 +15,7 @@ from pairwise import crossed
 from poclrunner import Array, compiled, multiplied, operands, queue, reference
 
 from kernels.batched import BATCHED
-from kernels.batched.plan import granted, registers, shared_bytes, team, threads
+from kernels.batched.plan import product_threads, register_limit, registers, shared_bytes, threads
 from kernels.batched.space import SPACE
 from kernels.device import Device
 from kernels.problem import Problem
@@ -78,26 +78,36 @@ def test_a_rule_reads_no_more_than_it_says() -> None:
 @pytest.mark.parametrize(
     ("values", "problem", "device", "rule"),
     [
-        ((32, 16, 4, 4, 16, 8, 1, 1), SIXTEEN, H200, "a tile or a phase twice as large"),
-        ((16, 16, 4, 4, 32, 8, 1, 1), SIXTEEN, H200, "a tile or a phase twice as large"),
-        ((16, 16, 4, 2, 16, 8, 1, 1), SIXTEEN, H200, "fewer neighbours a thread"),
-        ((16, 16, 2, 4, 16, 8, 1, 1), replace(SIXTEEN, trans_a=True), H200, "fewer neighbours a thread"),
-        ((8, 16, 8, 4, 16, 8, 1, 1), SIXTEEN, H200, "no two threads down"),
-        ((16, 8, 4, 16, 16, 8, 1, 1), SIXTEEN, H200, "no two threads down"),
+        ((32, 16, 4, 4, 16, 8, 1, 1), SIXTEEN, H200, "a tile or a k tile at least twice as large as the problem"),
+        ((16, 16, 4, 4, 32, 8, 1, 1), SIXTEEN, H200, "a tile or a k tile at least twice as large as the problem"),
+        ((16, 16, 4, 2, 16, 8, 1, 1), SIXTEEN, H200, "a thread tile narrower than 16 bytes"),
+        ((16, 16, 2, 4, 16, 8, 1, 1), replace(SIXTEEN, trans_a=True), H200, "a thread tile narrower than 16 bytes"),
+        ((8, 16, 8, 4, 16, 8, 1, 1), SIXTEEN, H200, "fewer than two threads down a tile, or none across"),
+        ((16, 8, 4, 16, 16, 8, 1, 1), SIXTEEN, H200, "fewer than two threads down a tile, or none across"),
         ((32, 32, 4, 4, 32, 2, 1, 1), CUBE, H200, "more products a block"),
         ((16, 16, 4, 4, 16, 8, 1, 1), replace(SIXTEEN, batch=4), H200, "more products a block"),
         ((16, 16, 4, 4, 16, 1, 1, 1), SIXTEEN, H200, "fewer threads a block"),
         ((16, 16, 4, 4, 16, 32, 1, 1), SIXTEEN, PROCESSOR, "fewer threads a block"),
         ((64, 64, 4, 4, 8, 1, 1, 1), CUBE, H200, "copies of 16 bytes"),
-        ((64, 64, 8, 8, 32, 1, 3, 1), CUBE, H200, "more stages than there are phases"),
-        ((64, 64, 8, 8, 32, 1, 2, 1), CUBE, TURING, "more stages than there are phases"),
-        ((64, 64, 8, 8, 32, 1, 2, 1), CUBE, PROCESSOR, "more stages than there are phases"),
+        ((64, 64, 8, 8, 32, 1, 3, 1), CUBE, H200, "more stages than k tiles, or where copies are not asynchronous"),
+        ((64, 64, 8, 8, 32, 1, 2, 1), CUBE, TURING, "more stages than k tiles, or where copies are not asynchronous"),
+        (
+            (64, 64, 8, 8, 32, 1, 2, 1),
+            CUBE,
+            PROCESSOR,
+            "more stages than k tiles, or where copies are not asynchronous",
+        ),
         ((128, 128, 8, 8, 128, 1, 1, 1), replace(CLASSES[3], dtype="float64"), H200, "more shared memory"),
         ((16, 16, 4, 4, 16, 8, 1, 1), replace(SIXTEEN, batch=2**35), H200, "more than 2^31"),
         ((64, 64, 8, 16, 16, 1, 1, 1), turned(CUBE, "float64", (False, False)), H200, "more registers"),
         ((64, 64, 8, 8, 16, 4, 1, 4), CUBE, H200, "more registers"),
-        ((32, 32, 4, 4, 32, 1, 1, 4), CLASSES[1], H200, "a bound on registers"),
-        ((64, 32, 8, 4, 128, 1, 1, 8), replace(CUBE, k=128), H200, "more blocks to hold"),
+        ((32, 32, 4, 4, 32, 1, 1, 4), CLASSES[1], H200, "MIN_BLOCKS that does not limit registers"),
+        (
+            (64, 32, 8, 4, 128, 1, 1, 8),
+            replace(CUBE, k=128),
+            H200,
+            "more blocks on an SM than its threads and shared memory allow",
+        ),
     ],
 )
 def test_what_cannot_run_well_is_refused_by_its_reason(
@@ -110,10 +120,10 @@ def test_what_cannot_run_well_is_refused_by_its_reason(
 
 def test_a_launch_is_counted_as_by_hand() -> None:
     launch = BATCHED.launch(tile(16, 16, 4, 4, 16, 8, 1, 4), replace(SIXTEEN, batch=4001), H200)
-    assert (launch.grid, launch.block, launch.numbers) == (501, (128, 1), (4001,))
-    assert launch.pool_bytes == 8 * 2 * 1024
+    assert (launch.grid, launch.block, launch.scalars) == (501, (128, 1), (4001,))
+    assert launch.dynamic_smem_bytes == 8 * 2 * 1024
     tiled = BATCHED.launch(tile(64, 32, 8, 4, 16, 1, 2, 1), Problem(100, 33, 50, 7), H200)
-    assert (tiled.grid, tiled.threads, tiled.pool_bytes) == (7 * 2 * 2, 64, 2 * 16 * 96 * 4)
+    assert (tiled.grid, tiled.threads, tiled.dynamic_smem_bytes) == (7 * 2 * 2, 64, 2 * 16 * 96 * 4)
     assert registers(tiled.config, tiled.problem) == 32 + 4 * 8 + 4 + 40
     assert registers(tiled.config, replace(tiled.problem, dtype="float64")) == 2 * (32 + 2 * 8 + 4) + 72
 
@@ -219,7 +229,7 @@ def test_products_are_right_on_the_processor_for_any_shape(dtype: str, *, trans_
     kernel = compiled(launch.build)
 
     def product(problem: Problem, a: Array, b: Array) -> Array:
-        return multiplied(kernel, BATCHED.resized(launch, problem), a, b)
+        return multiplied(kernel, BATCHED.for_problem(launch, problem), a, b)
 
     for m, n, k, batch in SHAPES:
         problem = replace(base, m=m, n=n, k=k, batch=batch)
@@ -251,7 +261,7 @@ def test_phases_take_turns_in_shared_memory_without_getting_in_each_others_way(
     for k in (8, 24, 61):
         problem = replace(base, k=k)
         a, b = operands(problem, rng, integers=True)
-        c = multiplied(kernel, BATCHED.resized(launch, problem), a, b)
+        c = multiplied(kernel, BATCHED.for_problem(launch, problem), a, b)
         assert (c == reference(problem, a, b)).all(), k
 
 
@@ -269,7 +279,7 @@ def test_defaults_and_configs_at_random_compile_and_spill_nothing(
     for config, one in configs:
         cubin = cuda.compile_cubin(BATCHED.launch(config, one, device).build, architecture, tmp_path)
         assert cubin.spills == 0, (config, one.key)
-        assert cubin.registers <= granted(config, device), (config, one.key)
+        assert cubin.registers <= register_limit(config, device), (config, one.key)
 
 
 def test_turing_compiles_what_copies_nothing_while_it_goes_on(tmp_path: Path) -> None:
@@ -280,5 +290,5 @@ def test_turing_compiles_what_copies_nothing_while_it_goes_on(tmp_path: Path) ->
 
 def test_shared_bytes_and_threads_are_those_of_all_products_of_a_block() -> None:
     each = tile(32, 16, 4, 4, 8, 4, 2, 1)
-    assert (team(each), threads(each)) == (32, 128)
+    assert (product_threads(each), threads(each)) == (32, 128)
     assert shared_bytes(each, Problem(32, 16, 16, 8)) == 2 * 4 * 8 * 48 * 4

@@ -21,7 +21,7 @@ from app.errors import CompileFailed
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.problem import Problem
-from kernels.register_tiled.plan import granted
+from kernels.register_tiled.plan import register_limit
 from kernels.space import Config
 
 cuda = pytest.importorskip("app.devices.cuda")
@@ -47,7 +47,7 @@ def covered(name: str, architecture: str) -> list[tuple[str, str]]:
     """The classes that a kernel computes on an architecture."""
     kernel, device = CATALOGUE[name], on(architecture)
     ones = [(each, Problem(1, 1, 1, dtype=each[0], precision=each[1])) for each in kernel.classes]
-    return [each for each, problem in ones if kernel.lacking(problem, device) is None]
+    return [each for each, problem in ones if kernel.class_refusal(problem, device) is None]
 
 
 CASES = [
@@ -93,9 +93,11 @@ def edges(architecture: str, name: str, kind: tuple[str, str]) -> Iterator[tuple
         tile = config(name, values)
         own = {each: home(name, tile, alike(*each, place + at), device) for each in classes}
         able = [each for each in classes if own[each] is not None]
-        share = min(SHARES, len(able)) if is_full(architecture, name, kind) else SHARES
-        share = share if sum(kind in covered(name, each) for each in ARCHITECTURES) > 1 else 1  # there is no next one
-        if kind in able and (able.index(kind) + place + at) % SHARES % share == 0:
+        portion = min(SHARES, len(able)) if is_full(architecture, name, kind) else SHARES
+        portion = (
+            portion if sum(kind in covered(name, each) for each in ARCHITECTURES) > 1 else 1
+        )  # there is no next one
+        if kind in able and (able.index(kind) + place + at) % SHARES % portion == 0:
             problem = own[kind]
             assert problem is not None
             yield tile, problem
@@ -155,7 +157,7 @@ def test_whatever_the_rules_leave_compiles_and_spills_little(architecture: str, 
             assert cubin.registers is not None
             assert cubin.spills is not None
             assert cubin.spills <= 256, (chosen, problem.key)
-            assert cubin.registers <= granted(chosen, device), (chosen, problem.key)
+            assert cubin.registers <= register_limit(chosen, device), (chosen, problem.key)
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

@@ -51,7 +51,7 @@ def test_a_changed_comment_keeps_a_kernels_digest_and_a_changed_token_changes_it
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = CATALOGUE[name]
-    before, files = entry.digest, (entry.file, *entry.also)
+    before, files = entry.digest, (entry.file, *entry.auxiliary_sources)
     for file in files:
         text = source(file)
         comment = re.search(r"^// \w+", text, re.MULTILINE)

@@ -33,7 +33,7 @@ def tile(*values: int) -> Config:
 def test_a_warp_has_a_tile_and_a_block_several() -> None:
     assert tiles(tile(64, 16, 32, 4), replace(TALL, m=65, n=33, batch=3)) == 18
     launch = DIRECT_TENSOR.launch(tile(64, 16, 32, 4), replace(TALL, m=65, n=33, batch=3), H200)
-    assert (launch.grid, launch.block, launch.numbers) == (5, (128, 1), (18,))
+    assert (launch.grid, launch.block, launch.scalars) == (5, (128, 1), (18,))
 
 
 @pytest.mark.parametrize(

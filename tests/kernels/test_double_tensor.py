@@ -17,7 +17,7 @@ from poclrunner import Array, operands, reference
 
 from kernels.device import Device
 from kernels.double_tensor import DOUBLE_TENSOR
-from kernels.double_tensor.plan import granted, registers, shared_bytes, threads
+from kernels.double_tensor.plan import register_limit, registers, shared_bytes, threads
 from kernels.double_tensor.space import SPACE
 from kernels.launch import COUNTERS, Launch
 from kernels.problem import Problem
@@ -73,20 +73,28 @@ def test_a_rule_reads_no_more_than_it_says() -> None:
     [
         ((64, 64, 32, 32, 16, 4, 1, 4, 1, 1, 1), replace(H200, architecture="sm_89"), "no tensor cores"),
         ((64, 64, 32, 32, 16, 4, 1, 4, 1, 1, 1), PROCESSOR, "no tensor cores"),
-        ((32, 64, 64, 32, 16, 4, 1, 4, 1, 1, 1), H200, "a tile that its warps' parts do not divide"),
-        ((128, 128, 16, 32, 16, 4, 1, 4, 1, 1, 1), H200, "small parts for more than four warps"),
-        ((32, 256, 16, 64, 16, 4, 1, 4, 1, 1, 1), H200, "small parts for more than four warps"),
-        ((64, 64, 32, 32, 16, 8, 1, 4, 1, 1, 1), A100, "an instruction deeper than 4"),
-        ((64, 64, 32, 32, 16, 16, 1, 4, 1, 1, 1), H200, "operands read ahead in turns"),
+        ((32, 64, 64, 32, 16, 4, 1, 4, 1, 1, 1), H200, "a tile that is no multiple of its warps' tiles"),
+        (
+            (128, 128, 16, 32, 16, 4, 1, 4, 1, 1, 1),
+            H200,
+            "small warps' tiles for more than four warps, which load more than they multiply",
+        ),
+        (
+            (32, 256, 16, 64, 16, 4, 1, 4, 1, 1, 1),
+            H200,
+            "small warps' tiles for more than four warps, which load more than they multiply",
+        ),
+        ((64, 64, 32, 32, 16, 8, 1, 4, 1, 1, 1), A100, "an instruction with more than 4 of k before sm_90"),
+        ((64, 64, 32, 32, 16, 16, 1, 4, 1, 1, 1), H200, "AHEAD with an odd number of mma steps in a k tile"),
         ((32, 32, 32, 32, 16, 4, 1, 4, 1, 1, 1), H200, "fewer threads than keep an SM busy"),
         ((128, 128, 64, 64, 16, 4, 1, 4, 1, 1, 1), H200, "more registers a thread"),
         ((128, 128, 64, 32, 16, 8, 1, 4, 1, 1, 1), H200, "more registers a thread"),
-        ((64, 64, 32, 32, 16, 4, 1, 4, 2, 1, 1), H200, "a bound on registers that binds nothing"),
-        ((64, 64, 32, 32, 16, 4, 1, 2, 1, 1, 1), H200, "less of k in shared memory than 48"),
+        ((64, 64, 32, 32, 16, 4, 1, 4, 2, 1, 1), H200, "MIN_BLOCKS that does not limit registers"),
+        ((64, 64, 32, 32, 16, 4, 1, 2, 1, 1, 1), H200, "stages of fewer than 48 of k, or more than 128"),
         ((128, 128, 64, 32, 32, 4, 0, 4, 1, 1, 1), H200, "more shared memory a block"),
-        ((64, 64, 32, 32, 32, 4, 0, 3, 3, 1, 1), H200, "more blocks to hold at once"),
-        ((128, 128, 64, 32, 16, 4, 1, 4, 1, 8, 1), H200, "an order of tiles"),
-        ((64, 64, 32, 32, 16, 4, 1, 4, 1, 1, 8), H200, "more slices of k, where"),
+        ((64, 64, 32, 32, 32, 4, 0, 3, 3, 1, 1), H200, "more blocks on an SM than its threads and shared memory allow"),
+        ((128, 128, 64, 32, 16, 4, 1, 4, 1, 8, 1), H200, "grouped tiles, where all run at once"),
+        ((64, 64, 32, 32, 16, 4, 1, 4, 1, 1, 8), H200, "more splits of k, where there are blocks enough"),
         ((256, 128, 64, 32, 16, 4, 0, 4, 1, 1, 1), H200, "more registers a thread"),
     ],
 )
@@ -100,7 +108,7 @@ def test_slices_that_are_empty_short_or_too_few_are_refused() -> None:
     def refusal(split: int, k: int) -> str | None:
         return SPACE.refusal(tile(64, 64, 32, 32, 16, 4, 1, 4, 1, 1, split), Problem(64, 64, k, dtype="float64"), H200)
 
-    assert str(refusal(8, 256)).startswith("slices of k of which some are empty")
+    assert str(refusal(8, 256)).startswith("splits of k that are empty, or shorter than four k tiles")
     assert str(refusal(6, 16 * 32)).startswith("SMs left idle")
     assert refusal(8, 16 * 32) is None
     assert refusal(264, 131072) is None
@@ -110,7 +118,10 @@ def test_registers_are_those_of_sums_operands_and_addresses() -> None:
     chosen = tile(128, 128, 64, 32, 16, 4, 1, 4, 1, 1, 1)
     assert threads(chosen) == 256
     assert registers(chosen) == 2 * (64 * 32 + 2 * 4 * (64 + 32)) // 32 + 76
-    assert (granted(chosen, H200), granted(tile(64, 64, 32, 32, 16, 4, 1, 4, 3, 1, 1), H200)) == (255, 168)
+    assert (register_limit(chosen, H200), register_limit(tile(64, 64, 32, 32, 16, 4, 1, 4, 3, 1, 1), H200)) == (
+        255,
+        168,
+    )
     assert shared_bytes(chosen, CUBE) == 4 * 256 * 16 * 8
 
 
@@ -169,12 +180,12 @@ def test_a_plan_on_another_problem_than_the_config_was_legal_for_is_still_right(
     launch = DOUBLE_TENSOR.launch(
         tile(64, 64, 32, 32, 16, 4, 1, 4, 1, 1, 66), Problem(64, 64, 4096, dtype="float64"), H200
     )
-    assert (launch.grid, launch.numbers) == (64, (1, 64, 8, 64))
-    assert launch.scratch_bytes == 4 * COUNTERS + 64 * 64 * 64 * 8
-    short = DOUBLE_TENSOR.resized(launch, Problem(64, 64, 40, dtype="float64"))
-    assert (short.grid, short.numbers) == (3, (1, 3, 2, 16))
-    many = DOUBLE_TENSOR.resized(launch, Problem(8192, 8192, 4096, dtype="float64"))
-    assert (many.grid, many.numbers, many.scratch_bytes) == (128 * 128, (1, 1, 1, 4096), 0)
+    assert (launch.grid, launch.scalars) == (64, (1, 64, 8, 64))
+    assert launch.workspace_bytes == 4 * COUNTERS + 64 * 64 * 64 * 8
+    short = DOUBLE_TENSOR.for_problem(launch, Problem(64, 64, 40, dtype="float64"))
+    assert (short.grid, short.scalars) == (3, (1, 3, 2, 16))
+    many = DOUBLE_TENSOR.for_problem(launch, Problem(8192, 8192, 4096, dtype="float64"))
+    assert (many.grid, many.scalars, many.workspace_bytes) == (128 * 128, (1, 1, 1, 4096), 0)
 
 
 COMPILED = [
@@ -213,7 +224,7 @@ def check_compiled(chosen: Config, turned: tuple[bool, bool], device: Device, ca
     launch = DOUBLE_TENSOR.launch(Config.of(dict(chosen) | {"SPLIT_K": 1}), problem, device)
     cubin = cuda.compile_cubin(launch.build, device.architecture, cache)
     assert cubin.spills == 0, (chosen, turned)
-    assert cubin.registers <= granted(chosen, device), (chosen, turned)
+    assert cubin.registers <= register_limit(chosen, device), (chosen, turned)
 
 
 # Rows of whole 16 bytes and not, tiles that are whole and not, one phase and several, bases that are aligned and not.
@@ -248,8 +259,8 @@ def test_products_of_integers_are_exact_and_no_read_of_shared_memory_meets_anoth
     chosen: Config, device: Device, turned: tuple[bool, bool], shape: tuple[int, int, int], batch: int, shift: int
 ) -> None:
     problem = replace(transposed("float64", *turned, *shape), batch=batch)
-    launch = DOUBLE_TENSOR.resized(DOUBLE_TENSOR.launch(SMALL, replace(CUBE, k=64), H200), problem)
-    launch = DOUBLE_TENSOR.resized(replace(launch, config=chosen), problem)
+    launch = DOUBLE_TENSOR.for_problem(DOUBLE_TENSOR.launch(SMALL, replace(CUBE, k=64), H200), problem)
+    launch = DOUBLE_TENSOR.for_problem(replace(launch, config=chosen), problem)
     macros = tuple((name, str(value)) for name, value in chosen.items() if name not in DOUBLE_TENSOR.arguments)
     turns = tuple(zip(("TRANS_A", "TRANS_B"), (str(int(each)) for each in turned), strict=True))
     launch = replace(launch, build=replace(launch.build, macros=(*macros, ("DTYPE_FLOAT64", "1"), *turns)))
@@ -257,7 +268,7 @@ def test_products_of_integers_are_exact_and_no_read_of_shared_memory_meets_anoth
     c, conflicts = interpreted(launch, a, b, device, shift)
     assert np.array_equal(c, reference(problem, a, b))
     assert conflicts == 0
-    assert launch.numbers[1] == chosen["SPLIT_K"]
+    assert launch.scalars[1] == chosen["SPLIT_K"]
 
 
 def test_the_interpreter_sees_reads_that_meet_on_a_bank() -> None:

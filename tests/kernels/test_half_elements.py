@@ -33,7 +33,7 @@ def on_pocl(name: str, like: Problem) -> Multiply:
     queue()
     first = planned(name, like)
     kernel = compiled(first.build)
-    return lambda problem, a, b: multiplied(kernel, CATALOGUE[name].resized(first, problem), a, b)
+    return lambda problem, a, b: multiplied(kernel, CATALOGUE[name].for_problem(first, problem), a, b)
 
 
 def by_ptx(name: str, _: Problem) -> Multiply:

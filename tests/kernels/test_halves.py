@@ -28,8 +28,8 @@ from tensorsums import (
 )
 
 from app.devices.cuda.nvrtc import compile_cubin
-from kernels.fp32_emulation import FILES, LEAST_K, PROMOTIONS, REASONS, SHARE, Halves, reason, slab_of
-from kernels.fp32_emulation import halves as planned
+from kernels.fp32_emulation import FILES, LEAST_K, PROMOTIONS, REASONS, SHARE, SplitOperands, reason, slab_of
+from kernels.fp32_emulation import split_operands as planned
 from kernels.launch import COUNTERS, Launch
 from kernels.problem import Problem
 from kernels.sources import source
@@ -184,27 +184,27 @@ SPOILT = {
 
 def test_normal_operands_of_any_size_are_practically_never_declined() -> None:
     """A line's largest is under 8 but in one of 10^15 elements: then those under 2^-12 of it are under 2^-9."""
-    share = 2 * 0.3989422804 * 2**-9
-    part = sum(comb(256, more) * Fraction(share) ** more for more in range(17, 257))
+    chance = 2 * 0.3989422804 * 2**-9
+    part = sum(comb(256, more) * Fraction(chance) ** more for more in range(17, 257))
     assert float(part) * 2 * 16384 * 16384 / 256 < 1e-13
 
 
 class Split:
-    """What the steps leave in scratch, interpreted."""
+    """What the steps leave in the workspace, interpreted."""
 
     def __init__(self, problem: Problem, a: Array, b: Array, shift: int = 0, draw: Any = None) -> None:
         self.problem, self.plan = problem, planned(problem)
         starts = [GAP + shift, -(-(2 * GAP + a.nbytes) // 128) * 128 + shift]
-        scratch = -(-(starts[1] + b.nbytes + GAP) // 128) * 128
-        self.memory = np.full(scratch + 128 * self.plan.end + GAP, 0xFF, np.uint8)
+        workspace = -(-(starts[1] + b.nbytes + GAP) // 128) * 128
+        self.memory = np.full(workspace + 128 * self.plan.end + GAP, 0xFF, np.uint8)
         readable = np.zeros(len(self.memory), np.bool_)
-        readable[scratch : scratch + 128 * self.plan.end] = True
+        readable[workspace : workspace + 128 * self.plan.end] = True
         for start, content in zip(starts, (a, b), strict=True):
             self.memory[start : start + content.nbytes] = np.ascontiguousarray(content).view(np.uint8).reshape(-1)
             readable[start : start + content.nbytes] = True
-        self.memory[scratch : scratch + 4 * COUNTERS] = 0
+        self.memory[workspace : workspace + 4 * COUNTERS] = 0
         before = self.memory.copy()
-        arguments = (*starts, 0, problem.m, problem.n, problem.k, scratch, *self.plan.numbers)
+        arguments = (*starts, 0, problem.m, problem.n, problem.k, workspace, *self.plan.scalars)
         self.conflicts = 0
         for step in self.plan.before:
             launch = Launch("halves", Config(()), problem, step.build, step.grid, step.block, 0)
@@ -212,21 +212,23 @@ class Split:
             order = draw.permutation(step.grid).tolist() if draw else ()
             machine.launch(launch, arguments, self.memory, readable, order)
             self.conflicts += machine.conflicts
-        self.scratch = self.memory[scratch : scratch + 128 * self.plan.end]
-        outside = np.r_[0 : scratch + 4 * COUNTERS, len(self.memory) - GAP : len(self.memory)]
-        assert np.array_equal(self.memory[outside], before[outside]), "something else than scratch, or a counter"
+        self.workspace = self.memory[workspace : workspace + 128 * self.plan.end]
+        outside = np.r_[0 : workspace + 4 * COUNTERS, len(self.memory) - GAP : len(self.memory)]
+        assert np.array_equal(self.memory[outside], before[outside]), "something else than the workspace, or a counter"
 
     @property
     def verdict(self) -> int:
-        return int(self.scratch[self.plan.verdict_at :][:4].view(np.uint32)[0])
+        return int(self.workspace[self.plan.verdict_at :][:4].view(np.uint32)[0])
 
     def lines(self, which: str) -> tuple[Array, Array, Array]:
         """The planes of an operand, [batch, count, filled up], and its exponents [batch, count]."""
         plan, problem = self.plan, self.problem
         at, at_e, count = (plan.at_a, plan.at_e, problem.m) if which == "a" else (plan.at_b, plan.at_f, problem.n)
         every = problem.batch * count
-        rows = self.scratch[128 * at :][: 256 * plan.row * every].view(np.float16).reshape(problem.batch, count, 2, -1)
-        exponents = self.scratch[128 * at_e :][: 4 * every].view(np.int32).reshape(problem.batch, count)
+        rows = (
+            self.workspace[128 * at :][: 256 * plan.row * every].view(np.float16).reshape(problem.batch, count, 2, -1)
+        )
+        exponents = self.workspace[128 * at_e :][: 4 * every].view(np.int32).reshape(problem.batch, count)
         return rows[:, :, 0], rows[:, :, 1], exponents
 
 
@@ -328,7 +330,7 @@ def test_several_reasons_are_all_told() -> None:
 
 
 def test_the_steps_and_what_uses_them_agree_on_where_things_are() -> None:
-    plan: Halves = planned(Problem(100, 30, 300, precision="emulated"))
+    plan: SplitOperands = planned(Problem(100, 30, 300, precision="emulated"))
     assert f"#define VERDICT {plan.verdict_at // 4} " in source("common/fp16_terms.h")
     assert plan.at_a * 128 >= plan.verdict_at + 4
     assert [step.build.text for step in plan.before] == [source(file) for file in FILES]

@@ -115,8 +115,8 @@ def test_halves_of_float32_give_products_of_float32s_accuracy(problem: Problem, 
     print(f"seed {seed}")
     a, b = operands(problem, np.random.default_rng(seed))
     c, _ = interpreted(launch(problem, tile(problem, **values)), a, b, H200)
-    left, right = (np.swapaxes(x, 1, 2) if turned else x for x, turned in ((a, problem.trans_a), (b, problem.trans_b)))
-    exact, magnitudes = reference(problem, a, b), np.abs(left).astype(float) @ np.abs(right).astype(float)
+    lhs, rhs = (np.swapaxes(x, 1, 2) if turned else x for x, turned in ((a, problem.trans_a), (b, problem.trans_b)))
+    exact, magnitudes = reference(problem, a, b), np.abs(lhs).astype(float) @ np.abs(rhs).astype(float)
     # The definition's bound is k 2^-23 (|A||B|); what is seen here is a few roundings.
     assert (np.abs(c - exact) <= 4 * 2.0**-24 * magnitudes).all()
 

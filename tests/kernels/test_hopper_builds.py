@@ -15,7 +15,7 @@ from hoppertiles import CLASSES, launch, shapes, tile
 from kerneldevices import H200, TRANSPOSITIONS
 
 from kernels.hopper import HOPPER
-from kernels.hopper.plan import GROUP_THREADS, threads
+from kernels.hopper.plan import WARPGROUP, threads
 from kernels.hopper.space import SPACE
 from kernels.launch import Launch
 from kernels.problem import Problem
@@ -58,7 +58,7 @@ def expect_registers_and_room(one: Launch, config: Config) -> None:
     assert set(counts) == ({"dec", "inc"} if config["CONSUMERS"] > 1 else set())
     used = re.search(r"Used (\d+) registers", compiled(one))
     if counts and used:
-        handed_on = GROUP_THREADS * (counts["dec"] + config["CONSUMERS"] * counts["inc"])
+        handed_on = WARPGROUP * (counts["dec"] + config["CONSUMERS"] * counts["inc"])
         assert handed_on <= int(used[1]) * threads(config) <= 65_536
         assert counts["dec"] <= int(used[1]) <= counts["inc"]
 

@@ -10,21 +10,23 @@ from hoppertiles import CLASSES, H200, launch, shapes, tile
 from kerneldevices import PROCESSOR, TRANSPOSITIONS
 
 from kernels import packing
-from kernels.fp32_emulation import halves
+from kernels.common import wgmma_registers
+from kernels.common.wgmma_registers import WIDTHS
+from kernels.fp32_emulation import split_operands
 from kernels.hopper import HOPPER, seconds
 from kernels.hopper.plan import (
-    piece_of,
+    partials_bytes,
     shared_bytes,
-    sides,
-    slices_of,
-    span,
+    splits_of,
     stage_bytes,
-    sums_bytes,
+    store_box_columns,
+    swizzle_bytes,
     threads,
+    tile_operands,
     tiles,
-    works,
+    work_tiles,
 )
-from kernels.hopper.space import SPACE, enough_stages, needed, stages_fit, sums
+from kernels.hopper.space import SPACE, accumulators, enough_stages, operands_to_pack, stages_fit
 from kernels.launch import COUNTERS
 from kernels.problem import Problem
 from kernels.space import Config
@@ -73,19 +75,19 @@ def test_a_rule_reads_no_more_than_it_says() -> None:
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [
-        ({"BK": 32}, "a phase that is not 128 bytes"),
-        ({"PACK_K": 1}, "copies of operands that need none"),
-        ({"TMA_STORE": 0}, "boxes of C whose rows"),
-        ({"PROMOTE_K": 64}, "sums that stay in the tensor cores"),
-        ({"BM": 192}, "another number of rows than whole 64s"),
-        ({"BM": 256}, "more sums a thread"),
-        ({"BN": 168}, "a side across k"),
+        ({"BK": 32}, "a k tile that is not 128 bytes along k"),
+        ({"PACK_K": 1}, "packing of operands that need none, or none of those that need it"),
+        ({"TMA_STORE": 0}, "TMA stores although C's rows are not multiples of 16 bytes, or none although they are"),
+        ({"PROMOTE_K": 64}, "accumulation in the tensor cores over more of k than the error bound allows"),
+        ({"BM": 192}, "rows that are not a multiple of 64 for each consumer"),
+        ({"BM": 256}, "more accumulators a thread"),
+        ({"BN": 168}, "an MN-major operand whose tile is no multiple of its swizzle"),
         ({"STAGES": 5}, "more shared memory"),
         ({"STAGES": 2}, "more stages than are of use, or fewer"),
-        ({"SPLIT_K": 2}, "SMs that have work as it is"),
-        ({"MIN_BLOCKS": 2, "STAGES": 2}, "more sums a thread"),
-        ({"BLOCKS": 0}, "another number of blocks"),
-        ({"BLOCKS": 114}, "another number of blocks"),
+        ({"SPLIT_K": 2}, "split k, where tiles alone fill the SMs"),
+        ({"MIN_BLOCKS": 2, "STAGES": 2}, "more accumulators a thread"),
+        ({"BLOCKS": 0}, "persistent blocks other than one for each SM"),
+        ({"BLOCKS": 114}, "persistent blocks other than one for each SM"),
         ({"BN": 64, "STAGES": 8}, "small tiles"),
     ],
 )
@@ -102,7 +104,7 @@ def test_large_squares_get_two_consumers_clusters_and_blocks_that_stay() -> None
     assert tuple(chosen[name] for name in names) == (128, 256, 2, 2, 4, 1, 132)
     assert threads(chosen) == 384
     assert shared_bytes(chosen, CUBE) == 4 * (384 * 128 + 16) + 2 * 2 * 8192
-    assert (stage_bytes(chosen, CUBE), sums(chosen, CUBE)) == (384 * 128, 128)
+    assert (stage_bytes(chosen, CUBE), accumulators(chosen, CUBE)) == (384 * 128, 128)
 
 
 def test_few_rows_are_on_the_instructions_columns_and_deep_products_in_slices() -> None:
@@ -141,7 +143,7 @@ def test_defaults_are_legal_and_their_plans_fit(dtype: str, precision: str, turn
         assert one.grid % one.cluster == 0
         assert one.shared_bytes <= H200.limits.shared_bytes
         assert len(one.maps) == 3
-        assert not one.scratch_bytes or one.scratch_bytes > 4 * COUNTERS
+        assert not one.workspace_bytes or one.workspace_bytes > 4 * COUNTERS
         assert seconds(chosen, problem, H200) > 0
 
 
@@ -158,34 +160,34 @@ def test_the_smallest_problems_have_a_default_too(dtype: str, precision: str, tu
 
 def test_sides_change_places_with_swap() -> None:
     problem = Problem(100, 200, 304, dtype="float16", trans_b=True)
-    left, right = sides(tile(problem, BM=64, BN=80), problem)
-    assert (left.operand, left.tile, left.size, left.along) == ("a", 64, 100, False) or left.along
-    assert (right.operand, right.tile, right.size, right.along) == ("b", 80, 200, True)
-    left, right = sides(tile(problem, SWAP_AB=1, BM=80, BN=128), problem)
-    assert (left.operand, left.tile, right.operand, right.tile) == ("b", 128, "a", 80)
+    lhs, rhs = tile_operands(tile(problem, BM=64, BN=80), problem)
+    assert (lhs.operand, lhs.tile, lhs.size, lhs.k_major) == ("a", 64, 100, False) or lhs.k_major
+    assert (rhs.operand, rhs.tile, rhs.size, rhs.k_major) == ("b", 80, 200, True)
+    lhs, rhs = tile_operands(tile(problem, SWAP_AB=1, BM=80, BN=128), problem)
+    assert (lhs.operand, lhs.tile, rhs.operand, rhs.tile) == ("b", 128, "a", 80)
 
 
 def test_an_operand_along_k_is_one_box_and_one_across_k_a_box_for_each_span() -> None:
     problem = Problem(100, 200, 304, 3, dtype="float16", trans_a=True, trans_b=True)
-    left, right, out = launch(problem, tile(problem, BM=128, CONSUMERS=2, BN=96, CLUSTER=2)).maps
+    lhs, rhs, out = launch(problem, tile(problem, BM=128, CONSUMERS=2, BN=96, CLUSTER=2)).maps
     # A is k x m and copied, as 100 elements are no whole 16 bytes; B's 96 rows are brought by two blocks.
-    assert (left.operand, left.sizes, left.strides) == ("scratch", (304, 100, 3), (640, 64_000))
-    assert (left.box, left.offset) == ((64, 128, 1), 4 * COUNTERS)
-    assert (right.operand, right.sizes, right.strides, right.box) == ("b", (304, 200, 3), (608, 121_600), (64, 48, 1))
+    assert (lhs.operand, lhs.sizes, lhs.strides) == ("workspace", (304, 100, 3), (640, 64_000))
+    assert (lhs.box, lhs.offset) == ((64, 128, 1), 4 * COUNTERS)
+    assert (rhs.operand, rhs.sizes, rhs.strides, rhs.box) == ("b", (304, 200, 3), (608, 121_600), (64, 48, 1))
     assert (out.operand, out.sizes, out.box, out.swizzle) == ("c", (200, 100, 3), (32, 64, 1), 64)
     across = replace(problem, m=104, trans_b=False)
-    left, right, _ = launch(across, tile(across, BM=128, CONSUMERS=2, BN=96, CLUSTER=2)).maps
-    assert (left.sizes, left.strides, left.box, left.swizzle) == ((104, 304, 3), (208, 63_232), (64, 64, 1), 128)
-    assert (right.sizes, right.strides, right.box, right.swizzle) == ((200, 304, 3), (400, 121_600), (32, 32, 1), 64)
+    lhs, rhs, _ = launch(across, tile(across, BM=128, CONSUMERS=2, BN=96, CLUSTER=2)).maps
+    assert (lhs.sizes, lhs.strides, lhs.box, lhs.swizzle) == ((104, 304, 3), (208, 63_232), (64, 64, 1), 128)
+    assert (rhs.sizes, rhs.strides, rhs.box, rhs.swizzle) == ((200, 304, 3), (400, 121_600), (32, 32, 1), 64)
 
 
 def test_halves_are_read_from_scratch_low_ones_behind_high_ones() -> None:
     problem = Problem(100, 200, 300, 2, precision="emulated", trans_a=True)
-    one, split = launch(problem, tile(problem)), halves(problem)
-    left, right, _ = one.maps
-    assert (left.element, left.sizes, left.strides) == ("float16", (640, 100, 2), (1280, 128_000))
-    assert (left.offset, right.offset) == (128 * split.at_a, 128 * split.at_b)
-    assert one.numbers[:6] == split.numbers
+    one, split = launch(problem, tile(problem)), split_operands(problem)
+    lhs, rhs, _ = one.maps
+    assert (lhs.element, lhs.sizes, lhs.strides) == ("float16", (640, 100, 2), (1280, 128_000))
+    assert (lhs.offset, rhs.offset) == (128 * split.at_a, 128 * split.at_b)
+    assert one.scalars[:6] == split.scalars
     assert (one.verdict_at, one.before) == (split.verdict_at, split.before)
 
 
@@ -194,20 +196,24 @@ def test_slices_leave_sums_behind_what_is_copied_and_are_joined_after() -> None:
     config = tile(problem, BN=48, SPLIT_K=4)
     one = launch(problem, config)
     made = packing.packed_k_major(problem, packing.B, 4 * COUNTERS // 128)
-    assert one.numbers == (*made.numbers, 4, made.end, 4, 1, 16)
-    assert one.scratch_bytes == made.end * 128 + 2 * 4 * 100 * 40 * 4
-    assert sums_bytes(config, problem, 4) == 2 * 4 * 100 * 40 * 4
+    assert one.scalars == (*made.scalars, 4, made.end, 4, 1, 16)
+    assert one.workspace_bytes == made.end * 128 + 2 * 4 * 100 * 40 * 4
+    assert partials_bytes(config, problem, 4) == 2 * 4 * 100 * 40 * 4
     assert [step.build.entry for step in (*one.before, *one.after)] == ["pack_k_major", "split_k_reduce"]
     assert one.after[0].grid == 2 * -(-100 * 40 // (256 // 4 * 4))
-    assert slices_of(tile(problem, SPLIT_K=16), problem) == 16
+    assert splits_of(tile(problem, SPLIT_K=16), problem) == 16
 
 
 def test_blocks_that_stay_have_as_many_rounds_as_all_sms_would() -> None:
     problem = replace(CUBE, m=128 * 65, n=256)
     chosen = tile(problem, BM=64, BN=256, STAGES=4)
-    assert works(chosen, problem) == tiles(chosen, problem) == 130
+    assert work_tiles(chosen, problem) == tiles(chosen, problem) == 130
     assert SPACE.refusal(Config.of(dict(chosen) | {"BLOCKS": 128}), problem, H200) is not None
-    assert (stages_fit(chosen, problem, H200), span(80, 2), piece_of(tile(CUBE, BN=176), CUBE)) == (5, 32, 16)
+    assert (stages_fit(chosen, problem, H200), swizzle_bytes(80, 2), store_box_columns(tile(CUBE, BN=176), CUBE)) == (
+        5,
+        32,
+        16,
+    )
 
 
 def test_tf32_has_its_right_side_along_k_and_copies_it_only_where_neither_way_round_is() -> None:
@@ -215,9 +221,18 @@ def test_tf32_has_its_right_side_along_k_and_copies_it_only_where_neither_way_ro
     found = {}
     for turned in TRANSPOSITIONS:
         problem = Problem(1024, 1024, 1024, precision="tf32", trans_a=turned[0], trans_b=turned[1])
-        found[turned] = needed(upright, problem), needed(swapped, problem)
+        found[turned] = operands_to_pack(upright, problem), operands_to_pack(swapped, problem)
         chosen = HOPPER.default(problem, H200)
         assert chosen["PACK_K"] == found[turned][chosen["SWAP_AB"]]
         assert (chosen["PACK_K"] == 0) == (0 in found[turned])
     wanted = {(False, False): (2, 0), (False, True): (0, 0), (True, False): (2, 1), (True, True): (0, 1)}
     assert found == wanted
+
+
+def test_every_width_of_a_tile_has_its_registers() -> None:
+    assert set(SPACE.parameters["BM"]) | set(SPACE.parameters["BN"]) == set(WIDTHS)
+    text = wgmma_registers.header()
+    for width in WIDTHS:
+        own = text.split(f" TILE_N == {width}\n")[1].split("#el")[0]
+        assert (own.count('"+f"(acc['), own.count("%")) == (width // 2, width // 2 + 6)
+        assert f'#define IN_0 "%{width // 2}"' in own

@@ -110,7 +110,7 @@ def test_a_kernel_multiplies_every_shape_and_passes_nan_and_infinity_on(
     kernel = compiled(first.build)
 
     def product(problem: Problem, a: Array, b: Array) -> Array:
-        return multiplied(kernel, entry.resized(first, problem), a, b)
+        return multiplied(kernel, entry.for_problem(first, problem), a, b)
 
     for m, n, k in SHAPES:
         for batch in (1, 3):
@@ -159,7 +159,7 @@ def test_any_legal_config_of_thread_tiles_is_right_around_its_own_edges(dtype: s
         ):
             problem = replace(base, m=m, n=n, k=k, batch=draw.choice((1, 2)))
             a, b = operands(problem, rng, integers=True)
-            c = multiplied(kernel, entry.resized(first, problem), a, b)
+            c = multiplied(kernel, entry.for_problem(first, problem), a, b)
             assert (c == reference(problem, a, b)).all(), (tile, problem.key)
 
 
@@ -175,7 +175,7 @@ def test_products_are_added_with_one_rounding(name: str, dtype: str) -> None:
     rounded = kind(factor * factor)
     residue = Fraction(float(factor)) ** 2 - Fraction(float(rounded))
     a, b = np.array([1, factor], kind), np.array([-rounded, factor], kind)
-    launch = entry.resized(at_home(name, values, problem), problem)
+    launch = entry.for_problem(at_home(name, values, problem), problem)
     assert residue != 0
     assert multiplied(compiled(launch.build), launch, a, b)[0, 0, 0] == float(residue)
 

@@ -1,4 +1,4 @@
-"""pipelined: its products as interpreted, what NVRTC makes of it, and the sums that steps/split_k_reduce.cu adds up."""
+"""pipelined: its products as interpreted, what NVRTC makes of it, and the sums that its split_k_reduce.cu adds up."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from poclrunner import Array, compiled, operands, queue, reference
 from kernels.device import Device
 from kernels.launch import Build, Launch
 from kernels.pipelined import PIPELINED
-from kernels.pipelined.plan import REDUCE_THREADS, SPLIT_K_REDUCE
+from kernels.pipelined.plan import SPLIT_K_REDUCE
 from kernels.pipelined.space import SPACE
 from kernels.problem import Problem
-from kernels.register_tiled.plan import granted, threads
+from kernels.register_tiled.plan import register_limit, threads
 from kernels.sources import source
 from kernels.space import Config
+from kernels.split_k import REDUCE_THREADS
 
 cuda = pytest.importorskip("app.devices.cuda")
 interpreter = pytest.importorskip("interpreted")
@@ -103,14 +104,16 @@ def random_case(draw: random.Random) -> tuple[Config, Problem]:
 def is_sound(chosen: Config, problem: Problem) -> bool:
     """Whether what a launch cannot do without holds, whatever is said of its speed."""
     sound = (
-        "a tile that 32 threads",
+        "a tile that is no multiple of its warps' tiles",
         "fewer threads a block",
-        "a part of each phase",
+        "a slice of the k tile that is too short, or too long",
         "loads of 16 bytes",
         "more shared memory",
         "more registers a thread",
         "more copies a thread",
         "copies of",
+        "packing of",
+        "packed operands",
     )
     rules = [rule for reason, rule in SPACE.rules.items() if reason.startswith(sound) and "too long" not in reason]
     return all(rule(chosen, problem, H200) for rule in rules)
@@ -141,7 +144,7 @@ def test_slices_are_added_up_in_their_teams_order_whatever_order_blocks_run_in()
     again = interpreted(launch, a, b, draw=random.Random(seed))  # noqa: S311 - an order, not a secret
     assert np.array_equal(first, again)
     slices = np.stack([in_turn(a[..., q : q + 16], b[:, q : q + 16]) for q in range(0, problem.k, 16)])
-    assert launch.numbers[0] == len(slices) == 11
+    assert launch.scalars[0] == len(slices) == 11
     assert np.array_equal(first, joined(slices, teams=8))
 
 
@@ -153,7 +156,7 @@ def test_parts_of_a_tile_are_added_up_from_the_first_phases_on() -> None:
     a, b = operands(problem, np.random.default_rng(seed))
     c = interpreted(launch, a, b)
     assert np.array_equal(c, interpreted(launch, a, b))
-    assert launch.numbers[8:] == (4, 2, 3, 0)
+    assert launch.scalars[8:] == (4, 2, 3, 0)
     parts = [in_turn(a[..., q : q + 48], b[:, q : q + 48]) for q in (0, 48, 96, 144)]
     assert np.array_equal(c, ((parts[0] + parts[1]) + parts[2]) + parts[3])
 
@@ -193,7 +196,7 @@ def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity(repack: int, sm
 def test_ones_for_all_numbers_leave_a_tiny_problem_near_its_operands(repack: int, sms: int) -> None:
     launch = planned(streamed(sms, PACK_MN=repack, SPLIT_K=1 if sms else 2), Problem(33, 33, 64))
     assert (len(launch.before), len(launch.after)) == (repack, sms == 0)
-    one = replace(launch, problem=Problem(1, 1, 1), numbers=(1,) * len(launch.numbers), grid=1, scratch_bytes=4)
+    one = replace(launch, problem=Problem(1, 1, 1), scalars=(1,) * len(launch.scalars), grid=1, workspace_bytes=4)
     one = replace(one, before=tuple(replace(each, grid=1) for each in one.before))
     one = replace(one, after=tuple(replace(each, grid=1) for each in one.after))
     # So far apart that what is a mebibyte from one is as far from the next one.
@@ -229,7 +232,7 @@ def compiles(chosen: Config, problem: Problem, device: Device, directory: Path) 
     for build in (launch.build, *(step.build for step in (*launch.before, *launch.after))):
         cubin = cuda.compile_cubin(build, device.architecture, directory)
         assert cubin.spills == 0, (chosen, problem.key, device.architecture, build.name)
-    assert cuda.compile_cubin(launch.build, device.architecture, directory).registers <= granted(chosen, device)
+    assert cuda.compile_cubin(launch.build, device.architecture, directory).registers <= register_limit(chosen, device)
 
 
 SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (300, 200, 300), (256, 256, 16384), (1023, 1023, 1023))
@@ -279,10 +282,10 @@ def test_slices_are_joined_on_the_processor_in_the_teams_order(reducers: int, dt
         pitch, start = -(-m * n // line) * line, 2 * line
         left = rng.standard_normal((batch, slices, pitch)).astype(dtype)
         left[:, :, m * n :] = np.nan
-        scratch = np.concatenate([np.full(start, np.nan, dtype), left.ravel(), np.full(line, np.nan, dtype)])
+        workspace = np.concatenate([np.full(start, np.nan, dtype), left.ravel(), np.full(line, np.nan, dtype)])
         c = np.full(line + batch * m * n + line, np.nan, dtype)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-        whole, held = (cl.Buffer(queue().context, flags, hostbuf=each) for each in (c, scratch))
+        whole, held = (cl.Buffer(queue().context, flags, hostbuf=each) for each in (c, workspace))
         window = whole.get_sub_region(128, batch * m * n * c.itemsize)
         sizes = map(np.int64, (m, n, 7))
         numbers = map(np.int64, (slices, start // line, 1, 1, 0, 0, 0, 0))

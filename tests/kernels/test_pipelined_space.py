@@ -13,14 +13,14 @@ from pipelinedtiles import A100, BARS, CUBE, DEVICES, LARGE, planned, streamed, 
 from kernels.device import Device
 from kernels.launch import COUNTERS
 from kernels.pipelined import PIPELINED
-from kernels.pipelined.plan import MOST_REDUCERS, REDUCE_THREADS, copies, plan, registers
+from kernels.pipelined.plan import copies, plan, registers
 from kernels.pipelined.space import BITS, SPACE
 from kernels.problem import Problem
-from kernels.register_tiled.plan import granted, shared_bytes
+from kernels.register_tiled.plan import register_limit, shared_bytes
 from kernels.rules import blocks
 from kernels.space import Config
-from kernels.split_k import phases
-from kernels.stream_k import PARTS, shares, sums_lines
+from kernels.split_k import MOST_REDUCERS, REDUCE_THREADS, k_tiles
+from kernels.stream_k import MOST_PARTIALS, partials_lines, stream_k_schedule
 
 
 def test_the_space_is_rich() -> None:
@@ -54,54 +54,74 @@ BLACKWELL = replace(H200, architecture="sm_100")
 RAGGED, TURNED = Problem(1023, 1023, 1023), replace(CUBE, trans_b=True)
 REFUSED = [
     (tile(BM=256, BN=256), CUBE, H200, "fewer threads a block than a warp has"),
-    (tile(TM=8, TN=8, WN=64), CUBE, H200, "a tile that 32 threads"),
-    (tile(LARGE, BN=128, TM=16, TN=4, WN=16), CUBE, H200, "a warp's part of the tile more than four times"),
-    (tile(BK=64), CUBE, H200, "a part of each phase for a team"),
-    (tile(LARGE, SLICE_K=2, BK=8), CUBE, H200, "a part of each phase for a team"),
+    (tile(TM=8, TN=8, WN=64), CUBE, H200, "a tile that is no multiple of its warps' tiles"),
+    (tile(LARGE, BN=128, TM=16, TN=4, WN=16), CUBE, H200, "a warp's tile more than four times as long as wide"),
+    (tile(BK=64), CUBE, H200, "a slice of the k tile that is too short, or too long"),
+    (tile(LARGE, SLICE_K=2, BK=8), CUBE, H200, "a slice of the k tile that is too short, or too long"),
     (tile(BN=64, BK=8), CUBE, H200, "loads of 16 bytes that do not divide evenly"),
     (tile(LARGE, TM=16, TN=16), CUBE, H200, "more registers a thread"),
     (tile(LARGE, BM=256), CUBE, H200, "more registers a thread"),
-    (tile(LARGE), CUBE, A100, "more sums a thread than stay in registers"),
-    (tile(LARGE, BN=128, TN=8, WN=64, MIN_BLOCKS=2), CUBE, A100, "more sums a thread than leave registers"),
+    (tile(LARGE), CUBE, A100, "more accumulators a thread than stay in registers before sm_90"),
+    (
+        tile(LARGE, BN=128, TN=8, WN=64, MIN_BLOCKS=2),
+        CUBE,
+        A100,
+        "more accumulators a thread than leave registers for the rest",
+    ),
     (
         tile(LARGE, BN=128, BM=256, TN=8, WN=64),
         Problem(4096, 4096, 4096),
         A100,
-        "more sums a thread than leave registers",
+        "more accumulators a thread than leave registers for the rest",
     ),
-    (tile(LARGE, TN=8, WN=64), Problem(4096, 4096, 4096), BLACKWELL, "more sums a thread than leave registers"),
+    (
+        tile(LARGE, TN=8, WN=64),
+        Problem(4096, 4096, 4096),
+        BLACKWELL,
+        "more accumulators a thread than leave registers for the rest",
+    ),
     (tile(BM=64, TM=8, TN=8, WN=32, BK=32, VECTOR=1), RAGGED, H200, "more copies a thread"),
     (tile(BM=64, BN=64, TM=8, TN=8, WN=32), TURNED, H200, "copies whose addresses take"),
     (tile(BM=256, TM=16, TN=8, WN=32, PACK_MN=1, BK=32), RAGGED, H200, "copies whose addresses take"),
-    (tile(MIN_BLOCKS=2), CUBE, H200, "a bound on registers that binds nothing"),
-    (tile(LARGE, TN=8, WN=64, BN=128, BK=32, MIN_BLOCKS=2), CUBE, H200, "more blocks to hold at once"),
+    (tile(MIN_BLOCKS=2), CUBE, H200, "MIN_BLOCKS that does not limit registers"),
+    (
+        tile(LARGE, TN=8, WN=64, BN=128, BK=32, MIN_BLOCKS=2),
+        CUBE,
+        H200,
+        "more blocks on an SM than its threads and shared memory allow",
+    ),
     (tile(LARGE, BN=128, TN=8, WN=64, BK=64, SLICE_K=2), CUBE, H200, "more shared memory a block"),
-    (tile(VECTOR=4), RAGGED, H200, "copies of 16 bytes, where rows are not whole ones"),
-    (tile(VECTOR=1), CUBE, H200, "copies of one element, where rows are whole 16 bytes"),
-    (tile(VECTOR=1, PACK_MN=1), RAGGED, H200, "copies of one element, where rows are whole 16 bytes"),
-    (tile(PACK_MN=1), replace(CUBE, trans_a=True), H200, "copies of operands that lie well as they are"),
-    (tile(LARGE, PACK_MN=1), Problem(2**15, 2**15 + 1, 2**13), H200, "copies of operands that take more than 1 GiB"),
-    (tile(PACK_MN=1), Problem(8191, 16, 8191), H200, "copies of operands that take too long"),
-    (tile(LARGE, BN=128, TN=8, WN=64, GROUP_M=8), CUBE, H200, "an order of tiles, where all run at once"),
-    (tile(SPLIT_K=6), CUBE, H200, "more slices of k, where there are blocks enough"),
+    (tile(VECTOR=4), RAGGED, H200, "copies of 16 bytes, where rows are not multiples of 16 bytes"),
+    (tile(VECTOR=1), CUBE, H200, "copies of one element, where rows are multiples of 16 bytes"),
+    (tile(VECTOR=1, PACK_MN=1), RAGGED, H200, "copies of one element, where rows are multiples of 16 bytes"),
+    (tile(PACK_MN=1), replace(CUBE, trans_a=True), H200, "packing of operands that need none"),
+    (tile(LARGE, PACK_MN=1), Problem(2**15, 2**15 + 1, 2**13), H200, "packed operands of more than 1 GiB"),
+    (tile(PACK_MN=1), Problem(8191, 16, 8191), H200, "packing that takes too long beside the product"),
+    (tile(LARGE, BN=128, TN=8, WN=64, GROUP_M=8), CUBE, H200, "grouped tiles, where all run at once"),
+    (tile(SPLIT_K=6), CUBE, H200, "more splits of k, where there are blocks enough"),
     (tile(SPLIT_K=6), Problem(64, 64, 21 * 16), H200, "SMs left idle"),
-    (tile(SPLIT_K=16), Problem(64, 64, 21 * 16), H200, "slices of k no shorter than fewer of them"),
-    (tile(SPLIT_K=22), Problem(64, 64, 22 * 16), H200, "slices of k shorter than two phases"),
-    (tile(LARGE, STREAM_K_SMS=108), CUBE, H200, "phases shared out among another number of SMs"),
-    (tile(LARGE, STREAM_K_SMS=132, SPLIT_K=2), CUBE, H200, "phases shared out, and k in slices"),
-    (tile(STREAM_K_SMS=132), CUBE, H200, "phases shared out among small tiles"),
-    (tile(LARGE, STREAM_K_SMS=132, BK=32), CUBE, H200, "phases shared out that are longer"),
-    (tile(LARGE, STREAM_K_SMS=132, PACK_MN=1), Problem(1535, 1535, 1535), H200, "phases shared out of copies"),
-    (tile(LARGE, STREAM_K_SMS=132), Problem(128 * 132, 256, 1024), H200, "phases shared out, where tiles fill"),
+    (tile(SPLIT_K=16), Problem(64, 64, 21 * 16), H200, "splits of k no shorter than fewer of them"),
+    (tile(SPLIT_K=22), Problem(64, 64, 22 * 16), H200, "splits of k shorter than two k tiles"),
+    (tile(LARGE, STREAM_K_SMS=108), CUBE, H200, "stream-K over a number of SMs other than the device's"),
+    (tile(LARGE, STREAM_K_SMS=132, SPLIT_K=2), CUBE, H200, "stream-K and split k at once"),
+    (tile(STREAM_K_SMS=132), CUBE, H200, "stream-K with small tiles, or other than 256 threads an SM"),
+    (tile(LARGE, STREAM_K_SMS=132, BK=32), CUBE, H200, "stream-K with k tiles longer than it needs"),
+    (
+        tile(LARGE, STREAM_K_SMS=132, PACK_MN=1),
+        Problem(1535, 1535, 1535),
+        H200,
+        "stream-K of packed operands, with accumulators that leave too few registers",
+    ),
+    (tile(LARGE, STREAM_K_SMS=132), Problem(128 * 132, 256, 1024), H200, "stream-K, where tiles fill the SMs evenly"),
     (
         tile(LARGE, STREAM_K_SMS=132),
         Problem(60, 16000, 1024),
         H200,
-        "phases shared out of tiles that are more than half",
+        "stream-K with tiles more than half past C's edge",
     ),
-    (tile(LARGE, STREAM_K_SMS=132), Problem(256, 256, 16384), H200, "a tile's phases shared out among too many"),
-    (tile(LARGE, STREAM_K_SMS=132), Problem(1024, 1024, 128), H200, "too few phases to share out"),
-    (tile(SLICE_K=4, BK=64, BM=64, BN=64), Problem(4096, 4096, 4096), H200, "more teams, where threads are enough"),
+    (tile(LARGE, STREAM_K_SMS=132), Problem(256, 256, 16384), H200, "stream-K with a tile shared by too many blocks"),
+    (tile(LARGE, STREAM_K_SMS=132), Problem(1024, 1024, 128), H200, "too few k tiles for stream-K"),
+    (tile(SLICE_K=4, BK=64, BM=64, BN=64), Problem(4096, 4096, 4096), H200, "sliced k, where there are threads enough"),
 ]
 
 
@@ -159,17 +179,17 @@ def test_slices_share_out_all_phases_evenly_and_what_lies_in_scratch_lies_apart(
         m, n, k, batch = draw.randint(1, 3000), draw.randint(1, 300), draw.randint(1, 100_000), draw.randint(1, 9)
         problem = replace(transposed("float32", *draw.choice(TRANSPOSITIONS), m, n, k), batch=batch)
         found = plan(chosen, problem)
-        slices, at_c, share, _, at_a, lines_a, at_b, lines_b = found.numbers[:8]
+        slices, at_c, k_tiles_per_split, _, at_a, lines_a, at_b, lines_b = found.scalars[:8]
         steps = -(-k // 16)
-        assert (share, found.numbers[10]) == divmod(steps, slices)
+        assert (k_tiles_per_split, found.scalars[10]) == divmod(steps, slices)
         assert 1 <= slices <= min(steps, chosen["SPLIT_K"])
         assert 128 * at_c == 4 * COUNTERS
-        assert at_a == at_c + (sums_lines(problem, slices) if slices > 1 else 0)
+        assert at_a == at_c + (partials_lines(problem, slices) if slices > 1 else 0)
         assert at_b == at_a + batch * k * lines_a
-        assert sums_lines(problem, slices) * 128 >= batch * slices * m * n * 4
-        assert slices == 1 or sums_lines(problem, slices) * 128 <= 2**26
+        assert partials_lines(problem, slices) * 128 >= batch * slices * m * n * 4
+        assert slices == 1 or partials_lines(problem, slices) * 128 <= 2**26
         end = 128 * (at_b + batch * k * lines_b)
-        assert found.scratch_bytes == (end if end > 4 * COUNTERS else 0)
+        assert found.workspace_bytes == (end if end > 4 * COUNTERS else 0)
         assert len(found.before) == (lines_a + lines_b > 0)
         assert len(found.after) == (slices > 1)
 
@@ -183,23 +203,23 @@ def test_blocks_share_out_every_phase_once_and_whole_tiles_are_one_blocks() -> N
         held = chosen["STREAM_K_SMS"] * chosen["MIN_BLOCKS"]
         m, n, k, batch = draw.randint(1, 2000), draw.randint(1, 300), draw.randint(1, 5000), draw.randint(1, 9)
         problem = Problem(m, n, k, batch=batch)
-        found, launch = shares(chosen, problem), plan(chosen, problem)
-        tiles, steps = blocks(chosen, problem), phases(chosen, problem)
+        found, launch = stream_k_schedule(chosen, problem), plan(chosen, problem)
+        tiles, steps = blocks(chosen, problem), k_tiles(chosen, problem)
         assert found.blocks * (found.each + found.rounds * steps) + found.more == tiles * steps
         assert launch.grid == found.blocks <= held
         assert found.each + found.rounds > 0, "a block with nothing to do"
         assert found.more < found.blocks
         assert found.each < 2 * steps
         assert (found.blocks * found.each + found.more) % steps == 0
-        assert launch.numbers[0] == 1
+        assert launch.scalars[0] == 1
         parts = found.blocks * chosen["BM"] * chosen["BN"] * 4 if found.each else 0
-        assert 128 * launch.numbers[4] == 4 * COUNTERS + parts
+        assert 128 * launch.scalars[4] == 4 * COUNTERS + parts
         assert not launch.after
 
 
 def test_tiles_too_deep_to_count_their_phases_are_left_whole() -> None:
     problem = Problem(64, 32, 2**36)
-    assert shares(streamed(132), problem).numbers == (2, 0, 0, 1)
+    assert stream_k_schedule(streamed(132), problem).scalars == (2, 0, 0, 1)
     assert plan(streamed(132), problem).grid == 2
 
 
@@ -211,7 +231,7 @@ def test_tiles_that_leave_a_wave_half_empty_are_shared_out(shape: tuple[int, int
     assert PIPELINED.launch(chosen, problem, H200).grid == H200.limits.sms * chosen["MIN_BLOCKS"]
     shared = [each for each in SPACE.legal(problem, H200) if each["STREAM_K_SMS"]]
     assert {(128, 256), (128, 128)} <= {(each["BM"], each["BN"]) for each in shared}
-    assert all(each["STREAM_K_SMS"] * each["MIN_BLOCKS"] <= PARTS * blocks(each, problem) for each in shared)
+    assert all(each["STREAM_K_SMS"] * each["MIN_BLOCKS"] <= MOST_PARTIALS * blocks(each, problem) for each in shared)
     older = replace(H200, limits=replace(H200.limits, sms=7))
     assert PIPELINED.default(problem, older)["STREAM_K_SMS"] == 0
 
@@ -228,4 +248,4 @@ def test_shared_bytes_are_all_stages_of_both_tiles_or_the_teams_sums() -> None:
     assert shared_bytes(tile(LARGE), CUBE) == 4 * 16 * (128 + 4 + 256) * 4
     assert shared_bytes(tile(LARGE, PACK_MN=1), CUBE) == 4 * 16 * (128 + 256) * 4
     assert shared_bytes(tile(SLICE_K=4, BK=32), CUBE) == max(3 * 32 * (36 + 32), 4 * 32 * 32) * 4
-    assert registers(tile(LARGE)) <= granted(tile(LARGE), H200)
+    assert registers(tile(LARGE)) <= register_limit(tile(LARGE), H200)

@@ -18,7 +18,7 @@ from kernels.device import Device
 from kernels.launch import COUNTERS, Launch
 from kernels.problem import Problem
 from kernels.skinny import SKINNY
-from kernels.skinny.plan import SHORTEST, granted, long_side, short_side, threads
+from kernels.skinny.plan import SHORT_SIDES, long_side, register_limit, short_side, threads
 from kernels.space import Config
 
 PRECISION = {"float32": 1e-6, "float64": 2e-15}
@@ -86,13 +86,13 @@ def test_both_mirror_images_multiply_every_shape_and_pass_nan_and_infinity_on(
         problem = replace(transposed(dtype, *turned, *lying(shape, flat=flat)), batch=rng.integers(1, 4).item())
         a, b = operands(problem, rng)
         assert (
-            error(multiplied(kernel, SKINNY.resized(launch, problem), a, b), reference(problem, a, b))
+            error(multiplied(kernel, SKINNY.for_problem(launch, problem), a, b), reference(problem, a, b))
             < PRECISION[dtype]
         )
         a, b = operands(problem, rng, integers=True)
-        c = multiplied(kernel, SKINNY.resized(launch, problem), a, b)
+        c = multiplied(kernel, SKINNY.for_problem(launch, problem), a, b)
         assert (c == reference(problem, a, b)).all(), f"small integers are not exact: {problem.key}"
-    not_finite_goes_on(kernel, SKINNY.resized(launch, transposed(dtype, *turned, 3, 33, 65)), rng)
+    not_finite_goes_on(kernel, SKINNY.for_problem(launch, transposed(dtype, *turned, 3, 33, 65)), rng)
 
 
 def not_finite_goes_on(kernel: object, launch: Launch, rng: np.random.Generator) -> None:
@@ -114,7 +114,7 @@ def test_any_legal_config_is_right_around_its_own_edges(dtype: str) -> None:
     rng, draw = np.random.default_rng(seed), random.Random(seed)  # noqa: S311 - configs, not secrets
     queue()
     for _ in range(3):
-        short, flat = draw.choice(SHORTEST), draw.random() < 1 / 2
+        short, flat = draw.choice(SHORT_SIDES), draw.random() < 1 / 2
         base = transposed(dtype, *draw.choice(TRANSPOSITIONS), *lying((short, 600, 3000), flat=flat))
         chosen = draw.choice(SKINNY.space.legal(base, MANY))
         launch = SKINNY.launch(chosen, base, MANY)
@@ -123,7 +123,7 @@ def test_any_legal_config_is_right_around_its_own_edges(dtype: str) -> None:
             m, n, k = lying(shape, flat=flat)
             problem = replace(base, m=m, n=n, k=k)
             a, b = operands(problem, rng, integers=True)
-            c = multiplied(kernel, SKINNY.resized(launch, problem), a, b)
+            c = multiplied(kernel, SKINNY.for_problem(launch, problem), a, b)
             assert (c == reference(problem, a, b)).all(), (chosen, problem.key)
 
 
@@ -147,23 +147,59 @@ def test_a_rule_reads_no_more_than_it_says(device: Device) -> None:
 @pytest.mark.parametrize(
     ("values", "shape", "rule"),
     [
-        ((2, 64, 2, 4, 8, 1024, 4, 1, 1), (1, 4096, 4096), "a tile that is not short and long as C is"),
-        ((1, 64, 1, 4, 8, 1024, 4, 1, 1), (4096, 1, 4096), "a tile that is not short and long as C is"),
-        ((1, 512, 1, 4, 2, 1024, 4, 1, 1), (1, 250, 4096), "a tile twice as long as C"),
-        ((4, 64, 2, 4, 8, 256, 4, 1, 1), (4, 4096, 4096), "a thread without its tile's whole short side"),
-        ((4, 64, 4, 2, 8, 256, 4, 1, 1), (4, 4096, 4096), "a thread without its tile's whole short side"),
+        ((2, 64, 2, 4, 8, 1024, 4, 1, 1), (1, 4096, 4096), "a tile whose short side is not along C's short side"),
+        ((1, 64, 1, 4, 8, 1024, 4, 1, 1), (4096, 1, 4096), "a tile whose short side is not along C's short side"),
+        (
+            (1, 512, 1, 4, 2, 1024, 4, 1, 1),
+            (1, 250, 4096),
+            "a tile at least twice as long as C, where there are shorter ones",
+        ),
+        (
+            (4, 64, 2, 4, 8, 256, 4, 1, 1),
+            (4, 4096, 4096),
+            "a thread tile without the tile's whole short side, or of parts of 16 bytes",
+        ),
+        (
+            (4, 64, 4, 2, 8, 256, 4, 1, 1),
+            (4, 4096, 4096),
+            "a thread tile without the tile's whole short side, or of parts of 16 bytes",
+        ),
         ((1, 16, 1, 4, 8, 1024, 4, 1, 1), (1, 4096, 4096), "fewer threads a block than 64"),
-        ((1, 16, 1, 8, 64, 1024, 4, 1, 1), (1, 4096, 4096), "less than two sectors of a row"),
-        ((1, 16, 1, 4, 64, 1024, 8, 1, 1), (1, 4096, 4096), "a phase of fewer steps than are under way"),
-        ((1, 64, 1, 4, 8, 512, 4, 1, 1), (1, 4096, 4096), "a phase of fewer steps than are under way, of too few"),
-        ((1, 64, 1, 4, 8, 2048, 4, 1, 1), (1, 4096, 300), "a phase of fewer steps than are under way"),
-        ((16, 64, 16, 4, 8, 1024, 4, 1, 1), (16, 4096, 4096), "a phase of fewer steps than are under way"),
-        ((1, 64, 1, 4, 8, 1024, 3, 1, 1), (1, 4096, 4096), "too little under way at once"),
+        ((1, 16, 1, 8, 64, 1024, 4, 1, 1), (1, 4096, 4096), "coalesced reads of less than two sectors"),
+        (
+            (1, 16, 1, 4, 64, 1024, 8, 1, 1),
+            (1, 4096, 4096),
+            "a k tile of fewer steps than stages, of too few or too many elements, or far past k",
+        ),
+        (
+            (1, 64, 1, 4, 8, 512, 4, 1, 1),
+            (1, 4096, 4096),
+            "a k tile of fewer steps than stages, of too few or too many elements, or far past k",
+        ),
+        (
+            (1, 64, 1, 4, 8, 2048, 4, 1, 1),
+            (1, 4096, 300),
+            "a k tile of fewer steps than stages, of too few or too many elements, or far past k",
+        ),
+        (
+            (16, 64, 16, 4, 8, 1024, 4, 1, 1),
+            (16, 4096, 4096),
+            "a k tile of fewer steps than stages, of too few or too many elements, or far past k",
+        ),
+        (
+            (1, 64, 1, 4, 8, 1024, 3, 1, 1),
+            (1, 4096, 4096),
+            "too few bytes in flight, or more than two stages where copies are not asynchronous",
+        ),
         ((24, 64, 24, 8, 16, 256, 2, 1, 1), (24, 4096, 4096), "more registers a thread"),
-        ((1, 64, 1, 4, 4, 1024, 8, 2, 1), (1, 4096, 4096), "a bound on registers that binds nothing"),
-        ((16, 64, 16, 4, 16, 512, 8, 2, 1), (16, 4096, 4096), "more blocks to hold at once"),
-        ((1, 64, 1, 4, 16, 1024, 4, 1, 64), (1, 4096, 4096), "more slices of k than it has turns"),
-        ((1, 64, 1, 4, 8, 1024, 4, 1, 32), (1, 4096, 4096), "more blocks of slices than run in two goes"),
+        ((1, 64, 1, 4, 4, 1024, 8, 2, 1), (1, 4096, 4096), "MIN_BLOCKS that does not limit registers"),
+        (
+            (16, 64, 16, 4, 16, 512, 8, 2, 1),
+            (16, 4096, 4096),
+            "more blocks on an SM than its threads and shared memory allow",
+        ),
+        ((1, 64, 1, 4, 16, 1024, 4, 1, 64), (1, 4096, 4096), "more splits of k than it has k steps"),
+        ((1, 64, 1, 4, 8, 1024, 4, 1, 32), (1, 4096, 4096), "more blocks by split k than two waves"),
     ],
 )
 def test_what_cannot_run_well_is_refused_by_its_reason(
@@ -185,8 +221,8 @@ def test_defaults_read_the_long_operand_once_and_keep_the_device_busy(
     assert analyse(SKINNY, chosen, problem, H200).flops_launched <= 1.1 * problem.flops
     at_once = min(launch.grid / H200.limits.sms, max(chosen["MIN_BLOCKS"], 1))
     assert at_once >= 0.45
-    under_way = threads(chosen) * chosen["STAGES"] * max(chosen["TM"], chosen["TN"]) * 16
-    assert at_once * under_way >= 8 * 1024
+    bytes_in_flight = threads(chosen) * chosen["STAGES"] * max(chosen["TM"], chosen["TN"]) * 16
+    assert at_once * bytes_in_flight >= 8 * 1024
 
 
 def test_a_ring_is_none_where_nothing_is_copied_meanwhile() -> None:
@@ -198,13 +234,13 @@ def test_slices_have_something_and_scratch_for_their_sums() -> None:
     problem = Problem(16, 4096, 5000)
     one = SKINNY.plan(tile((16, 128, 16, 4, 8, 256, 2, 1, 8)), problem)
     # Steps of 32, 157 of them, 20 a slice; sums of 16 x 128 in whole packs of 256 threads.
-    assert one.numbers == (8, 8, 640)
+    assert one.scalars == (8, 8, 640)
     assert one.grid == 32 * 8
-    assert one.scratch_bytes == 4 * COUNTERS + 32 * 8 * 16 * 128 * 4
+    assert one.workspace_bytes == 4 * COUNTERS + 32 * 8 * 16 * 128 * 4
     many = SKINNY.plan(tile((16, 128, 16, 4, 8, 256, 2, 1, 64)), problem)
-    assert many.numbers == (53, 8, 96)
+    assert many.scalars == (53, 8, 96)
     whole = SKINNY.plan(tile((16, 128, 16, 4, 8, 256, 2, 1, 8)), Problem(16, 4096, 32))
-    assert (whole.numbers, whole.scratch_bytes) == ((1, 1, 32), 0)
+    assert (whole.scalars, whole.workspace_bytes) == ((1, 1, 32), 0)
 
 
 def test_a_block_has_room_for_its_ring_and_two_phases() -> None:
@@ -214,8 +250,8 @@ def test_a_block_has_room_for_its_ring_and_two_phases() -> None:
 
 def test_slices_that_scratch_cannot_hold_become_one() -> None:
     launch = SKINNY.launch(tile((1, 64, 1, 4, 8, 1024, 4, 1, 4)), Problem(1, 4096, 4096), H200)
-    assert launch.numbers[0] == 4
-    assert SKINNY.resized(launch, Problem(1, 2**20, 4096)).numbers == (1, 1, 4096)
+    assert launch.scalars[0] == 4
+    assert SKINNY.for_problem(launch, Problem(1, 2**20, 4096)).scalars == (1, 1, 4096)
 
 
 def test_configs_that_differ_in_slices_of_k_share_a_binary() -> None:
@@ -237,10 +273,10 @@ def test_defaults_and_what_the_rules_leave_spill_nothing(architecture: str, tmp_
     rng = random.Random(seed)  # noqa: S311 - configs, not secrets
     device = replace(H200, architecture=architecture)
     for dtype in DTYPES:
-        shape = lying((rng.choice(SHORTEST), 4096, 4096), flat=rng.random() < 1 / 2)
+        shape = lying((rng.choice(SHORT_SIDES), 4096, 4096), flat=rng.random() < 1 / 2)
         problem = transposed(dtype, *rng.choice(TRANSPOSITIONS), *shape)
         for chosen in (SKINNY.default(problem, device), rng.choice(SKINNY.space.legal(problem, device))):
             launch = SKINNY.launch(chosen, problem, device)
             cubin = cuda.compile_cubin(launch.build, architecture, tmp_path)
             assert cubin.spills == 0, (chosen, problem.key)
-            assert cubin.registers <= granted(chosen, device), (chosen, problem.key)
+            assert cubin.registers <= register_limit(chosen, device), (chosen, problem.key)

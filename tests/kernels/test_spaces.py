@@ -96,7 +96,7 @@ def test_a_kernel_says_why_it_is_not_one_for_a_problem() -> None:
     assert double.refusal(replace(square, dtype="float64"), older) == "it is for sm_80, sm_90, not sm_75"
     assert pipelined.refusal(square, PROCESSOR) == "it is for cuda, not opencl"
     assert "bfloat16" in str(CATALOGUE["register_tiled"].refusal(replace(square, dtype="bfloat16"), H200))
-    assert all((kernel.shapes == "any shape") == kernel.suits(Problem(200, 200, 200)) for kernel in floats())
+    assert all((kernel.shapes == "any shape") == kernel.supports(Problem(200, 200, 200)) for kernel in floats())
 
 
 def floats() -> list[Kernel]:

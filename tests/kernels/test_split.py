@@ -42,8 +42,8 @@ CASES = [
 def planned(tile: Config, problem: Problem) -> Launch:
     """A launch of a config that the rules of speed may refuse: what the kernel has to do right in any case."""
     macros = [(name, str(value)) for name, value in tile.items() if name not in ENTRY.arguments]
-    build = Build(ENTRY.name, ENTRY.text, "matmul", (*macros, *dtype_macros(problem)), pooled=True)
-    return ENTRY.resized(Launch(ENTRY.name, tile, problem, build, 0, (0, 0), 0), problem)
+    build = Build(ENTRY.name, ENTRY.text, "matmul", (*macros, *dtype_macros(problem)), dynamic_smem=True)
+    return ENTRY.for_problem(Launch(ENTRY.name, tile, problem, build, 0, (0, 0), 0), problem)
 
 
 @pytest.mark.parametrize(("values", "dtype", "turned"), CASES)
@@ -97,15 +97,15 @@ def test_every_slice_has_a_phase_and_together_they_have_all(dtype: str) -> None:
         tile = config("register_tiled", (*SPLIT[:-2], rng.choice(splits), 1))
         problem = Problem(rng.randint(1, 3000), rng.randint(1, 300), rng.randint(1, 100_000), rng.randint(1, 9), dtype)
         chosen = plan(tile, problem)
-        slices, fanned, share = chosen.numbers[:3]
+        slices, fanned, k_tiles_per_split = chosen.scalars[:3]
         steps = -(-problem.k // tile["BK"])
-        assert (slices - 1) * share < steps <= slices * share
+        assert (slices - 1) * k_tiles_per_split < steps <= slices * k_tiles_per_split
         assert slices <= tile["SPLIT_K"]
         tiles = chosen.grid // slices
         groups = -(-slices // fanned)
         assert slices == 1 or tiles * (groups + 1) <= COUNTERS
-        sums = tiles * slices * tile["BM"] * tile["BN"] * problem.itemsize
-        assert chosen.scratch_bytes == (4 * COUNTERS + sums if slices > 1 else 0)
+        accumulator_packs = tiles * slices * tile["BM"] * tile["BN"] * problem.itemsize
+        assert chosen.workspace_bytes == (4 * COUNTERS + accumulator_packs if slices > 1 else 0)
 
 
 @pytest.mark.parametrize("slices", [1, 2, 3, 4, 11, 16, 33, 132, 264])
@@ -116,7 +116,7 @@ def test_groups_of_slices_and_slices_of_a_group_are_fewest_together(slices: int)
 
 def test_a_product_without_slices_or_copies_has_no_scratch() -> None:
     launch = planned(config("register_tiled", (*SPLIT[:-2], 1, 1)), Problem(100, 100, 1000))
-    assert (launch.scratch_bytes, launch.before, launch.numbers[:2]) == (0, (), (1, 1))
+    assert (launch.workspace_bytes, launch.before, launch.scalars[:2]) == (0, (), (1, 1))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -128,7 +128,7 @@ def test_only_operands_that_lie_badly_are_copied_and_copies_lie_behind_the_sums(
     for m, n in ((1024, 1024), (1024, 1023), (1023, 1024), (1023, 1023)):
         problem = replace(transposed(dtype, *turned, m, n, 500), batch=2)
         chosen = plan(tile, problem)
-        *_, at_a, lines_a, at_b, lines_b = chosen.numbers
+        *_, at_a, lines_a, at_b, lines_b = chosen.scalars
         assert (lines_a > 0) == (not problem.trans_a or m == 1023)
         assert (lines_b > 0) == (problem.trans_b or n == 1023)
         assert lines_a in {0, -(-m // line)}
@@ -137,7 +137,7 @@ def test_only_operands_that_lie_badly_are_copied_and_copies_lie_behind_the_sums(
         assert at_b == at_a + 2 * 500 * lines_a
         assert len(chosen.before) == (lines_a + lines_b > 0)
         if chosen.before:
-            assert chosen.scratch_bytes == 128 * (at_b + 2 * 500 * lines_b)
+            assert chosen.workspace_bytes == 128 * (at_b + 2 * 500 * lines_b)
             assert chosen.before[0].grid == 2 * 8 * ((lines_a > 0) * 16 + (lines_b > 0) * 16)
 
 
@@ -146,7 +146,7 @@ def test_configs_that_differ_in_slices_and_order_share_a_binary() -> None:
     tile = ENTRY.space.legal(problem, H200)[0]
     one, other = (ENTRY.launch(Config.of({**tile, "GROUP_M": group}), problem, H200) for group in (1, 16))
     assert one.build == other.build
-    assert one.numbers != other.numbers
+    assert one.scalars != other.scalars
     assert planned(config("register_tiled", SPLIT), problem).build == (
         planned(config("register_tiled", (*SPLIT[:-2], 2, 8)), problem).build
     )
@@ -163,7 +163,7 @@ def test_slices_teams_and_copies_compile_and_spill_nothing(architecture: str, tm
     ):
         problem = Problem(64, 64, 131072, dtype=dtype, trans_b=True)
         launch = planned(config("register_tiled", values), problem)
-        builds = (launch.build, *(step.build for step in launch.before))
+        builds = (launch.build, *(k_step.build for k_step in launch.before))
         for each in builds:
             assert cuda.compile_cubin(each, architecture, tmp_path).spills == 0, (values, each.name)
         assert launch.threads <= device.limits.threads

@@ -17,7 +17,18 @@ from kernels.device import Device
 from kernels.problem import Problem
 from kernels.space import Config
 from kernels.tall import TALL
-from kernels.tall.plan import TILES, blocks, depth, is_deep, registers, runs, shared_bytes, sides, span, threads
+from kernels.tall.plan import (
+    TILES,
+    blocks,
+    depth,
+    registers,
+    shared_bytes,
+    short_and_long_tile,
+    streams_k_major,
+    threads,
+    tiles_per_block,
+    warp_long,
+)
 from kernels.tall.space import SPACE
 
 PRECISION = {"float32": 1e-6, "float64": 2e-15}
@@ -57,17 +68,17 @@ def test_both_sides_multiply_ragged_shapes_in_batches_and_pass_nan_and_infinity_
         m, n = (short, long) if keep_a else (long, short)
         problem = replace(base, m=m, n=n, k=k, batch=batch)
         a, b = operands(problem, rng, integers=True)
-        c = multiplied(kernel, TALL.resized(launch, problem), a, b)
+        c = multiplied(kernel, TALL.for_problem(launch, problem), a, b)
         assert (c == reference(problem, a, b)).all(), problem.key
     problem = replace(base, m=300, n=17, k=40, batch=2)
     a, b = operands(problem, rng)
-    exact, c = reference(problem, a, b), multiplied(kernel, TALL.resized(launch, problem), a, b)
+    exact, c = reference(problem, a, b), multiplied(kernel, TALL.for_problem(launch, problem), a, b)
     assert np.linalg.norm((c - exact).ravel()) / np.linalg.norm(exact.ravel()) < PRECISION[dtype]
     (a.swapaxes(1, 2) if problem.trans_a else a)[1, 299, 39] = np.nan
-    c = multiplied(kernel, TALL.resized(launch, problem), a, b)
+    c = multiplied(kernel, TALL.for_problem(launch, problem), a, b)
     assert np.isnan(c[1, 299]).all()
     assert np.isfinite(np.delete(c.reshape(-1, 17), 599, axis=0)).all(), "NaN went astray"
-    c = multiplied(kernel, TALL.resized(launch, problem), np.ones_like(a), np.full_like(b, np.inf))
+    c = multiplied(kernel, TALL.for_problem(launch, problem), np.ones_like(a), np.full_like(b, np.inf))
     assert (c == np.inf).all(), "the padding made NaN of infinity"
 
 
@@ -82,7 +93,7 @@ def right_around_its_own_edges(dtype: str, draw: random.Random, rng: np.random.G
     for m, n, k in ((bm + 1, 2 * bn - 1, bk + 1), (3 * bm - 4, bn + 4, 2 * bk), (bm, 5 * bn, 4)):
         problem = replace(base, m=m, n=n, k=k, batch=draw.choice((1, 2)))
         a, b = operands(problem, rng, integers=True)
-        c = multiplied(kernel, TALL.resized(launch, problem), a, b)
+        c = multiplied(kernel, TALL.for_problem(launch, problem), a, b)
         assert (c == reference(problem, a, b)).all(), (chosen, problem.key)
 
 
@@ -193,22 +204,50 @@ def test_a_rule_reads_no_more_than_it_says() -> None:
     ("values", "device", "rule"),
     [
         ((1, 64, 256, 8, 8, 1, 4, 64, 32, 3), H200, "the large operand kept"),
-        ((0, 256, 128, 8, 8, 1, 4, 64, 32, 3), H200, "a piece of the short side"),
-        ((0, 256, 16, 8, 8, 1, 4, 64, 32, 3), H200, "a piece of the short side"),
+        (
+            (0, 256, 128, 8, 8, 1, 4, 64, 32, 3),
+            H200,
+            "a tile at least twice as long as the short side, or that covers too little of it",
+        ),
+        (
+            (0, 256, 16, 8, 8, 1, 4, 64, 32, 3),
+            H200,
+            "a tile at least twice as long as the short side, or that covers too little of it",
+        ),
         ((0, 1024, 64, 4, 4, 1, 4, 64, 32, 3), H200, "fewer threads a block than a warp has"),
         ((0, 8, 64, 8, 8, 1, 4, 64, 32, 3), H200, "fewer threads a block than a warp has"),
         ((0, 16, 64, 16, 8, 1, 4, 64, 32, 3), PROCESSOR, "fewer threads a block than a warp has"),
-        ((0, 32, 64, 8, 8, 1, 4, 64, 32, 3), H200, "fewer warps an SM than it has parts"),
-        ((0, 32, 64, 8, 8, 2, 1024, 64, 32, 1), PROCESSOR, "fewer warps an SM than it has parts"),
-        ((0, 256, 64, 8, 8, 1, 32, 64, 32, 3), H200, "runs of tiles"),
-        ((0, 256, 64, 8, 8, 1, 3, 64, 32, 3), H200, "runs of tiles"),
-        ((0, 256, 64, 8, 8, 1, 4, 128, 32, 3), H200, "another depth"),
-        ((0, 256, 64, 8, 8, 1, 4, 64, 32, 1), H200, "one stage where others can be copied"),
-        ((0, 256, 64, 8, 8, 1, 4, 64, 32, 3), TURING, "one stage where others can be copied"),
+        (
+            (0, 32, 64, 8, 8, 1, 4, 64, 32, 3),
+            H200,
+            "fewer warps an SM than it has partitions, or MIN_BLOCKS where there are no SMs",
+        ),
+        (
+            (0, 32, 64, 8, 8, 2, 1024, 64, 32, 1),
+            PROCESSOR,
+            "fewer warps an SM than it has partitions, or MIN_BLOCKS where there are no SMs",
+        ),
+        ((0, 256, 64, 8, 8, 1, 32, 64, 32, 3), H200, "TILES that"),
+        ((0, 256, 64, 8, 8, 1, 3, 64, 32, 3), H200, "TILES that"),
+        (
+            (0, 256, 64, 8, 8, 1, 4, 128, 32, 3),
+            H200,
+            "a DEPTH other than the least that holds all of k, or the most that fits",
+        ),
+        (
+            (0, 256, 64, 8, 8, 1, 4, 64, 32, 1),
+            H200,
+            "one stage where copies are asynchronous, or more where they are not",
+        ),
+        (
+            (0, 256, 64, 8, 8, 1, 4, 64, 32, 3),
+            TURING,
+            "one stage where copies are asynchronous, or more where they are not",
+        ),
         ((0, 256, 64, 8, 8, 1, 4, 64, 64, 4), H200, "more shared memory a block"),
         ((0, 512, 64, 16, 16, 1, 2, 64, 16, 3), H200, "more registers a thread"),
         ((0, 256, 64, 8, 8, 2, 2, 64, 32, 2), H200, "more registers a thread"),
-        ((0, 128, 64, 8, 8, 2, 4, 64, 64, 4), H200, "more blocks to hold at once"),
+        ((0, 128, 64, 8, 8, 2, 4, 64, 64, 4), H200, "more blocks on an SM than its threads and shared memory allow"),
     ],
 )
 def test_what_cannot_run_well_is_refused_by_its_reason(values: tuple[int, ...], device: Device, rule: str) -> None:
@@ -220,7 +259,7 @@ def test_what_cannot_run_well_is_refused_by_its_reason(values: tuple[int, ...], 
 def test_shared_bytes_registers_and_blocks_are_counted_as_by_hand() -> None:
     each, problem = tile(0, 256, 64, 8, 8, 1, 4, 64, 32, 3), sized(LONG)
     # Eight warps, each with three phases of 32 rows of 32, padded by 4; and 64 x 64 that are kept.
-    assert (threads(each), span(each), sides(each)) == (256, 32, (64, 256))
+    assert (threads(each), warp_long(each), short_and_long_tile(each)) == (256, 32, (64, 256))
     assert shared_bytes(each, problem) == 4 * (64 * 64 + 8 * 3 * 32 * 36)
     assert shared_bytes(each, sized(LONG, turned=(True, True))) == 4 * (64 * 68 + 8 * 3 * 32 * 32)
     wide, mirrored = tile(1, 64, 256, 8, 8, 1, 4, 64, 32, 3), sized(flipped(LONG), turned=(False, True))
@@ -229,18 +268,18 @@ def test_shared_bytes_registers_and_blocks_are_counted_as_by_hand() -> None:
     assert registers(wide, sized(flipped(LONG))) == 64 + 2 * (8 + 8) + 30 + 30 + 16
     assert blocks(each, replace(problem, n=65, batch=3), 4) == 3 * 2 * 128
     launch = TALL.launch(each, problem, H200)
-    assert (launch.grid, launch.block, launch.numbers, launch.scratch_bytes) == (128, (256, 1), (4,), 0)
-    assert launch.pool_bytes == shared_bytes(each, problem)
+    assert (launch.grid, launch.block, launch.scalars, launch.workspace_bytes) == (128, (256, 1), (4,), 0)
+    assert launch.dynamic_smem_bytes == shared_bytes(each, problem)
     assert "TILES" not in dict(launch.build.macros)
 
 
 def test_runs_of_tiles_fill_the_sms_and_are_few() -> None:
-    assert runs(512, 1, 132)[0] == 4  # 128 blocks of four; three each would be 171 blocks, in two goes
-    assert runs(1024, 1, 264)[0] == 4
-    assert runs(100, 1, 132) == (1,)
+    assert tiles_per_block(512, 1, 132)[0] == 4  # 128 blocks of four; three each would be 171 blocks, in two goes
+    assert tiles_per_block(1024, 1, 264)[0] == 4
+    assert tiles_per_block(100, 1, 132) == (1,)
     for tiles, others, room in ((39063, 1, 132), (512, 2, 132), (7, 300, 2), (10**6, 1, 132)):
         best = min(-(-others * -(-tiles // each) // room) * each for each in TILES)
-        for each in runs(tiles, others, room):
+        for each in tiles_per_block(tiles, others, room):
             assert -(-others * -(-tiles // each) // room) * each <= 1.1 * best
 
 
@@ -299,7 +338,7 @@ def packs(each: dict[str, int], problem: Problem) -> tuple[list[int], list[int]]
     short, ts = (each["BM"], each["TM"]) if keep_a else (each["BN"], each["TN"])
     lanes = short // ts
     pair = 2 if lanes < 32 else 1
-    deep = is_deep(Config.of(each), problem)
+    deep = streams_k_major(Config.of(each), problem)
     own = [lane % pair + lane // (pair * lanes) * pair for lane in range(32)]
     rows = [place * (wide if keep_a else 1) for place in own]
     along = [(row * each["BK"] + (row // wide if keep_a else row) * wide) // wide for row in rows]

@@ -13,7 +13,7 @@ from poclrunner import operands, reference
 
 from kernels.problem import Problem
 from kernels.tall import TALL
-from kernels.tall.plan import sides, threads
+from kernels.tall.plan import short_and_long_tile, threads
 from kernels.tall.space import SPACE
 
 interpreted = pytest.importorskip("interpreted").interpreted
@@ -27,14 +27,14 @@ def right_around_its_own_edges(dtype: str, draw: random.Random, rng: np.random.G
     turned = draw.choice(TRANSPOSITIONS)
     base = Problem(m, n, k, dtype=dtype, trans_a=turned[0], trans_b=turned[1])
     chosen = draw.choice([each for each in SPACE.legal(base, H200) if threads(each) <= 64])
-    (short, long), bk = sides(chosen), chosen["BK"]
+    (short, long), bk = short_and_long_tile(chosen), chosen["BK"]
     long, short = draw.choice((1, long, 2 * long + 5)), draw.choice((7, short, short + 4))
     deep = chosen["DEPTH"] + bk + 3 if chosen["DEPTH"] <= 32 else 3 * bk + 3
     k = draw.choice((3, bk, 2 * bk + 4, deep)) if long * short < 5000 else bk + 3
     m, n = (short, long) if chosen["KEEP_A"] else (long, short)
     problem = replace(base, m=m, n=n, k=k, batch=draw.choice((1, 2)))
     a, b = operands(problem, rng, integers=True)
-    launch = TALL.resized(TALL.launch(chosen, base, H200), problem)
+    launch = TALL.for_problem(TALL.launch(chosen, base, H200), problem)
     c, conflicts = interpreted(launch, a, b, H200, draw.choice((0, 8)))
     assert (c == reference(problem, a, b)).all(), (chosen, problem.key)
     assert conflicts == 0, (chosen, problem.key)

@@ -17,7 +17,7 @@ from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
 from kernels.tensor_core import TENSOR_CORE
-from kernels.tensor_core.plan import item_bytes, steps, threads
+from kernels.tensor_core.plan import element_bytes, k_steps, threads
 from kernels.tensor_core.space import SPACE
 
 pytest.importorskip("app.devices.cuda")
@@ -97,7 +97,7 @@ def test_products_of_integers_are_exact_with_no_race_for_shared_memory(name: str
     launch = planned(chosen, problem)
     a, b = operands(problem, np.random.default_rng(11), integers=True)
     assert np.array_equal(interpreted(launch, a, b, shift), rounded(problem, a, b))
-    assert launch.numbers[-3] == chosen["SPLIT_K"]
+    assert launch.scalars[-3] == chosen["SPLIT_K"]
 
 
 # Every order of both operands in shared memory, in lines of each length that there is within 128 bytes and past them.
@@ -159,10 +159,17 @@ def random_case(draw: random.Random) -> tuple[Config, Problem]:
 
 def is_sound(chosen: Config, problem: Problem) -> bool:
     """Whether what a launch cannot do without holds, whatever is said of its speed."""
-    sound = ("a tile that its warps", "steps along k", "operands read", "more copies", "more shared", "more registers")
+    sound = (
+        "a tile that is no multiple of its warps' tiles",
+        "mma steps of a k tile that its slices do not share evenly",
+        "AHEAD with an odd number of mma steps in a k tile",
+        "more copies",
+        "more shared",
+        "more registers",
+    )
     rules = [rule for reason, rule in SPACE.rules.items() if reason.startswith(sound)]
     assert len(rules) == len(sound)
-    return steps(chosen, problem) > 0 and all(rule(chosen, problem, H200) for rule in rules)
+    return k_steps(chosen, problem) > 0 and all(rule(chosen, problem, H200) for rule in rules)
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(60, marks=pytest.mark.slow)])
@@ -173,7 +180,7 @@ def test_configs_at_random_are_exact(count: int) -> None:
     for _ in range(count):
         chosen, problem = random_case(draw)
         a, b = operands(problem, rng, integers=True)
-        shift = item_bytes(problem) * draw.choice((0, 2)) if problem.precision != "emulated" else 0
+        shift = element_bytes(problem) * draw.choice((0, 2)) if problem.precision != "emulated" else 0
         c = interpreted(planned(chosen, problem), a, b, shift, draw)
         assert np.array_equal(c, rounded(problem, a, b)), (chosen, problem.key)
 
@@ -229,6 +236,6 @@ def test_split_operands_are_as_accurate_as_float32_and_others_are_declined() -> 
 
 
 def test_a_class_is_computed_as_it_is_named() -> None:
-    halves = {("float16", "strict"), ("bfloat16", "strict")}
-    assert set(TENSOR_CORE.classes) == halves | {("float32", "tf32"), ("float32", "emulated")}
-    assert numpy_dtype("float16").itemsize == item_bytes(Problem(1, 1, 1, dtype="float32", precision="emulated"))
+    split_operands = {("float16", "strict"), ("bfloat16", "strict")}
+    assert set(TENSOR_CORE.classes) == split_operands | {("float32", "tf32"), ("float32", "emulated")}
+    assert numpy_dtype("float16").itemsize == element_bytes(Problem(1, 1, 1, dtype="float32", precision="emulated"))

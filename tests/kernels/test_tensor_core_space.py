@@ -12,13 +12,13 @@ from kerneldevices import H200, PROCESSOR, TRANSPOSITIONS
 from tensortiles import DEVICES, planned, tile
 
 from kernels.device import Device
-from kernels.fp32_emulation import halves
+from kernels.fp32_emulation import split_operands
 from kernels.launch import COUNTERS
-from kernels.packing import LINE_BYTES
 from kernels.problem import Problem
+from kernels.rules import LINE_BYTES
 from kernels.space import Config
 from kernels.tensor_core import TENSOR_CORE
-from kernels.tensor_core.plan import first_tile, granted, registers, shared_bytes, threads
+from kernels.tensor_core.plan import first_partials_tile, register_limit, registers, shared_bytes, threads
 from kernels.tensor_core.space import SPACE
 
 cuda = pytest.importorskip("app.devices.cuda")
@@ -70,32 +70,62 @@ def test_a_rule_reads_no_more_than_it_says() -> None:
 @pytest.mark.parametrize(
     ("values", "problem", "device", "rule"),
     [
-        ({"BM": 32}, replace(CUBE, m=16), H200, "a tile twice as large"),
+        ({"BM": 32}, replace(CUBE, m=16), H200, "a tile at least twice as large as C"),
         ({}, CUBE, H200, "small tiles"),
         ({"BM": 256, "BN": 32, "WM": 64, "WN": 32}, CUBE, H200, "a tile more than four times"),
-        (LARGE | {"BM": 32, "WM": 64, "BN": 128}, replace(CUBE, m=64), H200, "a tile that its warps"),
-        (LARGE | {"WM": 16, "WN": 16}, CUBE, H200, "small parts of a large tile"),
-        (LARGE | {"BK": 128}, replace(CUBE, k=40), H200, "a phase twice as long"),
-        (LARGE | {"BN": 64, "WM": 32, "SLICE_K": 2}, CUBE, H200, "teams beside one"),
-        ({"BK": 16, "SLICE_K": 2}, replace(CUBE, m=32, n=32), H200, "steps along k"),
+        (
+            LARGE | {"BM": 32, "WM": 64, "BN": 128},
+            replace(CUBE, m=64),
+            H200,
+            "a tile that is no multiple of its warps' tiles",
+        ),
+        (
+            LARGE | {"WM": 16, "WN": 16},
+            CUBE,
+            H200,
+            "small warps' tiles of a large tile, which load more than they multiply",
+        ),
+        (LARGE | {"BK": 128}, replace(CUBE, k=40), H200, "a k tile at least twice as long as k"),
+        (
+            LARGE | {"BN": 64, "WM": 32, "SLICE_K": 2},
+            CUBE,
+            H200,
+            "sliced k, where one slice keeps the SM busy or accumulators do not divide",
+        ),
+        (
+            {"BK": 16, "SLICE_K": 2},
+            replace(CUBE, m=32, n=32),
+            H200,
+            "mma steps of a k tile that its slices do not share evenly",
+        ),
         (LARGE | {"WN": 64, "BM": 64}, CUBE, H200, "fewer threads"),
-        (LARGE | {"BK": 16}, CUBE, H200, "operands read ahead"),
+        (LARGE | {"BK": 16}, CUBE, H200, "AHEAD with an odd number of mma steps in a k tile"),
         (LARGE | {"MIN_BLOCKS": 2}, CUBE, H200, "more registers"),
         (LARGE | {"WM": 64, "WN": 64}, SPLIT, H200, "more registers"),
-        (LARGE | {"BN": 64, "WN": 64, "MIN_BLOCKS": 2, "WM": 32, "AHEAD": 0}, CUBE, H200, "a bound on registers"),
-        (LARGE | {"BK": 32, "STAGES": 8}, replace(CUBE, k=100), H200, "more stages than phases"),
-        (LARGE | {"STAGES": 6}, CUBE, H200, "too little of k"),
+        (
+            LARGE | {"BN": 64, "WN": 64, "MIN_BLOCKS": 2, "WM": 32, "AHEAD": 0},
+            CUBE,
+            H200,
+            "MIN_BLOCKS that does not limit registers",
+        ),
+        (LARGE | {"BK": 32, "STAGES": 8}, replace(CUBE, k=100), H200, "more stages than k tiles"),
+        (LARGE | {"STAGES": 6}, CUBE, H200, "stages of too little of k, or of more than hides latency"),
         (LARGE | {"STAGES": 4}, CUBE, DEVICES["sm_89"], "more shared memory"),
         (
             {"BM": 128, "BN": 64, "WM": 32, "WN": 32, "BK": 64, "MIN_BLOCKS": 2},
             CUBE,
             DEVICES["sm_89"],
-            "more blocks to hold",
+            "more blocks on an SM than its threads and shared memory allow",
         ),
-        (LARGE | {"GROUP_M": 8}, replace(CUBE, m=1024, n=1024), H200, "an order of tiles"),
-        (LARGE | {"PACK_K": 1}, CUBE, H200, "copies of operands"),
-        (LARGE | {"SPLIT_K": 8}, CUBE, H200, "more slices of k"),
-        (LARGE | {"SPLIT_K": 11}, replace(CUBE, m=128, n=128, k=40 * 64), H200, "slices of k of which"),
+        (LARGE | {"GROUP_M": 8}, replace(CUBE, m=1024, n=1024), H200, "grouped tiles, where all run at once"),
+        (LARGE | {"PACK_K": 1}, CUBE, H200, "packing of operands"),
+        (LARGE | {"SPLIT_K": 8}, CUBE, H200, "more splits of k"),
+        (
+            LARGE | {"SPLIT_K": 11},
+            replace(CUBE, m=128, n=128, k=40 * 64),
+            H200,
+            "splits of k that are empty, or shorter than four k tiles",
+        ),
     ],
 )
 def test_what_cannot_run_well_is_refused_by_its_reason(
@@ -115,7 +145,7 @@ def test_figures_of_a_config_are_those_of_the_kernel() -> None:
     assert shared_bytes(chosen, TF32) == 3 * 256 * 64 * 4
     assert shared_bytes(chosen, SPLIT) == 3 * 256 * 64 * 2 * 2
     assert shared_bytes(tile(SLICE_K=4, BK=16, STAGES=2), CUBE) == 4 * 32 * 32 * 4
-    assert (granted(chosen, H200), granted(tile(**LARGE | {"MIN_BLOCKS": 2}), H200)) == (255, 128)
+    assert (register_limit(chosen, H200), register_limit(tile(**LARGE | {"MIN_BLOCKS": 2}), H200)) == (255, 128)
 
 
 def test_only_classes_and_architectures_with_the_instructions_are_covered() -> None:
@@ -143,30 +173,30 @@ def test_a_plan_on_another_problem_than_the_config_was_legal_for_is_still_right(
     deep = Problem(64, 64, 8192, dtype="float16")
     chosen = tile(BM=64, BN=64, WM=32, WN=32, BK=64, SPLIT_K=16)
     launch = planned(chosen, deep)
-    assert (launch.grid, launch.numbers[-4:]) == (16, (1, 16, 4, 512))
-    assert launch.scratch_bytes == 4 * COUNTERS + 16 * 64 * 64 * 4
-    short = TENSOR_CORE.resized(launch, replace(deep, k=100))
-    assert (short.grid, short.numbers[-4:]) == (2, (1, 2, 2, 64))
-    many = TENSOR_CORE.resized(launch, replace(deep, m=8192, n=8192))
-    assert (many.grid, many.numbers[-4:], many.scratch_bytes) == (128 * 128, (1, 1, 1, 8192), 0)
+    assert (launch.grid, launch.scalars[-4:]) == (16, (1, 16, 4, 512))
+    assert launch.workspace_bytes == 4 * COUNTERS + 16 * 64 * 64 * 4
+    short = TENSOR_CORE.for_problem(launch, replace(deep, k=100))
+    assert (short.grid, short.scalars[-4:]) == (2, (1, 2, 2, 64))
+    many = TENSOR_CORE.for_problem(launch, replace(deep, m=8192, n=8192))
+    assert (many.grid, many.scalars[-4:], many.workspace_bytes) == (128 * 128, (1, 1, 1, 8192), 0)
 
 
 def test_copies_and_sums_and_halves_have_places_of_their_own_in_scratch() -> None:
     ragged = Problem(100, 99, 4099, 2, "float16")
     launch = planned(tile(BM=64, BN=64, WM=32, WN=32, BK=64, SPLIT_K=8, PACK_K=3), ragged)
-    at_a, lines_a, at_b, lines_b = launch.numbers[:4]
+    at_a, lines_a, at_b, lines_b = launch.scalars[:4]
     assert at_a * LINE_BYTES == 4 * COUNTERS + 2 * 4 * 8 * 64 * 64 * 4
     assert (lines_a, lines_b, at_b - at_a) == (65, 65, 2 * 100 * 65)
-    assert launch.scratch_bytes == (at_b + 2 * 99 * 65) * LINE_BYTES
+    assert launch.workspace_bytes == (at_b + 2 * 99 * 65) * LINE_BYTES
     assert [step.build.entry for step in launch.before] == ["pack_k_major"]
     split = replace(SPLIT, m=64, n=64, k=8192)
     chosen = tile(BM=64, BN=64, WM=32, WN=32, BK=64, SPLIT_K=16)
     emulated = planned(chosen, split)
-    begin = 4 * COUNTERS + first_tile(chosen, split, 16) * 16 * 64 * 64 * 4
-    assert begin >= halves(split).end * LINE_BYTES
-    assert emulated.scratch_bytes == begin + 16 * 64 * 64 * 4
-    assert emulated.verdict_at == halves(split).verdict_at
-    assert emulated.before == halves(split).before
+    begin = 4 * COUNTERS + first_partials_tile(chosen, split, 16) * 16 * 64 * 64 * 4
+    assert begin >= split_operands(split).end * LINE_BYTES
+    assert emulated.workspace_bytes == begin + 16 * 64 * 64 * 4
+    assert emulated.verdict_at == split_operands(split).verdict_at
+    assert emulated.before == split_operands(split).before
 
 
 COMPILED = [
@@ -212,4 +242,4 @@ def check_compiled(chosen: Config, problem: Problem, device: Device, cache: Path
     launch = TENSOR_CORE.launch(chosen, problem, device)
     cubin = cuda.compile_cubin(launch.build, device.architecture, cache)
     assert cubin.spills <= spills, (str(chosen), problem.key)
-    assert cubin.registers <= granted(chosen, device), (str(chosen), problem.key)
+    assert cubin.registers <= register_limit(chosen, device), (str(chosen), problem.key)

@@ -15,7 +15,7 @@ from kernels import CATALOGUE
 from kernels.cost_model import analyse, predict
 from kernels.device import Device
 from kernels.problem import Problem
-from kernels.register_tiled.plan import granted, lines, registers, shared_bytes, threads
+from kernels.register_tiled.plan import lines, register_limit, registers, shared_bytes, threads
 from kernels.space import Config
 
 ENTRY = CATALOGUE["register_tiled"]
@@ -73,12 +73,12 @@ def test_a_rule_reads_no_more_than_it_says() -> None:
     [
         (tile(256, 256, 4, 4, 16, 8, 3, 1), H200, "fewer threads a block than a warp has"),
         (tile(128, 128, 4, 4, 16, 16, 3, 1, teams=2), H200, "fewer threads a block than a warp has"),
-        (tile(64, 32, 8, 8, 64, 8, 3, 1), H200, "a tile that 32 threads"),
-        (tile(32, 64, 8, 8, 32, 8, 3, 1), H200, "a tile that 32 threads"),
-        (tile(64, 64, 4, 4, 32, 16, 1, 1), PROCESSOR, "another warp than 4 threads across"),
-        (tile(128, 128, 8, 8, 128, 16, 3, 1), H200, "a warp's part of the tile more than twice as long"),
-        (tile(64, 64, 4, 4, 16, 16, 3, 1, teams=4), H200, "a part of each phase for a team"),
-        (tile(64, 64, 4, 4, 16, 64, 3, 1), H200, "a part of each phase for a team"),
+        (tile(64, 32, 8, 8, 64, 8, 3, 1), H200, "a tile that is no multiple of its warps' tiles"),
+        (tile(32, 64, 8, 8, 32, 8, 3, 1), H200, "a tile that is no multiple of its warps' tiles"),
+        (tile(64, 64, 4, 4, 32, 16, 1, 1), PROCESSOR, "a WN other than 4 threads, where the device has no warps"),
+        (tile(128, 128, 8, 8, 128, 16, 3, 1), H200, "a warp's tile more than twice as long as wide"),
+        (tile(64, 64, 4, 4, 16, 16, 3, 1, teams=4), H200, "a slice of the k tile that is too short, or too long"),
+        (tile(64, 64, 4, 4, 16, 64, 3, 1), H200, "a slice of the k tile that is too short, or too long"),
         (tile(32, 64, 4, 4, 16, 8, 3, 1), H200, "loads of 16 bytes that do not divide evenly"),
         (tile(64, 64, 4, 4, 16, 16, 3, 1), TURING, "more than two stages"),
         (tile(64, 64, 4, 4, 16, 16, 3, 1), PROCESSOR, "more than two stages"),
@@ -86,13 +86,13 @@ def test_a_rule_reads_no_more_than_it_says() -> None:
         (tile(256, 64, 16, 8, 64, 64, 4, 1, teams=2), H200, "more shared memory a block"),
         (tile(128, 128, 16, 16, 64, 8, 3, 1), H200, "more registers a thread"),
         (tile(256, 256, 8, 8, 64, 16, 3, 1), H200, "more registers a thread"),
-        (tile(64, 64, 8, 8, 32, 8, 3, 2), H200, "a bound on registers that binds nothing"),
-        (tile(64, 64, 4, 4, 16, 16, 1, 2), PROCESSOR, "a bound on registers that binds nothing"),
-        (tile(128, 128, 8, 8, 32, 32, 4, 2), H200, "more blocks to hold at once"),
-        (tile(128, 128, 8, 8, 32, 16, 3, 1, group=8), H200, "an order of tiles, where all run at once"),
-        (tile(128, 64, 8, 8, 32, 16, 3, 1, split=6), H200, "more slices of k, where there are blocks enough"),
-        (tile(64, 64, 8, 8, 32, 32, 3, 1, teams=4, split=2), H200, "more teams, where threads are enough"),
-        (tile(128, 128, 8, 8, 32, 16, 3, 1, repack=1), H200, "copies of operands that take too long"),
+        (tile(64, 64, 8, 8, 32, 8, 3, 2), H200, "MIN_BLOCKS that does not limit registers"),
+        (tile(64, 64, 4, 4, 16, 16, 1, 2), PROCESSOR, "MIN_BLOCKS that does not limit registers"),
+        (tile(128, 128, 8, 8, 32, 32, 4, 2), H200, "more blocks on an SM than its threads and shared memory allow"),
+        (tile(128, 128, 8, 8, 32, 16, 3, 1, group=8), H200, "grouped tiles, where all run at once"),
+        (tile(128, 64, 8, 8, 32, 16, 3, 1, split=6), H200, "more splits of k, where there are blocks enough"),
+        (tile(64, 64, 8, 8, 32, 32, 3, 1, teams=4, split=2), H200, "sliced k, where there are threads enough"),
+        (tile(128, 128, 8, 8, 32, 16, 3, 1, repack=1), H200, "packing that takes too long beside the product"),
     ],
 )
 def test_what_cannot_run_well_is_refused_by_its_reason(chosen: Config, device: Device, rule: str) -> None:
@@ -106,13 +106,13 @@ def test_what_cannot_run_well_is_refused_by_its_reason(chosen: Config, device: D
     [
         (Problem(64, 64, 131072), 132, None),
         (Problem(64, 64, 131072), 264, None),
-        (Problem(64, 64, 131072), 22, "SMs left idle that more slices of k would use"),
-        (Problem(64, 64, 132 * 32), 132, "slices of k shorter than two phases"),
+        (Problem(64, 64, 131072), 22, "SMs left idle that more splits of k would use"),
+        (Problem(64, 64, 132 * 32), 132, "splits of k shorter than two k tiles"),
         (Problem(64, 64, 132 * 32), 44, None),
         (Problem(64, 64, 132 * 32), 66, None),
-        (Problem(64, 64, 21 * 32), 16, "slices of k no shorter than fewer of them"),
+        (Problem(64, 64, 21 * 32), 16, "splits of k no shorter than fewer of them"),
         (Problem(64, 64, 21 * 32), 11, None),
-        (Problem(64, 64, 131072, batch=16), 66, "more slices of k, where there are blocks enough"),
+        (Problem(64, 64, 131072, batch=16), 66, "more splits of k, where there are blocks enough"),
     ],
 )
 def test_k_is_split_so_that_sms_have_work_and_slices_some_phases(
@@ -123,7 +123,10 @@ def test_k_is_split_so_that_sms_have_work_and_slices_some_phases(
 
 def test_sums_of_slices_stay_within_the_counters_and_64_mib() -> None:
     larger = replace(H200, limits=replace(H200.limits, sms=4096))
-    chosen, rule = tile(256, 128, 16, 8, 64, 16, 3, 1, split=264), "more sums of slices than scratch has room for"
+    chosen, rule = (
+        tile(256, 128, 16, 8, 64, 16, 3, 1, split=264),
+        "more partial sums of split k than fit in the workspace",
+    )
     assert ENTRY.space.refusal(chosen, Problem(512, 256, 2**20), larger) == rule
     larger = replace(H200, limits=replace(H200.limits, sms=2**14))
     many = tile(32, 32, 4, 4, 16, 16, 3, 1, split=2)
@@ -136,9 +139,9 @@ def test_operands_are_copied_where_rows_are_ragged_or_along_k_and_the_product_is
     refusal = partial(ENTRY.space.refusal, chosen)
     assert refusal(Problem(1023, 1023, 1023), H200) is None
     assert refusal(Problem(4096, 4096, 4096), H200) is None
-    assert refusal(Problem(4096, 4096, 4096, trans_a=True), H200) == "copies of operands that lie well as they are"
-    assert refusal(Problem(16, 8191, 8191), H200) == "copies of operands that take too long beside the product"
-    assert refusal(Problem(2**15, 2**15 + 1, 2**13), H200) == "copies of operands that take more than 1 GiB"
+    assert refusal(Problem(4096, 4096, 4096, trans_a=True), H200) == "packing of operands that need none"
+    assert refusal(Problem(16, 8191, 8191), H200) == "packing that takes too long beside the product"
+    assert refusal(Problem(2**15, 2**15 + 1, 2**13), H200) == "packed operands of more than 1 GiB"
 
 
 def test_registers_are_counted_with_doubles_and_what_is_under_way() -> None:
@@ -146,16 +149,16 @@ def test_registers_are_counted_with_doubles_and_what_is_under_way() -> None:
     assert registers(copied, CUBE) == 8 * 8 + 8 + 8 + 44
     assert registers(staged, CUBE) == registers(copied, CUBE) + 256 * 16 // 256
     assert registers(copied, replace(CUBE, dtype="float64")) == 2 * (64 + 16) + 44 + 40
-    assert granted(copied, H200) == 128
-    assert granted(tile(128, 128, 8, 8, 64, 16, 3, 1), H200) == 255
+    assert register_limit(copied, H200) == 128
+    assert register_limit(tile(128, 128, 8, 8, 64, 16, 3, 1), H200) == 255
 
 
 def test_a_launch_past_48_kib_asks_for_what_it_needs_and_others_declare_it() -> None:
     deep = ENTRY.launch(tile(128, 128, 8, 8, 64, 32, 4, 1), CUBE, H200)
-    assert deep.shared_bytes == deep.pool_bytes == 4 * 32 * (128 + 4 + 128) * 4
-    assert deep.pool_bytes > 48 * 1024
+    assert deep.shared_bytes == deep.dynamic_smem_bytes == 4 * 32 * (128 + 4 + 128) * 4
+    assert deep.dynamic_smem_bytes > 48 * 1024
     plain = CATALOGUE["tiled"].launch(config("tiled", (32, 32, 32)), CUBE, H200)
-    assert plain.shared_bytes > plain.pool_bytes == 0
+    assert plain.shared_bytes > plain.dynamic_smem_bytes == 0
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_a_config_that_its_space_refuses_for_the_batch_makes_each_alone(
 ) -> None:
     problem, device = Problem(40, 2100, 30), service.fleet.unit().device
     config = CATALOGUE["tall"].default(problem, device)
-    with pytest.raises(ValueError, match="runs of tiles"):
+    with pytest.raises(ValueError, match="TILES that"):
         CATALOGUE["tall"].launch(config, replace(problem, batch=2), device)
     ones = operands(problem, 2, np.random.default_rng(SEED))
     at_once(service, matmul, problem, ones, "tall")

@@ -114,7 +114,7 @@ def test_what_a_kernel_is_said_to_cover_is_what_it_computes() -> None:
         for (dtype, precisions), name in product(CLASSES.items(), ARCHITECTURES):
             for precision in precisions:
                 problem = Problem(2048, 2048, 2048, dtype=dtype, precision=precision)
-                computed = kernel.lacking(problem, card(name)) is None
+                computed = kernel.class_refusal(problem, card(name)) is None
                 assert computed == ((dtype, precision, name) in told), (kernel.name, dtype, precision, name)
 
 

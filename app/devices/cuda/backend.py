@@ -56,10 +56,10 @@ def discover(which: str, cache_dir: Path) -> tuple[list[Device], list[str]]:
     return [device for device in devices if refused[device.id] is None], reasons
 
 
-def occupancy_blocks(program: Program, threads: int, pool_bytes: int = 0) -> int:
-    """How many blocks of `threads` threads, with `pool_bytes` each, the driver says an SM holds at once."""
-    give_room(program, pool_bytes)
-    return int(driver.occupancyMaxActiveBlocksPerMultiprocessor(program.handle.kernel.ptr, threads, pool_bytes))
+def occupancy_blocks(program: Program, threads: int, dynamic_smem_bytes: int = 0) -> int:
+    """How many blocks of `threads` threads, with `dynamic_smem_bytes` each, the driver says an SM holds at once."""
+    give_room(program, dynamic_smem_bytes)
+    return int(driver.occupancyMaxActiveBlocksPerMultiprocessor(program.handle.kernel.ptr, threads, dynamic_smem_bytes))
 
 
 class CudaBackend:
@@ -70,7 +70,7 @@ class CudaBackend:
         self._loaded = 0
         self._workspace: Any = None
         self._sensors: Sensors | None = None
-        self._scratch = Workspace(self.allocate, self.fill)
+        self._workspace = Workspace(self.allocate, self.fill)
         self._steps: dict[str, Program] = {}
         self._verdict = 0
         number = int(device_id.partition(":")[2])
@@ -100,7 +100,7 @@ class CudaBackend:
                 if getattr(error, "status", _OUT_OF_MEMORY) != _OUT_OF_MEMORY:
                     raise
                 self._clock.forget()
-                self._scratch.forget()
+                self._workspace.forget()
                 cupy.get_default_memory_pool().free_all_blocks()
             return Buffer(_memory(nbytes), nbytes)
 
@@ -136,9 +136,9 @@ class CudaBackend:
             for buffer in buffers:
                 self.fill(buffer, 0)
             windows = [buffer.window(_ROOM, tiny.c_bytes) for buffer in buffers]
-            ones = (1,) * len(launch.numbers)
+            ones = (1,) * len(launch.scalars)
             maps = tuple(each.tiny() for each in launch.maps)
-            one = replace(launch, grid=launch.cluster, problem=tiny, numbers=ones, maps=maps, before=(), after=())
+            one = replace(launch, grid=launch.cluster, problem=tiny, scalars=ones, maps=maps, before=(), after=())
             addresses = [_address(window) for window in windows]
             queue(program, one, addresses)
             for step in (*launch.before, *launch.after):
@@ -150,22 +150,22 @@ class CudaBackend:
         with self._failing():
             self._queued(program, launch, operands)()
             runtime.deviceSynchronize()
-            self._verdict = verdict(launch, self._scratch)
-        self._scratch.trim()
+            self._verdict = verdict(launch, self._workspace)
+        self._workspace.trim()
 
     def declined(self, launch: Launch) -> int:
-        """The verdict that the last launch left in scratch."""
+        """The verdict that the last launch left in the workspace."""
         del launch
         return self._verdict
 
     def time(self, program: Program, launch: Launch, sets: Sequence[Operands], policy: str) -> list[float]:
         """Seconds of each launch by events, or their mean by a graph: the policies that base.Backend names."""
         launches = [self._queued(program, launch, operands) for operands in sets]
-        scratch = self._scratch.lend(launch.scratch_bytes)
-        key = (launch, _address(scratch) if scratch else 0, *map(_addresses, sets))
+        workspace = self._workspace.lend(launch.workspace_bytes)
+        key = (launch, _address(workspace) if workspace else 0, *map(_addresses, sets))
         with self._failing():
             seconds = self._clock.seconds(policy, launches, program, key, nullcontext)
-        self._scratch.trim()
+        self._workspace.trim()
         return seconds
 
     def vendor_run(self, problem: Problem, operands: Operands) -> None:
@@ -225,8 +225,8 @@ class CudaBackend:
 
     def _queued(self, program: Program, launch: Launch, operands: Operands) -> Callable[[], None]:
         """A launch with the steps before and after it, ready to be queued as often as is wanted."""
-        scratch = self._scratch.lend(launch.scratch_bytes)
-        addresses = (*_addresses(operands), _address(scratch) if scratch else 0)
+        workspace = self._workspace.lend(launch.workspace_bytes)
+        addresses = (*_addresses(operands), _address(workspace) if workspace else 0)
         before = [(self._program(step), launch.as_step(step)) for step in launch.before]
         after = [(self._program(step), launch.as_step(step)) for step in launch.after]
 

@@ -17,19 +17,19 @@ _UNASKED: Final = 48 * 1024  # bytes of shared memory that every launch may have
 
 
 def queue(program: Program, launch: Launch, addresses: Sequence[int]) -> None:
-    """Queue one launch on the addresses of A, B, C and scratch."""
+    """Queue one launch on the addresses of A, B, C and the workspace."""
     problem = launch.problem
-    a, b, c, scratch = map(np.uint64, addresses)
+    a, b, c, workspace = map(np.uint64, addresses)
     sizes = map(np.int64, (problem.m, problem.n, problem.k))
-    more = (scratch, *map(np.int64, launch.numbers)) if launch.numbers else ()
+    more = (workspace, *map(np.int64, launch.scalars)) if launch.scalars else ()
     maps = (encoded(each, addresses[OPERANDS.index(each.operand)]) for each in launch.maps)
-    give_room(program, launch.pool_bytes)
-    program.handle((launch.grid,), launch.block, (a, b, c, *sizes, *more, *maps), shared_mem=launch.pool_bytes)
+    give_room(program, launch.dynamic_smem_bytes)
+    program.handle((launch.grid,), launch.block, (a, b, c, *sizes, *more, *maps), shared_mem=launch.dynamic_smem_bytes)
 
 
-def verdict(launch: Launch, scratch: Workspace) -> int:
+def verdict(launch: Launch, workspace: Workspace) -> int:
     """The word by which a launch that is over has declined; 0 where its product is whole."""
-    lent = None if launch.verdict_at is None else scratch.lend(launch.scratch_bytes)
+    lent = None if launch.verdict_at is None else workspace.lend(launch.workspace_bytes)
     if lent is None or launch.verdict_at is None:
         return 0
     word = np.zeros(1, np.uint32)
@@ -38,7 +38,7 @@ def verdict(launch: Launch, scratch: Workspace) -> int:
     return int(word[0])
 
 
-def give_room(program: Program, pool_bytes: int) -> None:
+def give_room(program: Program, dynamic_smem_bytes: int) -> None:
     """Let the function be launched with so much shared memory: past 48 KiB CUDA wants to be asked."""
-    if pool_bytes > _UNASKED:
-        program.handle.max_dynamic_shared_size_bytes = pool_bytes
+    if dynamic_smem_bytes > _UNASKED:
+        program.handle.max_dynamic_shared_size_bytes = dynamic_smem_bytes

@@ -31,7 +31,7 @@ class LaunchTimer:
         self._nbytes = max(_SCRATCH, 2 * limits.cache_bytes)
         self._overwriting = self._nbytes / limits.bandwidth / _HEADROOM
         self._allocate = allocate
-        self._scratch: Any = None
+        self._workspace: Any = None
         self._stream: Any = None
         self._graphs: OrderedDict[tuple[object, ...], tuple[Any, object]] = OrderedDict()
 
@@ -54,7 +54,7 @@ class LaunchTimer:
 
     def forget(self) -> None:
         """Give back the memory that is held for keeping the device busy."""
-        self._scratch = None
+        self._workspace = None
 
     def _each(self, launches: Sequence[Launch]) -> list[float]:
         events = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in launches]
@@ -78,10 +78,10 @@ class LaunchTimer:
 
     def _keep_busy(self, seconds: float) -> None:
         """Queue work that takes so long, and leaves nothing of anybody's operands in the cache."""
-        if self._scratch is None:
-            self._scratch = self._allocate(self._nbytes)
+        if self._workspace is None:
+            self._workspace = self._allocate(self._nbytes)
         for _ in range(ceil(seconds / self._overwriting)):
-            runtime.memsetAsync(self._scratch.ptr, 0, self._nbytes, 0)
+            runtime.memsetAsync(self._workspace.ptr, 0, self._nbytes, 0)
 
     def _graph(self, launches: Sequence[Launch], what: object, key: tuple[object, ...], around: Around) -> Any:
         whole = id(what), *key

@@ -52,7 +52,7 @@ class OpenCLBackend:
         self.vendor: Vendor = vendor()
         self._context = cl.Context([self._native])
         self._queue = cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
-        self._scratch = Workspace(self.allocate, self.fill)
+        self._workspace = Workspace(self.allocate, self.fill)
         self._steps: dict[str, Program] = {}
 
     def upload(self, array: Array) -> Buffer:
@@ -113,8 +113,8 @@ class OpenCLBackend:
             for buffer in buffers:
                 self.fill(buffer, 0)
             windows = [_region(buffer.window(_ROOM, tiny.c_bytes)) for buffer in buffers]
-            ones = (1,) * len(launch.numbers)
-            event = self._enqueue(program, replace(launch, grid=grid, problem=tiny, numbers=ones), windows)
+            ones = (1,) * len(launch.scalars)
+            event = self._enqueue(program, replace(launch, grid=grid, problem=tiny, scalars=ones), windows)
             self._queue.flush()
             glance, longest = _GLANCES
             while event.command_execution_status > self._cl.command_execution_status.RUNNING:
@@ -127,7 +127,7 @@ class OpenCLBackend:
         """Launch once and wait."""
         with self._failing():
             self._enqueue_all(program, launch, operands)[-1].wait()
-        self._scratch.trim()
+        self._workspace.trim()
 
     def declined(self, launch: Launch) -> int:
         """Never: no kernel of OpenCL's has a verdict."""
@@ -141,7 +141,7 @@ class OpenCLBackend:
             launches = [self._enqueue_all(program, launch, operands) for operands in sets]
             self._queue.finish()
             nanoseconds = [sum(event.profile.end - event.profile.start for event in events) for events in launches]
-        self._scratch.trim()
+        self._workspace.trim()
         return [max(1, each) * 1e-9 for each in nanoseconds]
 
     def vendor_run(self, problem: Problem, operands: Operands) -> None:
@@ -182,17 +182,17 @@ class OpenCLBackend:
 
     def _enqueue_all(self, program: Program, launch: Launch, operands: Operands) -> list[Any]:
         """The events of the steps before a launch, of the launch, and of those after it."""
-        scratch = self._scratch.lend(launch.scratch_bytes)
-        regions = [*map(_region, (operands.a, operands.b, operands.c)), scratch.handle if scratch else None]
+        workspace = self._workspace.lend(launch.workspace_bytes)
+        regions = [*map(_region, (operands.a, operands.b, operands.c)), workspace.handle if workspace else None]
         before = [(self._program(step), launch.as_step(step)) for step in launch.before]
         after = [(self._program(step), launch.as_step(step)) for step in launch.after]
         return [self._enqueue(each, step, regions) for each, step in (*before, (program, launch), *after)]
 
     def _enqueue(self, program: Program, launch: Launch, regions: Sequence[Any]) -> Any:
-        """Queue one launch on A, B, C and scratch."""
+        """Queue one launch on A, B, C and the workspace."""
         kernel, problem, block = program.handle, launch.problem, launch.block
-        *operands, scratch = regions
-        more = (scratch, *map(np.int64, launch.numbers)) if launch.numbers else ()
+        *operands, workspace = regions
+        more = (workspace, *map(np.int64, launch.scalars)) if launch.scalars else ()
         kernel.set_args(*operands, *map(np.int64, (problem.m, problem.n, problem.k)), *more)
         return self._cl.enqueue_nd_range_kernel(self._queue, kernel, (launch.grid * block[0], block[1]), block)
 

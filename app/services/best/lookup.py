@@ -330,7 +330,7 @@ def untuned(problem: Problem, device: Device) -> list[Kernel]:
     Raises Unsupported for none.
     """
     downwards = covering(problem, device)[::-1]
-    return sorted(downwards, key=lambda kernel: not kernel.leads(problem, device))
+    return sorted(downwards, key=lambda kernel: not kernel.preferred_untuned(problem, device))
 
 
 def unemulated(problem: Problem, device: Device) -> str | None:
@@ -340,7 +340,7 @@ def unemulated(problem: Problem, device: Device) -> str | None:
         return None
     if (problem.dtype, problem.precision) not in {one for kernel in kernels for one in kernel.classes}:
         return f"no kernel emulates {problem.dtype}"
-    able = [kernel for kernel in kernels if kernel.lacking(problem, device) is None]
+    able = [kernel for kernel in kernels if kernel.class_refusal(problem, device) is None]
     reasons = (f"{kernel.name} does not emulate it: {kernel.refusal(problem, device)}" for kernel in able)
     return "; ".join(reasons) or f"no kernel emulates {problem.dtype} on {device.id}"
 

@@ -79,7 +79,7 @@ def _compiled(held: WorkerContext, link: WorkerLink) -> ReferenceKernel:
 
 def _of_size(first: ReferenceKernel, size: int) -> ReferenceKernel:
     problem, launch = Problem(size, size, size), first.launch
-    sized = CATALOGUE[launch.kernel].resized(launch, problem)
+    sized = CATALOGUE[launch.kernel].for_problem(launch, problem)
     return replace(first, launch=sized, operands=_operands(first.held, problem))
 
 

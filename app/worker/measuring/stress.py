@@ -55,7 +55,7 @@ def _first_wrong(
         return kernel.space.refusal(launch.config, problem, device) is None
 
     for number, case in enumerate(adversarial.cases(launch.config, launch.problem, device, legal)):
-        planned = kernel.resized(launch, case.problem)
+        planned = kernel.for_problem(launch, case.problem)
         reason = _wrong(held, link, entrant.program, planned, case, bench.seed + number) if entrant.program else None
         if reason is not None:
             return entrant.rejected("verify", f"{case.name}: {reason}")

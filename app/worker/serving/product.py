@@ -292,7 +292,7 @@ def sample(launch: Launch) -> Problem:
 def check(held: WorkerContext, link: WorkerLink, program: Program, launch: Launch, allowed: float = COMPILING) -> None:
     """Compare one small product of the launch's class with NumPy's in float64; raises WrongResult."""
     problem, backend = sample(launch), held.backend
-    small = CATALOGUE[launch.kernel].resized(launch, problem)
+    small = CATALOGUE[launch.kernel].for_problem(launch, problem)
     if _steps(small) - _steps(launch):
         link.phase("compile", allowed)
         backend.warm(program, small)

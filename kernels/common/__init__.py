@@ -1,0 +1,1 @@
+"""Headers that several kernels include, and those that are generated."""
