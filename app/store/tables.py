@@ -253,7 +253,7 @@ class FaultRow(Base):
 class MissRow(Base):
     """A shape that was asked for and not tuned."""
 
-    __tablename__ = "wants"
+    __tablename__ = "misses"
 
     device_model: Mapped[str] = mapped_column(primary_key=True)
     problem_key: Mapped[str] = mapped_column(primary_key=True)

@@ -1,4 +1,4 @@
-"""Wants: what was answered by less than an exact config is counted, stored, and tuned by a device that is idle."""
+"""Misses: what was answered by less than an exact config is counted, stored, and tuned by a device that is idle."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_what_is_left_is_stored_at_the_end(service: Service, device: Device) -> 
     misses.forget(device.model, problem)
 
 
-def test_a_product_of_an_untuned_shape_is_a_want_unless_its_kernel_was_forced(service: Service) -> None:
+def test_a_product_of_an_untuned_shape_is_a_miss_unless_its_kernel_was_forced(service: Service) -> None:
     for kernel, problem in ((None, Problem(81, 3, 3)), ("naive", Problem(82, 3, 3))):
         with service.matmul.place(problem) as placed:
             placed.a[...], placed.b[...] = 1, 1

@@ -10,23 +10,23 @@ from pathlib import Path
 import pytest
 from alembic import command
 from sqlalchemy import Connection, inspect, text
-from stored import TRIAL, add_job, add_trial, best, fault, job, process, promote, trial
+from stored import PROBLEM, TRIAL, add_job, add_trial, best, fault, job, miss, process, promote, trial
 
 from app.errors import SchemaUnknown, StartRefused
 from app.store import schema
 from app.store.database import current_revision, migrate, open_database
-from app.store.repository import BestRepository, FaultRepository, JobRepository, TrialRepository
+from app.store.repository import BestRepository, FaultRepository, JobRepository, MissRepository, TrialRepository
 from app.store.schema import changing, configuration
 from kernels.space import Config
 
 pytest_plugins = ("postgres",)
 
-HEAD = "0006"
-TABLES = {"alembic_version", "answers", "bests", "devices", "faults", "jobs", "trials", "wants"}
+HEAD = "0007"
+TABLES = {"alembic_version", "answers", "bests", "devices", "faults", "jobs", "misses", "trials"}
 NEXT = """
 import sqlalchemy as sa
 from alembic import op
-revision, down_revision, branch_labels, depends_on = "0007", "0006", None, None
+revision, down_revision, branch_labels, depends_on = "0008", "0007", None, None
 def upgrade():
     with op.batch_alter_table("trials", recreate="auto") as batch:
         batch.add_column(sa.Column("note", sa.Text(), nullable=False, server_default="none"))
@@ -47,7 +47,7 @@ def tables(url: str) -> set[str]:
 def with_a_revision_more(monkeypatch: pytest.MonkeyPatch, folder: Path, more: str = "") -> None:
     scripts = folder / "migrations"
     shutil.copytree(schema.SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
-    (scripts / "versions" / "0007_more.py").write_text(NEXT.format(more=more))
+    (scripts / "versions" / "0008_more.py").write_text(NEXT.format(more=more))
     monkeypatch.setattr(schema, "SCRIPTS", scripts)
 
 
@@ -115,7 +115,7 @@ def test_a_newer_schema_is_refused_with_what_to_do(database_url: str) -> None:
     migrate(database_url)
     with changing(database_url) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(SchemaUnknown, match="9999, newer than this program's 0006: start the newer program, or"):
+    with pytest.raises(SchemaUnknown, match="9999, newer than this program's 0007: start the newer program, or"):
         migrate(database_url)
 
 
@@ -152,6 +152,7 @@ def test_parameters_of_kernels_are_renamed_wherever_a_config_is_stored(database_
         add_trial(database, trial(7))
         database.write(lambda session: FaultRepository(session).add(fault("wrong", config=Config.of(old))))
     with changing(database_url) as connection:
+        command.downgrade(configuration(connection), "0006")
         connection.execute(text("UPDATE alembic_version SET version_num = '0005'"))
     migrate(database_url)
     with open_database(database_url) as database:
@@ -173,6 +174,19 @@ def test_parameters_of_kernels_are_renamed_wherever_a_config_is_stored(database_
         assert set(connection.execute(keys).scalars()) == {str(Config.of(old)), "BM=7"}
 
 
+def test_misses_keep_their_counts_under_the_new_name_of_their_table(database_url: str) -> None:
+    migrate(database_url)
+    with open_database(database_url) as database:
+        database.write(lambda session: MissRepository(session).add([miss(PROBLEM, 3)]))
+    with changing(database_url) as connection:
+        command.downgrade(configuration(connection), "0006")
+    assert tables(database_url) == TABLES - {"misses"} | {"wants"}
+    migrate(database_url)
+    assert tables(database_url) == TABLES
+    with open_database(database_url) as database:
+        assert database.read(lambda session: MissRepository(session).most_wanted()) == [miss(PROBLEM, 3)]
+
+
 def test_more_rows_than_are_rewritten_at_once_are_rewritten(sqlite_url: str) -> None:
     migrate(sqlite_url)
     configs = [Config.of({"BM": number, "HELD": 1}) for number in range(2500)]
@@ -182,6 +196,7 @@ def test_more_rows_than_are_rewritten_at_once_are_rewritten(sqlite_url: str) -> 
             lambda session: [TrialRepository(session).add(replace(TRIAL, config=config)) for config in configs]
         )
     with changing(sqlite_url) as connection:
+        command.downgrade(configuration(connection), "0006")
         connection.execute(text("UPDATE alembic_version SET version_num = '0005'"))
     migrate(sqlite_url)
     with open_database(sqlite_url) as database:
@@ -207,13 +222,13 @@ def test_a_new_revision_names_types_that_outlive_the_program(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_a_revision_more(monkeypatch, tmp_path)
-    (schema.SCRIPTS / "versions" / "0007_more.py").unlink()
+    (schema.SCRIPTS / "versions" / "0008_more.py").unlink()
     migrate(sqlite_url)
 
     def written(connection: Connection) -> str:
         connection.execute(text("DROP TABLE bests"))
-        command.revision(configuration(connection), "Bests again", autogenerate=True, rev_id="0007")
-        return (schema.SCRIPTS / "versions" / "0007_bests_again.py").read_text()
+        command.revision(configuration(connection), "Bests again", autogenerate=True, rev_id="0008")
+        return (schema.SCRIPTS / "versions" / "0008_bests_again.py").read_text()
 
     with changing(sqlite_url) as connection:
         script = written(connection)

@@ -1,4 +1,4 @@
-"""What the store tells a tuner, on SQLite and on PostgreSQL alike: rounds, faults, wants, and other places' times."""
+"""What the store tells a tuner, on SQLite and on PostgreSQL alike: rounds, faults, misses, and other places' times."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class TestFaults:
         assert self.of(database)[0].reason == "a\N{REPLACEMENT CHARACTER}b"
 
 
-class TestWants:
+class TestMisses:
     def most(self, database: Database, limit: int = 9) -> list[MissRecord]:
         return database.read(lambda session: MissRepository(session).most_wanted(limit))
 

@@ -89,7 +89,7 @@ def test_the_schema_that_was_upgraded_is_the_one_that_a_new_database_has(first_s
 
 
 def tuned(database: Database) -> dict[str, Any]:
-    """A tune's trials of three rounds, its best, a fault and a want; the search's ids."""
+    """A tune's trials of three rounds, its best, a fault and a miss; the search's ids."""
     add_job(database)
     search = add_trial(database, TRIAL)
     default = add_trial(database, replace(TRIAL, kernel="naive"))

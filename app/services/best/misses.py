@@ -29,7 +29,7 @@ class Miss(NamedTuple):
 
 
 class MissCounter:
-    """Counts wants. `note` is for the hot path: no lock and no query, at the price of a count lost in a race."""
+    """Counts misses. `note` takes no lock and makes no query; a race may lose a count."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -41,7 +41,7 @@ class MissCounter:
 
     def start(self) -> None:
         """Store what is counted from now on, every few seconds."""
-        self._thread = threading.Thread(target=self._work, name="wants", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="misses", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
