@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,13 +39,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache_dir_of_services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def binaries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of what is compiled, of all workers and of the services that they start: each kernel once in a run."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:  # each worker has a folder inside the run's own
         folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWISE_CACHE_DIR", str(folder / "compiled"))
-        yield
+        yield folder / "compiled"
 
 
 @pytest.fixture(scope="session")

@@ -55,8 +55,8 @@ EVERY = [problem for one in CLASSES for problem in one.problems]
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with open_fleet("opencl", tmp_path_factory.mktemp("cache"), 2**24) as fleet:
+def fleet(binaries: Path) -> Iterator[Fleet]:
+    with open_fleet("opencl", binaries, 2**24) as fleet:
         yield fleet
 
 

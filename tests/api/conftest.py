@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import httpx
 import pytest
 from bodies import MANY, MAX_BODY, QUOTA
 from calling import calling
+from starting import settled
 
 from app.cli.spawn import Started, started
 
@@ -18,12 +18,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     folder = tmp_path_factory.mktemp("live")
     limits = {"max_body_bytes": str(MAX_BODY), "slab_bytes": str(2**27), "jobs": "8"}
     limits |= {"resident_bytes": str(QUOTA), "resident_count": str(MANY)}
-    with started(folder, devices="opencl", shared_memory="on", **limits) as running:
-        until = time.monotonic() + 90
-        with calling(running.url) as client:
-            while (answer := client.get("/health/ready")).json().get("pending", 1):
-                assert time.monotonic() < until, answer.text
-                time.sleep(0.1)
+    with settled(folder, shared_memory="on", **limits) as running:
         yield running
 
 

@@ -12,8 +12,9 @@ import httpx
 import pytest
 from calling import calling
 from lent import all_given_back
+from starting import settled
 
-from app.cli.spawn import Started, started
+from app.cli.spawn import Started
 
 RAW = {"Content-Type": "application/octet-stream"}
 LONG = "m=1000&n=1000&k=1000&trans_b=true&kernel=naive"  # rows of B against rows of A: half a second
@@ -23,13 +24,8 @@ LONG = "m=1000&n=1000&k=1000&trans_b=true&kernel=naive"  # rows of B against row
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     """A service with two places in its queue and slab bytes for three products of a thousand a side."""
     folder = tmp_path_factory.mktemp("narrow")
-    with started(folder, devices="opencl", queue="2", slab_bytes=str(38 * 10**6)) as running:
-        until = time.monotonic() + 90
-        with calling(running.url) as client:
-            while client.get("/health/ready").json().get("pending", 1):
-                assert time.monotonic() < until
-                time.sleep(0.1)
-            yield running
+    with settled(folder, queue="2", slab_bytes=str(38 * 10**6)) as running:
+        yield running
 
 
 def expecting(url: str, query: str, length: int) -> tuple[int, dict[str, str], bytes, float]:
@@ -87,6 +83,7 @@ def test_a_full_queue_refuses_before_the_body_is_sent_and_says_when_to_come_agai
             time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_now_is_refused_with_the_bytes(narrow: Started) -> None:
     ones = bytes(8 * 10**6)
     with calling(narrow.url) as client:

@@ -15,6 +15,7 @@ import pytest
 from bodies import form, npy, npz, rows, safetensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pairwise import crossed
 from test_api_products import FORM, JSON, NPY, NPZ, RAW, SENT, TENSORS
 
 from app.api.formats import json_matrix as rows_format
@@ -61,9 +62,7 @@ def product(answer: httpx.Response) -> Array:
     return np.frombuffer(answer.content[start:], kind).reshape(shape).astype(np.float64)
 
 
-@EVERY
-@pytest.mark.parametrize("media", SENT)
-@pytest.mark.parametrize("accept", ["", JSON, TENSORS])
+@crossed(dtype=HALVES, media=list(SENT), accept=["", JSON, TENSORS])
 def test_every_form_carries_16_bits_in_and_out(client: httpx.Client, media: str, dtype: str, accept: str) -> None:
     a, b = integers(dtype, 2, 7, 5), integers(dtype, 2, 5, 9)
     query: dict[str, Any] = {"m": 7, "n": 9, "k": 5, "batch": 2, "dtype": dtype}

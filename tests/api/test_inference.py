@@ -50,10 +50,7 @@ def expect(c: Array | None, a: Array, b: Array) -> None:
     np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64), rtol=bound, atol=bound)
 
 
-@pytest.mark.parametrize("response", CODINGS)
-@pytest.mark.parametrize("request_", CODINGS)
-@pytest.mark.parametrize("binary", [True, False], ids=["binary", "json"])
-@pytest.mark.parametrize("output", ["unsaid", "binary", "json"])
+@crossed(response=CODINGS, request_=CODINGS, binary=[True, False], output=["unsaid", "binary", "json"])
 def test_every_way_of_sending_and_of_answering_gives_the_product(
     server: Any, binary: bool, output: str, request_: str | None, response: str | None
 ) -> None:

@@ -71,7 +71,12 @@ def times_three(service: Running, a: Array, **headers: object) -> tuple[dict[str
     return told, body
 
 
-@pytest.mark.parametrize("nbytes", [LARGE, LARGE + 4, 3 * PIECE - 4, 3 * PIECE])
+SOME = pytest.mark.slow  # each takes a second
+
+
+@pytest.mark.parametrize(
+    "nbytes", [LARGE, pytest.param(LARGE + 4, marks=SOME), 3 * PIECE - 4, pytest.param(3 * PIECE, marks=SOME)]
+)
 def test_every_byte_is_right_at_the_pieces_edges(pocl: Running, nbytes: int) -> None:
     a = column(nbytes)
     told, body = times_three(pocl, a)

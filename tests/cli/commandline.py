@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starting import settled
 
 from app.cli import main
-from app.cli.spawn import Started, started
-from tilewise import Client
+from app.cli.spawn import Started
 
 # Of a tune where it matters neither which kernels are tried nor how often: others take seconds to compile.
 FEW = ("--kernels", "naive, tiled", "--trials", 2)
@@ -57,9 +57,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
-    with started(tmp_path_factory.mktemp("service"), devices="opencl") as running:
-        with Client(running.url) as client:
-            assert client.ready(wait=90), running.log.read_text()
+    with settled(tmp_path_factory.mktemp("service")) as running:
         yield running
 
 

@@ -114,7 +114,7 @@ def test_job_that_was_left_queued_is_cancelled_without_a_service(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TILEWISE_DATA_DIR", str(tmp_path))
-    words = [*COMMAND, "tune", "256", "--kernels", "naive", "--seconds", "60"]
+    words = [*COMMAND, "tune", "64", "--kernels", "naive", "--seconds", "60"]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         while not (line := process.stderr.readline()).startswith("Job "):

@@ -8,9 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from served import Served
-
-from app.cli.spawn import started
-from tilewise import Client
+from starting import settled
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +16,5 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with TemporaryDirectory(prefix="tw") as folder:  # a Unix socket's path is short
         path = Path(folder) / "tilewise.sock"
         data = tmp_path_factory.mktemp("service")
-        with started(data, devices="opencl", uds=str(path), shared_memory="on") as running:
-            with Client(running.url) as waiting:
-                assert waiting.ready(wait=90), running.log.read_text()
+        with settled(data, uds=str(path), shared_memory="on") as running:
             yield Served(running.url, f"unix://{path}", running)

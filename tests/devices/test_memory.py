@@ -25,8 +25,8 @@ ENDLESS = f"{DOUBLING}\n__kernel void matmul(__global int *c) {{ T40 }}\n"
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with open_fleet("opencl", tmp_path_factory.mktemp("cache"), 2**24) as fleet:
+def fleet(binaries: Path) -> Iterator[Fleet]:
+    with open_fleet("opencl", binaries, 2**24) as fleet:
         yield fleet
 
 

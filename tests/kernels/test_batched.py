@@ -248,7 +248,11 @@ def test_products_are_right_on_the_processor_for_any_shape(dtype: str, *, trans_
     assert (endless == np.inf).all(), "the padding made NaN of infinity"
 
 
-@pytest.mark.parametrize(("stages", "trans"), [(2, (False, True)), (3, (True, False))], ids=["2-nt", "3-tn"])
+@pytest.mark.parametrize(
+    ("stages", "trans"),
+    [(2, (False, True)), pytest.param(3, (True, False), marks=pytest.mark.slow)],
+    ids=["2-nt", "3-tn"],
+)
 def test_phases_take_turns_in_shared_memory_without_getting_in_each_others_way(
     stages: int, trans: tuple[bool, bool]
 ) -> None:

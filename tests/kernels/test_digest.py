@@ -64,7 +64,13 @@ def test_a_changed_comment_keeps_a_kernels_digest_and_a_changed_token_changes_it
             assert entry.digest != before
 
 
-@pytest.mark.parametrize("name", NAMES)
+# NVRTC takes a second for the long ones.
+SOON = ("naive", "tiled", "skinny", "wmma")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in SOON else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+)
 def test_code_alone_compiles_to_what_the_whole_text_does(name: str) -> None:
     ptx_of = pytest.importorskip("ptxprogram").ptx_of
     entry = CATALOGUE[name]

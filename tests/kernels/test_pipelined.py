@@ -119,7 +119,7 @@ def is_sound(chosen: Config, problem: Problem) -> bool:
     return all(rule(chosen, problem, H200) for rule in rules)
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(15, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1, pytest.param(15, marks=pytest.mark.slow)])
 def test_configs_at_random_are_exact(count: int) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
@@ -238,7 +238,7 @@ def compiles(chosen: Config, problem: Problem, device: Device, directory: Path) 
 SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (300, 200, 300), (256, 256, 16384), (1023, 1023, 1023))
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_whatever_the_rules_leave_compiles_and_spills_nothing(count: int, tmp_path: Path) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")

@@ -73,6 +73,8 @@ CASES = {
 
 # What another case shows in part, or takes long.
 SLOW = {
+    "float16-nt-shifted",
+    "float16-nn-aligned-a",
     "float16-tt-wide",
     "float16-tn-aligned",
     "bfloat16-nt",
@@ -80,6 +82,7 @@ SLOW = {
     "bfloat16-nn-grouped",
     "bfloat16-tt-split-element",
     "float32-nt",
+    "float32-nn-short",
     "float32-tn-short",
     "float32-tn-aligned",
     "float32-nt-split",
@@ -106,7 +109,7 @@ WHOLE = [
     pytest.param(
         *(kind, turned, chosen),
         id=f"{kind}-{turned}-{chosen['BM']}x{chosen['BN']}x{chosen['BK']}",
-        marks=[pytest.mark.slow] if turned in {0, 3} and kind != "emulated" else [],
+        marks=[pytest.mark.slow] if (turned in {0, 3} or chosen["BK"] == 16) and kind != "emulated" else [],
     )
     for kind, shapes in {
         "float16": (tile(), tile(BM=16, BN=128, WN=64, BK=16, AHEAD=0), tile(BM=64, WM=32, BK=128, STAGES=2)),

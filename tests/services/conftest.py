@@ -6,17 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 from opening import settings
+from tunings import brief_finals
 
 from app.main import opened
 from app.services.service import Service
-from app.tuning import budget
 
 
-@pytest.fixture(scope="session", autouse=True)
-def short_finals() -> Iterator[None]:
-    """Have finals end sooner where the budget has time for more: how sure a figure is, is another test's matter."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(budget, "FINALS", (0.3, 1.0))
+@pytest.fixture(scope="module", autouse=True)
+def few_rounds() -> Iterator[None]:
+    """Have finals end after few rounds, however long they take: how sure a figure is, is another test's matter."""
+    with brief_finals():
         yield
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from faultykernels import break_tiled, tiled
-from tunings import House, brief_finals, house
+from tunings import House, house
 
 from app.devices.fleet import Fleet, open_fleet
 from app.errors import LaunchFailed
@@ -27,13 +27,8 @@ CONFIGS = [tiled(8, 16, 8), tiled(4, 32, 8), tiled(16, 16, 16), tiled(8, 8, 8)]
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
-def fleet(cache: Path) -> Iterator[Fleet]:
-    with brief_finals(), open_fleet("opencl", cache, 2**24) as fleet:
+def fleet(binaries: Path) -> Iterator[Fleet]:
+    with open_fleet("opencl", binaries, 2**24) as fleet:
         yield fleet
 
 
@@ -151,9 +146,9 @@ with open_fleet("opencl", cache, 2**24) as fleet, house(fleet, file) as room:
 """
 
 
-def test_a_tune_that_was_killed_goes_on_without_repeating_a_trial(room: House, cache: Path, tmp_path: Path) -> None:
+def test_a_tune_that_was_killed_goes_on_without_repeating_a_trial(room: House, binaries: Path, tmp_path: Path) -> None:
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "killed.db"), str(cache)]
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "killed.db"), str(binaries)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}) as child:
         assert child.stdout is not None
         (job_id,) = {child.stdout.readline().strip() for _ in range(6)}

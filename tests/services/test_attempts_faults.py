@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from faultykernels import break_tiled, tiled
-from tunings import House, brief_finals, house
+from tunings import House, house
 
 from app.devices.fleet import Fleet, open_fleet
 from app.errors import WrongResult
@@ -34,8 +34,8 @@ NO_NAN = "WRITE(c0, THREAD_Y * n + THREAD_X, sum != sum ? 0 : sum);"
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with brief_finals(), open_fleet("opencl", tmp_path_factory.mktemp("cache"), 2**24) as fleet:
+def fleet(binaries: Path) -> Iterator[Fleet]:
+    with open_fleet("opencl", binaries, 2**24) as fleet:
         yield fleet
 
 

@@ -16,6 +16,7 @@ import pytest
 from fastapi import FastAPI
 from faultykernels import ENDLESS_KERNEL, WILD_KERNEL, WRONG_KERNEL, break_kernels, endless_compilation
 from opening import settings
+from starting import compiling_alone
 
 from app.errors import DeviceError, WrongResult
 from app.main import create_app
@@ -50,7 +51,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Have the good kernels compiled, so that nothing but what hangs takes long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(readiness, "_LEAST", 100.0)
-        with started(tmp_path_factory.mktemp("compiled")) as (client, service):
+        with compiling_alone(), started(tmp_path_factory.mktemp("compiled")) as (client, service):
             until(client, settled)
             for kernel in RUNGS:
                 product(service, OTHER, kernel)

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
@@ -23,8 +24,8 @@ PROBLEM = Problem(64, 48, 80)
 
 
 @pytest.fixture(scope="module")
-def unit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Unit]:
-    with open_fleet("opencl", tmp_path_factory.mktemp("cache"), 2**24) as fleet:
+def unit(binaries: Path) -> Iterator[Unit]:
+    with open_fleet("opencl", binaries, 2**24) as fleet:
         yield fleet.unit()
 
 

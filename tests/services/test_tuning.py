@@ -20,7 +20,6 @@ from app.services.tuning.request import resolve
 from app.services.tuning.search_scope import configs_of, searched
 from app.services.tuning.service import TuneSpec
 from app.store.records import JobRecord
-from app.tuning import budget
 from kernels import CATALOGUE
 from kernels.problem import Problem
 
@@ -170,9 +169,8 @@ def test_a_job_of_listed_configs_tries_them_and_the_defaults_alone(service: Serv
 
 
 def test_what_is_known_is_measured_again_beside_the_default_and_nothing_else_is_tried(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: Service,
 ) -> None:
-    monkeypatch.setattr(budget, "FINALS", (0.3, 4.0))  # five rounds of all, on a busy machine too
     device, problem = service.fleet.unit().device, Problem(24, 25, 26)
     before = finish(service, service.tuning.submit(order(24), ANONYMOUS))
     best = service.best.answer(problem, exact=True)

@@ -88,8 +88,8 @@ class House:
 def brief_finals() -> Iterator[None]:
     """Let finals take few rounds, in time enough: what these tests are about does not depend on how sure times are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finals, "_ROUNDS", 12)
-        patch.setattr(report, "_ROUNDS", 12)
+        patch.setattr(finals, "_ROUNDS", 6)
+        patch.setattr(report, "_ROUNDS", 6)
         patch.setattr(budget, "FINALS", (60.0, 60.0))
         yield
 

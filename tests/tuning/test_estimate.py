@@ -41,7 +41,7 @@ def test_every_family_of_noise_is_covered(family: str, size: int) -> None:
     assert lowest - error <= covered(family, size, repeats) <= highest + error
 
 
-@pytest.mark.parametrize("size", range(2, 40))
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 7, 8, 16, 25, 39])
 def test_the_interval_holds_the_median_of_its_samples(size: int) -> None:
     samples = np.exp(0.5 * seeded().standard_normal(size)).tolist()
     low, high = steady(samples)

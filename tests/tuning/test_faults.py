@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from time import sleep
 from typing import cast
 
@@ -42,8 +43,8 @@ RIGHT = "c[row * n + col] = sum;"
 
 
 @pytest.fixture(scope="module", params=["opencl", pytest.param("cuda", marks=pytest.mark.cuda)])
-def unit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Unit]:
-    with open_fleet(request.param, tmp_path_factory.mktemp("cache"), 2**24) as fleet:
+def unit(request: pytest.FixtureRequest, binaries: Path) -> Iterator[Unit]:
+    with open_fleet(request.param, binaries, 2**24) as fleet:
         yield fleet.unit()
 
 

@@ -11,7 +11,6 @@ from statistics import fmean, median
 from time import thread_time
 
 import pytest
-from scipy import stats
 
 from app.tuning.transfer import (
     CONFIDENCE,
@@ -142,7 +141,14 @@ def losses(world: World, tuned: Sequence[TunedProblem]) -> list[tuple[float, flo
     return told
 
 
-@pytest.mark.parametrize(("name", "seed", "widest"), [("waves", 1, 1.3), ("smooth", 2, 1.3), ("misled", 3, 1.6)])
+@pytest.mark.parametrize(
+    ("name", "seed", "widest"),
+    [
+        ("waves", 1, 1.3),
+        pytest.param("smooth", 2, 1.3, marks=pytest.mark.slow),
+        pytest.param("misled", 3, 1.6, marks=pytest.mark.slow),
+    ],
+)
 def test_forty_tuned_shapes_answer_for_each_other_and_the_bound_holds(name: str, seed: int, widest: float) -> None:
     world = WORLDS[name](seed)
     told = losses(world, tune(world, shapes(40, seed), seed))
@@ -208,6 +214,8 @@ def test_every_answer_is_legal_and_its_bound_at_least_its_expected_loss_and_that
 @pytest.mark.parametrize("number", [*range(1, 40), 60, 100, 300, 1029, 1030, 5000, 100_000, 1_000_000])
 def test_the_rank_is_the_binomials_however_many_shapes_are_tuned(number: int) -> None:
     rank, share = _rank(number)
+    from scipy import stats  # noqa: PLC0415 - a second of each worker's time
+
     expected = int(stats.binom.ppf(CONFIDENCE, number, COVERAGE)) + 1
     assert rank == min(expected, number)
     if expected <= number:

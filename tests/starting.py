@@ -1,0 +1,40 @@
+"""Services in processes of their own, whose defaults are compiled once in a run however many of them start at once."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from app.cli.spawn import Started, started
+from tilewise import Client
+
+STARTING: Final = 120.0  # seconds at most until every default is verified
+
+
+@contextmanager
+def compiling_alone() -> Iterator[None]:
+    """No other worker of this run is in such a block: what is compiled inside is found in the cache by the next one."""
+    folder = Path(os.environ["TILEWISE_CACHE_DIR"])
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def settled(data_dir: Path, **settings: str) -> Iterator[Started]:
+    """A service on the OpenCL device that has verified all its defaults."""
+    with ExitStack() as stack:
+        with compiling_alone():
+            running = stack.enter_context(started(data_dir, devices="opencl", **settings))
+            until = time.monotonic() + STARTING
+            with Client(running.url) as client:
+                while client.readiness().pending:
+                    assert time.monotonic() < until, running.log.read_text()
+                    time.sleep(0.05)
+        yield running
