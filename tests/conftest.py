@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,27 @@ def driver() -> None:
         pytest.skip(f"no NVIDIA driver: {error}")
 
 
+@pytest.hookimpl(trylast=True)  # of the tests whose marks are asked for
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The folders that one worker has whole come first, as TOGETHER orders them."""
+    """The folders that one worker has whole come first, as TOGETHER orders them; TEST_SHARE leaves a part of them."""
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         items.sort(key=lambda item: rank(item.nodeid))
+    share = int(os.environ.get("TEST_SHARE", "1"))
+    if share > 1:
+        kept = drawn([item.nodeid for item in items], share, os.environ.get("TEST_SEED", "0"))
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+        items[:] = [item for item in items if item.nodeid in kept]
+
+
+def drawn(nodeids: Iterable[str], share: int, seed: str) -> set[str]:
+    """One in `share` of the cases of each test, and at least one, as the seed draws them."""
+    cases: dict[str, list[str]] = {}
+    for nodeid in nodeids:
+        cases.setdefault(nodeid.partition("[")[0], []).append(nodeid)
+    kept: set[str] = set()
+    for name, of in cases.items():
+        kept.update(random.Random(f"{seed} {name}").sample(of, -(-len(of) // share)))  # noqa: S311 - cases, no secrets
+    return kept
 
 
 def rank(nodeid: str) -> int:
