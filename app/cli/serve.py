@@ -23,7 +23,7 @@ from app.api.load_shedding import load_shedder_of
 from app.cli import startup_messages
 from app.errors import StartRefused, TilewiseError
 from app.main import Fleets, Server, create_app, transfer_limits
-from app.server import AdmissionCheck, protocol_factory
+from app.server import AdmissionCheck, SystemdNotifier, protocol_factory
 from app.services.service import Service
 from app.settings import Settings
 
@@ -44,6 +44,7 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
     """
     sys.setswitchinterval(_HANDOVER)
     _log(settings)
+    notifier = SystemdNotifier.from_environment()  # before there are children, which would inherit it
     listener = _listener(settings.host, settings.port)
     address = _address(listener, "https" if settings.tls_certificate else "http")
     if not _is_loopback(settings.host):
@@ -60,7 +61,7 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
         uds = stack.enter_context(_unix_listener(settings.uds))
         gate = load_shedder_of(application).refused
         opened = partial(getattr, application.state, "service")
-        server = _Announcing(_config(plain, gate, settings, loop), closing, address, uds, gate, opened)
+        server = _Announcing(_config(plain, gate, settings, loop), closing, address, uds, gate, opened, notifier)
         if until_eof:
             threading.Thread(target=_until_eof, name="until eof", daemon=True).start()
         try:
@@ -169,9 +170,10 @@ class _Announcing(Server):
         uds: socket.socket | None,
         gate: AdmissionCheck,
         service: Callable[[], Service] | None = None,
+        notifier: SystemdNotifier | None = None,
     ) -> None:
         super().__init__(config, closing, uds, gate)
-        self._service = service
+        self._service, self._notifier = service, notifier or SystemdNotifier(None)
         self._addresses = [address, *([f"unix:{uds.getsockname()}"] if uds is not None else [])]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -183,6 +185,16 @@ class _Announcing(Server):
         if self._service is not None:
             print("\n".join(startup_messages.opening_lines(self._service(), self._addresses[0])), flush=True)
             startup_messages.announce_ready(self._addresses[0], self._closing)
+        self._notifier.ready(self._state)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._notifier.stopping()
+        await super().shutdown(sockets)
+
+    def _state(self) -> str:
+        """What systemctl status shows."""
+        reason = self._service().ready() if self._service is not None else None
+        return "products are served" if reason is None else f"no products yet: {reason}"
 
 
 class _Plain:

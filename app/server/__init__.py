@@ -9,6 +9,7 @@ from app.server.acceptor import Acceptor
 from app.server.http import AdmissionCheck, PendingAdmissions
 from app.server.protocol import BulkProtocol, protocol_factory
 from app.server.request import EXTENSION
+from app.server.systemd import SystemdNotifier
 from app.server.transfer_limits import TransferLimits
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "AdmissionCheck",
     "BulkProtocol",
     "PendingAdmissions",
+    "SystemdNotifier",
     "TransferLimits",
     "protocol_factory",
 ]
