@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
-
-import accuracy
-from accuracy_operands import HARD, cases
-from accuracy_table import section
+sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from app.devices.opencl import OpenCLBackend
+from benchmarks.kernels import accuracy
+from benchmarks.kernels.accuracy_operands import HARD, cases
+from benchmarks.report.accuracy_table import section
 
 REPORT = {"device": "a device", "environment": "a driver", "precision": "emulated"}
 

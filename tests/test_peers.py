@@ -16,21 +16,30 @@ import numpy as np
 import pytest
 from peerwork import Careless
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
-
-import peers
-from peer_contest import Contest, Result, contest
-from peer_contestants import Absent, Candidates, Library, Ours
-from peer_cublaslt import Found
-from peer_rows import Ratio, Row, meets, ratio_to, read_row, row_of, summaries
-from peer_shapes import CANDIDATE, CLASSES, SMALLER, TRITON, TUNED, VENDOR, ShapeClass, named, strictly
-from peer_summary import GROUPS, summary
-from peer_table import legend, section, text
-from peer_triton import TENSOR_TILES, TILES, Cubin, TritonFunction, compile_all, orders
+sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from app.devices.fleet import Fleet, open_fleet
 from app.tuning.outcome import Accuracy
 from app.worker.measuring.trial import FixtureKey
+from benchmarks.kernels.peers import __main__ as peers
+from benchmarks.kernels.peers.contest import Contest, Result, contest
+from benchmarks.kernels.peers.contestants import Absent, Candidates, Library, Ours
+from benchmarks.kernels.peers.cublaslt import Found
+from benchmarks.kernels.peers.rows import Ratio, Row, meets, ratio_to, read_row, row_of, summaries
+from benchmarks.kernels.peers.shapes import (
+    CANDIDATE,
+    CLASSES,
+    SMALLER,
+    TRITON,
+    TUNED,
+    VENDOR,
+    ShapeClass,
+    named,
+    strictly,
+)
+from benchmarks.kernels.peers.triton import TENSOR_TILES, TILES, Cubin, TritonFunction, compile_all, orders
+from benchmarks.report.peer_summary import GROUPS, summary
+from benchmarks.report.peer_table import legend, section, text
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.problem import Problem
@@ -61,7 +70,7 @@ def fleet(binaries: Path) -> Iterator[Fleet]:
 
 
 def run(*arguments: str | Path) -> str:
-    command = [sys.executable, "benchmarks/peers.py", *map(str, arguments)]
+    command = [sys.executable, "-m", "benchmarks.kernels.peers", *map(str, arguments)]
     alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # its threads wait for each other where cores are shared
     ran = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr

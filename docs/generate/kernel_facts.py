@@ -8,11 +8,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from peer_rows import Row, geomean, read_row
-from peer_shapes import NAIVE, TILED, TUNED, VENDOR
-from peer_table import markdown
-from readme import PEERS, load
-
+from benchmarks.kernels.peers.rows import Row, geomean, read_row
+from benchmarks.kernels.peers.shapes import NAIVE, TILED, TUNED, VENDOR
+from benchmarks.report.peer_table import markdown
+from benchmarks.report.readme import PEERS, load
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
 from kernels.support import coverage

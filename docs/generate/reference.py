@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from commands import commands
 from http_reference import error_facts, error_list, operations, schemas
 from kernel_facts import facts, ladder
-from readme import fill, generated, pages
 
 from app.errors.codes import error_codes
 from app.main import create_app
 from app.settings import Settings
+from benchmarks.report.readme import fill, generated, pages
 from kernels import CATALOGUE
 
 

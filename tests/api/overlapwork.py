@@ -26,7 +26,7 @@ from app.services.service import Service
 from app.settings import Settings
 from app.worker.serving.chunked_transfer import transfers_of
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 LARGE_ALLOCATION = 2**22
 RAW = "application/octet-stream"

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def null(tmp_path: Path) -> Iterator[str]:
-    command = [sys.executable, "benchmarks/nulldevice.py", "--stamps", "--until-eof"]
+    command = [sys.executable, "-m", "benchmarks.serving.nulldevice", "--stamps", "--until-eof"]
     sizes = {"TILEWISE_SLAB_BYTES": str(2**32), "TILEWISE_MAX_BODY_BYTES": str(2**32)}
     settings = {"TILEWISE_DATA_DIR": str(tmp_path), "PYTHONPATH": str(ROOT), **sizes}
     with subprocess.Popen(

@@ -20,7 +20,7 @@ from wired import Answers, chance_of
 from app.dtypes import Array
 from app.services.matmul.chunked_transfer import LARGE, PIECE
 
-import nulldevice  # isort: skip  # overlapwork knows where it lies
+from benchmarks.serving import nulldevice  # isort: skip  # overlapwork knows where it lies
 
 NAIVE = "kernel=naive"
 ONES = PIECE // 4  # float32 numbers of a piece

@@ -128,7 +128,7 @@ def null_service(folder: Path, loop: Loop, **settings: int) -> Iterator[Null]:
     with (
         (folder / "log").open("w") as log,
         subprocess.Popen(
-            [sys.executable, "benchmarks/nulldevice.py", "--stamps", "--until-eof", "--loop", loop],
+            [sys.executable, "-m", "benchmarks.serving.nulldevice", "--stamps", "--until-eof", "--loop", loop],
             cwd=ROOT,
             env={**env, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,11 @@ from poclrunner import queue
 
 from kernels import CATALOGUE
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.kernels import sanitized
+
+ROOT = Path(__file__).resolve().parents[2]
 WINNERS = [
     {"kernel": "naive", "config": {"BM": 2, "BN": 16}, "problem": {"m": 4096, "n": 4096, "k": 4096, "trans_b": True}},
     {"kernel": "tiled", "config": {"BM": 8, "BN": 8, "BK": 8}, "problem": {"m": 64, "n": 64, "k": 131072}},
@@ -56,9 +59,9 @@ def ran(folder: Path, cache: Path, *options: str) -> tuple[int, str, Any]:
     """The status, the last lines and the report of a run over the winners alone."""
     winners, out = folder / "winners.json", folder / "out.json"
     winners.write_text(json.dumps(WINNERS))
-    command = [sys.executable, str(BENCHMARKS / "sanitize.py"), "--device", "opencl:0", "--kernels", ""]
+    command = [sys.executable, "-m", "benchmarks.kernels.sanitize", "--device", "opencl:0", "--kernels", ""]
     command += ["--winners", str(winners), "--out", str(out), "--cache", str(cache), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr, json.loads(out.read_text()) if out.exists() else None
 
 
@@ -100,19 +103,10 @@ def test_a_missing_or_broken_sanitizer_is_no_clean_run(tmp_path: Path, cache: Pa
     assert report is None
 
 
-@pytest.fixture
-def sanitized(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import sanitized  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415 - a script's module
-
-    yield sanitized
-    del sys.modules["sanitized"]
-
-
 @pytest.mark.parametrize(
     "device", [pytest.param(H200, id="cuda", marks=pytest.mark.slow), pytest.param(PROCESSOR, id="opencl")]
 )
-def test_every_kernels_defaults_are_launched_on_something(sanitized: Any, device: Any) -> None:
+def test_every_kernels_defaults_are_launched_on_something(device: Any) -> None:
     cases = sanitized.cases(list(CATALOGUE), [], device)
     assert {each.kernel for each in cases} == {
         name for name in CATALOGUE if device.platform in CATALOGUE[name].platforms

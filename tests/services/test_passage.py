@@ -28,9 +28,9 @@ from app.services.matmul.chunked_transfer import LARGE, PIECE, ChunkedTransfer
 from app.services.service import Service
 from kernels.problem import Problem
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-import nulldevice  # isort: skip
+from benchmarks.serving import nulldevice  # isort: skip
 
 STAMP = 0x1234567812345678
 LONG = Problem(LARGE // 4 + 2, 1, 1)  # A and C are large, B is one number

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 def test_after_twenty_tunes_no_other_shape_is_slower_than_untuned(tmp_path: Path) -> None:
     out = tmp_path / "untuned.json"
     done = subprocess.run(
-        [sys.executable, "benchmarks/untuned.py", "--tunes", "20", "--others", "10", "--out", str(out)],
+        [sys.executable, "-m", "benchmarks.tuner.untuned", "--tunes", "20", "--others", "10", "--out", str(out)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

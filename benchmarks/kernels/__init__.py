@@ -1,0 +1,1 @@
+"""How fast and how accurate the kernels are."""

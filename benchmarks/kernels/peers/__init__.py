@@ -1,0 +1,1 @@
+"""Contests of the kernels and their peers: python -m benchmarks.kernels.peers."""

@@ -1,0 +1,1 @@
+"""The tables and the picture that the pages show of the results."""

@@ -1,0 +1,1 @@
+"""What the service adds to a product, and what it bears."""

@@ -1,0 +1,1 @@
+"""How fast bytes come in and go out."""

@@ -1,0 +1,1 @@
+"""How well the tuner searches, measures and keeps its budget."""
