@@ -18,6 +18,7 @@ from fastapi_offline import FastAPIOffline
 
 from app import server, web
 from app.api import router
+from app.api.state import state_of
 from app.devices.fleet import Fleet, open_fleet
 from app.errors import StartRefused
 from app.server import TransferLimits
@@ -157,14 +158,15 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with opened(settings, who, closing, fleet) as service:
-            app.state.service = service
-            app.state.threads.start()
+            state = state_of(app)
+            state.slot.open(service)
+            state.threads.start()
             service.defaults.start()
             try:
                 yield
             finally:
                 service.closing.set()
-                app.state.threads.stop()
+                state.threads.stop()
 
     app: FastAPI = FastAPIOffline(
         title="Tilewise",

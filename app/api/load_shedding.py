@@ -6,9 +6,8 @@ import logging
 import re
 from collections.abc import Callable
 from time import perf_counter
-from typing import Final, cast
+from typing import Final
 
-from fastapi import FastAPI
 from starlette.responses import Response
 
 from app.api.errors import refusal
@@ -55,11 +54,6 @@ class LoadShedder:
                 self._answers.clear()
             self._answers[key] = refusal(error)
         return self._answers[key]
-
-
-def load_shedder_of(app: FastAPI) -> LoadShedder:
-    """The application's gate."""
-    return cast("LoadShedder", app.state.load_shedder)
 
 
 def _expect_room(service: Service, nbytes: int, ahead: PendingAdmissions) -> None:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from time import perf_counter
-from typing import Final, cast
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
-from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.services.service import Service
@@ -75,11 +74,6 @@ class Metrics:
     def text(self) -> bytes:
         """Everything in Prometheus' text format, numbers without exponents. Blocks for a query."""
         return _EXPONENT.sub(_plain, generate_latest(self._registry))
-
-
-def metrics_of(request: Request) -> Metrics:
-    """The application's metrics."""
-    return cast("Metrics", request.app.state.metrics)
 
 
 class Counted:

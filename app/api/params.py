@@ -1,4 +1,4 @@
-"""Strict parsing of query strings, JSON bodies and page cursors."""
+"""Strict parsing of query strings and page cursors."""
 
 from __future__ import annotations
 
@@ -12,18 +12,15 @@ from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, Final, TypeVar
 from urllib.parse import parse_qsl
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
-from app.api.body.decompression import unpacked_body
-from app.api.errors import invalid, too_large
-from app.errors import Invalid, Malformed, UnsupportedMediaType
+from app.api.errors import invalid
+from app.errors import Invalid
 
 _MOST: Final = 64  # query parameters; more than any route has
 USUAL: Final = 256  # bytes of a query string that is worth remembering
 _WIDEST: Final = 2**14  # characters of a query string: more than all parameters take, each at its longest
-_LONGEST: Final = 2**20  # bytes of a JSON body that holds no matrix
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _BOOLEAN: Final = {"true": True, "false": False}
 
@@ -79,45 +76,6 @@ def validated(model: type[M], members: object) -> M:
         return model.model_validate(members)
     except ValidationError as error:
         raise invalid(error.errors(include_url=False), model.meant) from error
-
-
-async def read_json(model: type[M], request: Request) -> M:
-    """The JSON body as a model; raises UnsupportedMediaType, BodyTooLarge, Malformed, Invalid."""
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media != "application/json":
-        raise UnsupportedMediaType(
-            f"Content-Type must be application/json: {f'got {media}' if media else 'the request has none'}",
-            accepted=["application/json"],
-        )
-    return _document(model, await _short(request))
-
-
-async def read_document(model: type[M], request: Request) -> M:
-    """As read_json, whatever type the body says it has; nothing is an object without members."""
-    return _document(model, await _short(request) or b"{}")
-
-
-def _document(model: type[M], text: bytes) -> M:
-    try:
-        members = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise Malformed(f"the body is no JSON: {error}") from error
-    return validated(model, members)
-
-
-async def _short(request: Request) -> bytes:
-    """The whole of a body that has no reason to be long; raises UnsupportedMediaType, Malformed, BodyTooLarge."""
-    body, text = unpacked_body(request, _LONGEST), b""
-    size = body.length or 0
-    if size <= _LONGEST:
-        async for piece in body.pieces():
-            text += piece
-            size = len(text)
-            if size > _LONGEST:
-                break
-    if size > _LONGEST:
-        raise too_large(_LONGEST, size)
-    return text
 
 
 @cache

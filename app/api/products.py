@@ -3,49 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from anyio import CancelScope
 from starlette.requests import Request
 
-from app.api.state import service_of, threads_of
+from app.api.state import service_of, state_of, threads_of
 from app.devices.process import PendingCall
 from app.services.best.answer import Product
 from app.services.matmul.batching import CancelToken
 from app.services.matmul.buffers import OperandBuffers
 
-# Of small products some wait here for one that the loop makes, which takes less time than to wake a thread for each; of
-# more, several are made by one launch while they wait in the device's queue.
-_LINE: Final = 8
 _SOON: Final = 0.02  # seconds after which an answer is waited for: most are there before, and cost no watching
-
-
-class SmallProductQueue:
-    """Who waits to be made on the event loop: one product is, at a time."""
-
-    def __init__(self) -> None:
-        self._turn, self._waiting = asyncio.Lock(), 0
-
-    @property
-    def is_full(self) -> bool:
-        """Whether those who wait are enough."""
-        return self._waiting >= _LINE
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Have the turn inside the block."""
-        self._waiting += 1
-        try:
-            await self._turn.acquire()
-        finally:
-            self._waiting -= 1
-        try:
-            yield
-        finally:
-            self._turn.release()
 
 
 async def product_of(request: Request, placement: OperandBuffers, device: str | None, kernel: str | None) -> Product:
@@ -61,16 +32,12 @@ async def product_of(request: Request, placement: OperandBuffers, device: str | 
 
 async def _promptly(request: Request, placement: OperandBuffers, device: str | None) -> Product | None:
     """A product that is made while the event loop waits for its child; None where a thread had to wait for more."""
-    matmul, line, started = (
-        service_of(request).matmul,
-        cast("SmallProductQueue", request.app.state.small_products),
-        perf_counter(),
-    )
+    matmul, queue, started = service_of(request).matmul, state_of(request.app).small_products, perf_counter()
     begun, is_over, made = None, False, None
-    if line.is_full:
+    if queue.is_full:
         return None
     try:
-        async with line.turn():
+        async with queue.turn():
             begun = matmul.begin(placement, device, started)
             is_over = begun is not None and await _heard(begun) and begun.is_over()
             if begun is not None and is_over:

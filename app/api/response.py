@@ -11,13 +11,14 @@ from typing import Any, Final, Protocol
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from app.api.body.transfer_watchdog import TooSlow, TransferWatchdog
+from app.api.body.flow_control import TooSlow, TransferWatchdog
 from app.api.formats import json_matrix, npy, npz, safetensors
 from app.api.formats.operand_spec import bytes_of
-from app.api.state import FEW, RequestThreads
+from app.api.state import state_of
 from app.dtypes import Array
 from app.errors import TilewiseError
 from app.server import EXTENSION, TransferLimits
+from app.server.thread_pool import FEW, RequestThreads
 from app.services.best.answer import Product
 
 _LOG = logging.getLogger(__name__)
@@ -118,7 +119,7 @@ async def sending(response: Response, scope: Scope, send: Send) -> AsyncIterator
     """
     wire: Transport | None = scope.get("extensions", {}).get(EXTENSION)
     sent = 0
-    clock = TransferWatchdog(scope["app"].state.limits, lambda: sent - (wire.pending if wire else 0))
+    clock = TransferWatchdog(state_of(scope["app"]).limits, lambda: sent - (wire.pending if wire else 0))
 
     async def put(piece: bytes) -> None:
         nonlocal sent
@@ -207,7 +208,7 @@ class SlabResponse(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             early, late = _cut(self._pieces, self._length - FEW)
             try:
-                await _send(early, send, wire, scope["app"].state.limits, self._there)
+                await _send(early, send, wire, state_of(scope["app"]).limits, self._there)
                 await self._there(self._length)
             except BaseException as error:
                 if wire is not None:

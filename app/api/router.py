@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from fastapi import FastAPI
 
-from app.api import errors, inference
-from app.api.body.upload_slots import UploadSlots
-from app.api.load_shedding import LoadShedder
-from app.api.metrics import Counted, Metrics
+from app.api import errors
+from app.api.inference import infer, metadata, shared_memory
+from app.api.inference.answers import InferResponse
+from app.api.inference.schemas import InferRequest
+from app.api.metrics import Counted
 from app.api.openapi import describe
-from app.api.products import SmallProductQueue
 from app.api.responses import ProblemDetails
 from app.api.routes import (
     analysis,
@@ -27,17 +25,17 @@ from app.api.routes import (
     trials,
     tune,
 )
-from app.api.routes.best_config import RenderedAnswers
 from app.api.schemas import ProductMembers, TuneRequest
-from app.api.state import RequestThreads
+from app.api.state import State
 from app.server import TransferLimits
-from app.services.service import Service
 
 # In this order: the first is the one that has no time to lose.
 ROUTERS = (
     best_config,
     matmul,
-    inference,
+    metadata,
+    infer,
+    shared_memory,
     matrices,
     tune,
     jobs,
@@ -49,31 +47,20 @@ ROUTERS = (
     error_pages,
     health,
 )
+_INFERENCE_MODELS = (InferRequest, InferResponse, shared_memory.SystemRegistration, shared_memory.CudaRegistration)
 
 
 def include(app: FastAPI, *, max_body_bytes: int, limits: TransferLimits = TransferLimits()) -> None:  # noqa: B008 - it is frozen
-    """Give `app` every route, the one shape of errors, and the limit of bodies; `app.state.service` is the service."""
-
-    def service() -> Service:
-        return cast("Service", app.state.service)
-
-    metrics = Metrics(service)
-    app.state.load_shedder = LoadShedder(service, metrics)
-    app.state.threads, app.state.rendered, app.state.metrics = RequestThreads(), RenderedAnswers(), metrics
-    app.state.tasks, app.state.limits, app.state.upload_slots, app.state.small_products = (
-        set(),
-        limits,
-        UploadSlots(),
-        SmallProductQueue(),
-    )
-    app.state.inference = inference.InferenceStatistics()
+    """Give `app` every route, the one shape of errors, and the limit of bodies; `state_of` gives what they share."""
+    state = State.new(limits)
+    state.install(app)
     errors.install(app, max_body_bytes)
-    app.add_middleware(Counted, metrics=metrics)
+    app.add_middleware(Counted, metrics=state.metrics)
     routes = [route for module in ROUTERS for route in module.router.routes]
     app.router.routes[:0] = routes
     members = ProductMembers.model_json_schema()["properties"]
     describe(
         app,
-        [ProblemDetails, TuneRequest, *inference.MODELS],
+        [ProblemDetails, TuneRequest, *_INFERENCE_MODELS],
         {"ProductBody": matmul.body_schema(members), "Product": matmul.ANSWER},
     )

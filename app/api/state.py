@@ -1,88 +1,91 @@
-"""Typed access to the application's state, and threads for blocking calls."""
+"""State: what the routes of one application share."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager
-from functools import partial
-from typing import Final, ParamSpec, TypeVar, cast
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
 
-from anyio import CancelScope
 from starlette.requests import Request
 
-from app.server.thread_pool import ThreadPool
-from app.services.service import Service
+from app.api.body.flow_control import UploadSlots
+from app.api.inference.statistics import InferenceStatistics
+from app.api.load_shedding import LoadShedder
+from app.api.metrics import Metrics
+from app.api.routes.rendered_answers import RenderedAnswers
+from app.server import TransferLimits
+from app.server.thread_pool import RequestThreads
+from app.services.service import Service, ServiceSlot
 
-P = ParamSpec("P")
-T = TypeVar("T")
+# Of small products some wait here for one that the loop makes, which takes less time than to wake a thread for each; of
+# more, several are made by one launch while they wait in the device's queue.
+_MOST_SMALL: Final = 8
 
-FEW: Final = 2**16  # bytes that are parsed or copied in less than a millisecond
-_SHORT: Final = 32  # calls that wait for a query, a copy or a parser at once: more than a few only wait for each other
-_PRODUCTS: Final = 256  # that wait for a device at once: as many as the queue takes where nothing is set
+
+class SmallProductQueue:
+    """Products that wait to be made on the event loop, one at a time."""
+
+    def __init__(self) -> None:
+        self._turn, self._waiting = asyncio.Lock(), 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more may wait here."""
+        return self._waiting >= _MOST_SMALL
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Hold the turn inside the block."""
+        self._waiting += 1
+        try:
+            await self._turn.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the routes of one application share; `slot` holds the service from the application's start on."""
+
+    slot: ServiceSlot
+    metrics: Metrics
+    load_shedder: LoadShedder
+    limits: TransferLimits
+    threads: RequestThreads = field(default_factory=RequestThreads)
+    upload_slots: UploadSlots = field(default_factory=UploadSlots)
+    small_products: SmallProductQueue = field(default_factory=SmallProductQueue)
+    rendered: RenderedAnswers = field(default_factory=RenderedAnswers)
+    inference: InferenceStatistics = field(default_factory=InferenceStatistics)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)  # that outlive their requests
+
+    @classmethod
+    def new(cls, limits: TransferLimits) -> State:
+        """The state of an application that has not started."""
+        slot = ServiceSlot()
+        metrics = Metrics(slot.get)
+        return cls(slot, metrics, LoadShedder(slot.get, metrics), limits)
+
+    def install(self, app: Any) -> None:
+        """Make this the state of an application of Starlette's."""
+        app.state.tilewise = self
+
+
+def state_of(app: Any) -> State:
+    """The state of an application of Starlette's."""
+    return cast("State", app.state.tilewise)
 
 
 def service_of(request: Request) -> Service:
     """The service that the application opened when it started."""
-    return cast("Service", request.app.state.service)
-
-
-class RequestThreads:
-    """Where blocking calls go: nothing blocks the event loop, and no call waits for a thread that cannot be started.
-
-    Products have threads of their own, one for each that the service's queue takes by default; others wait.
-    """
-
-    def __init__(self) -> None:
-        self._short = ThreadPool(_SHORT, "short calls")
-        self._products = ThreadPool(_PRODUCTS, "products")
-        self._ends = ThreadPool(1, "begun products")
-
-    def start(self) -> None:
-        """Start every thread; those of a kind start with its first call otherwise."""
-        for pool in (self._short, self._products, self._ends):
-            pool.start()
-
-    def stop(self) -> None:
-        """End the threads."""
-        for pool in (self._short, self._products, self._ends):
-            pool.stop()
-
-    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call what takes milliseconds: a query, a copy, a parser."""
-        return await self._short.run(partial(function, *args, **kwargs))
-
-    async def sized(self, nbytes: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call what is about so many bytes: few take less time here than a thread takes to be woken."""
-        return function(*args, **kwargs) if nbytes <= FEW else await self.call(function, *args, **kwargs)
-
-    async def work(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call what waits for a device."""
-        return await self._products.run(partial(function, *args, **kwargs))
-
-    async def end(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call what others who wait for the device wait for: it must not wait behind them."""
-        return await self._ends.run(partial(function, *args, **kwargs))
-
-    @asynccontextmanager
-    async def entered(self, manager: AbstractContextManager[T], nbytes: int = FEW + 1) -> AsyncIterator[T]:
-        """Hold a context manager whose ends block where they are about more than a few bytes.
-
-        It is left even where the request is cancelled.
-        """
-        value = await self.sized(nbytes, manager.__enter__)
-        try:
-            yield value
-        finally:
-            with CancelScope(shield=True):
-                await self.sized(nbytes, manager.__exit__, None, None, None)
+    return state_of(request.app).slot.get()
 
 
 def threads_of(request: Request) -> RequestThreads:
     """The application's threads."""
-    return cast("RequestThreads", request.app.state.threads)
-
-
-def tasks_of(request: Request) -> set[asyncio.Task[None]]:
-    """The application's tasks that outlive their requests."""
-    return cast("set[asyncio.Task[None]]", request.app.state.tasks)
+    return state_of(request.app).threads

@@ -12,14 +12,13 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import uvicorn
 
 from app.api.errors import problem
-from app.api.load_shedding import load_shedder_of
+from app.api.state import state_of
 from app.cli import startup_messages
 from app.errors import StartRefused, TilewiseError
 from app.main import Fleets, Server, create_app, transfer_limits
@@ -59,8 +58,8 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
     with contextlib.ExitStack() as stack:
         stack.enter_context(listener)
         uds = stack.enter_context(_unix_listener(settings.uds))
-        gate = load_shedder_of(application).refused
-        opened = partial(getattr, application.state, "service")
+        state = state_of(application)
+        gate, opened = state.load_shedder.refused, state.slot.get
         server = _Announcing(_config(plain, gate, settings, loop), closing, address, uds, gate, opened, notifier)
         if until_eof:
             threading.Thread(target=_until_eof, name="until eof", daemon=True).start()

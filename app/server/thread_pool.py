@@ -1,4 +1,4 @@
-"""A pool of threads started in advance: no request fails because no thread can be started."""
+"""Threads for blocking calls, started in advance: no request fails because no thread can be started."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from contextvars import Context, copy_context
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from anyio import CancelScope
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
+FEW: Final = 2**16  # bytes that are parsed or copied in less than a millisecond
+_SHORT: Final = 32  # calls that wait for a query, a copy or a parser at once: more than a few only wait for each other
+_PRODUCTS: Final = 256  # that wait for a device at once: as many as the queue takes where nothing is set
 _LOG: Final = logging.getLogger(__name__)
 _STACK: Final = 2**20  # bytes of address space a thread, where the system's default is 8 MiB
 
@@ -117,3 +123,54 @@ class ThreadPool:
             else:
                 calls.put(None)
             return None
+
+
+class RequestThreads:
+    """Where blocking calls go: nothing blocks the event loop, and no call waits for a thread that cannot be started.
+
+    Products have threads of their own, one for each that the service's queue takes by default; others wait.
+    """
+
+    def __init__(self) -> None:
+        self._short = ThreadPool(_SHORT, "short calls")
+        self._products = ThreadPool(_PRODUCTS, "products")
+        self._ends = ThreadPool(1, "begun products")
+
+    def start(self) -> None:
+        """Start every thread; those of a kind start with its first call otherwise."""
+        for pool in (self._short, self._products, self._ends):
+            pool.start()
+
+    def stop(self) -> None:
+        """End the threads."""
+        for pool in (self._short, self._products, self._ends):
+            pool.stop()
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what takes milliseconds: a query, a copy, a parser."""
+        return await self._short.run(partial(function, *args, **kwargs))
+
+    async def sized(self, nbytes: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what is about so many bytes: few take less time here than a thread takes to be woken."""
+        return function(*args, **kwargs) if nbytes <= FEW else await self.call(function, *args, **kwargs)
+
+    async def work(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what waits for a device."""
+        return await self._products.run(partial(function, *args, **kwargs))
+
+    async def end(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what others who wait for the device wait for: it must not wait behind them."""
+        return await self._ends.run(partial(function, *args, **kwargs))
+
+    @asynccontextmanager
+    async def entered(self, manager: AbstractContextManager[T], nbytes: int = FEW + 1) -> AsyncIterator[T]:
+        """Hold a context manager whose ends block where they are about more than a few bytes.
+
+        It is left even where the request is cancelled.
+        """
+        value = await self.sized(nbytes, manager.__enter__)
+        try:
+            yield value
+        finally:
+            with CancelScope(shield=True):
+                await self.sized(nbytes, manager.__exit__, None, None, None)

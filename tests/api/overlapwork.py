@@ -16,6 +16,7 @@ import uvicorn
 from wired import Answers, head
 
 from app.api.errors import problem
+from app.api.state import state_of
 from app.devices.backend import Buffer
 from app.devices.fleet import WorkerContext
 from app.devices.process import Worker, WorkerLink
@@ -117,7 +118,7 @@ def running(folder: Path, fleet: Fleets | None = None) -> Iterator[Running]:
     thread.start()
     try:
         until(lambda: server.started, 90)
-        service: Service = app.state.service
+        service: Service = state_of(app).slot.get()
         until(lambda: service.ready() is None and not any(one.pending for one in service.defaults.states()), 90)
         yield Running(listener.getsockname()[1], service)
     finally:

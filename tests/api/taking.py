@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
@@ -17,13 +17,13 @@ from starlette.requests import Request
 from app.api.body.context import BodyContext, lent
 from app.api.body.dispatch import media_of, receive
 from app.api.body.operand_sinks import ProductSink, ResidentRefs
-from app.api.body.upload_slots import UploadSlots
 from app.api.formats.operand_spec import ONE, Fill, Places, ProductOptions, TensorSpec, TensorSpecs, check_shape
-from app.api.state import RequestThreads
+from app.api.state import State
 from app.devices.slab import Slab
 from app.dtypes import Array
 from app.errors import TilewiseError
 from app.server import TransferLimits
+from app.server.thread_pool import RequestThreads
 from app.services.service import Service
 
 MOST = 2**20  # bytes that a body may have, and may unpack to
@@ -129,7 +129,7 @@ class Counter:
         async def message() -> dict[str, Any]:
             return next(messages)
 
-        state = SimpleNamespace(limits=TransferLimits(), upload_slots=UploadSlots(), threads=self._threads)
+        state = SimpleNamespace(tilewise=replace(State.new(TransferLimits()), threads=self._threads))
         scope = {"type": "http", "headers": sent.headers(), "app": SimpleNamespace(state=state)}
         request = Request(scope, cast("Callable[[], Awaitable[Any]]", message))
         sink = SlabSink(self.slab, sent.names)

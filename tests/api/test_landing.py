@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 
 from app.api.body.stream import staging
 from app.api.errors import timed_out
-from app.api.state import FEW, RequestThreads
+from app.server.thread_pool import FEW, RequestThreads
 from app.settings import Settings
 
 P = ParamSpec("P")

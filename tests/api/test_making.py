@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.api.products import SmallProductQueue, _heard
+from app.api.products import _heard
+from app.api.state import SmallProductQueue
 from app.devices.process import Worker, WorkerLink
 
 

@@ -21,9 +21,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from app.api.body.stream import body_of
-from app.api.body.upload_slots import UploadSlots
 from app.api.errors import problem
 from app.api.response import SlabResponse
+from app.api.state import State
 from app.main import Server
 from app.server import EXTENSION, AdmissionCheck, TransferLimits, protocol_factory
 
@@ -145,17 +145,12 @@ def served(
     listener = socket.create_server(("127.0.0.1", 0))
     wired, app = Wired(listener.getsockname()[1]), application()
     app.router.routes.extend(routes)
-    app.state.wired, app.state.limits, app.state.upload_slots = (
-        wired,
-        limits or TransferLimits(),
-        UploadSlots(),
-    )
+    app.state.wired, limits = wired, limits or TransferLimits()
+    State.new(limits).install(app)
     given: dict[str, Any] = {"ssl_certfile": certificate, "ssl_keyfile": certificate} if certificate else {}
     config = uvicorn.Config(
         app,
-        http=protocol_factory(app.state.limits, problem)
-        if gate is None
-        else protocol_factory(app.state.limits, problem, gate),
+        http=protocol_factory(limits, problem) if gate is None else protocol_factory(limits, problem, gate),
         loop=loop,
         log_config=None,
         access_log=False,

@@ -18,6 +18,7 @@ from faultykernels import ENDLESS_KERNEL, WILD_KERNEL, WRONG_KERNEL, break_kerne
 from opening import settings
 from starting import compiling_alone
 
+from app.api.state import state_of
 from app.errors import DeviceError, WrongResult
 from app.main import create_app
 from app.services.best.answer import Product
@@ -85,7 +86,7 @@ def started(folder: Path) -> Iterator[tuple[Client, Service]]:
     try:
         asyncio.run_coroutine_threadsafe(lifespan.__aenter__(), loop).result(60)
         try:
-            yield Client(app, loop), app.state.service
+            yield Client(app, loop), state_of(app).slot.get()
         finally:
             asyncio.run_coroutine_threadsafe(lifespan.__aexit__(None, None, None), loop).result(60)
     finally:

@@ -13,9 +13,10 @@ from starlette.requests import Request
 from app.api.body.stream import Body, Lend, StagedBody
 from app.api.body.upload_overlap import UploadOverlap
 from app.api.formats.operand_spec import Fill, ParsedBody, Places, ProductOptions, TensorSpecs
-from app.api.state import RequestThreads, service_of, threads_of
+from app.api.state import service_of, threads_of
 from app.devices.slab import Slab
 from app.errors import TooLarge
+from app.server.thread_pool import RequestThreads
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 
 RAW: Final = "application/octet-stream"

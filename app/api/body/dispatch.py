@@ -11,8 +11,7 @@ from starlette.requests import Request
 
 from app.api.body import multipart
 from app.api.body.context import RAW, BodyContext
-from app.api.body.decompression import coding_of, unpacked_body
-from app.api.body.stream import Body, body_of, staging
+from app.api.body.stream import Body, body_of, coding_of, staging, unpacked_body
 from app.api.formats import json_matrix, npy, npz, safetensors
 from app.api.formats.operand_spec import OPERANDS, ParsedBody, Places, ProductOptions, TensorSpecs, bytes_of
 from app.api.negotiation import best_media

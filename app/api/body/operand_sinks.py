@@ -21,8 +21,8 @@ from app.api.formats.operand_spec import (
     told_problem,
 )
 from app.api.schemas import ProductQuery
-from app.api.state import RequestThreads
 from app.errors import Invalid
+from app.server.thread_pool import RequestThreads
 from app.services.matmul.buffers import OperandBuffers
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.resident_matrices import ResidentMatrix

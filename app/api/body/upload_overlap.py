@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from anyio import CancelScope
 
 from app.api.body.stream import Body
-from app.api.state import RequestThreads
+from app.server.thread_pool import RequestThreads
 from app.services.matmul.chunked_transfer import PIECE, ChunkedTransfer
 
 

@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.api.body.decompression import CODINGS
+from app.api.body.stream import CODINGS
 from app.api.negotiation import best_coding, listed
 from app.api.response import sending
-from app.api.state import RequestThreads
 from app.errors import NotAcceptable
+from app.server.thread_pool import RequestThreads
 
 _PACKED: Final = 2**20  # bytes packed at once
 _LEVEL: Final = 1  # numbers hardly shrink, whatever it costs

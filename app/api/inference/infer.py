@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
-from app.api.body.decompression import unpacked_body
+from app.api.body.stream import unpacked_body
 from app.api.body.upload_overlap import UploadOverlap
 from app.api.errors import OF_PRODUCTS, documented, timed_out
 from app.api.formats.operand_spec import ProductOptions, bytes_of
@@ -23,13 +23,11 @@ from app.api.inference.model import MODEL, VERSION, versioned
 from app.api.inference.request import LENGTH, PlacedOperands, operand, placing, read
 from app.api.inference.schemas import Binary, Inference, RegionRef
 from app.api.inference.shared_memory import expect_local
-from app.api.inference.statistics import statistics_of
-from app.api.metrics import metrics_of
 from app.api.openapi import REFERENCE, DirectRoute, header
 from app.api.products import product_of
 from app.api.response import ProductResult, SlabResponse
 from app.api.routes.matmul import known
-from app.api.state import service_of, threads_of
+from app.api.state import service_of, state_of, threads_of
 
 router = APIRouter(route_class=DirectRoute, tags=["inference"])
 
@@ -80,16 +78,16 @@ _ANSWERED: Final[dict[int | str, dict[str, Any]]] = {
 )
 async def infer(request: Request) -> Response:
     """C[m,n] = op(A)[m,k] x op(B)[k,n]: A and B in, C out, each as JSON numbers, as bytes or in shared memory."""
-    started, statistics = perf_counter(), statistics_of(request)
+    started, state = perf_counter(), state_of(request.app)
     try:
         async with AsyncExitStack() as stack:
             made, asked, placed = await _made(request, stack, started)
             answer = await _answer(request, made, asked, placed, stack)
     except BaseException:
-        statistics.failed(perf_counter() - started)
+        state.inference.failed(perf_counter() - started)
         raise
-    statistics.succeeded(perf_counter() - started, made.seconds)
-    metrics_of(request).product(request.scope, made.product.device.id, made.seconds)
+    state.inference.succeeded(perf_counter() - started, made.seconds)
+    state.metrics.product(request.scope, made.product.device.id, made.seconds)
     return answer
 
 

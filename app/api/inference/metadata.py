@@ -12,14 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
+from app.api.body.json_body import read_document
 from app.api.errors import MEDIA, documented, problem, timed_out
 from app.api.inference.model import MODEL, VERSION, ModelName, expect, versioned
 from app.api.inference.schemas import Scalar
-from app.api.inference.statistics import statistics_of
 from app.api.openapi import DirectRoute
-from app.api.params import StrictModel, read_document
+from app.api.params import StrictModel
 from app.api.responses import Answer, reply
-from app.api.state import service_of
+from app.api.state import service_of, state_of
 from app.errors import Unsupported
 
 router = APIRouter(route_class=DirectRoute, tags=["inference"])
@@ -175,7 +175,7 @@ async def server_ready(request: Request) -> Response:
 @router.get("/v2/models/stats", summary="Statistics of all models", response_model=Statistics, responses=documented())
 async def all_model_statistics(request: Request) -> Response:
     """The statistics of the one model."""
-    told = statistics_of(request).told()
+    told = state_of(request.app).inference.told()
     return _json({"model_stats": [{"name": MODEL, "version": VERSION, **told}]})
 
 

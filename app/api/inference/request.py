@@ -15,9 +15,9 @@ from app.api.formats import json_matrix
 from app.api.formats.operand_spec import bytes_of
 from app.api.inference import json_tensors
 from app.api.inference.schemas import Inference, Listed, RegionRef, Tensor, understood
-from app.api.state import FEW, RequestThreads
 from app.dtypes import Array
 from app.errors import Malformed
+from app.server.thread_pool import FEW, RequestThreads
 from app.services.matmul.buffers import OperandBuffers
 from app.services.principal import ANONYMOUS
 from app.services.service import Service

@@ -15,10 +15,11 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from app import errors
+from app.api.body.json_body import read_document
 from app.api.errors import documented, timed_out
 from app.api.inference.schemas import Bytes
 from app.api.openapi import DirectRoute, body
-from app.api.params import StrictModel, read_document, validated
+from app.api.params import StrictModel, validated
 from app.api.responses import Answer
 from app.api.schemas import Name
 from app.api.state import service_of, threads_of

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import time
-from typing import Any, Final, cast
-
-from starlette.requests import Request
+from typing import Any, Final
 
 _PHASES: Final = {"queue": "queue", "compute_input": "h2d", "compute_infer": "kernel", "compute_output": "d2h"}
 
@@ -70,8 +68,3 @@ class InferenceStatistics:
             "batch_stats": [{"batch_size": 1, **computing}] if self.success.count else [],
             "memory_usage": [],
         }
-
-
-def statistics_of(request: Request) -> InferenceStatistics:
-    """The application's statistics of inference."""
-    return cast("InferenceStatistics", request.app.state.inference)

@@ -5,8 +5,6 @@ GET /bests is the same for all that is stored.
 
 from __future__ import annotations
 
-from typing import Final, cast
-
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,44 +13,14 @@ from app import errors
 from app.api.errors import documented
 from app.api.openapi import DirectRoute, parameters
 from app.api.paging import bests_page
-from app.api.params import parse_query, read_query
+from app.api.params import read_query
 from app.api.responses import Best, Bests, reply
 from app.api.schemas import BestQuery, BestsQuery, OneBestQuery
-from app.api.state import service_of, threads_of
+from app.api.state import service_of, state_of, threads_of
 from app.devices.fleet import Unit
-from app.services.best.answer import BestAnswer
-from app.services.best.misses import Miss
 from app.services.service import Service
 
 router = APIRouter(route_class=DirectRoute, tags=["best-config"])
-
-_MOST: Final = 4096  # answers kept, a few megabytes
-
-
-class RenderedAnswers:
-    """Answers by raw query string, valid for one generation of bests. Used on the event loop only."""
-
-    def __init__(self) -> None:
-        self._generation = -1
-        self._answers: dict[bytes, tuple[Response, Miss | None]] = {}
-
-    def answer(self, service: Service, query: bytes) -> Response:
-        """The answer to a query string; raises Invalid, UnknownDevice, NoDevice, Unsupported, NotTuned."""
-        generation = service.best.generation
-        if generation != self._generation:
-            self._answers.clear()
-            self._generation = generation
-        known = self._answers.get(query)
-        if known is None:
-            answer = _answer(service, query)
-            if len(self._answers) >= _MOST:
-                self._answers.pop(next(iter(self._answers)))
-            self._answers[query] = reply(Best.of(answer)), service.misses.noted(answer)
-            return self._answers[query][0]
-        response, miss = known
-        if miss is not None:
-            service.misses.note(miss)
-        return response
 
 
 @router.get(
@@ -68,8 +36,8 @@ async def best_config(request: Request) -> Response:
     `exact` was measured for this very problem, `stale` too but before the driver, the compiler or the kernel changed,
     `nearest` was measured for the nearest tuned shape, `default` is the model's choice.
     """
-    rendered = cast("RenderedAnswers", request.app.state.rendered)
-    return rendered.answer(service_of(request), request.scope["query_string"])
+    state = state_of(request.app)
+    return state.rendered.answer(state.slot.get(), request.scope["query_string"])
 
 
 @router.get(
@@ -112,8 +80,3 @@ async def delete_best(request: Request) -> Response:
 def _bests(service: Service, asked: BestsQuery, only: Unit | None) -> Response:
     units = service.fleet.units if only is None else (only,)
     return reply(bests_page(service.best, {unit.device.model: unit.device.id for unit in reversed(units)}, asked))
-
-
-def _answer(service: Service, query: bytes) -> BestAnswer:
-    asked = parse_query(BestQuery, query)
-    return service.best.answer(asked.problem(), asked.device, exact=asked.match == "exact")

@@ -13,10 +13,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from app import errors
 from app.api.errors import MEDIA, documented, problem
-from app.api.metrics import metrics_of
 from app.api.openapi import DirectRoute
 from app.api.responses import Answer, reply
-from app.api.state import service_of, threads_of
+from app.api.state import service_of, state_of, threads_of
 
 router = APIRouter(route_class=DirectRoute, tags=["operations"])
 
@@ -99,5 +98,5 @@ async def get_version(request: Request) -> Response:
 )
 async def metrics(request: Request) -> Response:
     """Requests, products by phase, jobs by state, trials by outcome, lent bytes, restarts of children."""
-    text = await threads_of(request).call(metrics_of(request).text)
+    text = await threads_of(request).call(state_of(request.app).metrics.text)
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -15,9 +15,10 @@ from app.api.body.dispatch import answer_media
 from app.api.formats import json_matrix, npy, npz
 from app.api.negotiation import listed
 from app.api.response import PiecesResponse, prefix, sending
-from app.api.state import RequestThreads, service_of, threads_of
+from app.api.state import service_of, threads_of
 from app.dtypes import numpy_dtype
 from app.errors import TooLarge
+from app.server.thread_pool import RequestThreads
 from app.store.records import JobRecord
 from kernels.problem import ITEMSIZE
 

@@ -24,7 +24,8 @@ from app.api.params import read_query
 from app.api.responses import Job, Jobs, reply, told
 from app.api.routes.job_result import result_of
 from app.api.schemas import JobsQuery, Nothing, ResultQuery
-from app.api.state import RequestThreads, service_of, threads_of
+from app.api.state import service_of, threads_of
+from app.server.thread_pool import RequestThreads
 from app.services.jobs.service import ENDED, JobEvent
 from app.services.principal import ANONYMOUS
 from app.services.service import Service

@@ -20,7 +20,6 @@ from app.api.errors import OF_PRODUCTS, documented, timed_out
 from app.api.formats import json_matrix, npy, npz, safetensors
 from app.api.formats.operand_spec import ProductOptions
 from app.api.idempotency import KEY
-from app.api.metrics import metrics_of
 from app.api.negotiation import listed, preference
 from app.api.openapi import DirectRoute, header, parameters
 from app.api.params import read_query
@@ -31,7 +30,7 @@ from app.api.routes.matmul_async import ACCEPTED, accepted
 from app.api.routes.matmul_small import small_product
 from app.api.routes.matrices import LEFT, Matrix
 from app.api.schemas import ProductQuery
-from app.api.state import service_of, threads_of
+from app.api.state import service_of, state_of, threads_of
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.service import Service
 from kernels import CATALOGUE
@@ -174,7 +173,7 @@ async def matmul(request: Request) -> Response:
         if taken.passage is not None and answer in _FLOWING and not named.c:
             taken.passage.stays()
         made = await _made(request, received, perf_counter() - started)
-        metrics_of(request).product(request.scope, made.product.device.id, made.seconds)
+        state_of(request.app).metrics.product(request.scope, made.product.device.id, made.seconds)
         headers = made.headers() | taken.headers()
         if answer == json_matrix.MEDIA and taken.left is not None:
             return reply(Matrix.of(service, taken.left), 201, headers)
@@ -193,7 +192,7 @@ async def _coming(
         return None
 
     def ended(seconds: float) -> None:
-        metrics_of(request).phases(made.product.device.id, {"d2h": seconds})
+        state_of(request.app).metrics.phases(made.product.device.id, {"d2h": seconds})
 
     late = DownloadOverlap(passage, threads_of(request), ended)
     stack.push_async_callback(late.stop)

@@ -16,12 +16,11 @@ from app.api.body.dispatch import ReceivedBody, answer_media
 from app.api.formats import json_matrix
 from app.api.formats.operand_spec import bytes_of
 from app.api.idempotency import key_of, once
-from app.api.metrics import metrics_of
 from app.api.negotiation import Preference, listed
 from app.api.responses import Job, reply
 from app.api.routes.job_result import result_of
 from app.api.routes.jobs import ended_within
-from app.api.state import service_of, tasks_of, threads_of
+from app.api.state import service_of, state_of, threads_of
 from app.services.jobs.async_products import AsyncProducts
 from app.services.jobs.idempotency import IdempotentRequest, fingerprint
 from app.services.jobs.service import ENDED
@@ -68,21 +67,21 @@ async def _taken(
     ended: Callable[[JobRecord], Awaitable[Response]],
     attempt: IdempotentRequest | None,
 ) -> Response:
-    service, threads, tasks = service_of(request), threads_of(request), tasks_of(request)
+    service, threads, state = service_of(request), threads_of(request), state_of(request.app)
     placement, wanted = received.placement, received.wanted
     job = await threads.call(service.results.create, placement, None if attempt is None else attempt.noted)
-    held, metrics = stack.pop_all(), metrics_of(request)
+    held = stack.pop_all()
     make = partial(service.results.make, stacked=received.stacked)
 
     async def made() -> None:
         async with held, _concluded(service.results, job.id):
             result = await threads.work(make, job.id, placement, wanted.device, wanted.kernel)
         if result is not None:
-            metrics.phases(result["device"], {name: took / 1e3 for name, took in result["timing_ms"].items()})
+            state.metrics.phases(result["device"], {name: took / 1e3 for name, took in result["timing_ms"].items()})
 
     task = asyncio.create_task(made())
-    tasks.add(task)
-    task.add_done_callback(partial(_over, tasks))
+    state.tasks.add(task)
+    task.add_done_callback(partial(_over, state.tasks))
     headers = {"Location": f"/jobs/{job.id}", "Preference-Applied": prefer.applied}
     if prefer.wait:
         job = await ended_within(service, threads, job.id, prefer.wait)

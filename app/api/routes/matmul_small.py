@@ -18,12 +18,11 @@ from app.api.body.context import RAW
 from app.api.body.operand_sinks import ResidentRefs
 from app.api.body.stream import source_of
 from app.api.formats.operand_spec import ProductOptions, bytes_of, told_problem
-from app.api.metrics import metrics_of
 from app.api.params import USUAL, parse_query
 from app.api.products import product_of
 from app.api.response import ProductResult
 from app.api.schemas import ProductQuery
-from app.api.state import service_of
+from app.api.state import service_of, state_of
 from app.errors import TilewiseError
 from app.services.matmul.service import AT_ONCE
 from kernels.problem import Problem
@@ -60,7 +59,7 @@ async def small_product(request: Request) -> Response | None:
         received = perf_counter() - started
         product = await product_of(request, placement, small.device, None)
         made = ProductResult(placement.c, product, {"receive": received, **product.seconds})
-        metrics_of(request).product(request.scope, product.device.id, made.seconds)
+        state_of(request.app).metrics.product(request.scope, product.device.id, made.seconds)
         return Response(placement.c.tobytes(), headers=made.headers(), media_type=RAW)
 
 

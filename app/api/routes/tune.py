@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
+from app.api.body.json_body import read_json
 from app.api.errors import documented, timed_out
 from app.api.idempotency import KEY, once
 from app.api.negotiation import Preference, preference
 from app.api.openapi import DirectRoute, body, header
-from app.api.params import read_json
 from app.api.responses import Job, reply
 from app.api.routes.jobs import ended_within
 from app.api.schemas import TuneRequest
