@@ -63,16 +63,18 @@ def opened(
         quarantine, best = _known(fleet, database)
         jobs, misses = _writing(stack, database)
         matmul, matrices = _serving(settings, fleet, best, quarantine, misses)
-        ledger = TuningContext(database, jobs, best, quarantine)
-        defaults = DefaultVerification(fleet, quarantine, best, matmul.failures, matmul.deadlines, ledger.forecasts)
+        context = TuningContext(database, jobs, best, quarantine)
+        defaults = DefaultVerification(fleet, quarantine, best, matmul.failures, matmul.deadlines, context.forecasts)
         threads.callback(defaults.join)
         stack.callback(defaults.stop)
         regions = SharedMemoryRegistry(fleet, allowed=settings.shared_memory == "on")
         stack.callback(regions.close)
         results, idempotency = _kept(settings, database, jobs, matmul)
         stack.callback(results.stop)
-        idle = _idle(settings, ledger, misses, matmul)
-        tuning = TuningService(ledger, fleet, misses, defaults.await_settled, queue=settings.jobs, idle=idle)
+        background = _background(settings, context, misses, matmul)
+        tuning = TuningService(
+            context, fleet, misses, defaults.await_settled, queue=settings.jobs, background=background
+        )
         stack.callback(tuning.stop)
         tuning.start()
         known = settings.data_dir, database, fleet, best, jobs, tuning, matmul, matrices, regions, results
@@ -105,12 +107,12 @@ def _make_folders(settings: Settings) -> None:
             raise StartRefused(f"{message}; choose another with TILEWISE_DATA_DIR") from error
 
 
-def _idle(
-    settings: Settings, ledger: TuningContext, misses: MissCounter, matmul: MatmulService
+def _background(
+    settings: Settings, context: TuningContext, misses: MissCounter, matmul: MatmulService
 ) -> BackgroundTuning | None:
-    """What tunes, while no product is wanted, what was asked for and not tuned; None where that is not set."""
+    """The background tuning of idle devices, or None if it is off."""
     return (
-        BackgroundTuning(ledger.database, ledger.best, misses, matmul.quiet) if settings.idle_tuning == "on" else None
+        BackgroundTuning(context.database, context.best, misses, matmul.quiet) if settings.idle_tuning == "on" else None
     )
 
 

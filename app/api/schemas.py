@@ -10,7 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from app.api.params import PageQuery, StrictModel
 from app.errors import Invalid
 from app.services.matmul.resident_matrices import NAME
-from app.services.tuning.service import TuneSpec
+from app.services.tuning.request import TuneSpec
+from app.tuning import budget
 from kernels.problem import LARGEST, Problem, parse_dtype, parse_shape
 
 _SHAPE_PATTERN: Final = "^[1-9][0-9]{0,8}((x[1-9][0-9]{0,8}){2,3})?$"
@@ -218,17 +219,15 @@ class TuneRequest(StrictModel):
     budget: Budget = Budget()
     retune: Annotated[bool, Field(description="Measure again what has been tuned already.")] = False
 
-    def order(self) -> TuneSpec:
+    def spec(self) -> TuneSpec:
         """The domain's value."""
         kind = (self.dtype, self.precision, self.trans_a, self.trans_b)
         return TuneSpec(
             problems=tuple(Problem(each.m, each.n, each.k, each.batch, *kind) for each in self.shapes),
-            device=self.device,
+            devices=() if self.device is None else (self.device,),
             kernels=None if self.kernels is None else tuple(self.kernels),
             strategy=self.strategy,
-            trials=self.budget.trials,
-            seconds=self.budget.seconds,
-            gain_percent=self.budget.gain_percent,
+            budget=budget.Budget(self.budget.trials, self.budget.seconds, self.budget.gain_percent),
             retune=self.retune,
         )
 

@@ -19,8 +19,9 @@ from app.devices.backend import Reading
 from app.main import opened
 from app.services.principal import ANONYMOUS
 from app.services.service import Service
-from app.services.tuning.service import TuneSpec
+from app.services.tuning.request import TuneSpec
 from app.settings import Settings
+from app.tuning.budget import Budget
 from kernels import CATALOGUE
 from kernels.problem import Problem
 from tilewise import Device, Event, Job, Kernel, Product, Shape
@@ -88,8 +89,9 @@ class Local(Stored):
         """As Client.tune."""
         problems = (problem_of(each, dtype, precision, trans_a, trans_b) for each in shapes)
         names = None if kernels is None else tuple(kernels)
-        order = TuneSpec(tuple(problems), device, names, strategy, trials, seconds, gain_percent, retune)
-        return read_answer(Job, responses.Job.of(self._service.tuning.submit(order, ANONYMOUS)))
+        devices, budget = () if device is None else (device,), Budget(trials, seconds, gain_percent)
+        spec = TuneSpec(tuple(problems), devices, names, strategy, budget, retune=retune)
+        return read_answer(Job, responses.Job.of(self._service.tuning.submit(spec, ANONYMOUS)))
 
     def events(self, job_id: str, after: int = 0) -> Iterator[Event]:
         """As Client.events."""

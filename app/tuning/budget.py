@@ -11,17 +11,39 @@ FINALS: Final = (1.0, 5.0)  # seconds of finals at least, where the budget has t
 _SEARCHING: Final = 0.8  # of the seconds: the rest is the finals'
 
 
+TRIALS: Final = 64  # of a kernel by default
+SECONDS: Final = 20.0  # of a shape by default
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much a tune of one problem may take; None is no limit.
+    """How much a tune may take: trials, seconds with the finals included, and the gain that is not worth a search.
 
-    Trials of each kernel, seconds of it all, finals included; and the search ends once each kernel's best is expected
-    to be beaten by less than `gain_percent`.
+    A job's, a shape's or a kernel's: whoever holds it says which. None is the default of 64 trials a kernel and 20 s a
+    shape; beside a `gain_percent`, at which the search of a kernel's space ends once its best is expected to be beaten
+    by less, and for a kernel, None is no limit.
     """
 
     trials: int | None = None
     seconds: float | None = None
     gain_percent: float | None = None
+
+    def of_kernel(self, kernels: int) -> Budget:
+        """Of a shape's budget, each kernel's: an even share of the trials, at least one; defaults are filled in."""
+        limited = self.gain_percent is None
+        trials = (TRIALS if limited else None) if self.trials is None else max(1, self.trials // kernels)
+        seconds = (SECONDS if limited else None) if self.seconds is None else self.seconds
+        return Budget(trials, seconds, self.gain_percent)
+
+    def is_at_least(self, other: Budget, kernels: int) -> bool:
+        """Whether a shape's budget is at least as large as another in every limit."""
+        mine, theirs = _as_limits(self.of_kernel(kernels)), _as_limits(other.of_kernel(kernels))
+        return all(one >= another for one, another in zip(mine, theirs, strict=True))
+
+
+def _as_limits(budget: Budget) -> tuple[float, float, float]:
+    """Trials, seconds and -gain: the larger, the larger the budget."""
+    return budget.trials or math.inf, budget.seconds or math.inf, -(budget.gain_percent or 0.0)
 
 
 @dataclass(frozen=True, slots=True)

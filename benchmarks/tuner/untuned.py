@@ -29,9 +29,10 @@ from app.main import opened
 from app.services.best.lookup import BestConfigs
 from app.services.principal import ANONYMOUS
 from app.services.service import Service
-from app.services.tuning.service import TuneSpec
+from app.services.tuning.request import TuneSpec
 from app.services.tuning.trial_runner import TrialRunner
 from app.settings import Settings
+from app.tuning.budget import Budget
 from app.tuning.outcome import Measured
 from app.worker.measuring.trial import FixtureKey
 from kernels.launch import Launch
@@ -62,7 +63,7 @@ def drawn(dice: random.Random) -> Problem:
 
 def tuned(service: Service, problem: Problem, seconds: float) -> str:
     """Tune a shape; gives how its job ended."""
-    order = TuneSpec((problem,), trials=None, seconds=seconds)
+    order = TuneSpec((problem,), budget=Budget(seconds=seconds))
     job = service.tuning.submit(order, ANONYMOUS)
     return service.jobs.wait(job.id, 60 + 20 * seconds).state
 

@@ -58,7 +58,7 @@ def tuned(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tu
         moment, model = datetime.now(UTC), room.unit.device.model
         misses = [MissRecord(model, one, 3, "nearest", moment, moment) for one in (PROBLEM, NEAR)]
         room.database.write(lambda session: MissRepository(session).add(misses))
-        room.ledger.jobs.subscribe(job.id, lambda: phases.append(room.ledger.jobs.get(job.id).phase))
+        room.context.jobs.subscribe(job.id, lambda: phases.append(room.context.jobs.get(job.id).phase))
         yield Tuned(room, job, room.tune(job), phases)
 
 
@@ -76,7 +76,7 @@ def test_a_tune_saves_three_rounds_and_promotes_what_the_report_measured(tuned: 
         assert row.samples == len(row.seconds) > 1
         assert row.policy is not None
     assert tuned.room.database.read(lambda session: BestRepository(session).all()) == [tuned.best]
-    answer = tuned.room.ledger.best.answer(PROBLEM)
+    answer = tuned.room.context.best.answer(PROBLEM)
     assert (answer.match, answer.config, answer.provisional) == ("exact", tuned.best.trial.config, False)
 
 
@@ -96,7 +96,7 @@ def test_the_best_stands_beside_what_was_measured_with_it_and_is_no_slower_than_
 
 
 def test_the_job_counts_its_search_and_says_when_the_finals_begin(tuned: Tuned) -> None:
-    ended, search = tuned.room.ledger.jobs.get(tuned.job.id), tuned.rows("search")
+    ended, search = tuned.room.context.jobs.get(tuned.job.id), tuned.rows("search")
     assert ended.done == len(search)
     assert ended.best_ms == min(row.median_ms or 9e9 for row in search if row.kernel != "vendor")
     assert tuned.phases == ["preparing", "search", *["search"] * len(search), "finals", "finals"]
@@ -128,7 +128,7 @@ def test_a_tune_that_was_interrupted_goes_on_without_repeating_a_trial(room: Hou
     room.tune(job)
     search = room.trials(job, "search")
     assert search[:after] == before
-    assert len({*tried(search)}) == len(search) == room.ledger.jobs.get(job.id).done
+    assert len({*tried(search)}) == len(search) == room.context.jobs.get(job.id).done
 
 
 KILLED = """
@@ -141,7 +141,7 @@ from kernels.problem import Problem
 file, cache = map(Path, sys.argv[1:])
 with open_fleet("opencl", cache, 2**24) as fleet, house(fleet, file) as room:
     job = room.job(Problem(40, 41, 42), [tiled(8, 16, 8), tiled(4, 32, 8), tiled(16, 16, 16), tiled(8, 8, 8)])
-    room.ledger.jobs.subscribe(job.id, lambda: print(job.id, flush=True))
+    room.context.jobs.subscribe(job.id, lambda: print(job.id, flush=True))
     room.attempts(job).tune()
 """
 
@@ -154,7 +154,7 @@ def test_a_tune_that_was_killed_goes_on_without_repeating_a_trial(room: House, b
         (job_id,) = {child.stdout.readline().strip() for _ in range(6)}
         child.kill()
     with house(room.fleet, tmp_path / "killed.db") as again:
-        job = again.ledger.jobs.get(job_id)
+        job = again.context.jobs.get(job_id)
         before = again.trials(job)
         assert len(before) >= 4
         again.tune(job)
@@ -165,7 +165,7 @@ def test_a_tune_that_was_killed_goes_on_without_repeating_a_trial(room: House, b
 
 def test_finals_that_are_interrupted_leave_nothing_and_are_done_again(room: House) -> None:
     job = room.job(PROBLEM, CONFIGS)
-    room.stops = lambda: room.ledger.jobs.get(job.id).phase == "finals"
+    room.stops = lambda: room.context.jobs.get(job.id).phase == "finals"
     assert room.attempts(job).tune() is None
     search = room.trials(job)
     assert {row.round for row in search} == {"search"}
@@ -186,7 +186,7 @@ def test_a_job_that_was_given_more_does_more_and_its_finals_anew(room: House) ->
 
 
 def test_the_best_so_far_is_served_while_the_tune_runs_and_withdrawn_where_it_is_interrupted(room: House) -> None:
-    job, best = room.job(PROBLEM, CONFIGS), room.ledger.best
+    job, best = room.job(PROBLEM, CONFIGS), room.context.best
     seen = []
 
     def stops() -> bool:
@@ -207,7 +207,7 @@ def test_the_best_so_far_is_served_while_the_tune_runs_and_withdrawn_where_it_is
 def test_where_nothing_could_be_measured_the_reasons_are_told(room: House, monkeypatch: pytest.MonkeyPatch) -> None:
     default = CATALOGUE["tiled"].default(PROBLEM, room.unit.device)
     break_tiled(monkeypatch, {default: "", CONFIGS[3]: "nonsense;"})
-    monkeypatch.setattr("app.services.tuning.search_scope._BASELINES", ("tiled",))
+    monkeypatch.setattr("app.services.tuning.request._BASELINES", ("tiled",))
     job = room.job(PROBLEM, CONFIGS[3:])
     with pytest.raises(LaunchFailed, match=r"(?s)could be measured: .*nonsense.*; left 1640 elements unwritten"):
         room.attempts(job).tune()

@@ -81,15 +81,15 @@ def test_a_config_that_answers_wrong_is_never_served_for_any_problem(
     room: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     break_tiled(monkeypatch, {BAD: OFF})
-    best = room.ledger.best
+    best = room.context.best
     best.promoted([stored_best(room)])
     assert best.answer(OTHER).config == BAD
     assert searched(room, PROBLEM)[str(BAD)] == "verify"
     assert str(BAD) not in searched(room, PROBLEM)
     assert best.answer(PROBLEM).config != BAD
     assert best.answer(OTHER).config != BAD
-    assert "relative L2" in (room.ledger.quarantine.holds(room.unit.device, "tiled", BAD) or "")
-    assert room.ledger.quarantine.holds(room.unit.device, "tiled", GOOD) is None
+    assert "relative L2" in (room.context.quarantine.holds(room.unit.device, "tiled", BAD) or "")
+    assert room.context.quarantine.holds(room.unit.device, "tiled", GOOD) is None
     (fault,) = room.faults()
     assert (fault.kind, fault.scope, fault.config, fault.kernel) == ("wrong", "", BAD, "tiled")
 
@@ -139,14 +139,14 @@ def test_a_finalist_that_fails_on_hostile_operands_is_quarantined_and_not_promot
     told = (best.trial, best.naive, best.tiled, best.default)
     assert all(one is None or one.config != bad or one.kernel != "tiled" for one in told)
     assert best.default_reason == row.reason
-    assert room.ledger.quarantine.holds(room.unit.device, "tiled", bad) is not None
+    assert room.context.quarantine.holds(room.unit.device, "tiled", bad) is not None
 
 
 def test_a_fault_and_its_trial_are_one_transaction(room: House, monkeypatch: pytest.MonkeyPatch) -> None:
     break_tiled(monkeypatch, {BAD: OFF})
     job = room.job(PROBLEM, [BAD, GOOD])
     attempts, seen = room.attempts(job), []
-    unsubscribe = room.ledger.jobs.subscribe(
+    unsubscribe = room.context.jobs.subscribe(
         job.id, lambda: seen.append((len(room.trials(job, state="rejected")), len(room.faults())))
     )
     attempts.tune()
@@ -160,9 +160,9 @@ def test_a_product_whose_class_answers_wrong_is_made_by_the_next_answer(
 ) -> None:
     default = CATALOGUE["tiled"].default(PROBLEM, room.unit.device)
     break_tiled(monkeypatch, {default: OFF})
-    ledger = room.ledger
-    matmul = MatmulService(room.fleet, ledger.best, ledger.quarantine, MissCounter(room.database), **LIMITS)
-    assert ledger.best.answer(PROBLEM).kernel == "tiled"
+    context = room.context
+    matmul = MatmulService(room.fleet, context.best, context.quarantine, MissCounter(room.database), **LIMITS)
+    assert context.best.answer(PROBLEM).kernel == "tiled"
     kernel, error = product(room, matmul, PROBLEM)
     assert (kernel, error < 1e-4) == ("naive", True)
     (fault,) = room.faults()
@@ -179,24 +179,24 @@ def test_a_default_that_answers_wrong_does_not_keep_the_service_from_being_ready
 ) -> None:
     default = CATALOGUE["tiled"].default(Problem(256, 256, 256), room.unit.device)
     break_tiled(monkeypatch, {default: OFF})
-    ledger = room.ledger
-    matmul = MatmulService(room.fleet, ledger.best, ledger.quarantine, MissCounter(room.database), **LIMITS)
+    context = room.context
+    matmul = MatmulService(room.fleet, context.best, context.quarantine, MissCounter(room.database), **LIMITS)
     defaults = DefaultVerification(
-        room.fleet, ledger.quarantine, ledger.best, matmul.failures, matmul.deadlines, ledger.forecasts
+        room.fleet, context.quarantine, context.best, matmul.failures, matmul.deadlines, context.forecasts
     )
     defaults.verify(room.unit)
-    assert ledger.quarantine.holds(room.unit.device, "tiled", default) is not None
+    assert context.quarantine.holds(room.unit.device, "tiled", default) is not None
     defaults.verify(room.unit)
-    assert ledger.best.answer(Problem(256, 256, 256)).kernel == "naive"
+    assert context.best.answer(Problem(256, 256, 256)).kernel == "naive"
 
 
 def test_a_best_whose_config_is_held_is_stored_but_not_answered(room: House) -> None:
     best = room.tune(room.job(PROBLEM, [GOOD]))
     launch = CATALOGUE[best.trial.kernel].launch(best.trial.config, PROBLEM, room.unit.device)
     before = datetime.now(UTC)
-    room.ledger.quarantine.condemn(room.unit.device, launch, "seen to be off")
-    room.ledger.best.changed()
-    answer = room.ledger.best.answer(PROBLEM)
+    room.context.quarantine.condemn(room.unit.device, launch, "seen to be off")
+    room.context.best.changed()
+    answer = room.context.best.answer(PROBLEM)
     assert (answer.kernel, answer.config) != (best.trial.kernel, best.trial.config)
     assert room.database.read(lambda session: BestRepository(session).all()) == [best]
     assert room.faults()[0].at >= before

@@ -12,16 +12,23 @@ from app.errors import BudgetTooSmall
 from app.services.jobs.service import ENDED
 from app.services.principal import ANONYMOUS
 from app.services.service import Service
-from app.services.tuning.service import TuneSpec
+from app.services.tuning.request import TuneSpec
 from app.store.records import JobRecord
 from app.store.repository import FaultRepository
+from app.tuning.budget import Budget
 from kernels.problem import Problem
 
 WITHIN = 2.0  # seconds from a cancellation to the job's end
 
 
-def submit(service: Service, *problems: Problem, **rest: Any) -> JobRecord:
-    return service.tuning.submit(TuneSpec(problems, **rest), ANONYMOUS)
+def submit(
+    service: Service,
+    *problems: Problem,
+    kernels: tuple[str, ...] | None = None,
+    retune: bool = False,
+    **budget: Any,
+) -> JobRecord:
+    return service.tuning.submit(TuneSpec(problems, kernels=kernels, budget=Budget(**budget), retune=retune), ANONYMOUS)
 
 
 def wait_for(service: Service, job: JobRecord, phase: str) -> None:
@@ -106,7 +113,7 @@ def test_a_job_takes_no_longer_than_its_budget(service: Service, seconds: float)
 
 
 def test_a_finished_product_has_done_one_of_one(service: Service) -> None:
-    with service.matmul.place(Problem(3, 4, 5)) as placed:
+    with service.matmul.reserve(Problem(3, 4, 5)) as placed:
         placed.a[...], placed.b[...] = 1, 1
         job = service.results.create(placed)
         service.results.make(job.id, placed, None, None)

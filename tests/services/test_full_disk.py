@@ -15,9 +15,9 @@ from app.services.jobs.service import JobService, new_job
 from app.services.jobs.write_retry import WriteRetry
 from app.services.principal import ANONYMOUS
 from app.services.service import Service
-from app.services.tuning.request import fingerprint, resolve
-from app.services.tuning.service import TuneSpec
+from app.services.tuning.request import TuneSpec, fingerprint, normalize
 from app.store.repository import JobRepository
+from app.tuning.budget import Budget
 from kernels.problem import Problem
 
 FULL: Final = """
@@ -27,11 +27,12 @@ from opening import settings
 from app.errors import StoreFailed
 from app.main import opened
 from app.services.principal import ANONYMOUS
-from app.services.tuning.service import TuneSpec
+from app.services.tuning.request import TuneSpec
+from app.tuning.budget import Budget
 from kernels.problem import Problem
 
 folder, size = Path(sys.argv[1]), Problem(40, 41, 42)
-order = TuneSpec((size,), kernels=("tiled",), trials=None, seconds=60.0)
+order = TuneSpec((size,), kernels=("tiled",), budget=Budget(seconds=60.0))
 
 def until(holds):
     end = time.monotonic() + 100
@@ -65,7 +66,7 @@ with opened(settings(folder), "the test") as service:
     told["ended"] = [jobs.wait(each.id, 10).state for each in (job, product)]
     told["woken"] = woken.is_set()
     told["events"] = [event.name for event in jobs.events(job.id)][-1]
-    again = service.tuning.submit(TuneSpec((size,), kernels=("naive",), trials=1), ANONYMOUS)
+    again = service.tuning.submit(TuneSpec((size,), kernels=("naive",), budget=Budget(trials=1)), ANONYMOUS)
     told["again"] = [again.id != job.id, jobs.wait(again.id, 60).state]
 print(json.dumps(told))
 """
@@ -93,9 +94,9 @@ def test_jobs_that_meet_a_full_disk_end_once_there_is_room(tmp_path: Path, then:
 
 
 def test_a_job_of_which_no_thread_knows_is_not_joined_and_is_cancelled_at_once(service: Service) -> None:
-    order = TuneSpec((Problem(21, 22, 23),), kernels=("naive",), trials=1)
-    request = resolve(order, service.fleet)
-    lost = new_job("tune", request, fingerprint(ANONYMOUS, request))
+    order = TuneSpec((Problem(21, 22, 23),), kernels=("naive",), budget=Budget(trials=1))
+    spec = normalize(order, service.fleet)
+    lost = new_job("tune", spec.to_json(), fingerprint(ANONYMOUS, spec))
     for step in (lambda rows: rows.add(lost), lambda rows: rows.start(lost.id, 4, datetime.now(UTC))):
         service.database.write(lambda session, step=step: step(JobRepository(session)))  # type: ignore[misc]
     assert service.jobs.get(lost.id).state == "running"

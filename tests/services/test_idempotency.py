@@ -69,7 +69,7 @@ def noted(idempotency: Idempotency, attempt: IdempotentRequest, state: str) -> s
     """Have the attempt make a job, which stands as it is said to."""
     job = new_job("matmul", {})
     idempotency._database.write(lambda session: JobRepository(session).add(job))
-    idempotency._database.write(lambda session: attempt.noted(session, job.id))
+    idempotency._database.write(lambda session: attempt.record_job(session, job.id))
     if state != job.state:
         idempotency._database.write(
             lambda session: JobRepository(session).finish(job.id, state, None, None, job.created_at)
@@ -153,7 +153,7 @@ def test_a_restart_keeps_answers_and_jobs_and_forgets_what_made_neither(tmp_path
         idempotency.answered(begun(idempotency, "answer"), 202, {}, "{}")
         attempt, job = begun(idempotency, "job"), new_job("tune", {})
         idempotency._database.write(lambda session: JobRepository(session).add(job))
-        idempotency._database.write(lambda session: attempt.noted(session, job.id))
+        idempotency._database.write(lambda session: attempt.record_job(session, job.id))
     with keys(tmp_path) as idempotency:
         begun(idempotency, "nothing")
         answer, made = (idempotency.claim(ANONYMOUS, key, SAME) for key in ("answer", "job"))

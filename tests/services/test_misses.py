@@ -17,8 +17,9 @@ from app.services.best.misses import Miss, MissCounter
 from app.services.principal import ANONYMOUS
 from app.services.service import Service
 from app.services.tuning.background import BackgroundTuning
-from app.services.tuning.service import TuneSpec
+from app.services.tuning.request import TuneSpec
 from app.store.records import BestRecord, TrialRecord
+from app.tuning.budget import Budget
 from kernels.device import Device
 from kernels.problem import Problem
 
@@ -86,7 +87,7 @@ def test_an_idle_device_is_given_the_most_wanted_shape_each_once(service: Servic
     for problem in (often, often, seldom):
         misses.note(Miss(device.model, problem, "nearest"))
     idle = BackgroundTuning(service.database, BestConfigs(service.fleet), misses, lambda: 60.0)
-    asked = [Problem(**request["problems"][0]) for request in iter(lambda: idle.next(device), None)]
+    asked = [spec.problems[0] for spec in iter(lambda: idle.next(device), None)]
     assert [problem for problem in asked if problem in {often, seldom}] == [often, seldom]
     assert len(asked) == len(set(asked))
     for problem in (often, seldom):
@@ -103,7 +104,7 @@ def test_nothing_is_tuned_while_products_come(service: Service, device: Device) 
 def test_an_idle_service_tunes_what_was_asked_for_and_revalidates_what_is_stale(tmp_path: Path) -> None:
     stale, wanted = Problem(20, 21, 22), Problem(30, 31, 32)
     with opened(settings(tmp_path), "the first") as service:
-        job = service.tuning.submit(TuneSpec((stale,), kernels=("tiled",), trials=4), ANONYMOUS)
+        job = service.tuning.submit(TuneSpec((stale,), kernels=("tiled",), budget=Budget(trials=4)), ANONYMOUS)
         assert service.jobs.wait(job.id, 60).state == "succeeded"
         record = service.best.record(service.fleet.unit().device.model, stale)
         assert record is not None
@@ -112,13 +113,13 @@ def test_an_idle_service_tunes_what_was_asked_for_and_revalidates_what_is_stale(
         assert service.best.answer(stale).match == "stale"
         service.misses.noted(service.best.answer(wanted))
         idle = BackgroundTuning(service.database, service.best, service.misses, lambda: 60.0)
-        requests = list(iter(lambda: idle.next(service.fleet.unit().device), None))
-        assert [request["problems"][0]["m"] for request in requests] == [30, 20]
-        assert "configs" not in requests[0]
-        again = requests[1]["configs"]
-        assert 1 <= len(again) <= 8
-        assert all(service.fleet.unit().device.id == device for device in requests[1]["devices"])
-        assert {tuple(entry["config"].items()) for entry in again} <= {tuple(config.items()) for config in tried}
+        first, second = iter(lambda: idle.next(service.fleet.unit().device), None)
+        assert (first.problems, second.problems) == ((wanted,), (stale,))
+        assert first.configs is None
+        assert second.configs is not None
+        assert 1 <= len(second.configs) <= 8
+        assert second.devices == (service.fleet.unit().device.id,)
+        assert {one.config for one in second.configs} <= tried
 
 
 @pytest.mark.slow
@@ -130,7 +131,7 @@ def test_idle_work_yields_to_an_order_and_goes_on_after_it(tmp_path: Path) -> No
         (idle,) = service.jobs.list(state="running")
         assert idle.request["problems"][0]["m"] == 150
         until(lambda: bool(service.jobs.trials(job_id=idle.id)))
-        job = service.tuning.submit(TuneSpec((ordered,), trials=4), ANONYMOUS)
+        job = service.tuning.submit(TuneSpec((ordered,), budget=Budget(trials=4)), ANONYMOUS)
         until(lambda: service.jobs.get(job.id).state != "queued", 10)
         assert service.jobs.get(idle.id).state in {"queued", "running"}
         assert service.jobs.wait(job.id, 60).state == "succeeded"

@@ -18,7 +18,7 @@ from app.services.matmul.batching import DynamicBatcher
 from app.services.matmul.service import MatmulService
 from app.services.principal import ANONYMOUS
 from app.services.service import Service
-from app.services.tuning.service import TuneSpec
+from app.services.tuning.request import TuneSpec
 from app.worker.serving import batched, product
 from kernels import CATALOGUE
 from kernels.fp32_emulation import REASONS

@@ -16,9 +16,7 @@ from app.main import opened
 from app.services.jobs.service import ENDED
 from app.services.principal import ANONYMOUS
 from app.services.service import Service
-from app.services.tuning.request import resolve
-from app.services.tuning.search_scope import configs_of, searched
-from app.services.tuning.service import TuneSpec
+from app.services.tuning.request import ListedConfig, TuneSpec, kernels_to_search, normalize
 from app.store.records import JobRecord
 from kernels import CATALOGUE
 from kernels.problem import Problem
@@ -27,7 +25,10 @@ from kernels.problem import Problem
 def order(*sizes: int, **rest: Any) -> TuneSpec:
     """An order of small shapes with a small budget, for the kernels that compile fast."""
     problems = tuple(Problem(size, size + 1, size + 2) for size in sizes)
-    return TuneSpec(problems, **{"trials": 4, "kernels": ("tiled",), "seconds": 200.0, **rest})
+    limits = {
+        name: rest.pop(name, usual) for name, usual in (("trials", 4), ("seconds", 200.0), ("gain_percent", None))
+    }
+    return TuneSpec(problems, **{"kernels": ("tiled",), "budget": budget.Budget(**limits), **rest})
 
 
 def until(holds: Callable[[], bool], seconds: float = 100.0) -> None:
@@ -159,9 +160,9 @@ def test_the_best_so_far_is_served_while_its_job_runs_and_taken_back_without_a_w
 def test_a_job_of_listed_configs_tries_them_and_the_defaults_alone(service: Service) -> None:
     device, problem = service.fleet.unit().device, Problem(35, 36, 37)
     listed = [("tiled", CATALOGUE["tiled"].space.config({"BM": 8, "BN": 16, "BK": 8}))]
-    request = resolve(TuneSpec((problem,), kernels=("tiled",), strategy="exhaustive"), service.fleet)
-    request["configs"] = configs_of(listed)
-    job = service.tuning._create(request, "listed")
+    configs = tuple(ListedConfig(*one) for one in listed)
+    spec = TuneSpec((problem,), kernels=("tiled",), strategy="exhaustive", configs=configs)
+    job = service.tuning._create(normalize(spec, service.fleet), "listed")
     assert finish(service, job).state == "succeeded"
     tried = {(trial.kernel, trial.config) for trial in service.jobs.trials(job_id=job.id) if trial.kernel != "vendor"}
     defaults = {(name, CATALOGUE[name].default(problem, device)) for name in ("naive", "tiled")}
@@ -174,7 +175,9 @@ def test_what_is_known_is_measured_again_beside_the_default_and_nothing_else_is_
     device, problem = service.fleet.unit().device, Problem(24, 25, 26)
     before = finish(service, service.tuning.submit(order(24), ANONYMOUS))
     best = service.best.answer(problem, exact=True)
-    again = service.tuning.submit(TuneSpec((problem,), strategy="known", seconds=200.0), ANONYMOUS)
+    again = service.tuning.submit(
+        TuneSpec((problem,), strategy="known", budget=budget.Budget(seconds=200.0)), ANONYMOUS
+    )
     assert again.id != before.id
     assert finish(service, again).state == "succeeded"
     trials = service.jobs.trials(job_id=again.id, round="search")
@@ -192,9 +195,9 @@ def test_listed_configs_of_many_parameters_are_a_space_of_their_own(service: Ser
     device, problem = service.fleet.unit().device, Problem(300, 200, 100)
     tiled = CATALOGUE["register_tiled"]
     legal = tiled.space.legal(problem, device)
-    request = resolve(TuneSpec((problem,), kernels=("register_tiled",), strategy="exhaustive"), service.fleet)
-    request["configs"] = configs_of((tiled.name, config) for config in legal[:: len(legal) // 12])
-    *_, narrowed = searched(problem, device, request)
+    configs = tuple(ListedConfig(tiled.name, config) for config in legal[:: len(legal) // 12])
+    spec = TuneSpec((problem,), kernels=("register_tiled",), strategy="exhaustive", configs=configs)
+    *_, narrowed = kernels_to_search(problem, device, normalize(spec, service.fleet))
     found = narrowed.space.legal(problem, device)
     assert set(found) == {*legal[:: len(legal) // 12], tiled.default(problem, device)}
     assert len(narrowed.space) == len(list(narrowed.space)) == len(found)
@@ -205,7 +208,7 @@ def test_listed_configs_of_many_parameters_are_a_space_of_their_own(service: Ser
 @pytest.mark.slow
 def test_kernels_for_some_shapes_are_tuned_where_these_are_asked_for(service: Service) -> None:
     shapes = {"batched": Problem(24, 20, 28, 30), "tall": Problem(2100, 33, 20), "skinny": Problem(3, 200, 600)}
-    asked = TuneSpec(tuple(shapes.values()), kernels=tuple(shapes), trials=15, seconds=90.0)
+    asked = TuneSpec(tuple(shapes.values()), kernels=tuple(shapes), budget=budget.Budget(15, 90.0))
     job = finish(service, service.tuning.submit(asked, ANONYMOUS))
     assert job.state == "succeeded"
     trials = [one for one in service.jobs.trials(job_id=job.id) if one.state == "measured"]
@@ -322,7 +325,7 @@ def test_a_killed_trial_child_costs_one_trial(service: Service) -> None:
 @pytest.mark.parametrize(
     ("bad", "error"),
     [
-        ({"device": "cuda:99"}, UnknownDevice),
+        ({"devices": ("cuda:99",)}, UnknownDevice),
         ({"kernels": ("magic",)}, UnknownKernel),
         ({"strategy": "prayer"}, Invalid),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from app.devices.fleet import Fleet, Unit
 from app.services.best.lookup import BestConfigs
 from app.services.best.quarantine import Quarantine
 from app.services.jobs.service import JobService, new_job
-from app.services.tuning.progress import JobBudget, JobProgress
-from app.services.tuning.search_scope import configs_of, expected
+from app.services.tuning.progress import JobProgress
+from app.services.tuning.request import ListedConfig, TuneSpec, max_trials
 from app.services.tuning.shape_tuner import ShapeTuner, TuningContext
 from app.store.database import Database, migrate, open_database
 from app.store.records import BestRecord, FaultRecord, JobRecord, TrialRecord
@@ -31,7 +31,7 @@ class House:
     """What a service has open; `stops` says when a tune is to be interrupted."""
 
     fleet: Fleet
-    ledger: TuningContext
+    context: TuningContext
     stops: Callable[[], bool] = field(default=lambda: False)
 
     @property
@@ -40,32 +40,30 @@ class House:
 
     @property
     def database(self) -> Database:
-        return self.ledger.database
+        return self.context.database
 
     def job(self, problem: Problem, configs: Sequence[Config] | None = None, **rest: Any) -> JobRecord:
         """A running job of one shape, with a small budget; `configs` are tiled's that it tries, default beside them."""
-        request: dict[str, Any] = {
-            "problems": [asdict(problem)],
-            "devices": [self.unit.device.id],
-            "kernels": ["tiled"],
-            "strategy": "auto" if configs is None else "exhaustive",
-            "trials": 6 if configs is None else None,
-            "seconds": 60.0,
-            "gain_percent": None,
-            **({} if configs is None else {"configs": configs_of(("tiled", one) for one in configs)}),
-        }
-        job = new_job("tune", {**request, **rest})
-        job = replace(job, id=f"{len(self.ledger.jobs.list()) + 1:08x}{job.id[8:]}")
+        spec = TuneSpec(
+            (problem,),
+            (self.unit.device.id,),
+            ("tiled",),
+            "auto" if configs is None else "exhaustive",
+            budget.Budget(6 if configs is None else None, 60.0),
+            None if configs is None else tuple(ListedConfig("tiled", one) for one in configs),
+        )
+        job = new_job("tune", {**spec.to_json(), **rest})
+        job = replace(job, id=f"{len(self.context.jobs.list()) + 1:08x}{job.id[8:]}")
         self.database.write(lambda session: JobRepository(session).add(job))
         self.database.write(lambda session: JobRepository(session).start(job.id, 1, datetime.now(UTC)))
         return job
 
     def attempts(self, job: JobRecord) -> ShapeTuner:
-        problem = Problem(**job.request["problems"][0])
-        most = expected(problem, self.unit.device, job.request)
-        running = JobProgress(JobBudget.of(job.request), [most], self.stops)
-        running.begin(0)
-        return ShapeTuner(self.ledger, job, self.unit, problem, running)
+        spec = TuneSpec.from_json(job.request)
+        (problem,) = spec.problems
+        progress = JobProgress(spec.budget, [max_trials(problem, self.unit.device, spec)], self.stops)
+        progress.begin(0)
+        return ShapeTuner(self.context, job.id, spec, self.unit, problem, progress)
 
     def tune(self, job: JobRecord) -> BestRecord:
         """Tune the job's shape to its end."""

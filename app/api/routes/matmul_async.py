@@ -69,7 +69,7 @@ async def _taken(
 ) -> Response:
     service, threads, state = service_of(request), threads_of(request), state_of(request.app)
     placement, wanted = received.placement, received.wanted
-    job = await threads.call(service.results.create, placement, None if attempt is None else attempt.noted)
+    job = await threads.call(service.results.create, placement, None if attempt is None else attempt.record_job)
     held = stack.pop_all()
     make = partial(service.results.make, stacked=received.stacked)
 

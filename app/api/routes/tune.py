@@ -22,7 +22,8 @@ from app.api.state import service_of, threads_of
 from app.services.jobs.idempotency import IdempotentRequest, fingerprint
 from app.services.jobs.service import ENDED
 from app.services.principal import ANONYMOUS
-from app.services.tuning.service import nothing
+from app.services.tuning.request import TuneSpec
+from app.services.tuning.service import record_nothing
 from app.store.records import JobRecord
 
 router = APIRouter(route_class=DirectRoute, tags=["tune"])
@@ -72,18 +73,18 @@ async def tune(request: Request) -> Response:
     The same work is one job: while it runs, and after it as long as its answers are exact and `retune` is false.
     A job survives a restart of the service. Follow it at `/jobs/{id}/events`.
     """
-    order, prefer = await read_json(TuneRequest, request), preference(request)
-    body = order.model_dump_json().encode()
+    asked, prefer = await read_json(TuneRequest, request), preference(request)
+    body = asked.model_dump_json().encode()
     same = fingerprint(request.method, request.url.path, request.scope["query_string"], body)
-    return await once(request, same, partial(_submitted, request, order, prefer), _told)
+    return await once(request, same, partial(_submitted, request, asked.spec(), prefer), _told)
 
 
 async def _submitted(
-    request: Request, order: TuneRequest, prefer: Preference, attempt: IdempotentRequest | None
+    request: Request, spec: TuneSpec, prefer: Preference, attempt: IdempotentRequest | None
 ) -> Response:
     service, threads = service_of(request), threads_of(request)
-    noted = nothing if attempt is None else attempt.noted
-    job = await threads.call(service.tuning.submit, order.order(), ANONYMOUS, noted)
+    record_job = record_nothing if attempt is None else attempt.record_job
+    job = await threads.call(service.tuning.submit, spec, ANONYMOUS, record_job)
     headers = {"Location": f"/jobs/{job.id}"}
     if prefer.wait is not None:
         job = await ended_within(service, threads, job.id, prefer.wait)

@@ -25,7 +25,7 @@ from app.store.repository import JobRepository
 
 _LOG = logging.getLogger(__name__)
 _REMEMBERED: Final = 1024  # errors that are kept as they were raised
-Noted = Callable[[Any, str], None]
+RecordJob = Callable[[Any, str], None]
 Outcome = tuple[str, dict[str, Any] | None, TilewiseError | None]
 
 
@@ -59,8 +59,8 @@ class AsyncProducts:
         self.shelf.stop()
         self._notes.shutdown()
 
-    def create(self, placement: OperandBuffers, noted: Noted | None = None) -> JobRecord:
-        """A queued job for operands that have landed; `noted` writes beside it, in one transaction.
+    def create(self, placement: OperandBuffers, record_job: RecordJob | None = None) -> JobRecord:
+        """A queued job for operands that have landed; `record_job` writes beside it, in one transaction.
 
         Raises TooLarge where the result is more than all that may be kept.
         """
@@ -71,8 +71,8 @@ class AsyncProducts:
 
         def add(session: Any) -> None:
             JobRepository(session).add(job)
-            if noted is not None:
-                noted(session, job.id)
+            if record_job is not None:
+                record_job(session, job.id)
 
         self._jobs.begun(job.id)
         try:

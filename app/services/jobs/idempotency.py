@@ -29,7 +29,7 @@ class IdempotentRequest:
     principal: str
     key: str
 
-    def noted(self, session: Any, job_id: str) -> None:
+    def record_job(self, session: Any, job_id: str) -> None:
         """Note the job, in the transaction that makes it: from then on it is what the key stands for."""
         FirstAnswerRepository(session).attach(self.principal, self.key, job_id)
 

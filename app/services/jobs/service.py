@@ -15,7 +15,8 @@ from app.errors import Closing, StoreFailed, UnknownJob
 from app.services.jobs.export import recordings
 from app.services.jobs.write_retry import Write, WriteRetry
 from app.services.principal import Principal
-from app.services.tuning.progress import FINALS, PREPARING, SEARCH, budget_seconds
+from app.services.tuning.progress import FINALS, PREPARING, SEARCH
+from app.services.tuning.request import budget_seconds
 from app.store.database import Database
 from app.store.records import JobRecord, TrialRecord
 from app.store.repository import DeviceRepository, JobRepository, TrialRepository

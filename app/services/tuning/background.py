@@ -1,17 +1,17 @@
-"""Background tuning: what an idle device tunes of its own accord, the most frequent misses and stale bests."""
+"""Background tuning: an idle device tunes the most frequent misses and stale bests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
 from app.services.best.lookup import BestConfigs, is_current
 from app.services.best.misses import MissCounter
 from app.services.tuning.executor import is_exact
-from app.services.tuning.search_scope import configs_of
+from app.services.tuning.request import ListedConfig, TuneSpec
 from app.store.database import Database
 from app.store.repository import TrialRepository
+from app.tuning.budget import Budget
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.problem import Problem
@@ -22,23 +22,23 @@ _TOP: Final = 8  # configs of a stale best that are tried again
 
 
 class BackgroundTuning:
-    """Chooses work for idle devices, each problem once in a process's life. `quiet` gives seconds since a product."""
+    """Chooses work for idle devices, each problem once a process. `quiet` gives the seconds since the last product."""
 
     def __init__(self, database: Database, best: BestConfigs, misses: MissCounter, quiet: Callable[[], float]) -> None:
         self._database, self._best, self._misses, self._quiet = database, best, misses, quiet
         self._chosen: set[tuple[str, Problem]] = set()
 
-    def next(self, device: Device) -> dict[str, Any] | None:
-        """The request of the job to do now on a device; None where there is nothing, or products come."""
+    def next(self, device: Device) -> TuneSpec | None:
+        """The next job of a device; None if there is none, or products are being made."""
         if self._quiet() < _QUIET:
             return None
         for problem, configs in self._candidates(device):
             if (device.model, problem) not in self._chosen:
                 self._chosen.add((device.model, problem))
-                return _request(device, problem, configs)
+                return _spec(device, problem, configs)
         return None
 
-    def _candidates(self, device: Device) -> Iterator[tuple[Problem, list[dict[str, Any]] | None]]:
+    def _candidates(self, device: Device) -> Iterator[tuple[Problem, tuple[ListedConfig, ...] | None]]:
         for miss in self._misses.most_wanted(device_model=device.model):
             if is_exact(self._best, miss.problem, device.id):
                 self._misses.forget(device.model, miss.problem)
@@ -48,32 +48,31 @@ class BackgroundTuning:
             if record.device_model == device.model and not is_current(record.trial, device):
                 yield record.problem, self._stored_top(record.problem, device)
 
-    def _stored_top(self, problem: Problem, device: Device) -> list[dict[str, Any]] | None:
-        """The fastest configs of a stale best that can still be launched; None where all is to be searched."""
+    def _stored_top(self, problem: Problem, device: Device) -> tuple[ListedConfig, ...] | None:
+        """The fastest configs of a stale best that can still be launched; None if the whole space is to be searched."""
         record = self._best.record(device.model, problem)
         if record is None:
             return None
         job = record.trial.job_id
         rows = self._database.read(lambda session: TrialRepository(session).top(job, device.model, problem, _TOP))
-        legal = []
+        legal = list[ListedConfig]()
         for row in rows:
             kernel = CATALOGUE.get(row.kernel)
             try:
                 if kernel is not None and kernel.covers(problem, device):
-                    legal.append((row.kernel, kernel.launch(kernel.space.config(row.config), problem, device).config))
+                    config = kernel.launch(kernel.space.config(row.config), problem, device).config
+                    legal.append(ListedConfig(row.kernel, config))
             except ValueError:
                 continue  # the kernel has changed since, and its space refuses this now
-        return configs_of(legal) or None
+        return tuple(legal) or None
 
 
-def _request(device: Device, problem: Problem, configs: list[dict[str, Any]] | None) -> dict[str, Any]:
-    return {
-        "problems": [asdict(problem)],
-        "devices": [device.id],
-        "kernels": None,
-        "strategy": "auto" if configs is None else "exhaustive",
-        "trials": None,
-        "seconds": SECONDS,
-        "gain_percent": None,
-        "idle": True,
-    } | ({} if configs is None else {"configs": configs})
+def _spec(device: Device, problem: Problem, configs: tuple[ListedConfig, ...] | None) -> TuneSpec:
+    return TuneSpec(
+        (problem,),
+        (device.id,),
+        strategy="auto" if configs is None else "exhaustive",
+        budget=Budget(seconds=SECONDS),
+        configs=configs,
+        idle=True,
+    )

@@ -1,4 +1,4 @@
-"""Executes one tune job: its shapes in turn, each promoted when it ends."""
+"""Runs one tune job: its shapes in turn, each promoted when it ends."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from app.errors import Closing, DeviceError, TilewiseError
 from app.services.best.lookup import BestConfigs, gflops, timing_of
 from app.services.best.misses import MissCounter
 from app.services.tuning.progress import JobProgress
+from app.services.tuning.request import TuneSpec
 from app.services.tuning.shape_tuner import ShapeTuner, TuningContext
 from app.store.records import BestRecord, JobRecord, TrialRecord
 from app.store.repository import JobRepository
@@ -24,47 +25,48 @@ from kernels.device import Device
 from kernels.problem import Problem
 
 _LOG = logging.getLogger(__name__)
-Piece = tuple[Unit, Problem]
-Settled = Callable[[Unit, Callable[[], bool]], None]
+TuneTarget = tuple[Unit, Problem]
+AwaitDefaults = Callable[[Unit, Callable[[], bool]], None]
 
 
 class JobExecutor:
-    """Works jobs off; `total` seconds were spent on it, `inside` of them in children."""
+    """Runs jobs; `total` seconds were spent on them, `inside` of these in workers."""
 
-    def __init__(self, ledger: TuningContext, misses: MissCounter, settled: Settled) -> None:
+    def __init__(self, context: TuningContext, misses: MissCounter, await_defaults: AwaitDefaults) -> None:
         self.inside = self.total = 0.0
-        self._ledger, self._misses, self._settled = ledger, misses, settled
+        self._context, self._misses, self._await_defaults = context, misses, await_defaults
 
-    def run(self, job: JobRecord, running: JobProgress, pieces: Sequence[Piece]) -> None:
-        """Tune every piece with what it is allowed, and end the job; one that is interrupted stays as it is.
+    def run(self, job: JobRecord, spec: TuneSpec, progress: JobProgress, targets: Sequence[TuneTarget]) -> None:
+        """Tune every target within the job's budget, and end the job; one that is interrupted stays as it is.
 
         A job that was cancelled ends so.
         """
-        database, jobs = self._ledger.database, self._ledger.jobs
-        if job.cancel_requested or jobs.is_cancelled(job.id) or self._is_needless(job, pieces):
+        database, jobs = self._context.database, self._context.jobs
+        if job.cancel_requested or jobs.is_cancelled(job.id) or (spec.idle and self._is_needless(job, targets)):
             self._finish(job.id, "cancelled")
             return
-        if job.request["strategy"] == "auto":
+        if spec.strategy == "auto":
             bayesian.preload()
-        self._await_children(pieces, running)
-        total = sum(running.expected)
+        self._await_workers(targets, progress)
+        total = sum(progress.max_trials)
         if not database.write(lambda session: JobRepository(session).start(job.id, total, datetime.now(UTC))):
             return  # cancelled while it was queued
-        running.start()
+        progress.start()
         jobs.committed(job.id)
         results: dict[int, dict[str, Any]] = {}
-        while left := running.unsettled():
-            for number in left:
-                if running.interrupted():
+        while pending := progress.pending_shapes():
+            for number in pending:
+                if progress.interrupted():
                     break
-                running.begin(number)
-                self._shape(job, pieces[number], running, results, number)
-            if running.interrupted() and running.unsettled():
+                progress.begin(number)
+                tuner = ShapeTuner(self._context, job.id, spec, *targets[number], progress)
+                self._tune_shape(job, tuner, results, number)
+            if progress.interrupted() and progress.pending_shapes():
                 if jobs.is_cancelled(job.id):
-                    self._finish(job.id, "cancelled", results, spent=running.elapsed)
+                    self._finish(job.id, "cancelled", results, spent=progress.elapsed)
                 return
         best = any("kernel" in result for result in results.values())
-        self._finish(job.id, "succeeded" if best else "failed", results, spent=running.elapsed)
+        self._finish(job.id, "succeeded" if best else "failed", results, spent=progress.elapsed)
 
     def fail(self, job_id: str, error: Exception) -> None:
         """End a job with its error."""
@@ -75,50 +77,42 @@ class JobExecutor:
             _LOG.error("job %s failed of a fault in the service", job_id, exc_info=error)
         self._finish(job_id, "failed", failure=failure)
 
-    def _await_children(self, pieces: Sequence[Piece], running: JobProgress) -> None:
-        """Wait for the children that try the candidates: one that is being replaced is no part of the job's time.
-
-        Nor is the verification of the device's defaults, after a start.
-        """
-        for unit in {unit.device.id: unit for unit, _ in pieces}.values():
-            self._settled(unit, running.interrupted)
+    def _await_workers(self, targets: Sequence[TuneTarget], progress: JobProgress) -> None:
+        """Wait for the trial workers, and after a start for the defaults' verification: neither is the job's time."""
+        for unit in {unit.device.id: unit for unit, _ in targets}.values():
+            self._await_defaults(unit, progress.interrupted)
             with suppress(DeviceError, Closing, CallStopped):  # the first trial says what is wrong
-                unit.trials.start(running.until_interrupted)
+                unit.trials.start(progress.until_interrupted)
 
-    def _is_needless(self, job: JobRecord, pieces: Sequence[Piece]) -> bool:
-        """Whether somebody has ordered, and got, what was idle work."""
-        best = self._ledger.best
-        return bool(job.request.get("idle")) and all(
-            is_exact(best, problem, unit.device.id) and not self._done_before(job, unit, problem)
-            for unit, problem in pieces
+    def _is_needless(self, job: JobRecord, targets: Sequence[TuneTarget]) -> bool:
+        """Whether a client's job has tuned meanwhile what this idle work would."""
+        return all(
+            is_exact(self._context.best, problem, unit.device.id) and not self._promoted_before(job, unit, problem)
+            for unit, problem in targets
         )
 
-    def _shape(
-        self, job: JobRecord, piece: Piece, running: JobProgress, results: dict[int, dict[str, Any]], number: int
-    ) -> None:
-        """Tune one shape into `results`, or its error; neither where it was interrupted."""
-        unit, problem = piece
-        attempts = ShapeTuner(self._ledger, job, unit, problem, running)
-        started = perf_counter()
-        before = None if number in results else self._done_before(job, unit, problem)
+    def _tune_shape(self, job: JobRecord, tuner: ShapeTuner, results: dict[int, dict[str, Any]], number: int) -> None:
+        """Tune one shape into `results`, or its error; neither if it is interrupted."""
+        unit, problem, started = tuner.unit, tuner.problem, perf_counter()
+        before = None if number in results else self._promoted_before(job, unit, problem)
         try:
-            best = before or attempts.tune()
+            best = before or tuner.tune()
             if best is None:
                 return
             results[number] = _result(best, unit.device)
             self._misses.drop(unit.device.model, problem)
         except TilewiseError as error:
-            if running.interrupted():
-                return  # whatever broke off broke this too
+            if tuner.progress.interrupted():
+                return  # the interruption caused this too
             results[number] = {"problem": problem.key, "device": unit.device.id, **_problem(error)}
         finally:
-            self.inside += attempts.inside
+            self.inside += tuner.inside
             self.total += perf_counter() - started
-        running.ended()
+        tuner.progress.shape_finished()
 
-    def _done_before(self, job: JobRecord, unit: Unit, problem: Problem) -> BestRecord | None:
+    def _promoted_before(self, job: JobRecord, unit: Unit, problem: Problem) -> BestRecord | None:
         """The winner that this job promoted before an earlier process died."""
-        record = self._ledger.best.record(unit.device.model, problem)
+        record = self._context.best.record(unit.device.model, problem)
         return record if record is not None and record.trial.job_id == job.id else None
 
     def _finish(
@@ -134,7 +128,7 @@ class JobExecutor:
         first = told[0][1] if told and state == "failed" else None
         error = failure or (dict(first) if first else None)
         more = {} if spent is None else {"spent_seconds": spent}
-        self._ledger.jobs.end(job_id, state, result, error, **more)
+        self._context.jobs.end(job_id, state, result, error, **more)
 
 
 def is_exact(best: BestConfigs, problem: Problem, device_id: str) -> bool:

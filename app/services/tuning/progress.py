@@ -1,19 +1,17 @@
-"""A running job's budget, progress and estimated time left."""
+"""A running job's progress and estimated time left."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
-from typing import Any, Final
+from typing import Final
 
 from app.devices.process import NEVER, CallLimit
 from app.tuning.budget import Budget
 
-TRIALS: Final = 64  # a kernel, where an order says nothing
-SECONDS: Final = 20.0  # a shape, where an order says nothing
 PREPARING: Final = "preparing"
 SEARCH: Final = "search"
 FINALS: Final = "finals"
@@ -21,63 +19,22 @@ GRACE: Final = 0.6  # seconds that a launch has to end once its job is cancelled
 _LATE: Final = 0.4  # seconds after the budget's end that whatever has not ended of itself is killed
 _FINALISTS: Final = 8  # that are verified once more, which takes each about as long as a trial
 _FINALS: Final = (1.0, 5.0)  # seconds for which the finals of a shape take samples, at least and at most
-_SHARE: Final = 0.2  # of a shape's seconds that are left to its finals
+_FINALS_SHARE: Final = 0.2  # of a shape's seconds that are left to its finals
 _FEWEST: Final = 3  # trials before a rate means anything
 
 
-@dataclass(frozen=True, slots=True)
-class JobBudget:
-    """What a job may spend on each of its shapes: trials of all kernels together, seconds, and when to be content.
-
-    None is the default of 64 trials a kernel and 20 s; beside a `gain_percent` it is no limit.
-    """
-
-    trials: int | None = None
-    seconds: float | None = None
-    gain_percent: float | None = None
-
-    @classmethod
-    def of(cls, request: Mapping[str, Any]) -> JobBudget:
-        """Read it from a stored request."""
-        return cls(request["trials"], request["seconds"], request.get("gain_percent"))
-
-    def each(self, kernels: int) -> Budget:
-        """A shape's budget: trials are shared among its kernels, at least one each."""
-        limited = self.gain_percent is None
-        trials = (TRIALS if limited else None) if self.trials is None else max(1, self.trials // kernels)
-        seconds = (SECONDS if limited else None) if self.seconds is None else self.seconds
-        return Budget(trials, seconds, self.gain_percent)
-
-    def covers(self, other: JobBudget, kernels: int) -> bool:
-        """Whether whoever spends this has spent the other too."""
-        mine, theirs = _reach(self.each(kernels)), _reach(other.each(kernels))
-        return all(one >= another for one, another in zip(mine, theirs, strict=True))
-
-
-def budget_seconds(request: Mapping[str, Any]) -> float | None:
-    """The seconds of a whole job, by its stored request; None where they are not limited."""
-    each = JobBudget.of(request).each(1).seconds
-    return None if each is None else each * len(request["problems"]) * len(request["devices"])
-
-
-def _reach(budget: Budget) -> tuple[float, float, float]:
-    """How far a budget goes, in three directions in which more is stricter."""
-    trials, seconds = budget.trials or inf, budget.seconds or inf
-    return trials, seconds, -(budget.gain_percent or 0.0)
-
-
 class JobProgress:
-    """One job as its own thread works it off, shape after shape; only `raise_to` is for other threads.
+    """The progress of one job, shape by shape, kept by the job's thread; `increase_budget` is for other threads.
 
-    `expected` are the trials that each shape takes at most, `needs` the seconds that one trial of each is forecast to
-    take, `spent` the seconds that an earlier process gave the job. `interrupted` says whether to stop where it is,
-    `grace` how many seconds a launch then has to end. `clock` is the monotonic one.
+    `budget` is each shape's, `max_trials` the trials that each takes at most, `needs` the seconds that one trial of
+    each is forecast to take, `spent` the seconds that earlier processes gave the job. `interrupted` says whether to
+    stop, `grace` how many seconds a launch then has to end. `clock` is the monotonic one.
     """
 
     def __init__(
         self,
-        allowance: JobBudget,
-        expected: Sequence[int],
+        budget: Budget,
+        max_trials: Sequence[int],
         interrupted: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
         *,
@@ -85,19 +42,19 @@ class JobProgress:
         spent: float = 0.0,
         grace: Callable[[], float] = lambda: GRACE,
     ) -> None:
-        self.allowance, self.expected = allowance, expected
+        self.budget, self.max_trials = budget, max_trials
         self.interrupted = interrupted
         self.trials = 0
         self._clock, self._grace = clock, grace
-        self._needs = needs or [0.0] * len(expected)
+        self._needs = needs or [0.0] * len(max_trials)
         self._changing = threading.Lock()
         self._closed = False
-        self._handed = allowance
-        self._given: dict[int, JobBudget] = {}  # what each shape that is done was given
+        self._current_budget = budget
+        self._spent_budgets: dict[int, Budget] = {}  # of each shape that is done
         self._shape, self._done, self._seconds, self._phase = 0, 0, 0.0, PREPARING
         self._spent, self._started = spent, clock()
         self._began = self._since = self._started
-        self._told: tuple[float, float] | None = None  # seconds left, and when that was
+        self._estimated: tuple[float, float] | None = None  # seconds left, and when that was
         self._interrupted_at: float | None = None
 
     @property
@@ -108,26 +65,26 @@ class JobProgress:
     @property
     def seconds(self) -> float | None:
         """The job's budget of seconds; None where they are not limited."""
-        each = self.allowance.each(1).seconds
-        return None if each is None else each * len(self.expected)
+        each = self.budget.of_kernel(1).seconds
+        return None if each is None else each * len(self.max_trials)
 
     def start(self) -> None:
-        """The job's time counts from now."""
+        """Count the job's time from now."""
         self._started = self._clock()
 
     def begin(self, shape: int) -> None:
-        """The shape of that number is next."""
-        self._shape, self._done, self._phase, self._handed = shape, 0, PREPARING, self.allowance
+        """Begin a shape, by its number."""
+        self._shape, self._done, self._phase, self._current_budget = shape, 0, PREPARING, self.budget
         self._began = self._since = self._clock()
 
     def resumed(self, trials: int) -> None:
-        """So many trials of the shape were saved before."""
+        """Count the trials of the shape that were saved before."""
         self._done = trials
 
-    def budget(self, kernels: int) -> Budget:
-        """What the shape may take of each kernel, and the seconds it may take from its begin, as of now."""
-        self._handed = self.allowance
-        return replace(self._handed.each(kernels), seconds=self._share())
+    def kernel_budget(self, kernels: int) -> Budget:
+        """The budget of each of the shape's kernels as of now; its seconds are the shape's, from its begin."""
+        self._current_budget = self.budget
+        return replace(self._current_budget.of_kernel(kernels), seconds=self._shape_limit())
 
     def until_interrupted(self) -> CallLimit:
         """When the child is to end what it does, and when it is killed, where the job is interrupted."""
@@ -141,99 +98,100 @@ class JobProgress:
         interrupted = self.until_interrupted()
         if interrupted is not NEVER:
             return interrupted
-        share = self._share()
+        share = self._shape_limit()
         return NEVER if share is None else CallLimit(self._began + share, self._began + share + _LATE)
 
-    def _share(self) -> float | None:
+    def _shape_limit(self) -> float | None:
         """Seconds of the shape under way: what one trial is forecast to take, and an even part of what that leaves."""
         total = self.seconds
         if total is None:
             return None
-        left = [shape for shape in range(len(self.expected)) if self._is_left(shape)]
+        left = [shape for shape in range(len(self.max_trials)) if self._is_left(shape)]
         elapsed = self._spent + self._began - self._started
         spare = total - elapsed - sum(self._needs[shape] for shape in left)
         return max(0.0, min(total - elapsed, self._needs[self._shape] + spare / max(1, len(left))))
 
-    def ended(self) -> None:
-        """The shape is done, with what it was given last."""
-        self._given[self._shape] = self._handed
+    def shape_finished(self) -> None:
+        """Take note that the shape is done, with the budget that was read last."""
+        self._spent_budgets[self._shape] = self._current_budget
 
-    def unsettled(self) -> list[int]:
-        """The shapes that are still to be done, or to be done more of; none closes the job to `raise_to`."""
+    def pending_shapes(self) -> list[int]:
+        """The shapes that are not done with the present budget; once there are none, it cannot be increased."""
         with self._changing:
-            left = [shape for shape in range(len(self.expected)) if self._is_left(shape)]
+            left = [shape for shape in range(len(self.max_trials)) if self._is_left(shape)]
             self._closed = not left
             return left
 
-    def raise_to(self, allowance: JobBudget, expected: Sequence[int]) -> bool:
-        """Spend more from now on, on the shapes done already too; False where the job is about to end."""
+    def increase_budget(self, budget: Budget, max_trials: Sequence[int]) -> bool:
+        """Set a larger budget, for the shapes that are done too; False if the job is about to end."""
         with self._changing:
             if not self._closed:
-                self.allowance, self.expected = allowance, expected
+                self.budget, self.max_trials = budget, max_trials
             return not self._closed
 
     def times(self) -> tuple[float | None, float]:
-        """The seconds that are left, where somebody can say, and those that were spent."""
+        """The seconds left, None if they cannot be estimated, and the seconds spent."""
         return self.eta_seconds(), self.elapsed
 
-    def tried(self) -> float | None:
-        """Take note that a trial is over; gives the seconds left, for the job's row."""
+    def trial_finished(self) -> float | None:
+        """Count a trial; gives the seconds left, for the job's row."""
         now = self._clock()
         self._phase = SEARCH
         self._done, self.trials = self._done + 1, self.trials + 1
         self._seconds += now - self._since
         self._since = now
-        return self._tell()
+        return self._estimate()
 
     def enter(self, phase: str) -> float | None:
-        """Take note of what the shape does from now: search or finals; gives the seconds left, for the job's row."""
+        """Enter a phase of the shape, search or finals; gives the seconds left, for the job's row."""
         self._phase = phase
-        return self._tell()
+        return self._estimate()
 
     def eta_seconds(self) -> float | None:
-        """Seconds left of those that were told last, and of the budget; None where nobody can say, or they are over."""
-        told = inf if self._told is None else self._told[0] - (self._clock() - self._told[1])
-        left = min(told, self._budget_left())
+        """Seconds left by the last estimate and the budget; None if there is no estimate, or they are over."""
+        estimated = inf if self._estimated is None else self._estimated[0] - (self._clock() - self._estimated[1])
+        left = min(estimated, self._budget_left())
         return left if 0 < left < inf else None
 
     def _budget_left(self) -> float:
         return inf if self.seconds is None else self.seconds - self.elapsed
 
-    def _tell(self) -> float | None:
-        """The seconds that the job may still take, by its limits and its pace so far."""
-        budget = self.allowance.each(1)
-        self._told = None
+    def _estimate(self) -> float | None:
+        """Estimate the seconds that the job may still take, by its limits and its rate; gives what is left of them."""
+        budget = self.budget.of_kernel(1)
+        self._estimated = None
         if self.trials >= _FEWEST and (budget.seconds is not None or budget.trials is not None):
-            pace = self._seconds / self.trials
-            others = (
-                trials for shape, trials in enumerate(self.expected) if shape != self._shape and self._is_left(shape)
-            )
-            left = self._this(pace, self._share()) + sum(_whole(trials, pace, budget.seconds) for trials in others)
-            self._told = left, self._clock()
+            rate = self._seconds / self.trials
+            others = [
+                trials for shape, trials in enumerate(self.max_trials) if shape != self._shape and self._is_left(shape)
+            ]
+            left = self._shape_seconds(rate, self._shape_limit())
+            left += sum(_seconds_of_shape(trials, rate, budget.seconds) for trials in others)
+            self._estimated = left, self._clock()
         return self.eta_seconds()
 
     def _is_left(self, shape: int) -> bool:
-        return self._given.get(shape) != self.allowance
+        return self._spent_budgets.get(shape) != self.budget
 
-    def _this(self, pace: float, limit: float | None) -> float:
-        trials = self.expected[self._shape]
+    def _shape_seconds(self, rate: float, limit: float | None) -> float:
+        trials = self.max_trials[self._shape]
         if self._phase == FINALS:
-            return _finals(trials, pace, limit)
-        left = pace * max(0, trials - self._done)
+            return _finals_seconds(trials, rate, limit)
+        left = rate * max(0, trials - self._done)
         if limit is not None:
-            left = min(left, max(0.0, (1 - _SHARE) * limit - (self._clock() - self._began)))
-        return left + _finals(trials, pace, limit)
+            left = min(left, max(0.0, (1 - _FINALS_SHARE) * limit - (self._clock() - self._began)))
+        return left + _finals_seconds(trials, rate, limit)
 
 
-def _whole(trials: int, pace: float, limit: float | None) -> float:
-    return _searching(trials, pace, limit) + _finals(trials, pace, limit)
+def _seconds_of_shape(trials: int, rate: float, limit: float | None) -> float:
+    return _search_seconds(trials, rate, limit) + _finals_seconds(trials, rate, limit)
 
 
-def _searching(trials: int, pace: float, limit: float | None) -> float:
-    return pace * trials if limit is None else min(pace * trials, (1 - _SHARE) * limit)
+def _search_seconds(trials: int, rate: float, limit: float | None) -> float:
+    return rate * trials if limit is None else min(rate * trials, (1 - _FINALS_SHARE) * limit)
 
 
-def _finals(trials: int, pace: float, limit: float | None) -> float:
+def _finals_seconds(trials: int, rate: float, limit: float | None) -> float:
     least, most = _FINALS
-    sampling = min(max(least, _searching(trials, pace, limit) * _SHARE / (1 - _SHARE)), most)
-    return min(_FINALISTS, trials) * pace + (sampling if limit is None else min(sampling, _SHARE * limit))
+    sampling = min(max(least, _search_seconds(trials, rate, limit) * _FINALS_SHARE / (1 - _FINALS_SHARE)), most)
+    return min(_FINALISTS, trials) * rate + (sampling if limit is None else min(sampling, _FINALS_SHARE * limit))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Final
 
@@ -15,53 +15,58 @@ from app.services.best.misses import MissCounter
 from app.services.jobs.service import ENDED, JobService, new_job
 from app.services.principal import IDLE, Principal
 from app.services.tuning.background import BackgroundTuning
-from app.services.tuning.executor import JobExecutor, Settled, is_exact
+from app.services.tuning.executor import AwaitDefaults, JobExecutor, TuneTarget, is_exact
 from app.services.tuning.forecast import least_budget
 from app.services.tuning.job_queue import JobQueue
-from app.services.tuning.progress import GRACE, JobBudget, JobProgress, budget_seconds
-from app.services.tuning.request import KNOWN, TuneSpec, fingerprint, rebudgeted, resolve
-from app.services.tuning.search_scope import configs_of, expected, searched
+from app.services.tuning.progress import GRACE, JobProgress
+from app.services.tuning.request import (
+    KNOWN,
+    ListedConfig,
+    TuneSpec,
+    fingerprint,
+    kernels_to_search,
+    max_trials,
+    normalize,
+)
 from app.services.tuning.shape_tuner import TuningContext
 from app.store.database import Database
 from app.store.records import JobRecord
 from app.store.repository import BestRepository, JobRepository
 from kernels.problem import Problem
 
-__all__ = ["TuneSpec", "TuningService"]
-
 _LOG = logging.getLogger(__name__)
-Noted = Callable[[Any, str], None]
-_PATIENCE: Final = 4.0  # seconds that a launch of idle work has to end where an order comes: a new child takes two
-_LOOK: Final = 1.0  # seconds between two looks at whether an idle device has something to tune
+RecordJob = Callable[[Any, str], None]
+_PATIENCE: Final = 4.0  # seconds that a launch of idle work has to end once another job waits: a new worker takes two
+_LOOK: Final = 1.0  # seconds between looks for background work
 
 
-def nothing(_session: Any, _job_id: str) -> None:
-    """Be told of a job, and write nothing."""
+def record_nothing(_session: Any, _job_id: str) -> None:
+    """Record the job's id nowhere else."""
 
 
 class TuningService:
-    """Takes tune orders and works them off. `submit` blocks for a transaction, never for a device.
+    """Accepts tune jobs, and runs them in a thread a device. `submit` blocks for a transaction, never for a device.
 
     Of `total` seconds spent on jobs, `inside` were spent compiling, verifying and measuring; `idle_trials` counts the
-    trials that nobody ordered. Without `idle` devices wait for orders. `settled` waits until nothing else, or what it
-    is given says so, keeps a device from trying candidates.
+    trials of background jobs. Without `background` devices wait for requests. `await_defaults` waits until the defaults
+    of a device are verified, or what it is given returns true.
     """
 
     def __init__(
         self,
-        ledger: TuningContext,
+        context: TuningContext,
         fleet: Fleet,
         misses: MissCounter,
-        settled: Settled,
+        await_defaults: AwaitDefaults,
         *,
         queue: int,
-        idle: BackgroundTuning | None = None,
+        background: BackgroundTuning | None = None,
     ) -> None:
-        self._ledger, self._fleet, self._idle = ledger, fleet, idle
-        self._limit = queue
-        self._work = JobExecutor(ledger, misses, settled)
+        self._context, self._fleet, self._background = context, fleet, background
+        self._max_waiting = queue
+        self._executor = JobExecutor(context, misses, await_defaults)
         self._closing = threading.Event()
-        self._lines = {unit.device.id: JobQueue(ledger.jobs.followed) for unit in fleet.units}
+        self._queues = {unit.device.id: JobQueue(context.jobs.followed) for unit in fleet.units}
         self._threads: list[threading.Thread] = []
         self._running: dict[str, JobProgress] = {}
         self._known: set[str] = set()  # jobs that wait for a thread, or have one
@@ -71,110 +76,109 @@ class TuningService:
     @property
     def inside(self) -> float:
         """Seconds spent in children."""
-        return self._work.inside
+        return self._executor.inside
 
     @property
     def total(self) -> float:
         """Seconds spent on jobs."""
-        return self._work.total
+        return self._executor.total
 
     def start(self) -> None:
-        """Take up the jobs that an earlier process left unfinished, oldest first, then wait for more."""
+        """Queue the jobs that an earlier process left unfinished, oldest first, and start the threads."""
         for job in self._database.read(lambda session: JobRepository(session).unfinished()):
             if job.kind == "tune":
-                self._enqueue(job)
+                self._enqueue(job.id, TuneSpec.from_json(job.request))
         for unit in self._fleet.units:
-            line = self._lines[unit.device.id]
-            thread = threading.Thread(target=self._serve, args=(unit, line), name=f"tune {unit.device.id}", daemon=True)
+            args, name = (unit, self._queues[unit.device.id]), f"tune {unit.device.id}"
+            thread = threading.Thread(target=self._serve, args=args, name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
 
     def stop(self) -> None:
-        """End after the trial under way, which is broken off; unfinished jobs stay and resume at the next start."""
+        """Interrupt the trial under way and end the threads; unfinished jobs resume at the next start."""
         self._closing.set()
         for unit in self._fleet.units:
             if unit.trials is not unit.products:
                 unit.trials.close()
-        for line in self._lines.values():
-            line.close()
+        for queue in self._queues.values():
+            queue.close()
         for thread in self._threads:
             thread.join(timeout=5)
 
-    def submit(self, order: TuneSpec, principal: Principal, noted: Noted = nothing) -> JobRecord:
-        """Join the job that does the same work and as much of it, have one do more of it, or create one.
+    def submit(self, spec: TuneSpec, principal: Principal, record_job: RecordJob = record_nothing) -> JobRecord:
+        """Join the job that does the same work with at least this budget, increase another's budget, or create a job.
 
-        `noted` writes the job's id elsewhere, in the transaction that creates it or in one of its own. Raises
+        `record_job` writes the job's id elsewhere, in the transaction that creates it or in one of its own. Raises
         UnknownDevice, NoDevice, UnknownKernel, Unsupported, TooLarge, Invalid, BudgetTooSmall, QueueFull.
         """
-        request = resolve(order, self._fleet)
-        retune = order.retune or order.strategy == KNOWN
-        if order.strategy == KNOWN:
-            request["configs"] = self._known_configs(request)
-        work, needs = fingerprint(principal, request), self._needs(request)
+        spec = normalize(spec, self._fleet)
+        retune = spec.retune or spec.strategy == KNOWN
+        if spec.strategy == KNOWN:
+            spec = replace(spec, configs=self._known_configs(spec))
+        work, needs = fingerprint(principal, spec), self._needs(spec)
         with self._submitting:
-            joined = self._active(work, request) or (None if retune else self._finished(work, request))
+            joined = self._active(work, spec) or (None if retune else self._finished(work, spec))
             if joined is not None:
-                if noted is not nothing:
-                    self._database.write(lambda session: noted(session, joined.id))
+                if record_job is not record_nothing:
+                    self._database.write(lambda session: record_job(session, joined.id))
                 return joined
-            self._expect_affordable(request, needs)
-            waiting = sum(map(len, self._lines.values()))
-            if waiting >= self._limit:
-                raise QueueFull(f"{waiting} jobs wait already", limit=self._limit, size=waiting)
-            return self._create(request, work, noted)
+            self._expect_affordable(spec, needs)
+            waiting = sum(map(len, self._queues.values()))
+            if waiting >= self._max_waiting:
+                raise QueueFull(f"{waiting} jobs wait already", limit=self._max_waiting, size=waiting)
+            return self._create(spec, work, record_job)
 
     def delete_best(self, unit: Unit, problem: Problem) -> None:
-        """Take back what is stored as best for a problem on a device's model; raises NotTuned where nothing is."""
+        """Delete the stored best of a problem on a device's model; raises NotTuned if there is none."""
         model = unit.device.model
-        with self._submitting:  # nobody is told meanwhile that it has been tuned already
+        with self._submitting:  # no request joins the job that found it meanwhile
             if not self._database.write(lambda session: BestRepository(session).delete(model, problem)):
                 raise NotTuned(
                     f"{problem} has not been tuned on {unit.device.id}", problem=asdict(problem), device=unit.device.id
                 )
-            self._ledger.best.deleted(model, problem)
+            self._context.best.deleted(model, problem)
 
     @property
     def _database(self) -> Database:
-        return self._ledger.database
+        return self._context.database
 
     @property
     def _jobs(self) -> JobService:
-        return self._ledger.jobs
+        return self._context.jobs
 
-    def _create(self, request: dict[str, Any], work: str, noted: Noted = nothing) -> JobRecord:
-        job = new_job("tune", request, work)
+    def _create(self, spec: TuneSpec, work: str, record_job: RecordJob = record_nothing) -> JobRecord:
+        job = new_job("tune", spec.to_json(), work)
 
         def add(session: Any) -> None:
             JobRepository(session).add(job)
-            noted(session, job.id)
+            record_job(session, job.id)
 
         self._database.write(add)
-        self._enqueue(job)
+        self._enqueue(job.id, spec)
         return job
 
-    def _active(self, work: str, request: Mapping[str, Any]) -> JobRecord | None:
-        """The queued or running job of this work that covers the request's budget, upgraded to it where need be."""
-        wanted, covers = JobBudget.of(request), self._covers(request)
+    def _active(self, work: str, spec: TuneSpec) -> JobRecord | None:
+        """The queued or running job of this work with at least the spec's budget, increased to it if need be."""
         for job in self._database.read(lambda session: JobRepository(session).unfinished()):
             if job.fingerprint != work or job.id not in self._known or self._is_ending(job):
                 continue
-            has = JobBudget.of(job.request)
-            if covers(has, wanted):
+            active = TuneSpec.from_json(job.request)
+            if self._is_at_least(active, spec):
                 return job
-            if covers(wanted, has) and self._upgrade(job, rebudgeted(job.request, request)):
+            if self._is_at_least(spec, active) and self._increase_budget(job, replace(active, budget=spec.budget)):
                 return self._jobs.get(job.id)
         return None
 
     def _is_ending(self, job: JobRecord) -> bool:
         return job.cancel_requested or self._jobs.is_cancelled(job.id)
 
-    def _upgrade(self, job: JobRecord, request: dict[str, Any]) -> bool:
-        """Give a job a larger budget, at once where it runs; False where it has ended or is about to."""
+    def _increase_budget(self, job: JobRecord, spec: TuneSpec) -> bool:
+        """Give a job a spec with a larger budget, at once if it runs; False if it has ended or is about to."""
         running = self._running.get(job.id)
-        totals = None if running is None else self._expected(request)
-        if running is not None and not running.raise_to(JobBudget.of(request), totals or []):
+        trials = None if running is None else self._max_trials(spec)
+        if running is not None and not running.increase_budget(spec.budget, trials or []):
             return False
-        total = None if totals is None else sum(totals)
+        request, total = spec.to_json(), None if trials is None else sum(trials)
         if not self._database.write(
             lambda session: JobRepository(session).upgrade(job.id, request, job.fingerprint, total)
         ):
@@ -182,48 +186,43 @@ class TuningService:
         self._jobs.committed(job.id)
         return True
 
-    def _finished(self, work: str, request: Mapping[str, Any]) -> JobRecord | None:
-        """The finished job of this work that spent the request's budget, where its answers still hold."""
-        best = self._ledger.best
-        if not all(is_exact(best, problem, unit.device.id) for unit, problem in self._pieces(request)):
+    def _finished(self, work: str, spec: TuneSpec) -> JobRecord | None:
+        """The finished job of this work that had at least the spec's budget, if its answers still hold."""
+        best = self._context.best
+        if not all(is_exact(best, problem, unit.device.id) for unit, problem in self._targets(spec)):
             return None
         job = self._database.read(lambda session: JobRepository(session).finished(work))
-        covers = self._covers(request)
-        return job if job is not None and covers(JobBudget.of(job.request), JobBudget.of(request)) else None
+        return job if job is not None and self._is_at_least(TuneSpec.from_json(job.request), spec) else None
 
-    def _known_configs(self, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _known_configs(self, spec: TuneSpec) -> tuple[ListedConfig, ...]:
         """The config that each problem is answered with now, on each device."""
         found = []
-        for unit, problem in self._pieces(request):
-            answer = self._ledger.best.answer(problem, unit.device.id)
-            found += [{"problem": problem.key, **one} for one in configs_of([(answer.kernel, answer.config)])]
-        return found
+        for unit, problem in self._targets(spec):
+            answer = self._context.best.answer(problem, unit.device.id)
+            found.append(ListedConfig(answer.kernel, answer.config, problem.key))
+        return tuple(found)
 
-    def _covers(self, request: Mapping[str, Any]) -> Callable[[JobBudget, JobBudget], bool]:
-        """Whether one allowance covers another, by the kernels that the work searches."""
-        unit, problem = next(self._pieces(request))
-        kernels = len(searched(problem, unit.device, request))
-        return lambda one, other: one.covers(other, kernels)
+    def _is_at_least(self, one: TuneSpec, other: TuneSpec) -> bool:
+        """Whether the budget of one spec is at least another's, both of the same work."""
+        unit, problem = self._targets(other)[0]
+        return one.budget.is_at_least(other.budget, len(kernels_to_search(problem, unit.device, other)))
 
-    def _pieces(self, request: Mapping[str, Any]) -> Iterator[tuple[Unit, Problem]]:
-        for device_id in request["devices"]:
-            unit = self._fleet.unit(device_id)
-            for problem in request["problems"]:
-                yield unit, Problem(**problem)
+    def _targets(self, spec: TuneSpec) -> list[TuneTarget]:
+        """Each problem on each device."""
+        return [(self._fleet.unit(device_id), problem) for device_id in spec.devices for problem in spec.problems]
 
-    def _needs(self, request: Mapping[str, Any]) -> list[float]:
-        """The seconds that the least tune of each piece is forecast to take."""
-        needed, seconds = self._ledger.forecasts.needed, budget_seconds(request)
-        pieces = list(self._pieces(request))
-        each = None if seconds is None else seconds / len(pieces)
-        return [needed(unit, problem, searched(problem, unit.device, request), each) for unit, problem in pieces]
+    def _needs(self, spec: TuneSpec) -> list[float]:
+        """The seconds that the least tune of each target is forecast to take."""
+        needed, targets = self._context.forecasts.needed, self._targets(spec)
+        each = None if spec.seconds is None else spec.seconds / len(targets)
+        return [needed(unit, problem, kernels_to_search(problem, unit.device, spec), each) for unit, problem in targets]
 
-    def _expect_affordable(self, request: Mapping[str, Any], needs: Sequence[float]) -> None:
-        """Raise BudgetTooSmall where the seconds do not suffice for one trial of every problem."""
-        seconds, needed = budget_seconds(request), sum(needs)
+    def _expect_affordable(self, spec: TuneSpec, needs: Sequence[float]) -> None:
+        """Raise BudgetTooSmall if the seconds do not suffice for one trial of every problem."""
+        seconds, needed = spec.seconds, sum(needs)
         if seconds is None or needed <= seconds:
             return
-        what = str(Problem(**request["problems"][0])) if len(needs) == 1 else f"each of {len(needs)} problems"
+        what = str(spec.problems[0]) if len(needs) == 1 else f"each of {len(needs)} problems"
         least = least_budget(needed)
         raise BudgetTooSmall(
             f"one trial of {what} is forecast to take {needed:.3g} s, over the budget of {seconds:g} s: "
@@ -231,82 +230,79 @@ class TuningService:
             needed_seconds=least,
         )
 
-    def _expected(self, request: Mapping[str, Any]) -> list[int]:
-        return [expected(problem, unit.device, request) for unit, problem in self._pieces(request)]
+    def _max_trials(self, spec: TuneSpec) -> list[int]:
+        return [max_trials(problem, unit.device, spec) for unit, problem in self._targets(spec)]
 
-    def _enqueue(self, job: JobRecord) -> None:
-        """Queue a job with its first device's thread; a device that is gone leaves it to the first thread there is."""
-        first = job.request["devices"][0]
-        line = self._lines.get(first) or next(iter(self._lines.values()), None)
-        if line is not None:
-            self._known.add(job.id)
-            line.put(job.id, idle=bool(job.request.get("idle")))
+    def _enqueue(self, job_id: str, spec: TuneSpec) -> None:
+        """Queue a job for its first device's thread; if that device is gone, for the first thread there is."""
+        queue = self._queues.get(spec.devices[0]) or next(iter(self._queues.values()), None)
+        if queue is not None:
+            self._known.add(job_id)
+            queue.put(job_id, idle=spec.idle)
 
-    def _serve(self, unit: Unit, line: JobQueue) -> None:
+    def _serve(self, unit: Unit, queue: JobQueue) -> None:
         while not self._closing.is_set():
-            job_id = line.take(None if self._idle is None else _LOOK)
+            job_id = queue.take(None if self._background is None else _LOOK)
             if job_id is not None:
-                self._do(job_id, line)
-            elif self._idle is not None and not self._closing.is_set():
-                self._look(self._idle, unit)
+                self._run(job_id, queue)
+            elif self._background is not None and not self._closing.is_set():
+                self._create_background_job(self._background, unit)
 
-    def _look(self, idle: BackgroundTuning, unit: Unit) -> None:
-        """Give an idle device something to do; a fault there must not end the thread that takes orders."""
+    def _create_background_job(self, background: BackgroundTuning, unit: Unit) -> None:
+        """Create the next background job of an idle device; a fault there must not end the device's thread."""
         try:
-            request = idle.next(unit.device)
-            if request is not None:
-                self._expect_affordable(request, self._needs(request))
-                self._create(request, fingerprint(IDLE, request))
+            spec = background.next(unit.device)
+            if spec is not None:
+                self._expect_affordable(spec, self._needs(spec))
+                self._create(spec, fingerprint(IDLE, spec))
         except TilewiseError as error:
             _LOG.warning("nothing is tuned while %s is idle: %s", unit.device.id, error.message)
 
-    def _do(self, job_id: str, line: JobQueue) -> None:
-        """Work one job off, or as far as it gets; one job's fault must not end the thread that takes the next."""
+    def _run(self, job_id: str, queue: JobQueue) -> None:
+        """Run one job, or as much of it as possible; a fault of it must not end the device's thread."""
         self._jobs.begun(job_id)
         try:
-            job, running = self._taken(job_id, line)
+            job, spec, progress = self._begin(job_id, queue)
             if job.state in ENDED:
                 return
-            self._work.run(job, running, list(self._pieces(job.request)))
-            if job.request.get("idle"):
-                self.idle_trials += running.trials
-                if self._yields(job, line):
-                    self._postpone(job, line)
+            self._executor.run(job, spec, progress, self._targets(spec))
+            if spec.idle:
+                self.idle_trials += progress.trials
+                if len(queue):
+                    self._postpone(job, queue)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's
             if not self._closing.is_set():
-                self._work.fail(job_id, error)
+                self._executor.fail(job_id, error)
         finally:
-            if job_id not in line:
+            if job_id not in queue:
                 self._known.discard(job_id)
             self._running.pop(job_id, None)
             self._jobs.timed(job_id, None)
             self._jobs.ended(job_id)
         self._jobs.committed(job_id)
 
-    def _taken(self, job_id: str, line: JobQueue) -> tuple[JobRecord, JobProgress]:
+    def _begin(self, job_id: str, queue: JobQueue) -> tuple[JobRecord, TuneSpec, JobProgress]:
         with self._submitting:
             job = self._jobs.get(job_id)
-            stopped = partial(self._stopped, job, line)
-            running = JobProgress(
-                JobBudget.of(job.request),
-                self._expected(job.request),
-                stopped,
-                needs=self._needs(job.request),
+            spec = TuneSpec.from_json(job.request)
+            progress = JobProgress(
+                spec.budget,
+                self._max_trials(spec),
+                partial(self._is_interrupted, job_id, spec, queue),
+                needs=self._needs(spec),
                 spent=job.spent_seconds or 0.0,
                 grace=lambda: GRACE if self._closing.is_set() or self._jobs.is_cancelled(job_id) else _PATIENCE,
             )
-            self._running[job_id] = running
-        self._jobs.timed(job_id, running.times)
-        return job, running
+            self._running[job_id] = progress
+        self._jobs.timed(job_id, progress.times)
+        return job, spec, progress
 
-    def _stopped(self, job: JobRecord, line: JobQueue) -> bool:
-        return self._closing.is_set() or self._jobs.is_cancelled(job.id) or self._yields(job, line)
+    def _is_interrupted(self, job_id: str, spec: TuneSpec, queue: JobQueue) -> bool:
+        """Whether a job is to stop: at the service's end, by cancellation, or idle work because another job waits."""
+        return self._closing.is_set() or self._jobs.is_cancelled(job_id) or (spec.idle and len(queue) > 0)
 
-    def _yields(self, job: JobRecord, line: JobQueue) -> bool:
-        return bool(job.request.get("idle")) and len(line) > 0
-
-    def _postpone(self, job: JobRecord, line: JobQueue) -> None:
-        """Idle work waits again, unless it has just ended."""
+    def _postpone(self, job: JobRecord, queue: JobQueue) -> None:
+        """Queue idle work again, unless it has just ended."""
         if not self._closing.is_set() and self._jobs.get(job.id).state not in ENDED:
             self._database.write(lambda session: JobRepository(session).postpone(job.id))
-            line.put(job.id, idle=True)
+            queue.put(job.id, idle=True)

@@ -17,12 +17,11 @@ from app.services.best.quarantine import Quarantine
 from app.services.jobs.service import JobService
 from app.services.tuning.forecast import TrialForecasts
 from app.services.tuning.progress import JobProgress
-from app.services.tuning.request import KNOWN
-from app.services.tuning.search_scope import searched
+from app.services.tuning.request import KNOWN, TuneSpec, kernels_to_search
 from app.services.tuning.trial_records import VENDOR, TrialRecorder, known_elsewhere, outcome_of, refused_here
 from app.services.tuning.trial_runner import Interrupted, TrialRunner
 from app.store.database import Database
-from app.store.records import BestRecord, FaultRecord, JobRecord, TrialRecord
+from app.store.records import BestRecord, FaultRecord, TrialRecord
 from app.store.repository import BestRepository, FaultRepository, JobRepository, MissRepository, TrialRepository
 from app.tuning import tuner
 from app.tuning.budget import Budget
@@ -39,7 +38,7 @@ _MISSING: Final = "it was not measured beside the best"
 
 @dataclass(frozen=True)
 class TuningContext:
-    """Where what is measured goes: the database, and what is kept true in memory."""
+    """What tunes share: the database, and the services that are told of what is measured."""
 
     database: Database
     jobs: JobService
@@ -49,20 +48,26 @@ class TuningContext:
 
 
 class ShapeTuner:
-    """The trials of one problem on one device for one job; `inside` are the seconds spent in children."""
+    """Tunes one problem on one device for one job; `inside` are the seconds spent in the trial worker."""
 
     def __init__(
-        self, ledger: TuningContext, job: JobRecord, unit: Unit, problem: Problem, running: JobProgress
+        self,
+        context: TuningContext,
+        job_id: str,
+        spec: TuneSpec,
+        unit: Unit,
+        problem: Problem,
+        progress: JobProgress,
     ) -> None:
-        self._ledger, self._job, self._running = ledger, job, running
-        self._unit, self._problem = unit, problem
-        self._bench = trial.FixtureKey(job.id, problem, int(job.id[:8], 16))
-        learn = partial(ledger.forecasts.learn, unit.device)
-        self._runner = TrialRunner(unit, self._bench, running.interrupted, self._enter, running.until, learn)
-        self._recorder = TrialRecorder(job.id, unit, problem)
-        self._kernels = searched(problem, unit.device, job.request)
+        self.unit, self.problem, self.progress = unit, problem, progress
+        self._context, self._job_id, self._strategy = context, job_id, spec.strategy
+        self._fixture = trial.FixtureKey(job_id, problem, int(job_id[:8], 16))
+        learn = partial(context.forecasts.learn, unit.device)
+        self._runner = TrialRunner(unit, self._fixture, progress.interrupted, self._enter, progress.until, learn)
+        self._recorder = TrialRecorder(job_id, unit, problem)
+        self._kernels = kernels_to_search(problem, unit.device, spec)
         self._saved: list[TrialRecord] = []
-        self._provided: TrialRecord | None = None
+        self._provisional: TrialRecord | None = None
 
     @property
     def inside(self) -> float:
@@ -75,8 +80,8 @@ class ShapeTuner:
         What an earlier process saved of the search is not tried again, but for what there was no time for then. Raises
         LaunchFailed where no config could be measured, BudgetTooSmall where there was no time to.
         """
-        self._saved = self._ledger.database.write(self._stored)
-        self._running.resumed(len(self._saved))
+        self._saved = self._context.database.write(self._stored)
+        self.progress.resumed(len(self._saved))
         best = None
         try:
             for step in tuner.tune(self._task(), self._runner, self._budget, [outcome_of(row) for row in self._saved]):
@@ -89,110 +94,110 @@ class ShapeTuner:
         finally:
             self._runner.abandon()
             if self._runner.proving:
-                self._ledger.forecasts.proved(self._unit.device, self._runner.proving)
+                self._context.forecasts.proved(self.unit.device, self._runner.proving)
             if best is None:
-                self._ledger.best.withdraw(self._unit.device.model, self._problem)
-        if best is None and self._running.until().ask <= monotonic():
-            seconds = self._running.seconds
-            raise BudgetTooSmall(f"the budget of {seconds:g} s was over before a config of {self._problem} was proved")
+                self._context.best.withdraw(self.unit.device.model, self.problem)
+        if best is None and self.progress.until().ask <= monotonic():
+            seconds = self.progress.seconds
+            raise BudgetTooSmall(f"the budget of {seconds:g} s was over before a config of {self.problem} was proved")
         if best is None:
             reasons = "; ".join(sorted({row.reason for row in self._saved if row.reason})[:3])
-            raise LaunchFailed(f"no config of {self._problem} could be measured: {reasons}")
+            raise LaunchFailed(f"no config of {self.problem} could be measured: {reasons}")
         return best
 
     def _stored(self, session: Any) -> list[TrialRecord]:
-        rows = TrialRepository(session).of_job(self._job.id)
-        place = self._unit.device.model, self._problem, "search"
+        rows = TrialRepository(session).of_job(self._job_id)
+        place = self.unit.device.model, self.problem, "search"
         mine = [row for row in rows if (row.device_model, row.problem, row.round) == place]
         TrialRepository(session).drop(row.id for row in mine if row.id is not None and row.stage == FORECAST)
         return [row for row in mine if row.stage != FORECAST]
 
     def _task(self) -> tuner.Task:
-        device = self._unit.device
-        where = self._kernels, self._unit, self._problem
+        device = self.unit.device
+        where = self._kernels, self.unit, self.problem
         tried = [(row.kernel, row.config) for row in self._saved]
-        known, refused = self._ledger.database.read(
+        known, refused = self._context.database.read(
             lambda session: (known_elsewhere(session, *where), refused_here(session, *where, tried))
         )
-        asked = self._job.request["strategy"]
-        how = ("exhaustive" if asked == KNOWN else asked), self._bench.seed
-        forecast = partial(self._ledger.forecasts.of, device)
-        what = self._kernels, self._problem, device
-        return tuner.Task(*what, *how, known, refused, forecast, thorough=asked == KNOWN)
+        is_known = self._strategy == KNOWN
+        how = ("exhaustive" if is_known else self._strategy), self._fixture.seed
+        forecast = partial(self._context.forecasts.of, device)
+        what = self._kernels, self.problem, device
+        return tuner.Task(*what, *how, known, refused, forecast, thorough=is_known)
 
     def _budget(self) -> Budget:
-        """What may be taken as of now; whoever reads it while a strategy thinks hears of an interruption."""
-        if self._running.interrupted():
+        """Each kernel's budget as of now; raises Interrupted, which stops a strategy that is choosing configs."""
+        if self.progress.interrupted():
             raise Interrupted
-        return self._running.budget(len(self._kernels))
+        return self.progress.kernel_budget(len(self._kernels))
 
     def _enter(self, phase: str) -> None:
-        """Say what the job does from now on."""
-        eta, spent = self._running.enter(phase), self._running.elapsed
-        self._ledger.database.write(lambda session: JobRepository(session).enter(self._job.id, phase, eta, spent))
-        self._ledger.jobs.committed(self._job.id)
+        """Store the phase that the job enters."""
+        eta, spent = self.progress.enter(phase), self.progress.elapsed
+        self._context.database.write(lambda session: JobRepository(session).enter(self._job_id, phase, eta, spent))
+        self._context.jobs.committed(self._job_id)
 
     def _save(self, outcome: Outcome) -> None:
-        """Commit an outcome with its fault and the job's progress, then tell whoever follows or is served by it."""
+        """Commit an outcome with its fault and the job's progress, tell followers, and serve the best so far."""
         record, faults = self._recorder.trial(outcome), self._faults([outcome])
         self._saved.append(record)
-        fastest, eta, spent = self._fastest(), self._running.tried(), self._running.elapsed
+        fastest, eta, spent = self._fastest(), self.progress.trial_finished(), self.progress.elapsed
         best_ms = fastest.median_ms if fastest else None
 
         def commit(session: Any) -> int:
             FaultRepository(session).add(*faults)
-            JobRepository(session).advance(self._job.id, best_ms, eta, spent)
+            JobRepository(session).advance(self._job_id, best_ms, eta, spent)
             return TrialRepository(session).add(record)
 
-        self._saved[-1] = replace(record, id=self._ledger.database.write(commit))
-        _LOG.info("saved %s %s %s %s", self._job.id, self._problem, outcome.kernel, outcome.config)
-        self._ledger.jobs.committed(self._job.id)
-        self._hold(faults)
-        self._provide(self._fastest())
+        self._saved[-1] = replace(record, id=self._context.database.write(commit))
+        _LOG.info("saved %s %s %s %s", self._job_id, self.problem, outcome.kernel, outcome.config)
+        self._context.jobs.committed(self._job_id)
+        self._quarantine(faults)
+        self._serve_provisional(self._fastest())
 
     def _faults(self, outcomes: Iterable[Outcome]) -> list[FaultRecord]:
-        """What is held against configs, from outcomes of this runner's; the vendor's library is not ours to refuse."""
+        """The faults that this runner's outcomes show; the vendor's library has none."""
         rejected = [outcome for outcome in outcomes if isinstance(outcome, Rejected) and outcome.kernel != VENDOR]
         kinds = ((one, self._runner.kind(one)) for one in rejected)
         return [self._recorder.fault(one, kind) for one, kind in kinds if kind is not None]
 
-    def _hold(self, faults: Sequence[FaultRecord]) -> None:
+    def _quarantine(self, faults: Sequence[FaultRecord]) -> None:
         if faults:
-            self._ledger.quarantine.remember(*faults)
-            self._ledger.best.changed()
+            self._context.quarantine.remember(*faults)
+            self._context.best.changed()
 
     def _fastest(self) -> TrialRecord | None:
         ours = [row for row in self._saved if row.state == "measured" and row.kernel != VENDOR]
         return min(ours, key=_median, default=None)
 
-    def _provide(self, fastest: TrialRecord | None) -> None:
-        """Have the best so far served, once every kernel's default has been tried."""
+    def _serve_provisional(self, fastest: TrialRecord | None) -> None:
+        """Serve the best so far, once every kernel's default has been tried."""
         tried = {row.kernel for row in self._saved}
-        if fastest is not None and fastest is not self._provided and tried >= {one.name for one in self._kernels}:
-            self._provided = fastest
-            self._ledger.best.provisional(self._best(fastest, {}, dict.fromkeys(_BESIDE, _UNDER_WAY)))
+        if fastest is not None and fastest is not self._provisional and tried >= {one.name for one in self._kernels}:
+            self._provisional = fastest
+            self._context.best.provisional(self._best(fastest, {}, dict.fromkeys(_BESIDE, _UNDER_WAY)))
 
     def _conclude(self, final: FinalReport) -> BestRecord:
-        """Commit the finals' samples, the report's and the promotion as one."""
+        """Commit the samples of the finals and of the report, and the promotion, in one transaction."""
         faults, rows = self._faults(final.wrong), self._rows(final)
         beside = {name: (one.kernel, one.config) for name, one in _beside(final).items()}
-        model = self._unit.device.model
+        model = self.unit.device.model
 
         def commit(session: Any) -> BestRecord:
-            TrialRepository(session).redo(self._job.id, model, self._problem)
+            TrialRepository(session).redo(self._job_id, model, self.problem)
             saved = [replace(row, id=TrialRepository(session).add(row)) for row in rows]
             winner = next(row for row in saved if row.round == "report")
             report = {(row.kernel, row.config): row for row in saved if row.round == "report"}
             best = self._best(winner, {name: report[place] for name, place in beside.items()}, final.reasons)
             FaultRepository(session).add(*faults)
             BestRepository(session).promote(best)
-            MissRepository(session).forget(model, self._problem)
+            MissRepository(session).forget(model, self.problem)
             return best
 
-        best = self._ledger.database.write(commit)
-        self._ledger.jobs.committed(self._job.id)
-        self._hold(faults)
-        self._ledger.best.promoted([best])
+        best = self._context.database.write(commit)
+        self._context.jobs.committed(self._job_id)
+        self._quarantine(faults)
+        self._context.best.promoted([best])
         return best
 
     def _rows(self, final: FinalReport) -> list[TrialRecord]:
@@ -208,12 +213,12 @@ class ShapeTuner:
         ]
 
     def _best(self, winner: TrialRecord, beside: Mapping[str, TrialRecord], reasons: Mapping[str, str]) -> BestRecord:
-        """The winner beside what was measured in turn with it, and why the rest was not."""
+        """The winner, what was measured in turn with it, and the reasons for what was not."""
         told: dict[str, Any] = {name: beside.get(name) for name in _BESIDE}
         missing = {f"{name}_reason": reasons.get(name, _MISSING) for name in _BESIDE if name not in beside}
         return BestRecord(
             device_model=winner.device_model,
-            problem=self._problem,
+            problem=self.problem,
             trial=winner,
             tuned_at=datetime.now(UTC),
             **{"vendor_reason": None, **told, **missing},
