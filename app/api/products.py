@@ -10,46 +10,60 @@ from typing import Final, TypeVar
 from anyio import CancelScope
 from starlette.requests import Request
 
+from app.api.formats.operand_spec import ProductOptions
 from app.api.state import service_of, state_of, threads_of
 from app.devices.process import PendingCall
-from app.services.best.answer import Product
+from app.errors import UnknownKernel
 from app.services.matmul.batching import CancelToken
-from app.services.matmul.buffers import OperandBuffers
+from app.services.matmul.buffers import OperandBuffers, Product
+from app.services.service import Service
+from kernels import CATALOGUE
 
 _SOON: Final = 0.02  # seconds after which an answer is waited for: most are there before, and cost no watching
 
 
-async def product_of(request: Request, placement: OperandBuffers, device: str | None, kernel: str | None) -> Product:
+def expect_servable(service: Service, options: ProductOptions) -> None:
+    """Refuse by its options, before its body is read, a product that would be refused later.
+
+    Raises UnknownDevice, UnknownKernel, NoDevice, QueueFull, OverShare.
+    """
+    service.matmul.admission.expect_a_place()
+    service.fleet.unit(options.device)
+    if options.kernel not in {None, "vendor", *CATALOGUE}:
+        raise UnknownKernel(f"there is no kernel {options.kernel}; there are {', '.join(CATALOGUE)} and vendor")
+
+
+async def product_of(request: Request, buffers: OperandBuffers, device: str | None, kernel: str | None) -> Product:
     """The product; one whose client goes away before it begins is not made. Raises as Matmul.multiply does."""
     matmul, threads = service_of(request).matmul, threads_of(request)
-    if kernel is None and matmul.is_small(placement):
-        made = await _promptly(request, placement, device)
+    if kernel is None and matmul.is_small(buffers):
+        made = await _on_the_loop(request, buffers, device)
         if made is not None:
             return made
     claim = CancelToken()
-    return await unless_gone(request, threads.work(matmul.multiply, placement, device, kernel, claim), claim.cancel)
+    return await unless_gone(request, threads.work(matmul.multiply, buffers, device, kernel, claim), claim.cancel)
 
 
-async def _promptly(request: Request, placement: OperandBuffers, device: str | None) -> Product | None:
+async def _on_the_loop(request: Request, buffers: OperandBuffers, device: str | None) -> Product | None:
     """A product that is made while the event loop waits for its child; None where a thread had to wait for more."""
     matmul, queue, started = service_of(request).matmul, state_of(request.app).small_products, perf_counter()
-    begun, is_over, made = None, False, None
+    pending, is_over, made = None, False, None
     if queue.is_full:
         return None
     try:
         async with queue.turn():
-            begun = matmul.begin(placement, device, started)
-            is_over = begun is not None and await _heard(begun) and begun.is_over()
-            if begun is not None and is_over:
-                made = begun.finish()
+            pending = matmul.begin(buffers, device, started)
+            is_over = pending is not None and await _replies_soon(pending) and pending.is_over()
+            if pending is not None and is_over:
+                made = pending.finish()
     finally:
-        if begun is not None and not is_over:  # whatever happened to the request, its child is heard to the end
+        if pending is not None and not is_over:  # whatever happened to the request, its child is heard to the end
             with CancelScope(shield=True):
-                made = await threads_of(request).end(begun.finish)
+                made = await threads_of(request).end(pending.finish)
     return made
 
 
-async def _heard(begun: PendingCall[Product | None]) -> bool:
+async def _replies_soon(pending: PendingCall[Product | None]) -> bool:
     """Whether a child says something soon."""
     loop = asyncio.get_running_loop()
     said: asyncio.Future[bool] = loop.create_future()
@@ -59,11 +73,11 @@ async def _heard(begun: PendingCall[Product | None]) -> bool:
             said.set_result(readable)
 
     later = loop.call_later(_SOON, say, False)
-    loop.add_reader(begun.fileno(), say, True)
+    loop.add_reader(pending.fileno(), say, True)
     try:
         return await said
     finally:
-        loop.remove_reader(begun.fileno())
+        loop.remove_reader(pending.fileno())
         later.cancel()
 
 

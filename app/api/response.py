@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from starlette.responses import Response
@@ -19,55 +18,48 @@ from app.dtypes import Array
 from app.errors import TilewiseError
 from app.server import EXTENSION, TransferLimits
 from app.server.thread_pool import FEW, RequestThreads
-from app.services.best.answer import Product
+from app.services.matmul.buffers import Product
 
 _LOG = logging.getLogger(__name__)
 _PIECE: Final = 2**21  # bytes handed to the connection at once
 
 
-@dataclass(frozen=True, slots=True)
-class ProductResult:
-    """A product as it is answered: C in the shape of the operands, what made it, and seconds by phase."""
-
-    c: Array
-    product: Product
-    seconds: Mapping[str, float]
-
-    def headers(self) -> dict[str, str]:
-        """The headers of every form."""
-        config = ",".join(f"{name}={value}" for name, value in self.product.config.items())
-        timing = ", ".join(f"{phase};dur={1e3 * seconds:.3f}" for phase, seconds in self.seconds.items())
-        declined = {"X-Declined": self.product.declined} if self.product.declined else {}
-        if self.product.together > 1:
-            timing = timing.replace("kernel;", f'kernel;desc="{self.product.together} together";')
-        return {
-            "X-Device": self.product.device.id,
-            "X-Kernel": self.product.kernel,
-            "X-Config": config,
-            "X-Match": self.product.match,
-            "X-Instructions": self.product.instructions,
-            "X-Precision": self.product.precision,
-            **declined,
-            "X-Shape": "x".join(map(str, self.c.shape)),
-            "X-Dtype": self.c.dtype.name,
-            "Server-Timing": timing,
-        }
-
-    def text(self) -> list[bytes]:
-        """C and what made it as JSON, in pieces."""
-        members: dict[str, Any] = {
-            "dtype": self.c.dtype.name,
-            "kernel": self.product.kernel,
-            "config": dict(self.product.config),
-            "match": self.product.match,
-            "instructions": self.product.instructions,
-            "precision": self.product.precision,
-            "declined": self.product.declined,
-        }
-        return json_matrix.write(self.c, members)
+def product_headers(product: Product, c: Array, seconds: Mapping[str, float]) -> dict[str, str]:
+    """The headers of a product in every form; `seconds` are by phase."""
+    config = ",".join(f"{name}={value}" for name, value in product.config.items())
+    timing = ", ".join(f"{phase};dur={1e3 * took:.3f}" for phase, took in seconds.items())
+    declined = {"X-Declined": product.declined} if product.declined else {}
+    if product.together > 1:
+        timing = timing.replace("kernel;", f'kernel;desc="{product.together} together";')
+    return {
+        "X-Device": product.device.id,
+        "X-Kernel": product.kernel,
+        "X-Config": config,
+        "X-Match": product.match,
+        "X-Instructions": product.instructions,
+        "X-Precision": product.precision,
+        **declined,
+        "X-Shape": "x".join(map(str, c.shape)),
+        "X-Dtype": c.dtype.name,
+        "Server-Timing": timing,
+    }
 
 
-async def framed(media: str, c: Array, threads: RequestThreads) -> list[bytes | memoryview]:
+def product_json(product: Product, c: Array) -> list[bytes]:
+    """C and what made it as JSON, in pieces."""
+    members: dict[str, Any] = {
+        "dtype": c.dtype.name,
+        "kernel": product.kernel,
+        "config": dict(product.config),
+        "match": product.match,
+        "instructions": product.instructions,
+        "precision": product.precision,
+        "declined": product.declined,
+    }
+    return json_matrix.write(c, members)
+
+
+async def encode(media: str, c: Array, threads: RequestThreads) -> list[bytes | memoryview]:
     """C in a binary form: its own bytes, between what the form has before and after them."""
     data = bytes_of(c)
     if media == npz.MEDIA:

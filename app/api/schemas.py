@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+from starlette.requests import Request
 
-from app.api.params import PageQuery, StrictModel
+from app.api.formats.operand_spec import ProductOptions
+from app.api.params import USUAL, PageQuery, StrictModel, parse_query
 from app.errors import Invalid
 from app.services.matmul.resident_matrices import NAME
 from app.services.tuning.request import TuneSpec
@@ -260,9 +263,22 @@ class ProductQuery(ProductMembers):
     c: Annotated[MatrixName | None, Field(description="Leave C resident, called so.")] = None
     evictable: Annotated[bool | None, Field(description="C may be dropped where room is needed.")] = None
 
-    def wanted(self) -> dict[str, Any]:
-        """What is said of the product itself, by name."""
-        return self.model_dump(exclude={"a", "b", "c", "evictable"})
+    def options(self) -> ProductOptions:
+        """The domain's value; raises Invalid."""
+        if self.evictable is not None and self.c is None:
+            raise Invalid("evictable is about a result that is left resident, and c names none", member="evictable")
+        return ProductOptions(**self.model_dump())
+
+
+def options_of(request: Request) -> ProductOptions:
+    """The options of a product's query string; raises Invalid."""
+    query = request.scope["query_string"]
+    return _options(query) if len(query) <= USUAL else parse_query(ProductQuery, query).options()
+
+
+@lru_cache(maxsize=1024)
+def _options(query: bytes) -> ProductOptions:
+    return parse_query(ProductQuery, query).options()
 
 
 class MatrixQuery(StrictModel):

@@ -61,7 +61,7 @@ class Local(Stored):
         """As Client.product."""
         a, b = matrices.operand(a), matrices.operand(b)
         problem = Problem(**asdict(matrices.problem(a, b, trans_a, trans_b, precision)))
-        with self._service.matmul.place(problem) as placement:
+        with self._service.matmul.reserve(problem) as placement:
             placement.a[...] = a.reshape(placement.a.shape)
             placement.b[...] = b.reshape(placement.b.shape)
             made = self._service.matmul.multiply(placement, device, kernel)

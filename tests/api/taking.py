@@ -14,9 +14,8 @@ from typing import Any, cast
 import numpy as np
 from starlette.requests import Request
 
-from app.api.body.context import BodyContext, lent
 from app.api.body.dispatch import media_of, receive
-from app.api.body.operand_sinks import ProductSink, ResidentRefs
+from app.api.body.operand_sinks import BodyContext, ProductSink, lent
 from app.api.formats.operand_spec import ONE, Fill, Places, ProductOptions, TensorSpec, TensorSpecs, check_shape
 from app.api.state import State
 from app.devices.slab import Slab
@@ -73,16 +72,16 @@ class SlabSink(ProductSink):
     """The sink of a product whose operands, and C, lie in the slab as they do in the service."""
 
     def __init__(self, slab: Slab, names: tuple[str, ...]) -> None:
-        super().__init__(cast("Service", None), {}, ResidentRefs())
+        super().__init__(cast("Service", None), {}, ProductOptions())
         self.sent, self.places, self._slab = names, dict[str, Array](), slab
 
     @property
     def names(self) -> tuple[str, ...]:
         return self.sent
 
-    def plain(self, wanted: ProductOptions) -> TensorSpecs:
+    def describe_raw(self, wanted: ProductOptions) -> TensorSpecs:
         if self.sent != ONE:
-            return super().plain(wanted)
+            return super().describe_raw(wanted)
         return {ONE[0]: TensorSpec(ONE[0], wanted.dtype or "float32", (wanted.m or 2, wanted.n or 2))}
 
     def nbytes(self, found: TensorSpecs, wanted: ProductOptions) -> int:
@@ -91,7 +90,7 @@ class SlabSink(ProductSink):
         return super().nbytes(found, wanted) if len(found) > 1 else sum(each.nbytes for each in found.values())
 
     @contextmanager
-    def room(self, found: TensorSpecs, wanted: ProductOptions, fill: Fill | None) -> Iterator[Places]:
+    def allocate(self, found: TensorSpecs, wanted: ProductOptions, fill: Fill | None) -> Iterator[Places]:
         with lent(self._slab, max(1, self.nbytes(found, wanted))) as memory:
             memory[:] = b"\xff" * len(memory)
             at, places = 0, {}

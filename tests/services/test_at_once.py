@@ -12,9 +12,8 @@ import pytest
 
 from app.devices.lease import Priority
 from app.devices.process import PendingCall
-from app.services.best.answer import Product
 from app.services.best.quarantine import QuarantinedConfig
-from app.services.matmul.buffers import OperandBuffers
+from app.services.matmul.buffers import OperandBuffers, Product
 from app.services.matmul.service import AT_ONCE
 from app.services.service import Service
 from app.worker.serving import product
@@ -26,7 +25,7 @@ SMALL = Problem(7, 9, 11)
 @contextmanager
 def placed(service: Service, problem: Problem = SMALL) -> Iterator[OperandBuffers]:
     """Ones to be multiplied, and a C that is NaN."""
-    with service.matmul.place(problem) as placement:
+    with service.matmul.reserve(problem) as placement:
         placement.a[...], placement.b[...], placement.c[...] = 1, 1, np.nan
         yield placement
 
@@ -79,7 +78,7 @@ def test_large_products_and_those_of_resident_matrices_are_none_of_these(service
     with placed(service, Problem(100, 100, 100)) as placement:
         assert placement.problem.bytes > AT_ONCE
         assert not service.matmul.is_small(placement)
-    with service.matmul.place(SMALL) as placement:
+    with service.matmul.reserve(SMALL) as placement:
         assert service.matmul.is_small(placement)
 
 

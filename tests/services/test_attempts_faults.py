@@ -70,7 +70,7 @@ def stored_best(room: House) -> BestRecord:
 
 def product(room: House, matmul: MatmulService, problem: Problem, kernel: str | None = None) -> tuple[str, float]:
     """The kernel that made a product, and the product's largest error."""
-    with matmul.place(problem) as placed:
+    with matmul.reserve(problem) as placed:
         rng = np.random.default_rng(problem.m)
         placed.a[...], placed.b[...] = rng.standard_normal(placed.a.shape), rng.standard_normal(placed.b.shape)
         made = matmul.multiply(placed, room.unit.device.id, kernel)

@@ -47,7 +47,7 @@ with opened(settings(folder), "the test") as service:
     jobs, woken, told = service.jobs, threading.Event(), {}
     job = service.tuning.submit(order, ANONYMOUS)
     jobs.subscribe(job.id, woken.set)
-    with service.matmul.place(Problem(3, 4, 5)) as placed:
+    with service.matmul.reserve(Problem(3, 4, 5)) as placed:
         placed.a[...], placed.b[...] = 1, 2
         product = service.results.create(placed)
         until(lambda: jobs.trials(job_id=job.id))

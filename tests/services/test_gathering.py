@@ -19,10 +19,10 @@ import pytest
 from app.devices.lease import Priority
 from app.dtypes import Array
 from app.errors import Cancelled, TilewiseError
-from app.services.best.answer import Product
 from app.services.matmul import batching
 from app.services.matmul.batch_cost import WAIT, BatchCostModel
 from app.services.matmul.batching import CancelToken, DeviceQueue, DynamicBatcher, QueuedProduct
+from app.services.matmul.buffers import Product
 from app.services.matmul.service import MatmulService
 from app.services.service import Service
 from app.worker.serving.product import MultiplyRequest, MultiplyResult
@@ -93,7 +93,7 @@ def operands(problem: Problem, count: int, rng: np.random.Generator) -> list[One
 
 
 def multiply(matmul: MatmulService, problem: Problem, one: One, kernel: str | None = None) -> None:
-    with matmul.place(problem) as placed:
+    with matmul.reserve(problem) as placed:
         placed.a[...], placed.b[...], placed.c[...] = one.a, one.b, np.nan
         try:
             one.product = matmul.multiply(placed, None, kernel, one.claim)
@@ -240,11 +240,11 @@ def test_who_is_cancelled_while_it_is_given_the_lead_passes_it_on(service: Servi
             time.sleep(0.002)
         cancelled, other = queue._waiting
         cancelled.claim.is_cancelled = True  # as cancel begins, before it asks the queue
-        queue.leave([])
+        queue.finish([])
         joining[other].result(5)
         with pytest.raises(Cancelled):
             joining[cancelled].result(5)
-    queue.leave([])
+    queue.finish([])
     assert len(queue) == 0
 
 
@@ -258,7 +258,7 @@ def test_however_products_are_cancelled_the_queue_moves_on(service: Service) -> 
         except Cancelled:
             return False
         time.sleep(0.001)
-        queue.leave([])
+        queue.finish([])
         return True
 
     with ThreadPoolExecutor(8) as pool:

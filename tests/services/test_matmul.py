@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from app.errors import NoRoom, QueueFull, TooLarge, UnknownKernel, Unsupported
-from app.services.best.answer import Product
 from app.services.best.quarantine import Quarantine
+from app.services.matmul.buffers import Product
 from app.services.matmul.service import MatmulService
 from app.services.service import Service
 from kernels.problem import Problem
@@ -19,7 +19,7 @@ from kernels.problem import Problem
 def multiply(service: Service, problem: Problem, **how: str) -> tuple[Product, float]:
     """One product of random operands, and its relative L2 error against float64."""
     rng = np.random.default_rng(problem.m * 1009 + problem.n)
-    with service.matmul.place(problem) as placed:
+    with service.matmul.reserve(problem) as placed:
         placed.a[...] = rng.standard_normal(placed.a.shape)
         placed.b[...] = rng.standard_normal(placed.b.shape)
         placed.c[...] = np.nan
@@ -125,19 +125,19 @@ def test_products_from_many_threads_are_all_right(service: Service) -> None:
 
 
 def test_what_can_never_fit_and_what_cannot_fit_now_are_told_apart(service: Service) -> None:
-    with pytest.raises(TooLarge), service.matmul.place(Problem(2**14, 2**14, 2**14)):
+    with pytest.raises(TooLarge), service.matmul.reserve(Problem(2**14, 2**14, 2**14)):
         pass
     big = Problem(2**11, 2**11, 2**11)
-    with service.matmul.place(big), pytest.raises(NoRoom) as refused, service.matmul.place(big):
+    with service.matmul.reserve(big), pytest.raises(NoRoom) as refused, service.matmul.reserve(big):
         pass
     assert refused.value.retry_after
     assert {"limit", "size"} <= set(refused.value.facts)
 
 
 def test_an_unknown_kernel_and_an_uncovered_class_are_refused(service: Service) -> None:
-    with service.matmul.place(Problem(4, 4, 4)) as placed, pytest.raises(UnknownKernel):
+    with service.matmul.reserve(Problem(4, 4, 4)) as placed, pytest.raises(UnknownKernel):
         service.matmul.multiply(placed, kernel="magic")
-    with pytest.raises(Unsupported), service.matmul.place(Problem(4, 4, 4, 1, "float16", "tf32")):
+    with pytest.raises(Unsupported), service.matmul.reserve(Problem(4, 4, 4, 1, "float16", "tf32")):
         pass
 
 
@@ -146,7 +146,7 @@ def test_a_full_queue_is_an_error_not_a_wait(service: Service) -> None:
     full = MatmulService(
         service.fleet, service.best, quarantine, service.misses, queue=0, max_bytes=2**20, vendor=False
     )
-    with pytest.raises(QueueFull) as refused, full.place(Problem(4, 4, 4)):
+    with pytest.raises(QueueFull) as refused, full.reserve(Problem(4, 4, 4)):
         pass
     assert {"limit", "size", "retry_after"} <= set(refused.value.facts)
 

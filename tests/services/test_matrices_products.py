@@ -74,7 +74,7 @@ def times(service: Service, name: str, b: Array, matmul: MatmulService | None = 
     """A resident A times a B that is sent."""
     with used(service, name) as a:
         problem = Problem(a.shape[-2], b.shape[-1], b.shape[-2], b.shape[0] if b.ndim > 2 else 1, a.dtype)
-        with (matmul or service.matmul).place(problem, a) as placed:
+        with (matmul or service.matmul).reserve(problem, a) as placed:
             assert placed.a.size == 0
             placed.b[...] = b
             return made(service, placed, matmul)
@@ -94,15 +94,15 @@ def test_every_operand_may_be_resident_and_the_result_too(service: Service, stac
     problem = Problem(20, 17, 30, stack[0] if stack else 1, dtype)
     matrices, matmul = service.matrices, service.matmul
     with used(service, "a") as left, used(service, "b") as right:
-        with matmul.place(problem, left) as placed:
+        with matmul.reserve(problem, left) as placed:
             placed.b[...] = b
             np.testing.assert_allclose(made(service, placed)[0], a @ b, rtol=CLOSE[dtype], atol=CLOSE[dtype])
-        with matmul.place(problem, None, right) as placed:
+        with matmul.reserve(problem, None, right) as placed:
             placed.a[...] = 2 * a
             np.testing.assert_allclose(made(service, placed)[0], 2 * a @ b, rtol=CLOSE[dtype], atol=CLOSE[dtype])
         with (
             matrices.coming(ANONYMOUS, "c", dtype, (*stack, 20, 17)) as draft,
-            matmul.place(problem, left, right, draft) as placed,
+            matmul.reserve(problem, left, right, draft) as placed,
         ):
             before = loads(service)
             made(service, placed)
@@ -121,7 +121,7 @@ def test_an_operand_that_is_used_again_is_not_copied_again(service: Service) -> 
     put(service, "a", a)
     problem, before, plain = Problem(2048, 1, 2048), loads(service), []
     for _ in range(4):
-        with service.matmul.place(problem) as placed:
+        with service.matmul.reserve(problem) as placed:
             placed.a[...], placed.b[...] = a, b
             plain.append(made(service, placed)[1])
     c, _ = times(service, "a", b)
@@ -129,7 +129,7 @@ def test_an_operand_that_is_used_again_is_not_copied_again(service: Service) -> 
     assert np.array_equal(c, np.full((2048, 1), 2048, np.float32))
     assert loads(service) == (before[0] + 1, before[1] + 4)
     assert min(again) < min(plain) / 2, "16 MiB were copied again"
-    with used(service, "a") as left, service.matmul.place(Problem(2048, 2048, 2048), left, left) as placed:
+    with used(service, "a") as left, service.matmul.reserve(Problem(2048, 2048, 2048), left, left) as placed:
         service.matmul.multiply(placed, kernel="vendor")
     assert loads(service) == (before[0] + 1, before[1] + 5)
 
@@ -185,7 +185,7 @@ def test_copies_give_way_where_the_device_has_no_memory(service: Service) -> Non
         put(service, name, b)
         times(service, name, b)
     unit, problem = service.fleet.unit(), Problem(16, 16, 16)
-    with used(service, "v") as a, service.matmul.place(problem, a) as placed:
+    with used(service, "v") as a, service.matmul.reserve(problem, a) as placed:
         placed.b[...], placed.c[...] = 2 * b, np.nan
         order = product.MultiplyRequest(problem, None, *placed.offsets, placed.keys, budget=2**20)
         spent = unit.products.call(tightwork.multiply, order, 1, priority=Priority.PRODUCT)
@@ -201,7 +201,7 @@ def test_a_product_never_fails_for_the_room_of_what_may_be_evicted(service: Serv
         put(service, name, np.zeros((2048, 2048), np.float32), evictable=True)
     put(service, "stays", np.zeros((16, 16), np.float32))
     side = 1500
-    with service.matmul.place(Problem(side, side, side)) as placed:
+    with service.matmul.reserve(Problem(side, side, side)) as placed:
         placed.a[...], placed.b[...] = 1, 1
         service.matmul.multiply(placed, kernel="vendor")
         assert np.array_equal(placed.c, np.full((side, side), side, np.float32))
@@ -259,7 +259,7 @@ class Caller(threading.Thread):
         b = self.rng.random((32, 32), np.float32)
         with used(self.service, self.one()) as left, used(self.service, self.one()) as right:
             both = self.rng.random() < 0.5
-            with self.service.matmul.place(Problem(32, 32, 32), left, right if both else None) as placed:
+            with self.service.matmul.reserve(Problem(32, 32, 32), left, right if both else None) as placed:
                 if not both:
                     placed.b[...] = b
                 c, _ = made(self.service, placed)

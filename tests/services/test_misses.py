@@ -73,7 +73,7 @@ def test_what_is_left_is_stored_at_the_end(service: Service, device: Device) -> 
 
 def test_a_product_of_an_untuned_shape_is_a_miss_unless_its_kernel_was_forced(service: Service) -> None:
     for kernel, problem in ((None, Problem(81, 3, 3)), ("naive", Problem(82, 3, 3))):
-        with service.matmul.place(problem) as placed:
+        with service.matmul.reserve(problem) as placed:
             placed.a[...], placed.b[...] = 1, 1
             service.matmul.multiply(placed, kernel=kernel)
     wanted = {miss.problem for miss in service.misses.most_wanted()}

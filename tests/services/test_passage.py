@@ -64,18 +64,18 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @contextmanager
 def landing(service: Service) -> Iterator[tuple[OperandBuffers, ChunkedTransfer]]:
     """A product of which two pieces are on a device."""
-    with service.matmul.place(LONG) as placed:
+    with service.matmul.reserve(LONG) as placed:
         placed.a.reshape(-1).view(np.uint64)[...] = STAMP
         placed.b[...] = 1
         placed.c[...] = 0
-        assert placed.passage is not None
-        assert not placed.passage.is_due
+        assert placed.transfer is not None
+        assert not placed.transfer.is_due
         for nbytes in (PIECE - 1, PIECE, 2 * PIECE):
-            placed.passage.landed("a", nbytes)
-            placed.passage.push()
-        assert placed.passage.pushed(placed.passage.unit) == 2 * PIECE
-        assert held(service, placed.passage.unit)
-        yield placed, placed.passage
+            placed.transfer.mark_received("a", nbytes)
+            placed.transfer.upload_next()
+        assert placed.transfer.uploaded_bytes(placed.transfer.unit) == 2 * PIECE
+        assert held(service, placed.transfer.unit)
+        yield placed, placed.transfer
     assert not any(held(service, unit) for unit in service.fleet.units)
 
 
@@ -98,7 +98,7 @@ def test_a_product_is_made_where_its_operands_are(two: Service) -> None:
         assert product.device == passage.unit.device
         assert whole(placed)
         assert not held(two, passage.unit)
-        passage.push()
+        passage.upload_next()
         assert not held(two, passage.unit), "what comes after the product is not copied"
 
 
@@ -118,39 +118,39 @@ def test_a_product_that_is_never_made_leaves_nothing(two: Service) -> None:
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_result_that_stays_is_pulled_from_the_device_that_made_it(two: Service, elsewhere: bool) -> None:
     with landing(two) as (placed, passage):
-        passage.stays()
+        passage.keep_on_device()
         unit = next(unit for unit in two.fleet.units if (unit is not passage.unit) == elsewhere)
         product = two.matmul.multiply(placed, unit.device.id)
         assert "d2h" not in product.seconds
         assert not placed.c.any(), "nothing was asked for yet"
-        assert passage.left == LONG.c_bytes
-        assert [passage.pull() for _ in range(3)] == [PIECE, 2 * PIECE, LONG.c_bytes]
-        assert passage.left == 0
+        assert passage.pending_result_bytes == LONG.c_bytes
+        assert [passage.download_next() for _ in range(3)] == [PIECE, 2 * PIECE, LONG.c_bytes]
+        assert passage.pending_result_bytes == 0
         assert whole(placed)
         assert not held(two, unit)
 
 
 def test_a_result_that_nobody_pulls_to_its_end_is_dropped(two: Service) -> None:
     with landing(two) as (placed, passage):
-        passage.stays()
+        passage.keep_on_device()
         two.matmul.multiply(placed)
-        passage.pull()
+        passage.download_next()
 
 
 def test_a_result_is_gone_with_the_child_that_made_it(two: Service) -> None:
     with landing(two) as (placed, passage):
-        passage.stays()
+        passage.keep_on_device()
         two.matmul.multiply(placed, passage.unit.device.id)
-        passage.pull()
+        passage.download_next()
         generation = passage.unit.products.generation
         passage.unit.products.kill()
         while passage.unit.products.generation == generation:
             time.sleep(0.005)
         with pytest.raises(ChildDied, match="is gone with the process"):
-            passage.pull()
+            passage.download_next()
 
 
 @pytest.mark.parametrize(("m", "k"), [(LARGE // 4 - 1, 1), (100, 100)])
 def test_a_small_product_has_no_passage(two: Service, m: int, k: int) -> None:
-    with two.matmul.place(Problem(m, 1, k)) as placed:
-        assert placed.passage is None
+    with two.matmul.reserve(Problem(m, 1, k)) as placed:
+        assert placed.transfer is None

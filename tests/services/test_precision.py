@@ -13,8 +13,8 @@ import pytest
 from test_gathering import Eager, busy
 
 from app.errors import Unsupported
-from app.services.best.answer import Product
 from app.services.matmul.batching import DynamicBatcher
+from app.services.matmul.buffers import Product
 from app.services.matmul.service import MatmulService
 from app.services.principal import ANONYMOUS
 from app.services.service import Service
@@ -48,7 +48,7 @@ def emulating(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ser
 def multiply(matmul: MatmulService, problem: Problem, *, spoilt: bool = False, kernel: str | None = None) -> Product:
     """One product, which has to be right."""
     rng = np.random.default_rng(problem.m)
-    with matmul.place(problem) as placed:
+    with matmul.reserve(problem) as placed:
         placed.a[...] = rng.standard_normal(placed.a.shape)
         placed.b[...] = rng.standard_normal(placed.b.shape)
         if spoilt:
@@ -104,7 +104,7 @@ def test_a_declined_product_is_made_strictly_and_says_why(emulating: Service) ->
 def test_a_small_product_that_is_declined_is_left_to_be_made_again(emulating: Service) -> None:
     small = replace(PROBLEM, m=8, n=8)
     assert multiply(emulating.matmul, small).precision == "emulated"
-    with emulating.matmul.place(small) as placed:
+    with emulating.matmul.reserve(small) as placed:
         placed.a[...], placed.b[...] = 1, 1
         placed.a[0, 0] = decliningwork.FIRST
         begun = emulating.matmul.begin(placed, None, perf_counter())
@@ -124,7 +124,7 @@ def test_a_declined_product_leaves_no_result_resident(emulating: Service) -> Non
     a[0, 0] = decliningwork.FIRST
     matrices, matmul = emulating.matrices, emulating.matmul
     coming = matrices.coming(ANONYMOUS, "kept", "float32", (256, 256), evictable=False)
-    with coming as draft, matmul.place(PROBLEM, c=draft) as placed:
+    with coming as draft, matmul.reserve(PROBLEM, c=draft) as placed:
         placed.a[...], placed.b[...] = a, b
         made = matmul.multiply(placed)
     assert made.precision == "strict"

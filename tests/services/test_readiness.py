@@ -21,9 +21,9 @@ from starting import compiling_alone
 from app.api.state import state_of
 from app.errors import DeviceError, WrongResult
 from app.main import create_app
-from app.services.best.answer import Product
 from app.services.matmul import failures, readiness
 from app.services.matmul import service as matmul
+from app.services.matmul.buffers import Product
 from app.services.service import Service
 from kernels.problem import Problem
 
@@ -111,7 +111,7 @@ def settled(told: dict[str, Any]) -> bool:
 def product(service: Service, problem: Problem, kernel: str | None = None) -> Product:
     """A product, which is right."""
     rng = np.random.default_rng(problem.m)
-    with service.matmul.place(problem) as placed:
+    with service.matmul.reserve(problem) as placed:
         placed.a[...], placed.b[...] = rng.standard_normal(placed.a.shape), rng.standard_normal(placed.b.shape)
         placed.c[...] = np.nan
         made = service.matmul.multiply(placed, kernel=kernel)
@@ -220,7 +220,7 @@ def test_small_product_that_kills_its_child_is_left_to_the_kernel_below(
         service.best.changed()
         answer = service.best.answer(SMALL, "opencl:0")
         service.matmul._prepared.add(("opencl:0", answer.launch.build))
-        with service.matmul.place(SMALL) as placed:
+        with service.matmul.reserve(SMALL) as placed:
             placed.a[...], placed.b[...] = 1, 1
             begun = service.matmul.begin(placed, "opencl:0", time.perf_counter())
             assert begun is not None

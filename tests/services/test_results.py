@@ -35,7 +35,7 @@ def keeping(service: Service, folder: Path, ttl: float = 60, most: int = 2**20) 
 
 
 def made(service: Service, results: AsyncProducts, kernel: str | None = None) -> JobRecord:
-    with service.matmul.place(Problem(3, 4, 5)) as placed:
+    with service.matmul.reserve(Problem(3, 4, 5)) as placed:
         placed.a[...], placed.b[...] = 1, 2
         job = results.create(placed)
         results.make(job.id, placed, None, kernel)
@@ -88,7 +88,7 @@ def test_beyond_so_many_bytes_the_oldest_results_go_first(service: Service, tmp_
             results.open(first)
         assert read(results, second).shape == read(results, third).shape == (3, 4)
         assert results.shelf.nbytes == 2 * 48
-        with service.matmul.place(Problem(30, 4, 5)) as placed, pytest.raises(TooLarge) as refused:
+        with service.matmul.reserve(Problem(30, 4, 5)) as placed, pytest.raises(TooLarge) as refused:
             results.create(placed)
     assert refused.value.facts == {"limit": 100, "size": 480}
 
@@ -176,7 +176,7 @@ def test_an_end_that_cannot_be_written_is_written_later(service: Service, tmp_pa
 
 
 def test_cancellations_are_forgotten_once_their_jobs_are_over(service: Service, tmp_path: Path) -> None:
-    with keeping(service, tmp_path) as results, service.matmul.place(Problem(3, 4, 5)) as placed:
+    with keeping(service, tmp_path) as results, service.matmul.reserve(Problem(3, 4, 5)) as placed:
         for _ in range(3):
             job = results.create(placed)
             assert service.jobs.cancel(job.id, ANONYMOUS).state == "cancelled"
@@ -209,7 +209,7 @@ def test_a_disk_that_does_not_take_the_result_is_the_jobs_error(service: Service
 
 def test_a_job_waits_in_line_and_leaves_it_at_once_when_it_is_cancelled(service: Service, tmp_path: Path) -> None:
     line = service.matmul._batcher._queues["opencl:0"]
-    with keeping(service, tmp_path) as results, service.matmul.place(Problem(3, 4, 5)) as placed, held(service):
+    with keeping(service, tmp_path) as results, service.matmul.reserve(Problem(3, 4, 5)) as placed, held(service):
         first, second = results.create(placed), results.create(placed)
         threads = []
         for job in (first, second):
@@ -231,7 +231,7 @@ def test_a_job_waits_in_line_and_leaves_it_at_once_when_it_is_cancelled(service:
 
 
 def test_a_running_job_that_is_cancelled_before_its_launch_costs_no_child(service: Service, tmp_path: Path) -> None:
-    with keeping(service, tmp_path) as results, service.matmul.place(Problem(3, 4, 5)) as placed:
+    with keeping(service, tmp_path) as results, service.matmul.reserve(Problem(3, 4, 5)) as placed:
         job, generation = results.create(placed), service.fleet.unit().products.generation
         thread = threading.Thread(target=results.make, args=(job.id, placed, None, None))
         with held(service):
@@ -258,7 +258,7 @@ def test_a_job_that_is_cancelled_leaves_the_matrix_that_its_result_was_to_replac
     with (
         keeping(service, tmp_path) as results,
         matrices.coming(ANONYMOUS, "kept", "float32", (3, 4)) as new,
-        service.matmul.place(Problem(3, 4, 5), c=new) as placed,
+        service.matmul.reserve(Problem(3, 4, 5), c=new) as placed,
     ):
         job = results.create(placed)
         thread = threading.Thread(target=results.make, args=(job.id, placed, None, None))
@@ -276,7 +276,7 @@ def test_a_job_that_is_cancelled_leaves_the_matrix_that_its_result_was_to_replac
 
 
 def test_after_a_restart_an_unfinished_product_is_lost_and_says_so(tmp_path: Path) -> None:
-    with opened(settings(tmp_path), "the first") as first, first.matmul.place(Problem(3, 4, 5)) as placed:
+    with opened(settings(tmp_path), "the first") as first, first.matmul.reserve(Problem(3, 4, 5)) as placed:
         job = first.results.create(placed)
     with opened(settings(tmp_path), "the second") as second:
         ended = second.jobs.get(job.id)

@@ -304,7 +304,7 @@ def test_a_queued_job_is_cancelled_at_once(service: Service) -> None:
 def test_a_product_is_served_while_a_tune_runs(service: Service) -> None:
     job = service.tuning.submit(order(128, trials=None, seconds=60.0), ANONYMOUS)
     for _ in range(5):
-        with service.matmul.place(Problem(32, 32, 32)) as placed:
+        with service.matmul.reserve(Problem(32, 32, 32)) as placed:
             placed.a[...], placed.b[...] = 1, 1
             service.matmul.multiply(placed)
             assert placed.c.max() == placed.c.min() == 32

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final
 
 from starlette.requests import Request
 
 from app.api.body import multipart
-from app.api.body.context import RAW, BodyContext
+from app.api.body.operand_sinks import RAW, BodyContext
 from app.api.body.stream import Body, body_of, coding_of, staging, unpacked_body
 from app.api.formats import json_matrix, npy, npz, safetensors
 from app.api.formats.operand_spec import OPERANDS, ParsedBody, Places, ProductOptions, TensorSpecs, bytes_of
 from app.api.negotiation import best_media
 from app.errors import Malformed, NotAcceptable, UnsupportedMediaType
-from app.services.matmul.buffers import OperandBuffers
 
 NOTHING: Final = ""
 ANSWERS: Final = (json_matrix.MEDIA, npy.MEDIA, RAW, safetensors.MEDIA, npz.MEDIA)
-
-
-@dataclass(frozen=True, slots=True)
-class ReceivedBody:
-    """A body that has arrived: its operands are in their places."""
-
-    placement: OperandBuffers
-    stacked: bool
-    wanted: ProductOptions
 
 
 Reader = Callable[[Request, ProductOptions, BodyContext], Awaitable[None]]
@@ -67,7 +56,7 @@ async def receive(request: Request, media: str, wanted: ProductOptions, context:
     else:
         body = body_of(request)
         body.expect(0)
-        await context.placed({}, wanted)
+        await context.allocate({}, wanted)
         await body.finish()
 
 
@@ -77,7 +66,9 @@ def _either(names: Sequence[str]) -> str:
 
 async def _raw(request: Request, wanted: ProductOptions, context: BodyContext) -> None:
     """The matrices' bytes, little-endian, A's before B's: straight from the socket into their places."""
-    await _poured(unpacked_body(request, context.max_body_bytes), context.sink.plain(wanted), wanted, context)
+    await _receive_matrices(
+        unpacked_body(request, context.max_body_bytes), context.sink.describe_raw(wanted), wanted, context
+    )
 
 
 async def _tensors(request: Request, wanted: ProductOptions, context: BodyContext) -> None:
@@ -85,7 +76,7 @@ async def _tensors(request: Request, wanted: ProductOptions, context: BodyContex
     body = unpacked_body(request, context.max_body_bytes)
     length = safetensors.header_bytes(await _front(body, safetensors.LENGTH))
     found = safetensors.header(await _front(body, length), context.sink.names)
-    await _poured(body, found, wanted, context)
+    await _receive_matrices(body, found, wanted, context)
 
 
 async def _npy(request: Request, wanted: ProductOptions, context: BodyContext) -> None:
@@ -96,7 +87,7 @@ async def _npy(request: Request, wanted: ProductOptions, context: BodyContext) -
     header = npy.header(name, memoryview(front), wanted.dtype)
     found = {name: header.described}
     if header.plain:
-        await _poured(body, found, wanted, context)
+        await _receive_matrices(body, found, wanted, context)
         return
 
     def fill(places: Places) -> None:
@@ -107,17 +98,17 @@ async def _npy(request: Request, wanted: ProductOptions, context: BodyContext) -
         async for piece in body.pieces():
             await area.write(piece)
         npy.check_size(name, header.described.nbytes, len(area.data))
-        await context.filled(ParsedBody(found, wanted, fill), area)
+        await context.fill(ParsedBody(found, wanted, fill), area)
 
 
-async def _poured(body: Body, found: TensorSpecs, wanted: ProductOptions, context: BodyContext) -> None:
+async def _receive_matrices(body: Body, found: TensorSpecs, wanted: ProductOptions, context: BodyContext) -> None:
     """The rest of a body, which is the matrices' own bytes in their order."""
     nbytes = sum(each.nbytes for each in found.values())
     body.expect(nbytes)
-    places = await context.placed(found, wanted)
+    places = await context.allocate(found, wanted)
     async with body.slot(nbytes):
         for name in found:
-            await context.landed(body, name, bytes_of(places[name]))
+            await context.receive_operand(body, name, bytes_of(places[name]))
     await body.finish()
 
 
@@ -164,7 +155,7 @@ async def _staged(
         async for piece in body.pieces():
             await area.write(piece)
             check(len(area.data))
-        await context.filled(await context.threads.sized(len(area.data), load, area.data), area)
+        await context.fill(await context.threads.sized(len(area.data), load, area.data), area)
 
 
 FORMS: Final[Mapping[str, Reader]] = {

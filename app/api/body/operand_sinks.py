@@ -1,17 +1,21 @@
-"""Where operands of a product go: buffers in the slab, or resident matrices by name."""
+"""Where operands in a body go: buffers in the slab, beside resident matrices; and what body readers need for that."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final, Protocol
 
-from app.api.body.dispatch import ReceivedBody
+from starlette.requests import Request
+
+from app.api.body.stream import Body, Lend, StagedBody
+from app.api.body.upload_overlap import UploadOverlap
 from app.api.formats.operand_spec import (
     OPERANDS,
     Fill,
+    ParsedBody,
     Places,
     ProductOptions,
     TensorSpec,
@@ -20,8 +24,9 @@ from app.api.formats.operand_spec import (
     problem_of,
     told_problem,
 )
-from app.api.schemas import ProductQuery
-from app.errors import Invalid
+from app.api.state import service_of, threads_of
+from app.devices.slab import Slab
+from app.errors import TooLarge
 from app.server.thread_pool import RequestThreads
 from app.services.matmul.buffers import OperandBuffers
 from app.services.matmul.chunked_transfer import ChunkedTransfer
@@ -30,146 +35,232 @@ from app.services.principal import ANONYMOUS
 from app.services.service import Service
 from kernels.problem import Problem
 
+RAW: Final = "application/octet-stream"
 
-@dataclass(frozen=True, slots=True)
-class ResidentRefs:
-    """The resident matrices that a product names: its operands, and what its result shall be called."""
 
-    a: str | None = None
-    b: str | None = None
-    c: str | None = None
-    evictable: bool | None = None
+class OperandSink(Protocol):
+    """Where the matrices of a body go."""
 
     @property
-    def sent(self) -> tuple[str, ...]:
-        """The operands that the body has."""
-        return tuple(name for name in OPERANDS if getattr(self, name) is None)
+    def names(self) -> tuple[str, ...]:
+        """The names of the matrices: a, b, both or neither of a product; ONE if only one matrix is wanted."""
+        ...
 
-    @classmethod
-    def of(cls, asked: ProductQuery) -> ResidentRefs:
-        """Take the query's; raises Invalid."""
-        if asked.evictable is not None and asked.c is None:
-            raise Invalid("evictable is about a result that is left resident, and c names none", member="evictable")
-        return cls(asked.a, asked.b, asked.c, asked.evictable)
+    @property
+    def transfer(self) -> ChunkedTransfer | None:
+        """The copies to and from the device that go on meanwhile, once a large product has its buffers."""
+        ...
+
+    def describe_raw(self, options: ProductOptions) -> TensorSpecs:
+        """The matrices of a body without a header, in order; raises Invalid if the query does not tell."""
+        ...
+
+    def nbytes(self, specs: TensorSpecs, options: ProductOptions) -> int:
+        """Bytes of the slab that the matrices, and the result, will take; raises InvalidMatrix, Invalid."""
+        ...
+
+    def allocate(
+        self, specs: TensorSpecs, options: ProductOptions, fill: Fill | None
+    ) -> AbstractContextManager[Places]:
+        """Lend buffers, filled if `fill` is known; raises what the slab and the matrices' owner refuse."""
+        ...
+
+    def is_uncommitted(self) -> bool:
+        """Whether pages of buffers that were lent unfilled are not committed yet."""
+        ...
+
+    def commit(self) -> None:
+        """Commit the pages (page-fault them in). Blocks; raises NoRoom."""
+        ...
+
+
+@dataclass
+class BodyContext:
+    """What a body reader needs: a sink for operands, staging memory, threads, and the stack that releases them."""
+
+    sink: OperandSink
+    lend: Lend
+    threads: RequestThreads
+    stack: AsyncExitStack
+    max_body_bytes: int
+    slab_bytes: int
+    _upload: UploadOverlap | None = field(default=None, init=False)
+
+    async def allocate(self, specs: TensorSpecs, options: ProductOptions, fill: Fill | None = None) -> Places:
+        """Buffers of the matrices, until the stack closes; raises TooLarge, NoRoom, Unsupported."""
+        size, buffers = self.sink.nbytes(specs, options), self.sink.allocate(specs, options, fill)
+        places = await self.stack.enter_async_context(self.threads.entered(buffers, size if fill else 0))
+        if self.sink.is_uncommitted():
+            await self.threads.call(self.sink.commit)
+        return places
+
+    async def receive_operand(self, body: Body, name: str, view: memoryview) -> None:
+        """Receive a matrix into its buffer; raises as Body.fill.
+
+        A large product's operands are uploaded to the device while the rest is received.
+        """
+        if self._upload is None:
+            self._upload = UploadOverlap(self.sink.transfer, self.threads, self.stack)
+        await self._upload.fill(body, name, view)
+
+    async def fill(self, parsed: ParsedBody, area: StagedBody) -> None:
+        """Fill buffers from a body that is whole; raises TooLarge, NoRoom, Unsupported."""
+        self.expect(parsed.found, parsed.wanted, area.lent_bytes + parsed.beside)
+        await self.allocate(parsed.found, parsed.wanted, parsed.fill)
+
+    def expect(self, specs: TensorSpecs, options: ProductOptions, beside: int) -> None:
+        """Raise TooLarge if the slab can never hold the matrices and `beside` bytes more."""
+        size = beside + self.sink.nbytes(specs, options)
+        if size > self.slab_bytes:
+            message = f"what is sent and made takes {size} bytes with its copies: send {RAW}, which needs none"
+            raise TooLarge(message, limit=self.slab_bytes, size=size)
+
+
+def body_context(request: Request, sink: OperandSink, stack: AsyncExitStack) -> BodyContext:
+    """The context in which a request's body is read."""
+    service, threads = service_of(request), threads_of(request)
+    slab = service.fleet.slab
+    return BodyContext(sink, partial(lent, slab), threads, stack, service.matmul.max_bytes, slab.nbytes)
+
+
+@contextmanager
+def lent(slab: Slab, nbytes: int) -> Iterator[memoryview]:
+    """Slab bytes for a body that is not parsed yet: they count as every other operand's do."""
+    region = slab.lend(nbytes)
+    try:
+        yield slab.view(region)[:nbytes]
+    finally:
+        slab.release(region)
 
 
 class ProductSink:
-    """Where the operands of one product go: those with a name are resident, the body has the others.
+    """The sink of a product: operands with a name are resident, the body has the others.
 
-    `placement` is there once they have their places.
+    `buffers` is set once they are allocated; `options` are the query's, then with the body's.
     """
 
-    def __init__(self, service: Service, residents: dict[str, ResidentMatrix], named: ResidentRefs) -> None:
-        self.residents, self.named = residents, named
-        self.placement: OperandBuffers | None = None
-        self.stacked = False
-        self.wanted = ProductOptions()
+    def __init__(self, service: Service, residents: dict[str, ResidentMatrix], options: ProductOptions) -> None:
+        self.residents, self.options = residents, options
         self._service = service
+        self._buffers: OperandBuffers | None = None
         self._described = {name: TensorSpec(name, each.dtype, each.shape) for name, each in residents.items()}
+        self._known: tuple[TensorSpecs, ProductOptions, Problem] | None = None  # the problem that was computed last
 
     @property
     def names(self) -> tuple[str, ...]:
         """The operands that the body has."""
-        return self.named.sent
+        return self.options.sent
 
     @property
-    def passage(self) -> ChunkedTransfer | None:
-        """The copies to and from the device that go on while the body lands and C is sent, where they are large."""
-        return self.placement.passage if self.placement is not None else None
+    def buffers(self) -> OperandBuffers:
+        """The operands' buffers; raises RuntimeError before they are allocated."""
+        if self._buffers is None:
+            raise RuntimeError("the operands have no buffers yet")
+        return self._buffers
 
     @property
-    def left(self) -> ResidentMatrix | None:
-        """What the result is, where it stays resident."""
-        draft = self.placement.left if self.placement is not None else None
-        return draft.resident if draft is not None else None
+    def transfer(self) -> ChunkedTransfer | None:
+        """The copies to and from the device during upload and download, of a large product."""
+        return self._buffers.transfer if self._buffers is not None else None
 
-    def received(self) -> ReceivedBody:
-        """The operands, which have arrived; raises RuntimeError before they have their places."""
-        if self.placement is None:
-            raise RuntimeError("the operands have no places yet")
-        return ReceivedBody(self.placement, self.stacked, self.wanted)
+    @property
+    def result(self) -> ResidentMatrix | None:
+        """The resident matrix that C becomes, if it is kept."""
+        pending = self._buffers.pending_result if self._buffers is not None else None
+        return pending.resident if pending is not None else None
 
     def headers(self) -> dict[str, str]:
-        """Which versions of which matrices the product was made of, and which its result is."""
+        """The versions of the resident matrices that the product was made of, and of its result."""
         versions = {f"X-{name.upper()}-Version": str(each.key) for name, each in self.residents.items()}
-        if self.left is not None:
-            versions |= {"X-C-Version": str(self.left.key), "Location": f"/matrices/{self.left.name}"}
+        if self.result is not None:
+            versions |= {"X-C-Version": str(self.result.key), "Location": f"/matrices/{self.result.name}"}
         return versions
 
-    def plain(self, wanted: ProductOptions) -> TensorSpecs:
-        """A's and B's sizes by the query; what a resident operand tells of them need not be said."""
-        return self._shaped(told_problem(_told(self._described, wanted)))
+    def describe_raw(self, options: ProductOptions) -> TensorSpecs:
+        """A and B by the query; what a resident operand tells need not be said."""
+        problem = told_problem(_with_described(options, self._described))
+        specs = self._specs(problem)
+        if not self.residents:
+            self._known = specs, options, problem
+        return specs
 
-    def nbytes(self, found: TensorSpecs, wanted: ProductOptions) -> int:
+    def nbytes(self, specs: TensorSpecs, options: ProductOptions) -> int:
         """Bytes of the slab for the operands in the body, and for C."""
-        return self._problem(found, wanted).c_bytes + sum(each.nbytes for each in found.values())
+        return self._problem(specs, options).c_bytes + sum(each.nbytes for each in specs.values())
 
     @contextmanager
-    def room(self, found: TensorSpecs, wanted: ProductOptions, fill: Fill | None) -> Iterator[Places]:
-        """Lend places for the operands in the body, and for C."""
-        problem = self._problem(found, wanted)
-        self.wanted, self.stacked = wanted, is_stacked({**self._described, **found}["a"])
+    def allocate(self, specs: TensorSpecs, options: ProductOptions, fill: Fill | None) -> Iterator[Places]:
+        """Lend buffers for the operands in the body, and for C."""
+        problem, service = self._problem(specs, options), self._service
+        stacked, backed = is_stacked({**self._described, **specs}["a"]), bool(fill)
+        self.options = options
         with ExitStack() as stack:
-            named, draft = self.named, None
-            if named.c is not None:
-                shape = (*((problem.batch,) if self.stacked else ()), problem.m, problem.n)
-                coming, how = self._service.matrices.coming, {"evictable": bool(named.evictable), "backed": bool(fill)}
-                draft = stack.enter_context(coming(ANONYMOUS, named.c, problem.dtype, shape, **how))
+            pending = None
+            if options.c is not None:
+                shape = (*((problem.batch,) if stacked else ()), problem.m, problem.n)
+                evictable = bool(options.evictable)
+                reserved = service.matrices.coming(
+                    ANONYMOUS, options.c, problem.dtype, shape, evictable=evictable, backed=backed
+                )
+                pending = stack.enter_context(reserved)
             a, b = (self.residents.get(name) for name in OPERANDS)
-            place = partial(self._service.matmul.place, device_id=wanted.device, backed=bool(fill))
-            self.placement = stack.enter_context(place(problem, a, b, draft))
-            placement = self.placement
-            places = {name: getattr(placement, name) for name in found}
+            reserve = partial(service.matmul.reserve, device_id=options.device, backed=backed, stacked=stacked)
+            self._buffers = stack.enter_context(reserve(problem, a, b, pending))
+            places = {name: self._buffers.a if name == "a" else self._buffers.b for name in specs}
             if fill is not None:
                 fill(places)
             yield places
 
-    def is_fresh(self) -> bool:
-        """Whether the system has yet to find pages of the places."""
-        return self.placement is not None and self._service.matmul.is_fresh(self.placement)
+    def is_uncommitted(self) -> bool:
+        """Whether pages of the buffers are not committed yet."""
+        return self._buffers is not None and self._service.matmul.is_uncommitted(self._buffers)
 
-    def back(self) -> None:
-        """Have them found; raises NoRoom."""
-        if self.placement is not None:
-            self._service.matmul.back(self.placement)
+    def commit(self) -> None:
+        """Commit the buffers' pages; raises NoRoom."""
+        if self._buffers is not None:
+            self._service.matmul.commit(self._buffers)
 
-    def _problem(self, found: TensorSpecs, wanted: ProductOptions) -> Problem:
-        both = {**self._described, **found}
-        return problem_of(both["a"], both["b"], wanted)
+    def _problem(self, specs: TensorSpecs, options: ProductOptions) -> Problem:
+        """The problem of a body's operands, computed once; raises InvalidMatrix, Invalid."""
+        if self._known is not None and self._known[0] is specs and self._known[1] is options:
+            return self._known[2]
+        both = {**self._described, **specs}
+        problem = problem_of(both["a"], both["b"], options)
+        self._known = specs, options, problem
+        return problem
 
-    def _shaped(self, problem: Problem) -> TensorSpecs:
+    def _specs(self, problem: Problem) -> TensorSpecs:
         """The operands in the body of a problem."""
         stack = next((each.shape[:-2] for each in self._described.values()), (problem.batch,) * (problem.batch > 1))
         shapes = {"a": problem.a_shape, "b": problem.b_shape}
         return {name: TensorSpec(name, problem.dtype, (*stack, *shapes[name])) for name in self.names}
 
 
-def _told(described: TensorSpecs, wanted: ProductOptions) -> ProductOptions:
-    """What is asked for, and what operands that are known say of the problem where nothing is."""
+def _with_described(options: ProductOptions, described: TensorSpecs) -> ProductOptions:
+    """The options, with what known operands say of the problem where they say nothing."""
     told: dict[str, Any] = {}
     for name, each in described.items():
-        transposed = wanted.trans_a if name == "a" else wanted.trans_b
+        transposed = options.trans_a if name == "a" else options.trans_b
         sizes = each.shape[-2:][::-1] if transposed else each.shape[-2:]
         told |= {**dict(zip("mk" if name == "a" else "kn", sizes, strict=False)), "dtype": each.dtype}
-    return ProductOptions(**(told | wanted.said()))
+    return ProductOptions(**(told | options.said())) if told else options
 
 
-async def open_sink(
-    service: Service, threads: RequestThreads, named: ResidentRefs, stack: AsyncExitStack
-) -> ProductSink:
+async def open_sink(request: Request, options: ProductOptions, stack: AsyncExitStack) -> ProductSink:
     """The sink of a product, its resident operands pinned until the stack closes; raises UnknownMatrix, MatrixGone."""
-    if len(named.sent) == len(OPERANDS):
-        return ProductSink(service, {}, named)
-    return await stack.enter_async_context(threads.entered(_held(service, named)))
+    service = service_of(request)
+    if len(options.sent) == len(OPERANDS):
+        return ProductSink(service, {}, options)
+    return await stack.enter_async_context(threads_of(request).entered(_pinned(service, options)))
 
 
 @contextmanager
-def _held(service: Service, named: ResidentRefs) -> Iterator[ProductSink]:
+def _pinned(service: Service, options: ProductOptions) -> Iterator[ProductSink]:
     with ExitStack() as stack:
-        names = {"a": named.a, "b": named.b}
+        names = {"a": options.a, "b": options.b}
         residents = {
             operand: stack.enter_context(service.matrices.used(ANONYMOUS, name))
             for operand, name in names.items()
             if name is not None
         }
-        yield ProductSink(service, residents, named)
+        yield ProductSink(service, residents, options)

@@ -14,63 +14,63 @@ from app.services.matmul.chunked_transfer import PIECE, ChunkedTransfer
 
 
 class UploadOverlap:
-    """Has operands land in their places, and what has landed of them copied to the device where there is a passage.
+    """Receives operands into their buffers, and uploads to the device what was received, if there is a `transfer`.
 
-    Nothing waits for these copies but the end of `stack`.
+    Nothing waits for the uploads but the end of `stack`.
     """
 
-    def __init__(self, passage: ChunkedTransfer | None, threads: RequestThreads, stack: AsyncExitStack) -> None:
-        self._passage = passage if passage is not None and passage.is_open else None
+    def __init__(self, transfer: ChunkedTransfer | None, threads: RequestThreads, stack: AsyncExitStack) -> None:
+        self._transfer = transfer if transfer is not None and transfer.is_open else None
         self._threads, self._stack = threads, stack
-        self._landed = asyncio.Event()
+        self._received = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def fill(self, body: Body, name: str, view: memoryview) -> None:
-        """Have an operand's bytes land in their place; raises as Body.fill."""
-        if self._passage is None:
+        """Receive an operand into its buffer; raises as Body.fill."""
+        if self._transfer is None:
             await body.fill(view)
             return
-        self._begin(self._passage)
+        self._begin(self._transfer)
         start = 0
         for end in [*range(PIECE, len(view), PIECE), len(view)]:
             await body.fill(view[start:end])
             start = end
-            self._passage.landed(name, end)
-            self._landed.set()
+            self._transfer.mark_received(name, end)
+            self._received.set()
 
-    def _begin(self, passage: ChunkedTransfer) -> None:
+    def _begin(self, transfer: ChunkedTransfer) -> None:
         if self._task is None:
-            self._task = asyncio.create_task(self._push(passage))
-            self._stack.push_async_callback(self._stop, passage, self._task)
+            self._task = asyncio.create_task(self._upload(transfer))
+            self._stack.push_async_callback(self._stop, transfer, self._task)
 
-    async def _push(self, passage: ChunkedTransfer) -> None:
-        while passage.is_open:
-            if passage.is_due:
-                await self._threads.work(passage.push)
+    async def _upload(self, transfer: ChunkedTransfer) -> None:
+        while transfer.is_open:
+            if transfer.is_due:
+                await self._threads.work(transfer.upload_next)
             else:
-                self._landed.clear()
-                await self._landed.wait()
+                self._received.clear()
+                await self._received.wait()
 
-    async def _stop(self, passage: ChunkedTransfer, task: asyncio.Task[None]) -> None:
-        """Push nothing more, and wait until the slab is read by nobody."""
-        passage.stop()
-        self._landed.set()
+    async def _stop(self, transfer: ChunkedTransfer, task: asyncio.Task[None]) -> None:
+        """Upload nothing more, and wait until the slab is not read any more."""
+        transfer.stop()
+        self._received.set()
         with CancelScope(shield=True):
             await task
 
 
 class DownloadOverlap:
-    """C's pieces, copied back one after the other from the start; `ended` is told the seconds once all are there."""
+    """Copies C back chunk by chunk while it is sent; `ended` is told the seconds once all of it is in the slab."""
 
-    def __init__(self, passage: ChunkedTransfer, threads: RequestThreads, ended: Callable[[float], None]) -> None:
-        self.nbytes = passage.left
-        self._passage, self._threads, self._ended = passage, threads, ended
+    def __init__(self, transfer: ChunkedTransfer, threads: RequestThreads, ended: Callable[[float], None]) -> None:
+        self.nbytes = transfer.pending_result_bytes
+        self._transfer, self._threads, self._ended = transfer, threads, ended
         self._there, self._moved = 0, asyncio.Event()
         self._stopped = False
-        self._task = asyncio.create_task(self._pull())
+        self._task = asyncio.create_task(self._download())
 
     async def until(self, nbytes: int) -> None:
-        """Wait until so many of C's first bytes are in the slab; raises TilewiseError where they will not be."""
+        """Wait until the first `nbytes` of C are in the slab; raises TilewiseError if the copy fails."""
         while self._there < nbytes:
             if self._task.done():
                 await self._task
@@ -78,19 +78,19 @@ class DownloadOverlap:
             await self._moved.wait()
 
     async def stop(self) -> None:
-        """Copy nothing more, and wait until the slab is written by nobody."""
+        """Copy nothing more, and wait until the slab is not written any more."""
         self._stopped = True
         with CancelScope(shield=True):
             await asyncio.wait([self._task])
         if not self._task.cancelled():
-            self._task.exception()  # whoever waited for it has heard of it
+            self._task.exception()  # a waiter has raised it
 
-    async def _pull(self) -> None:
+    async def _download(self) -> None:
         try:
             while self._there < self.nbytes and not self._stopped:
-                self._there = await self._threads.work(self._passage.pull)
+                self._there = await self._threads.work(self._transfer.download_next)
                 self._moved.set()
         finally:
             self._moved.set()
         if self._there == self.nbytes:
-            self._ended(self._passage.d2h)
+            self._ended(self._transfer.d2h)

@@ -25,7 +25,10 @@ ONE: Final = ("matrix",)  # the operand of a body that is one matrix, whatever i
 
 @dataclass(frozen=True, slots=True)
 class ProductOptions:
-    """What a caller said of a product beside its operands; None is unsaid."""
+    """What a caller said of a product beside its operands; None is unsaid.
+
+    `a`, `b` and `c` are names of resident matrices: operands that the body does not have, and what C becomes.
+    """
 
     m: int | None = None
     n: int | None = None
@@ -38,6 +41,15 @@ class ProductOptions:
     device: str | None = None
     kernel: str | None = None
     convert: bool | None = None
+    a: str | None = None
+    b: str | None = None
+    c: str | None = None
+    evictable: bool | None = None
+
+    @property
+    def sent(self) -> tuple[str, ...]:
+        """The operands that the body has."""
+        return tuple(name for name in OPERANDS if getattr(self, name) is None)
 
     def with_body(self, body: ProductOptions) -> ProductOptions:
         """Both what the query and what the body say; raises Invalid where they disagree."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from time import perf_counter
 from typing import Any, Final
@@ -24,10 +25,10 @@ from app.api.inference.request import LENGTH, PlacedOperands, operand, placing, 
 from app.api.inference.schemas import Binary, Inference, RegionRef
 from app.api.inference.shared_memory import expect_local
 from app.api.openapi import REFERENCE, DirectRoute, header
-from app.api.products import product_of
-from app.api.response import ProductResult, SlabResponse
-from app.api.routes.matmul import known
+from app.api.products import expect_servable, product_of
+from app.api.response import SlabResponse, product_headers
 from app.api.state import service_of, state_of, threads_of
+from app.services.matmul.buffers import Product
 
 router = APIRouter(route_class=DirectRoute, tags=["inference"])
 
@@ -81,68 +82,68 @@ async def infer(request: Request) -> Response:
     started, state = perf_counter(), state_of(request.app)
     try:
         async with AsyncExitStack() as stack:
-            made, asked, placed = await _made(request, stack, started)
-            answer = await _answer(request, made, asked, placed, stack)
+            asked, placed, receiving = await _received(request, stack, started)
+            product = await product_of(request, placed.buffers, asked.device, asked.kernel)
+            seconds = {"receive": receiving, **product.seconds}
+            answer = await _answer(request, product, seconds, asked, placed, stack)
     except BaseException:
         state.inference.failed(perf_counter() - started)
         raise
-    state.inference.succeeded(perf_counter() - started, made.seconds)
-    state.metrics.product(request.scope, made.product.device.id, made.seconds)
+    state.inference.succeeded(perf_counter() - started, seconds)
+    state.metrics.product(request.scope, product.device.id, seconds)
     return answer
 
 
-async def _made(
-    request: Request, stack: AsyncExitStack, started: float
-) -> tuple[ProductResult, Inference, PlacedOperands]:
-    """The product, and where its operands came from; all is held until the stack closes."""
+async def _received(request: Request, stack: AsyncExitStack, started: float) -> tuple[Inference, PlacedOperands, float]:
+    """The request, its operands in their buffers until the stack closes, and the seconds that this took."""
     service, threads = service_of(request), threads_of(request)
-    answer_coding(request)  # nobody computes what is not acceptable
+    answer_coding(request)  # refuses what is not acceptable before it is computed
     body = unpacked_body(request, service.matmul.max_bytes)
     service.matmul.admission.expect_a_place()
     asked = await read(request, body, service, threads)
     if asked.region is not None or any(isinstance(tensor.source, RegionRef) for tensor in asked.inputs):
         expect_local(request)
-    known(service, ProductOptions(device=asked.device, kernel=asked.kernel))
+    expect_servable(service, ProductOptions(device=asked.device, kernel=asked.kernel))
     body.expect(asked.following)
     placed = await stack.enter_async_context(threads.entered(placing(service, asked)))
-    placement = placed.placement
-    feed = UploadOverlap(placement.passage, threads, stack)
+    upload = UploadOverlap(placed.buffers.transfer, threads, stack)
     for tensor in asked.inputs:
         if isinstance(tensor.source, Binary):
-            await feed.fill(body, tensor.described.name.lower(), bytes_of(operand(placement, tensor)))
+            await upload.fill(body, tensor.described.name.lower(), bytes_of(operand(placed.buffers, tensor)))
     await body.finish()
-    receiving = perf_counter() - started
-    product = await product_of(request, placement, asked.device, asked.kernel)
-    shape = (1, *placement.c.shape) if asked.stacked and asked.problem.batch == 1 else placement.c.shape
-    return ProductResult(placement.c.reshape(shape), product, {"receive": receiving, **product.seconds}), asked, placed
+    return asked, placed, perf_counter() - started
 
 
 async def _answer(
-    request: Request, made: ProductResult, asked: Inference, placed: PlacedOperands, stack: AsyncExitStack
+    request: Request,
+    product: Product,
+    seconds: Mapping[str, float],
+    asked: Inference,
+    placed: PlacedOperands,
+    stack: AsyncExitStack,
 ) -> Response:
-    """C the way it is wanted; raises InvalidRegion where the memory for it is gone."""
-    threads, coding = threads_of(request), answer_coding(request)
-    output: dict[str, Any] = {"name": "C", "datatype": DATATYPES[made.c.dtype.name], "shape": made.c.shape}
-    headers = {**made.headers(), "Content-Type": _JSON}
+    """C the way it is wanted; raises InvalidRegion if the memory for it is gone."""
+    threads, coding, c = threads_of(request), answer_coding(request), placed.buffers.result
+    output: dict[str, Any] = {"name": "C", "datatype": DATATYPES[c.dtype.name], "shape": c.shape}
+    headers = {**product_headers(product, c, seconds), "Content-Type": _JSON}
     pieces: list[bytes | memoryview]
     if placed.output is not None:
         await threads.work(placed.output.write, placed.c)  # clients take parameters beside it for bytes that follow
-        pieces = [_text(asked, made, output)]
+        pieces = [_text(asked, product, output)]
     elif asked.binary:
-        text = _text(asked, made, output | {"parameters": {"binary_data_size": made.c.nbytes}})
+        text = _text(asked, product, output | {"parameters": {"binary_data_size": c.nbytes}})
         headers |= {"Content-Type": _BINARY, LENGTH: str(len(text))}
         pieces = [text, placed.c.view]
     else:
-        text = _text(asked, made, output)
-        pieces = [text[:-3], b',"data":', *await threads.sized(made.c.nbytes, json_tensors.write, made.c), text[-3:]]
+        text = _text(asked, product, output)
+        pieces = [text[:-3], b',"data":', *await threads.sized(c.nbytes, json_tensors.write, c), text[-3:]]
     if coding is not None:
         return PackedResponse(pieces, coding, headers, threads, stack.pop_all())
     return SlabResponse(pieces, headers.pop("Content-Type"), headers, stack.pop_all())
 
 
-def _text(asked: Inference, made: ProductResult, output: dict[str, Any]) -> bytes:
+def _text(asked: Inference, product: Product, output: dict[str, Any]) -> bytes:
     """The JSON part of the answer, which ends with its one output."""
-    product = made.product
     told = {"device": product.device.id} | {name: getattr(product, name) for name in _TOLD}
     told |= {"declined": product.declined} if product.declined else {}
     named = {"model_name": MODEL, "model_version": VERSION}

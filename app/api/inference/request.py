@@ -9,7 +9,7 @@ from typing import Final
 
 from starlette.requests import Request
 
-from app.api.body.context import lent
+from app.api.body.operand_sinks import lent
 from app.api.body.stream import Body, StagedBody
 from app.api.formats import json_matrix
 from app.api.formats.operand_spec import bytes_of
@@ -32,13 +32,13 @@ _DIGITS: Final = 18  # of a number of 64 bits
 class PlacedOperands:
     """Operands and C in the slab, and the memory that C is wanted in, or None."""
 
-    placement: OperandBuffers
+    buffers: OperandBuffers
     output: RegionWindow | None
 
     @property
     def c(self) -> HostSpan:
         """C's bytes."""
-        return HostSpan(bytes_of(self.placement.c), self.placement.offsets[2])
+        return HostSpan(bytes_of(self.buffers.c), self.buffers.offsets[2])
 
 
 async def read(request: Request, body: Body, service: Service, threads: RequestThreads) -> Inference:
@@ -49,26 +49,29 @@ async def read(request: Request, body: Body, service: Service, threads: RequestT
 
 @contextmanager
 def placing(service: Service, asked: Inference) -> Iterator[PlacedOperands]:
-    """Places for a product, filled with what does not follow the text; raises as Matmul.place and Regions.window."""
-    with service.matmul.place(asked.problem, device_id=asked.device) as placement, ExitStack() as used:
+    """Buffers of a product, filled with what does not follow the JSON; raises as MatmulService.reserve and window."""
+    with (
+        service.matmul.reserve(asked.problem, device_id=asked.device, stacked=asked.stacked) as buffers,
+        ExitStack() as used,
+    ):
 
         def window(part: RegionRef) -> RegionWindow:
             lent = service.regions.window(ANONYMOUS, part.name, part.offset, part.nbytes)
             return used.enter_context(lent)
 
         output = None if asked.region is None else window(asked.region)
-        for tensor, offset in zip(asked.operands, placement.offsets, strict=False):
-            array = operand(placement, tensor)
+        for tensor, offset in zip(asked.operands, buffers.offsets, strict=False):
+            array = operand(buffers, tensor)
             if isinstance(tensor.source, RegionRef):
                 window(tensor.source).read(HostSpan(bytes_of(array), offset))
             elif isinstance(tensor.source, Listed):
                 json_tensors.fill(tensor.source.data, tensor.described, array)
-        yield PlacedOperands(placement, output)
+        yield PlacedOperands(buffers, output)
 
 
-def operand(placement: OperandBuffers, tensor: Tensor) -> Array:
+def operand(buffers: OperandBuffers, tensor: Tensor) -> Array:
     """An operand's place."""
-    return placement.a if tensor.described.name == "A" else placement.b
+    return buffers.a if tensor.described.name == "A" else buffers.b
 
 
 def _length(request: Request, body: Body) -> int | None:

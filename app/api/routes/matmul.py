@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from functools import lru_cache
 from time import perf_counter
 from typing import Any, Final
 
@@ -12,32 +13,36 @@ from starlette.responses import Response
 
 from app import errors
 from app.api.body import multipart
-from app.api.body.context import RAW, body_context
-from app.api.body.dispatch import ANSWERS, ReceivedBody, answer_media, media_of, receive
-from app.api.body.operand_sinks import ResidentRefs, open_sink
+from app.api.body.dispatch import ANSWERS, answer_media, media_of, receive
+from app.api.body.operand_sinks import RAW, body_context, open_sink
+from app.api.body.stream import source_of
 from app.api.body.upload_overlap import DownloadOverlap
 from app.api.errors import OF_PRODUCTS, documented, timed_out
 from app.api.formats import json_matrix, npy, npz, safetensors
-from app.api.formats.operand_spec import ProductOptions
+from app.api.formats.operand_spec import OPERANDS, bytes_of, told_problem
 from app.api.idempotency import KEY
 from app.api.negotiation import listed, preference
 from app.api.openapi import DirectRoute, header, parameters
-from app.api.params import read_query
-from app.api.products import product_of
-from app.api.response import PiecesResponse, ProductResult, SlabResponse, framed
+from app.api.params import USUAL, parse_query
+from app.api.products import expect_servable, product_of
+from app.api.response import PiecesResponse, SlabResponse, encode, product_headers, product_json
 from app.api.responses import reply
 from app.api.routes.matmul_async import ACCEPTED, accepted
-from app.api.routes.matmul_small import small_product
 from app.api.routes.matrices import LEFT, Matrix
-from app.api.schemas import ProductQuery
+from app.api.schemas import ProductQuery, options_of
 from app.api.state import service_of, state_of, threads_of
+from app.errors import TilewiseError
+from app.services.matmul.buffers import Product
 from app.services.matmul.chunked_transfer import ChunkedTransfer
-from app.services.service import Service
-from kernels import CATALOGUE
+from app.services.matmul.service import AT_ONCE
+from kernels.problem import Problem
 
 router = APIRouter(route_class=DirectRoute, tags=["matmul"])
 
 _FLOWING: Final = {RAW, npy.MEDIA, safetensors.MEDIA}  # forms with nothing after C's bytes that would depend on them
+# The headers that the route reads.
+_TELLING: Final = frozenset({b"content-type", b"content-length", b"content-encoding", b"accept", b"prefer"})
+_ACCEPTS: Final = (None, b"*/*", RAW.encode())
 _NUMBER: Final = {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]}
 _ROW: Final = {"type": "array", "minItems": 1, "items": _NUMBER}
 _MATRIX: Final = {"type": "array", "minItems": 1, "items": _ROW}
@@ -154,67 +159,101 @@ async def matmul(request: Request) -> Response:
     .npy; with both there is no body. `?c=` leaves C resident: the answer is what it is, or C itself by Accept.
     """
     started = perf_counter()
-    if (small := await small_product(request)) is not None:
+    if (small := await _small_product(request)) is not None:
         return small
-    asked = read_query(ProductQuery, request)
-    named, wanted = ResidentRefs.of(asked), ProductOptions(**asked.wanted())
-    media = media_of(request, named.sent)
-    answer = answer_media(listed(request, "accept"), json_matrix.MEDIA if named.c else media)
-    service, threads = service_of(request), threads_of(request)
-    known(service, wanted)
+    options = options_of(request)
+    media = media_of(request, options.sent)
+    answer = answer_media(listed(request, "accept"), json_matrix.MEDIA if options.c else media)
+    state, service, threads = state_of(request.app), service_of(request), threads_of(request)
+    expect_servable(service, options)
     async with AsyncExitStack() as stack:
-        taken = await open_sink(service, threads, named, stack)
-        await receive(request, media, wanted, body_context(request, taken, stack))
-        received = taken.received()
+        sink = await open_sink(request, options, stack)
+        await receive(request, media, options, body_context(request, sink, stack))
+        buffers, transfer, c = sink.buffers, sink.transfer, sink.buffers.result
         if (prefer := preference(request)).wants_job:
-            return await accepted(request, received, stack, prefer, npy.MEDIA if named.c else media)
-        if answer == json_matrix.MEDIA and not named.c:
-            json_matrix.check_answer(received.placement.problem, received.wanted.convert)
-        if taken.passage is not None and answer in _FLOWING and not named.c:
-            taken.passage.stays()
-        made = await _made(request, received, perf_counter() - started)
-        state_of(request.app).metrics.product(request.scope, made.product.device.id, made.seconds)
-        headers = made.headers() | taken.headers()
-        if answer == json_matrix.MEDIA and taken.left is not None:
-            return reply(Matrix.of(service, taken.left), 201, headers)
+            return await accepted(request, buffers, sink.options, stack, prefer, npy.MEDIA if options.c else media)
+        if answer == json_matrix.MEDIA and not options.c:
+            json_matrix.check_answer(buffers.problem, sink.options.convert)
+        if transfer is not None and answer in _FLOWING and not options.c:
+            transfer.keep_on_device()
+        received = perf_counter() - started
+        product = await product_of(request, buffers, sink.options.device, sink.options.kernel)
+        seconds = {"receive": received, **product.seconds}
+        state.metrics.product(request.scope, product.device.id, seconds)
+        headers = product_headers(product, c, seconds) | sink.headers()
+        if answer == json_matrix.MEDIA and sink.result is not None:
+            return reply(Matrix.of(service, sink.result), 201, headers)
         if answer == json_matrix.MEDIA:
-            return PiecesResponse(await threads.sized(made.c.nbytes, made.text), answer, headers)
-        coming = await _coming(request, taken.passage, made, stack)
-        pieces = await framed(answer, made.c, threads)
-        return SlabResponse(pieces, answer, headers, stack.pop_all(), coming=coming)
+            return PiecesResponse(await threads.sized(c.nbytes, product_json, product, c), answer, headers)
+        coming = await _download(request, transfer, product, stack)
+        return SlabResponse(await encode(answer, c, threads), answer, headers, stack.pop_all(), coming=coming)
 
 
-async def _coming(
-    request: Request, passage: ChunkedTransfer | None, made: ProductResult, stack: AsyncExitStack
+async def _download(
+    request: Request, transfer: ChunkedTransfer | None, product: Product, stack: AsyncExitStack
 ) -> DownloadOverlap | None:
-    """C on its way from the device, its first piece in the slab; None where all of it is. Raises DeviceError."""
-    if passage is None or not passage.left:
+    """C on its way from the device, its first chunk in the slab; None if all of it is. Raises DeviceError."""
+    if transfer is None or not transfer.pending_result_bytes:
         return None
 
     def ended(seconds: float) -> None:
-        state_of(request.app).metrics.phases(made.product.device.id, {"d2h": seconds})
+        state_of(request.app).metrics.phases(product.device.id, {"d2h": seconds})
 
-    late = DownloadOverlap(passage, threads_of(request), ended)
-    stack.push_async_callback(late.stop)
-    await late.until(1)
-    return late
+    download = DownloadOverlap(transfer, threads_of(request), ended)
+    stack.push_async_callback(download.stop)
+    await download.until(1)
+    return download
 
 
-def known(service: Service, wanted: ProductOptions) -> None:
-    """Refuse what would be refused later, before the body is read.
+async def _small_product(request: Request) -> Response | None:
+    """The fast path: the answer to a small product whose plain operands arrived with the head; None for any other.
 
-    Raises UnknownDevice, UnknownKernel, NoDevice, QueueFull, OverShare.
+    Anything else falls through to the route before a byte of it is taken; errors are identical.
     """
-    service.matmul.admission.expect_a_place()
-    service.fleet.unit(wanted.device)
-    if wanted.kernel not in {None, "vendor", *CATALOGUE}:
-        raise errors.UnknownKernel(f"there is no kernel {wanted.kernel}; there are {', '.join(CATALOGUE)} and vendor")
+    started, small = perf_counter(), _small_problem(request)
+    if small is None:
+        return None
+    problem, device = small
+    nbytes = problem.a_bytes + problem.b_bytes
+    source = source_of(request) if _is_plain(request, nbytes) else None
+    if source is None or not source.has(nbytes):
+        return None
+    matmul = service_of(request).matmul
+    with matmul.reserve(problem, device_id=device, backed=False) as buffers:
+        if matmul.is_uncommitted(buffers):
+            return None
+        body, a, b = await source.take(nbytes), bytes_of(buffers.a), bytes_of(buffers.b)
+        a[:], b[:] = body[: len(a)], body[len(a) :]
+        received = perf_counter() - started
+        product = await product_of(request, buffers, device, None)
+        seconds = {"receive": received, **product.seconds}
+        state_of(request.app).metrics.product(request.scope, product.device.id, seconds)
+        headers = product_headers(product, buffers.c, seconds)
+        return Response(buffers.c.tobytes(), headers=headers, media_type=RAW)
 
 
-async def _made(request: Request, received: ReceivedBody, receiving: float) -> ProductResult:
-    """The product; one whose client goes away before it begins is not made."""
-    placement, wanted = received.placement, received.wanted
-    product = await product_of(request, placement, wanted.device, wanted.kernel)
-    shape = placement.c.shape
-    c = placement.c.reshape((1, *shape)) if received.stacked and len(shape) == len(("m", "n")) else placement.c
-    return ProductResult(c, product, {"receive": receiving, **product.seconds})
+def _small_problem(request: Request) -> tuple[Problem, str | None] | None:
+    """The problem and device of a query; None if it is large, or names a resident matrix or a kernel."""
+    query = request.scope["query_string"]
+    return _parsed(query) if len(query) <= USUAL else None
+
+
+@lru_cache(maxsize=1024)
+def _parsed(query: bytes) -> tuple[Problem, str | None] | None:
+    try:
+        options = parse_query(ProductQuery, query).options()
+        problem = told_problem(options)
+    except TilewiseError:
+        return None
+    if options.c is not None or options.sent != OPERANDS or options.kernel is not None or problem.bytes > AT_ONCE:
+        return None
+    return problem, options.device
+
+
+def _is_plain(request: Request, nbytes: int) -> bool:
+    """Whether the headers say that the body is so many plain bytes, and that such an answer is fine."""
+    said = [(name, value) for name, value in request.scope["headers"] if name in _TELLING]
+    told = dict(said)
+    accept = told.pop(b"accept", None)
+    plain = {b"content-type": RAW.encode(), b"content-length": b"%d" % nbytes}
+    return told == plain and accept in _ACCEPTS and len(said) == len(plain) + (accept is not None)

@@ -12,9 +12,9 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.body.dispatch import ReceivedBody, answer_media
+from app.api.body.dispatch import answer_media
 from app.api.formats import json_matrix
-from app.api.formats.operand_spec import bytes_of
+from app.api.formats.operand_spec import ProductOptions, bytes_of
 from app.api.idempotency import key_of, once
 from app.api.negotiation import Preference, listed
 from app.api.responses import Job, reply
@@ -24,6 +24,7 @@ from app.api.state import service_of, state_of, threads_of
 from app.services.jobs.async_products import AsyncProducts
 from app.services.jobs.idempotency import IdempotentRequest, fingerprint
 from app.services.jobs.service import ENDED
+from app.services.matmul.buffers import OperandBuffers
 from app.store.records import JobRecord
 
 _LOG: Final = logging.getLogger(__name__)
@@ -44,38 +45,41 @@ ACCEPTED: Final[dict[int | str, dict[str, Any]]] = {
 
 
 async def accepted(
-    request: Request, received: ReceivedBody, stack: AsyncExitStack, prefer: Preference, own: str
-) -> Response:
-    """Take the product as a job, once for an Idempotency-Key; the operands' place is held until it is made.
-
-    `own` is the form of C where Accept says none.
-    """
-    # Nobody computes what is not acceptable.
-    media, wanted = answer_media(listed(request, "accept"), own), received.wanted
-    if prefer.wait and media == json_matrix.MEDIA:
-        json_matrix.check_answer(received.placement.problem, wanted.convert)
-    print_ = await threads_of(request).call(_fingerprint, request, received) if key_of(request) else ""
-    ended = partial(_ended, request, wanted.convert, own)
-    return await once(request, print_, partial(_taken, request, received, stack, prefer, ended), ended)
-
-
-async def _taken(
     request: Request,
-    received: ReceivedBody,
+    buffers: OperandBuffers,
+    options: ProductOptions,
+    stack: AsyncExitStack,
+    prefer: Preference,
+    own: str,
+) -> Response:
+    """Make the product as a job, once for an Idempotency-Key; its buffers are kept until it is made.
+
+    `own` is the form of C if Accept says none.
+    """
+    media = answer_media(listed(request, "accept"), own)  # refuses what is not acceptable before it is computed
+    if prefer.wait and media == json_matrix.MEDIA:
+        json_matrix.check_answer(buffers.problem, options.convert)
+    print_ = await threads_of(request).call(_fingerprint, request, buffers, options) if key_of(request) else ""
+    ended = partial(_ended, request, options.convert, own)
+    return await once(request, print_, partial(_create, request, buffers, options, stack, prefer, ended), ended)
+
+
+async def _create(
+    request: Request,
+    buffers: OperandBuffers,
+    options: ProductOptions,
     stack: AsyncExitStack,
     prefer: Preference,
     ended: Callable[[JobRecord], Awaitable[Response]],
     attempt: IdempotentRequest | None,
 ) -> Response:
     service, threads, state = service_of(request), threads_of(request), state_of(request.app)
-    placement, wanted = received.placement, received.wanted
-    job = await threads.call(service.results.create, placement, None if attempt is None else attempt.record_job)
+    job = await threads.call(service.results.create, buffers, None if attempt is None else attempt.record_job)
     held = stack.pop_all()
-    make = partial(service.results.make, stacked=received.stacked)
 
     async def made() -> None:
         async with held, _concluded(service.results, job.id):
-            result = await threads.work(make, job.id, placement, wanted.device, wanted.kernel)
+            result = await threads.work(service.results.make, job.id, buffers, options.device, options.kernel)
         if result is not None:
             state.metrics.phases(result["device"], {name: took / 1e3 for name, took in result["timing_ms"].items()})
 
@@ -116,9 +120,8 @@ async def _ended(request: Request, convert: bool | None, own: str, job: JobRecor
     raise service_of(request).results.error(job)
 
 
-def _fingerprint(request: Request, received: ReceivedBody) -> str:
-    """Of a product: the operands' bytes stand for the body's."""
-    placement, scope = received.placement, request.scope
-    told = repr((placement.problem, placement.keys, received.wanted, received.stacked)).encode()
-    operands = (bytes_of(placement.a), bytes_of(placement.b))
+def _fingerprint(request: Request, buffers: OperandBuffers, options: ProductOptions) -> str:
+    """The fingerprint of a product, with the operands' bytes for the body's."""
+    scope, told = request.scope, repr((buffers.problem, buffers.keys, options, buffers.stacked)).encode()
+    operands = (bytes_of(buffers.a), bytes_of(buffers.b))
     return fingerprint(request.method, request.url.path, scope["query_string"], told, *operands)

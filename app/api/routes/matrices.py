@@ -15,15 +15,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
-from app.api.body.context import RAW, body_context
 from app.api.body.dispatch import ANSWERS, FORMS, answer_media, media_of, receive
+from app.api.body.operand_sinks import RAW, body_context
 from app.api.errors import documented, timed_out
 from app.api.formats import json_matrix
 from app.api.formats.operand_spec import ONE, Fill, Places, ProductOptions, TensorSpec, TensorSpecs, check_shape
 from app.api.negotiation import listed
 from app.api.openapi import DirectRoute, header, parameters
 from app.api.params import paged, read_query
-from app.api.response import SlabResponse, framed
+from app.api.response import SlabResponse, encode
 from app.api.responses import Answer, reply
 from app.api.schemas import MatricesQuery, MatrixQuery, Nothing
 from app.api.state import service_of, threads_of
@@ -99,17 +99,17 @@ _GOT: Final[dict[int | str, dict[str, Any]]] = {
 
 
 class MatrixSink:
-    """Where one matrix that is put goes; `draft` is there once it has its place."""
+    """The sink of one matrix that is put; `pending` is set once its buffer is allocated."""
 
     names = ONE
-    passage = None
+    transfer = None
 
     def __init__(self, service: Service, name: str, asked: MatrixQuery) -> None:
-        self.draft: PendingMatrix | None = None
+        self.pending: PendingMatrix | None = None
         self._service, self._name, self._asked = service, name, asked
 
-    def plain(self, wanted: ProductOptions) -> TensorSpecs:
-        """The sizes by the query."""
+    def describe_raw(self, wanted: ProductOptions) -> TensorSpecs:
+        """The matrix by the query."""
         if self._asked.shape is None:
             raise errors.Invalid(f"{RAW} needs its shape in the query, such as ?shape=256x128", missing=["shape"])
         return {ONE[0]: TensorSpec(ONE[0], wanted.dtype or "float32", self._asked.sizes)}
@@ -120,27 +120,27 @@ class MatrixSink:
         return found[ONE[0]].nbytes
 
     @contextmanager
-    def room(self, found: TensorSpecs, wanted: ProductOptions, fill: Fill | None) -> Iterator[Places]:
-        """Lend its place, within its owner's quota."""
+    def allocate(self, found: TensorSpecs, wanted: ProductOptions, fill: Fill | None) -> Iterator[Places]:
+        """Lend its buffer, within its owner's quota."""
         described, matrices = found[ONE[0]], self._service.matrices
         self._expect(described, wanted)
         kind = (described.dtype, described.shape)
         coming = partial(matrices.coming, evictable=self._asked.evictable, backed=bool(fill))
-        with coming(ANONYMOUS, self._name, *kind) as draft:
-            self.draft = draft
-            places = {ONE[0]: _array(self._service, draft.resident)}
+        with coming(ANONYMOUS, self._name, *kind) as pending:
+            self.pending = pending
+            places = {ONE[0]: _array(self._service, pending.resident)}
             if fill is not None:
                 fill(places)
             yield places
 
-    def is_fresh(self) -> bool:
-        """Whether the system has yet to find pages of its place."""
-        return self.draft is not None and self._service.fleet.slab.is_fresh(self.draft.resident.region)
+    def is_uncommitted(self) -> bool:
+        """Whether pages of its buffer are not committed yet."""
+        return self.pending is not None and self._service.fleet.slab.is_fresh(self.pending.resident.region)
 
-    def back(self) -> None:
-        """Have them found; raises NoRoom."""
-        if self.draft is not None:
-            self._service.fleet.slab.back(self.draft.resident.region)
+    def commit(self) -> None:
+        """Commit the pages; raises NoRoom."""
+        if self.pending is not None:
+            self._service.fleet.slab.back(self.pending.resident.region)
 
     def _expect(self, described: TensorSpec, wanted: ProductOptions) -> None:
         """Refuse what is no matrix, is not as the query says, or what no kernel multiplies."""
@@ -172,7 +172,7 @@ async def get_matrix(request: Request, name: MatrixName) -> Response:
         shape = "x".join(map(str, resident.shape))
         headers = {"X-Shape": shape, "X-Dtype": resident.dtype, "X-Version": str(resident.key)}
         held = AsyncExitStack() if request.method == "HEAD" else stack.pop_all()  # nothing is sent that must be held
-        return SlabResponse(await framed(media, array, threads), media, headers, held)
+        return SlabResponse(await encode(media, array, threads), media, headers, held)
 
 
 @router.put(
@@ -218,10 +218,10 @@ async def put_matrix(request: Request, name: MatrixName) -> Response:
         await receive(
             request, media, ProductOptions(dtype=asked.dtype, convert=asked.convert), body_context(request, sink, stack)
         )
-        if sink.draft is None:
+        if sink.pending is None:
             raise RuntimeError("the matrix has no place yet")
-        has_replaced = await threads.call(sink.draft.keep)
-        answer = Matrix.of(service, sink.draft.resident)
+        has_replaced = await threads.call(sink.pending.keep)
+        answer = Matrix.of(service, sink.pending.resident)
         return reply(answer, 200, {}) if has_replaced else reply(answer, 201, {"Location": f"/matrices/{name}"})
 
 

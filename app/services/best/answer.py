@@ -79,27 +79,6 @@ class BestAnswer:
         return None if vendor is None or self.timing is None else vendor.median_ms < self.timing.median_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
-    """What made a product: the device, the kernel with its config and instructions, how exact that answer was.
-
-    The vendor's library is named in place of instructions. `seconds` has queue (waiting), build (compiling, verifying
-    at a first use, and what kernels took that failed; it is missing where there was none), h2d, kernel and d2h. One
-    launch made `together` products: all but the first are of all.
-    `precision` is the one it was made in, `declined` says why that is strict where it was to be emulated.
-    """
-
-    device: Device
-    kernel: str
-    config: dict[str, int]
-    match: str
-    instructions: str
-    seconds: dict[str, float]
-    together: int = 1
-    precision: str = "strict"
-    declined: str | None = None
-
-
 def instructions_of(launch: Launch, device: Device) -> str:
     """The path by which a launch's products reach an arithmetic unit of a device, such as fma or wgmma."""
     return CATALOGUE[launch.kernel].instructions(launch.problem, device)

@@ -11,13 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from app.dtypes import Array
 from app.errors import Cancelled, NoResult, StoreFailed, TilewiseError, TooLarge
-from app.services.best.answer import Product
 from app.services.jobs.result_store import ResultStore
 from app.services.jobs.service import ENDED, JobService, new_job
 from app.services.matmul.batching import CancelToken
-from app.services.matmul.buffers import OperandBuffers
+from app.services.matmul.buffers import OperandBuffers, Product
 from app.services.matmul.service import MatmulService
 from app.store.database import Database
 from app.store.records import JobRecord
@@ -59,15 +57,15 @@ class AsyncProducts:
         self.shelf.stop()
         self._notes.shutdown()
 
-    def create(self, placement: OperandBuffers, record_job: RecordJob | None = None) -> JobRecord:
-        """A queued job for operands that have landed; `record_job` writes beside it, in one transaction.
+    def create(self, buffers: OperandBuffers, record_job: RecordJob | None = None) -> JobRecord:
+        """A queued job for operands that are received; `record_job` writes beside it, in one transaction.
 
         Raises TooLarge where the result is more than all that may be kept.
         """
-        size, most = placement.problem.c_bytes, self.shelf.most
+        size, most = buffers.problem.c_bytes, self.shelf.most
         if size > most:
             raise TooLarge(f"C takes {size} bytes, {most} of results are kept", limit=most, size=size)
-        job = new_job("matmul", {"problem": placement.problem.key}, total=1)
+        job = new_job("matmul", {"problem": buffers.problem.key}, total=1)
 
         def add(session: Any) -> None:
             JobRepository(session).add(job)
@@ -85,16 +83,14 @@ class AsyncProducts:
     def make(
         self,
         job_id: str,
-        placement: OperandBuffers,
+        buffers: OperandBuffers,
         device_id: str | None,
         kernel: str | None,
-        *,
-        stacked: bool = False,
     ) -> dict[str, Any] | None:
         """Make the job's product and keep it; gives the job's result. Whatever fails is the job's error.
 
-        A job that is cancelled leaves the line at once. One whose launch is under way is broken off where Claim.cancel
-        may, and else dropped at the launch's end.
+        A job that is cancelled leaves the queue at once. If its launch is under way, CancelToken.cancel decides whether
+        that is killed; else the result is dropped at the launch's end.
         """
         running: list[Future[None]] = []
 
@@ -106,7 +102,7 @@ class AsyncProducts:
         claim = CancelToken(begun)
         unsubscribe = self._jobs.subscribe(job_id, lambda: self._heed(job_id, claim))
         try:
-            outcome = self._outcome(job_id, placement, device_id, kernel, claim, stacked=stacked)
+            outcome = self._outcome(job_id, buffers, device_id, kernel, claim)
         finally:
             unsubscribe()
         for note in running:
@@ -137,21 +133,18 @@ class AsyncProducts:
     def _outcome(
         self,
         job_id: str,
-        placement: OperandBuffers,
+        buffers: OperandBuffers,
         device_id: str | None,
         kernel: str | None,
         claim: CancelToken,
-        *,
-        stacked: bool,
     ) -> Outcome:
         try:
             self._heed(job_id, claim)
-            product = self._matmul.multiply(placement, device_id, kernel, claim)
-            claim.expect()
-            c = _shaped(placement, stacked=stacked)
-            if placement.left is None:
-                self.shelf.put(job_id, c)
-            return "succeeded", _facts(placement, product, c), None
+            product = self._matmul.multiply(buffers, device_id, kernel, claim)
+            claim.raise_if_cancelled()
+            if buffers.pending_result is None:
+                self.shelf.put(job_id, buffers.result)
+            return "succeeded", _facts(buffers, product), None
         except Cancelled as error:
             return "cancelled", None, error
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's
@@ -176,12 +169,6 @@ class AsyncProducts:
         self._jobs.end(job_id, state, result, told, **done)
 
 
-def _shaped(placement: OperandBuffers, *, stacked: bool) -> Array:
-    """C as its operands came: a batch of one is still a batch."""
-    c = placement.c
-    return c.reshape((1, *c.shape)) if stacked and placement.problem.batch == 1 else c
-
-
 def _known(job_id: str, error: BaseException) -> TilewiseError:
     if isinstance(error, TilewiseError):
         return error
@@ -195,11 +182,11 @@ def _told(error: TilewiseError) -> dict[str, Any]:
     return {"code": "internal" if type(error) is TilewiseError else error.code, "error": error.message}
 
 
-def _facts(placement: OperandBuffers, product: Product, c: Array) -> dict[str, Any]:
+def _facts(buffers: OperandBuffers, product: Product) -> dict[str, Any]:
     return {
-        "problem": placement.problem.key,
-        "shape": list(c.shape),
-        "dtype": placement.problem.dtype,
+        "problem": buffers.problem.key,
+        "shape": list(buffers.result.shape),
+        "dtype": buffers.problem.dtype,
         "device": product.device.id,
         "kernel": product.kernel,
         "config": product.config,

@@ -67,13 +67,13 @@ class CancelToken:
     def entered(self, entry: QueuedProduct) -> None:
         """Take note of the place in the queue; raises Cancelled where that is not wanted any more."""
         self._entry = entry
-        self.expect()
+        self.raise_if_cancelled()
 
     def left(self) -> None:
         """Forget the place, which knows the claim: neither waits for the garbage collector then."""
         self._entry = None
 
-    def expect(self) -> None:
+    def raise_if_cancelled(self) -> None:
         """Raise Cancelled where the claim was."""
         if self.is_cancelled:
             raise Cancelled("the product was cancelled")
@@ -86,7 +86,7 @@ class QueuedProduct:
     queue: DeviceQueue
     order: product.MultiplyRequest
     claim: CancelToken
-    may_gather: bool
+    may_batch: bool
     turn: threading.Event
     outcome: tuple[product.MultiplyResult, int] | None = None
 
@@ -113,9 +113,9 @@ class DeviceQueue:
         entry.turn.wait()
         if entry.outcome is None and entry.claim.is_cancelled:
             self._pass_on(entry)
-            entry.claim.expect()
+            entry.claim.raise_if_cancelled()
 
-    def lead_at_once(self, entry: QueuedProduct) -> bool:
+    def try_lead(self, entry: QueuedProduct) -> bool:
         """Let the entry lead where nobody is in the queue; whether it does."""
         with self._lock:
             if len(self):
@@ -123,21 +123,21 @@ class DeviceQueue:
             self._inside = [entry]
             return True
 
-    def beside(self, leader: QueuedProduct, most: Callable[[int], int]) -> list[QueuedProduct]:
+    def take_batch(self, leader: QueuedProduct, most: Callable[[int], int]) -> list[QueuedProduct]:
         """The leader and those that its launch can make as well; `most` says how many of so many it should."""
         with self._lock:
-            alike = [one for one in self._waiting if one.may_gather and one.order.launch == leader.order.launch]
+            alike = [one for one in self._waiting if one.may_batch and one.order.launch == leader.order.launch]
             chosen = alike[: most(len(alike) + 1) - 1] if alike else []
             for one in chosen:
                 self._waiting.remove(one)
             self._inside = [leader, *chosen]
             return list(self._inside)
 
-    def leave(self, others: list[QueuedProduct]) -> None:
+    def finish(self, others: list[QueuedProduct]) -> None:
         """Give the turn to the next; of the `others` of a launch, those that it did not make go first, each alone."""
         with self._lock:
             for one in reversed(others):
-                one.may_gather = False
+                one.may_batch = False
                 if one.outcome is None and not one.claim.is_cancelled:
                     self._waiting.appendleft(one)
                 else:
@@ -176,9 +176,7 @@ class DynamicBatcher:
         """How many products are in the unit's queue, with those that are being made."""
         return len(self._queues[unit.device.id])
 
-    def make(
-        self, unit: Unit, order: product.MultiplyRequest, claim: CancelToken
-    ) -> tuple[product.MultiplyResult, int]:
+    def run(self, unit: Unit, order: product.MultiplyRequest, claim: CancelToken) -> tuple[product.MultiplyResult, int]:
         """Wait for the turn and make the product, with others where that is faster; gives the seconds, and how many.
 
         The seconds are the launch's, of all that it made; one that declined made nothing. A product with a resident
@@ -196,35 +194,35 @@ class DynamicBatcher:
     def begin(self, unit: Unit, order: product.MultiplyRequest) -> PendingCall[product.MultiplyResult] | None:
         """Have a product begun, without waiting for anything; None where somebody is before it, or in the child."""
         queue = self._queues[unit.device.id]
-        if not queue.lead_at_once(QueuedProduct(queue, order, CancelToken(), may_gather=False, turn=threading.Event())):
+        if not queue.try_lead(QueuedProduct(queue, order, CancelToken(), may_batch=False, turn=threading.Event())):
             return None
         started, begun = perf_counter(), self._copies.begin(unit, order, DEADLINE)
         if begun is None:
-            queue.leave([])
+            queue.finish([])
             return None
 
         def ended(finish: Callable[[], product.MultiplyResult]) -> product.MultiplyResult:
             try:
                 return self._learnt(unit, order, finish(), started)
             finally:
-                queue.leave([])
+                queue.finish([])
 
         return begun.then(ended)
 
     def _lead(self, queue: DeviceQueue, entry: QueuedProduct) -> tuple[product.MultiplyResult, int]:
         group = [entry]
         try:
-            if entry.may_gather:
-                group = queue.beside(entry, lambda count: self._best(queue.unit, entry.order, count))
+            if entry.may_batch:
+                group = queue.take_batch(entry, lambda count: self._best(queue.unit, entry.order, count))
             if len(group) > 1:
                 try:
-                    self._make_all(queue.unit, group)
+                    self._run_batch(queue.unit, group)
                 except TilewiseError as error:  # each is made again, alone, and hears what is wrong
                     self._note(queue.unit, group, error)
             entry.outcome = entry.outcome or (self._alone(queue.unit, entry), 1)
             return entry.outcome
         finally:
-            queue.leave(group[1:])
+            queue.finish(group[1:])
 
     def _alone(self, unit: Unit, entry: QueuedProduct) -> product.MultiplyResult:
         entry.claim.begun()
@@ -242,7 +240,7 @@ class DynamicBatcher:
             self._rates.learn(unit.device.id, order.problem, 1, spent, perf_counter() - started)
         return spent
 
-    def _make_all(self, unit: Unit, group: list[QueuedProduct]) -> None:
+    def _run_batch(self, unit: Unit, group: list[QueuedProduct]) -> None:
         alone = group[0].order.launch
         launch = None if alone is None else _launch(alone, unit.device, len(group))
         if launch is None:

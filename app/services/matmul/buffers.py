@@ -1,4 +1,4 @@
-"""The buffers of one product: A, B and C of a problem in the slab."""
+"""One product: the buffers of A, B and C in the slab, and what made C."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from app.dtypes import Array
 from app.services.matmul.admission import AdmissionTicket
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.resident_matrices import PendingMatrix
+from kernels.device import Device
 from kernels.problem import Problem
 
 NOWHERE: Final = SlabRegion(0, 0)
@@ -17,10 +18,10 @@ NOWHERE: Final = SlabRegion(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class OperandBuffers:
-    """A, B and C of one problem in the slab, as NumPy views (as stored; three-dimensional where batch > 1).
+    """A, B and C of one problem in the slab, as NumPy views (as stored; three-dimensional if batch > 1).
 
-    An operand that is resident has nowhere to land: its view is empty. `keys` are those of resident matrices, and
-    `left` is C where it stays resident. `ticket` is its place in the queue. A large product has a `passage`.
+    A resident operand is not uploaded: its view is empty. `keys` are those of resident matrices, `pending_result` is C
+    if it stays resident. `stacked` operands came as a batch, be it of one. A large product has a `transfer`.
     """
 
     problem: Problem
@@ -29,12 +30,40 @@ class OperandBuffers:
     c: Array
     offsets: tuple[int, int, int]
     keys: tuple[int | None, int | None, int | None] = (None, None, None)
-    left: PendingMatrix | None = None
+    pending_result: PendingMatrix | None = None
     ticket: AdmissionTicket | None = None
-    passage: ChunkedTransfer | None = None
+    transfer: ChunkedTransfer | None = None
     region: SlabRegion = NOWHERE
+    stacked: bool = False
 
     @property
     def regions(self) -> tuple[SlabRegion, ...]:
-        """What was lent for it, and for a C that stays."""
-        return (self.region, self.left.resident.region) if self.left else (self.region,)
+        """The slab's regions of the product, and of a C that stays resident."""
+        pending = self.pending_result
+        return (self.region, pending.resident.region) if pending else (self.region,)
+
+    @property
+    def result(self) -> Array:
+        """C in the operands' shape: a batch of one is still a batch."""
+        return self.c.reshape((1, *self.c.shape)) if self.stacked and self.problem.batch == 1 else self.c
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What made a product: the device, the kernel with its config and instructions, how exact that answer was.
+
+    For the vendor's library `instructions` is its name. `seconds` has queue (waiting), build (compiling and verifying
+    at a first use, and kernels that failed; missing if there was none), h2d, kernel and d2h. One launch made `together`
+    products; all seconds but the queue's are of all of them. `precision` is the one it was made in, `declined` says why
+    that is strict though it was to be emulated.
+    """
+
+    device: Device
+    kernel: str
+    config: dict[str, int]
+    match: str
+    instructions: str
+    seconds: dict[str, float]
+    together: int = 1
+    precision: str = "strict"
+    declined: str | None = None

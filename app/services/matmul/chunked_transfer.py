@@ -1,7 +1,7 @@
 """Chunked copies of a large product: uploaded while its body is received, downloaded while its answer is sent.
 
-It is quicker, and nothing else: the slab has every byte of the operands, and what the device lacks of them when the
-launch's turn has come is copied then. A result is in the slab as far as it was pulled.
+An optimisation only: the slab always holds every operand in full, and whatever has not been uploaded when the launch
+starts is uploaded then. A result is in the slab as far as it was downloaded.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _DEADLINE: Final = 30.0  # seconds that a copy may take before it has the device
 
 
 @dataclass(slots=True)
-class _TransferProgress:
-    """A matrix in the slab: how many of its first bytes are to be copied, and were."""
+class _Operand:
+    """A matrix in the slab: how many of its first bytes are received, and how many copied."""
 
     key: int
     nbytes: int
@@ -50,68 +50,68 @@ class _TransferProgress:
 
 
 class ChunkedTransfer:
-    """One product's. `push`, `pull`, `ordered` and `close` block: call them in a thread.
+    """The copies of one product. Methods that copy, `attach_to` and `close` block: call them in a thread.
 
-    `unit` has the device that operands are pushed to, `d2h` is how many seconds C took to be pulled.
+    `unit` is the device that operands are uploaded to, `d2h` the seconds that C took to be downloaded.
     """
 
     def __init__(
         self, copies: DeviceCacheDirectory, unit: Unit, sent: Mapping[str, tuple[int, int]], c: tuple[int, int]
     ) -> None:
-        """Take the bytes and the slab offset of each operand that is sent, and of C."""
+        """`sent` and `c` are bytes and slab offset of each operand in the body, and of C."""
         whole = sum(nbytes for nbytes, _ in sent.values())
         self.unit, self.d2h = unit, 0.0
         self._copies = copies
-        self._operands = {name: _TransferProgress(copies.key(), *each) for name, each in sent.items() if whole > LARGE}
-        self._c, self._may_stay = _TransferProgress(copies.key(), *c), False
-        self._held: dict[int, Unit] = {}  # keys that a child may have something of
+        self._operands = {name: _Operand(copies.key(), *each) for name, each in sent.items() if whole > LARGE}
+        self._c, self._may_stay = _Operand(copies.key(), *c), False
+        self._held: dict[int, Unit] = {}  # keys of which a worker may hold something
         self._copying = threading.Lock()
         self._is_open = bool(self._operands)
 
     @property
     def is_open(self) -> bool:
-        """Whether pieces of operands may still be pushed."""
+        """Whether more of the operands may be uploaded."""
         return self._is_open
 
     @property
     def is_due(self) -> bool:
-        """Whether there is a piece to push."""
+        """Whether there is a chunk to upload."""
         return self._next() is not None
 
-    def landed(self, name: str, nbytes: int) -> None:
-        """Take note of how many of an operand's first bytes have landed."""
+    def mark_received(self, name: str, nbytes: int) -> None:
+        """Take note that an operand's first `nbytes` are in the slab."""
         if name in self._operands:
             self._operands[name].ready = nbytes
 
-    def push(self) -> None:
-        """Copy a piece that has landed to the device; where it does not take it, that was the last."""
+    def upload_next(self) -> None:
+        """Upload the next chunk; if the device does not take it, it is the last."""
         with self._copying:
-            window = self._next() if self._is_open else None
-            if window is None:
+            operand = self._next() if self._is_open else None
+            if operand is None:
                 return
-            piece = window.next()
-            self._held[window.key] = self.unit
+            piece = operand.next()
+            self._held[operand.key] = self.unit
             try:
-                window.copied = self._call(self.unit, chunked_transfer.push, piece)
+                operand.copied = self._call(self.unit, chunked_transfer.push, piece)
             except TilewiseError:  # the product will say what is wrong, if it still is
-                window.copied = 0
-            if window.copied < piece.end:
+                operand.copied = 0
+            if operand.copied < piece.end:
                 self._is_open = False
 
-    def pushed(self, unit: Unit) -> int:
-        """Bytes of operands that a device has."""
+    def uploaded_bytes(self, unit: Unit) -> int:
+        """Bytes of operands that were uploaded to a device."""
         return sum(one.copied for one in self._operands.values()) if unit.device.id == self.unit.device.id else 0
 
     def stop(self) -> None:
-        """Push nothing more."""
+        """Upload nothing more."""
         self._is_open = False
 
-    def stays(self) -> None:
-        """Say that C will be pulled: where it is large it may stay on its device."""
+    def keep_on_device(self) -> None:
+        """Let a large C stay on its device, to be downloaded chunk by chunk."""
         self._may_stay = self._c.nbytes > LARGE
 
-    def ordered(self, order: MultiplyRequest, unit: Unit) -> MultiplyRequest:
-        """The order with the keys of what its device has already, and of C where that is to stay; ends the pushing."""
+    def attach_to(self, request: MultiplyRequest, unit: Unit) -> MultiplyRequest:
+        """The request with the keys of what its device has already, and of C if it stays there; ends the uploads."""
         self.stop()
         late = self._c.key if self._may_stay else None
         ahead: tuple[int | None, int | None] = (None, None)
@@ -120,23 +120,23 @@ class ChunkedTransfer:
                 self._held[late] = unit
             if unit.device.id == self.unit.device.id:
                 ahead = self._key("a"), self._key("b")
-        return replace(order, ahead=ahead, late=late)
+        return replace(request, ahead=ahead, late=late)
 
-    def made(self, order: MultiplyRequest) -> None:
-        """Take note that an order's product was made: its device has dropped what was pushed of the operands."""
-        for key in order.ahead:
+    def mark_used(self, request: MultiplyRequest) -> None:
+        """Take note that a request was served: its device has dropped the operands that were uploaded."""
+        for key in request.ahead:
             if key is not None:
                 del self._held[key]
 
     @property
-    def left(self) -> int:
-        """Bytes of C if it was left on its device, else none."""
+    def pending_result_bytes(self) -> int:
+        """Bytes of a C that stays on its device, else 0."""
         return self._c.nbytes if self._c.key in self._held else 0
 
-    def pull(self) -> int:
-        """Copy the next piece of C into the slab; gives how many of its first bytes are there.
+    def download_next(self) -> int:
+        """Copy the next chunk of C into the slab; gives how many of its first bytes are there.
 
-        Raises ChildDied where C is gone with the child that made it, and DeviceError where the device failed.
+        Raises ChildDied if C is gone with the worker that made it, and DeviceError if the device failed.
         """
         with self._copying:
             unit, piece, started = self._held[self._c.key], self._c.next(), perf_counter()
@@ -149,7 +149,7 @@ class ChunkedTransfer:
             return piece.end
 
     def close(self) -> None:
-        """Have the devices drop what is left."""
+        """Have the devices drop what they still hold."""
         self.stop()
         with self._copying:
             for key, unit in self._held.items():
@@ -157,16 +157,16 @@ class ChunkedTransfer:
             self._held.clear()
 
     def _key(self, name: str) -> int | None:
-        """The key of an operand, if the device may have something of it."""
+        """The key of an operand, if the device may hold some of it."""
         key = self._operands[name].key if name in self._operands else None
         return key if key in self._held else None
 
-    def _next(self) -> _TransferProgress | None:
-        """The operand with a piece to push: a full one, or the last of one while another is still landing."""
-        windows = self._operands.values()
-        landing = not all(one.is_ready for one in windows)
-        least = {one.key: 1 if landing and one.is_ready else PIECE for one in windows}
-        return next((one for one in windows if one.ready - one.copied >= least[one.key]), None)
+    def _next(self) -> _Operand | None:
+        """The operand with a chunk to upload: a full one, or the last of one while another is still received."""
+        operands = self._operands.values()
+        receiving = not all(one.is_ready for one in operands)
+        least = {one.key: 1 if receiving and one.is_ready else PIECE for one in operands}
+        return next((one for one in operands if one.ready - one.copied >= least[one.key]), None)
 
     def _call(self, unit: Unit, function: Callable[..., int], piece: Chunk) -> int:
         found: int = unit.products.call(function, piece, priority=Priority.PRODUCT, deadline=_DEADLINE)
@@ -174,10 +174,10 @@ class ChunkedTransfer:
 
 
 @contextmanager
-def passage(
+def open_transfer(
     copies: DeviceCacheDirectory, unit: Unit, sent: Mapping[str, tuple[int, int]], c: tuple[int, int]
 ) -> Iterator[ChunkedTransfer | None]:
-    """The passage of a product, closed at the end; None where its operands and its result are small."""
+    """The chunked transfer of a product, closed at the end; None if its operands and its result are small."""
     if max(sum(nbytes for nbytes, _ in sent.values()), c[0]) <= LARGE:
         yield None
         return

@@ -8,10 +8,11 @@ from time import perf_counter
 
 from app.devices.fleet import Unit
 from app.errors import DeviceError, UnknownKernel, Unsupported, WrongResult
-from app.services.best.answer import Product, instructions_of
+from app.services.best.answer import instructions_of
 from app.services.best.lookup import BestConfigs, default_launch
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
+from app.services.matmul.buffers import Product
 from app.worker.serving.product import MultiplyResult
 from kernels import CATALOGUE
 from kernels.launch import Launch

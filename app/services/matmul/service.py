@@ -17,15 +17,14 @@ from app.devices.process import PendingCall
 from app.devices.slab import SlabRegion
 from app.dtypes import Array, numpy_dtype
 from app.errors import ChildDied, DeviceError, NoRoom, TooLarge, Unsupported
-from app.services.best.answer import Product
 from app.services.best.lookup import BestConfigs, covering, unemulated
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
 from app.services.matmul.admission import Admission, AdmissionLimits
 from app.services.matmul.batch_cost import BatchCostModel
 from app.services.matmul.batching import CancelToken, DynamicBatcher
-from app.services.matmul.buffers import NOWHERE, OperandBuffers
-from app.services.matmul.chunked_transfer import passage
+from app.services.matmul.buffers import NOWHERE, OperandBuffers, Product
+from app.services.matmul.chunked_transfer import open_transfer
 from app.services.matmul.device_cache import DeviceCacheDirectory
 from app.services.matmul.failures import BuildDeadlines, ServingFailures, another_may_do
 from app.services.matmul.kernel_choice import FailedAttempts, KernelChoice, KernelSelector, strictly
@@ -72,7 +71,7 @@ class MatmulService:
         self._fitting: set[Problem] = set()  # problems that were found to fit: the devices do not change
 
     @contextmanager
-    def place(
+    def reserve(
         self,
         problem: Problem,
         a: ResidentMatrix | None = None,
@@ -81,11 +80,12 @@ class MatmulService:
         *,
         device_id: str | None = None,
         backed: bool = True,
+        stacked: bool = False,
     ) -> Iterator[OperandBuffers]:
-        """A place in the queue, and slab bytes for what is not resident; what is must be held for as long as this is.
+        """A place in the queue, and buffers for what is not resident; the caller pins resident matrices meanwhile.
 
-        Where these are not `backed`, `back` is called before they are touched.
-        Raises TooLarge where the problem can never fit, NoRoom, QueueFull and OverShare where it cannot be taken now.
+        If they are not `backed`, `commit` is to be called before they are touched. Raises TooLarge if the problem can
+        never fit, NoRoom, QueueFull and OverShare if it cannot be admitted now.
         """
         self._fits(problem)
         residents = (a, b, c.resident if c else None)
@@ -103,12 +103,13 @@ class MatmulService:
             keys, offsets = (key_a, key_b, key_c), (at_a, at_b, at_c)
             operands = {"a": (view_a.nbytes, at_a), "b": (view_b.nbytes, at_b)}
             sent = {name: each for name, each in operands.items() if each[0]}
-            with passage(self.copies, self._fleet.unit(ticket.device), sent, (view_c.nbytes, at_c)) as opened:
-                yield OperandBuffers(problem, view_a, view_b, view_c, offsets, keys, c, ticket, opened, region)
+            with open_transfer(self.copies, self._fleet.unit(ticket.device), sent, (view_c.nbytes, at_c)) as transfer:
+                views = view_a, view_b, view_c
+                yield OperandBuffers(problem, *views, offsets, keys, c, ticket, transfer, region, stacked)
 
     @contextmanager
     def _lent(self, nbytes: int, backed: bool) -> Iterator[SlabRegion]:
-        """So many bytes of the slab; of none, none at all."""
+        """Bytes of the slab; of 0 bytes none at all."""
         if not nbytes:
             yield NOWHERE
             return
@@ -121,17 +122,17 @@ class MatmulService:
         finally:
             self._fleet.slab.release(region)
 
-    def back(self, placement: OperandBuffers) -> None:
-        """Have the system find the pages of what was lent, and of a C that stays; raises NoRoom."""
+    def commit(self, buffers: OperandBuffers) -> None:
+        """Commit the pages of the buffers, and of a C that stays resident; raises NoRoom."""
         try:
-            for region in placement.regions:
+            for region in buffers.regions:
                 self._fleet.slab.back(region)
         except NoRoom as error:
             raise self.admission.later(error) from None
 
-    def is_fresh(self, placement: OperandBuffers) -> bool:
-        """Whether some of these pages are still to be found."""
-        return any(map(self._fleet.slab.is_fresh, placement.regions))
+    def is_uncommitted(self, buffers: OperandBuffers) -> bool:
+        """Whether some of the pages are not committed yet."""
+        return any(map(self._fleet.slab.is_fresh, buffers.regions))
 
     def _view(self, offset: int, shape: tuple[int, int], problem: Problem) -> Array:
         whole = (problem.batch, *shape) if problem.batch > 1 else shape
@@ -157,56 +158,56 @@ class MatmulService:
 
     def multiply(
         self,
-        placement: OperandBuffers,
+        buffers: OperandBuffers,
         device_id: str | None = None,
         kernel: str | None = None,
         claim: CancelToken | None = None,
     ) -> Product:
-        """Fill the placement's C, by the next answer where one turns out to be wrong, and keep it where it is to stay.
+        """Fill the buffers's C, by the next answer where one turns out to be wrong, and keep it where it is to stay.
 
         Raises UnknownDevice, UnknownKernel, Unsupported, RefusedConfig, Cancelled where the claim is, and DeviceError
         where the device failed.
         """
         claim = claim or CancelToken()
         try:
-            made = self._served(placement, device_id, kernel, claim)
+            made = self._served(buffers, device_id, kernel, claim)
         finally:
-            if placement.ticket is not None:
-                placement.ticket.made()
-        if placement.left is not None:
-            claim.expect()  # what nobody wants any more replaces nothing
-            placement.left.keep()
+            if buffers.ticket is not None:
+                buffers.ticket.made()
+        if buffers.pending_result is not None:
+            claim.raise_if_cancelled()  # a cancelled result replaces no matrix
+            buffers.pending_result.keep()
         return made
 
-    def is_small(self, placement: OperandBuffers) -> bool:
+    def is_small(self, buffers: OperandBuffers) -> bool:
         """Whether a product is one for `begin`: it touches little, and no resident matrix."""
-        bare = placement.passage is None and placement.left is None and placement.keys == (None, None, None)
-        return bare and placement.problem.bytes <= AT_ONCE
+        bare = buffers.transfer is None and buffers.pending_result is None and buffers.keys == (None, None, None)
+        return bare and buffers.problem.bytes <= AT_ONCE
 
     def begin(
-        self, placement: OperandBuffers, device_id: str | None, started: float
+        self, buffers: OperandBuffers, device_id: str | None, started: float
     ) -> PendingCall[Product | None] | None:
         """Begin a small product that has nothing to wait for; None for any other: `multiply` makes it.
 
         Nothing here blocks. Its end gives None where `multiply` is to make it once more. What passed since `started`,
         by perf_counter's clock, counts as its wait. Raises UnknownDevice, Unsupported.
         """
-        unit = self._fleet.unit(device_id) if device_id else self._freest(placement)
-        if self._batcher.waiting(unit) or not self._choices.ready(placement.problem, unit):
+        unit = self._fleet.unit(device_id) if device_id else self._freest(buffers)
+        if self._batcher.waiting(unit) or not self._choices.ready(buffers.problem, unit):
             return None
-        choice = self._choices.choose(placement.problem, unit, None, counted=False)
+        choice = self._choices.choose(buffers.problem, unit, None, counted=False)
         if choice.launch is None or (unit.device.id, choice.launch.build) not in self._prepared:
             return None
         allowed = self.deadlines.seconds(unit, _PATIENCE)
-        order = product.MultiplyRequest(choice.problem, choice.launch, *placement.offsets, allowed=allowed)
-        begun = self._batcher.begin(unit, order)
+        request = product.MultiplyRequest(choice.problem, choice.launch, *buffers.offsets, allowed=allowed)
+        begun = self._batcher.begin(unit, request)
         if begun is None:
             return None
-        return begun.then(lambda finish: self._ended(placement, unit, choice, finish, started))
+        return begun.then(lambda finish: self._ended(buffers, unit, choice, finish, started))
 
     def _ended(
         self,
-        placement: OperandBuffers,
+        buffers: OperandBuffers,
         unit: Unit,
         choice: KernelChoice,
         finish: Callable[[], MultiplyResult],
@@ -220,23 +221,23 @@ class MatmulService:
         if spent.declined:
             return None
         self.deadlines.learn(unit, spent.build)
-        self._choices.count(placement.problem, unit)
+        self._choices.count(buffers.problem, unit)
         self.admission.pace(spent.h2d + spent.kernel + spent.d2h)
-        if placement.ticket is not None:
-            placement.ticket.made()
+        if buffers.ticket is not None:
+            buffers.ticket.made()
         return choice.made(unit, spent, 1, started)
 
     def _served(
-        self, placement: OperandBuffers, device_id: str | None, kernel: str | None, claim: CancelToken
+        self, buffers: OperandBuffers, device_id: str | None, kernel: str | None, claim: CancelToken
     ) -> Product:
         """Make the product by the best there is, else by the kernels below it in turn, from the same operands."""
-        started, unit = perf_counter(), self._fleet.unit(device_id) if device_id else self._freest(placement)
-        problem, declined, tries = placement.problem, None, FailedAttempts()
+        started, unit = perf_counter(), self._fleet.unit(device_id) if device_id else self._freest(buffers)
+        problem, declined, tries = buffers.problem, None, FailedAttempts()
         while True:
             choice = self._chosen(problem, unit, kernel, tries)
             began, lost = perf_counter(), tries.seconds
             try:
-                spent, together = self._made_again(placement, unit, choice, claim, tries)
+                spent, together = self._made_again(buffers, unit, choice, claim, tries)
             except DeviceError as error:
                 kind = self.failures.record(unit, choice.launch, error)
                 if kernel is not None or not another_may_do(error):
@@ -263,31 +264,31 @@ class MatmulService:
         raise tries.first
 
     def _made_again(
-        self, placement: OperandBuffers, unit: Unit, choice: KernelChoice, claim: CancelToken, tries: FailedAttempts
+        self, buffers: OperandBuffers, unit: Unit, choice: KernelChoice, claim: CancelToken, tries: FailedAttempts
     ) -> tuple[MultiplyResult, int]:
         """As `_made`, once more where a signal from outside ended the child: the kernel is not to blame for that."""
         try:
-            return self._made(placement, unit, choice, claim, tries)
+            return self._made(buffers, unit, choice, claim, tries)
         except ChildDied as error:
-            claim.expect()
+            claim.raise_if_cancelled()
             if not error.facts.get("outside"):
                 raise
             _LOG.warning("%s; the product is made once more", error.message)
-            return self._made(placement, unit, choice, claim, tries)
+            return self._made(buffers, unit, choice, claim, tries)
 
     def _made(
-        self, placement: OperandBuffers, unit: Unit, choice: KernelChoice, claim: CancelToken, tries: FailedAttempts
+        self, buffers: OperandBuffers, unit: Unit, choice: KernelChoice, claim: CancelToken, tries: FailedAttempts
     ) -> tuple[MultiplyResult, int]:
         allowed = self.deadlines.seconds(unit, _PATIENCE)
         tries.seconds += self._prepare(unit, choice.launch, allowed)
-        order = product.MultiplyRequest(
-            choice.problem, choice.launch, *placement.offsets, placement.keys, allowed=allowed
+        request = product.MultiplyRequest(
+            choice.problem, choice.launch, *buffers.offsets, buffers.keys, allowed=allowed
         )
-        moving = placement.passage
-        order = moving.ordered(order, unit) if moving else order
-        spent, together = self._batcher.make(unit, order, claim)
-        if moving and not spent.declined:
-            moving.made(order)
+        transfer = buffers.transfer
+        request = transfer.attach_to(request, unit) if transfer else request
+        spent, together = self._batcher.run(unit, request, claim)
+        if transfer and not spent.declined:
+            transfer.mark_used(request)
         self.admission.pace((spent.h2d + spent.kernel + spent.d2h) / together)
         return spent, together
 
@@ -295,13 +296,13 @@ class MatmulService:
         """Seconds since a product was asked for or made; none while one is being made."""
         return self.admission.quiet()
 
-    def _freest(self, placement: OperandBuffers) -> Unit:
+    def _freest(self, buffers: OperandBuffers) -> Unit:
         """The device that is free first, and of those the one that has most of the operands already."""
         first = self._fleet.unit(None)  # raises NoDevice where there is none
 
         def eager(unit: Unit) -> tuple[int, int]:
-            ahead = placement.passage.pushed(unit) if placement.passage else 0
-            return self._batcher.waiting(unit), -ahead - self.copies.held(unit, placement.keys)
+            ahead = buffers.transfer.uploaded_bytes(unit) if buffers.transfer else 0
+            return self._batcher.waiting(unit), -ahead - self.copies.held(unit, buffers.keys)
 
         usable = [unit for unit in self._fleet.units if unit.device.id not in self._quarantine.unready]
         return min(usable or self._fleet.units, key=eager, default=first)
