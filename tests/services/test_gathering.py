@@ -20,8 +20,7 @@ from app.devices.lease import Priority
 from app.dtypes import Array
 from app.errors import Cancelled, TilewiseError
 from app.services.matmul import batching
-from app.services.matmul.batch_cost import WAIT, BatchCostModel
-from app.services.matmul.batching import CancelToken, DeviceQueue, DynamicBatcher, QueuedProduct
+from app.services.matmul.batching import WAIT, BatchCostModel, CancelToken, DeviceQueue, DynamicBatcher, QueuedProduct
 from app.services.matmul.buffers import Product
 from app.services.matmul.service import MatmulService
 from app.services.service import Service
@@ -239,7 +238,7 @@ def test_who_is_cancelled_while_it_is_given_the_lead_passes_it_on(service: Servi
         while len(queue) < len(entries):
             time.sleep(0.002)
         cancelled, other = queue._waiting
-        cancelled.claim.is_cancelled = True  # as cancel begins, before it asks the queue
+        cancelled.token.is_cancelled = True  # as cancel begins, before it asks the queue
         queue.finish([])
         joining[other].result(5)
         with pytest.raises(Cancelled):

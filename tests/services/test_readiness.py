@@ -21,7 +21,7 @@ from starting import compiling_alone
 from app.api.state import state_of
 from app.errors import DeviceError, WrongResult
 from app.main import create_app
-from app.services.matmul import failures, readiness
+from app.services.matmul import kernel_choice, readiness
 from app.services.matmul import service as matmul
 from app.services.matmul.buffers import Product
 from app.services.service import Service
@@ -62,8 +62,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
 def impatient(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Take what hangs for hung sooner."""
     del compiled
-    monkeypatch.setattr(failures, "_FIRST", 10.0)
-    monkeypatch.setattr(failures, "_MOST", 10.0)
+    monkeypatch.setattr(kernel_choice, "_FIRST", 10.0)
+    monkeypatch.setattr(kernel_choice, "_LONGEST", 10.0)
 
 
 class Client:

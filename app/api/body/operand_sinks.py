@@ -99,9 +99,10 @@ class BodyContext:
 
         A large product's operands are uploaded to the device while the rest is received.
         """
-        if self._upload is None:
-            self._upload = UploadOverlap(self.sink.transfer, self.threads, self.stack)
-        await self._upload.fill(body, name, view)
+        transfer = self.sink.transfer
+        if self._upload is None and transfer is not None:
+            self._upload = UploadOverlap(transfer, self.threads, self.stack)
+        await (body.fill(view) if self._upload is None else self._upload.fill(body, name, view))
 
     async def fill(self, parsed: ParsedBody, area: StagedBody) -> None:
         """Fill buffers from a body that is whole; raises TooLarge, NoRoom, Unsupported."""

@@ -14,23 +14,22 @@ from app.services.matmul.chunked_transfer import PIECE, ChunkedTransfer
 
 
 class UploadOverlap:
-    """Receives operands into their buffers, and uploads to the device what was received, if there is a `transfer`.
+    """Receives a large product's operands into their buffers, and uploads meanwhile what was received.
 
     Nothing waits for the uploads but the end of `stack`.
     """
 
-    def __init__(self, transfer: ChunkedTransfer | None, threads: RequestThreads, stack: AsyncExitStack) -> None:
-        self._transfer = transfer if transfer is not None and transfer.is_open else None
-        self._threads, self._stack = threads, stack
+    def __init__(self, transfer: ChunkedTransfer, threads: RequestThreads, stack: AsyncExitStack) -> None:
+        self._transfer, self._threads, self._stack = transfer, threads, stack
         self._received = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def fill(self, body: Body, name: str, view: memoryview) -> None:
         """Receive an operand into its buffer; raises as Body.fill."""
-        if self._transfer is None:
+        if not self._transfer.is_open:
             await body.fill(view)
             return
-        self._begin(self._transfer)
+        self._begin()
         start = 0
         for end in [*range(PIECE, len(view), PIECE), len(view)]:
             await body.fill(view[start:end])
@@ -38,22 +37,22 @@ class UploadOverlap:
             self._transfer.mark_received(name, end)
             self._received.set()
 
-    def _begin(self, transfer: ChunkedTransfer) -> None:
+    def _begin(self) -> None:
         if self._task is None:
-            self._task = asyncio.create_task(self._upload(transfer))
-            self._stack.push_async_callback(self._stop, transfer, self._task)
+            self._task = asyncio.create_task(self._upload())
+            self._stack.push_async_callback(self._stop, self._task)
 
-    async def _upload(self, transfer: ChunkedTransfer) -> None:
-        while transfer.is_open:
-            if transfer.is_due:
-                await self._threads.work(transfer.upload_next)
+    async def _upload(self) -> None:
+        while self._transfer.is_open:
+            if self._transfer.is_due:
+                await self._threads.work(self._transfer.upload_next)
             else:
                 self._received.clear()
                 await self._received.wait()
 
-    async def _stop(self, transfer: ChunkedTransfer, task: asyncio.Task[None]) -> None:
+    async def _stop(self, task: asyncio.Task[None]) -> None:
         """Upload nothing more, and wait until the slab is not read any more."""
-        transfer.stop()
+        self._transfer.stop()
         self._received.set()
         with CancelScope(shield=True):
             await task

@@ -106,10 +106,12 @@ async def _received(request: Request, stack: AsyncExitStack, started: float) -> 
     expect_servable(service, ProductOptions(device=asked.device, kernel=asked.kernel))
     body.expect(asked.following)
     placed = await stack.enter_async_context(threads.entered(placing(service, asked)))
-    upload = UploadOverlap(placed.buffers.transfer, threads, stack)
+    transfer = placed.buffers.transfer
+    upload = UploadOverlap(transfer, threads, stack) if transfer is not None else None
     for tensor in asked.inputs:
         if isinstance(tensor.source, Binary):
-            await upload.fill(body, tensor.described.name.lower(), bytes_of(operand(placed.buffers, tensor)))
+            name, view = tensor.described.name.lower(), bytes_of(operand(placed.buffers, tensor))
+            await (body.fill(view) if upload is None else upload.fill(body, name, view))
     await body.finish()
     return asked, placed, perf_counter() - started
 

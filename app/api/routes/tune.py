@@ -12,7 +12,7 @@ from starlette.responses import Response
 from app import errors
 from app.api.body.json_body import read_json
 from app.api.errors import documented, timed_out
-from app.api.idempotency import KEY, once
+from app.api.idempotency import KEY, key_of, once
 from app.api.negotiation import Preference, preference
 from app.api.openapi import DirectRoute, body, header
 from app.api.responses import Job, reply
@@ -74,9 +74,14 @@ async def tune(request: Request) -> Response:
     A job survives a restart of the service. Follow it at `/jobs/{id}/events`.
     """
     asked, prefer = await read_json(TuneRequest, request), preference(request)
-    body = asked.model_dump_json().encode()
-    same = fingerprint(request.method, request.url.path, request.scope["query_string"], body)
-    return await once(request, same, partial(_submitted, request, asked.spec(), prefer), _told)
+    print_ = _fingerprint(request, asked) if key_of(request) else ""
+    return await once(request, print_, partial(_submitted, request, asked.spec(), prefer), _told)
+
+
+def _fingerprint(request: Request, asked: TuneRequest) -> str:
+    return fingerprint(
+        request.method, request.url.path, request.scope["query_string"], asked.model_dump_json().encode()
+    )
 
 
 async def _submitted(

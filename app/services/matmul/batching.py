@@ -1,8 +1,8 @@
 """Dynamic batching: a queue a device, one launch at a time; small products of one shape may share a launch.
 
-A product never waits for others to come. Those that wait while the device is busy anyway are made by one launch of the
-first one's own config, with the batch that they make: every element is summed up in the same order, bit for bit, and no
-product reads another's operands.
+A product never waits for others to arrive. Those that queue while the device is busy are made by one launch of the
+first one's config with a batch: every element is summed up in the same order, bit for bit, and no product reads
+another's operands.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from time import monotonic, perf_counter
@@ -20,26 +20,34 @@ from app.devices.fleet import Unit
 from app.devices.lease import Priority
 from app.devices.process import NEVER, CallLimit, CallStopped, PendingCall
 from app.errors import Cancelled, DeviceError, TilewiseError
-from app.services.matmul.batch_cost import BatchCostModel
 from app.services.matmul.device_cache import DeviceCacheDirectory
-from app.worker.serving import batched, product
+from app.worker.serving import batched
+from app.worker.serving.product import MultiplyRequest, MultiplyResult
 from kernels import CATALOGUE
+from kernels.cost_model import predict
 from kernels.device import Device
 from kernels.launch import Launch
+from kernels.problem import Problem
 
 _LOG: Final = logging.getLogger(__name__)
-DEADLINE: Final = 15.0  # seconds a child may take before it names its first phase, or takes the device
+DEADLINE: Final = 15.0  # seconds a worker may take before it names its first phase, or takes the device
 _SMALL: Final = 2**20  # bytes of a product above which the way to the device is the smaller part of its time
 _ALL: Final = 2**23  # bytes of those that are made together
-_GRACE: Final = 0.8  # seconds that the launch of a product has to end once it is cancelled: a new child takes two
+_GRACE: Final = 0.8  # seconds that the launch of a product has to end once it is cancelled: a new worker takes two
+_MEMORY: Final = 0.2  # weight of the newest sample
+_RISE: Final = 1.05  # how much faster than its samples the least overhead is forgotten
+_FRESH: Final = 60.0  # seconds after which what was slow together is tried again
+_REMEMBERED: Final = 4096  # problems
+# Seconds that a product is answered later, at most, because others are made with it.
+WAIT: Final = 0.01
 
 
 def nothing() -> None:
-    """Be told that a product has begun, and do nothing."""
+    """Do nothing when a product begins."""
 
 
 class CancelToken:
-    """One product's claim to be made, which may be cancelled; `begun` is called once its launch is on its way."""
+    """Cancels one product; `begun` is called once its launch is on its way."""
 
     def __init__(self, begun: Callable[[], None] = nothing) -> None:
         self.begun, self.is_cancelled = begun, False
@@ -47,10 +55,10 @@ class CancelToken:
         self._stop = NEVER
 
     def cancel(self, *, kill: bool = False) -> None:
-        """Have the product not be made: it leaves the queue at once, or what is being made is dropped at its end.
+        """Cancel the product: it leaves the queue at once; if it is being made, its result is discarded.
 
-        A launch cannot be broken off politely. With `kill`, the child that makes it is killed, where it makes nobody
-        else's product and the launch has not ended within a second.
+        A running launch cannot be cancelled. With `kill`, the worker is killed, if it makes no other product and the
+        launch has not ended within a second.
         """
         self.is_cancelled = True
         if kill:
@@ -61,38 +69,38 @@ class CancelToken:
             entry.queue.cancel(entry)
 
     def until(self) -> CallLimit:
-        """When the child is to end the product, and when it is killed."""
+        """When the worker is asked to stop, and when it is killed."""
         return self._stop
 
     def entered(self, entry: QueuedProduct) -> None:
-        """Take note of the place in the queue; raises Cancelled where that is not wanted any more."""
+        """Take note of the place in the queue; raises Cancelled if the token was cancelled."""
         self._entry = entry
         self.raise_if_cancelled()
 
     def left(self) -> None:
-        """Forget the place, which knows the claim: neither waits for the garbage collector then."""
+        """Forget the place, which refers to the token: neither waits for the garbage collector then."""
         self._entry = None
 
     def raise_if_cancelled(self) -> None:
-        """Raise Cancelled where the claim was."""
+        """Raise Cancelled if the token was cancelled."""
         if self.is_cancelled:
             raise Cancelled("the product was cancelled")
 
 
 @dataclass(eq=False)
 class QueuedProduct:
-    """A place in a queue: `turn` is set when the entry leads, was made beside another, or was cancelled."""
+    """A product in a queue: `turn` is set when it leads, was made in another's batch, or was cancelled."""
 
     queue: DeviceQueue
-    order: product.MultiplyRequest
-    claim: CancelToken
+    request: MultiplyRequest
+    token: CancelToken
     may_batch: bool
     turn: threading.Event
-    outcome: tuple[product.MultiplyResult, int] | None = None
+    outcome: tuple[MultiplyResult, int] | None = None
 
 
 class DeviceQueue:
-    """Who waits for one device: first come first served."""
+    """The products that wait for one device, first come first served."""
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
@@ -104,183 +112,255 @@ class DeviceQueue:
         return len(self._waiting) + len(self._inside)
 
     def join(self, entry: QueuedProduct) -> None:
-        """Take the last place, and wait for the turn; raises Cancelled."""
+        """Join at the end, and wait for the turn; raises Cancelled."""
         with self._lock:
-            entry.claim.entered(entry)
+            entry.token.entered(entry)
             self._waiting.append(entry)
             if not self._inside:
                 self._advance()
         entry.turn.wait()
-        if entry.outcome is None and entry.claim.is_cancelled:
+        if entry.outcome is None and entry.token.is_cancelled:
             self._pass_on(entry)
-            entry.claim.raise_if_cancelled()
+            entry.token.raise_if_cancelled()
 
     def try_lead(self, entry: QueuedProduct) -> bool:
-        """Let the entry lead where nobody is in the queue; whether it does."""
+        """Make the entry the leader if the queue is empty; whether it is."""
         with self._lock:
             if len(self):
                 return False
             self._inside = [entry]
             return True
 
-    def take_batch(self, leader: QueuedProduct, most: Callable[[int], int]) -> list[QueuedProduct]:
-        """The leader and those that its launch can make as well; `most` says how many of so many it should."""
+    def take_batch(self, leader: QueuedProduct, limit: Callable[[int], int]) -> list[QueuedProduct]:
+        """Take the leader's batch: queued products with the same launch, at most `limit(count)` of them."""
         with self._lock:
-            alike = [one for one in self._waiting if one.may_batch and one.order.launch == leader.order.launch]
-            chosen = alike[: most(len(alike) + 1) - 1] if alike else []
+            alike = [one for one in self._waiting if one.may_batch and one.request.launch == leader.request.launch]
+            chosen = alike[: limit(len(alike) + 1) - 1] if alike else []
             for one in chosen:
                 self._waiting.remove(one)
             self._inside = [leader, *chosen]
             return list(self._inside)
 
     def finish(self, others: list[QueuedProduct]) -> None:
-        """Give the turn to the next; of the `others` of a launch, those that it did not make go first, each alone."""
+        """Give the turn to the next; the `others` of a batch that were not made go first, each alone."""
         with self._lock:
             for one in reversed(others):
                 one.may_batch = False
-                if one.outcome is None and not one.claim.is_cancelled:
+                if one.outcome is None and not one.token.is_cancelled:
                     self._waiting.appendleft(one)
                 else:
                     one.turn.set()
             self._advance()
 
     def cancel(self, entry: QueuedProduct) -> None:
-        """Have the entry's product not be made where it still waits."""
+        """Remove an entry that still waits."""
         with self._lock:
             if entry in self._waiting:
                 self._waiting.remove(entry)
                 entry.turn.set()
 
     def _pass_on(self, entry: QueuedProduct) -> None:
-        """Let the next one lead where this one would: it was cancelled while it was given the lead."""
+        """Let the next one lead if this one was cancelled while it became the leader."""
         with self._lock:
             if self._inside == [entry]:
                 self._advance()
 
     def _advance(self) -> None:
-        """Let the first that waits lead; called under the lock."""
+        """Make the first that waits the leader; called under the lock."""
         self._inside = [self._waiting.popleft()] if self._waiting else []
         for one in self._inside:
             one.turn.set()
 
 
 class DynamicBatcher:
-    """The queues of all devices. `most` is how many products one launch may make; 1: none beside another."""
+    """The queues of all devices. One launch makes at most `max_batch` products; 1 disables batching."""
 
-    def __init__(self, units: tuple[Unit, ...], rates: BatchCostModel, copies: DeviceCacheDirectory, most: int) -> None:
+    def __init__(
+        self, units: tuple[Unit, ...], costs: BatchCostModel, cache: DeviceCacheDirectory, max_batch: int
+    ) -> None:
         self._queues = {unit.device.id: DeviceQueue(unit) for unit in units}
-        self._rates, self._copies, self._most = rates, copies, most
+        self._costs, self._cache, self._max_batch = costs, cache, max_batch
         self._failed: set[tuple[str, Launch]] = set()  # launches of several that failed: each is made alone since
 
     def waiting(self, unit: Unit) -> int:
-        """How many products are in the unit's queue, with those that are being made."""
+        """How many products are in a device's queue, those that are being made included."""
         return len(self._queues[unit.device.id])
 
-    def run(self, unit: Unit, order: product.MultiplyRequest, claim: CancelToken) -> tuple[product.MultiplyResult, int]:
-        """Wait for the turn and make the product, with others where that is faster; gives the seconds, and how many.
+    def run(self, unit: Unit, request: MultiplyRequest, token: CancelToken) -> tuple[MultiplyResult, int]:
+        """Wait for the turn and make the product, in a batch if that is faster; gives the result, and the batch's size.
 
-        The seconds are the launch's, of all that it made; one that declined made nothing. A product with a resident
-        operand, which need not come to the device, is made alone. Raises Cancelled, and what `product.multiply` raises.
+        The seconds are the launch's, of the whole batch; a launch that declined made nothing. A product with a resident
+        operand, which need not be uploaded, is made alone. Raises Cancelled, and what `product.multiply` raises.
         """
-        small = order.launch is not None and order.problem.bytes <= _SMALL and order.keys == (None, None, None)
+        small = request.launch is not None and request.problem.bytes <= _SMALL and request.keys == (None, None, None)
         queue = self._queues[unit.device.id]
-        entry = QueuedProduct(queue, order, claim, small and self._most > 1, threading.Event())
+        entry = QueuedProduct(queue, request, token, small and self._max_batch > 1, threading.Event())
         try:
             queue.join(entry)
-            return entry.outcome or self._lead(queue, entry)
+            return entry.outcome or self._run_leader(queue, entry)
         finally:
-            claim.left()
+            token.left()
 
-    def begin(self, unit: Unit, order: product.MultiplyRequest) -> PendingCall[product.MultiplyResult] | None:
-        """Have a product begun, without waiting for anything; None where somebody is before it, or in the child."""
+    def begin(self, unit: Unit, request: MultiplyRequest) -> PendingCall[MultiplyResult] | None:
+        """Begin a product without waiting; None if the queue is not empty, or the worker is busy."""
         queue = self._queues[unit.device.id]
-        if not queue.try_lead(QueuedProduct(queue, order, CancelToken(), may_batch=False, turn=threading.Event())):
+        if not queue.try_lead(QueuedProduct(queue, request, CancelToken(), may_batch=False, turn=threading.Event())):
             return None
-        started, begun = perf_counter(), self._copies.begin(unit, order, DEADLINE)
+        started, begun = perf_counter(), self._cache.begin(unit, request, DEADLINE)
         if begun is None:
             queue.finish([])
             return None
 
-        def ended(finish: Callable[[], product.MultiplyResult]) -> product.MultiplyResult:
+        def ended(finish: Callable[[], MultiplyResult]) -> MultiplyResult:
             try:
-                return self._learnt(unit, order, finish(), started)
+                return self._learn(unit, request, finish(), started)
             finally:
                 queue.finish([])
 
         return begun.then(ended)
 
-    def _lead(self, queue: DeviceQueue, entry: QueuedProduct) -> tuple[product.MultiplyResult, int]:
+    def _run_leader(self, queue: DeviceQueue, entry: QueuedProduct) -> tuple[MultiplyResult, int]:
         group = [entry]
         try:
             if entry.may_batch:
-                group = queue.take_batch(entry, lambda count: self._best(queue.unit, entry.order, count))
+                group = queue.take_batch(entry, lambda count: self._best_size(queue.unit, entry.request, count))
             if len(group) > 1:
                 try:
                     self._run_batch(queue.unit, group)
                 except TilewiseError as error:  # each is made again, alone, and hears what is wrong
-                    self._note(queue.unit, group, error)
-            entry.outcome = entry.outcome or (self._alone(queue.unit, entry), 1)
+                    self._remember_failure(queue.unit, group, error)
+            entry.outcome = entry.outcome or (self._run_alone(queue.unit, entry), 1)
             return entry.outcome
         finally:
             queue.finish(group[1:])
 
-    def _alone(self, unit: Unit, entry: QueuedProduct) -> product.MultiplyResult:
-        entry.claim.begun()
+    def _run_alone(self, unit: Unit, entry: QueuedProduct) -> MultiplyResult:
+        entry.token.begun()
         started = perf_counter()
         try:
-            spent = self._copies.multiply(unit, entry.order, DEADLINE, entry.claim.until)
+            result = self._cache.multiply(unit, entry.request, DEADLINE, entry.token.until)
         except CallStopped:
             raise Cancelled("the product was cancelled") from None
-        return self._learnt(unit, entry.order, spent, started)
+        return self._learn(unit, entry.request, result, started)
 
-    def _learnt(
-        self, unit: Unit, order: product.MultiplyRequest, spent: product.MultiplyResult, started: float
-    ) -> product.MultiplyResult:
-        if not spent.declined:
-            self._rates.learn(unit.device.id, order.problem, 1, spent, perf_counter() - started)
-        return spent
+    def _learn(self, unit: Unit, request: MultiplyRequest, result: MultiplyResult, started: float) -> MultiplyResult:
+        if not result.declined:
+            self._costs.learn(unit.device.id, request.problem, 1, result, perf_counter() - started)
+        return result
 
     def _run_batch(self, unit: Unit, group: list[QueuedProduct]) -> None:
-        alone = group[0].order.launch
+        alone = group[0].request.launch
         launch = None if alone is None else _launch(alone, unit.device, len(group))
         if launch is None:
             return
         for one in group:
-            one.claim.begun()
-        orders, started = tuple(one.order for one in group), perf_counter()
-        spent: product.MultiplyResult = unit.products.call(
+            one.token.begun()
+        orders, started = tuple(one.request for one in group), perf_counter()
+        result: MultiplyResult = unit.products.call(
             batched.multiply, orders, launch, priority=Priority.PRODUCT, deadline=DEADLINE, leased=True
         )
-        if spent.declined:
+        if result.declined:
             return  # each is made again, alone
-        self._rates.learn(unit.device.id, group[0].order.problem, len(group), spent, perf_counter() - started)
+        self._costs.learn(unit.device.id, group[0].request.problem, len(group), result, perf_counter() - started)
         for one in group:
-            one.outcome = spent, len(group)
+            one.outcome = result, len(group)
 
-    def _note(self, unit: Unit, group: list[QueuedProduct], error: TilewiseError) -> None:
-        """Make no more products by a launch of several that has failed."""
-        alone = group[0].order.launch
+    def _remember_failure(self, unit: Unit, group: list[QueuedProduct], error: TilewiseError) -> None:
+        """Remember a batched launch that failed: its products are made alone from now on."""
+        alone = group[0].request.launch
         launch = None if alone is None else _launch(alone, unit.device, len(group))
         if launch is not None and isinstance(error, DeviceError) and not error.facts.get("outside"):
             _LOG.warning("%s %s makes no %d products together: %s", launch.kernel, launch.config, len(group), error)
             self._failed.add((unit.device.id, launch))
 
-    def _best(self, unit: Unit, order: product.MultiplyRequest, count: int) -> int:
-        """How many of `count` products of the same launch are best made at once: a power of two, so that few differ."""
-        if order.launch is None:
+    def _best_size(self, unit: Unit, request: MultiplyRequest, count: int) -> int:
+        """The best batch of `count` products of one launch: a power of two, so that there are few launches."""
+        if request.launch is None:
             return 1
-        most = min(count, self._most, _ALL // order.problem.bytes)
+        most = min(count, self._max_batch, _ALL // request.problem.bytes)
         sizes = [2**power for power in range(1, most.bit_length())]
-        launches = {size: _launch(order.launch, unit.device, size) for size in sizes}
+        launches = {size: _launch(request.launch, unit.device, size) for size in sizes}
         usable = {size: one for size, one in launches.items() if one and (unit.device.id, one) not in self._failed}
-        return self._rates.best(unit.device, order.launch, usable)
+        return self._costs.best(unit.device, request.launch, usable)
 
 
 @lru_cache(1024)
 def _launch(alone: Launch, device: Device, count: int) -> Launch | None:
-    """The launch of the same config that makes so many products at once, or None where the space refuses it."""
+    """The launch of the same config for a batch, or None if the space refuses it."""
     problem = replace(alone.problem, batch=alone.problem.batch * count)
     try:
         return CATALOGUE[alone.kernel].launch(alone.config, problem, device)
     except ValueError:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """Seconds of one product: what a call costs beside its phases, the copies, the kernel."""
+
+    call: float
+    copies: float
+    kernel: float
+
+    @property
+    def total(self) -> float:
+        return self.call + self.copies + self.kernel
+
+
+class BatchCostModel:
+    """Learns what a product takes alone and in a batch, by device and problem; safe from any thread."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._alone: dict[tuple[str, Problem], _Alone] = {}
+        self._together: dict[tuple[str, Problem, int], tuple[float, float]] = {}
+        self._lock, self._clock = threading.Lock(), clock
+
+    def learn(self, device_id: str, problem: Problem, count: int, result: MultiplyResult, seconds: float) -> None:
+        """Learn from a call that made `count` products of a problem: its phases, and its seconds in all."""
+        phases = result.h2d + result.kernel + result.d2h
+        with self._lock:
+            if count > 1:
+                before, _ = self._together.get((device_id, problem, count), (phases, 0.0))
+                self._together[device_id, problem, count] = _mixed(before, phases), self._clock()
+            else:
+                self._learn_alone((device_id, problem), result, seconds - phases)
+            for kept in (self._alone, self._together):
+                if len(kept) > _REMEMBERED:
+                    kept.clear()
+
+    def best(self, device: Device, launch: Launch, together: Mapping[int, Launch]) -> int:
+        """The fastest batch size, 1 if no launch of `together` beats a launch for each product.
+
+        It is 1 until a product was made alone. No product is answered more than WAIT later because of a batch.
+        """
+        with self._lock:
+            alone = self._alone.get((device.id, launch.problem))
+            if alone is None:
+                return 1
+            taken = {1: alone.total}
+            for count, one in together.items():
+                measured, when = self._together.get((device.id, launch.problem, count), (0.0, 0.0))
+                fresh = when and self._clock() - when < _FRESH
+                taken[count] = alone.call + (measured if fresh else _expected(alone, device, launch, one, count))
+        allowed = [count for count, seconds in taken.items() if count == 1 or seconds <= alone.total + WAIT]
+        return min(allowed, key=lambda count: taken[count] / count)
+
+    def _learn_alone(self, key: tuple[str, Problem], result: MultiplyResult, call: float) -> None:
+        copies, known = result.h2d + result.d2h, self._alone.get(key)
+        if known is None:
+            self._alone[key] = _Alone(call, copies, result.kernel)
+        else:
+            # A first call compiles and verifies: what a call costs is the least that it was seen to.
+            least = min(call, known.call * _RISE)
+            self._alone[key] = _Alone(least, _mixed(known.copies, copies), _mixed(known.kernel, result.kernel))
+
+
+def _expected(alone: _Alone, device: Device, launch: Launch, together: Launch, count: int) -> float:
+    """Seconds of a launch that was not measured: the kernel's are scaled by the cost model from one alone."""
+    kernel = CATALOGUE[launch.kernel]
+    one, all_ = (predict(kernel, each.config, each.problem, device) for each in (launch, together))
+    return count * alone.copies + alone.kernel * all_ / one
+
+
+def _mixed(before: float, now: float) -> float:
+    return (1 - _MEMORY) * before + _MEMORY * now

@@ -21,13 +21,19 @@ from app.services.best.lookup import BestConfigs, covering, unemulated
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
 from app.services.matmul.admission import Admission, AdmissionLimits
-from app.services.matmul.batch_cost import BatchCostModel
-from app.services.matmul.batching import CancelToken, DynamicBatcher
+from app.services.matmul.batching import BatchCostModel, CancelToken, DynamicBatcher
 from app.services.matmul.buffers import NOWHERE, OperandBuffers, Product
 from app.services.matmul.chunked_transfer import open_transfer
 from app.services.matmul.device_cache import DeviceCacheDirectory
-from app.services.matmul.failures import BuildDeadlines, ServingFailures, another_may_do
-from app.services.matmul.kernel_choice import FailedAttempts, KernelChoice, KernelSelector, strictly
+from app.services.matmul.kernel_choice import (
+    BuildDeadlines,
+    FailedAttempts,
+    KernelChoice,
+    KernelSelector,
+    ServingFailures,
+    another_may_do,
+    strictly,
+)
 from app.services.matmul.resident_matrices import PendingMatrix, ResidentMatrix
 from app.worker.serving import product
 from app.worker.serving.product import MultiplyResult
