@@ -17,11 +17,28 @@ from app.api.metrics import Metrics
 from app.api.routes.rendered_answers import RenderedAnswers
 from app.server import TransferLimits
 from app.server.thread_pool import RequestThreads
-from app.services.service import Service, ServiceSlot
+from app.services.service import Service
 
 # Of small products some wait here for one that the loop makes, which takes less time than to wake a thread for each; of
 # more, several are made by one launch while they wait in the device's queue.
 _MOST_SMALL: Final = 8
+
+
+class ServiceSlot:
+    """Where an application, which is made first, finds the service once it is open."""
+
+    def __init__(self) -> None:
+        self._service: Service | None = None
+
+    def open(self, service: Service) -> None:
+        """Put the service in."""
+        self._service = service
+
+    def get(self) -> Service:
+        """The service; raises RuntimeError before there is one."""
+        if self._service is None:
+            raise RuntimeError("the application has not started")
+        return self._service
 
 
 class SmallProductQueue:

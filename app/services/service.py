@@ -50,20 +50,3 @@ class Service:
             return "; ".join(self.fleet.reasons) or "no device was asked for"
         reasons = [state.reason for state in states if state.reason is not None]
         return "; ".join(reasons) if len(reasons) == len(states) else None
-
-
-class ServiceSlot:
-    """Where an application, which is made first, finds the service once it is open."""
-
-    def __init__(self) -> None:
-        self._service: Service | None = None
-
-    def open(self, service: Service) -> None:
-        """Put the service in."""
-        self._service = service
-
-    def get(self) -> Service:
-        """The service; raises RuntimeError before there is one."""
-        if self._service is None:
-            raise RuntimeError("the application has not started")
-        return self._service

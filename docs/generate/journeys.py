@@ -2,17 +2,22 @@
 
     python docs/generate/journeys.py [--check]
 
-A service is started with a profile function in each of its processes (sys.setprofile, in every thread). A product, a
-best-config answer and a tune are asked for, each in an epoch of its own, after a first one of its kind has loaded what
-is loaded once. The lists between the page's markers are rewritten; with --check nothing is, and the exit status says
-whether a request calls more files than the page tells.
+A service is started with a profile function in every thread of each of its processes (sys.setprofile). A product, a
+best-config answer and a tune are asked for, each in an epoch of its own, the second time on one connection: the first
+has loaded what is loaded once. A file counts, once, if one of its functions had a frame in the epoch: from the
+request's first byte to the answer's last, of a tune to its job's end. Frames of modules that are being imported do not
+count, nor those of threads that run whether or not there is a request. The lists between the page's markers are
+rewritten; with --check nothing is, and the exit status says whether a request calls more files than the page tells.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.client
+import json
 import os
 import re
+import sqlite3
 import sys
 import tempfile
 import time
@@ -20,14 +25,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import numpy as np
 
 from app.cli.spawn import started
-from tilewise import Client
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "explanation" / "architecture.md"
+# Threads that run whether or not there is a request, by how their names begin.
+_PERIODIC: Final = ("misses", "results", "late writes", "verify defaults", "lifeline", "announce")
+_DONE, _NOT_READY = (200, 202), 503
 _RECORDER: Final = """
 import mmap, os, sys, threading
 _root, _here = os.environ["JOURNEYS_ROOT"], os.environ["JOURNEYS_HERE"]
@@ -37,18 +45,46 @@ _log = os.open(_here + "/log", os.O_WRONLY | os.O_APPEND)
 _seen = set()
 def _called(frame, event, argument):
     if event == "call":
-        key = _epoch[0], frame.f_code.co_filename
-        if key not in _seen:
+        key = _epoch[0], frame.f_code.co_filename, threading.current_thread().name
+        if frame.f_code.co_name != "<module>" and key not in _seen:
             _seen.add(key)
             if key[1].startswith(_root):
-                os.write(_log, f"{key[0]} {os.path.basename(sys.argv[0])} {key[1]}\\n".encode())
+                os.write(_log, f"{key[0]}|{key[2]}|{key[1]}\\n".encode())
 sys.setprofile(_called)
 threading.setprofile(_called)
 """
 
 
+class Caller:
+    """One connection to a service, and its database to be looked at."""
+
+    def __init__(self, url: str, data: Path) -> None:
+        self._connection, self._data = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60), data
+
+    def ask(self, method: str, path: str, body: bytes = b"", content_type: str = "application/json") -> bytes:
+        """A whole exchange; raises RuntimeError for an error."""
+        self._connection.request(method, path, body or None, {"Content-Type": content_type} if body else {})
+        response = self._connection.getresponse()
+        answer = response.read()
+        if response.status not in {*_DONE, _NOT_READY}:
+            raise RuntimeError(answer.decode())
+        return answer
+
+    def tune(self, size: int) -> None:
+        """A tune, until its job's end, which is read from the database: another request would be another journey."""
+        body = {"shapes": [{"m": size, "n": 64, "k": 64}], "budget": {"trials": 4, "seconds": 20}}
+        job = json.loads(self.ask("POST", "/tune", json.dumps(body).encode()))["id"]
+        with sqlite3.connect(f"file:{self._data}/tilewise.db?mode=ro", uri=True) as database:
+            while database.execute("select state from jobs where id = ?", (job,)).fetchone()[0] in (
+                "queued",
+                "running",
+            ):
+                time.sleep(0.1)
+        time.sleep(0.2)
+
+
 @contextmanager
-def recorded(folder: Path) -> Iterator[tuple[Client, Callable[[int], None]]]:
+def recorded(folder: Path) -> Iterator[tuple[Caller, Callable[[int], None]]]:
     """A service whose processes record, and what begins an epoch."""
     (folder / "sitecustomize.py").write_text(_RECORDER, encoding="utf-8")
     (folder / "epoch").write_bytes(b"\0")
@@ -59,40 +95,53 @@ def recorded(folder: Path) -> Iterator[tuple[Client, Callable[[int], None]]]:
     def begin(epoch: int) -> None:
         (folder / "epoch").open("r+b").write(bytes([epoch]))
 
-    with started(folder / "data") as service, Client(service.url) as client:
-        while not client.ready():
+    with started(folder / "data") as service:
+        caller = Caller(service.url, folder / "data")
+        while not _is_settled(caller):
             time.sleep(0.2)
-        time.sleep(2)  # what is verified in the background has ended
-        yield client, begin
+        yield caller, begin
+
+
+def _is_settled(caller: Caller) -> bool:
+    """Whether the verification of all defaults has ended."""
+    return bool(json.loads(caller.ask("GET", "/health/ready"))["pending"] == 0)
 
 
 def journeys(folder: Path) -> dict[str, list[str]]:
     """The files that each journey calls, sorted."""
-    a, b = np.ones((300, 200), np.float32), np.ones((200, 100), np.float32)
-    asked: dict[str, Callable[[Client, int], object]] = {
-        "POST /matmul": lambda client, _: client.matmul(a, b),
-        "GET /best-config": lambda client, _: client.best_config(300, 100, 200),
-        "POST /tune": lambda client, size: client.tune(f"{size}x64x64", trials=4, seconds=20, wait=True),
+    operands = np.ones(300 * 200 + 200 * 100, np.float32).tobytes()
+    raw = "application/octet-stream"
+    asked: dict[str, Callable[[Caller, int], object]] = {
+        "POST /matmul": lambda caller, _: caller.ask("POST", "/matmul?m=300&n=100&k=200", operands, raw),
+        "GET /best-config": lambda caller, _: caller.ask("GET", "/best-config?m=300&n=100&k=200"),
+        "POST /tune": lambda caller, size: caller.tune(size),
     }
-    with recorded(folder) as (client, begin):
+    with recorded(folder) as (caller, begin):
         for number, ask in enumerate(asked.values(), 1):
-            ask(client, 96)
+            ask(caller, 96)
             begin(number)
-            ask(client, 97)  # a tune that was done is not done again
+            ask(caller, 97)  # a tune that was done is not done again
             begin(0)
-    lines = [line.split(" ", 2) for line in (folder / "log").read_text(encoding="utf-8").splitlines()]
+    lines = [line.split("|", 2) for line in (folder / "log").read_text(encoding="utf-8").splitlines()]
     found: dict[str, list[str]] = {}
     for number, name in enumerate(asked, 1):
-        files = {path.removeprefix(f"{ROOT}/") for epoch, _, path in lines if epoch == str(number)}
+        here = [(thread, path) for epoch, thread, path in lines if epoch == str(number)]
+        files = {path.removeprefix(f"{ROOT}/") for thread, path in here if not thread.startswith(_PERIODIC)}
         found[name] = sorted(file for file in files if file.startswith(("app/", "kernels/")))
     return found
+
+
+def own(files: list[str]) -> int:
+    """How many files are the service's."""
+    return sum(file.startswith("app/") for file in files)
 
 
 def told(found: dict[str, list[str]]) -> str:
     """The section of the page."""
     parts = []
     for name, files in found.items():
-        parts.append(f"**`{name}`** calls functions of {len(files)} files:\n")
+        beside = f" and {len(files) - own(files)} of `kernels`" if own(files) < len(files) else ""
+        parts.append(f"**`{name}`** calls functions of {own(files)} files of `app`{beside}:\n")
         folders: dict[str, list[str]] = {}
         for file in files:
             folders.setdefault(str(Path(file).parent), []).append(Path(file).name)
@@ -108,13 +157,13 @@ def main() -> int:
     check = parser.parse_args().check
     with tempfile.TemporaryDirectory() as folder:
         found = journeys(Path(folder))
-    print(*(f"{name}: {len(files)} files" for name, files in found.items()), sep="\n")
+    print(*(f"{name}: {own(files)} files of app, {len(files)} in all" for name, files in found.items()), sep="\n")
     page = PAGE.read_text(encoding="utf-8")
     if check:
         known = {
-            name: int(count) for name, count in re.findall(r"\*\*`(.+?)`\*\* calls functions of (\d+) files", page)
+            name: int(count) for name, count in re.findall(r"\*\*`(.+?)`\*\* calls functions of (\d+) files of", page)
         }
-        return int(any(len(files) > known.get(name, 0) + 2 for name, files in found.items()))
+        return int(any(own(files) > known.get(name, 0) + 2 for name, files in found.items()))
     section = f"<!-- recorded: journeys -->\n{told(found)}<!-- end -->"
     PAGE.write_text(
         re.sub(r"<!-- recorded: journeys -->.*?<!-- end -->", lambda _: section, page, flags=re.DOTALL), "utf-8"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.devices.process.pending_call import PendingCall
+from app.devices.process.call import PendingCall
 from app.devices.process.stop import GLANCE, NEVER, CallLimit, CallStopped, Until, never
 from app.devices.process.worker import Worker
 from app.devices.process.worker_main import WorkerLink

@@ -1,13 +1,14 @@
-"""RemoteCall: the parent's side of one call to a worker: its deadline, its lease, its answer."""
+"""RemoteCall: the parent's side of one call to a worker: its deadline, lease and answer; PendingCall: its future."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from math import inf
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from app.devices.lease import Lease, LeaseTicket, Priority
 from app.devices.process.process import WorkerProcess
@@ -165,3 +166,29 @@ class RemoteCall:
         if isinstance(error, DeviceError):
             error.facts.setdefault("stage", self._stage)
         raise error
+
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class PendingCall(Generic[T]):
+    """`finish`, which is to be called once whatever happens, waits for the call's end and gives its value.
+
+    It raises as Child.call does. A message has come once `fileno` is readable.
+    """
+
+    def __init__(self, conversation: RemoteCall, finish: Callable[[], T]) -> None:
+        self._conversation, self.finish = conversation, finish
+
+    def fileno(self) -> int:
+        """The descriptor to watch until the child says something."""
+        return self._conversation.fileno()
+
+    def is_over(self) -> bool:
+        """Hear the message that has come: whether it was the value, so that `finish` need not wait."""
+        return self._conversation.hear()
+
+    def then(self, after: Callable[[Callable[[], T]], U]) -> PendingCall[U]:
+        """The same call, whose end `after` sees to: it is given `finish`."""
+        return PendingCall(self._conversation, partial(after, self.finish))

@@ -11,8 +11,7 @@ from time import monotonic
 from typing import Any, Final
 
 from app.devices.lease import Lease, LeaseTicket, Priority, PriorityLock
-from app.devices.process.call import RemoteCall
-from app.devices.process.pending_call import PendingCall
+from app.devices.process.call import PendingCall, RemoteCall
 from app.devices.process.process import WorkerProcess
 from app.devices.process.stop import CallStopped, Until, never, wait
 from app.devices.process.worker_main import PAGE, DeadlinePage
