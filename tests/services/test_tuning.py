@@ -18,6 +18,7 @@ from app.services.principal import ANONYMOUS
 from app.services.service import Service
 from app.services.tuning.request import ListedConfig, TuneSpec, kernels_to_search, normalize
 from app.store.records import JobRecord
+from app.tuning.budget import Budget
 from kernels import CATALOGUE
 from kernels.problem import Problem
 
@@ -28,7 +29,7 @@ def order(*sizes: int, **rest: Any) -> TuneSpec:
     limits = {
         name: rest.pop(name, usual) for name, usual in (("trials", 4), ("seconds", 200.0), ("gain_percent", None))
     }
-    return TuneSpec(problems, **{"kernels": ("tiled",), "budget": budget.Budget(**limits), **rest})
+    return TuneSpec(problems, **{"kernels": ("tiled",), "budget": Budget(**limits), **rest})
 
 
 def until(holds: Callable[[], bool], seconds: float = 100.0) -> None:
@@ -175,9 +176,7 @@ def test_what_is_known_is_measured_again_beside_the_default_and_nothing_else_is_
     device, problem = service.fleet.unit().device, Problem(24, 25, 26)
     before = finish(service, service.tuning.submit(order(24), ANONYMOUS))
     best = service.best.answer(problem, exact=True)
-    again = service.tuning.submit(
-        TuneSpec((problem,), strategy="known", budget=budget.Budget(seconds=200.0)), ANONYMOUS
-    )
+    again = service.tuning.submit(TuneSpec((problem,), strategy="known", budget=Budget(seconds=200.0)), ANONYMOUS)
     assert again.id != before.id
     assert finish(service, again).state == "succeeded"
     trials = service.jobs.trials(job_id=again.id, round="search")
@@ -208,7 +207,7 @@ def test_listed_configs_of_many_parameters_are_a_space_of_their_own(service: Ser
 @pytest.mark.slow
 def test_kernels_for_some_shapes_are_tuned_where_these_are_asked_for(service: Service) -> None:
     shapes = {"batched": Problem(24, 20, 28, 30), "tall": Problem(2100, 33, 20), "skinny": Problem(3, 200, 600)}
-    asked = TuneSpec(tuple(shapes.values()), kernels=tuple(shapes), budget=budget.Budget(15, 90.0))
+    asked = TuneSpec(tuple(shapes.values()), kernels=tuple(shapes), budget=Budget(15, 90.0))
     job = finish(service, service.tuning.submit(asked, ANONYMOUS))
     assert job.state == "succeeded"
     trials = [one for one in service.jobs.trials(job_id=job.id) if one.state == "measured"]
