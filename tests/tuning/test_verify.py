@@ -315,3 +315,18 @@ def test_exact_products_lose_nothing() -> None:
     x, y = generator.standard_normal((2, 200))
     exact = sum(Fraction(one) * Fraction(other) for one, other in zip(x.tolist(), y.tolist(), strict=True))
     assert math.fsum(tolerance._exact_products(x, y)) == float(exact)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_threads_find_the_same_errors_as_one_does(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    what = problem(40, 64, 24, 2, dtype=dtype)
+    a, b, exact = case(what)
+    c = exact.astype(numpy_dtype(dtype))
+    c[1, 39, 63] += 3
+    alone = tolerance.review(what, tolerance.expect(what, a, b, exact), c)
+    monkeypatch.setattr(tolerance, "_CHUNK", 64)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(5))
+    shared = tolerance.review(what, tolerance.expect(what, a, b, exact), c)
+    assert shared.accuracy.max_scaled == alone.accuracy.max_scaled
+    assert shared.accuracy.relative_l2 == pytest.approx(alone.accuracy.relative_l2, rel=1e-12)
+    assert shared.reason is not None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -21,9 +24,13 @@ _LEAST: Final = {"float16": 2.0**-24, "bfloat16": 2.0**-133}  # the smallest den
 _TF32: Final = 2.0**-11  # what rounding an operand to TF32's 11 bits costs
 _STRAY: Final = 3.0
 _CHUNK: Final = 2**17  # elements compared at once: 1 MiB of float64, so that the passes over them stay in cache
+_PIECES_A_THREAD: Final = 4  # fewer are not worth a thread's start
 _SPOTS: Final = 32
 _SPOT_TERMS: Final = 2**21  # terms that a spot check adds up at most, so that a deep k does not take minutes
 _SPLITTER: Final = 2.0**27 + 1
+
+Piece: TypeAlias = tuple[slice, slice]
+Compared: TypeAlias = tuple[float, float, float]  # the sum of squares, the largest error, that beyond rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,19 +200,36 @@ def _compare(problem: Problem, expected: Expected, c: Array) -> tuple[Accuracy, 
     batch, m, n = expected.reference.shape
     c = c.reshape(batch, m, n)
     squares, worst, early = 0.0, 0.0, 0.0
-    with np.errstate(over="ignore", invalid="ignore"):  # a wrong kernel's infinities are findings, not warnings
-        for where in pieces(batch, m, n, _CHUNK):
-            error = np.abs(c[where] - expected.reference[where])
-            scale = expected.rows[where][:, :, None] * expected.columns[where[0]][:, None, :]
-            squares += float(np.vdot(error, error))
-            worst = float(np.fmax(worst, _largest(error, scale)))
-            if problem.dtype in _LEAST:
-                beyond = np.maximum(error - _rounding(problem.dtype, c[where], expected.reference[where]), 0)
-                early = float(np.fmax(early, _largest(beyond, scale)))
+    for of_piece in _on_all_cores(partial(_compare_piece, problem, expected, c), list(pieces(batch, m, n, _CHUNK))):
+        squares += of_piece[0]
+        worst, early = float(np.fmax(worst, of_piece[1])), float(np.fmax(early, of_piece[2]))
     norm = math.sqrt(squares)
     relative = norm / expected.norm if expected.norm else (math.inf if norm else norm)
     found = Accuracy(math.nan if math.isnan(norm) else relative, math.nan if math.isnan(norm) else worst)
     return found, early
+
+
+def _on_all_cores(compare: Callable[[Piece], Compared], given: Sequence[Piece]) -> Iterator[Compared]:
+    """The results of all pieces in their order; few pieces are done by the calling thread alone."""
+    threads = min(len(os.sched_getaffinity(0)), len(given) // _PIECES_A_THREAD)
+    if threads <= 1:
+        yield from map(compare, given)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        yield from pool.map(compare, given)
+
+
+def _compare_piece(problem: Problem, expected: Expected, c: Array, where: Piece) -> Compared:
+    with np.errstate(over="ignore", invalid="ignore"):  # a wrong kernel's infinities are findings, not warnings
+        error = np.abs(c[where] - expected.reference[where])
+        scale = expected.rows[where][:, :, None] * expected.columns[where[0]][:, None, :]
+        early = 0.0
+        if problem.dtype in _LEAST:
+            beyond = np.maximum(error - _rounding(problem.dtype, c[where], expected.reference[where]), 0)
+            early = _largest(beyond, scale)
+        worst = _largest(error, scale)
+        # No product of a BLAS: its threads would wait for each other's.
+        return float(np.square(error, out=error).sum()), worst, early
 
 
 def _rounding(dtype: str, c: Array, reference: Array) -> Array:
