@@ -1,4 +1,4 @@
-"""Contestants that the tests send into a device's child."""
+"""Contestants that the tests send into a device's child, and a device that is not here."""
 
 from __future__ import annotations
 
@@ -10,9 +10,25 @@ from app.devices.fleet import WorkerContext
 from app.devices.process import WorkerLink
 from app.tuning.outcome import Rejected
 from app.worker.measuring.contenders import LoadedContender, loaded
+from kernels.device import Device, Limits
 from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
+
+H200 = Device(
+    *("cuda:0", "cuda", "NVIDIA H200", "sm_90", "", "", "", ""),
+    memory_bytes=2**37,
+    limits=Limits(
+        *(1024, 232448, 32, 132),
+        bandwidth=4.8e12,
+        peak=66.9e12,
+        peak64=33.45e12,
+        tensor_float16=989e12,
+        tensor_bfloat16=989e12,
+        tensor_tf32=494.7e12,
+        tensor_float64=66.9e12,
+    ),
+)
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from peerwork import Careless
+from peerresults import result
+from peerwork import H200, Careless
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from app.devices.fleet import Fleet, open_fleet
-from app.tuning.outcome import Accuracy
 from app.worker.measuring.trial import FixtureKey
 from benchmarks.kernels.peers import __main__ as peers
 from benchmarks.kernels.peers.contest import Contest, Result, contest
@@ -41,25 +41,10 @@ from benchmarks.kernels.peers.triton import TENSOR_TILES, TILES, Cubin, TritonFu
 from benchmarks.report.peer_summary import GROUPS, summary
 from benchmarks.report.peer_table import legend, section, text
 from kernels import CATALOGUE
-from kernels.device import Device, Limits
 from kernels.problem import Problem
 from kernels.space import Config
 
 ROOT = Path(__file__).resolve().parent.parent
-H200 = Device(
-    *("cuda:0", "cuda", "NVIDIA H200", "sm_90", "", "", "", ""),
-    memory_bytes=2**37,
-    limits=Limits(
-        *(1024, 232448, 32, 132),
-        bandwidth=4.8e12,
-        peak=66.9e12,
-        peak64=33.45e12,
-        tensor_float16=989e12,
-        tensor_bfloat16=989e12,
-        tensor_tf32=494.7e12,
-        tensor_float64=66.9e12,
-    ),
-)
 EVERY = [problem for one in CLASSES for problem in one.problems]
 
 
@@ -75,10 +60,6 @@ def run(*arguments: str | Path) -> str:
     ran = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
-
-
-def result(name: str, *seconds: float) -> Result:
-    return Result(name, name, Config(()), seconds, Accuracy(1e-7, 1e-8))
 
 
 @pytest.mark.slow

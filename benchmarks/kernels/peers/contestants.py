@@ -16,7 +16,7 @@ from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
 from app.tuning.outcome import Rejected
 from app.worker.measuring.contenders import LoadedContender, loaded
-from benchmarks.kernels.peers.cublaslt import candidates
+from benchmarks.kernels.peers.cublaslt import ASKED, candidates
 from benchmarks.kernels.peers.shapes import CANDIDATE, TRITON, strictly
 from benchmarks.kernels.peers.triton import Cubin, load, told
 from kernels import CATALOGUE
@@ -80,9 +80,10 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The vendor's library with every algorithm that its heuristics propose."""
+    """The vendor's library with every algorithm that its heuristics propose, up to as many as are asked for."""
 
     name: str = CANDIDATE
+    asked: int = ASKED
 
     def variants(self, held: WorkerContext, link: WorkerLink, problem: Problem) -> Sequence[LoadedContender] | Rejected:
         """One for each algorithm."""
@@ -90,7 +91,7 @@ class Candidates:
             return absent(self.name, "only cuBLAS tells its candidates")
         link.phase("launch", LAUNCHING)
         try:
-            found = candidates(held.backend, strictly(problem))
+            found = candidates(held.backend, strictly(problem), self.asked)
         except (OSError, AttributeError, LaunchFailed) as error:
             return absent(self.name, str(error))
         return [_foreign(held, self.name, each.described, problem, each) for each in found]
@@ -112,8 +113,8 @@ class TritonTiles:
         for cubin in self.cubins:
             if cubin.reason is None and cubin.shared_bytes <= held.backend.device.limits.shared_bytes:
                 try:
-                    function = load(cubin, problem)
-                except RuntimeError as error:
+                    function = load(cubin, problem, held.backend)
+                except (RuntimeError, LaunchFailed) as error:
                     reasons.append(str(error))
                 else:
                     found.append(_foreign(held, self.name, told(cubin.order.tile), problem, function))

@@ -109,18 +109,21 @@ class LtFunction:
         return tuple(values)
 
 
-def candidates(backend: Backend, problem: Problem) -> list[LtFunction]:
-    """What the heuristics propose, best guess first; raises OSError or AttributeError where there is no cuBLASLt."""
+def candidates(backend: Backend, problem: Problem, asked: int = ASKED) -> list[LtFunction]:
+    """What the heuristics propose, best guess first, so many at most.
+
+    Raises OSError or AttributeError where there is no cuBLASLt.
+    """
     product = _product(*_library(backend.vendor.name), problem, backend.allocate(WORKSPACE))
     preference = _made(product.library.cublasLtMatmulPreferenceCreate)
     _set(product.library.cublasLtMatmulPreferenceSetAttribute, preference, MOST_WORKSPACE, _U64(WORKSPACE))
     reductions = ctypes.c_uint32(EXACT_REDUCTIONS)
     _set(product.library.cublasLtMatmulPreferenceSetAttribute, preference, REDUCTIONS, reductions)
-    results, count = (Found * ASKED)(), _INT()
+    results, count = (Found * asked)(), _INT()
     layouts = (*product.layouts, product.layouts[2])
     ask = product.library.cublasLtMatmulAlgoGetHeuristic
     question = product.handle, product.description, *layouts, preference
-    status = ask(*question, ASKED, ctypes.byref(results), ctypes.byref(count))
+    status = ask(*question, asked, ctypes.byref(results), ctypes.byref(count))
     if status == NOT_SUPPORTED:
         return []
     _check(status)
