@@ -1,7 +1,7 @@
 """Shapes that nobody chose: drawn by a seed that is new in each run, and measured beside the fastest of all peers.
 
     python benchmarks/kernels/drawn.py OUT.jsonl [--seed N] [--rows NAME ...] [--each 24] [--until 480] [--seconds 4]
-        [--measuring 0.6] [--device cuda] [--cache FOLDER] [--list]
+        [--measuring 0.6] [--device cuda] [--cache FOLDER] [--trials FILE.jsonl] [--list]
 
 drawn_shapes.py says what is drawn: layers of public models, any sizes, thin sides, thin k, batches. Each shape is tuned
 for `--seconds`, as a user's would be but without the two kernels that only teach; then that config, the untuned
@@ -12,7 +12,8 @@ once more.
 
 Without `--seed` one is drawn, and the first line of OUT tells it. A line is appended as it comes, and the same command
 goes on where a stopped run was, with OUT's seed. `--rows` and `--until` cut a run into pieces for machines that are
-lent for ten minutes: drawn_report.py puts pieces of one seed together. `--list` shows what would be measured.
+lent for ten minutes: drawn_report.py puts pieces of one seed together. `--trials` keeps what every config took that a
+tune tried, and `--list` shows what would be measured.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from app.errors import DeviceError, Unsupported
 from app.services.best.lookup import default_launch, untuned
 from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.budget import Budget
-from app.tuning.outcome import FinalReport
+from app.tuning.outcome import FinalReport, Measured, Outcome, Rejected
 from app.tuning.tuner import Task, tune
 from app.worker.measuring.trial import FixtureKey
 from kernels import CATALOGUE
@@ -66,33 +67,39 @@ PEERS: Final = (VENDOR, CANDIDATE, TRITON)
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """How a shape was tuned: the winner, how many configs were tried, and in how many seconds."""
+    """How a shape was tuned: the winner, what the configs came to that were tried, and in how many seconds."""
 
     winner: Launch | None
-    trials: int
+    outcomes: tuple[Outcome, ...]
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """One device and Triton's binaries (None: it is not installed); measures shapes."""
+    """One device and Triton's binaries (None: it is not installed); measures shapes.
+
+    `trials` is where what a tune tried is kept.
+    """
 
     unit: Unit
     seed: int
     seconds: float
     measuring: float
     binaries: Binaries | None
+    trials: Path | None = None
 
     def line(self, shape: Drawn) -> tuple[dict[str, Any], Row]:
         """Tune a shape and measure everybody; raises DeviceError."""
         found = self.searched(shape.problem)
+        if self.trials is not None:
+            append(self.trials, trials_of(shape.problem, found.outcomes))
         contestants = self.contestants(shape, found.winner)
         result = self.contest(shape.problem, contestants)
         row = row_of(ShapeClass(shape.row, BY_NAME[shape.row].bar, "", ()), shape.problem, result, self.unit.device)
         slow = row.to_fastest is not None and row.to_fastest.high < AGAIN
         again = ratio_to(self.contest(shape.problem, contestants).results, PEERS) if slow else None
         told = {"number": shape.number, "layer": shape.layer, "exhaustive": is_exhaustive(shape)}
-        tuning = {"trials": found.trials, "tuning_seconds": found.seconds}
+        tuning = {"trials": len(found.outcomes), "tuning_seconds": found.seconds}
         return told | tuning | {"untuned": _told(untuned_ratio(result)), "again": _told(again)} | row.json(), row
 
     def prepare(self, shape: Drawn) -> None:
@@ -102,18 +109,17 @@ class Bench:
 
     def searched(self, problem: Problem) -> Searched:
         """Tune a shape as the service does."""
-        device, started, trials = self.unit.device, time.monotonic(), 0
+        device, started, tried = self.unit.device, time.monotonic(), list[Outcome]()
         every = [one for one in CATALOGUE.values() if one.covers(problem, device) and one.name not in TEACHING]
         runner = TrialRunner(self.unit, self._key(problem), lambda: False, lambda _: None)
-        for outcome in tune(
-            Task(every, problem, device, "auto", self.seed), runner, lambda: Budget(seconds=self.seconds)
-        ):
+        task = Task(every, problem, device, "auto", self.seed)
+        winner = None
+        for outcome in tune(task, runner, lambda: Budget(seconds=self.seconds)):
             if isinstance(outcome, FinalReport):
-                kernel = CATALOGUE[outcome.best.kernel]
-                winner = kernel.launch(outcome.best.config, problem, device)
-                return Searched(winner, trials, time.monotonic() - started)
-            trials += 1
-        return Searched(None, trials, time.monotonic() - started)
+                winner = CATALOGUE[outcome.best.kernel].launch(outcome.best.config, problem, device)
+            else:
+                tried.append(outcome)
+        return Searched(winner, tuple(tried), time.monotonic() - started)
 
     def contestants(self, shape: Drawn, winner: Launch | None) -> tuple[Contestant, ...]:
         """Our winner, or what is taken where the tune ended without one; our default, and all peers."""
@@ -162,6 +168,17 @@ def first_default(problem: Problem, unit: Unit) -> Launch:
 def is_exhaustive(shape: Drawn) -> bool:
     """Whether all of cuBLASLt's candidates are tried."""
     return shape.number % EVERY == EVERY - 1
+
+
+def trials_of(problem: Problem, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """What every config took that was measured, and what became of the others."""
+    timed = [one for one in outcomes if isinstance(one, Measured)]
+    failed = [one for one in outcomes if isinstance(one, Rejected)]
+    return {
+        "problem": problem.key,
+        "measured": [[one.kernel, dict(one.config), one.timing.median_ms] for one in timed],
+        "rejected": [[one.kernel, dict(one.config), one.stage, one.reason] for one in failed],
+    }
 
 
 def untuned_ratio(found: Contest) -> Ratio | None:
@@ -224,7 +241,7 @@ def run(options: argparse.Namespace, cache: Path, end: float) -> bool:
         triton = installed() is not None and unit.device.platform == "cuda"
         with compilers(TRITON_CORES) if triton else nullcontext() as pool:
             binaries = Binaries(cache, pool) if pool else None
-            bench = Bench(unit, seed, options.seconds, options.measuring, binaries)
+            bench = Bench(unit, seed, options.seconds, options.measuring, binaries, options.trials)
             count = 0
             for line in measured(bench, left, end):
                 append(options.out, line)
@@ -253,6 +270,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--measuring", type=float, default=0.6, help="seconds of rounds a shape")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--cache", type=Path, help="compiled kernels, kept from run to run")
+    parser.add_argument("--trials", type=Path, help="append what every config of a tune took")
     parser.add_argument("--list", action="store_true", help="only say what is drawn")
     return parser.parse_args()
 
