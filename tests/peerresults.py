@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
-
-from peer_contest import Result
+sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from app.tuning.outcome import Accuracy
+from benchmarks.kernels.peers.contest import Result
 from kernels.space import Config
 
 

@@ -13,20 +13,18 @@ import pytest
 from peerresults import result
 from peerwork import H200
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
-sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks" / "kernels"))
-
-import drawn
-import drawn_report
-from drawn_models import MODELS
-from drawn_shapes import BY_NAME, MOST_ELEMENTS, ROWS, Drawn, elements, shapes
-from drawn_triton import MOST, chosen
-from peer_contest import Contest, Result
-from peer_rows import Ratio, row_of
-from peer_shapes import CANDIDATE, DEFAULT, TRITON, TUNED, VENDOR, ShapeClass
-from peer_triton import TENSOR_TILES, TILES, Cubin, Tile, TritonFunction, orders
+sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from app.devices.fleet import Fleet, open_fleet
+from benchmarks.kernels.drawn import __main__ as drawn
+from benchmarks.kernels.drawn.models import MODELS
+from benchmarks.kernels.drawn.shapes import BY_NAME, MOST_ELEMENTS, ROWS, Drawn, elements, shapes
+from benchmarks.kernels.drawn.triton import MOST, chosen
+from benchmarks.kernels.peers.contest import Contest, Result
+from benchmarks.kernels.peers.rows import Ratio, row_of
+from benchmarks.kernels.peers.shapes import CANDIDATE, DEFAULT, TRITON, TUNED, VENDOR, ShapeClass
+from benchmarks.kernels.peers.triton import TENSOR_TILES, TILES, Cubin, Tile, TritonFunction, orders
+from benchmarks.report import drawn_table
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -157,7 +155,7 @@ def test_a_shape_is_measured_beside_whoever_is_here(fleet: Fleet) -> None:
         CANDIDATE: "only cuBLAS tells its candidates",
         TRITON: "Triton is not here",
     }
-    shape = drawn_report.shape_of(json.loads(json.dumps(line)))
+    shape = drawn_table.shape_of(json.loads(json.dumps(line)))
     assert (shape.row, shape.number) == (row, 3)
     assert (shape.again is not None) == (row.to_fastest.high < 0.92)
 
@@ -181,7 +179,7 @@ def line_of(row: str, number: int, times: dict[str, float], again: float | None 
 
 
 def piece(path: Path, *lines: dict[str, Any], seed: int = 5) -> Path:
-    head = dict.fromkeys(drawn_report.SAME, "x") | {"is": "run", "seed": seed, "device": "H200", "seconds": 4.0}
+    head = dict.fromkeys(drawn_table.SAME, "x") | {"is": "run", "seed": seed, "device": "H200", "seconds": 4.0}
     path.write_text("".join(json.dumps(line) + "\n" for line in (head, *lines)))
     return path
 
@@ -190,11 +188,11 @@ def test_pieces_of_one_seed_are_one_report_and_of_two_are_refused(tmp_path: Path
     fast, even = {TUNED: 1e-3, VENDOR: 2e-3, TRITON: 4e-3}, {TUNED: 1e-3, VENDOR: 1e-3}
     one = piece(tmp_path / "1", line_of("thin k", 1, fast), line_of("any, TF32", 0, even))
     other = piece(tmp_path / "2", line_of("thin k", 0, even), line_of("thin k", 1, even))
-    report = drawn_report.merged([one, other])
+    report = drawn_table.merged([one, other])
     found = [(line["shape_class"], line["number"], line["to_fastest"]["ratio"]) for line in report["shapes"]]
     assert found == [("any, TF32", 0, 1.0), ("thin k", 0, 1.0), ("thin k", 1, 2.0)]
     with pytest.raises(SystemExit, match="differ in seed"):
-        drawn_report.merged([one, piece(tmp_path / "3", seed=6)])
+        drawn_table.merged([one, piece(tmp_path / "3", seed=6)])
 
 
 def test_the_table_tells_each_rows_mean_its_worst_and_what_is_lost_twice(tmp_path: Path) -> None:
@@ -206,7 +204,7 @@ def test_the_table_tells_each_rows_mean_its_worst_and_what_is_lost_twice(tmp_pat
         line_of("thin k", 3, {VENDOR: 1e-3}),
         line_of("any, TF32", 0, {TUNED: 1e-3, VENDOR: 1e-3}),
     )
-    told = drawn_report.section(drawn_report.merged([piece(tmp_path / "1", *lines)]))
+    told = drawn_table.section(drawn_table.merged([piece(tmp_path / "1", *lines)]))
     assert "| any, TF32 | 1 | 1.15 | 1.00 | 1 | 0 | 1.00 | 8x16x32 |" in told
     assert "| thin k | 4 | 1.2 | 0.00 | 1 | 2 | 0.00 | 8x16x35 |" in told
     assert "1.10 (median), 1.10 (95th percentile), 1.10 (most)" in told

@@ -209,6 +209,9 @@ def _firsts(
     Where that may take over a quarter of the seconds, the shortest trial of a default comes first.
     """
     turns, hurry = _turns(task, given, searches, saved)
+    for _, contender in turns:
+        if isinstance(contender, Launch):
+            runner.prepare(contender)  # all at once: one after the other they would take the search's time
     found = [one for one in saved if any((one.kernel, one.config) == (s.kernel.name, s.default) for s in searches)]
     for search, contender in turns:
         refused = _unaffordable(contender, task, given.searching() if runner.held else given.left())

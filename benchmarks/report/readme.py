@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app.settings import Settings
-from benchmarks.report import accuracy_table
+from benchmarks.report import accuracy_table, drawn_table
 from benchmarks.report.peer_summary import summary
 from benchmarks.report.peer_table import legend, section
 from benchmarks.report.rung_chart import chart
@@ -184,6 +184,13 @@ def peers() -> str:
     return summary([load(name) for name in PEERS])
 
 
+def drawn() -> str:
+    """The tables of drawn shapes, a seed after the other."""
+    found = sorted(RESULTS.rglob("drawn-h200-*.json"))
+    reports = sorted((load(path.stem) for path in found), key=lambda one: min(x["measured_at"] for x in one["shapes"]))
+    return drawn_table.sections(reports)
+
+
 def accuracy() -> str:
     """The table on how exact emulated products are."""
     return accuracy_table.section(load("accuracy-h200"))
@@ -210,6 +217,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers-legend": lambda: legend(load("peers-h200")),
     "peers-h200": lambda: section(load("peers-h200")),
     "peers-tensor-h200": lambda: section(load("peers-tensor-h200")),
+    "drawn-h200": drawn,
     "accuracy-h200": accuracy,
     "tuner": tuner,
     "serving": serving,

@@ -213,14 +213,13 @@ def compile_one(order: Order, path: Path) -> None:
 
 
 def _compiled(order: Order) -> tuple[bytes, dict[str, Any]]:
-    import peer_triton_kernel  # noqa: PLC0415
     import triton  # noqa: PLC0415  optional, and slow to import
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
 
-    from benchmarks.kernels.peers.triton_kernel import matmul  # noqa: PLC0415
+    from benchmarks.kernels.peers import triton_kernel  # noqa: PLC0415
 
     divisible = {(place,): [["tt.divisibility", MULTIPLE]] for place in order.divisible}
-    kernel = getattr(peer_triton_kernel, order.tile.entry)
+    kernel = getattr(triton_kernel, order.tile.entry)
     source = triton.compiler.ASTSource(kernel, order.signature, order.constants, divisible)
     options = {"num_warps": order.tile.warps, "num_stages": order.tile.stages}
     made = triton.compile(source, target=GPUTarget("cuda", order.architecture, 32), options=options)

@@ -9,8 +9,7 @@ from math import ceil, sqrt
 from pathlib import Path
 from typing import Final
 
-from peer_triton import Cubin, Order, Tile, compile_one, missing, place, read, tiles_for, tiles_of
-
+from benchmarks.kernels.peers.triton import Cubin, Order, Tile, compile_one, missing, place, read, tiles_for, tiles_of
 from kernels.arithmetic import peak
 from kernels.device import Device
 from kernels.problem import Problem

@@ -1,6 +1,6 @@
 """Put pieces of one seed together, and tell drawn shapes by their rows.
 
-python benchmarks/kernels/drawn_report.py PIECE.jsonl ... [--out benchmarks/results/drawn-h200-SEED.json]
+python benchmarks/kernels/drawn_table.py PIECE.jsonl ... [--out benchmarks/results/kernels/drawn-h200-SEED.json]
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from statistics import median
-from sys import path as import_path
 from typing import Any, Final
 
-import_path.append(str(Path(__file__).resolve().parent.parent))
-
-from cross import whole_lines
-from drawn_shapes import ROWS, DrawnRow
-from peer_rows import Row, geomean, read_row
-from peer_shapes import CANDIDATE, DEFAULT, TRITON, TUNED, VENDOR, named
-from peer_table import markdown, micros
+from benchmarks.kernels.drawn.shapes import ROWS, DrawnRow
+from benchmarks.kernels.peers.rows import Row, geomean, read_row
+from benchmarks.kernels.peers.shapes import CANDIDATE, DEFAULT, TRITON, TUNED, VENDOR, named
+from benchmarks.report.peer_table import markdown, micros
+from benchmarks.tuner.cross import whole_lines
 
 ENOUGH: Final = 0.98  # of the fastest peer's speed, that nearly all are to reach
 LEAST: Final = 0.92  # that all are to reach

@@ -1,9 +1,9 @@
 """Shapes that nobody chose: drawn by a seed that is new in each run, and measured beside the fastest of all peers.
 
-    python benchmarks/kernels/drawn.py OUT.jsonl [--seed N] [--rows NAME ...] [--each 24] [--until 480] [--seconds 4]
+    python -m benchmarks.kernels.drawn OUT.jsonl [--seed N] [--rows NAME ...] [--each 24] [--until 480] [--seconds 4]
         [--measuring 0.6] [--device cuda] [--cache FOLDER] [--trials FILE.jsonl] [--list]
 
-drawn_shapes.py says what is drawn: layers of public models, any sizes, thin sides, thin k, batches. Each shape is tuned
+shapes.py says what is drawn: layers of public models, any sizes, thin sides, thin k, batches. Each shape is tuned
 for `--seconds`, as a user's would be but without the two kernels that only teach; then that config, the untuned
 default, cuBLAS's default, cuBLASLt's candidates (its first 8; on every fourth shape of a row all that its heuristics
 give, 128 at most) and Triton (12 configs at most: a tile a program, persistent programs, k in slices) are verified and
@@ -12,7 +12,7 @@ once more.
 
 Without `--seed` one is drawn, and the first line of OUT tells it. A line is appended as it comes, and the same command
 goes on where a stopped run was, with OUT's seed. `--rows` and `--until` cut a run into pieces for machines that are
-lent for ten minutes: drawn_report.py puts pieces of one seed together. `--trials` keeps what every config took that a
+lent for ten minutes: drawn_table.py puts pieces of one seed together. `--trials` keeps what every config took that a
 tune tried, and `--list` shows what would be measured.
 """
 
@@ -26,22 +26,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from sys import path as import_path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
-
-import_path.append(str(Path(__file__).resolve().parent.parent))
-
-from cross import whole_lines
-from drawn_shapes import BY_NAME, ROWS, Drawn, shapes
-from drawn_triton import Binaries, chosen
-from peer_contest import Contest, contest
-from peer_contestants import Absent, Candidates, Contestant, Library, Ours, TritonTiles
-from peer_rows import Ratio, Row, ratio_to, row_of
-from peer_shapes import CANDIDATE, DEFAULT, TRITON, TUNED, VENDOR, ShapeClass
-from peer_table import cells
-from peer_triton import Order, compilers, installed, orders
-from peers import PREPARING, head_of
 
 from app.devices.fleet import Unit, open_fleet
 from app.errors import DeviceError, Unsupported
@@ -51,6 +37,16 @@ from app.tuning.budget import Budget
 from app.tuning.outcome import FinalReport, Measured, Outcome, Rejected
 from app.tuning.tuner import Task, tune
 from app.worker.measuring.trial import FixtureKey
+from benchmarks.kernels.drawn.shapes import BY_NAME, ROWS, Drawn, shapes
+from benchmarks.kernels.drawn.triton import Binaries, chosen
+from benchmarks.kernels.peers.__main__ import PREPARING, head_of
+from benchmarks.kernels.peers.contest import Contest, contest
+from benchmarks.kernels.peers.contestants import Absent, Candidates, Contestant, Library, Ours, TritonTiles
+from benchmarks.kernels.peers.rows import Ratio, Row, ratio_to, row_of
+from benchmarks.kernels.peers.shapes import CANDIDATE, DEFAULT, TRITON, TUNED, VENDOR, ShapeClass
+from benchmarks.kernels.peers.triton import Order, compilers, installed, orders
+from benchmarks.report.peer_table import cells
+from benchmarks.tuner.cross import whole_lines
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
 from kernels.launch import Launch

@@ -1,4 +1,4 @@
-"""Linear layers of public models, from the sizes in their published configurations: what drawn_shapes.py picks from."""
+"""Linear layers of public models, from the sizes in their published configurations: what shapes.py picks from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The distributions that drawn.py draws shapes from, and the rows of the table that its ratios are told in.
+"""The distributions that shapes are drawn from, and the rows of the table that its ratios are told in.
 
 A shape is decided by the seed, its row and its number in the row alone, so that a run may be cut into pieces.
 """
@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import Final
 
-from drawn_models import MODELS
-
+from benchmarks.kernels.drawn.models import MODELS
 from kernels.problem import Problem
 
 # Elements of A, B and C together: the host makes them, and compares each product with its reference in float64.
