@@ -67,8 +67,11 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
             server.run(sockets=[listener])
         except KeyboardInterrupt:
             print("stopped", file=sys.stderr)
+            return
         except SystemExit:
-            raise plain.refusal or StartRefused("the service did not start: its log says why") from None
+            server.started = False  # versions of uvicorn differ in whether they say so by this exception
+        if not server.started:
+            raise plain.refusal or StartRefused("the service did not start: its log says why")
 
 
 def _config(application: Application, gate: AdmissionCheck, settings: Settings, loop: Loop) -> uvicorn.Config:

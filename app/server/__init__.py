@@ -1,8 +1,8 @@
-"""The bulk path under uvicorn: heads go to its parser, a body of declared length straight to where its route wants it.
+"""The HTTP/1.1 server under uvicorn: a protocol of its own, given to `http=`, that knows bytes and no routes.
 
-uvicorn copies a body four times on its way to the application. Here a route decides on the headers, lends a place, and
-the socket is read into that place; answers leave from the slab. This leans on names that uvicorn keeps private:
-tests/api/test_wire_names.py holds each of them against the installed version.
+uvicorn's own protocol copies a body four times on its way to the application. Here a route decides on the headers,
+lends a buffer, and the socket is read into that buffer; answers leave from the slab. Of uvicorn only the names that its
+documentation has are used: it opens sockets, runs the event loop and the lifespan, and ends.
 """
 
 from app.server.acceptor import Acceptor

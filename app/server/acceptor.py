@@ -15,7 +15,8 @@ from typing import Final
 from starlette.responses import Response
 from uvicorn.server import ServerState
 
-from app.server.http import HEAD, LINGER, AdmissionCheck, PendingAdmissions, rendered
+from app.server.http import HEAD, LINGER, AdmissionCheck, PendingAdmissions
+from app.server.response_encoder import rendered
 
 _LOG = logging.getLogger(__name__)
 _MANY: Final = 64  # connections that are looked at in a row
@@ -100,7 +101,7 @@ class Acceptor:
     def _refuse(self, connection: socket.socket, answer: Response) -> None:
         with suppress(OSError):  # the client is gone again
             connection.recv(HEAD)  # a connection that is closed with bytes unread is reset
-            connection.send(rendered(answer, self._state, closes=True))
+            connection.send(rendered(answer, self._state.default_headers, closes=True))
         self._refused.append((connection, monotonic() + LINGER))
 
     def _let_go(self) -> None:

@@ -1,19 +1,21 @@
-"""HttpParser: uvicorn's parsing of heads, chunked bodies and pipelined requests."""
+"""HttpParser: heads, chunked bodies and pipelined requests of one connection, parsed by httptools."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
 
 import httptools
 from starlette.responses import Response
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from starlette.types import Scope
+from uvicorn import Config
 from uvicorn.server import ServerState
 
-from app.server.request import EXTENSION, Connection, StreamingCycle
+from app.server.request import EXTENSION, Connection, ErrorResponse, RequestCycle, RequestHead, StreamingCycle
+from app.server.response_encoder import rendered
 
 HEAD: Final = 2**16  # bytes of a request's head, and of what is no data in a chunked body, in a row
 LINGER: Final = 2.0  # seconds in which a client that still sends may hear why it was refused
@@ -29,25 +31,15 @@ class PendingAdmissions:
     nbytes: int = 0
 
 
-# Of a method, a URL, a body's length and who is let in with it: the refusal, or None where it is let in.
+# Of a method, a URL, a body's length and who is let in with it: the refusal, or None if it is let in.
 AdmissionCheck: TypeAlias = Callable[[bytes, bytes, int, PendingAdmissions], Response | None]
-# Of a status, a code and a message: the answer to what has not become a request.
-ErrorResponse: TypeAlias = Callable[[int, str, str], Response]
 
 
-def rendered(answer: Response, state: ServerState, *, closes: bool) -> bytes:
-    """An answer that no request of uvicorn's gives, whole, with the headers that every answer has."""
-    fields = [*state.default_headers, *answer.raw_headers]
-    lines = [name + b": " + value + b"\r\n" for name, value in fields]
-    end = b"connection: close\r\n\r\n" if closes else b"\r\n"
-    return b"".join([STATUS_LINE[answer.status_code], *lines, end, bytes(answer.body)])
-
-
-class HttpParser(HttpToolsProtocol):
+class HttpParser:
     """The requests of one connection. `begun` is set when a head is complete, `streams` until a chunked body is whole.
 
-    A chunked body is the parser's, with uvicorn's control of its flow. Of what follows it the parser sees nothing
-    before the answer is complete: it would be parsed, and kept, without bound.
+    A body of declared length never comes here. Of what follows a chunked one the parser sees nothing before the answer
+    is complete: it would be parsed, and kept, without bound.
     """
 
     def __init__(
@@ -60,23 +52,52 @@ class HttpParser(HttpToolsProtocol):
         gate: AdmissionCheck,
         error: ErrorResponse,
     ) -> None:
-        super().__init__(config, server_state, app_state, loop)
-        self._connection, self._gate, self._error = connection, gate, error
-        self.begun = self.streams = False
+        if not config.loaded:
+            config.load()
+        self._connection, self._config, self._server, self._loop = connection, config, server_state, loop
+        self._app_state, self._gate, self._error = app_state, gate, error
+        self._url, self._headers, self._expects_continue = b"", list[tuple[bytes, bytes]](), False
         self._tail, self._idle = b"", 0
+        self._keep_alive: asyncio.TimerHandle | None = None
+        self._parser = self._renewed()
+        self.cycle: RequestCycle | None = None
+        self.begun = self.streams = False
 
     @property
     def is_busy(self) -> bool:
         """Whether a request has begun and is not answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
+    def feed(self, data: bytes) -> None:
+        """Parse bytes; what is no HTTP is answered with 400."""
+        self._expect_no_next()
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # to nothing: it is answered over HTTP/1.1, and the connection ends
+        except httptools.HttpParserError:
+            self.refuse(400, "what was sent is no HTTP request")
+
+    def shutdown(self) -> None:
+        """End the connection, once the request under way is answered."""
+        if self.cycle is None or self.cycle.response_complete:
+            self._connection.transport.close()
+        else:
+            self.cycle.close_after()
+
+    def disconnect(self) -> None:
+        """Tell the request that the client is gone."""
+        self._expect_no_next()
+        if self.cycle is not None:
+            self.cycle.disconnect()
+
     def forget(self) -> None:
         """Let go of a connection that is lost and of its last request, which refer to this: all are freed at once then.
 
-        The garbage collector, which would have to find them, stops every request: for a tenth of a second where ten
+        The garbage collector, which would have to find them, stops every request: for a tenth of a second if ten
         connections a product come and go.
         """
-        del self._connection, self.cycle, self.scope
+        del self._connection, self.cycle, self._parser
 
     def until_end(self, data: bytes, start: int = 0) -> int:
         """Where the next blank line ends in what has come, or the end: no head and no chunked body ends elsewhere."""
@@ -91,88 +112,133 @@ class HttpParser(HttpToolsProtocol):
         return len(data)
 
     def stream(self, data: bytes) -> int:
-        """Give the parser bytes of a chunked body, and none behind its end; gives how many."""
-        at = 0
-        while self.streams and at < len(data) and not self.transport.is_closing():
+        """Parse bytes of a chunked body, and none behind its end; gives how many."""
+        at, transport = 0, self._connection.transport
+        while self.streams and at < len(data) and not transport.is_closing():
             end = self.until_end(data, at)
             self._idle += end - at
-            self.data_received(data[at:end])
+            self.feed(data[at:end])
             at = end
-            if self._idle > HEAD and not self.transport.is_closing():
+            if self._idle > HEAD and not transport.is_closing():
                 self.refuse(431, f"a chunked body has more than {HEAD} bytes in a row that are no data")
         return at
 
+    def on_message_begin(self) -> None:
+        """For the parser: a head begins."""
+        self._url, self._headers, self._expects_continue = b"", [], False
+
+    def on_url(self, url: bytes) -> None:
+        """For the parser: a part of the URL."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """For the parser: a header, or a trailer, which is dropped: no field read here may be one (RFC 9110, 6.5.1)."""
+        if self.streams:
+            return
+        name = name.lower()
+        self._expects_continue = self._expects_continue or (name == b"expect" and value.lower() == b"100-continue")
+        self._headers.append((name, value))
+
     def on_headers_complete(self) -> None:
-        """Start the request; a body of declared length is its own affair."""
+        """For the parser: a head is complete. Start its request, or refuse it."""
         chunked, length = self._framing()
-        refused = None if chunked else self._gate(self.parser.get_method(), self.url, length, PendingAdmissions())
+        refused = None if chunked else self._gate(self._parser.get_method(), self._url, length, PendingAdmissions())
         if refused is not None:
             self._turn_away(refused, length)
             return
-        super().on_headers_complete()
+        scope = self._scope()
+        stays = self._is_persistent() and not self._parser.should_upgrade()  # there is nothing to upgrade to
+        head = RequestHead(scope, self._server.default_headers, stays, self._expects_continue)
+        made = (head, self._connection, self._answered)
+        self.cycle = StreamingCycle(*made, length) if length else RequestCycle(*made)
         self.begun, self.streams, self._idle = True, chunked, 0
-        cast("dict[str, Any]", self.scope)["extensions"] = {EXTENSION: self._connection}
-        if self.parser.should_upgrade():
-            self.cycle.keep_alive = False  # there is nothing to upgrade to: the answer ends the connection
-        if length:
-            StreamingCycle.of(self.cycle, self._connection, length)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """As uvicorn does, but drop trailers: no field that is read here may be one (RFC 9110, section 6.5.1)."""
-        if not self.streams:
-            super().on_header(name, value)
+        task = self._loop.create_task(self.cycle.run(self._config.loaded_app, self._error))
+        self._server.tasks.add(task)
+        task.add_done_callback(self._server.tasks.discard)
 
     def on_body(self, body: bytes) -> None:
-        """As uvicorn does."""
+        """For the parser: data of a chunked body."""
         self._idle = 0
-        super().on_body(body)
+        if self.cycle is not None:
+            self.cycle.add_chunk(body)
 
     def on_message_complete(self) -> None:
-        """As uvicorn does, but of a first request that was turned away."""
+        """For the parser: a request is whole; one that was turned away has no cycle."""
         self.streams = False
         if self.cycle is not None:
-            super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        """As uvicorn does, then go on with what the connection has."""
-        cycle = self.cycle
-        if isinstance(cycle, StreamingCycle):
-            self._renew()  # the old one still waits for the body
-        super().on_response_complete()
-        if not self.transport.is_closing():
-            self._connection.answered(cycle)
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, in the one shape of errors."""
-        self.refuse(400, msg)
+            self.cycle.end_body()
 
     def refuse(self, status: int, message: str) -> None:
         """Answer what has not become a request, or one that breaks off before its answer has begun, and close."""
-        answered = self.streams and self.cycle.response_started
-        if self.is_busy:
-            self.cycle.disconnected = True  # nothing may follow this answer, nor the part of its own that has left
-            self.cycle.message_event.set()
+        cycle, transport = self.cycle, self._connection.transport
+        answered = self.streams and cycle is not None and cycle.response_started
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnect()  # nothing may follow this answer, nor the part of its own that has left
         if not answered:
-            self.transport.write(self._refusal(status, message))
-        self.transport.close()
+            answer = self._error(status, _CODES[status], message)
+            transport.write(rendered(answer, self._server.default_headers, closes=True))
+        transport.close()
+
+    def _answered(self) -> None:
+        """The answer is complete: go on with what the connection has."""
+        cycle = self.cycle
+        if isinstance(cycle, StreamingCycle):
+            self._parser = self._renewed()  # the old one still waits for the body
+        self._server.total_requests += 1
+        if cycle is not None and not self._connection.transport.is_closing():
+            self._expect_next()
+            self._connection.answered(cycle)
 
     def _turn_away(self, answer: Response, length: int) -> None:
         """Answer a request that does not begin; what comes of its body is dropped."""
-        is_persistent = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        stays = is_persistent and not self.expect_100_continue  # as Cycle.send has it
-        self.transport.write(rendered(answer, self.server_state, closes=not stays))
+        stays = self._is_persistent() and not self._expects_continue  # only the client knows whether the body will come
+        self._connection.transport.write(rendered(answer, self._server.default_headers, closes=not stays))
         if stays:
-            self._renew()  # the old parser waits for the body
-            super().on_response_complete()
+            self._parser = self._renewed()  # the old one waits for the body
+            self._server.total_requests += 1
+            self._expect_next()
         self._connection.turned_away(length, stays)
 
-    def _refusal(self, status: int, message: str) -> bytes:
-        return rendered(self._error(status, _CODES[status], message), self.server_state, closes=True)
+    def _expect_next(self) -> None:
+        """Close the connection if no further request begins in time."""
+        self._expect_no_next()
+        self._connection.flow.resume_reading()
+        self._keep_alive = self._loop.call_later(self._config.timeout_keep_alive, self._connection.transport.close)
 
-    def _renew(self) -> None:
-        """Have a parser that knows of no request."""
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's first one is
+    def _expect_no_next(self) -> None:
+        if self._keep_alive is not None:
+            self._keep_alive.cancel()
+            self._keep_alive = None
+
+    def _is_persistent(self) -> bool:
+        return self._parser.get_http_version() != "1.0" and self._parser.should_keep_alive()
+
+    def _scope(self) -> Scope:
+        """The request's head as ASGI has it; raises ValueError, which the parser turns into a refusal."""
+        url, connection, root = httptools.parse_url(self._url), self._connection, self._config.root_path
+        path = url.path.decode("ascii")
+        return {
+            "type": "http",
+            "asgi": {"version": self._config.asgi_version, "spec_version": "2.3"},
+            "http_version": self._parser.get_http_version(),
+            "server": connection.server_address,
+            "client": connection.client_address,
+            "scheme": connection.scheme,
+            "method": self._parser.get_method().decode("ascii"),
+            "root_path": root,
+            "path": root + (unquote(path) if "%" in path else path),
+            "raw_path": root.encode("ascii") + url.path,
+            "query_string": url.query or b"",
+            "headers": self._headers,
+            "state": self._app_state.copy(),
+            "extensions": {EXTENSION: connection},
+        }
+
+    def _renewed(self) -> httptools.HttpRequestParser:
+        """A parser that knows of no request; a request that ends the connection may be followed by others."""
+        parser = httptools.HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return parser
 
     def _framing(self) -> tuple[bool, int]:
         """Whether the body is chunked, and its declared length, which all who read the headers find as a plain number.
@@ -180,11 +246,11 @@ class HttpParser(HttpToolsProtocol):
         Raises ValueError, which the parser turns into a refusal.
         """
         chunked, length = False, 0
-        for at, (name, value) in enumerate(self.headers):
+        for at, (name, value) in enumerate(self._headers):
             if name == b"content-length":
                 if not (digits := value.strip(b" \t")).isdigit():
                     raise ValueError(f"{value!r} is no length")
                 length = int(digits)
-                self.headers[at] = name, b"%d" % length
+                self._headers[at] = name, b"%d" % length
             chunked = chunked or name == b"transfer-encoding"
         return chunked, length

@@ -6,12 +6,12 @@ import asyncio
 from functools import partial
 from typing import Any, Final, cast
 
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn import Config
 from uvicorn.server import ServerState
 
-from app.server.http import HEAD, LINGER, AdmissionCheck, ErrorResponse, HttpParser, PendingAdmissions
-from app.server.request import StreamingCycle
+from app.server.flow_control import FlowControl
+from app.server.http import HEAD, LINGER, AdmissionCheck, HttpParser, PendingAdmissions
+from app.server.request import ErrorResponse, RequestCycle, StreamingCycle
 from app.server.transfer_limits import TransferLimits
 
 _SCRATCH: Final = 2**18  # bytes read at once where nobody has given a place for them
@@ -35,7 +35,11 @@ class BulkProtocol(asyncio.BufferedProtocol):
     answers.
     """
 
-    _transport: asyncio.Transport
+    transport: asyncio.Transport
+    flow: FlowControl
+    server_address: tuple[str, int | None] | None = None
+    client_address: tuple[str, int] | None = None
+    scheme = "http"
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
         scratch: memoryview,
     ) -> None:
         self._loop = _loop or asyncio.get_event_loop()
+        self._server_state = server_state
         self._http = HttpParser(self, config, server_state, app_state, self._loop, gate, error)
         self._limits, self._scratch = limits, scratch
         self._held = b""
@@ -62,15 +67,23 @@ class BulkProtocol(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin; a client that says nothing is waited for no longer than one that stalls."""
-        self._transport = cast("asyncio.Transport", transport)
-        self._http.connection_made(self._transport)
+        self.transport = cast("asyncio.Transport", transport)
+        self.flow = FlowControl(self.transport)
+        self.scheme = "https" if transport.get_extra_info("sslcontext") else "http"
+        own, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+        self.server_address = (own, None) if isinstance(own, str) else own and own[:2]
+        self.client_address = peer[:2] if isinstance(peer, tuple) else None  # a Unix socket's client has none
+        self._server_state.connections.add(cast("Any", self))
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wake whoever waits for bytes to come, or to leave."""
+        del exc
         self._unset_timer()
         self._lost.set()
-        self._http.connection_lost(exc)
+        self._server_state.connections.discard(cast("Any", self))
+        self._http.disconnect()
+        self.flow.resume_writing()
         if self.source is not None:
             self.source.wake()
         if not self._http.is_busy:
@@ -81,12 +94,16 @@ class BulkProtocol(asyncio.BufferedProtocol):
         """Let the transport close: a client that ends its side is gone."""
 
     def pause_writing(self) -> None:
-        """As uvicorn does."""
-        self._http.pause_writing()
+        """Have answers wait."""
+        self.flow.pause_writing()
 
     def resume_writing(self) -> None:
-        """As uvicorn does."""
-        self._http.resume_writing()
+        """Have answers go on."""
+        self.flow.resume_writing()
+
+    def shutdown(self) -> None:
+        """For uvicorn, which ends: close once the request under way is answered."""
+        self._http.shutdown()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes land."""
@@ -121,7 +138,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
     def _yield_turn(self) -> None:
         """Let the others read: uvloop would go on as long as there is more, and so would asyncio at its next look."""
         self._read = 0
-        self._http.flow.pause_reading()
+        self.flow.pause_reading()
         self._loop.call_soon(self.regulate)
 
     # For answers.
@@ -129,22 +146,22 @@ class BulkProtocol(asyncio.BufferedProtocol):
     @property
     def pending(self) -> int:
         """Bytes of answers that the connection still holds."""
-        return 0 if self._lost.is_set() else self._transport.get_write_buffer_size()
+        return 0 if self._lost.is_set() else self.transport.get_write_buffer_size()
 
     async def emptied(self) -> None:
         """Wait until the connection holds no byte of an answer, or is closed."""
         if not self.pending:
             return
-        self._transport.set_write_buffer_limits(int(self._http.scheme == "https"), 0)  # at 0 TLS never says "go on"
+        self.transport.set_write_buffer_limits(int(self.scheme == "https"), 0)  # at 0 TLS never says "go on"
         try:
-            await self._http.flow.drain()
+            await self.flow.drain()
         finally:
             if not self._lost.is_set():
-                self._transport.set_write_buffer_limits()
+                self.transport.set_write_buffer_limits()
 
     async def abort(self) -> None:
         """Close at once, dropping what the connection holds, and wait until it is closed."""
-        self._transport.abort()
+        self.transport.abort()
         await self._lost.wait()
 
     # For requests.
@@ -162,11 +179,11 @@ class BulkProtocol(asyncio.BufferedProtocol):
     def regulate(self) -> None:
         """Read what somebody wants, and a little more so as to see that the client is there.
 
-        Of a chunked body uvicorn holds what has come, and says when that is too much.
+        A chunked body's request holds what has come, and pauses reading itself if that is too much.
         """
         if self._lost.is_set() or self._http.streams:
             return
-        source, flow = self.source, self._http.flow
+        source, flow = self.source, self.flow
         waiting = source is not None and source.waits
         is_long = source is not None and source.left > _EARLY
         if waiting or not (self._held or is_long):
@@ -174,7 +191,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
         else:
             flow.pause_reading()
 
-    def answered(self, cycle: RequestResponseCycle) -> None:
+    def answered(self, cycle: RequestCycle) -> None:
         """Go on with the next request; what is left of this one's body is read and dropped."""
         self.source = None
         if self._http.streams:
@@ -203,7 +220,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
         """Bytes without a place: a head, the early part of a body, or requests that are sent ahead."""
         data, self._held = self._held + data, b""
         http = self._http
-        while data and not self._lingers and not self._transport.is_closing():
+        while data and not self._lingers and not self.transport.is_closing():
             if http.streams:
                 data = self._stream(data)
             elif http.is_busy:
@@ -227,7 +244,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
         """Give a head, or a part of one, to the parser; gives what follows it."""
         end = self._http.until_end(data)
         self._head += end
-        self._http.data_received(data[:end])
+        self._http.feed(data[:end])
         if self._http.begun:
             self._begin()
         elif self._head > HEAD:
@@ -258,5 +275,5 @@ class BulkProtocol(asyncio.BufferedProtocol):
             self._timer = None
 
     def _close(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.close()
+        if not self.transport.is_closing():
+            self.transport.close()

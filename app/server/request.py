@@ -1,21 +1,55 @@
-"""StreamingCycle: uvicorn's request cycle for a body of declared length, which is a source of bytes."""
+"""RequestCycle: one request and its answer over ASGI; StreamingCycle, its body of declared length as a byte source."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, Protocol, cast
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
 
 from starlette.requests import ClientDisconnect
-from starlette.types import Message
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Scope
+
+from app.server.flow_control import FlowControl
+from app.server.response_encoder import Headers, ResponseEncoder
 
 EXTENSION: Final = "tilewise.connection"  # of a request's scope: its connection
+# Of a status, a code and a message: the answer to what is no request, or was not answered.
+ErrorResponse: TypeAlias = Callable[[int, str, str], Response]
+_LOG: Final = logging.getLogger(__name__)
 _PIECE: Final = 2**18  # bytes of a body that is read as messages, at once
+_MAX_UNREAD: Final = 2**16  # bytes of a chunked body that are held before reading pauses
 _NOWHERE: Final = memoryview(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """What a request's head says, and the headers that every answer has."""
+
+    scope: Scope
+    answer_headers: Headers
+    keep_alive: bool
+    expects_continue: bool
 
 
 class Connection(Protocol):
     """What a request asks of its connection."""
+
+    server_address: tuple[str, int | None] | None
+    client_address: tuple[str, int] | None
+    scheme: str
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """Where its answer goes."""
+        ...
+
+    @property
+    def flow(self) -> FlowControl:
+        """The back-pressure of its transport."""
+        ...
 
     @property
     def held(self) -> int:
@@ -30,52 +64,139 @@ class Connection(Protocol):
         """Read from the socket or leave it, as somebody wants bytes or not."""
         ...
 
-    def answered(self, cycle: RequestResponseCycle) -> None:
+    def answered(self, cycle: RequestCycle) -> None:
         """Go on with the next request."""
         ...
 
     def turned_away(self, length: int, stays: bool) -> None:
-        """Drop so many bytes; then go on with the next request where the connection stays, or close."""
+        """Drop so many bytes; then go on with the next request if the connection stays, or close."""
         ...
 
 
-class StreamingCycle(RequestResponseCycle):
-    """One such request and its answer. `left` bytes have not been handed over, `place` is where the next ones land."""
+class RequestCycle:
+    """One request and its answer. A body, if it has one, comes in chunks and is read as messages."""
 
-    received: int
-    left: int
-    lingers: bool
-    place: memoryview
-    waiting: asyncio.Future[None] | None
-    _connection: Connection
+    def __init__(self, head: RequestHead, connection: Connection, answered: Callable[[], None]) -> None:
+        self.disconnected = self.response_started = self.response_complete = False
+        self.expects_continue = head.expects_continue
+        self._head, self._connection, self._answered = head, connection, answered
+        self._encoder = ResponseEncoder(head.scope["method"], keep_alive=head.keep_alive)
+        self._body, self._more_body = bytearray(), True
+        self._changed = asyncio.Event()  # there is more to receive, or nothing any more
 
-    @classmethod
-    def of(cls, cycle: RequestResponseCycle, connection: Connection, length: int) -> StreamingCycle:
-        """Turn uvicorn's cycle, which is made deep inside a method of its own, into one of these."""
-        cycle.__class__ = cls
-        self = cast("StreamingCycle", cycle)
+    async def run(self, app: ASGIApp, error: ErrorResponse) -> None:
+        """Have the application answer; if it does not, answer `error`, or close if its answer has begun."""
+        try:
+            await app(self._head.scope, self.receive, self.send)
+        except BaseException as raised:  # noqa: BLE001 - one that is cancelled as the server ends is answered too
+            _LOG.error("the application failed", exc_info=raised)
+        else:
+            if not (self.response_complete or self.disconnected):
+                _LOG.error("the application did not complete its answer")
+        if self.response_started and not (self.response_complete or self.disconnected):
+            self._connection.transport.close()
+        elif not (self.response_started or self.disconnected):
+            answer = error(500, "internal_error", "the service has a fault; its log says which")
+            headers = [*answer.raw_headers, (b"connection", b"close")]
+            await self.send({"type": "http.response.start", "status": 500, "headers": headers})
+            await self.send({"type": "http.response.body", "body": bytes(answer.body)})
+        self._answered = _nothing  # it refers to the connection, which refers to this
+
+    async def receive(self) -> Message:
+        """A part of the body, or word that the client is gone or has its answer."""
+        self._continue()
+        if not self.disconnected and not self.response_complete:
+            self._connection.flow.resume_reading()
+            await self._changed.wait()
+            self._changed.clear()
+        if self.disconnected or self.response_complete:
+            return {"type": "http.disconnect"}
+        body, self._body = bytes(self._body), bytearray()
+        return {"type": "http.request", "body": body, "more_body": self._more_body}
+
+    async def send(self, message: Message) -> None:
+        """The answer's head, then its body; raises RuntimeError for another order or for what HTTP cannot say."""
+        flow, kind = self._connection.flow, message["type"]
+        if flow.write_paused and not self.disconnected:
+            await flow.drain()
+        if self.disconnected:
+            return
+        if kind == "http.response.start" and not self.response_started:
+            self._start(message["status"], message.get("headers", ()))
+        elif kind == "http.response.body" and self.response_started and not self.response_complete:
+            self._write(message.get("body", b""), ends=not message.get("more_body", False))
+        else:
+            raise RuntimeError(f"{kind} is out of turn")
+
+    def add_chunk(self, data: bytes) -> None:
+        """Hold a part of the body until it is asked for; reading pauses if much is held."""
+        if self.response_complete:
+            return
+        self._body += data
+        if len(self._body) > _MAX_UNREAD:
+            self._connection.flow.pause_reading()
+        self._changed.set()
+
+    def end_body(self) -> None:
+        """Say that the body is whole."""
+        if not self.response_complete:
+            self._more_body = False
+            self._changed.set()
+
+    def disconnect(self) -> None:
+        """Receive nothing more, and send nothing more."""
+        self.disconnected = self.disconnected or not self.response_complete
+        self._changed.set()
+
+    def close_after(self) -> None:
+        """End the connection with this answer."""
+        self._encoder.keep_alive = False
+
+    def _start(self, status: int, headers: Headers) -> None:
+        head, scope = self._encoder.head(status, [*self._head.answer_headers, *headers]), self._head.scope
+        self.response_started, self.expects_continue = True, False
+        _LOG.debug("%s %s: %d", scope["method"], scope["path"], status)
+        self._connection.transport.write(head)
+
+    def _write(self, data: bytes, *, ends: bool) -> None:
+        self._connection.transport.write(self._encoder.body(data, ends=ends))
+        if ends:
+            self.response_complete = True
+            self._changed.set()
+            if not self._stays():
+                self._connection.transport.close()
+            self._answered()
+
+    def _stays(self) -> bool:
+        """Whether the connection goes on after the answer."""
+        return self._encoder.keep_alive
+
+    def _continue(self) -> None:
+        """Send 100 Continue to a client that waits for it with its body."""
+        if self.expects_continue and not self._connection.transport.is_closing():
+            self._connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.expects_continue = False
+
+
+class StreamingCycle(RequestCycle):
+    """A request whose body has a declared length. `left` bytes of it have not been handed over.
+
+    `place` is the buffer for the next ones. `lingers`: the connection ends after the answer, but not before the client
+    has sent the rest: a system that closes a socket with bytes unread resets it, and the answer may be lost.
+    """
+
+    def __init__(self, head: RequestHead, connection: Connection, answered: Callable[[], None], length: int) -> None:
+        super().__init__(head, connection, answered)
         self.received, self.left, self.lingers = 0, length, False
-        self.place, self.waiting, self._connection = _NOWHERE, None, connection
-        return self
+        self.place = _NOWHERE
+        self._waiting: asyncio.Future[None] | None = None
 
-    async def receive(self) -> Any:
+    async def receive(self) -> Message:
         """The body for whoever reads it as messages, then word of the client's going."""
         if not self.left:
             return await super().receive()
         piece = await self.take(_PIECE)
         return {"type": "http.request", "body": piece, "more_body": bool(self.left)}
-
-    async def send(self, message: Message) -> None:  # type: ignore[override]  # the same messages, typed otherwise
-        """As uvicorn does; where the connection ends while its client still sends, it stays until that one has heard.
-
-        A system that closes a socket with bytes unread tells the client of a reset, and the answer may be lost.
-        """
-        begins = message["type"] == "http.response.start" and bool(self.left)
-        if begins and self.waiting_for_100_continue:
-            self.keep_alive = False  # only the client knows whether the body will come
-        await super().send(cast("Any", message))
-        if begins and not self.keep_alive:
-            self.lingers = self.keep_alive = True
 
     def has(self, nbytes: int) -> bool:
         """Whether so many bytes, or all that are left, came before they were asked for."""
@@ -111,32 +232,44 @@ class StreamingCycle(RequestResponseCycle):
     @property
     def waits(self) -> bool:
         """Whether somebody waits for bytes and has not been woken yet."""
-        return self.waiting is not None and not self.waiting.done()
+        return self._waiting is not None and not self._waiting.done()
 
     def wake(self) -> None:
         """Let whoever waits for bytes look again."""
-        if self.waiting is not None and not self.waiting.done():
-            self.waiting.set_result(None)
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def _start(self, status: int, headers: Headers) -> None:
+        unread = bool(self.left)
+        if unread and self.expects_continue:
+            self.close_after()  # only the client knows whether the body will come
+        super()._start(status, headers)
+        self.lingers = unread and not self._encoder.keep_alive
+
+    def _stays(self) -> bool:
+        return self.lingers or super()._stays()
 
     def _early(self, most: int) -> bytes:
         piece = self._connection.early(min(most, self.left))
         if piece:
-            self.waiting_for_100_continue = False
+            self.expects_continue = False
             self.received += len(piece)
             self.left -= len(piece)
         return piece
 
     async def _wait(self) -> None:
-        if self.waiting_for_100_continue and not self.transport.is_closing():
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            self.waiting_for_100_continue = False
+        self._continue()
         if not self.disconnected and not self.response_complete:
-            self.waiting = asyncio.get_running_loop().create_future()
+            self._waiting = asyncio.get_running_loop().create_future()
             self._connection.regulate()
             try:
-                await self.waiting
+                await self._waiting
             finally:
-                self.waiting = None
+                self._waiting = None
                 self._connection.regulate()
         if self.disconnected or self.response_complete:
             raise ClientDisconnect
+
+
+def _nothing() -> None:
+    """What an answer that is complete is followed by."""

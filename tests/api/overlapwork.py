@@ -110,6 +110,7 @@ def running(folder: Path, fleet: Fleets | None = None) -> Iterator[Running]:
         http=protocol_factory(transfer_limits(settings), problem),
         log_config=None,
         access_log=False,
+        ws="none",
         lifespan="on",
         timeout_graceful_shutdown=2,
     )

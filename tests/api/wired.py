@@ -18,7 +18,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from app.api.body.stream import body_of
 from app.api.errors import problem
@@ -138,7 +138,7 @@ def served(
     limits: TransferLimits | None = None,
     uds: socket.socket | None = None,
     certificate: Path | None = None,
-    routes: Sequence[Route] = (),
+    routes: Sequence[BaseRoute] = (),
     gate: AdmissionCheck | None = None,
 ) -> Iterator[Wired]:
     """The application, with more routes than its own where they are given, on a free port, until the block ends."""
@@ -154,6 +154,7 @@ def served(
         loop=loop,
         log_config=None,
         access_log=False,
+        ws="none",
         timeout_graceful_shutdown=2,
         **given,
     )

@@ -1,0 +1,44 @@
+"""FlowControl: a connection's reading, which is paused and resumed, and its writing, which may have to wait."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class FlowControl:
+    """Back-pressure of one transport in both directions. Pausing what is paused does nothing."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._reads = True
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    @property
+    def write_paused(self) -> bool:
+        """Whether the write buffer is over its high-water mark."""
+        return not self._writable.is_set()
+
+    async def drain(self) -> None:
+        """Wait until the write buffer is below its low-water mark, or the connection is lost."""
+        await self._writable.wait()
+
+    def pause_writing(self) -> None:
+        """For the transport: its write buffer is over the mark."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """For the transport: its write buffer is below the mark again."""
+        self._writable.set()
+
+    def pause_reading(self) -> None:
+        """Leave what comes in the system's memory."""
+        if self._reads:
+            self._reads = False
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if not self._reads:
+            self._reads = True
+            self._transport.resume_reading()
