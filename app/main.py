@@ -145,7 +145,7 @@ def _serving(
     )
     quota = MatrixQuota(settings.resident_bytes, settings.resident_count)
     matrices = ResidentMatrices(fleet.slab, quota, matmul.copies.drop)
-    fleet.slab.give_way = matrices.give_way
+    fleet.slab.reclaim = matrices.reclaim
     return matmul, matrices
 
 

@@ -63,7 +63,7 @@ def _expect_room(service: Service, nbytes: int, ahead: PendingAdmissions) -> Non
     """
     admission, slab = service.matmul.admission, service.fleet.slab
     admission.expect_a_place(ahead=ahead.products)
-    if 0 < nbytes <= slab.nbytes and slab.room(nbytes) <= ahead.nbytes and not service.matrices.tally().count:
+    if 0 < nbytes <= slab.nbytes and slab.lendable_bytes(nbytes) <= ahead.nbytes and not service.matrices.tally().count:
         facts = {"limit": slab.nbytes, "size": nbytes}
         raise admission.later(NoRoom(f"{nbytes} bytes do not fit beside what is lent", **facts))
 

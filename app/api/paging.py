@@ -41,7 +41,7 @@ def misses_page(source: MissCounter, model: str | None, asked: MissesQuery) -> M
     """Shapes asked for and not tuned, those asked for most first; raises Invalid."""
     place = asked.place(int, datetime, str, str)
     after = None if place is None else cast("MissPlace", tuple(place))
-    found = source.most_wanted(asked.limit + 1, model, asked.members(), after)
+    found = source.most_frequent(asked.limit + 1, model, asked.members(), after)
     page, following = paged(found, asked.limit, lambda one: (one.count, one.last_at, one.device_model, one.problem.key))
     return Misses(misses=[Miss.of(each) for each in page], next=following)
 

@@ -9,7 +9,7 @@ from itertools import chain, zip_longest
 from typing import Final
 
 from app.tuning.measure.racing import NoiseModel
-from app.tuning.measure.statistics import standing
+from app.tuning.measure.statistics import rank
 from app.tuning.outcome import FinalReport, Measured, Outcome
 from app.tuning.report import BASELINES, DEFAULT, VENDOR, RoundReport, beside, reported
 from app.tuning.runner import Contender, Runner
@@ -157,7 +157,7 @@ def _choice(
             if rounds < _TRIED - 1:
                 return {entry: seconds for entry, seconds in by_search.items() if entry not in sampling.wrong}
             continue
-        found = standing([samples[entry] for entry in alive])
+        found = rank([samples[entry] for entry in alive])
         ranked = [(alive[place], found.losses[place]) for place in found.places]
         alive, size = [entry for entry, _ in ranked], len(samples[ranked[0][0]])
         enough = size >= _FIRST

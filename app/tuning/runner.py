@@ -34,7 +34,7 @@ class InterleavedSamples:
 class Runner(Protocol):
     """Tries candidates of one problem on one device, one at a time.
 
-    `attempt`, `prove` and `sample` raise OutOfTime at the end of the budget's seconds, whatever they are at.
+    `attempt`, `stress_verify` and `sample` raise OutOfTime at the end of the budget's seconds, whatever they are at.
 
     `width` is how many builds can be under way at once: a batch of that size keeps the compilers busy.
     """
@@ -59,7 +59,7 @@ class Runner(Protocol):
         """Be told that the search is over."""
         ...
 
-    def prove(self, launch: Launch) -> Rejected | None:
+    def stress_verify(self, launch: Launch) -> Rejected | None:
         """Verify a finalist on ragged neighbours of the shape, zeros, integers, NaN and infinities; None: it holds."""
         ...
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from app.errors import DeviceError
 from app.tuning.measure.racing import NARROW
-from app.tuning.measure.statistics import steady
+from app.tuning.measure.statistics import autocorrelated_interval
 from app.tuning.outcome import Conditions, Measured, Rejected, Timing
 from app.tuning.runner import Contender, InterleavedSamples, Runner
 from kernels.launch import Launch
@@ -73,7 +73,7 @@ class FinalistSampling:
         """Whether an entry stands hostile operands, which the vendor's library need not, and has not failed since."""
         if entry not in self.proved and entry not in self.wrong and isinstance(entry.contender, Launch):
             started = self.clock()
-            rejected = self.runner.prove(entry.contender)
+            rejected = self.runner.stress_verify(entry.contender)
             self.proof = self.clock() - started
             self.spent += self.proof
             if rejected is None:
@@ -92,7 +92,7 @@ class FinalistSampling:
             self.generator.shuffle(left)
             started = self.clock()
             try:
-                heat = self.runner.sample([entry.contender for entry in left], rounds)
+                sample_interleaved = self.runner.sample([entry.contender for entry in left], rounds)
             except DeviceError:
                 self.spent += self.clock() - started
                 if not self._culprits(left):
@@ -101,7 +101,7 @@ class FinalistSampling:
                         raise
                 left = [entry for entry in left if entry not in self.wrong]
                 continue
-            return self._counted(left, heat, self.clock() - started)
+            return self._counted(left, sample_interleaved, self.clock() - started)
         return {}
 
     def each(self, entries: Sequence[Finalist]) -> float:
@@ -126,7 +126,7 @@ class FinalistSampling:
         middle = median(seconds)
         interval, limited = None, True
         if len(seconds) > 1:
-            low, high = steady(seconds)
+            low, high = autocorrelated_interval(seconds)
             interval = 1e3 * max(0.0, low), 1e3 * high
             limited = len(seconds) < FEWEST or not (high - low) / 2 < NARROW * middle
         told = Timing(1e3 * middle, interval, len(seconds), limited, policy=self.policy)
@@ -145,10 +145,10 @@ class FinalistSampling:
         return len(self.wrong) > before
 
     def _counted(
-        self, entries: Sequence[Finalist], heat: InterleavedSamples, elapsed: float
+        self, entries: Sequence[Finalist], sample_interleaved: InterleavedSamples, elapsed: float
     ) -> dict[Finalist, list[float]]:
-        self.policy, self.conditions = heat.policy, heat.conditions or self.conditions
-        self.retaken += heat.retaken
-        self.spent += max(elapsed, sum(map(sum, heat.seconds)))
-        self.cost = elapsed / max(1, sum(map(len, heat.seconds)))
-        return {entry: list(seconds) for entry, seconds in zip(entries, heat.seconds, strict=True)}
+        self.policy, self.conditions = sample_interleaved.policy, sample_interleaved.conditions or self.conditions
+        self.retaken += sample_interleaved.retaken
+        self.spent += max(elapsed, sum(map(sum, sample_interleaved.seconds)))
+        self.cost = elapsed / max(1, sum(map(len, sample_interleaved.seconds)))
+        return {entry: list(seconds) for entry, seconds in zip(entries, sample_interleaved.seconds, strict=True)}

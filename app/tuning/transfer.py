@@ -59,7 +59,7 @@ class TunedProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class Foretold:
+class TransferEstimate:
     """What a config for an untuned problem is expected to take over what a tune would reach, and at most takes.
 
     `loss_bound` is not exceeded in 95 cases of 100. Both are at least 1. The bound rests on `shapes` tuned shapes that
@@ -72,7 +72,7 @@ class Foretold:
 
 
 @dataclass(frozen=True, slots=True)
-class Transferred(Foretold):
+class Transferred(TransferEstimate):
     """A config for an untuned problem: the winner of `source`, the nearest problem that it won."""
 
     source: Problem
@@ -81,7 +81,7 @@ class Transferred(Foretold):
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LossStatistics:
     """What the losses of some shapes teach: their mean and variance, and by how many spreads guesses were off."""
 
     mean: float
@@ -89,7 +89,7 @@ class Learned:
     errors: Floats
 
     @classmethod
-    def of(cls, losses: Floats, prior: float) -> Learned:
+    def of(cls, losses: Floats, prior: float) -> LossStatistics:
         """Two shapes' worth of a prior beside them: a handful of losses says little of how large they are elsewhere."""
         mean = (losses.sum() + 2 * prior) / (losses.size + 2)
         return cls(mean, (np.square(losses - mean).sum() + 2 * prior**2) / (losses.size + 2), np.empty(0))
@@ -113,8 +113,8 @@ class TransferSettings:
 
     reach: float
     trust: float
-    winners: Learned
-    default: Learned
+    winners: LossStatistics
+    default: LossStatistics
 
 
 class Transfer:
@@ -169,11 +169,11 @@ class Transfer:
                 return Transferred(*told, self._tuned[source].problem, kernel, config)
         return None
 
-    def default(self, problem: Problem) -> Foretold:
+    def default(self, problem: Problem) -> TransferEstimate:
         """What the untuned choice is expected to lose on a problem."""
         distances = self._distances(problem)
         loss, spread = self._guess_default(distances, _nearest(distances, _ROWS))
-        return Foretold(*_bounded(loss, spread, self.settings.default.errors, log(DEFAULT_BOUND)))
+        return TransferEstimate(*_bounded(loss, spread, self.settings.default.errors, log(DEFAULT_BOUND)))
 
     def _distances(self, problem: Problem) -> Floats:
         distances: Floats = np.sqrt(np.square(self._points - points([problem])).sum(axis=1))
@@ -236,8 +236,8 @@ class Transfer:
 
     def _learn(self) -> TransferSettings:
         """The reach and the trust that would have chosen best for the tuned shapes, had each been untuned."""
-        winners = Learned.of(self._losses[self._elsewhere], PRIOR_LOSS)
-        default = Learned.of(self._default[~np.isnan(self._default)], DEFAULT_LOSS)
+        winners = LossStatistics.of(self._losses[self._elsewhere], PRIOR_LOSS)
+        default = LossStatistics.of(self._default[~np.isnan(self._default)], DEFAULT_LOSS)
         self.settings = TransferSettings(_REACHES[len(_REACHES) // 2], _TRUSTS[0], winners, default)
         if len(self._tuned) >= _FEW:
             sample = range(0, len(self._tuned), -(-len(self._tuned) // _SAMPLE))
@@ -245,8 +245,8 @@ class Transfer:
             trust = min(_TRUSTS, key=lambda trust: self._total(sample, reach, trust))
             self.settings = replace(self.settings, reach=reach, trust=trust)
         everyone = range(len(self._tuned))
-        errors = np.sort([error for _, error in self._foretelling(everyone)])
-        of_default = np.sort(list(self._foretelling_default(everyone)))
+        errors = np.sort([error for _, error in self._leave_one_out(everyone)])
+        of_default = np.sort(list(self._leave_one_out_default(everyone)))
         return replace(
             self.settings, winners=replace(winners, errors=errors), default=replace(default, errors=of_default)
         )
@@ -254,7 +254,7 @@ class Transfer:
     def _total(self, sample: Iterable[int], reach: float, trust: float) -> float:
         """What some shapes would have lost with such settings."""
         self.settings = replace(self.settings, reach=reach, trust=trust)
-        return sum(loss for loss, _ in self._foretelling(sample))
+        return sum(loss for loss, _ in self._leave_one_out(sample))
 
     def _others(self, target: int) -> tuple[Floats, Whole]:
         """How far every shape is from one of them, which is none of the nearest then, and the nearest."""
@@ -262,7 +262,7 @@ class Transfer:
         distances[target] = np.inf
         return distances, _nearest(distances, min(_ROWS, len(self._tuned) - 1))
 
-    def _foretelling(self, targets: Iterable[int]) -> Iterator[tuple[float, float]]:
+    def _leave_one_out(self, targets: Iterable[int]) -> Iterator[tuple[float, float]]:
         """Each shape's loss had it been untuned, and by how many spreads it is above the guess.
 
         Only what was measured on a shape can be chosen for it here; a shape with nothing measured says nothing.
@@ -276,7 +276,7 @@ class Transfer:
                 loss = float(self._losses[target, guess.columns[0]])
                 yield loss, (loss - float(guess.losses[0])) / float(guess.spreads[0])
 
-    def _foretelling_default(self, targets: Iterable[int]) -> Iterator[float]:
+    def _leave_one_out_default(self, targets: Iterable[int]) -> Iterator[float]:
         """By how many spreads each shape's loss of the untuned choice is above the guess from the others."""
         for target in targets:
             if not np.isnan(self._default[target]):
@@ -290,7 +290,7 @@ def _loss(seconds: float | None, best: float) -> float:
 
 
 def _krige(
-    among: Floats, here: Floats, known: Mask, elsewhere: Mask, losses: Floats, learned: Learned
+    among: Floats, here: Floats, known: Mask, elsewhere: Mask, losses: Floats, learned: LossStatistics
 ) -> tuple[Floats, Floats]:
     """Each column's value here and its spread, with its mean drawn to that of all where little of it is known.
 
@@ -329,7 +329,7 @@ def _bounded(loss: float, spread: float, errors: Floats, prior: float) -> tuple[
     return exp(expected), exp(bound), number
 
 
-def beats(found: Foretold, default: Foretold) -> bool:
+def beats(found: TransferEstimate, default: TransferEstimate) -> bool:
     """Whether a config is so likely to be faster than the untuned choice that it should take its place.
 
     Its bound must be well below the untuned choice's: by two thirds of the way to what that one is expected to lose,

@@ -18,7 +18,7 @@ from app.tuning.finals import finals
 from app.tuning.outcome import FORECAST, FinalReport, Measured, Outcome, Rejected
 from app.tuning.report import BESIDE, OVER, absent
 from app.tuning.runner import Contender, InterleavedSamples, OutOfTime, Runner
-from app.tuning.search.ask_thread import thought
+from app.tuning.search.ask_thread import ask_in_thread
 from app.tuning.search.strategy import PriorTimes, SearchInputs, Strategy, strategy
 from kernels.device import Device
 from kernels.features import features
@@ -160,9 +160,9 @@ class _Proving:
         """As the runner."""
         self.runner.finals()
 
-    def prove(self, launch: Launch) -> Rejected | None:
+    def stress_verify(self, launch: Launch) -> Rejected | None:
         """As the runner, and take note."""
-        rejected = self.runner.prove(launch)
+        rejected = self.runner.stress_verify(launch)
         if rejected is None:
             self.held.add((launch.kernel, launch.config))
         return rejected
@@ -268,7 +268,7 @@ def _prove_fastest(task: Task, runner: _Proving, given: Deadline, found: Sequenc
         return
     kernel = next(kernel for kernel in task.kernels if kernel.name == best.kernel)
     before = given.spent()
-    runner.prove(kernel.launch(best.config, task.problem, task.device))
+    runner.stress_verify(kernel.launch(best.config, task.problem, task.device))
     given.reserve = 2 * (given.spent() - before) + _reporting(best, _untuned(task), found)
 
 
@@ -298,13 +298,13 @@ def _begun(kernel: Kernel, task: Task, saved: Sequence[Outcome]) -> _Search:
 
 
 def _strategy(kernel: Kernel, default: Config, task: Task) -> Strategy:
-    landscape = SearchInputs(
+    inputs = SearchInputs(
         kernel.space.legal(task.problem, task.device),
         default,
         partial(_features, kernel, task.problem, task.device),
         task.known.get(kernel.name, ()),
     )
-    return strategy(task.strategy, landscape, task.seed)
+    return strategy(task.strategy, inputs, task.seed)
 
 
 def _features(kernel: Kernel, problem: Problem, device: Device, config: Config) -> tuple[float, ...]:
@@ -339,7 +339,7 @@ def _next(search: _Search, task: Task, runner: Runner, given: Deadline) -> Confi
     if budget.trials is not None:
         room = min(room, budget.trials - len(search.told) - len(search.ready))
     if len(search.ready) <= (size // 2 if runner.width > 1 else 0) and room > 0:
-        for config in thought(partial(search.ask, room), given):
+        for config in ask_in_thread(partial(search.ask, room), given):
             search.ready.append(config)
             launch = _launch(search, config, task)
             if isinstance(launch, Launch):

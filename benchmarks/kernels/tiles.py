@@ -71,20 +71,20 @@ def measure(unit: Unit, problem: Problem, bench: trial.FixtureKey, field: Mappin
     runner = runner_of(unit, bench)
     verified = {name: runner.attempt(contender, None) for name, contender in field.items()}
     right = {name: outcome for name, outcome in verified.items() if isinstance(outcome, Measured)}
-    heat = runner.sample([field[name] for name in right], ROUNDS)
-    return {name: row(problem, right[name], heat, number) for number, name in enumerate(right)}
+    sample_interleaved = runner.sample([field[name] for name in right], ROUNDS)
+    return {name: row(problem, right[name], sample_interleaved, number) for number, name in enumerate(right)}
 
 
-def row(problem: Problem, outcome: Measured, heat: InterleavedSamples, number: int) -> dict[str, Any]:
+def row(problem: Problem, outcome: Measured, sample_interleaved: InterleavedSamples, number: int) -> dict[str, Any]:
     """A contestant's figures, in the words of the service's answers."""
-    time = 1e3 * median(heat.seconds[number])
+    time = 1e3 * median(sample_interleaved.seconds[number])
     return {
         "config": dict(outcome.config),
         "median_ms": time,
         "gflops": problem.flops / time / 1e6,
         "relative_l2": outcome.accuracy.relative_l2,
-        "samples": len(heat.seconds[number]),
-        "policy": heat.policy,
+        "samples": len(sample_interleaved.seconds[number]),
+        "policy": sample_interleaved.policy,
     }
 
 

@@ -128,14 +128,14 @@ class Cross:
                 measured[place] = outcome
         fastest = min(one.timing.median_ms for one in measured.values())
         close = [place for place, one in measured.items() if one.timing.median_ms <= CLOSE * fastest]
-        heat = runner.sample([launches[place] for place in close], ROUNDS)
-        taken = dict(zip(close, heat.seconds, strict=True))
+        sample_interleaved = runner.sample([launches[place] for place in close], ROUNDS)
+        taken = dict(zip(close, sample_interleaved.seconds, strict=True))
         rows = []
         for place, one in measured.items():
             ms = 1e3 * median(taken[place]) if place in taken else one.timing.median_ms
             samples = len(taken[place]) if place in taken else one.timing.samples
             rows.append({"kernel": one.kernel, "config": dict(one.config), "ms": ms, "samples": samples})
-        return heat.policy, rows
+        return sample_interleaved.policy, rows
 
     def _launch(self, kernel: str, config: Any, problem: Problem) -> Launch | None:
         space = CATALOGUE[kernel].space

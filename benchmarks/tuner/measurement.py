@@ -30,7 +30,7 @@ from app.tuning.budget import Budget
 from app.tuning.finals import finals
 from app.tuning.measure.drift import DriftDetector
 from app.tuning.measure.racing import NoiseModel, race
-from app.tuning.measure.statistics import steady
+from app.tuning.measure.statistics import autocorrelated_interval
 from app.tuning.outcome import FinalReport, Measured, Outcome, Rejected
 from app.tuning.replay import Recording, Replay
 from app.tuning.runner import Contender
@@ -179,7 +179,7 @@ def coverage(repeats: int, seed: int) -> Iterator[Figure]:
     for family, draw in FAMILIES.items():
         for size in (50, 100, 200):
             rows = np.exp(0.01 * draw(generator, repeats, size))
-            bounds = np.array([steady(row.tolist()) for row in rows])
+            bounds = np.array([autocorrelated_interval(row.tolist()) for row in rows])
             pooled.append(float(np.mean((bounds[:, 0] <= 1) & (bounds[:, 1] >= 1))))
             yield covering(f"series, {family}, {size} samples", pooled[-1])
     yield covering("series, pooled", fmean(pooled))

@@ -81,8 +81,10 @@ def sample_close(unit: Unit, kernel: Kernel, known: Recording, partial: Path, un
             runner.prepare(launch)  # a run that goes on may find none of the binaries that the first one had
         for launch in heats[number]:
             unit.prepare(launch.build)
-        heat = runner.sample(heats[number], MANY)
-        sampled = replace(known, policy=heat.policy, outcomes=dict(zip(part, heat.seconds, strict=True)))
+        sample_interleaved = runner.sample(heats[number], MANY)
+        sampled = replace(
+            known, policy=sample_interleaved.policy, outcomes=dict(zip(part, sample_interleaved.seconds, strict=True))
+        )
         _append(partial, "".join(list(lines([sampled]))[1:]))
         if time.monotonic() > until:
             raise TimeoutError

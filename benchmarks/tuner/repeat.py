@@ -57,8 +57,8 @@ def compare(unit: Unit, problem: Problem, seconds: float) -> dict[str, Any]:
     """Both winners, what each tune told of them, and what they take side by side in milliseconds."""
     found = [winner(unit, problem, seconds, seed) for seed in (1, 2)]
     runner = TrialRunner(unit, FixtureKey("repeat", problem, 3), lambda: False, lambda _: None)
-    heat = runner.sample([launch for _, launch in found], ROUNDS)
-    side_by_side = [1e3 * median(samples) for samples in heat.seconds]
+    sample_interleaved = runner.sample([launch for _, launch in found], ROUNDS)
+    side_by_side = [1e3 * median(samples) for samples in sample_interleaved.seconds]
     return {
         "problem": problem.key,
         "winners": [f"{best.kernel} {best.config}" for best, _ in found],

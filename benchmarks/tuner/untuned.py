@@ -93,8 +93,8 @@ def compared(service: Service, problem: Problem, launches: Sequence[Launch], rou
         outcome = runner.attempt(launch, None)
         if not isinstance(outcome, Measured):
             raise RuntimeError(f"{launch.kernel} {launch.config}: {outcome.reason}")  # noqa: TRY004 - it is an outcome
-    heat = runner.sample(launches, rounds)
-    return sorted(one / other for one, other in zip(*heat.seconds, strict=True))
+    sample_interleaved = runner.sample(launches, rounds)
+    return sorted(one / other for one, other in zip(*sample_interleaved.seconds, strict=True))
 
 
 def interval(ratios: Sequence[float]) -> list[float]:

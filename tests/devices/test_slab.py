@@ -36,24 +36,24 @@ def test_a_region_is_whole_pages_and_backed_in_full_before_it_is_lent(slab: Slab
 
 
 def test_a_region_may_be_lent_at_once_and_backed_before_it_is_touched(slab: Slab) -> None:
-    region = slab.lend(3 * PAGE, backed=False)
+    region = slab.lend(3 * PAGE, committed=False)
     assert os.fstat(slab.fd).st_blocks == 0
-    assert slab.is_fresh(region)
+    assert slab.is_uncommitted(region)
     with pytest.raises(NoRoom):
         slab.lend(62 * PAGE)
-    slab.back(region)
+    slab.commit(region)
     assert os.fstat(slab.fd).st_blocks * 512 >= 3 * PAGE
-    assert not slab.is_fresh(region)
+    assert not slab.is_uncommitted(region)
     slab.release(region)
-    assert not slab.is_fresh(slab.lend(2 * PAGE, backed=False)), "what was backed stays so"
+    assert not slab.is_uncommitted(slab.lend(2 * PAGE, committed=False)), "what was backed stays so"
 
 
 def test_who_touches_a_backed_region_first_is_not_interrupted_for_each_page() -> None:
     if tuple(map(int, os.uname().release.split(".")[:2])) < (5, 14):
         pytest.skip("this system enters pages as they are touched")
     slab = Slab(2**24)
-    region = slab.lend(2**24, backed=False)
-    slab.back(region)
+    region = slab.lend(2**24, committed=False)
+    slab.commit(region)
     view = slab.view(region)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     view[::PAGE] = bytes(2**24 // PAGE)
@@ -96,13 +96,13 @@ def test_a_second_release_is_an_error(slab: Slab) -> None:
 
 def test_the_room_for_a_size_is_that_of_the_holes_it_fits_in(slab: Slab) -> None:
     page, half = 2**12, slab.nbytes // 2
-    assert slab.room(1) == slab.nbytes
+    assert slab.lendable_bytes(1) == slab.nbytes
     low, _ = slab.lend(half - page), slab.lend(page)
     slab.release(low)
-    assert slab.room(half) == half
-    assert slab.room(half - page) == 2 * (half - page)
-    assert slab.room(half + 1) == 0
-    assert slab.room(page) == slab.nbytes - page
+    assert slab.lendable_bytes(half) == half
+    assert slab.lendable_bytes(half - page) == 2 * (half - page)
+    assert slab.lendable_bytes(half + 1) == 0
+    assert slab.lendable_bytes(page) == slab.nbytes - page
 
 
 def test_neighbouring_holes_become_one(slab: Slab) -> None:

@@ -103,7 +103,7 @@ def test_the_job_counts_its_search_and_says_when_the_finals_begin(tuned: Tuned) 
 
 
 def test_a_tuned_shape_is_no_longer_wanted(tuned: Tuned) -> None:
-    misses = tuned.room.database.read(lambda session: MissRepository(session).most_wanted())
+    misses = tuned.room.database.read(lambda session: MissRepository(session).most_frequent())
     assert [miss.problem for miss in misses] == [NEAR]
 
 

@@ -28,7 +28,7 @@ def matrices(released: list[int]) -> Iterator[ResidentMatrices]:
     """Sixteen pages, of which one owner may keep eight, in five matrices."""
     slab = Slab(16 * PAGE)
     matrices = ResidentMatrices(slab, MatrixQuota(8 * PAGE, 5), released.append)
-    slab.give_way = matrices.give_way
+    slab.reclaim = matrices.reclaim
     yield matrices
     slab.close()
 

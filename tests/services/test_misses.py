@@ -49,14 +49,14 @@ def test_an_answer_that_is_not_exact_is_counted_and_an_exact_one_is_not(service:
     known = replace(trial(device), problem=Problem(77, 78, 79))
     exact = BestConfigs(service.fleet, [best(known)]).answer(known.problem)
     assert misses.noted(exact) is None
-    counts = {miss.problem: miss.count for miss in misses.most_wanted()}
+    counts = {miss.problem: miss.count for miss in misses.most_frequent()}
     assert (counts[one], counts[other]) == (1, 2)
     assert exact.problem not in counts
     misses.noted(service.best.answer(other))
     misses.forget(device.model, other)
-    assert other not in {miss.problem for miss in misses.most_wanted()}
-    assert one in {miss.problem for miss in misses.most_wanted(device_model=device.model)}
-    assert list(misses.most_wanted(device_model="another")) == []
+    assert other not in {miss.problem for miss in misses.most_frequent()}
+    assert one in {miss.problem for miss in misses.most_frequent(device_model=device.model)}
+    assert list(misses.most_frequent(device_model="another")) == []
     misses.forget(device.model, one)
 
 
@@ -66,7 +66,7 @@ def test_what_is_left_is_stored_at_the_end(service: Service, device: Device) -> 
     misses.start()
     misses.note(Miss(device.model, problem, "default"))
     misses.stop()
-    stored = {miss.problem: miss for miss in MissCounter(service.database).most_wanted()}
+    stored = {miss.problem: miss for miss in MissCounter(service.database).most_frequent()}
     assert (stored[problem].count, stored[problem].match) == (1, "default")
     misses.forget(device.model, problem)
 
@@ -76,7 +76,7 @@ def test_a_product_of_an_untuned_shape_is_a_miss_unless_its_kernel_was_forced(se
         with service.matmul.reserve(problem) as placed:
             placed.a[...], placed.b[...] = 1, 1
             service.matmul.multiply(placed, kernel=kernel)
-    wanted = {miss.problem for miss in service.misses.most_wanted()}
+    wanted = {miss.problem for miss in service.misses.most_frequent()}
     assert Problem(81, 3, 3) in wanted
     assert Problem(82, 3, 3) not in wanted
 
@@ -139,4 +139,4 @@ def test_idle_work_yields_to_an_order_and_goes_on_after_it(tmp_path: Path) -> No
         assert ended.state == "succeeded"
         assert service.best.answer(wanted).match == "exact"
         assert service.tuning.idle_trials > 0
-        assert wanted not in {miss.problem for miss in service.misses.most_wanted()}
+        assert wanted not in {miss.problem for miss in service.misses.most_frequent()}

@@ -137,22 +137,22 @@ def test_a_kernel_that_is_right_on_plain_operands_only_is_found_out(room: Room) 
     plain = "c[row * n + col] = sum != sum ? 0 : sum;"  # it swallows NaN
     launch = naive(room.unit, PROBLEM, plain)
     assert isinstance(room.runner.attempt(launch, None), Measured)
-    found = room.runner.prove(launch)
+    found = room.runner.stress_verify(launch)
     assert found is not None
     assert (found.stage, room.runner.kind(found)) == ("verify", "wrong")
-    assert room.runner.prove(naive(room.unit, PROBLEM)) is None
+    assert room.runner.stress_verify(naive(room.unit, PROBLEM)) is None
 
 
 def test_contenders_are_sampled_in_turn_and_each_phase_is_said_to_begin_once(room: Room) -> None:
     launch = naive(room.unit, PROBLEM)
     room.runner.attempt(launch, None)
     assert room.phases == ["preparing", "search"]
-    room.runner.prove(launch)
+    room.runner.stress_verify(launch)
     room.runner.finals()
     room.runner.finals()
-    heat = room.runner.sample([launch, PROBLEM], 4)
-    assert [len(seconds) for seconds in heat.seconds] == [4, 4]
-    assert all(second > 0 for seconds in heat.seconds for second in seconds)
+    sample_interleaved = room.runner.sample([launch, PROBLEM], 4)
+    assert [len(seconds) for seconds in sample_interleaved.seconds] == [4, 4]
+    assert all(second > 0 for seconds in sample_interleaved.seconds for second in seconds)
     assert room.phases == ["preparing", "search", "finals"]
 
 
@@ -180,7 +180,7 @@ def test_nothing_begins_once_the_tune_is_interrupted(room: Room) -> None:
     launch = naive(room.unit, PROBLEM, ENDLESS)
     for begin in (
         lambda: room.runner.attempt(launch, None),
-        lambda: room.runner.prove(launch),
+        lambda: room.runner.stress_verify(launch),
         lambda: room.runner.sample([launch], 1),
     ):
         with pytest.raises(Interrupted):

@@ -72,7 +72,7 @@ class TestJobs:
             jobs = JobRepository(session)
             assert not jobs.start("job", 7, NOW)
             jobs.advance("job", 1.0)
-            jobs.ask_cancel("job", NOW)
+            jobs.request_cancel("job", NOW)
             jobs.finish("job", "failed", None, {"code": "late"}, NOW)
 
         database.write(meddle)
@@ -85,7 +85,7 @@ class TestJobs:
         add_job(database)
         if started:
             assert database.write(lambda session: JobRepository(session).start("job", 7, NOW))
-        database.write(lambda session: JobRepository(session).ask_cancel("job", NOW))
+        database.write(lambda session: JobRepository(session).request_cancel("job", NOW))
         found = stored_job(database)
         assert (found.state, found.cancel_requested) == (state, True)
         assert found.finished_at == (None if started else NOW)
@@ -119,7 +119,7 @@ class TestJobs:
         def live(session: Session) -> None:
             jobs = JobRepository(session)
             jobs.start("stopping", 7, NOW)
-            jobs.ask_cancel("stopping")
+            jobs.request_cancel("stopping")
             for name, state in (("old", "succeeded"), ("new", "succeeded"), ("failed", "failed")):
                 jobs.finish(name, state, None, None, NOW)
 

@@ -184,7 +184,7 @@ def test_misses_keep_their_counts_under_the_new_name_of_their_table(database_url
     migrate(database_url)
     assert tables(database_url) == TABLES
     with open_database(database_url) as database:
-        assert database.read(lambda session: MissRepository(session).most_wanted()) == [miss(PROBLEM, 3)]
+        assert database.read(lambda session: MissRepository(session).most_frequent()) == [miss(PROBLEM, 3)]
 
 
 def test_more_rows_than_are_rewritten_at_once_are_rewritten(sqlite_url: str) -> None:

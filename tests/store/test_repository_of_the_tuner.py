@@ -196,7 +196,7 @@ class TestFaults:
 
 class TestMisses:
     def most(self, database: Database, limit: int = 9) -> list[MissRecord]:
-        return database.read(lambda session: MissRepository(session).most_wanted(limit))
+        return database.read(lambda session: MissRepository(session).most_frequent(limit))
 
     def add(self, database: Database, *records: MissRecord) -> None:
         database.write(lambda session: MissRepository(session).add(records))
@@ -219,7 +219,7 @@ class TestMisses:
         )
         assert [record.problem for record in self.most(database)] == [often, elsewhere, late, early]
         assert [record.problem for record in self.most(database, 1)] == [often]
-        one = database.read(lambda session: MissRepository(session).most_wanted(1, "B"))
+        one = database.read(lambda session: MissRepository(session).most_frequent(1, "B"))
         assert [record.problem for record in one] == [elsewhere]
 
     def test_a_tuned_shape_is_forgotten_on_its_model_alone(self, database: Database) -> None:
@@ -262,6 +262,6 @@ class TestJobs:
         record = database.read(lambda session: JobRepository(session).get("job"))
         assert record is not None
         assert (record.request, record.fingerprint, record.total, record.state) == ({"trials": 9}, "more", 12, state)
-        database.write(lambda session: JobRepository(session).ask_cancel("job"))
+        database.write(lambda session: JobRepository(session).request_cancel("job"))
         assert not database.write(lambda session: JobRepository(session).upgrade("job", {}, "none"))
         assert not database.write(lambda session: JobRepository(session).upgrade("nobody", {}, "none"))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from app.errors import ChildDied
 from app.tuning.measure.drift import DriftDetector
-from app.tuning.measure.interleaved import heat
+from app.tuning.measure.interleaved import sample_interleaved
 from app.tuning.measure.racing import NoiseModel, race, timing
 from app.tuning.outcome import Accuracy, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, InterleavedSamples
@@ -177,7 +177,7 @@ class Synthetic:
     def finals(self) -> None:
         pass
 
-    def prove(self, launch: Launch) -> Rejected | None:
+    def stress_verify(self, launch: Launch) -> Rejected | None:
         """Whether it is wrong."""
         self.proofs += 1
         return Rejected(launch.kernel, launch.config, "verify", "wrong") if launch in self.wrong else None
@@ -190,7 +190,7 @@ class Synthetic:
         self.began = self.machine.now
         takes = [self.machine.kernel(self.truth[one]) for one in contenders]
         order = random.Random(int(self.machine.generator.integers(2**32)))  # noqa: S311  no secret
-        seconds, retaken = heat(takes, self.machine.kernel(self.reference), self.watch, rounds, order)
+        seconds, retaken = sample_interleaved(takes, self.machine.kernel(self.reference), self.watch, rounds, order)
         return InterleavedSamples(seconds, "events", None, retaken)
 
     def search(self, contenders: Iterable[Contender]) -> list[Outcome]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from noise import FAMILIES
 
-from app.tuning.measure.statistics import standing, steady
+from app.tuning.measure.statistics import autocorrelated_interval, rank
 
 
 def seeded() -> np.random.Generator:
@@ -19,7 +19,7 @@ def seeded() -> np.random.Generator:
 
 def covered(family: str, size: int, repeats: int, scale: float = 0.01) -> float:
     samples = np.exp(scale * FAMILIES[family](seeded(), repeats, size))
-    bounds = np.array([steady(row.tolist()) for row in samples])
+    bounds = np.array([autocorrelated_interval(row.tolist()) for row in samples])
     return float(np.mean((bounds[:, 0] <= 1) & (bounds[:, 1] >= 1)))
 
 
@@ -44,7 +44,7 @@ def test_every_family_of_noise_is_covered(family: str, size: int) -> None:
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 7, 8, 16, 25, 39])
 def test_the_interval_holds_the_median_of_its_samples(size: int) -> None:
     samples = np.exp(0.5 * seeded().standard_normal(size)).tolist()
-    low, high = steady(samples)
+    low, high = autocorrelated_interval(samples)
     assert low <= np.median(samples) <= high
 
 
@@ -53,21 +53,21 @@ def test_correlated_samples_have_the_wider_interval() -> None:
     widths = {}
     for family in ("white", "AR 0.8"):
         rows = np.exp(0.01 * FAMILIES[family](generator, 300, 100))
-        bounds = np.array([steady(row.tolist()) for row in rows])
+        bounds = np.array([autocorrelated_interval(row.tolist()) for row in rows])
         widths[family] = np.mean(bounds[:, 1] - bounds[:, 0])
     assert widths["AR 0.8"] > 2 * widths["white"]
 
 
 def test_one_sample_has_no_interval() -> None:
     with pytest.raises(ValueError, match="two samples"):
-        steady([1.0])
+        autocorrelated_interval([1.0])
 
 
 def test_what_a_round_does_to_all_cancels() -> None:
     generator = seeded()
     truth = np.array([1.0, 1.002, 1.004])[:, None]
     common = np.exp(0.05 * generator.standard_normal(20))
-    found = standing(truth * common * np.exp(1e-4 * generator.standard_normal((3, 20))))
+    found = rank(truth * common * np.exp(1e-4 * generator.standard_normal((3, 20))))
     assert found.places == (0, 1, 2)
     assert found.regret < 1e-6
 
@@ -75,7 +75,7 @@ def test_what_a_round_does_to_all_cancels() -> None:
 def test_a_late_sample_does_not_decide() -> None:
     samples = np.ones((2, 12)) * np.array([[1.0], [1.01]])
     samples[0, ::4] = 3.0
-    assert standing(samples).places == (0, 1)
+    assert rank(samples).places == (0, 1)
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.002, 0.005])
@@ -87,7 +87,7 @@ def test_the_expected_loss_is_what_the_choice_loses(gap: float, phi: str) -> Non
     real, expected = [], []
     for _ in range(repeats):
         order = generator.permutation(truth)
-        found = standing(order[:, None] * np.exp(0.01 * FAMILIES[phi](generator, contenders, rounds)))
+        found = rank(order[:, None] * np.exp(0.01 * FAMILIES[phi](generator, contenders, rounds)))
         real.append(order[found.places[0]] - 1)
         expected.append(found.regret)
     print(f"regret {np.mean(real):.5f}, expected {np.mean(expected):.5f}")
@@ -95,5 +95,5 @@ def test_the_expected_loss_is_what_the_choice_loses(gap: float, phi: str) -> Non
 
 
 def test_one_contender_stands_alone() -> None:
-    found = standing([[1.0, 1.1, 1.0]])
+    found = rank([[1.0, 1.1, 1.0]])
     assert (found.places, found.regret) == ((0,), 0.0)

@@ -198,12 +198,12 @@ def test_a_finalist_that_is_wrong_only_on_a_neighbour_is_told_where(unit: Unit) 
     right = faulty(unit, RIGHT)
     careless = replace(right, build=replace(right.build, text=source("common/portable.h") + head + RIGHT + "}"))
     assert isinstance(attempt(unit, careless), Measured)
-    rejected = unit.trials.call(trial.prove, careless, bench)
+    rejected = unit.trials.call(trial.stress_verify, careless, bench)
     assert isinstance(rejected, Rejected)
     assert rejected.stage == "verify"
     assert rejected.reason.startswith("numbers of 1x64x48x79: relative L2 error")
     batched = faulty(unit, RIGHT)
-    assert unit.trials.call(trial.prove, batched, bench) is None
+    assert unit.trials.call(trial.stress_verify, batched, bench) is None
 
 
 def test_a_tune_of_a_small_shape_ends_with_a_best_that_was_measured_beside_the_vendors_library(unit: Unit) -> None:

@@ -145,12 +145,12 @@ class Hurried(Synthetic):
 
     provable = 1
 
-    def prove(self, launch: Launch) -> Rejected | None:
+    def stress_verify(self, launch: Launch) -> Rejected | None:
         """Raise OutOfTime after the first."""
         self.provable -= 1
         if self.provable < 0:
             raise OutOfTime
-        return super().prove(launch)
+        return super().stress_verify(launch)
 
 
 def test_a_budget_that_ends_within_the_report_leaves_the_figures_so_far() -> None:
@@ -243,7 +243,7 @@ def test_a_slow_baseline_is_sampled_less_often_in_the_same_round() -> None:
     final = run(on)
     assert 5 <= final.baselines["naive"].timing.samples < final.best.timing.samples / 2
     assert final.baselines["tiled"].timing.samples == final.best.timing.samples
-    rounds = [launch(0, "naive") in heat for heat in on.sampled]
+    rounds = [launch(0, "naive") in sample_interleaved for sample_interleaved in on.sampled]
     assert rounds[-20:] == [True, False] * 10
 
 

@@ -11,7 +11,7 @@ import pytest
 from noise import Machine, slower
 
 from app.tuning.measure.drift import DriftDetector
-from app.tuning.measure.interleaved import heat
+from app.tuning.measure.interleaved import sample_interleaved
 
 TRUTH = (1e-3, 1.5e-3, 2e-3)
 
@@ -36,7 +36,7 @@ def run(
 
     takes = [noting(number) for number in range(len(TRUTH))]
     rng = random.Random(int(device.generator.integers(2**32)))  # noqa: S311  no secret
-    return heat(takes, device.kernel(1e-3), watch or DriftDetector(), rounds, rng)
+    return sample_interleaved(takes, device.kernel(1e-3), watch or DriftDetector(), rounds, rng)
 
 
 def test_every_contender_has_a_sample_a_round() -> None:
@@ -94,5 +94,5 @@ def test_a_heat_ends_however_disturbed_the_device_is() -> None:
 def test_one_contender_and_none() -> None:
     device = machine()
     rng = random.Random(1)  # noqa: S311  no secret
-    assert len(heat([device.kernel(1e-3)], device.kernel(1e-3), DriftDetector(), 3, rng)[0][0]) == 3
-    assert heat([], device.kernel(1e-3), DriftDetector(), 3, rng) == ((), 0)
+    assert len(sample_interleaved([device.kernel(1e-3)], device.kernel(1e-3), DriftDetector(), 3, rng)[0][0]) == 3
+    assert sample_interleaved([], device.kernel(1e-3), DriftDetector(), 3, rng) == ((), 0)

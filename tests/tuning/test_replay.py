@@ -112,10 +112,10 @@ def test_a_replay_samples_contenders_round_by_round_and_equal_seeds_alike() -> N
     kernel = whole.space()
     measured = [each for each, found in whole.outcomes.items() if not isinstance(found, Rejected)][:4]
     contenders = [kernel.launch(each, PROBLEM, DEVICE) for each in measured]
-    heat = Replay(whole, seed=3).sample(contenders, 6)
-    assert [len(seconds) for seconds in heat.seconds] == [6] * 4
-    assert heat == Replay(whole, seed=3).sample(contenders, 6)
-    assert heat.policy == "events"
+    sample_interleaved = Replay(whole, seed=3).sample(contenders, 6)
+    assert [len(seconds) for seconds in sample_interleaved.seconds] == [6] * 4
+    assert sample_interleaved == Replay(whole, seed=3).sample(contenders, 6)
+    assert sample_interleaved.policy == "events"
 
 
 def test_the_vendor_is_not_in_a_recording() -> None:

@@ -17,7 +17,7 @@ def configs(count: int) -> list[Config]:
     return [Config.of({"BM": 1 << number // 10, "BN": 1 + number % 10, "BK": 8}) for number in range(count)]
 
 
-def landscape(space: Sequence[Config], first: Config | None = None) -> SearchInputs:
+def inputs(space: Sequence[Config], first: Config | None = None) -> SearchInputs:
     features = {config: (math.log(config["BM"]), float(config["BN"])) for config in space}
     return SearchInputs(space, space[0] if first is None else first, features.__getitem__)
 
@@ -44,11 +44,11 @@ def run(one: Strategy, times: Times = timed, batch: int = 16) -> list[Config]:
 class TestStrategy:
     def test_asks_for_the_default_first(self, name: str, count: int) -> None:
         space = configs(count)
-        assert strategy(name, landscape(space, space[-1]), seed=3).ask(5)[0] == space[-1]
+        assert strategy(name, inputs(space, space[-1]), seed=3).ask(5)[0] == space[-1]
 
     def test_asks_for_every_config_exactly_once_and_then_for_none(self, name: str, count: int) -> None:
         space = configs(count)
-        one = strategy(name, landscape(space, space[count // 2]), seed=3)
+        one = strategy(name, inputs(space, space[count // 2]), seed=3)
         order = run(one)
         assert len(order) == count
         assert set(order) == set(space)
@@ -56,14 +56,14 @@ class TestStrategy:
         assert one.gain() == 0
 
     def test_asks_for_no_more_than_it_is_asked_to(self, name: str, count: int) -> None:
-        one = strategy(name, landscape(configs(count)), seed=3)
+        one = strategy(name, inputs(configs(count)), seed=3)
         assert one.ask(0) == []
         assert len(one.ask(1)) == 1
         assert len(one.ask(40)) == min(40, count - 1)
 
     def test_goes_on_while_nothing_is_told_yet(self, name: str, count: int) -> None:
         space = configs(count)
-        one = strategy(name, landscape(space), seed=3)
+        one = strategy(name, inputs(space), seed=3)
         pending: list[Config] = []
         while asked := one.ask(8):
             pending += asked
@@ -72,7 +72,7 @@ class TestStrategy:
 
     def test_goes_on_while_a_batch_is_pending(self, name: str, count: int) -> None:
         space = configs(count)
-        one = strategy(name, landscape(space), seed=3)
+        one = strategy(name, inputs(space), seed=3)
         asked, told = one.ask(16), 0
         while told < len(asked):
             for config in asked[told : told + 8]:
@@ -84,54 +84,54 @@ class TestStrategy:
 
     def test_never_asks_for_what_it_was_told_unasked(self, name: str, count: int) -> None:
         space = configs(count)
-        one = strategy(name, landscape(space), seed=3)
+        one = strategy(name, inputs(space), seed=3)
         for config in space[::2]:
             one.tell(config, timed(config))
         assert set(run(one)) == set(space[1::2])
 
     def test_asks_for_the_default_first_after_others_were_told(self, name: str, count: int) -> None:
         space = configs(count)
-        one = strategy(name, landscape(space, space[-1]), seed=3)
+        one = strategy(name, inputs(space, space[-1]), seed=3)
         for config in space[:-1]:
             one.tell(config, timed(config))
         assert one.ask(8) == [space[-1]]
 
     def test_takes_in_a_config_of_another_space(self, name: str, count: int) -> None:
-        one = strategy(name, landscape(configs(count)), seed=3)
+        one = strategy(name, inputs(configs(count)), seed=3)
         one.tell(Config.of({"gone": 1}), 1e-9)
         one.tell(Config.of({"gone": 2}), None)
         assert len(run(one)) == count
 
     def test_leaves_an_illegal_default_out(self, name: str, count: int) -> None:
         space = configs(count)
-        one = strategy(name, landscape(space, Config.of({"BM": 99, "BN": 99, "BK": 8})), seed=3)
+        one = strategy(name, inputs(space, Config.of({"BM": 99, "BN": 99, "BK": 8})), seed=3)
         assert set(run(one)) == set(space)
 
     def test_goes_through_a_space_whose_every_config_is_rejected(self, name: str, count: int) -> None:
         space = configs(count)
-        assert set(run(strategy(name, landscape(space), seed=3), lambda _: None)) == set(space)
+        assert set(run(strategy(name, inputs(space), seed=3), lambda _: None)) == set(space)
 
     def test_goes_through_a_space_whose_configs_all_take_the_same_time(self, name: str, count: int) -> None:
         space = configs(count)
-        assert set(run(strategy(name, landscape(space), seed=3), lambda _: 1e-3)) == set(space)
+        assert set(run(strategy(name, inputs(space), seed=3), lambda _: 1e-3)) == set(space)
 
     def test_goes_the_same_way_for_the_same_seed(self, name: str, count: int) -> None:
         space = configs(count)
-        first, second = (run(strategy(name, landscape(space), seed=5)) for _ in range(2))
+        first, second = (run(strategy(name, inputs(space), seed=5)) for _ in range(2))
         assert first == second
 
     def test_goes_the_same_way_from_the_same_saved_outcomes(self, name: str, count: int) -> None:
         space = configs(count)
         ways = []
         for _ in range(2):
-            one = strategy(name, landscape(space), seed=5)
+            one = strategy(name, inputs(space), seed=5)
             for config in space[::3]:
                 one.tell(config, timed(config))
             ways.append(run(one))
         assert ways[0] == ways[1]
 
     def test_believes_the_last_that_it_was_told(self, name: str, count: int) -> None:
-        one = strategy(name, landscape(configs(count)), seed=3)
+        one = strategy(name, inputs(configs(count)), seed=3)
         for seconds in (1e-3, None, 2e-3):
             one.tell(configs(count)[0], seconds)
         assert len(run(one)) == count - 1
@@ -147,7 +147,7 @@ def test_an_empty_space_has_nothing_to_ask_for(name: str) -> None:
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_config_that_is_listed_twice_is_asked_for_once(name: str) -> None:
     space = configs(100)
-    assert len(run(strategy(name, landscape([*space, *space]), seed=1))) == 100
+    assert len(run(strategy(name, inputs([*space, *space]), seed=1))) == 100
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -176,18 +176,18 @@ def landscape_of_a_bowl(space: Sequence[Config]) -> SearchInputs:
 
 def test_exhaustive_keeps_the_spaces_order_after_the_default() -> None:
     space = configs(100)
-    assert run(strategy("exhaustive", landscape(space, space[7]), seed=1)) == [space[7], *space[:7], *space[8:]]
+    assert run(strategy("exhaustive", inputs(space, space[7]), seed=1)) == [space[7], *space[:7], *space[8:]]
 
 
 @pytest.mark.parametrize("name", ["auto", "genetic", "random"])
 def test_another_seed_goes_another_way(name: str) -> None:
-    space = landscape(configs(100))
+    space = inputs(configs(100))
     assert run(strategy(name, space, seed=1)) != run(strategy(name, space, seed=2))
 
 
 def test_auto_is_exhaustive_up_to_64_configs() -> None:
-    assert run(strategy("auto", landscape(configs(64)), seed=1)) == configs(64)
-    assert run(strategy("auto", landscape(configs(65)), seed=1)) != configs(65)
+    assert run(strategy("auto", inputs(configs(64)), seed=1)) == configs(64)
+    assert run(strategy("auto", inputs(configs(65)), seed=1)) != configs(65)
 
 
 def test_an_unknown_strategy_is_refused_by_its_name() -> None:

@@ -297,13 +297,13 @@ def test_the_order_of_the_tuned_shapes_changes_nothing(seed: int) -> None:
 
 
 def test_what_was_measured_on_near_shapes_outweighs_who_is_nearest() -> None:
-    lone, steady = TILES[0], TILES[1]
+    lone, autocorrelated_interval = TILES[0], TILES[1]
     near, others = Problem(300, 300, 300), [Problem(m, m, m) for m in (100, 160, 520, 900)]
-    tuned = [TunedProblem(near, *lone, 1.0, {steady: 1.0})]
-    tuned += [TunedProblem(problem, *steady, 1.0, {lone: 3.0}) for problem in others]
+    tuned = [TunedProblem(near, *lone, 1.0, {autocorrelated_interval: 1.0})]
+    tuned += [TunedProblem(problem, *autocorrelated_interval, 1.0, {lone: 3.0}) for problem in others]
     found = Transfer(tuned, anything, lambda *_: 1.0).choose(Problem(256, 256, 256))
     assert found is not None
-    assert (found.kernel, found.config) == steady
+    assert (found.kernel, found.config) == autocorrelated_interval
     assert found.source == Problem(160, 160, 160)
 
 

@@ -420,9 +420,9 @@ def heat_of(
 def test_a_heat_samples_every_contender_once_a_round(
     held: WorkerContext, link: RecordedLink, device: HostDevice
 ) -> None:
-    heat = heat_of(held, link, launch_of(PROBLEM, "right"), PROBLEM, launch_of(PROBLEM, "again"))
-    assert [len(seconds) for seconds in heat.seconds] == [5, 5, 5]
-    assert (heat.policy, heat.conditions, heat.retaken) == ("events", None, 0)
+    sample_interleaved = heat_of(held, link, launch_of(PROBLEM, "right"), PROBLEM, launch_of(PROBLEM, "again"))
+    assert [len(seconds) for seconds in sample_interleaved.seconds] == [5, 5, 5]
+    assert (sample_interleaved.policy, sample_interleaved.conditions, sample_interleaved.retaken) == ("events", None, 0)
     assert not link.leased
     device.acts.clear()
     heat_of(held, link, launch_of(PROBLEM, "right"), launch_of(PROBLEM, "again"))
@@ -454,8 +454,8 @@ def test_a_heat_tells_the_medians_of_the_sensors(held: WorkerContext, link: Reco
     heat_of(held, link, launch_of(PROBLEM, "right"), rounds=1)
     device.readings = [Reading(1000.0, None, 300.0, 50.0), Reading(1400.0, None, 310.0, 52.0, ("power cap",))]
     device.readings.append(Reading(1980.0, None, 290.0, 51.0))
-    heat = heat_of(held, link, launch_of(PROBLEM, "right"), rounds=3)
-    assert heat.conditions == Conditions(1400.0, None, 300.0, 51.0, ("power cap",))
+    sample_interleaved = heat_of(held, link, launch_of(PROBLEM, "right"), rounds=3)
+    assert sample_interleaved.conditions == Conditions(1400.0, None, 300.0, 51.0, ("power cap",))
 
 
 def test_a_contender_that_is_gone_ends_the_heat_with_an_error(held: WorkerContext, link: RecordedLink) -> None:
@@ -503,7 +503,7 @@ def test_a_finalist_is_proved_on_neighbours_and_hostile_operands(
 ) -> None:
     device.functions["finalist"] = function
     launch = launch_of(PROBLEM, "finalist")
-    rejected = trial.prove(held, cast("WorkerLink", link), launch, trial.FixtureKey("job", PROBLEM, 5))
+    rejected = trial.stress_verify(held, cast("WorkerLink", link), launch, trial.FixtureKey("job", PROBLEM, 5))
     assert not link.leased
     if reason is None:
         assert rejected is None
@@ -533,7 +533,7 @@ def test_where_the_space_refuses_a_neighbour_one_of_the_class_that_is_served_is_
     spaced = {**CATALOGUE, "tiled": replace(tiled, space=replace(tiled.space, rules=rules))}
     monkeypatch.setattr("app.worker.measuring.stress.CATALOGUE", spaced)
     device.functions["finalist"] = loses_what_is_not_whole
-    rejected = trial.prove(
+    rejected = trial.stress_verify(
         held, cast("WorkerLink", link), launch_of(PROBLEM, "finalist"), trial.FixtureKey("job", PROBLEM, 5)
     )
     assert (rejected is None) == (reason is None)

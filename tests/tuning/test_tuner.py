@@ -67,7 +67,7 @@ class Scripted:
     def finals(self) -> None:
         pass
 
-    def prove(self, launch: Launch) -> Rejected | None:
+    def stress_verify(self, launch: Launch) -> Rejected | None:
         del launch
         self.proved.append(len(self.launches))
         return None
@@ -310,9 +310,9 @@ class Thinker:
 def test_no_space_is_listed_before_every_default_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     runner, listed = Scripted(), list[int]()
 
-    def made(name: str, landscape: SearchInputs, seed: int) -> Strategy:
+    def made(name: str, inputs: SearchInputs, seed: int) -> Strategy:
         listed.append(len(runner.launches))
-        return strategy(name, landscape, seed)
+        return strategy(name, inputs, seed)
 
     monkeypatch.setattr("app.tuning.tuner.strategy", made)
     run(runner, Budget(trials=4))

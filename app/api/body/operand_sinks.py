@@ -193,7 +193,7 @@ class ProductSink:
     def allocate(self, specs: TensorSpecs, options: ProductOptions, fill: Fill | None) -> Iterator[Places]:
         """Lend buffers for the operands in the body, and for C."""
         problem, service = self._problem(specs, options), self._service
-        stacked, backed = is_stacked({**self._described, **specs}["a"]), bool(fill)
+        stacked, committed = is_stacked({**self._described, **specs}["a"]), bool(fill)
         self.options = options
         with ExitStack() as stack:
             pending = None
@@ -201,11 +201,11 @@ class ProductSink:
                 shape = (*((problem.batch,) if stacked else ()), problem.m, problem.n)
                 evictable = bool(options.evictable)
                 reserved = service.matrices.coming(
-                    ANONYMOUS, options.c, problem.dtype, shape, evictable=evictable, backed=backed
+                    ANONYMOUS, options.c, problem.dtype, shape, evictable=evictable, committed=committed
                 )
                 pending = stack.enter_context(reserved)
             a, b = (self.residents.get(name) for name in OPERANDS)
-            reserve = partial(service.matmul.reserve, device_id=options.device, backed=backed, stacked=stacked)
+            reserve = partial(service.matmul.reserve, device_id=options.device, committed=committed, stacked=stacked)
             self._buffers = stack.enter_context(reserve(problem, a, b, pending))
             places = {name: self._buffers.a if name == "a" else self._buffers.b for name in specs}
             if fill is not None:

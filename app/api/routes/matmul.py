@@ -219,7 +219,7 @@ async def _small_product(request: Request) -> Response | None:
     if source is None or not source.has(nbytes):
         return None
     matmul = service_of(request).matmul
-    with matmul.reserve(problem, device_id=device, backed=False) as buffers:
+    with matmul.reserve(problem, device_id=device, committed=False) as buffers:
         if matmul.is_uncommitted(buffers):
             return None
         body, a, b = await source.take(nbytes), bytes_of(buffers.a), bytes_of(buffers.b)

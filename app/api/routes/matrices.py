@@ -125,7 +125,7 @@ class MatrixSink:
         described, matrices = found[ONE[0]], self._service.matrices
         self._expect(described, wanted)
         kind = (described.dtype, described.shape)
-        coming = partial(matrices.coming, evictable=self._asked.evictable, backed=bool(fill))
+        coming = partial(matrices.coming, evictable=self._asked.evictable, committed=bool(fill))
         with coming(ANONYMOUS, self._name, *kind) as pending:
             self.pending = pending
             places = {ONE[0]: _array(self._service, pending.resident)}
@@ -135,12 +135,12 @@ class MatrixSink:
 
     def is_uncommitted(self) -> bool:
         """Whether pages of its buffer are not committed yet."""
-        return self.pending is not None and self._service.fleet.slab.is_fresh(self.pending.resident.region)
+        return self.pending is not None and self._service.fleet.slab.is_uncommitted(self.pending.resident.region)
 
     def commit(self) -> None:
         """Commit the pages; raises NoRoom."""
         if self.pending is not None:
-            self._service.fleet.slab.back(self.pending.resident.region)
+            self._service.fleet.slab.commit(self.pending.resident.region)
 
     def _expect(self, described: TensorSpec, wanted: ProductOptions) -> None:
         """Refuse what is no matrix, is not as the query says, or what no kernel multiplies."""

@@ -18,7 +18,7 @@ from cupy.cuda import driver, nvrtc, runtime
 from app.devices.backend import Buffer, Operands, Program, Reading, Vendor, nothing
 from app.devices.cuda.availability import compiled_for, explanation, unsupported, usable
 from app.devices.cuda.cublas import Cublas, stay_strict
-from app.devices.cuda.launch import give_room, queue, verdict
+from app.devices.cuda.launch import allow_dynamic_smem, queue, verdict
 from app.devices.cuda.nvml import Sensors
 from app.devices.cuda.nvrtc import compile_cubin
 from app.devices.cuda.properties import Software, identify, software
@@ -58,7 +58,7 @@ def discover(which: str, cache_dir: Path) -> tuple[list[Device], list[str]]:
 
 def occupancy_blocks(program: Program, threads: int, dynamic_smem_bytes: int = 0) -> int:
     """How many blocks of `threads` threads, with `dynamic_smem_bytes` each, the driver says an SM holds at once."""
-    give_room(program, dynamic_smem_bytes)
+    allow_dynamic_smem(program, dynamic_smem_bytes)
     return int(driver.occupancyMaxActiveBlocksPerMultiprocessor(program.handle.kernel.ptr, threads, dynamic_smem_bytes))
 
 

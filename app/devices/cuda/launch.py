@@ -23,7 +23,7 @@ def queue(program: Program, launch: Launch, addresses: Sequence[int]) -> None:
     sizes = map(np.int64, (problem.m, problem.n, problem.k))
     more = (workspace, *map(np.int64, launch.scalars)) if launch.scalars else ()
     maps = (encoded(each, addresses[OPERANDS.index(each.operand)]) for each in launch.maps)
-    give_room(program, launch.dynamic_smem_bytes)
+    allow_dynamic_smem(program, launch.dynamic_smem_bytes)
     program.handle((launch.grid,), launch.block, (a, b, c, *sizes, *more, *maps), shared_mem=launch.dynamic_smem_bytes)
 
 
@@ -38,7 +38,7 @@ def verdict(launch: Launch, workspace: Workspace) -> int:
     return int(word[0])
 
 
-def give_room(program: Program, dynamic_smem_bytes: int) -> None:
+def allow_dynamic_smem(program: Program, dynamic_smem_bytes: int) -> None:
     """Let the function be launched with so much shared memory: past 48 KiB CUDA wants to be asked."""
     if dynamic_smem_bytes > _UNASKED:
         program.handle.max_dynamic_shared_size_bytes = dynamic_smem_bytes

@@ -13,7 +13,7 @@ from app.services.best.transfer_records import ServingRules, TunedFamily, is_cur
 from app.store.database import Database
 from app.store.records import BestRecord, CrossRecord, TrialRecord
 from app.store.repository import BestRepository
-from app.tuning.transfer import Foretold, TransferChoice, Transferred, beats, distance
+from app.tuning.transfer import TransferChoice, TransferEstimate, Transferred, beats, distance
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.kernel import Kernel
@@ -353,7 +353,7 @@ def default_launch(kernel: Kernel, problem: Problem, device: Device) -> Launch:
         raise Unsupported(f"{kernel.name} cannot run {problem} on {device.id}: {refusal}") from refusal
 
 
-def _foretold(answer: BestAnswer, told: Foretold) -> BestAnswer:
+def _foretold(answer: BestAnswer, told: TransferEstimate) -> BestAnswer:
     return replace(answer, expected_loss=told.expected_loss, loss_bound=told.loss_bound)
 
 

@@ -65,7 +65,7 @@ class MissCounter:
         self.note(miss)
         return miss
 
-    def most_wanted(
+    def most_frequent(
         self,
         limit: int = 100,
         device_model: str | None = None,
@@ -75,7 +75,7 @@ class MissCounter:
         """The shapes asked for most often, first the most, as the store gives them. Blocks for two queries."""
         self.flush()
         return self._database.read(
-            lambda session: MissRepository(session).most_wanted(limit, device_model, problem, after)
+            lambda session: MissRepository(session).most_frequent(limit, device_model, problem, after)
         )
 
     def forget(self, device_model: str, problem: Problem) -> None:

@@ -146,7 +146,7 @@ class JobService:
         elif found.state not in ENDED:
             with self._lock:
                 self._cancelled.add(job_id)
-            self._database.write(lambda session: JobRepository(session).ask_cancel(job_id, datetime.now(UTC)))
+            self._database.write(lambda session: JobRepository(session).request_cancel(job_id, datetime.now(UTC)))
             self.committed(job_id)
         job = self.get(job_id)
         with self._lock:

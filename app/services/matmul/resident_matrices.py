@@ -108,18 +108,18 @@ class ResidentMatrices:
         shape: tuple[int, ...],
         *,
         evictable: bool = False,
-        backed: bool = True,
+        committed: bool = True,
     ) -> Iterator[PendingMatrix]:
         """Lend slab bytes to a matrix on its way; what was not kept when the block ends is forgotten.
 
-        Where they are not `backed`, the slab is asked to before they are touched.
+        Where they are not `committed`, the slab is asked to before they are touched.
         The owner's evictable matrices give way to its quota. Raises Invalid for the name, TooLarge for what the quota
         or the slab can never hold, QuotaExceeded, and NoRoom.
         """
         check_name(name)
         key = self._claimed(owner, name, prod(shape) * ITEMSIZE[dtype])
         try:
-            region = self._slab.lend(prod(shape) * ITEMSIZE[dtype], backed=backed)
+            region = self._slab.lend(prod(shape) * ITEMSIZE[dtype], committed=committed)
         except BaseException:
             self._disclaim(key)
             raise
@@ -166,7 +166,7 @@ class ResidentMatrices:
         """The bytes of a matrix that is held, writable while it is on its way."""
         return self._slab.view(resident.region)[: resident.nbytes]
 
-    def give_way(self, nbytes: int) -> bool:
+    def reclaim(self, nbytes: int) -> bool:
         """Evict what it takes for so many bytes to fit into the slab; whether anything was evicted.
 
         The least recently used go first, and of those only what makes the room. Nothing goes where all that may go
@@ -176,9 +176,9 @@ class ResidentMatrices:
             spare = [entry for entry in self._named.values() if entry.resident.evictable and not entry.pins]
             regions = [entry.resident.region for entry in spare]
             least = bisect_left(
-                range(len(spare)), True, key=lambda n: self._slab.hole(nbytes, regions[: n + 1]) is not None
+                range(len(spare)), True, key=lambda n: self._slab.find_gap(nbytes, regions[: n + 1]) is not None
             )
-            hole = self._slab.hole(nbytes, regions[: least + 1])
+            hole = self._slab.find_gap(nbytes, regions[: least + 1])
             if hole is None or not spare:
                 return False
             end = hole.offset + hole.nbytes

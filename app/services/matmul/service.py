@@ -85,19 +85,19 @@ class MatmulService:
         c: PendingMatrix | None = None,
         *,
         device_id: str | None = None,
-        backed: bool = True,
+        committed: bool = True,
         stacked: bool = False,
     ) -> Iterator[OperandBuffers]:
         """A place in the queue, and buffers for what is not resident; the caller pins resident matrices meanwhile.
 
-        If they are not `backed`, `commit` is to be called before they are touched. Raises TooLarge if the problem can
+        If they are not `committed`, `commit` is to be called before they are touched. Raises TooLarge if the problem can
         never fit, NoRoom, QueueFull and OverShare if it cannot be admitted now.
         """
         self._fits(problem)
         residents = (a, b, c.resident if c else None)
         sizes = (problem.a_bytes, problem.b_bytes, problem.c_bytes)
         rooms = [0 if each else _up(size) for each, size in zip(residents, sizes, strict=True)]
-        with self.admission.admitted(problem.bytes, device_id) as ticket, self._lent(sum(rooms), backed) as region:
+        with self.admission.admitted(problem.bytes, device_id) as ticket, self._lent(sum(rooms), committed) as region:
             start = region.offset
             starts = (start, start + rooms[0], start + rooms[0] + rooms[1])
             pairs = list(zip(residents, starts, strict=True))
@@ -114,13 +114,13 @@ class MatmulService:
                 yield OperandBuffers(problem, *views, offsets, keys, c, ticket, transfer, region, stacked)
 
     @contextmanager
-    def _lent(self, nbytes: int, backed: bool) -> Iterator[SlabRegion]:
+    def _lent(self, nbytes: int, committed: bool) -> Iterator[SlabRegion]:
         """Bytes of the slab; of 0 bytes none at all."""
         if not nbytes:
             yield NOWHERE
             return
         try:
-            region = self._fleet.slab.lend(nbytes, backed=backed)
+            region = self._fleet.slab.lend(nbytes, committed=committed)
         except NoRoom as error:
             raise self.admission.later(error) from None
         try:
@@ -132,13 +132,13 @@ class MatmulService:
         """Commit the pages of the buffers, and of a C that stays resident; raises NoRoom."""
         try:
             for region in buffers.regions:
-                self._fleet.slab.back(region)
+                self._fleet.slab.commit(region)
         except NoRoom as error:
             raise self.admission.later(error) from None
 
     def is_uncommitted(self, buffers: OperandBuffers) -> bool:
         """Whether some of the pages are not committed yet."""
-        return any(map(self._fleet.slab.is_fresh, buffers.regions))
+        return any(map(self._fleet.slab.is_uncommitted, buffers.regions))
 
     def _view(self, offset: int, shape: tuple[int, int], problem: Problem) -> Array:
         whole = (problem.batch, *shape) if problem.batch > 1 else shape

@@ -39,7 +39,7 @@ class BackgroundTuning:
         return None
 
     def _candidates(self, device: Device) -> Iterator[tuple[Problem, tuple[ListedConfig, ...] | None]]:
-        for miss in self._misses.most_wanted(device_model=device.model):
+        for miss in self._misses.most_frequent(device_model=device.model):
             if is_exact(self._best, miss.problem, device.id):
                 self._misses.forget(device.model, miss.problem)
             else:

@@ -105,11 +105,11 @@ class TrialRunner:
             self._seconds[_place(contender)] = outcome.timing.median_ms / 1e3
         return outcome
 
-    def prove(self, launch: Launch) -> Rejected | None:
+    def stress_verify(self, launch: Launch) -> Rejected | None:
         """Verify a finalist on hostile operands, once; None: it holds."""
 
         def work() -> Rejected | None:
-            rejected: Rejected | None = self._call(trial.prove, launch, self._bench)
+            rejected: Rejected | None = self._call(trial.stress_verify, launch, self._bench)
             return rejected
 
         place = launch.build.digest, launch.config
@@ -131,11 +131,12 @@ class TrialRunner:
         heats = [self._heat(contenders, min(step, rounds - done)) for done in range(0, rounds, step)]
         return InterleavedSamples(
             seconds=tuple(
-                tuple(chain.from_iterable(parts)) for parts in zip(*(heat.seconds for heat in heats), strict=True)
+                tuple(chain.from_iterable(parts))
+                for parts in zip(*(sample_interleaved.seconds for sample_interleaved in heats), strict=True)
             ),
             policy=heats[-1].policy,
             conditions=heats[-1].conditions,
-            retaken=sum(heat.retaken for heat in heats),
+            retaken=sum(sample_interleaved.retaken for sample_interleaved in heats),
         )
 
     def kind(self, rejected: Rejected) -> str | None:
@@ -185,7 +186,7 @@ class TrialRunner:
         started = perf_counter()
         with self._counted():
             try:
-                heat: InterleavedSamples = self._twice(
+                sample_interleaved: InterleavedSamples = self._twice(
                     lambda: self._call(trial.sample, contenders, self._bench, rounds)
                 )
             except DeviceError as error:
@@ -193,7 +194,7 @@ class TrialRunner:
                     self._kinds[_place(contenders[0])] = kind_of(error)
                 raise
         self._pace = (perf_counter() - started) / rounds / len(contenders)
-        return heat
+        return sample_interleaved
 
     def _guarded(self, contender: Contender, work: Callable[[], T]) -> T | Rejected:
         """Whatever a candidate does to its child is a value: it costs one trial."""

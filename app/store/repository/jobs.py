@@ -94,7 +94,7 @@ class JobRepository:
         values = {"result": result, "error": error, "finished_at": at, "phase": None, "eta_seconds": None}
         self._change(job_id, state=state, **values, **more)
 
-    def ask_cancel(self, job_id: str, at: datetime | None = None) -> None:
+    def request_cancel(self, job_id: str, at: datetime | None = None) -> None:
         """Ask the job to end; with `at`, one that nobody has started ends at once; one that has ended stays."""
         self._change(job_id, cancel_requested=True)
         if at is not None:

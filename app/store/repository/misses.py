@@ -33,7 +33,7 @@ class MissRepository:
                 row.count += miss.count
                 row.match, row.last_at = miss.match, miss.last_at
 
-    def most_wanted(
+    def most_frequent(
         self,
         limit: int = 100,
         device_model: str | None = None,

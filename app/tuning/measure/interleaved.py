@@ -11,7 +11,7 @@ from app.tuning.measure.drift import DriftDetector
 _SPARE: Final = 16  # rounds that may be retaken besides one for each that is asked
 
 
-def heat(
+def sample_interleaved(
     takes: Sequence[Callable[[], float]],
     reference: Callable[[], float],
     watch: DriftDetector,

@@ -26,7 +26,7 @@ _NORMAL: Final = NormalDist()
 _Floats = npt.NDArray[np.float64]
 
 
-def steady(seconds: Sequence[float]) -> tuple[float, float]:
+def autocorrelated_interval(seconds: Sequence[float]) -> tuple[float, float]:
     """The 95 % interval of the median of two samples or more that were taken in turn and may depend on each other.
 
     Two order statistics, as far from the middle as the count of samples under the true median wanders. How far that is
@@ -76,7 +76,7 @@ class Ranking:
         return sum(self.losses)
 
 
-def standing(seconds: Sequence[Sequence[float]] | _Floats) -> Ranking:
+def rank(seconds: Sequence[Sequence[float]] | _Floats) -> Ranking:
     """Compare contenders, [contender][round], by samples of the same rounds: at least three.
 
     The statistic is the mean of the middle fifth of log seconds, less each round's own median. Boosted or throttled

@@ -15,7 +15,7 @@ T = TypeVar("T")
 _GLANCE: Final = 0.05  # seconds between two looks at the time
 
 
-def thought(work: Callable[[], T], given: Deadline) -> T:
+def ask_in_thread(work: Callable[[], T], given: Deadline) -> T:
     """What the work comes to; raises OutOfTime once the search is to end, and whatever reading the budget raises.
 
     Listing a space of tens of thousands of configs and what a model expects of each takes seconds, in which nothing

@@ -17,7 +17,7 @@ from app.tuning.search.candidates import CandidateFeatures, ModelView
 from app.tuning.search.encoding import Matrix, Rows
 from app.tuning.search.history import SearchHistory
 from app.tuning.search.inputs import SearchInputs
-from app.tuning.search.posterior import GaussianProcess, LinearTrend, Posterior, chances
+from app.tuning.search.posterior import GaussianProcess, LinearTrend, Posterior, feasibility
 from kernels.space import Config
 
 _OPENING: Final = 24  # configs that are tried before a model is believed
@@ -49,23 +49,23 @@ def _libraries() -> ThreadpoolController:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Snapshot:
     """What is known when a batch is picked: measured rows with their log times, candidates and their chances."""
 
     rows: Rows
     logs: Matrix
     candidates: Rows
-    chances: Matrix
+    feasibility: Matrix
 
 
 class BayesianSearch:
     """Bayesian optimisation of log time: Gaussian processes of several views take turns, and one of eight is random."""
 
-    def __init__(self, landscape: SearchInputs, seed: int) -> None:
-        self._ledger = SearchHistory(landscape)
+    def __init__(self, inputs: SearchInputs, seed: int) -> None:
+        self._history = SearchHistory(inputs)
         self._random = np.random.default_rng(seed)
         self._seed = seed
-        self._terrain = CandidateFeatures(landscape, self._ledger, self._random)
+        self._candidates = CandidateFeatures(inputs, self._history, self._random)
         self._processes: dict[ModelView, GaussianProcess] = {}
         self._turn = 0
         self._gains = (inf, inf)
@@ -73,46 +73,46 @@ class BayesianSearch:
 
     def ask(self, count: int) -> list[Config]:
         """The default, seeds and strangers first, then what the views expect most of."""
-        taken = self._ledger.take(self._ledger.opening(count))
-        while len(taken) < count and self._ledger.open.any():
-            if self._ledger.seen < _OPENING or len(self._ledger.seconds) < _MEASURED:
+        taken = self._history.take(self._history.opening(count))
+        while len(taken) < count and self._history.open.any():
+            if self._history.seen < _OPENING or len(self._history.seconds) < _MEASURED:
                 rows = [next(self._openers)]
             else:
                 # Matrices are small: two threads would wait for each other most of the time.
                 with _libraries().limit(limits=1):
                     rows = self._picks(count - len(taken))
-            taken += self._ledger.take(rows)
+            taken += self._history.take(rows)
         return taken
 
     def tell(self, config: Config, seconds: float | None) -> None:
         """Take in what became of a config."""
-        self._ledger.tell(config, seconds)
+        self._history.tell(config, seconds)
 
     def gain(self) -> float:
         """The larger of what the views expected of the last two batches and what the ledger expects."""
-        return max(*self._gains, self._ledger.gain()) if self._ledger.open.any() else 0.0
+        return max(*self._gains, self._history.gain()) if self._history.open.any() else 0.0
 
     def _opening(self) -> Iterator[int]:
         """Seeds in turn with strangers, and then strangers alone."""
-        order = [int(row) for row in self._random.permutation(len(self._ledger.configs))]
+        order = [int(row) for row in self._random.permutation(len(self._history.configs))]
         seeds = self._seeds()
         for row in (row for pair in zip_longest(seeds, order[: len(seeds)]) for row in pair):
-            if self._ledger.open[row]:
+            if self._history.open[row]:
                 yield row
-        yield from (row for row in order if self._ledger.open[row])
+        yield from (row for row in order if self._history.open[row])
 
     def _seeds(self) -> list[int]:
         """The fastest of each source in turn, the nearest source first, and those the analytic model has fastest."""
-        lists = [self._fastest_at(known.seconds) for known in self._terrain.sources]
-        rows = self._terrain.candidates(())
-        predicted = self._terrain.predicted(rows)
+        lists = [self._fastest_at(known.seconds) for known in self._candidates.sources]
+        rows = self._candidates.candidates(())
+        predicted = self._candidates.predicted(rows)
         if len(predicted) and np.ptp(predicted) > 0:
             lists.append([int(row) for row in rows[np.argsort(predicted, kind="stable")[:_SEEDS]]])
         seeds = [row for level in zip_longest(*lists) for row in level if row is not None]
         return list(dict.fromkeys(seeds))[: _OPENING // 2]
 
     def _fastest_at(self, seconds: Mapping[Config, float]) -> list[int]:
-        rows = {config: row for config in seconds if (row := self._ledger.row(config)) is not None}
+        rows = {config: row for config in seconds if (row := self._history.row(config)) is not None}
         return [rows[config] for config in sorted(rows, key=lambda config: seconds[config])[:_SEEDS]]
 
     def _picks(self, count: int) -> list[int]:
@@ -122,62 +122,62 @@ class BayesianSearch:
         picks: list[int] = []
         gain = 0.0
         if any(turns):
-            look = self._look()
+            look = self._snapshot()
             for view in dict.fromkeys(turn for turn in turns if turn):
                 chosen, expected = self._batch(view, look, turns.count(view), picks)
                 picks, gain = picks + chosen, max(gain, expected)
             self._gains = (self._gains[1], gain)
-        others = np.setdiff1d(np.flatnonzero(self._ledger.open), picks)
+        others = np.setdiff1d(np.flatnonzero(self._history.open), picks)
         lacking = min(count - len(picks), len(others))
         return picks + [int(row) for row in self._random.choice(others, lacking, replace=False)]
 
     def _view(self, turn: int) -> ModelView | None:
         """Whose turn it is: where nothing is known from elsewhere, a trend's turn goes to the smooth view."""
         view = _ROUND[turn]
-        return view if view is None or not view.trend or self._terrain.has_trends else _SMOOTH
+        return view if view is None or not view.trend or self._candidates.has_trends else _SMOOTH
 
-    def _look(self) -> _Look:
-        seconds, rejected = self._ledger.seconds, self._ledger.rejected
+    def _snapshot(self) -> _Snapshot:
+        seconds, rejected = self._history.seconds, self._history.rejected
         rows = np.fromiter(seconds, dtype=np.intp)
         logs = np.log(np.fromiter(seconds.values(), dtype=np.float64))
-        candidates = self._terrain.candidates(rows[np.argsort(logs, kind="stable")[:_FASTEST]])
+        candidates = self._candidates.candidates(rows[np.argsort(logs, kind="stable")[:_FASTEST]])
         chance = np.ones(len(candidates))
         if rejected and len(candidates):
             tried = np.fromiter([*seconds, *rejected], dtype=np.intp)
             held = np.repeat([1.0, 0.0], [len(seconds), len(rejected)])
-            failing = self._terrain.failing
-            chance = chances(failing(tried), held, failing(candidates), self._seed)
-        return _Look(rows, logs, candidates, chance)
+            failing = self._candidates.failing
+            chance = feasibility(failing(tried), held, failing(candidates), self._seed)
+        return _Snapshot(rows, logs, candidates, chance)
 
-    def _batch(self, view: ModelView, look: _Look, count: int, picks: Sequence[int]) -> tuple[list[int], float]:
+    def _batch(self, view: ModelView, look: _Snapshot, count: int, picks: Sequence[int]) -> tuple[list[int], float]:
         """Rows that a view expects most of, and what it expects. What is pending is taken for measured as expected."""
         free = ~np.isin(look.candidates, picks)
-        candidates, chance = look.candidates[free], look.chances[free]
+        candidates, chance = look.candidates[free], look.feasibility[free]
         if not len(candidates):
             return [], 0.0
-        process, trend = self._learnt(view, look)
+        process, trend = self._fitted(view, look)
         best = float(look.logs.min())
-        believed = process.believe(self._terrain.points(view, candidates))
-        mean = believed.mean + self._along(trend, candidates)
+        believed = process.predict(self._candidates.points(view, candidates))
+        mean = believed.mean + self._trend_of(trend, candidates)
         worth = Posterior(mean, believed.deviation).improvement(best) * chance
         short = np.argsort(-worth, kind="stable")[:_SHORTLIST]
-        pending = np.fromiter([*self._ledger.pending, *picks], dtype=np.intp)
-        joint = process.jointly(self._terrain.points(view, np.concatenate([pending, candidates[short]])))[1]
+        pending = np.fromiter([*self._history.pending, *picks], dtype=np.intp)
+        joint = process.predict_joint(self._candidates.points(view, np.concatenate([pending, candidates[short]])))[1]
         for place in range(len(pending)):
             joint = _measured(joint, place)
         chosen, gain = _greedy(mean[short], joint[len(pending) :, len(pending) :], chance[short], best, count)
         return [int(row) for row in candidates[short[chosen]]], 1 - exp(-gain)
 
-    def _learnt(self, view: ModelView, look: _Look) -> tuple[GaussianProcess, LinearTrend | None]:
+    def _fitted(self, view: ModelView, look: _Snapshot) -> tuple[GaussianProcess, LinearTrend | None]:
         logs = np.minimum(look.logs, np.quantile(look.logs, view.quantile))
-        columns = self._terrain.trends(look.rows) if view.trend else np.zeros((len(logs), 0))
+        columns = self._candidates.trends(look.rows) if view.trend else np.zeros((len(logs), 0))
         trend = LinearTrend(columns, logs) if columns.shape[1] else None
-        process = self._processes.setdefault(view, GaussianProcess(*self._terrain.ties(view)))
-        process.fit(self._terrain.points(view, look.rows), logs - self._along(trend, look.rows))
+        process = self._processes.setdefault(view, GaussianProcess(*self._candidates.ties(view)))
+        process.fit(self._candidates.points(view, look.rows), logs - self._trend_of(trend, look.rows))
         return process, trend
 
-    def _along(self, trend: LinearTrend | None, rows: Rows) -> Matrix:
-        return np.zeros(len(rows)) if trend is None else trend.at(self._terrain.trends(rows))
+    def _trend_of(self, trend: LinearTrend | None, rows: Rows) -> Matrix:
+        return np.zeros(len(rows)) if trend is None else trend.at(self._candidates.trends(rows))
 
 
 def _greedy(mean: Matrix, covariance: Matrix, chance: Matrix, best: float, count: int) -> tuple[list[int], float]:

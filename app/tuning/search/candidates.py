@@ -38,21 +38,21 @@ class ModelView:
 class CandidateFeatures:
     """Points for the models, by the ledger's rows. Features are computed for those rows alone that are looked at."""
 
-    def __init__(self, landscape: SearchInputs, ledger: SearchHistory, random: np.random.Generator) -> None:
-        self._ledger = ledger
-        self._landscape = landscape
-        self._codes = codes(ledger.configs)
+    def __init__(self, inputs: SearchInputs, history: SearchHistory, random: np.random.Generator) -> None:
+        self._history = history
+        self._inputs = inputs
+        self._codes = codes(history.configs)
         self._indicators, self._of = indicators(self._codes, _FEW)
         self._sample = np.sort(random.permutation(len(self._codes))[:_POOL])
         self._features: Matrix | None = None
         self._has = np.zeros(len(self._codes), dtype=bool)
-        self.sources = _sources(landscape, ledger)
+        self.sources = _sources(inputs, history)
         self._random = random.spawn(1)[0]
 
     @cached_property
-    def _elsewhere(self) -> Matrix:
+    def _source_times(self) -> Matrix:
         """Scaled log times at each source: made when first asked for, since models are fitted for it."""
-        return scaled(_elsewhere(self.sources, self._ledger.configs, self._codes, self._random))
+        return scaled(_source_times(self.sources, self._history.configs, self._codes, self._random))
 
     def candidates(self, fastest: Iterable[int]) -> Rows:
         """Open rows that are worth a look: a sample of the space, and all that is near the fastest rows."""
@@ -61,7 +61,7 @@ class CandidateFeatures:
         if len(self._sample) < len(self._codes):
             for row in fastest:
                 looked |= (self._codes != self._codes[row]).sum(axis=1) <= _NEAR
-        return np.flatnonzero(looked & self._ledger.open)
+        return np.flatnonzero(looked & self._history.open)
 
     def points(self, view: ModelView, rows: Rows) -> Matrix:
         """What a view shows of rows, each column from 0 to 1."""
@@ -85,12 +85,12 @@ class CandidateFeatures:
         """Log times at each source and as predicted, each from about 0 to 1 over the space."""
         low, span = self._range
         predicted = (self.predicted(rows) - low) / span if span else np.zeros(len(rows))
-        return np.column_stack([self._elsewhere[rows], predicted])
+        return np.column_stack([self._source_times[rows], predicted])
 
     @cached_property
     def has_trends(self) -> bool:
         """Whether any source or the prediction tells configs apart."""
-        return self._elsewhere.shape[1] > 0 or self._range[1] > 0
+        return self._source_times.shape[1] > 0 or self._range[1] > 0
 
     @cached_property
     def _range(self) -> tuple[float, float]:
@@ -107,7 +107,7 @@ class CandidateFeatures:
 
     def _figures(self, rows: Rows) -> Matrix:
         for row in rows[~self._has[rows]]:
-            values = self._landscape.features(self._ledger.configs[row])
+            values = self._inputs.features(self._history.configs[row])
             if self._features is None:
                 self._features = np.zeros((len(self._codes), max(len(values), 1)))
             self._features[row, : len(values)] = values
@@ -115,13 +115,13 @@ class CandidateFeatures:
         return np.zeros((len(rows), 1)) if self._features is None else self._features[rows]
 
 
-def _sources(landscape: SearchInputs, ledger: SearchHistory) -> list[PriorTimes]:
+def _sources(inputs: SearchInputs, history: SearchHistory) -> list[PriorTimes]:
     """The nearest sources of those that have any config of this space."""
-    useful = [known for known in landscape.known if any(ledger.row(config) is not None for config in known.seconds)]
+    useful = [known for known in inputs.known if any(history.row(config) is not None for config in known.seconds)]
     return sorted(useful, key=lambda known: known.distance)[:_SOURCES]
 
 
-def _elsewhere(
+def _source_times(
     sources: Sequence[PriorTimes], configs: Sequence[Config], seen: Matrix, random: np.random.Generator
 ) -> Matrix:
     """Log seconds of each config at each source; where one was not measured there, what that source lets expect."""
@@ -130,13 +130,13 @@ def _elsewhere(
         logs = np.log(np.array([known.seconds.get(config, np.nan) for config in configs]))
         missing = np.flatnonzero(np.isnan(logs))
         if len(missing):
-            lessons = _lessons(logs, random)
+            lessons = _training_subset(logs, random)
             logs[missing] = imputed(seen[lessons], logs[lessons], seen[missing], int(random.integers(2**31)))
         columns[:, place] = logs
     return columns
 
 
-def _lessons(logs: Matrix, random: np.random.Generator) -> Rows:
+def _training_subset(logs: Matrix, random: np.random.Generator) -> Rows:
     order = np.argsort(logs, kind="stable")[: np.count_nonzero(~np.isnan(logs))]
     fastest, others = order[: _LESSONS // 2], order[_LESSONS // 2 :]
     return np.concatenate([fastest, random.permutation(others)[: _LESSONS // 2]])

@@ -22,56 +22,56 @@ class GeneticSearch:
     others are still being tried (Syswerda, Foundations of Genetic Algorithms, 1991).
     """
 
-    def __init__(self, landscape: SearchInputs, seed: int) -> None:
-        self._ledger = SearchHistory(landscape)
+    def __init__(self, inputs: SearchInputs, seed: int) -> None:
+        self._history = SearchHistory(inputs)
         self._random = random.Random(seed)  # noqa: S311  a search order is no secret
-        order = list(range(len(self._ledger.configs)))
+        order = list(range(len(self._history.configs)))
         self._random.shuffle(order)
         self._strangers = order
-        configs = self._ledger.configs
+        configs = self._history.configs
         self._values = [
             sorted({value for _, value in column}) for column in zip(*(c.items_ for c in configs), strict=True)
         ]
 
     def ask(self, count: int) -> list[Config]:
         """The default, strangers until there is a population, and then children."""
-        rows = self._ledger.opening(count)
-        taken = self._ledger.take(rows)
+        rows = self._history.opening(count)
+        taken = self._history.take(rows)
         while len(taken) < count:
-            row = self._child() if self._ledger.seen >= _POPULATION else self._stranger()
+            row = self._child() if self._history.seen >= _POPULATION else self._stranger()
             if row is None:
                 break
-            taken += self._ledger.take([row])
+            taken += self._history.take([row])
         return taken
 
     def tell(self, config: Config, seconds: float | None) -> None:
         """Take in what became of a config."""
-        self._ledger.tell(config, seconds)
+        self._history.tell(config, seconds)
 
     def gain(self) -> float:
         """As the ledger estimates it."""
-        return self._ledger.gain()
+        return self._history.gain()
 
     def _stranger(self) -> int | None:
         while self._strangers:
             row = self._strangers[-1]
-            if self._ledger.open[row]:
+            if self._history.open[row]:
                 return row
             self._strangers.pop()
         return None
 
     def _child(self) -> int | None:
-        population = sorted(self._ledger.seconds, key=lambda row: self._ledger.seconds[row])[:_POPULATION]
+        population = sorted(self._history.seconds, key=lambda row: self._history.seconds[row])[:_POPULATION]
         for _ in range(_TRIES if len(population) > 1 else 0):
-            row = self._ledger.row(self._bred(self._parent(population), self._parent(population)))
-            if row is not None and self._ledger.open[row]:
+            row = self._history.row(self._bred(self._parent(population), self._parent(population)))
+            if row is not None and self._history.open[row]:
                 return row
         return self._stranger()
 
     def _parent(self, population: Sequence[int]) -> Config:
         """One of the population, by tournament: it is sorted, so that the least place wins."""
         place = min(self._random.randrange(len(population)) for _ in range(_RIVALS))
-        return self._ledger.configs[population[place]]
+        return self._history.configs[population[place]]
 
     def _bred(self, one: Config, other: Config) -> Config:
         items = []

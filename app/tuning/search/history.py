@@ -19,10 +19,10 @@ _BATCH: Final = 8  # configs over which a gain is expected
 class SearchHistory:
     """The legal configs by row, in the space's order. What is no config of the space is taken in and forgotten."""
 
-    def __init__(self, landscape: SearchInputs) -> None:
-        self.configs = list(dict.fromkeys(landscape.configs))
+    def __init__(self, inputs: SearchInputs) -> None:
+        self.configs = list(dict.fromkeys(inputs.configs))
         self._rows = {config: row for row, config in enumerate(self.configs)}
-        self.first = self._rows.get(landscape.first)
+        self.first = self._rows.get(inputs.first)
         self.open = np.ones(len(self.configs), dtype=bool)
         self.seconds: dict[int, float] = {}
         self.rejected: dict[int, None] = {}

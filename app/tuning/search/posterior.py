@@ -62,7 +62,7 @@ class GaussianProcess:
         self._ties[1:-1, 1:-1] = ties
         self._free = np.array([0.0, *np.zeros(scales), log(_NOISE[0])])
         self._bounds = np.log([_AMPLITUDE, *[_SCALE] * scales, _NOISE[1]])
-        self._learnt = 0
+        self._learnt_from = 0
         self._fitted: Any = None
         self._centre, self._spread = 0.0, 1.0
 
@@ -70,18 +70,18 @@ class GaussianProcess:
         """Condition on measured points; hyperparameters are learnt again once there is a tenth more to learn from."""
         self._centre, self._spread = float(logs.mean()), max(float(logs.std()), 1e-6)
         targets = (logs - self._centre) / self._spread
-        if len(logs) >= _MORE * self._learnt:
-            self._learnt = len(logs)
-            lessons = _lessons(targets)
+        if len(logs) >= _MORE * self._learnt_from:
+            self._learnt_from = len(logs)
+            lessons = _training_subset(targets)
             self._free = self._likeliest(self._conditioned(points[lessons], targets[lessons]))
         self._fitted = self._conditioned(points, targets)
 
-    def believe(self, points: Matrix) -> Posterior:
+    def predict(self, points: Matrix) -> Posterior:
         """What is believed of points."""
         mean, deviation = self._fitted.predict(points, return_std=True)
         return Posterior(mean * self._spread + self._centre, _WIDER * deviation * self._spread)
 
-    def jointly(self, points: Matrix) -> tuple[Matrix, Matrix]:
+    def predict_joint(self, points: Matrix) -> tuple[Matrix, Matrix]:
         """Means of the points' log times, and their covariance."""
         mean, covariance = self._fitted.predict(points, return_cov=True)
         return mean * self._spread + self._centre, covariance * (_WIDER * self._spread) ** 2
@@ -110,7 +110,7 @@ class GaussianProcess:
         return np.asarray(found.x)
 
 
-def _lessons(targets: Matrix) -> Rows:
+def _training_subset(targets: Matrix) -> Rows:
     """Which measurements hyperparameters are learnt from where there are many: the fastest, and some of all others."""
     order = np.argsort(targets, kind="stable")
     half = _LESSONS // 2
@@ -134,15 +134,15 @@ class LinearTrend:
 
 def imputed(points: Matrix, logs: Matrix, missing: Matrix, seed: int) -> Matrix:
     """Log times of missing points by extremely randomised trees (Geurts et al., Machine Learning, 2006)."""
-    return _grown(points, logs, missing, seed)
+    return _tree_means(points, logs, missing, seed)
 
 
-def chances(tried: Matrix, held: Matrix, points: Matrix, seed: int) -> Matrix:
+def feasibility(tried: Matrix, held: Matrix, points: Matrix, seed: int) -> Matrix:
     """The chance of each point not to be rejected, learnt from tried ones: `held` [tried] is 1 for a measured one."""
-    return np.asarray(np.maximum(_grown(tried, held, points, seed), _DOUBT))
+    return np.asarray(np.maximum(_tree_means(tried, held, points, seed), _DOUBT))
 
 
-def _grown(points: Matrix, targets: Matrix, asked: Matrix, seed: int) -> Matrix:
+def _tree_means(points: Matrix, targets: Matrix, asked: Matrix, seed: int) -> Matrix:
     """The mean of what extremely randomised trees say of points that are asked for.
 
     These are the trees of sklearn's ExtraTreesRegressor. A hundred small ones take it a fifth of a second, three

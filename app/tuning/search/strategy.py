@@ -37,31 +37,31 @@ class Strategy(Protocol):
 class _Listed:
     """A fixed order, gone through once."""
 
-    def __init__(self, landscape: SearchInputs, seed: int | None) -> None:
-        self._ledger = SearchHistory(landscape)
-        order = list(range(len(self._ledger.configs)))
+    def __init__(self, inputs: SearchInputs, seed: int | None) -> None:
+        self._history = SearchHistory(inputs)
+        order = list(range(len(self._history.configs)))
         if seed is not None:
             random.Random(seed).shuffle(order)  # noqa: S311  a search order is no secret
-        if self._ledger.first is not None:
-            order.remove(self._ledger.first)
-            order.insert(0, self._ledger.first)
+        if self._history.first is not None:
+            order.remove(self._history.first)
+            order.insert(0, self._history.first)
         self._left: Iterable[int] = iter(order)
 
     def ask(self, count: int) -> list[Config]:
         taken: list[Config] = []
         while len(taken) < count and (row := next(iter(self._left), None)) is not None:
-            if self._ledger.open[row]:
-                taken += self._ledger.take([row])
+            if self._history.open[row]:
+                taken += self._history.take([row])
         return taken
 
     def tell(self, config: Config, seconds: float | None) -> None:
-        self._ledger.tell(config, seconds)
+        self._history.tell(config, seconds)
 
     def gain(self) -> float:
-        return self._ledger.gain()
+        return self._history.gain()
 
 
-def strategy(name: str, landscape: SearchInputs, seed: int) -> Strategy:
+def strategy(name: str, inputs: SearchInputs, seed: int) -> Strategy:
     """Make a strategy over a landscape's configs, of which the first (the default) is asked for first.
 
     exhaustive keeps the space's order, random is a shuffle that the seed decides, genetic breeds from the fastest, and
@@ -71,7 +71,7 @@ def strategy(name: str, landscape: SearchInputs, seed: int) -> Strategy:
     if name not in STRATEGIES:
         raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}, got {name!r}")
     if name == "genetic":
-        return GeneticSearch(landscape, seed)
-    if name == "auto" and len(landscape.configs) > _EXHAUSTIBLE:
-        return BayesianSearch(landscape, seed)
-    return _Listed(landscape, seed if name == "random" else None)
+        return GeneticSearch(inputs, seed)
+    if name == "auto" and len(inputs.configs) > _EXHAUSTIBLE:
+        return BayesianSearch(inputs, seed)
+    return _Listed(inputs, seed if name == "random" else None)

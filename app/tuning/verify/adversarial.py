@@ -90,7 +90,7 @@ def draw(case: Case, seed: int) -> tuple[Array, Array]:
     if case.kind == "NaN and infinities":
         _spoil(problem, a, b, np.random.default_rng(seed))
     elif case.kind in emulation.HOSTILE:
-        emulation.spoil(case.kind, *applied(problem, a, b), seed)
+        emulation.inject(case.kind, *applied(problem, a, b), seed)
     return a, b
 
 

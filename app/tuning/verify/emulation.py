@@ -40,7 +40,7 @@ def sequential(left: Array, right: Array, reference: Array) -> float:
     return max(found, _USUAL * math.sqrt(left.shape[2]))
 
 
-def spoil(kind: str, a: Array, b: Array, seed: int) -> None:
+def inject(kind: str, a: Array, b: Array, seed: int) -> None:
     """Make ordinary op(A) [batch, m, k] and op(B) [batch, k, n] hostile, in place."""
     generator, k = np.random.default_rng(seed), a.shape[2]
     if kind == "cancellation":

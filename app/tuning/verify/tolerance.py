@@ -159,7 +159,7 @@ def review(problem: Problem, expected: Expected, c: Array) -> Verdict:
     if 0 < expected.norm < expected.usual:
         allowed = replace(allowed, relative_l2=allowed.relative_l2 * expected.usual / expected.norm)
     if math.isnan(found.relative_l2):
-        return Verdict(found, _blank(problem, c))
+        return Verdict(found, _nan_reason(problem, c))
     reason = _rounded_early(problem, early)
     if problem.dtype in _LEAST and reason is None:
         # Rounding to a denormal is all that is wrong, however much that is beside small operands.
@@ -252,7 +252,7 @@ def unwritten(problem: Problem, c: Array) -> str | None:
     return f"left {_elements(count)} unwritten" if count else None
 
 
-def _blank(problem: Problem, c: Array) -> str:
+def _nan_reason(problem: Problem, c: Array) -> str:
     """Why a C with NaN in it is wrong: what still has its poison was never written."""
     nans = int(np.count_nonzero(np.isnan(c)))
     return unwritten(problem, c) or f"gave NaN for {_elements(nans)} of a finite product"

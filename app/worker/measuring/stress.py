@@ -25,7 +25,7 @@ from kernels.problem import Problem
 _SHORTEST: Final = 2.0  # seconds: no launch is taken for hung before
 
 
-def prove(held: WorkerContext, link: WorkerLink, launch: Launch, bench: FixtureKey) -> Rejected | None:
+def stress_verify(held: WorkerContext, link: WorkerLink, launch: Launch, bench: FixtureKey) -> Rejected | None:
     """Launch a config on every case that hostile.cases has of it; None where all are right.
 
     Neighbours for which the kernel's space refuses the config are moved into the class that it serves. Raises

@@ -15,7 +15,7 @@ from app.devices.fleet import WorkerContext
 from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
 from app.tuning.measure.drift import DriftDetector
-from app.tuning.measure.interleaved import heat
+from app.tuning.measure.interleaved import sample_interleaved
 from app.tuning.measure.racing import WARM, NoiseModel, RaceResult, race, timing
 from app.tuning.measure.timing_policy import GRAPH, policy_of
 from app.tuning.outcome import Conditions, Measured, Outcome, Rejected
@@ -35,9 +35,9 @@ from app.worker.measuring.fixture import (
     product,
 )
 from app.worker.measuring.reference_kernel import ReferenceKernel, reference_kernel
-from app.worker.measuring.stress import prove
+from app.worker.measuring.stress import stress_verify
 
-__all__ = ["VENDOR", "FixtureKey", "attempt", "prepare", "prove", "sample"]
+__all__ = ["VENDOR", "FixtureKey", "attempt", "prepare", "sample", "stress_verify"]
 
 _MEASURING: Final = 60.0  # seconds of the host's own work between launches
 _REFERENCE: Final = 10.0  # seconds: the reference kernel takes a ten-thousandth of this
@@ -115,7 +115,7 @@ def sample(
         return _reference_seconds(link, reference)
 
     generator = random.Random()  # noqa: S311  no secret: an order of launches
-    seconds, retaken = heat([_alone(take) for take in takes], referenced, _watch(held), rounds, generator)
+    seconds, retaken = sample_interleaved([_alone(take) for take in takes], referenced, _watch(held), rounds, generator)
     return InterleavedSamples(seconds, policy, conditions(readings), retaken)
 
 

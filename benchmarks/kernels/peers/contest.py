@@ -15,7 +15,7 @@ from app.devices.fleet import WorkerContext
 from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
 from app.tuning.measure.drift import DriftDetector
-from app.tuning.measure.interleaved import heat
+from app.tuning.measure.interleaved import sample_interleaved
 from app.tuning.measure.timing_policy import policy_of
 from app.tuning.outcome import Accuracy, Conditions, Rejected
 from app.tuning.verify.emulation import refusal
@@ -188,7 +188,7 @@ def _rounds(
     def sampled(numbers: Sequence[int], rounds: int) -> tuple[Taken, int]:
         readings.append(held.backend.conditions())
         generator = random.Random()  # noqa: S311  no secret: an order of launches
-        return heat([takes[number] for number in numbers], referenced, watch, rounds, generator)
+        return sample_interleaved([takes[number] for number in numbers], referenced, watch, rounds, generator)
 
     for take in takes:
         take()  # the device wakes up

@@ -9,7 +9,7 @@ from math import exp, log
 from statistics import fmean, median
 from typing import Any
 
-from app.tuning.measure.statistics import steady
+from app.tuning.measure.statistics import autocorrelated_interval
 from benchmarks.kernels.peers.contest import Contest, Result
 from benchmarks.kernels.peers.shapes import CANDIDATE, CLASSES, LEAST, TRITON, TUNED, ShapeClass
 from kernels.arithmetic import peak
@@ -107,7 +107,7 @@ def figure_of(result: Result) -> Figure:
     """A result's median, interval and error."""
     if not result.seconds or result.accuracy is None:
         return Figure(result.name, result.kernel, dict(result.config), tried=result.tried, reason=result.reason)
-    low, high = steady(result.seconds)
+    low, high = autocorrelated_interval(result.seconds)
     return Figure(
         result.name,
         result.kernel,
@@ -129,7 +129,7 @@ def ratio_to(results: Iterable[Result], rivals: Sequence[str]) -> Ratio | None:
         return None
     rival = min(there, key=lambda one: median(one.seconds))
     ratios = [theirs / ours for theirs, ours in zip(rival.seconds, timed[TUNED].seconds, strict=False)]
-    return Ratio(rival.name, median(ratios), *steady(ratios))
+    return Ratio(rival.name, median(ratios), *autocorrelated_interval(ratios))
 
 
 def floor_seconds(problem: Problem, device: Device) -> float:
