@@ -1,1 +1,1 @@
-"""The devices of a host: what they can do, who may use them when, and the processes that hold them."""
+"""Devices: backends, leases, worker processes and the host memory that they share."""

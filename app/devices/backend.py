@@ -36,10 +36,7 @@ class Operands:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled build, loaded. `registers` and `spills` are a thread's, where the compiler says; else None.
-
-    `spills` is in bytes of local memory.
-    """
+    """A compiled and loaded build. `registers` and `spills`, bytes of local memory, are per thread; None if unknown."""
 
     handle: Any
     build: Build
@@ -49,9 +46,9 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a device's sensors say now: clocks in MHz, power in watts, degrees Celsius; None where one is missing.
+    """A reading of a device's sensors: clocks in MHz, power in watts, degrees Celsius; None for a missing sensor.
 
-    `throttled` names the reasons for which its clocks are lower than they could be.
+    `throttled` names the reasons for lower clocks.
     """
 
     sm_mhz: float | None = None
@@ -70,7 +67,7 @@ class Vendor:
 
 
 def nothing() -> None:
-    """Be told that compiling is over, and do nothing."""
+    """A callback that does nothing."""
 
 
 class Backend(Protocol):
@@ -108,10 +105,9 @@ class Backend(Protocol):
         ...
 
     def warm(self, program: Program, launch: Launch, compiled: Callable[[], None] = nothing) -> None:
-        """Do what the device puts off until a first launch (PoCL compiles then), on a problem of a few elements.
+        """Launch on a problem of a few elements, as the first launch takes longer (PoCL compiles then).
 
-        Calls `compiled` when nothing is left to compile: from then on a wait is the kernel's own. What a kernel writes
-        up to a mebibyte outside its operands is harmless.
+        Calls `compiled` once nothing is left to compile. Writes up to a mebibyte outside the operands are harmless.
         """
         ...
 
@@ -120,17 +116,17 @@ class Backend(Protocol):
         ...
 
     def declined(self, launch: Launch) -> int:
-        """The verdict of the launch that `run` made last: 0 where its product is whole, else the bits that say why not.
+        """The verdict of the launch that `run` made last: 0 if its product is whole, else the bits that say why not.
 
         It is to be asked before anything else is run; of a launch with no `verdict_at` it is 0.
         """
         ...
 
     def time(self, program: Program, launch: Launch, sets: Sequence[Operands], policy: str) -> list[float]:
-        """Launch once for each set of operands, in order, on a device that is kept busy before; gives seconds.
+        """The seconds of one launch for each set of operands, in order, on a device that is kept busy before.
 
-        Policy "events": each launch's own, by a pair of the device's events. Policy "graph", where the device has
-        graphs: all launches in one, and the mean of them as the only sample. Raises ValueError for any other policy.
+        Policy "events" times each launch by a pair of events. Policy "graph", if the device has graphs, times all
+        launches in one graph and gives their mean. Raises ValueError for any other policy.
         """
         ...
 
@@ -139,7 +135,7 @@ class Backend(Protocol):
         ...
 
     def vendor_time(self, problem: Problem, sets: Sequence[Operands], policy: str) -> list[float]:
-        """As `time`, for the vendor's library; raises LaunchFailed with the reason where a graph cannot hold it."""
+        """As `time`, for the vendor's library; raises LaunchFailed with the reason if a graph cannot hold it."""
         ...
 
     def reference(self, a: Array, b: Array) -> Array:
@@ -147,7 +143,7 @@ class Backend(Protocol):
         ...
 
     def conditions(self) -> Reading | None:
-        """What the sensors say now, in well under a millisecond; None where the device has none."""
+        """Read the sensors, in well under a millisecond; None if the device has none."""
         ...
 
     def free_bytes(self) -> int:

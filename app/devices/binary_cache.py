@@ -13,7 +13,7 @@ def name(*parts: str) -> str:
 
 
 def read(path: Path) -> bytes | None:
-    """The file's bytes, or None where there is none."""
+    """The file's bytes, or None if there is none."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

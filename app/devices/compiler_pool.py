@@ -24,10 +24,10 @@ _SLOWER: Final = 5.0  # times the slowest compilation seen: one that takes longe
 
 
 class Compilers:
-    """A pool of compiler processes, one core left to the others; each is started at its first use.
+    """A pool of compiler processes, one fewer than cores; each is started on first use.
 
-    A build is compiled once for an architecture, however many ask for it at the same time; what was compiled is on
-    disk, and known here, so that asking again costs nothing. A build that failed is tried anew.
+    Concurrent requests for a build and architecture share one compilation. Binaries are on disk; builds compiled here
+    are remembered. A build that failed is compiled again.
     """
 
     def __init__(self, cache_dir: Path) -> None:
@@ -64,7 +64,7 @@ class Compilers:
         return job
 
     def compile(self, build: Build, architecture: str, deadline: float | None = None) -> None:
-        """Put a build's binary into the cache and wait for it; raises as `start`'s future, which nobody cancels."""
+        """Compile a build into the cache and wait; raises as `start`'s future, which cannot be cancelled."""
         while True:
             try:
                 return self.start(build, architecture, deadline).result()
@@ -80,7 +80,7 @@ class Compilers:
                 job.cancel()
 
     def close(self) -> None:
-        """End every compiler; what was not begun is cancelled."""
+        """End every compiler; pending compilations are cancelled."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for child in self._children:
             child.close()

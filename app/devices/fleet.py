@@ -31,7 +31,7 @@ _DISCOVERY = 120.0  # seconds that drivers have to name their devices; a cold on
 
 @dataclass(frozen=True)
 class Unit:
-    """One device with its lease and its two children; they are one where the device takes only one process."""
+    """One device with its lease and its two workers, which are one if the device allows only one process."""
 
     device: Device
     vendor: Vendor
@@ -42,7 +42,7 @@ class Unit:
 
     @property
     def width(self) -> int:
-        """How many builds can be under way at once. One where the device's own process compiles, in turn."""
+        """Builds that can be compiled at once; 1 if the device's own process compiles."""
         return self.compilers.width if self.is_compiled_ahead else 1
 
     def ahead(self, build: Build) -> Future[None]:
@@ -58,12 +58,12 @@ class Unit:
         return done
 
     def prepare(self, build: Build, deadline: float | None = None) -> None:
-        """Have a build's binary in the cache on disk, as `ahead`, and wait; raises what its future raises."""
+        """Compile a build into the cache on disk, as `ahead`, and wait; raises as its future."""
         if self.is_compiled_ahead:
             self.compilers.compile(build, self.device.architecture, deadline)
 
     def abandon(self, builds: Iterable[Build]) -> None:
-        """Give up builds that were asked for ahead and that nobody has begun."""
+        """Cancel builds requested ahead that have not started."""
         if self.is_compiled_ahead:
             self.compilers.cancel(builds, self.device.architecture)
 
@@ -82,7 +82,7 @@ class Fleet:
     reasons: tuple[str, ...] = ()
 
     def unit(self, device_id: str | None = None) -> Unit:
-        """The unit of a device, or the first; raises NoDevice where there is none, UnknownDevice for an unknown id."""
+        """The unit of a device, or the first; raises NoDevice if there is none, UnknownDevice for an unknown id."""
         if device_id is None and not self.units:
             raise NoDevice("; ".join(self.reasons) or "no device was asked for")
         for unit in self.units:
@@ -96,8 +96,8 @@ class Fleet:
 def open_fleet(devices: str, cache_dir: Path, slab_bytes: int) -> Iterator[Fleet]:
     """Open the devices asked for: auto, none, or platforms and ids such as "cuda" or "cuda:0,opencl:0".
 
-    auto takes every CUDA device, or the CPU where there is none. A device that cannot be opened is a reason in the
-    fleet, not an error. Raises StartRefused where `devices` means nothing.
+    auto takes every CUDA device, or the CPU if there is none. For a device that cannot be opened the fleet has a
+    reason; that is no error. Raises StartRefused if `devices` is invalid.
     """
     asked = _asked(devices)
     with ExitStack() as stack:
@@ -181,7 +181,7 @@ def _children(device: Device, cache_dir: Path, slab: Slab, stack: ExitStack) -> 
 
 
 def _start(products: Worker, trials: Worker) -> Vendor:
-    """Start both children at once; raises what the first of them failed of."""
+    """Start both workers concurrently; raises the first one's failure."""
     other = threading.Thread(target=_try_to_start, args=(trials,), daemon=True)
     other.start()
     vendor: Any = products.call(worker_entry.vendor, priority=Priority.PRODUCT)

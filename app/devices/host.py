@@ -25,7 +25,7 @@ def locked_memory_limit() -> int | None:
 
 
 def governor() -> str:
-    """What decides the processor's clocks, such as performance or powersave; empty where the system does not say."""
+    """The CPU frequency governor, such as performance or powersave; empty if unknown."""
     try:
         return _GOVERNOR.read_text(encoding="ascii").strip()
     except OSError:
@@ -33,7 +33,7 @@ def governor() -> str:
 
 
 def cuda_driver() -> int | None:
-    """The newest CUDA that the NVIDIA driver runs, such as 12090 for 12.9; None where there is no driver."""
+    """The newest CUDA version that the NVIDIA driver supports, such as 12090 for 12.9; None without a driver."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
         found = ctypes.c_int()
@@ -43,7 +43,7 @@ def cuda_driver() -> int | None:
 
 
 def nvidia_driver() -> str:
-    """The version of the NVIDIA driver's kernel module; empty where none is loaded."""
+    """The version of the NVIDIA driver's kernel module; empty if none is loaded."""
     try:
         found = re.search(r"\b\d+\.\d+(?:\.\d+)?\b", _NVIDIA.read_text(encoding="ascii", errors="replace"))
     except OSError:

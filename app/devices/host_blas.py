@@ -67,7 +67,7 @@ def _wake() -> None:
 
 
 def reference(a: Array, b: Array) -> Array:
-    """The float64 product of op(A) and op(B), batched where they are."""
+    """The float64 product of op(A) and op(B), batched if they are."""
     return np.asarray(np.matmul(a, b, dtype=np.float64))
 
 

@@ -1,7 +1,7 @@
 """Remembers the devices opened last, for commands that need to know them without opening them.
 
-They hold as long as nothing that decides who they are has changed: what was asked for, the processor and its memory,
-the NVIDIA driver and its GPUs, the libraries, their settings, and the text that reads the identity.
+They are valid until one of their sources changes: the setting, the CPU and its memory, the NVIDIA driver and its
+GPUs, the libraries, their settings, and the code that reads the properties.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NVIDIA: Final = Path("/proc/driver/nvidia")
 
 
 def remember(cache_dir: Path, asked: str, devices: Iterable[Device]) -> None:
-    """Keep the devices that were opened for a setting; where the file cannot be written nothing is kept."""
+    """Store the devices opened for a setting; ignores a file that cannot be written."""
     content = {"host": _host(asked), "devices": [asdict(device) for device in devices]}
     aside = cache_dir / f".{_FILE}.{os.getpid()}"
     try:
@@ -36,7 +36,7 @@ def remember(cache_dir: Path, asked: str, devices: Iterable[Device]) -> None:
 
 
 def remembered(cache_dir: Path, asked: str) -> tuple[Device, ...] | None:
-    """Give the devices that the same setting opened last; None where nobody knows that they are still the same."""
+    """The devices that the same setting opened last; None if a source may have changed."""
     try:
         content = json.loads((cache_dir / _FILE).read_text(encoding="utf-8"))
         devices = tuple(_device(members) for members in content["devices"])
@@ -51,7 +51,7 @@ def _device(members: dict[str, Any]) -> Device:
 
 
 def _host(asked: str) -> str:
-    """A digest of all that decides which devices there are and what they are called."""
+    """A digest of all sources of the devices and their properties."""
     digest = sha256(asked.encode())
     for text in _facts():
         digest.update(b"\0" + text.encode())

@@ -47,7 +47,7 @@ class PriorityLock:
         return len(self._queue)
 
     def queue(self, priority: Priority) -> LeaseTicket:
-        """Take a place in the queue and return at once; whoever queues must leave, also without having been served."""
+        """Enqueue a ticket and return at once. Every ticket must leave, also without having been served."""
         ticket = LeaseTicket(priority, threading.Event())
         with self._lock:
             insort(self._queue, ticket, key=lambda one: one.priority)
@@ -55,7 +55,7 @@ class PriorityLock:
         return ticket
 
     def at_once(self, priority: Priority) -> LeaseTicket | None:
-        """Take the turn where nobody has it or waits for it; None where somebody does."""
+        """Acquire the lock if it is free and without waiters; else None."""
         with self._lock:
             if self._holder is not None or self._queue:
                 return None
@@ -73,7 +73,7 @@ class PriorityLock:
             self._advance()
 
     def acquire(self, priority: Priority, timeout: float | None = None) -> None:
-        """Wait for the turn; raises TimeoutError where it has not come after `timeout` seconds."""
+        """Acquire the lock; raises TimeoutError after `timeout` seconds."""
         ticket = self.queue(priority)
         try:
             served = ticket.granted.wait(timeout)
@@ -85,7 +85,7 @@ class PriorityLock:
             raise TimeoutError(f"no turn within {timeout} s")
 
     def release(self) -> None:
-        """Give the turn back; raises RuntimeError where nobody has it."""
+        """Release the lock; raises RuntimeError if it is not held."""
         holder = self._holder
         if holder is None:
             raise RuntimeError("nobody holds the turn that is given back")
@@ -101,21 +101,21 @@ class PriorityLock:
             self.release()
 
     def _advance(self) -> None:
-        """Serve the first in the queue where nobody is being served; called under the lock."""
+        """Serve the first ticket if none is served; called under the lock."""
         if self._holder is None and self._queue:
             self._holder = self._queue.pop(0)
             self._holder.granted.set()
         self._changed()
 
     def _changed(self) -> None:
-        """Tell others what the queue looks like now; called under the lock."""
+        """Publish the state of the queue; called under the lock."""
 
 
 class Lease(PriorityLock):
-    """The right to work on one device, held for one launch at a time.
+    """The right to use one device, for one launch at a time.
 
-    `flag_fd` is a page of shared memory whose first byte is not 0 while somebody with a better priority than the
-    holder's waits: a holder in another process sees it without a system call, and hands the device over.
+    `flag_fd` is a page of shared memory whose first byte is not 0 while a ticket of higher priority than the holder's
+    waits: a holder in another process sees it without a system call, and yields the device.
     """
 
     def __init__(self) -> None:

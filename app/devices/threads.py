@@ -19,7 +19,7 @@ _RUNNING: Final = (b"R", b"D")  # on a core or waiting for one, or for a page
 
 
 def wait_until_idle(limit: float = _LIMIT) -> bool:
-    """Wait until no other thread of this process runs, for so many seconds at most; False where one still does."""
+    """Wait until no other thread of this process runs, at most `seconds`; False if one still does."""
     until, glance = time.monotonic() + limit, _GLANCES[0]
     while any(_state(thread) in _RUNNING for thread in _others()):
         if time.monotonic() > until:
@@ -64,12 +64,12 @@ def _others() -> list[int]:
 
 
 def _state(thread: int) -> bytes:
-    """The letter that says what a thread does; empty where it has ended."""
+    """The state letter of a thread; empty if it has ended."""
     return _read(thread, "stat").rpartition(b")")[2].strip()[:1]
 
 
 def _nanoseconds(thread: int) -> int:
-    """How long a thread has computed; 0 where it has ended."""
+    """The CPU time of a thread; 0 if it has ended."""
     return int((_read(thread, "schedstat").split() or [b"0"])[0])
 
 

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """What the functions of a device worker share: the device, the slab, and one state of each type."""
+    """The context of functions in a device worker: backend, slab, and one state object of each type."""
 
     backend: Backend
     slab: memoryview
@@ -41,9 +41,9 @@ def nothing() -> None:
 
 
 def discover(_: None, link: WorkerLink, which: str, cache_dir: Path) -> tuple[list[Device], list[str]]:
-    """Name the devices of a platform, or the one of an id, and why others cannot be used.
+    """The usable devices of a platform, or the one of an id, and reasons for the others.
 
-    Raises NoDevice with the reason where there is none at all.
+    Raises NoDevice with the reason if there is none.
     """
     del link
     find: Callable[[str, Path], tuple[list[Device], list[str]]]
@@ -80,7 +80,7 @@ def vendor(held: WorkerContext, link: WorkerLink) -> Vendor:
 
 
 def sensors(held: WorkerContext, link: WorkerLink) -> Reading | None:
-    """Read the device's sensors; None where it has none."""
+    """Read the device's sensors; None if it has none."""
     del link
     return held.backend.conditions()
 
@@ -102,7 +102,7 @@ class SharedDeviceMemory(Protocol):
 
 
 def shared_memory(held: WorkerContext) -> SharedDeviceMemory:
-    """What opens other processes' memory of the child's device; raises Unsupported where it is no CUDA device."""
+    """Access to other processes' memory of the worker's device; raises Unsupported if it is no CUDA device."""
     device = held.backend.device
     if device.platform != "cuda":
         raise Unsupported(f"processes cannot share the memory of {device.id}")
@@ -122,7 +122,7 @@ def compile_cubin(_: None, link: WorkerLink, build: Build, architecture: str, ca
 
 
 def _expect_a_driver() -> None:
-    """Raise NoDevice at once where no driver is installed: importing CuPy takes far longer than this."""
+    """Raise NoDevice if no driver is installed, sooner than importing CuPy would tell."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -130,7 +130,7 @@ def _expect_a_driver() -> None:
 
 
 def _cuda() -> Any:
-    """Import the CUDA backend; raises NoDevice where CuPy is missing or broken."""
+    """Import the CUDA backend; raises NoDevice if CuPy is missing or broken."""
     try:
         from app.devices import cuda  # noqa: PLC0415 - only this process may
     except ImportError as error:

@@ -22,7 +22,7 @@ class Workspace:
         self._held: Buffer | None = None
 
     def lend(self, nbytes: int) -> Buffer | None:
-        """As many bytes at least, None where none are wanted; raises LaunchFailed where there is no memory."""
+        """At least `nbytes`, None for 0; raises LaunchFailed if there is no memory."""
         if not nbytes:
             return None
         if self._held is None or self._held.nbytes < nbytes:
@@ -33,7 +33,7 @@ class Workspace:
         return self._held
 
     def trim(self) -> None:
-        """Give back what is too large to be kept."""
+        """Free a workspace that is too large to keep."""
         if self._held is not None and self._held.nbytes > _KEPT:
             self.forget()
 

@@ -1,1 +1,1 @@
-"""What lasts: devices, trials, bests and jobs, in SQLite or PostgreSQL."""
+"""The store: devices, trials, bests, jobs and misses, in SQLite or PostgreSQL."""

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Database:
-    """One database, open. What `write` has returned is on disk: it survives kill -9 and a power cut."""
+    """An open database. A committed `write` survives kill -9 and a power cut."""
 
     def __init__(self, url: str) -> None:
         parsed = normalised(url)
@@ -70,7 +70,7 @@ class Database:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """What the database itself fails of is an error of ours; raises StoreFailed."""
+    """Translate errors of the database; raises StoreFailed."""
     try:
         yield
     except (OperationalError, InternalError) as error:
@@ -79,7 +79,7 @@ def _translated() -> Iterator[None]:
 
 @contextmanager
 def open_database(url: str) -> Iterator[Database]:
-    """Open a migrated database until the block ends; raises StartRefused where the URL is none we know."""
+    """Open a migrated database until the block ends; raises StartRefused if the URL is not supported."""
     database = Database(url)
     try:
         yield database

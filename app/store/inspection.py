@@ -17,7 +17,7 @@ from app.store.schema import SCRIPTS, current_revision
 
 @dataclass(frozen=True, slots=True)
 class DatabaseReport:
-    """What was found. `owner` is empty where nobody has it open, `broken` where it is sound or cannot be told."""
+    """The state of a database. `owner` is empty if it is not open; `broken`, if it is sound or cannot be checked."""
 
     database: str
     revision: str | None
@@ -27,7 +27,7 @@ class DatabaseReport:
 
 
 def examine(url: str) -> DatabaseReport:
-    """Look at a database; raises StartRefused where it cannot be read."""
+    """Inspect a database; raises StartRefused if it cannot be read."""
     parsed = normalised(url)
     revision = current_revision(url)
     newest = ScriptDirectory(str(SCRIPTS)).get_current_head()
@@ -46,7 +46,7 @@ def _owner(url: str) -> str:
 
 
 def _broken(file: Path) -> str:
-    """What SQLite's own check finds, of at most ten lines; empty where that is nothing."""
+    """At most ten lines of SQLite's integrity check; empty if it finds nothing."""
     try:
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
             lines = [str(row[0]) for row in connection.execute("PRAGMA quick_check(10)")]

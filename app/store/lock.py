@@ -29,9 +29,9 @@ _HOLDER: Final = text(
 
 @contextmanager
 def owned(url: str, who: str) -> Iterator[None]:
-    """Own the database until the block ends or the process dies, known as `who` ("pid 7 at http://host:8000").
+    """Lock the database until the block ends or the process dies, as owner `who` ("pid 7 at http://host:8000").
 
-    Raises DatabaseOwned, which names the owner, and StartRefused where the database cannot be reached.
+    Raises DatabaseOwned, which names the owner, and StartRefused if the database cannot be reached.
     """
     parsed = normalised(url)
     with _flocked(Path(parsed.database or ""), who) if is_sqlite(parsed) else _advised(parsed, who):

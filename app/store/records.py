@@ -1,4 +1,4 @@
-"""Frozen records: what the store returns and takes."""
+"""The frozen records that the store takes and returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernels.space import Config
 class TrialRecord:
     """One config tried on one problem and device by one job; `id` is None until it is saved, and rises with commits.
 
-    `state` is measured or rejected: a measured trial has its timing in milliseconds (its interval is None where one
+    `state` is measured or rejected: a measured trial has its timing in milliseconds (its interval is None if one
     sample says nothing of it), a rejected one `stage` and `reason`. `kernel` is "vendor" for the vendor's library, with
     an empty config and the library's name as digest. `round` is search; final for a finalist's samples, which chose
     the winner; or report for fresh samples taken after the choice. `policy` names how launches were timed, `seconds`
@@ -54,10 +54,10 @@ class TrialRecord:
 
 @dataclass(frozen=True, slots=True)
 class BestRecord:
-    """The promoted trial of one device model and problem, beside what was measured in turn with it.
+    """The promoted trial of one device model and problem, and the trials of its report round.
 
-    `default` is the trial of the untuned choice. What is None was not measured in that round, and its `_reason` says
-    why. Raises ValueError where the promoted trial is another model's or another problem's.
+    `default` is the trial of the untuned choice. A trial that is None was not measured, for its `_reason`. Raises
+    ValueError if the promoted trial is another model's or another problem's.
     """
 
     device_model: str
@@ -84,8 +84,8 @@ class JobRecord:
     """One piece of durable work: `request`, `result` and `error` are JSON, `fingerprint` is equal for the same work.
 
     `state` is queued, running, succeeded, failed or cancelled; `done` of at most `total` trials are over, the fastest
-    so far took `best_ms` milliseconds. `phase` says what a running one does, `eta_seconds` how long it may still take;
-    `spent_seconds` are what it took so far, in every process that worked on it.
+    so far took `best_ms` milliseconds. `phase` is that of a running job, `eta_seconds` its estimated remaining time;
+    `spent_seconds` are the seconds so far, of every process that ran it.
     """
 
     id: str
@@ -109,10 +109,10 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class FaultRecord:
-    """What a config of a kernel's text did wrong on a device model under an environment, and where it is not tried.
+    """The failure of a config of a kernel's text on a device model and environment, and the scope where it is excluded.
 
     `kind` is wrong (the config is never served), compile, launch, timeout, died or memory. `scope` is empty for every
-    problem, or the family or the key of the problems concerned. `job_id` is None where a product found it.
+    problem, or the family or the key of the problems concerned. `job_id` is None if a product found it.
     """
 
     device_model: str
@@ -149,7 +149,7 @@ MissPlace = tuple[int, datetime, str, str]  # count, last_at, device_model and p
 
 @dataclass(frozen=True, slots=True)
 class KnownRecord:
-    """What a kernel's configs took on one problem and device model: medians in milliseconds, the newest of each."""
+    """The newest median in milliseconds of each of a kernel's configs on one problem and device model."""
 
     device_model: str
     problem: Problem
@@ -158,7 +158,7 @@ class KnownRecord:
 
 @dataclass(frozen=True, slots=True)
 class CrossRecord:
-    """What a config that is best for another problem of the family took on this one, in milliseconds."""
+    """Milliseconds on this problem of a config that is best for another problem of the family."""
 
     device_model: str
     problem: Problem
@@ -172,9 +172,9 @@ class CrossRecord:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRecord:
-    """A caller's Idempotency-Key, the fingerprint of the request it came with, and the first answer to that.
+    """A principal's Idempotency-Key, the fingerprint of its request, and the first answer.
 
-    `status` is None until there is an answer; `body` is its text, None where that is the result of the job, as a matrix
+    `status` is None until there is an answer; `body` is its text, None if that is the result of the job, as a matrix
     is. `job_id` names the job that the request made or joined, as soon as that is stored.
     """
 

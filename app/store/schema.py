@@ -1,4 +1,4 @@
-"""The schema's revisions: brought to this program's at start, under a lock that one process at a time has."""
+"""Migrations of the schema at start, under a lock of one process at a time."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _alembic = threading.Lock()  # Alembic keeps the migration under way in a global
 
 
 def migrate(url: str) -> None:
-    """Bring the database, made where there is none, to this program's schema; a second process waits, then finds it so.
+    """Create or migrate the database's schema in one transaction; other processes wait meanwhile.
 
-    All of it is one transaction. Raises SchemaUnknown where a newer program has been here, StartRefused where the
+    Raises SchemaUnknown if a newer program migrated it, StartRefused if the
     database cannot be opened.
     """
     with changing(url) as connection:
@@ -38,7 +38,7 @@ def migrate(url: str) -> None:
 
 
 def current_revision(url: str) -> str | None:
-    """The revision of the database's schema, or None where there is no schema yet; raises StartRefused."""
+    """The revision of the schema; None if there is none. Raises StartRefused."""
     parsed = normalised(url)
     if is_sqlite(parsed) and not Path(parsed.database or "").exists():
         return None
@@ -85,7 +85,7 @@ def _refuse_unknown(connection: Connection, scripts: ScriptDirectory) -> None:
 
 
 def _check_references(connection: Connection) -> None:
-    """What foreign keys would have refused while they were off."""
+    """Check foreign keys, which were off during the migration."""
     if connection.dialect.name != "sqlite":
         return
     broken = connection.exec_driver_sql("PRAGMA foreign_key_check").first()

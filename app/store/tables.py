@@ -53,7 +53,7 @@ class Moment(TypeDecorator[datetime]):
 
 
 class Prose(TypeDecorator[str]):
-    """Text from compilers and drivers: what UTF-8 or PostgreSQL cannot hold becomes a replacement character."""
+    """Text from compilers and drivers, with replacement characters for those that UTF-8 or PostgreSQL lack."""
 
     impl = Text
     cache_ok = True
@@ -82,7 +82,7 @@ class Samples(TypeDecorator[tuple[float, ...]]):
 
 
 class Base(DeclarativeBase):
-    """What all tables share: names of constraints, and the columns' types."""
+    """The base of all tables: names of constraints and types of columns."""
 
     metadata = MetaData(naming_convention=_NAMES)
     type_annotation_map = {  # noqa: RUF012 -- SQLAlchemy reads it off the class, and nobody changes it
@@ -200,7 +200,7 @@ class TrialRow(Base):
 
 
 class BestRow(Base):
-    """The promoted trial of one device model and problem, and what was measured in turn with it, or why not."""
+    """The promoted trial of one device model and problem, and the trials of its report round, or reasons for none."""
 
     __tablename__ = "bests"
 
@@ -251,7 +251,7 @@ class FaultRow(Base):
 
 
 class MissRow(Base):
-    """A shape that was asked for and not tuned."""
+    """A miss: an untuned shape that was requested."""
 
     __tablename__ = "misses"
 

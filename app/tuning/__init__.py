@@ -1,1 +1,1 @@
-"""Finding the fastest right config: what to try next, whether it is right, how fast it is. No SQL, no HTTP."""
+"""The autotuner: search, verification and measurement of configs. No SQL, no HTTP, no devices."""

@@ -1,4 +1,4 @@
-"""What a tune may take, what of it a trial is forecast to take, and how the seconds are shared with the finals."""
+"""The budget of a tune, the forecast of a trial, and the division of seconds between search and finals."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ SECONDS: Final = 20.0  # of a shape by default
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much a tune may take: trials, seconds with the finals included, and the gain that is not worth a search.
+    """The limits of a tune, a shape or a kernel: trials, seconds including the finals, and expected gain in percent.
 
-    A job's, a shape's or a kernel's: whoever holds it says which. None is the default of 64 trials a kernel and 20 s a
-    shape; beside a `gain_percent`, at which the search of a kernel's space ends once its best is expected to be beaten
-    by less, and for a kernel, None is no limit.
+    The search of a kernel's space ends once its best is expected to be beaten by less than `gain_percent`. None is the
+    default of 64 trials a kernel and 20 s a shape; beside a `gain_percent`, and for a kernel, it is no limit.
     """
 
     trials: int | None = None
@@ -48,41 +47,41 @@ def _as_limits(budget: Budget) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Seconds that one launch of a contender is expected to take, and those until it can be launched; 0: unknown."""
+    """Expected seconds of one launch of a contender, and of its compilation; 0: unknown."""
 
     launch: float = 0.0
     build: float = 0.0
 
     @property
     def trial(self) -> float:
-        """Seconds of a trial at least: one launch is verified, one is timed."""
+        """The least seconds of a trial: one launch is verified, one is timed."""
         return self.build + 2 * self.launch
 
 
 @dataclass(slots=True)
 class Deadline:
-    """The budget as it is now, and the seconds spent of it; `reserve` are the least that the finals take."""
+    """The current budget and the seconds spent of it; `reserve` are the least seconds of the finals."""
 
     budget: Callable[[], Budget]
     spent: Callable[[], float]
     reserve: float = 0.0
 
     def left(self) -> float:
-        """Seconds until nothing may run any more."""
+        """Seconds until the tune must end."""
         seconds = self.budget().seconds
         return math.inf if seconds is None else seconds - self.spent()
 
     def searching(self) -> float:
-        """Seconds until the search is to leave the rest to the finals."""
+        """Seconds until the search must end, with the rest for the finals."""
         seconds = self.budget().seconds
         if seconds is None:
             return math.inf
         return seconds - max((1 - _SEARCHING) * seconds, min(self.reserve, seconds / 2)) - self.spent()
 
     def finals(self, thorough: bool) -> tuple[float, float]:
-        """Seconds of finals, a share of what the search took, one at least; and at most. Never more than are left.
+        """The seconds of the finals and their maximum, both at most what is left.
 
-        All that there may be where they are to be `thorough`.
+        They are a share of the search's and at least one; with `thorough`, the maximum.
         """
         least, most = FINALS
         left = max(0.0, min(most, self.left()))

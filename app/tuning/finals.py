@@ -42,17 +42,16 @@ def finals(
     *,
     most: float | None = None,
 ) -> FinalReport | None:
-    """Measure a search's fastest again, choose on those samples alone, and measure the choice afresh beside the rest.
+    """Measure the fastest configs of a search again, choose by these samples alone, and measure the choice anew.
 
-    From 8 to 24 finalists, fewer where there is no time for three rounds of them: whatever could still be the best,
-    given the search's noise; more than eight only where there is time for twelve rounds of them all. They are sampled
-    in turn, the clearly beaten leaving, until the choice is expected to lose less than 0.05 % or its part of the limit
-    is spent; its statistic is estimate.standing's. The first in that order that withstands `runner.prove` is chosen.
-    What is told comes from one further round of it and those beside it, report.reported's: of our own the fastest
-    there is the best. `limit` is seconds of proofs and sampling by the clock, or up to `most` where five rounds of the
-    report take so long; what is forecast not to fit is left out, but for one launch of a config that holds. None where
-    nothing was measured or nothing holds. Raises DeviceError where sampling fails with no contender to blame, OutOfTime
-    where the budget ends before anything is told.
+    From 8 to 24 finalists that could still be the best, given the search's noise: fewer if there is no time for three
+    rounds of them, more than eight only if there is time for twelve. They are sampled in turn, without the clearly
+    slower ones, until the choice is expected to lose less than 0.05 % or its part of the limit is spent. The first by
+    `statistics.rank` that passes `runner.stress_verify` is chosen, and timed in a further round with the entries beside
+    it (`report.reported`). `limit` is seconds of verification and sampling by the clock, or up to `most` if five rounds
+    of the report need them; entries forecast not to fit are left out, but for one launch of a config that passes. None
+    if nothing was measured or passes. Raises DeviceError if sampling fails with no contender to blame, OutOfTime if the
+    budget ends before the report.
     """
     found = {
         (one.kernel, one.config): Finalist(one, _contender(one, launches, problem))
@@ -85,7 +84,7 @@ def _reports(
 
 
 def _until(reports: Sequence[Finalist], sampling: FinalistSampling) -> float:
-    """What is spent when the choice is to end: proofs and five rounds of the report have their time, within bounds."""
+    """Seconds spent at which the choice must end, so that stress verification and five rounds of the report fit."""
     told = FEWEST * sampling.each(sampling.fitting(reports)) + 2 * sampling.proof
     sampling.raise_limit(told / (1 - _CHOOSING[1]))
     least, most = (share * sampling.limit for share in _CHOOSING)
@@ -97,7 +96,7 @@ def _contender(measured: Measured, launches: Callable[[Measured], Launch], probl
 
 
 def _finalists(by_median: Sequence[Finalist], sampling: FinalistSampling, limit: float) -> list[Finalist]:
-    """What could still be the best, and at least eight; as many as fit the limit, and one.
+    """The configs that could still be the best, at least eight; as many as fit the limit, and at least one.
 
     By the median and by the fastest sample in turn: where clocks boost, a config that was measured hot has a slow
     median, and one that was cold throughout a fast one.
@@ -138,7 +137,7 @@ def _look(entry: Finalist) -> int:
 def _choice(
     finalists: Sequence[Finalist], sampling: FinalistSampling, until: Callable[[], float]
 ) -> dict[Finalist, list[float]]:
-    """The finalists and the samples that order them, fastest first; as the search has them where there is no choice."""
+    """The finalists and the samples that order them, fastest first; as the search has them if there is no choice."""
     samples: dict[Finalist, list[float]] = {entry: [] for entry in finalists}
     alive, beaten, lost = list(finalists), list[Finalist](), 0.0
     by_search = {entry: list[float]() for entry in sorted(finalists, key=lambda entry: entry.seconds)}

@@ -13,9 +13,9 @@ FORECAST: Final = "forecast"  # the stage of what was not tried because it would
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long one launch takes: the median of `samples` launches and its 95 % interval, in milliseconds.
+    """The time of one launch: the median of `samples` launches and its 95 % interval, in milliseconds.
 
-    The interval is None where a single sample says nothing of its spread. `policy` names how launches were timed:
+    The interval is None if a single sample says nothing of its spread. `policy` names how launches were timed:
     figures of two policies are not compared. `limited` says that a time limit ended the sampling before the interval's
     half-width was under 2 % of the median, `dropped` that sampling ended because the config was clearly slower.
     """
@@ -45,7 +45,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What the device was doing while samples were taken: medians of its sensors; None where it has none.
+    """The state of the device during sampling: medians of its sensors; None for one that it does not have.
 
     Clocks in MHz, power in watts, temperature in degrees Celsius; `throttled` names the reasons for lower clocks.
     """
@@ -87,14 +87,13 @@ Outcome = Measured | Rejected
 
 @dataclass(frozen=True, slots=True)
 class FinalReport:
-    """The end of a tune: what was measured again, interleaved and in random order, and what came out.
+    """The result of a tune's finals: samples taken again, interleaved and in random order.
 
     `finalists` are the fastest of the search with the samples that chose among them, fastest first. `best`, `default`,
     `vendor` and `baselines` (naive, tiled) were measured once more in one round after the choice, interleaved with each
-    other: their timings are those that are told. `default` is the untuned choice for the problem; neither it nor a
-    baseline is faster than `best`, which may be one of them. Who of default, vendor, naive and tiled is missing has a
-    sentence in `reasons`. `wrong` are finalists that failed on hostile operands. `retaken` counts rounds that were
-    disturbed and redone.
+    other: their timings are reported. `default` is the untuned choice for the problem; neither it nor a baseline is
+    faster than `best`, which may be one of them. `reasons` has a sentence for each of default, vendor, naive and tiled
+    that is missing. `wrong` are finalists that failed stress verification. `retaken` counts disturbed rounds.
     """
 
     finalists: tuple[Measured, ...]

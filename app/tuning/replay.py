@@ -36,7 +36,7 @@ _RIGHT: Final = Accuracy(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What every config of a space, or of a part of it, took on one device and problem: seconds, or why it failed."""
+    """The seconds or the failure of every config of a space, or of a part of it, on one device and problem."""
 
     device: Device
     kernel: str
@@ -46,18 +46,18 @@ class Recording:
     outcomes: Mapping[Config, tuple[float, ...] | Rejected] = field(repr=False)
 
     def seconds(self, config: Config) -> float | None:
-        """The mean of a config's samples, or None where it failed."""
+        """The mean of a config's samples, or None if it failed."""
         found = self.outcomes[config]
         return None if isinstance(found, Rejected) else fmean(found)
 
     @property
     def optimum(self) -> float:
-        """The lowest mean of all configs, in seconds; raises ValueError where every config failed."""
+        """The lowest mean of all configs, in seconds; raises ValueError if every config failed."""
         means = [seconds for config in self.outcomes if (seconds := self.seconds(config)) is not None]
         return min(means)
 
     def space(self) -> Kernel:
-        """The recorded kernel with a space of just what was recorded; one unknown here has a plan of no meaning."""
+        """The recorded kernel with the recorded space; an unknown kernel has a placeholder for its plan."""
         names = list(next(iter(self.outcomes)))
         values = {name: tuple(sorted({config[name] for config in self.outcomes})) for name in names}
         space = Space(values, *_recorded(names, self.outcomes))
@@ -109,7 +109,7 @@ class Replay:
         self._recording, self._random = recording, random.Random(seed)  # noqa: S311  a replay is no secret
 
     def prepare(self, launch: Launch) -> None:
-        """Do nothing: what was recorded has been compiled."""
+        """Do nothing: recorded configs need no compilation."""
 
     def attempt(self, contender: Contender, best: float | None) -> Outcome:
         """The recorded failure, or a race on recorded samples."""
@@ -124,7 +124,7 @@ class Replay:
         return Measured(contender.kernel, contender.config, timed, _RIGHT, seconds=raced.seconds)
 
     def finals(self) -> None:
-        """Nothing is to be told."""
+        """Do nothing."""
 
     def stress_verify(self, launch: Launch) -> Rejected | None:
         """A recorded time was of a right answer."""
@@ -159,7 +159,7 @@ def lines(recordings: Iterable[Recording]) -> Iterator[str]:
 
 
 def read(text: Iterable[str]) -> list[Recording]:
-    """Recordings of their text; raises Malformed where it is none."""
+    """Parse the text of recordings; raises Malformed if it is not one."""
     found: list[Recording] = []
     outcomes: dict[Config, tuple[float, ...] | Rejected] = {}
     parameters: list[str] = []
@@ -178,7 +178,7 @@ def read(text: Iterable[str]) -> list[Recording]:
 
 
 def load(path: Path) -> list[Recording]:
-    """The recordings of a file; raises Malformed, and OSError where it cannot be read."""
+    """The recordings of a file; raises Malformed, and OSError if it cannot be read."""
     content = path.read_bytes()
     return read((gzip.decompress(content) if path.suffix == ".gz" else content).decode().splitlines())
 

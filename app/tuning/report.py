@@ -1,6 +1,6 @@
 """The report round: winner, untuned default, baselines and the vendor's library, measured in turn.
 
-Who is too slow for the time that is left has no figure, and a reason; of our own the fastest here is the best.
+An entry too slow for the time left has a reason instead of a timing. The fastest of our kernels here is the best.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FOR_FAR: Final = 0.5  # of the time, where all rounds with everybody do not fit
 
 @dataclass(slots=True)
 class RoundReport:
-    """Samples of one round by entry, who each of the names beside the winner is, and why others are not there."""
+    """Samples of the report round by entry, the entries beside the winner, and reasons for missing ones."""
 
     best: Finalist
     seconds: dict[Finalist, list[float]]
@@ -41,11 +41,10 @@ class RoundReport:
 def reported(
     best: Finalist, beside: Mapping[str, Finalist], reasons: Mapping[str, str], sampling: FinalistSampling
 ) -> RoundReport | None:
-    """Sample the winner and those beside it in turn, and have the one of our own with the least median be the best.
+    """Sample the winner and the entries beside it in turn; the best is the one of our kernels with the least median.
 
-    At least five rounds of everybody who is told, spread over all of the time that is left; who is over four times
-    slower than the winner takes part in fewer of them than the others. None where the winner failed. Raises DeviceError
-    where sampling fails with nobody to blame.
+    At least five rounds of every reported entry, spread over the time left; entries over four times slower than the
+    winner are in fewer rounds. None if the winner failed. Raises DeviceError if sampling fails with no entry to blame.
     """
     told = RoundReport(best, {}, dict(beside), dict(reasons))
     _admit(told, sampling)
@@ -62,7 +61,7 @@ def reported(
 
 
 def _sample(told: RoundReport, sampling: FinalistSampling) -> None:
-    """Sample everybody by plan, until the limit, or until the winner fails."""
+    """Sample the entries by plan, until the limit, or until the winner fails."""
     entries = list(dict.fromkeys((told.best, *told.beside.values())))
     for part, rounds in _plan(told.best, entries, sampling):
         alive = [entry for entry in part if entry not in sampling.wrong]
@@ -73,7 +72,7 @@ def _sample(told: RoundReport, sampling: FinalistSampling) -> None:
 
 
 def _admit(told: RoundReport, sampling: FinalistSampling) -> None:
-    """Leave out whoever is wrong, or with whom five rounds of all would take longer than there may be."""
+    """Leave out entries that failed verification, or with which five rounds of all would exceed the time."""
     admitted = [told.best]
     for entry in [told.beside[name] for name in BESIDE if name in told.beside]:
         if entry in sampling.wrong:
@@ -101,7 +100,7 @@ def _drop(told: RoundReport, entry: Finalist, reason: str) -> None:
 
 
 def _drop_untold(told: RoundReport, sampling: FinalistSampling) -> None:
-    """Say why of whoever fell out or was not reached."""
+    """Leave out, with a reason, entries that failed or were not reached."""
     for entry in list(told.beside.values()):
         if entry in sampling.wrong:
             _drop(told, entry, sampling.wrong[entry].reason)
@@ -110,7 +109,7 @@ def _drop_untold(told: RoundReport, sampling: FinalistSampling) -> None:
 
 
 def _plan(best: Finalist, entries: Sequence[Finalist], sampling: FinalistSampling) -> list[tuple[list[Finalist], int]]:
-    """Who is sampled how often, in turn: blocks of rounds of everybody, each followed by rounds of the near alone."""
+    """The entries and rounds of each block: rounds of all entries, then rounds of the near ones alone."""
     everybody = list(entries)
     near = [entry for entry in entries if entry.seconds <= _FAR * best.seconds]
     rounds = sampling.affordable(everybody, sampling.left, 1, _ROUNDS)
@@ -128,14 +127,14 @@ def _plan(best: Finalist, entries: Sequence[Finalist], sampling: FinalistSamplin
 
 
 def _part(whole: int, number: int, parts: int) -> int:
-    """One of so many nearly equal parts of a whole."""
+    """Part `number` of `parts` nearly equal parts of a whole."""
     return whole * (number + 1) // parts - whole * number // parts
 
 
 def _promote(told: RoundReport, sampling: FinalistSampling) -> None:
-    """The fastest of our own in the round that holds is the best, and its kernel's own figure.
+    """Make the fastest verified entry of our kernels the best.
 
-    The others are proved too where there is time: what is told of a config that answers wrong misleads.
+    The others are verified too if there is time: the timing of a wrong config would mislead.
     """
     chosen = told.best
     own = [entry for entry in told.seconds if entry.measured.kernel != VENDOR]
@@ -157,7 +156,7 @@ def _drop_wrong(told: RoundReport, entries: Sequence[Finalist], sampling: Finali
 
 
 def _proves(told: RoundReport, entry: Finalist, sampling: FinalistSampling) -> bool:
-    """Whether an entry holds; one that does not, or that there is no time left to prove, is no longer told."""
+    """Whether an entry passes stress verification; if not, or if there is no time for it, it is left out."""
     try:
         if sampling.holds(entry):
             return True
@@ -168,7 +167,7 @@ def _proves(told: RoundReport, entry: Finalist, sampling: FinalistSampling) -> b
 
 
 def absent(name: str, outcomes: Sequence[Outcome], default: Launch | None) -> str | None:
-    """Why one of the names beside the winner was not measured in the search; None where it was."""
+    """The reason why one of the names beside the winner was not measured in the search; None if it was."""
     if name == DEFAULT:
         if default is None:
             return "no kernel has a default that is legal here"

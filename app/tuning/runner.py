@@ -15,7 +15,7 @@ Contender: TypeAlias = Launch | Problem
 
 
 class OutOfTime(Exception):
-    """The budget's seconds are over: what was being tried is not to blame, and nothing more can be tried."""
+    """The budget's seconds are over. The contender at hand is not to blame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +34,27 @@ class InterleavedSamples:
 class Runner(Protocol):
     """Tries candidates of one problem on one device, one at a time.
 
-    `attempt`, `stress_verify` and `sample` raise OutOfTime at the end of the budget's seconds, whatever they are at.
-
-    `width` is how many builds can be under way at once: a batch of that size keeps the compilers busy.
+    `attempt`, `stress_verify` and `sample` raise OutOfTime at the end of the budget's seconds.
     """
 
     @property
     def width(self) -> int:
-        """How many builds can be under way at once."""
+        """Builds that can be compiled at once: a batch of this size keeps the compilers busy."""
         ...
 
     def prepare(self, launch: Launch) -> None:
-        """Have the launch's binary made ahead, in parallel, where that can be done; returns at once."""
+        """Start to compile the launch's binary in parallel, if that is possible; returns at once."""
         ...
 
     def attempt(self, contender: Contender, best: float | None) -> Outcome:
-        """Compile, verify and time one candidate; sampling ends early where it is clearly slower than `best` seconds.
+        """Compile, verify and time one candidate; sampling ends early if it is clearly slower than `best` seconds.
 
-        Whatever the candidate does to its process is Rejected.
+        A candidate that crashes or hangs its process is Rejected.
         """
         ...
 
     def finals(self) -> None:
-        """Be told that the search is over."""
+        """Called once the search is over."""
         ...
 
     def stress_verify(self, launch: Launch) -> Rejected | None:
@@ -66,6 +64,6 @@ class Runner(Protocol):
     def sample(self, contenders: Sequence[Contender], rounds: int) -> InterleavedSamples:
         """Time contenders that have been attempted, each once a round, in random order, on cold rotating buffers.
 
-        Raises DeviceError where a contender takes its process down.
+        Raises DeviceError if a contender takes its process down.
         """
         ...

@@ -21,24 +21,23 @@ _RETRIES: Final = 2  # of a round that failed though every contender runs alone
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finalist:
-    """A contender and what the search measured of it."""
+    """A contender and the search's measurement of it."""
 
     measured: Measured
     contender: Contender
 
     @property
     def seconds(self) -> float:
-        """The search's median, from which it is forecast what a launch takes."""
+        """The search's median, the forecast of a launch."""
         return self.measured.timing.median_ms / 1e3
 
 
 @dataclass(slots=True)
 class FinalistSampling:
-    """Proves and samples entries for `limit` seconds by the clock; `spent` of them are over.
+    """Verifies and samples finalists for `limit` seconds of wall time, of which `spent` are over.
 
-    The limit may be raised to `most`: how long a sample takes with the checks beside it is known only once one was
-    taken.
-    `wrong` are the entries that fell out, each with its rejection. `cost` is what each sample took lately, all told.
+    The limit may be raised to `most`, since the duration of a sample with its checks is known only after the first.
+    `wrong` are the entries that failed, each with its rejection; `cost` is the recent wall time of a sample.
     """
 
     runner: Runner
@@ -66,7 +65,7 @@ class FinalistSampling:
         return self.most - self.spent - 2 * self.proof
 
     def raise_limit(self, needed: float) -> None:
-        """Have so many seconds in all, or as many as there may be."""
+        """Raise the limit to the `needed` seconds, at most to `most`."""
         self.limit = max(self.limit, min(self.most, needed))
 
     def holds(self, entry: Finalist) -> bool:
@@ -85,7 +84,7 @@ class FinalistSampling:
     def sample(self, entries: Sequence[Finalist], rounds: int) -> dict[Finalist, list[float]]:
         """Samples of the entries that stay; one that takes the device down is wrong, and its rounds are redone.
 
-        Raises DeviceError where sampling fails with no entry to blame.
+        Raises DeviceError if sampling fails with no entry to blame.
         """
         left, failures = list(entries), 0
         while left:
@@ -134,7 +133,7 @@ class FinalistSampling:
         return Measured(measured.kernel, measured.config, told, measured.accuracy, measured.registers, tuple(seconds))
 
     def _culprits(self, entries: Sequence[Finalist]) -> bool:
-        """Find who cannot be sampled even alone."""
+        """The entries that cannot be sampled even alone."""
         before, started = len(self.wrong), self.clock()
         for entry in entries:
             try:

@@ -1,4 +1,4 @@
-"""Which tuned shape's config to answer an untuned shape with, and what that is expected to cost and at most costs."""
+"""Transfer of tuned configs to untuned shapes: the config, its expected loss, and a bound on that."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _STEEPEST: Final = 1.5  # logarithm of a loss above which all losses are alike
 
 @dataclass(frozen=True, slots=True)
 class TunedProblem:
-    """A tuned problem: its winner, that one's seconds, and what other problems' winners took on it (any subset).
+    """A tuned problem: its winner, the winner's seconds, and those of other problems' winners on it (any subset).
 
-    `default` is what the untuned choice took on it, where that was measured.
+    `default` is the seconds of the untuned choice, if measured.
     """
 
     problem: Problem
@@ -60,10 +60,10 @@ class TunedProblem:
 
 @dataclass(frozen=True, slots=True)
 class TransferEstimate:
-    """What a config for an untuned problem is expected to take over what a tune would reach, and at most takes.
+    """The expected time of a config on an untuned problem over that of a tune's winner, and its bound.
 
-    `loss_bound` is not exceeded in 95 cases of 100. Both are at least 1. The bound rests on `shapes` tuned shapes that
-    were foretold from the others; below 32 of them it is widened by a prior.
+    `loss_bound` holds in 95 cases of 100. Both are at least 1. The bound rests on `shapes` tuned shapes, each predicted
+    from the others; below 32 of them it is widened by a prior.
     """
 
     expected_loss: float
@@ -82,7 +82,7 @@ class Transferred(TransferEstimate):
 
 @dataclass(frozen=True, slots=True)
 class LossStatistics:
-    """What the losses of some shapes teach: their mean and variance, and by how many spreads guesses were off."""
+    """Mean and variance of the losses of some shapes, and the errors of their predictions in standard deviations."""
 
     mean: float
     variance: float
@@ -106,9 +106,9 @@ class _Guess:
 
 @dataclass(frozen=True, slots=True)
 class TransferSettings:
-    """What all shapes of a family teach: over how many doublings losses are alike, and how far the model is believed.
+    """Hyperparameters of a family of shapes: the length scale of losses in doublings, and the weight of the cost model.
 
-    `winners` and `default` are what was learned of the losses of other shapes' winners, and of the untuned choice.
+    `winners` and `default` are the statistics of the losses of other shapes' winners, and of the untuned choice.
     """
 
     reach: float
@@ -118,12 +118,12 @@ class TransferSettings:
 
 
 class Transfer:
-    """What the tuned shapes of one device model and family say of the others. Immutable: made anew at a promotion.
+    """Predictions from the tuned shapes of one device model and family. Immutable: a promotion makes a new one.
 
     A loss is a config's time on a shape over that shape's best. For every candidate, the untuned choice among them,
     its losses on the shapes around are interpolated by distance (kriging: Cressie, Statistics for Spatial Data, 1993),
-    a share of what the model foretells taken out before and put back after. The bound is conformal: every tuned shape
-    is foretold from the others, and the errors, each over its own spread, bound the next one (Vovk et al., Algorithmic
+    with a share of the cost model's prediction as their mean. The bound is conformal: every tuned shape is predicted
+    from the others, and the errors, each over its own spread, bound the next one (Vovk et al., Algorithmic
     Learning in a Random World, 2005; Lei et al., JASA 113, 2018), at the rank that also holds for this very set of
     shapes (Vovk, 2012). With `like` the settings and errors are those of another one.
     """
@@ -154,7 +154,7 @@ class Transfer:
         self.settings = self._learn() if like is None else like.settings
 
     def choose(self, problem: Problem) -> Transferred | None:
-        """The candidate with the least expected loss that is legal for the problem; None where none is."""
+        """The candidate with the least expected loss that is legal for the problem; None if none is."""
         if not self._tuned:
             return None
         distances = self._distances(problem)
@@ -170,7 +170,7 @@ class Transfer:
         return None
 
     def default(self, problem: Problem) -> TransferEstimate:
-        """What the untuned choice is expected to lose on a problem."""
+        """The expected loss of the untuned choice on a problem."""
         distances = self._distances(problem)
         loss, spread = self._guess_default(distances, _nearest(distances, _ROWS))
         return TransferEstimate(*_bounded(loss, spread, self.settings.default.errors, log(DEFAULT_BOUND)))
@@ -187,7 +187,7 @@ class Transfer:
         self._losses[row, self._own[row]] = 0.0
 
     def _model(self, row: int) -> Floats:
-        """The model's logarithms of losses, over the least of the shape's; zero where nothing was measured."""
+        """The cost model's log losses relative to the least of the shape; zero if nothing was measured."""
         if row not in self._foretold:
             found = np.full(len(self._choices), np.nan)
             for column in np.flatnonzero(self._known[row]):
@@ -252,7 +252,7 @@ class Transfer:
         )
 
     def _total(self, sample: Iterable[int], reach: float, trust: float) -> float:
-        """What some shapes would have lost with such settings."""
+        """The total loss of some shapes with these settings."""
         self.settings = replace(self.settings, reach=reach, trust=trust)
         return sum(loss for loss, _ in self._leave_one_out(sample))
 
@@ -263,9 +263,9 @@ class Transfer:
         return distances, _nearest(distances, min(_ROWS, len(self._tuned) - 1))
 
     def _leave_one_out(self, targets: Iterable[int]) -> Iterator[tuple[float, float]]:
-        """Each shape's loss had it been untuned, and by how many spreads it is above the guess.
+        """Each shape's loss if predicted from the others, and its error in standard deviations.
 
-        Only what was measured on a shape can be chosen for it here; a shape with nothing measured says nothing.
+        Only configs measured on a shape can be chosen for it; shapes without any are left out.
         """
         for target in targets:
             distances, rows = self._others(target)
@@ -285,16 +285,16 @@ class Transfer:
 
 
 def _loss(seconds: float | None, best: float) -> float:
-    """The logarithm of a loss, NaN where it was not measured."""
+    """The logarithm of a loss; NaN if it was not measured."""
     return float("nan") if seconds is None else min(max(log(seconds / best), 0.0), _STEEPEST)
 
 
 def _krige(
     among: Floats, here: Floats, known: Mask, elsewhere: Mask, losses: Floats, learned: LossStatistics
 ) -> tuple[Floats, Floats]:
-    """Each column's value here and its spread, with its mean drawn to that of all where little of it is known.
+    """Each column's prediction and its spread; the mean of a column with few values shrinks towards that of all.
 
-    That a winner loses nothing on its own shape says nothing of what it loses on average.
+    A winner's loss of zero on its own shape does not count in its mean.
     """
     rows = len(here)
     among = among + _NOISE * np.eye(rows)
@@ -330,11 +330,10 @@ def _bounded(loss: float, spread: float, errors: Floats, prior: float) -> tuple[
 
 
 def beats(found: TransferEstimate, default: TransferEstimate) -> bool:
-    """Whether a config is so likely to be faster than the untuned choice that it should take its place.
+    """Whether a config is likely enough to be faster than the untuned choice to replace it.
 
-    Its bound must be well below the untuned choice's: by two thirds of the way to what that one is expected to lose,
-    and where little was learned below even that. A bound alone is not enough: one rises because little is known, and
-    what little is known of is as likely to be good.
+    Its bound must lie below the untuned choice's by two thirds of the way to that one's expected loss, and by more if
+    few shapes are known. Bounds alone would not do: they are also high where little is known.
     """
     share = _DOUBT if found.shapes >= _FEW else 0.0
     expected, bound = log(default.expected_loss), log(default.loss_bound)
@@ -370,7 +369,7 @@ def _over_least(logs: Floats) -> Floats:
 
 
 def _quantile(errors: Floats) -> float:
-    """The error below which 95 % of all errors are with 80 % confidence; the largest where there are too few."""
+    """The 95 % quantile of errors with 80 % confidence; the largest error if there are too few."""
     rank, share = _rank(len(errors))
     lower = errors[rank - 2] if rank > 1 else errors[rank - 1]
     return float(lower + share * (errors[rank - 1] - lower))
@@ -391,6 +390,6 @@ def _rank(number: int) -> tuple[int, float]:
 
 
 def _chance(count: int, number: int) -> float:
-    """That exactly `count` of so many errors are covered: their binomial's probability, by its logarithm."""
+    """The binomial probability that exactly `count` errors are covered, by its logarithm."""
     ways = lgamma(number + 1) - lgamma(count + 1) - lgamma(number - count + 1)
     return exp(ways + count * log(COVERAGE) + (number - count) * log(1 - COVERAGE))

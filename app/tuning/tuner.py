@@ -1,6 +1,6 @@
-"""The loop of a tune: ask the kernels' strategies in turn, build ahead, attempt, tell, yield; then the finals.
+"""The loop of a tune: ask the kernels' strategies in turn, compile ahead, attempt, tell, yield; then the finals.
 
-No I/O and no clock but the given; a runner does what needs a device.
+No I/O, and no clock but the one given; the runner uses the device.
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ _BATCH: Final = 8  # configs asked for at once at least: a strategy thinks once 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is tuned: kernels for a problem on a device, and how.
+    """The input of a tune: kernels, problem, device and options.
 
-    `known` is what a kernel's configs took elsewhere, `refused` are configs that failed here before and are not tried.
-    `forecast` says what a trial of a contender is expected to take. A `thorough` tune gives its finals all the time
-    that they may take.
+    `known` are prior times of a kernel's configs, `refused` configs that failed here before and are not tried.
+    `forecast` predicts the seconds of a trial. The finals of a `thorough` tune take their maximal time.
     """
 
     kernels: Sequence[Kernel]
@@ -61,10 +60,10 @@ class Task:
 
 @dataclass(slots=True)
 class _Search:
-    """One kernel's part of a tune: `told` are the configs with an outcome, `ready` those asked for and building.
+    """The search of one kernel: `told` are the configs with an outcome, `ready` those asked for and compiling.
 
-    `begin` makes the strategy, which lists the space: not before the first question, so that the defaults come first
-    however large it is. What the strategy does not know yet is `untold`.
+    `begin` makes the strategy, which lists the space, at the first question, so that defaults come first however large
+    it is. Outcomes that the strategy does not know yet are `untold`.
     """
 
     kernel: Kernel
@@ -108,15 +107,15 @@ def tune(
     saved: Sequence[Outcome] = (),
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Outcome | FinalReport]:
-    """Yield the outcome of every config tried, and last the finals'.
+    """Yield the outcome of every config tried, and last the report of the finals.
 
     The vendor's library comes first, then each kernel's default, then each kernel's strategy in turn until it is
-    exhausted or the budget, read anew before each trial, is spent. Where the seconds are few, the default of which the
-    trial is the shortest comes first, and is proved at once: there is a winner then, however soon they end. What is
-    forecast to take longer than is left is Rejected at stage forecast; of all but the defaults it ends the search.
+    exhausted or the budget, read before each trial, is spent. If there are few seconds, the default with the shortest
+    trial comes first and is stress-verified at once, so that there is a winner however soon they end. A trial forecast
+    to take longer than is left is Rejected at stage forecast, which ends the search unless it is a default's.
     `saved` outcomes are told to the strategies and count as trials; they are neither attempted again nor yielded. A
     default that the space refuses is Rejected at stage space. There are no finals where nothing could be measured.
-    Raises ValueError where the strategy is unknown.
+    Raises ValueError if the strategy is unknown.
     """
     started = clock()
     outcomes = list(saved)
@@ -204,9 +203,9 @@ def _search(task: Task, runner: _Proving, given: Deadline, saved: Sequence[Outco
 def _firsts(
     task: Task, runner: _Proving, given: Deadline, searches: Sequence[_Search], saved: Sequence[Outcome]
 ) -> Iterator[Outcome]:
-    """What is always tried where there is time: the vendor's library and the defaults, of which the fastest is proved.
+    """Try the vendor's library and the defaults, and stress-verify the fastest default.
 
-    Where that may take over a quarter of the seconds, the shortest trial of a default comes first.
+    If that may take over a quarter of the seconds, the shortest trial of a default comes first.
     """
     turns, hurry = _turns(task, given, searches, saved)
     for _, contender in turns:
@@ -262,7 +261,7 @@ def _told(seconds: float) -> str:
 
 
 def _prove_fastest(task: Task, runner: _Proving, given: Deadline, found: Sequence[Outcome]) -> None:
-    """Prove the fastest of what was found, where seconds are counted: a winner is there then, however soon they end."""
+    """Stress-verify the fastest so far if seconds are limited, so that there is a winner however soon they end."""
     best = best_of(found)
     if best is None or runner.held or given.left() == math.inf:
         return
@@ -327,7 +326,7 @@ def _turn(search: _Search, searches: Sequence[_Search], task: Task) -> float:
 
 
 def _slowness(search: _Search, searches: Sequence[_Search]) -> float:
-    """A kernel's best over the best of all; 1 where nothing is known."""
+    """A kernel's best time over the best of all; 1 if there is none."""
     fastest = min((one.best for one in searches if one.best is not None), default=None)
     return search.best / fastest if search.best and fastest else 1.0
 

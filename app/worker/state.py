@@ -1,4 +1,4 @@
-"""What a worker keeps between calls, by type: compiled programs, contenders, opened memory."""
+"""The state of a worker between calls, by type: compiled programs, contenders, opened memory."""
 
 from __future__ import annotations
 

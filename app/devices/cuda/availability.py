@@ -25,9 +25,9 @@ _PROHIBITED, EXCLUSIVE = 2, 3  # cudaComputeMode
 def usable(
     runtime: Any, which: str, versions: Callable[[], Software], measure: Callable[[int], float]
 ) -> tuple[list[Device], list[str]]:
-    """The devices that can be used, and a sentence for each that cannot; `which` is "cuda" or one id.
+    """The usable devices, and a reason for each other; `which` is "cuda" or one id.
 
-    `measure` gives a device's bandwidth where the driver does not say. Raises NoDevice where CUDA shows none at all.
+    `measure` gives a device's bandwidth if the driver does not. Raises NoDevice if CUDA shows none at all.
     """
     try:
         count = runtime.getDeviceCount()
@@ -52,7 +52,7 @@ def usable(
 
 
 def explanation(runtime: Any, error: Exception, number: int | None = None) -> str:
-    """What an error of CUDA's start means, and what to do about it; CUDA's own words where it means nothing known."""
+    """The meaning of an error of CUDA's initialisation, and the remedy; CUDA's own message for an unknown error."""
     status = getattr(error, "status", None)
     told = {
         INSUFFICIENT_DRIVER: lambda: _old_driver(runtime),

@@ -46,7 +46,7 @@ _OUT_OF_MEMORY: Final = 2
 def discover(which: str, cache_dir: Path) -> tuple[list[Device], list[str]]:
     """The CUDA devices, as `cuda:0` and so on, and why others cannot be used; `which` is "cuda" or one id.
 
-    Raises NoDevice with the reason where CUDA shows none.
+    Raises NoDevice with the reason if CUDA shows none.
     """
     del cache_dir
     devices, reasons = usable(runtime, which, _software, _measured)
@@ -92,7 +92,7 @@ class CudaBackend:
             runtime.memcpy(_address(buffer), array.ctypes.data, array.nbytes, runtime.memcpyHostToDevice)
 
     def allocate(self, nbytes: int) -> Buffer:
-        """Fresh device memory; raises LaunchFailed, not fatal, where there is none."""
+        """Fresh device memory; raises LaunchFailed, not fatal, if there is none."""
         with self._failing():
             try:
                 return Buffer(_memory(nbytes), nbytes)
@@ -115,7 +115,7 @@ class CudaBackend:
             runtime.memcpy(out.ctypes.data, _address(buffer), out.nbytes, runtime.memcpyDeviceToHost)
 
     def compile(self, build: Build) -> Program:
-        """Load a build's cubin, compiling it here only where nobody has yet; raises CompileFailed."""
+        """Load a build's cubin, compiling it here if it is not cached; raises CompileFailed."""
         cubin = compile_cubin(build, self.device.architecture, self._cache_dir)
         self._loaded += 1
         if self._loaded % _LOADED == 0:
@@ -169,7 +169,7 @@ class CudaBackend:
         return seconds
 
     def vendor_run(self, problem: Problem, operands: Operands) -> None:
-        """The product by cuBLAS, into the same buffers; raises DeviceError where there is no cuBLAS."""
+        """The product by cuBLAS, into the same buffers; raises DeviceError if there is no cuBLAS."""
         with self._failing():
             self._library().multiply(problem, *_addresses(operands))
             runtime.deviceSynchronize()
@@ -187,7 +187,7 @@ class CudaBackend:
             return self._clock.seconds(policy, launches, library, (problem, *map(_addresses, sets)), around)
 
     def reference(self, a: Array, b: Array) -> Array:
-        """The float64 product of op(A) and op(B): by cuBLAS's double precision, or NumPy where that is missing."""
+        """The float64 product of op(A) and op(B), by cuBLAS or, without it, by NumPy."""
         if self._cublas is None:
             return host_reference(a, b)
         batch = a.shape[0] if a.ndim > 2 else 1  # noqa: PLR2004 - a matrix has two dimensions
@@ -200,12 +200,12 @@ class CudaBackend:
         return out
 
     def conditions(self) -> Reading | None:
-        """What NVML says of clocks, power and temperature; None where it is not there."""
+        """Clocks, power and temperature by NVML; None without it."""
         self._sensors = self._sensors or Sensors(self._bus)
         return self._sensors.read()
 
     def free_bytes(self) -> int:
-        """Device memory that nobody has, and what this process keeps for its next small buffers."""
+        """Free device memory, including this process's pool."""
         with self._failing():
             return int(runtime.memGetInfo()[0]) + int(cupy.get_default_memory_pool().free_bytes())
 
@@ -220,7 +220,7 @@ class CudaBackend:
         return self._cublas
 
     def _program(self, step: Step) -> Program:
-        """The program of a step; compiled here where nobody has yet, and kept."""
+        """The cached program of a step, compiled here if it is not in the cache on disk."""
         return self._steps.get(step.build.digest) or self._steps.setdefault(step.build.digest, self.compile(step.build))
 
     def _queued(self, program: Program, launch: Launch, operands: Operands) -> Callable[[], None]:
@@ -238,7 +238,7 @@ class CudaBackend:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Turn CUDA's errors into ours; `fatal` where the context is broken and the process must go."""
+        """Translate CUDA's errors into DeviceErrors, `fatal` if the context is corrupted and the process must end."""
         try:
             yield
         except (runtime.CUDARuntimeError, driver.CUDADriverError) as error:
@@ -296,7 +296,7 @@ def _cublas() -> tuple[Cublas | None, Vendor]:
 
 
 def _memory(nbytes: int) -> Any:
-    """Device memory from CuPy's pool, or where it is large from the device itself."""
+    """Device memory: small allocations from CuPy's pool, large ones from the device."""
     if nbytes <= _POOLED:
         return cupy.cuda.alloc(nbytes)
     return cupy.cuda.MemoryPointer(cupy.cuda.Memory(nbytes), 0)

@@ -51,17 +51,17 @@ _STATUS: Final = {
 
 
 def stay_strict() -> None:
-    """Take back what the environment allows cuBLAS; to be called before the library is loaded."""
+    """Remove environment variables that relax cuBLAS's precision. Call it before the library is loaded."""
     for name in _LOOSENING:
         os.environ.pop(name, None)
 
 
 class Cublas:
-    """A handle on the current device. Products are queued on the legacy default stream.
+    """A cuBLAS handle on the current device. Products are queued on the legacy default stream.
 
-    The library is whichever major version is installed, from a wheel, conda or the system: it need not be that of
-    CuPy's CUDA, and its functions are called directly. Raises RuntimeError, OSError, AttributeError or LaunchFailed
-    where the library is missing or not whole.
+    Any installed major version does, from a wheel, conda or the system, also another than that of CuPy's CUDA: its
+    functions are called by ctypes. Raises RuntimeError, OSError, AttributeError or LaunchFailed
+    if the library is missing or incomplete.
     """
 
     workspace_bytes: Final = 2**25  # what cuBLAS takes itself on Hopper; it takes less elsewhere
@@ -109,8 +109,8 @@ class Cublas:
     def multiply(self, problem: Problem, a: int, b: int, c: int) -> None:
         """Queue C = op(A) op(B) for addresses of row-major operands.
 
-        cuBLAS reads columns first: it sees every operand transposed, and computes C^T = op(B)^T op(A)^T.
-        Raises LaunchFailed, not fatal, for sizes over 32 bits and for what cuBLAS refuses.
+        cuBLAS is column-major: it sees every operand transposed, and computes C^T = op(B)^T op(A)^T.
+        Raises LaunchFailed, not fatal, for sizes over 32 bits and for other refusals of cuBLAS.
         """
         m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
         if max(m, n, k, batch) > _LARGEST:
@@ -133,6 +133,6 @@ def _operation(transposed: bool) -> int:
 
 
 def _check(status: int) -> None:
-    """Raise what cuBLAS says. It is not fatal: a broken context is told by CUDA itself, at the next wait."""
+    """Raise a cuBLAS error, not fatal: CUDA reports a corrupted context at the next synchronisation."""
     if status:
         raise LaunchFailed(f"cuBLAS: {_STATUS.get(status, f'status {status}')}", fatal=False)

@@ -17,7 +17,7 @@ HANDLE_BYTES: Final = 64  # CUDA_IPC_HANDLE_SIZE
 
 
 class _Address:
-    """What stands for a pointer where a Buffer's handle is one."""
+    """A pointer as a Buffer's handle."""
 
     def __init__(self, ptr: int) -> None:
         self.ptr = ptr
@@ -30,7 +30,7 @@ class Sharing:
         self._open: dict[bytes, tuple[int, int]] = {}
 
     def open(self, raw: bytes, nbytes: int) -> Buffer:
-        """The first `nbytes` of an allocation; raises InvalidRegion where there is none, or it is smaller."""
+        """The first `nbytes` of an allocation; raises InvalidRegion if there is none, or it is smaller."""
         if len(raw) != HANDLE_BYTES:
             raise InvalidRegion(f"a handle of device memory has {HANDLE_BYTES} bytes, this one {len(raw)}")
         address, users = self._open.get(raw, (0, 0))
@@ -48,7 +48,7 @@ class Sharing:
         return buffer
 
     def write(self, buffer: Buffer, array: Array) -> None:
-        """Copy a C-contiguous array of as many bytes into the buffer, and wait until whoever made it can read them.
+        """Copy a C-contiguous array of the buffer's size into it, and wait until its owner can read it.
 
         A copy from pageable memory returns once it is staged (CUDA Driver API, API synchronization behavior).
         """
@@ -69,7 +69,7 @@ class Sharing:
 
 
 def _size(address: int) -> int:
-    """Bytes of the allocation that an address is in, of which the runtime says nothing (cuMemGetAddressRange)."""
+    """Bytes of the allocation around an address (cuMemGetAddressRange of the driver; the runtime has none)."""
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
     library = ctypes.CDLL("libcuda.so.1")
     status = library.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))

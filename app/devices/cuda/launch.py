@@ -28,7 +28,7 @@ def queue(program: Program, launch: Launch, addresses: Sequence[int]) -> None:
 
 
 def verdict(launch: Launch, workspace: Workspace) -> int:
-    """The word by which a launch that is over has declined; 0 where its product is whole."""
+    """The decline flags of a finished launch; 0 if its product is valid."""
     lent = None if launch.verdict_at is None else workspace.lend(launch.workspace_bytes)
     if lent is None or launch.verdict_at is None:
         return 0
@@ -39,6 +39,6 @@ def verdict(launch: Launch, workspace: Workspace) -> int:
 
 
 def allow_dynamic_smem(program: Program, dynamic_smem_bytes: int) -> None:
-    """Let the function be launched with so much shared memory: past 48 KiB CUDA wants to be asked."""
+    """Set the function's maximum of dynamic shared memory, which CUDA requires above 48 KiB."""
     if dynamic_smem_bytes > _UNASKED:
         program.handle.max_dynamic_shared_size_bytes = dynamic_smem_bytes

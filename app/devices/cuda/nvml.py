@@ -29,20 +29,20 @@ _REASONS: Final = {
 
 
 def driver_version() -> str:
-    """The driver's version such as 580.65.06; empty where NVML does not say."""
+    """The driver's version such as 580.65.06; empty if NVML does not say."""
     with _opened() as library:
         return _text(library, "nvmlSystemGetDriverVersion") if library else ""
 
 
 def uuid(bus: str) -> str:
-    """The UUID of the GPU at a PCI address such as 0000:3B:00.0; empty where NVML does not say."""
+    """The UUID of the GPU at a PCI address such as 0000:3B:00.0; empty if NVML does not say."""
     with _opened() as library:
         handle = _handle(library, bus) if library else None
         return _text(library, "nvmlDeviceGetUUID", handle) if library and handle else ""
 
 
 def count() -> int:
-    """How many GPUs the driver has, those that CUDA may not use too; 0 where NVML does not say."""
+    """How many GPUs the driver has, those that CUDA may not use too; 0 if NVML does not say."""
     found = ctypes.c_uint()
     with _opened() as library:
         failed = library is None or library.nvmlDeviceGetCount_v2(ctypes.byref(found))
@@ -50,7 +50,7 @@ def count() -> int:
 
 
 def memory(bus: str) -> tuple[int, int] | None:
-    """Bytes free and in all on the GPU at a PCI address; None where NVML does not say."""
+    """Bytes free and in all on the GPU at a PCI address; None if NVML does not say."""
     figures = (ctypes.c_ulonglong * 3)()  # nvmlMemory_t: total, free, used
     with _opened() as library:
         handle = _handle(library, bus) if library else None
@@ -66,7 +66,7 @@ class Sensors:
         self._device = _handle(self._library, bus) if self._library else None
 
     def read(self) -> Reading | None:
-        """What they say now; None where NVML or the GPU cannot be had."""
+        """Read the sensors; None if NVML or the GPU is not available."""
         if self._library is None or self._device is None:
             return None
         reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong)
@@ -80,7 +80,7 @@ class Sensors:
         )
 
     def _number(self, function: str, kind: type[ctypes.c_uint | ctypes.c_ulonglong], *which: int) -> float | None:
-        """One sensor's figure; None where this GPU or this NVML has none (a MIG slice, say)."""
+        """The value of one sensor; None if this GPU or NVML does not have it (a MIG slice, for example)."""
         found = kind()
         try:
             failed = getattr(self._library, function)(self._device, *map(ctypes.c_uint, which), ctypes.byref(found))

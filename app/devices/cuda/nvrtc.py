@@ -21,10 +21,10 @@ _WAITS: Final = re.compile(r"^.*\bC75\d\d\b.*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """A compiled binary on disk, with a thread's registers and bytes of local memory.
+    """A compiled binary on disk, with registers and bytes of local memory of a thread.
 
-    Both are None where ptxas was not run: NVRTC 13 has a cache of its own, and says nothing of what it finds there.
-    `warnings` are its own words about products of wgmma that wait for each other (C7510 and its neighbours).
+    Both are None if ptxas was not run: NVRTC 13 has a cache of its own, without these. `warnings` are ptxas's messages
+    about serialised wgmma (C7510 and similar).
     """
 
     path: Path

@@ -9,7 +9,7 @@ _REPORT: Final = "--ptxas-options=-v"  # changes what is said, not what is made
 
 
 def target(architecture: str) -> str:
-    """What to compile for: the architecture with its own instructions where it has some (PTX ISA, "Target")."""
+    """The target architecture, with the suffix of its specific instructions if it has any (PTX ISA, "Target")."""
     return architecture + "a" if architecture in {"sm_90", "sm_100", "sm_103"} else architecture
 
 
@@ -19,5 +19,5 @@ def options(architecture: str) -> tuple[str, ...]:
 
 
 def signed(compiler: str, architecture: str) -> str:
-    """The compiler's name with the options that decide what it makes of a text."""
+    """The compiler's name and its options, as part of a cache key."""
     return " ".join([compiler, *(option for option in options(architecture) if option != _REPORT)])

@@ -14,10 +14,10 @@ _PORTABLE = 1  # cudaHostRegisterPortable: for every context of this process
 
 
 def lock(fd: int, memory: memoryview) -> str | None:
-    """Lock memory that maps all of a file of the host's memory; gives the reason where that cannot be had.
+    """Page-lock the mapping of a memory file; returns the reason if that fails.
 
-    Memory that is not locked is copied as before, only slower. The file takes all of its memory from then on. The
-    memory must stay mapped as long as it is locked: after an munmap alone cudaMalloc fails with cudaErrorAlreadyMapped.
+    Copies of memory that is not locked are only slower. All pages of the file are committed. The memory must stay
+    mapped while it is locked: after a mere munmap cudaMalloc fails with cudaErrorAlreadyMapped.
     """
     try:
         os.posix_fallocate(fd, 0, len(memory))  # locking touches every page: one that cannot be had would be fatal

@@ -56,7 +56,7 @@ def dotted(version: int) -> str:
 
 
 def identify(runtime: Any, number: int, versions: Software, measure: Callable[[], float]) -> Device:
-    """Read one device's identity; `measure` gives its bandwidth where the driver does not say."""
+    """Read the properties of a device; `measure` gives its bandwidth if the driver does not."""
 
     def attribute(name: str) -> int:
         return int(runtime.deviceGetAttribute(getattr(runtime, "cudaDevAttr" + name), number))
@@ -84,9 +84,9 @@ def identify(runtime: Any, number: int, versions: Software, measure: Callable[[]
 
 
 def tensor_peaks(name: str, capability: tuple[int, int], clocks: float) -> dict[str, Any]:
-    """Limits' figures of tensor cores, of the SMs' clocks a second together; what an architecture has not is left out.
+    """Peaks of tensor cores, as fields of Limits, from the clocks a second of all SMs; without those that it lacks.
 
-    GeForce cards of the 16 series have the architecture of those of the 20 series, and no tensor cores.
+    GeForce 16 has the architecture of GeForce 20, but no tensor cores.
     """
     if capability < _FIRST_TENSORS or _WITHOUT in name:
         return {}

@@ -28,7 +28,7 @@ Encoder = Callable[..., int]
 
 
 def arguments(tensor: TensorMap, base: int) -> tuple[Any, ...]:
-    """What cuTensorMapEncodeTiled is given after the map itself; `base` is the operand's address."""
+    """The arguments of cuTensorMapEncodeTiled after the map; `base` is the operand's address."""
     rank = len(tensor.sizes)
     return (
         ctypes.c_int(_ELEMENTS[tensor.element]),
@@ -47,7 +47,7 @@ def arguments(tensor: TensorMap, base: int) -> tuple[Any, ...]:
 
 @lru_cache(_KEPT)
 def encoded(tensor: TensorMap, base: int) -> np.ndarray[Any, Any]:
-    """The map's 128 bytes as CuPy passes them by value: an array of one element. Raises LaunchFailed where refused."""
+    """The map's 128 bytes as CuPy passes them by value: an array of one element. Raises LaunchFailed if refused."""
     return encode(tensor, base, _encoder())
 
 

@@ -25,7 +25,7 @@ _TICK: Final = 1e-6  # milliseconds: a zero of the device's clock is less than t
 
 
 class LaunchTimer:
-    """Times launches on the current device, on its legacy default stream; what is timed finds its caches cold."""
+    """Times launches on the current device's legacy default stream, with cold caches."""
 
     def __init__(self, limits: Limits, allocate: Callable[[int], Any]) -> None:
         self._nbytes = max(_SCRATCH, 2 * limits.cache_bytes)
@@ -38,11 +38,11 @@ class LaunchTimer:
     def seconds(
         self, policy: str, launches: Sequence[Launch], what: object, key: tuple[object, ...], around: Around
     ) -> list[float]:
-        """Time launches by a policy: each one by events, or all of them, as one mean, by a graph.
+        """Time launches by a policy: each by events, or the mean of all by a graph.
 
-        Launches of one `what` with equal keys queue the same work: they are captured once. The graph keeps `what`
-        alive, and no operands. `around` is entered with the stream that a graph is captured from. Raises ValueError
-        for an unknown policy, and what CUDA raises.
+        A graph is captured once for a `what` and equal keys. It keeps `what` alive, but no operands. `around` is
+        entered with the stream from which a graph is captured. Raises ValueError for an unknown policy, and CUDA's
+        errors.
         """
         if not launches:
             return []

@@ -67,7 +67,7 @@ class OpenCLBackend:
             self._cl.enqueue_copy(self._queue, buffer.handle, array, dst_offset=buffer.offset)
 
     def allocate(self, nbytes: int) -> Buffer:
-        """Fresh device memory; raises LaunchFailed where a buffer or the host has no room for it."""
+        """Fresh device memory; raises LaunchFailed if a buffer or the host has no room for it."""
         free = self.free_bytes()
         if nbytes > free:
             raise LaunchFailed(f"out of memory: {nbytes} bytes are asked for, {free} can be had", fatal=False)
@@ -86,10 +86,10 @@ class OpenCLBackend:
             self._cl.enqueue_copy(self._queue, _bytes(out), buffer.handle, src_offset=buffer.offset)
 
     def compile(self, build: Build) -> Program:
-        """Compile a build; raises CompileFailed with the compiler's words.
+        """Compile a build; raises CompileFailed with the compiler's log.
 
-        PoCL keeps what it compiled on disk by text, macros and device. Keeping its binaries ourselves would make it
-        compile every function twice: once for any local size, to have a binary to give, and once more at its launch.
+        PoCL has a cache on disk by text, macros and device. A cache of binaries here would make it compile every
+        function twice: for any local size, to get the binary, and again at the launch.
         """
         cl = self._cl
         try:
@@ -165,7 +165,7 @@ class OpenCLBackend:
         return reference(a, b)
 
     def conditions(self) -> Reading | None:
-        """Nothing: a processor does not tell these to everybody."""
+        """None: a CPU has no sensors that every user may read."""
         return None
 
     def free_bytes(self) -> int:
@@ -217,7 +217,7 @@ class OpenCLBackend:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Turn OpenCL's errors into ours. PoCL has no sticky ones: what breaks it kills the process."""
+        """Translate OpenCL's errors into DeviceErrors. None is fatal: a fault in PoCL kills the process."""
         try:
             yield
         except (self._cl.Error, MemoryError) as error:
@@ -245,7 +245,7 @@ def _expect_events(policy: str) -> None:
 
 
 def _region(buffer: Buffer) -> Any:
-    """The buffer's window as an OpenCL object; raises pyopencl's error where it is misaligned."""
+    """The buffer's window as an OpenCL sub-buffer; raises pyopencl's error if it is misaligned."""
     if buffer.offset == 0 and buffer.nbytes == buffer.handle.size:
         return buffer.handle
     return buffer.handle.get_sub_region(buffer.offset, buffer.nbytes)

@@ -25,7 +25,7 @@ _CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def cpus(cl: ModuleType) -> list[Any]:
-    """PoCL's CPU devices; raises NoDevice with the reason where there are none."""
+    """PoCL's CPU devices; raises NoDevice with the reason if there are none."""
     try:
         # By its address: a PoCL that was found in two folders is one all the same.
         platforms = {one.int_ptr: one for one in cl.get_platforms() if one.name == _POCL}
@@ -64,7 +64,7 @@ def identify(device: Any, device_id: str) -> Device:
 
 
 def options(device: Device) -> list[str]:
-    """What a compilation is told beside its own macros: the processor, since PoCL's cache may know it by no name."""
+    """Further compiler options: the CPU's name, since PoCL's cache key may lack it."""
     processor = f"-DPROCESSOR_{re.sub(r'[^A-Z0-9]', '_', device.architecture.upper())}"
     # No warnings: how a vector wider than the processor's is passed matters to nobody; CI compiles the texts too.
     return [processor, "-w"]
@@ -103,7 +103,7 @@ def _machine() -> str:
 
 
 def _cache_bytes() -> int:
-    """The largest cache of the first processor, which PoCL may not know; 0 where the system does not say."""
+    """The largest cache of the first CPU, which PoCL may not know; 0 if unknown."""
     sizes = [path.read_text(encoding="ascii").strip() for path in _CACHES.glob("index*/size")]
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
     return max((int(size[:-1]) * units[size[-1]] for size in sizes if size[-1:] in units), default=0)

@@ -51,7 +51,7 @@ class RemoteCall:
         return self.end()
 
     def take_at_once(self) -> bool:
-        """Have the device for the function from its start, where nobody has it or waits for it; whether that is so."""
+        """Acquire the lease for the function's start if it is free and without waiters; whether it was."""
         self._ticket = self._lease.at_once(self._priority) if self._lease is not None else None
         return self._ticket is not None or self._lease is None
 
@@ -108,10 +108,7 @@ class RemoteCall:
         return self._read()
 
     def _before_kill(self) -> float:
-        """Seconds that the call still has, once the child has been told until when; raises Stopped where it has none.
-
-        The child is killed then: it did not end of itself.
-        """
+        """Seconds until the worker is killed, after it was asked to stop; raises Stopped if they are over."""
         if self._until is never:
             return inf
         ask, kill = self._until()
@@ -147,7 +144,7 @@ class RemoteCall:
         self._run.channel.send_bytes(word)
 
     def _is_granted(self, seconds: float | None) -> bool:
-        """Whether the device is the child's within so many seconds, or ever; raises EOFError where the child dies."""
+        """Whether the worker gets the lease within `seconds`, or ever; raises EOFError if the worker dies."""
         while self._ticket is not None and not self._ticket.granted.wait(GLANCE if seconds is None else seconds):
             if self._run.ended.is_set():
                 raise EOFError

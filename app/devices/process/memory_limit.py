@@ -16,7 +16,7 @@ _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")  # a container's own, where i
 
 
 def compiler_memory() -> int:
-    """Bytes that a compiler may take: a few times what it needs, and no more than half of what the host has left."""
+    """The memory limit of a compiler: a few times its need, and at most half of the host's available memory."""
     has = [_MOST * 2]
     with suppress(OSError, StopIteration, ValueError), Path("/proc/meminfo").open(encoding="ascii") as lines:
         has.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")))
@@ -26,17 +26,17 @@ def compiler_memory() -> int:
 
 
 class MemoryLimit:
-    """The limit on a process's private memory (RLIMIT_DATA), lowered for a piece of work and put back after it.
+    """The limit on a process's private memory (RLIMIT_DATA), lowered for a phase and restored after it.
 
-    What is shared, such as the slab, is not counted, nor are addresses that are only reserved. What asks for more is
-    refused: LLVM ends its process then, NVRTC its compilation, and Python raises MemoryError.
+    Shared memory, such as the slab, and reserved addresses do not count. When an allocation is refused, LLVM ends its
+    process, NVRTC its compilation, and Python raises MemoryError.
     """
 
     def __init__(self) -> None:
         self._before: tuple[int, int] | None = None
 
     def lower(self, nbytes: int) -> int:
-        """Allow so many bytes more than are taken now; gives the memory in use, from which growth is told."""
+        """Allow `nbytes` more than are in use; returns the memory in use."""
         self.lift()
         self._before = before = resource.getrlimit(resource.RLIMIT_DATA)
         with suppress(OSError):
@@ -47,7 +47,7 @@ class MemoryLimit:
         return resident
 
     def lift(self) -> None:
-        """Allow again what was allowed before."""
+        """Restore the limit."""
         if self._before is not None:
             resource.setrlimit(resource.RLIMIT_DATA, self._before)
         self._before = None

@@ -23,10 +23,10 @@ _PROGRAM: Final = "from app.devices.process.worker_main import main; main()"
 
 
 class WorkerProcess:
-    """A fresh interpreter in a session of its own, so that no terminal's signal reaches it; never a fork.
+    """A new interpreter, never a fork, in a session of its own, so that no terminal's signal reaches it.
 
-    `using` is held by whoever speaks over the channel, in `speaker`'s words; `used` says that somebody did since its
-    setup; `is_killed` that this process killed it; `ended` is set once the process is gone.
+    `using` is the lock of the channel, on which `speaker` pickles; `used` is true after the first call since its setup,
+    `is_killed` if this process killed it; `ended` is set once the process is gone.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class WorkerProcess:
         self._poll.register(self.channel.fileno(), select.POLLIN)
 
     def hears(self, seconds: float) -> bool:
-        """Whether the child says something, or ends, within so many seconds."""
+        """Whether the worker sends something, or ends, within `seconds`."""
         return bool(self._poll.poll(1000 * seconds))
 
     @property
@@ -64,7 +64,7 @@ class WorkerProcess:
 
     @property
     def cause(self) -> str:
-        """What the process ended of, in words."""
+        """The cause of the process's end, in words."""
         code = self._process.returncode
         if code is None:
             return "still running"
@@ -74,7 +74,7 @@ class WorkerProcess:
 
     @property
     def was_told_to_end(self) -> bool:
-        """Whether the process ended of a signal that somebody sends: us, an operator, or a system out of memory."""
+        """Whether the process ended by a signal from outside: ours, an operator's, or the OOM killer's."""
         return self._process.returncode in _SENT
 
     def is_alive(self) -> bool:
@@ -90,7 +90,7 @@ class WorkerProcess:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def wait(self) -> None:
-        """Wait until the process ends, take what it started with it, and reap it."""
+        """Wait until the process ends, kill its descendants, and reap it."""
         _has_ended(self.pid, 0)
         with self._lock:
             os.killpg(self.pid, signal.SIGKILL)  # not reaped yet, so that the group's number is still its own
@@ -100,12 +100,12 @@ class WorkerProcess:
         self.ended.set()
 
     def _memory_outgrown(self, peak: int) -> int:
-        """The bound on memory that the process died at, or 0: what is refused may be as large as what was had."""
+        """The memory limit at which the process died, or 0: a refused allocation may equal the memory in use."""
         bound, before = self.board.memory
         return bound if peak - before > bound / 2 else 0
 
     def close(self) -> None:
-        """Close the connection once nobody speaks over it any more."""
+        """Close the connection once no call uses it."""
         with self.using:
             self.channel.close()
         os.close(self._lifeline)

@@ -1,4 +1,4 @@
-"""CallLimit: when a call to a worker is to end, which another thread may bring forward."""
+"""CallLimit: the time at which a call to a worker must end, which another thread may advance."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CallStopped(Exception):
 
 
 def wait(granted: Callable[[float | None], bool], until: Until) -> None:
-    """Wait until `granted(seconds)` is true; raises Stopped where that has not come at the moment to ask."""
+    """Wait until `granted(seconds)` is true; raises Stopped if it is not when the call should end."""
     if until is never:
         granted(None)
         return

@@ -52,7 +52,7 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """The process's number, or None where there is none now."""
+        """The process's id; None if there is no process now."""
         run = self._run
         return run.pid if run is not None else None
 
@@ -62,7 +62,7 @@ class Worker:
         return self._turns.waiting
 
     def start(self, until: Until = never) -> None:
-        """Wait until the child is ready; raises what its setup raised, ChildDied, ChildTimedOut, Closing or Stopped."""
+        """Wait until the worker is ready; raises as its setup did, or ChildDied, ChildTimedOut, Closing, Stopped."""
         self._ready(until)
 
     def call(
@@ -74,18 +74,17 @@ class Worker:
         leased: bool = False,
         until: Until = never,
     ) -> Any:
-        """Run `function(state, link, *arguments)` in the child and give its value; calls wait for each other.
+        """Run `function(state, link, *arguments)` in the worker and return its value; calls wait for each other.
 
-        With `leased` a device that is free is the function's from the start, for the lease it begins with: there is
-        nothing to ask for and to wait for then.
+        With `leased` the function starts with the lease if the device is free, without a request for it.
 
-        `deadline` seconds hold until the function names its first phase. Errors of ours that it raises are raised here;
-        facts `fatal=True` also replace the child. Raises DeviceError with the traceback's text for any other,
-        ChildTimedOut where a phase outlived its deadline (the child is killed then), ChildDied where the child died
-        (facts: outside, where a signal ended it that was not ours), and Closing. The lease is given back in any case.
+        `deadline` seconds hold until the function names its first phase. Our errors that it raises are raised here;
+        facts `fatal=True` also replace the process. Raises DeviceError with the traceback for other errors,
+        ChildTimedOut if a phase exceeded its deadline (the process is killed), ChildDied if the process died (facts:
+        outside, if by a signal that was not ours), and Closing. The lease is released in any case.
 
-        From the moment that `until` gives the call is to end: where it still waits, at once; else the function ends at
-        its next phase, lease or offer, and where it has not by the later moment the child is killed. It raises Stopped.
+        At the first moment of `until` a waiting call ends at once, and a running function at its next phase, lease or
+        offer; at the second its process is killed. Raises Stopped.
         """
         with self._turn(priority, until):
             run = self._ready(until)
@@ -96,7 +95,7 @@ class Worker:
 
     @contextmanager
     def _turn(self, priority: Priority, until: Until) -> Iterator[None]:
-        """Have the child's turn inside the block; raises Stopped where it has not come in time."""
+        """Hold the worker's call lock inside the block; raises Stopped if it is not acquired in time."""
         ticket = self._turns.queue(priority)
         try:
             wait(ticket.granted.wait, until)
@@ -111,9 +110,9 @@ class Worker:
         priority: Priority = Priority.MEASUREMENT,
         deadline: float = 60.0,
     ) -> PendingCall[Any] | None:
-        """Have `function(state, link, *arguments)` begun with the device its own, without waiting for anything.
+        """Start `function(state, link, *arguments)` with the lease, without waiting; otherwise as `call`.
 
-        None where somebody has the child or the device, or waits for it, or there is no child. As `call` otherwise.
+        None if the worker or the device is in use or waited for, or there is no process.
         """
         turn = self._turns.at_once(priority)
         if turn is None:
@@ -132,7 +131,7 @@ class Worker:
         return None
 
     def _free(self) -> WorkerProcess | None:
-        """The process, where it is ready and nobody speaks to it; it is the caller's to speak to then."""
+        """The process with its channel locked, if it is ready and not in use; else None."""
         with self._changed:
             run = self._run if self._state == "ready" else None
             if run is None or not run.is_alive() or not run.using.acquire(blocking=False):
@@ -173,7 +172,7 @@ class Worker:
             conversation.close()
 
     def _speak(self, conversation: RemoteCall, run: WorkerProcess, speak: Callable[[], Any]) -> Any:
-        """Speak to the child; where it did not answer to the end it is killed, and gone afterwards."""
+        """Run a call over the channel; a process that did not answer in full is killed and reaped."""
         try:
             return speak()
         except BaseException as error:
@@ -190,9 +189,9 @@ class Worker:
             raise
 
     def _see_off(self, run: WorkerProcess) -> None:
-        """Wait until a killed process is gone: before, it may keep the device busy and touch memory that it was lent.
+        """Wait until a killed process is gone: until then it may use the device and write to memory that it was lent.
 
-        A broken driver may keep it for long; with the child closed, nobody is lent that memory any more.
+        A broken driver may delay that; no longer than until close, after which that memory is not lent again.
         """
         while not run.ended.wait(_PATIENCE) and self._state != "closed":
             pass
@@ -208,7 +207,7 @@ class Worker:
         run.kill()
 
     def _ready(self, until: Until = never) -> WorkerProcess:
-        """Wait for a process that is set up, asking for one where there is none; raises why there is none, Stopped."""
+        """Wait for a process that is set up, requesting one if needed; raises the reason for none, or Stopped."""
         with self._changed:
             if self._state == "ready" and self._run is not None and not self._run.is_alive():
                 self._state = "ending"
@@ -291,7 +290,7 @@ class Worker:
         self._settle("idle" if failure is not None or useless else "wanted", failure)
 
     def _introduce(self, run: WorkerProcess) -> TilewiseError | None:
-        """Hand the setup over, and wait for it; gives what went wrong."""
+        """Send the setup and wait for it; returns its error."""
         conversation = RemoteCall(self.name, run, None, Priority.PRODUCT, stage="start")
         try:
             conversation.hold(self._setup, self._arguments, self._starting)

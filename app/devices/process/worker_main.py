@@ -63,17 +63,17 @@ class DeadlinePage:
         return self._cells[2] - monotonic()
 
     def bound(self, nbytes: int, resident: int) -> None:
-        """Say how much memory the present piece of work may take beside what was in use before; 0: no bound."""
+        """Publish the memory limit of this phase beyond the memory in use; 0: none."""
         self._cells[3], self._cells[4] = nbytes, resident
 
     @property
     def memory(self) -> tuple[int, int]:
-        """What `bound` has said last."""
+        """The limit published last."""
         return int(self._cells[3]), int(self._cells[4])
 
 
 class WorkerLink:
-    """What a function run in a child uses to name its stage, renew its deadline and lease its device."""
+    """The link of a function in a worker to its parent: phases, deadlines, memory limits and the lease."""
 
     def __init__(self, channel: Channel, board: DeadlinePage, flag: mmap.mmap | None) -> None:
         self._channel, self._board, self._flag = channel, board, flag
@@ -90,19 +90,19 @@ class WorkerLink:
 
     @property
     def left(self) -> float:
-        """Seconds until the function is to end, by its caller's word; infinity where it said nothing."""
+        """Seconds until the caller wants the function to end; infinity without a limit."""
         return self._board.left
 
     def check(self) -> None:
-        """Raise Stopped where the function is to end; every method that names or leases something does so too."""
+        """Raise Stopped if the function should end, as phase, lease and offer do."""
         if self._board.left <= 0:
             raise CallStopped
 
     def phase(self, stage: str, deadline: float, memory: int | None = None) -> None:
-        """From now the work is `stage`; the child is killed where it outlives `deadline` seconds.
+        """Start a phase named `stage`; the process is killed if it exceeds `deadline` seconds.
 
-        It may take `memory` bytes more than it has, 0 for any number; unless that is said, a phase named "compile" has
-        as many as a compiler needs, and any other has no bound. Where it takes more it dies, and its death says so.
+        Its memory limit is `memory` bytes more than are in use, 0 for none; by default a compiler's need in a phase
+        "compile", and none otherwise. A process that exceeds it dies, and its error says so.
         """
         self.check()
         self._board.allow(deadline)
@@ -139,7 +139,7 @@ class WorkerLink:
                 self._tell("back")
 
     def _bound(self, nbytes: int) -> None:
-        """Hold the child to so many bytes more; 0 lifts the bound."""
+        """Limit the process to `nbytes` more; 0 lifts the limit."""
         if nbytes:
             self._board.bound(nbytes, self._limit.lower(nbytes))
         elif self._board.memory[0]:

@@ -30,7 +30,7 @@ class BestRepository:
             self._session.merge(_best_row(record))
 
     def delete(self, device_model: str, problem: Problem) -> bool:
-        """Take the best of a device model and problem back, or give False where there is none; its trials stay."""
+        """Delete the best of a device model and problem; False if there is none. Its trials stay."""
         row = self._session.get(BestRow, (device_model, problem.key))
         if row is not None:
             self._session.delete(row)
@@ -47,10 +47,10 @@ class BestRepository:
         return [_best(row, winner, *others) for row, winner, *others in rows]
 
     def crossed(self, limit: int = 100_000) -> list[CrossRecord]:
-        """What winners took on the other tuned problems of their model and family, the newest `limit`, oldest first.
+        """Times of winners on the other tuned problems of their model and family, the newest `limit`, oldest first.
 
-        Only trials of the search and the finals that were taken under the environment of the problem's own best, by
-        the winner's kernel text.
+        Only trials of the search and the finals in the environment of the problem's own best, of the winner's kernel
+        text.
         """
         own, winner = aliased(TrialRow, name="own"), aliased(TrialRow, name="winner")
         winners = (

@@ -1,4 +1,4 @@
-"""Configs that failed, and where they are not tried again."""
+"""Failed configs, and the scopes in which they are excluded."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FaultRepository:
         return self._found(device_model=device_model, environment=environment)
 
     def held(self) -> list[FaultRecord]:
-        """Every config that is not served, on any model: what answered wrong, and what products found."""
+        """Every config that is not served, on any model: wrong results, and faults found by products."""
         return self._found(or_(FaultRow.kind == "wrong", FaultRow.job_id.is_(None)))
 
     def _found(self, *conditions: ColumnElement[bool], **equal: str) -> list[FaultRecord]:

@@ -24,7 +24,7 @@ class FirstAnswerRepository:
         self._session = session
 
     def claim(self, record: AnswerRecord) -> AnswerRecord | None:
-        """Save what a request with a new key says; gives what is stored where the principal used the key before."""
+        """Save a request with a new key; returns the stored one if the principal used the key before."""
         row = self._session.get(AnswerRow, (record.principal, record.key))
         if row is not None:
             return AnswerRecord(**taken(row, _ANSWER))
@@ -57,7 +57,7 @@ class FirstAnswerRepository:
         self._session.execute(delete(AnswerRow).where(AnswerRow.status.is_(None), AnswerRow.job_id.is_(None)))
 
     def forget(self, before: datetime) -> None:
-        """Drop what came before a moment, and is not under way."""
+        """Delete answers from before a moment, except of requests in progress."""
         old = (AnswerRow.created_at < before, AnswerRow.status.is_not(None) | AnswerRow.job_id.is_not(None))
         self._session.execute(delete(AnswerRow).where(*old))
 

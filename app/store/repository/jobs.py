@@ -26,7 +26,7 @@ class JobRepository:
         self._session = session
 
     def add(self, record: JobRecord) -> None:
-        """Save a new job; raises ValueError where there is one of its id, and the transaction is then over."""
+        """Save a new job; raises ValueError if its id exists; the transaction is then over."""
         insert(self._session, JobRow(**taken(record, _JOB)), f"job {record.id}")
 
     def get(self, job_id: str) -> JobRecord | None:
@@ -51,9 +51,9 @@ class JobRepository:
         return [_job(row) for row in self._session.scalars(query)]
 
     def start(self, job_id: str, total: int, at: datetime) -> bool:
-        """The job runs, with at most `total` trials before it: False where it has ended, or is unknown.
+        """Mark a job as running, with at most `total` trials; False if it has ended or is unknown.
 
-        One that resumes keeps the moment it first started.
+        A resumed job keeps its first start.
         """
         first = func.coalesce(JobRow.started_at, literal(at, Moment))
         return self._change(job_id, state="running", total=total, started_at=first)
@@ -70,9 +70,9 @@ class JobRepository:
         self._change(job_id, phase=phase, eta_seconds=eta_seconds, spent_seconds=spent)
 
     def upgrade(self, job_id: str, request: dict[str, Any], fingerprint: str, total: int | None = None) -> bool:
-        """Give a job that has not ended a request that asks for more; False where it has ended, or is unknown.
+        """Replace the request of a job by a larger one; False if it has ended or is unknown.
 
-        `total` is how many trials it takes at most from now, where it runs.
+        `total` is the new maximum of its trials, if it runs.
         """
         values = {"request": request, "fingerprint": fingerprint} | ({} if total is None else {"total": total})
         return self._change(job_id, JobRow.cancel_requested.is_(False), **values)
@@ -95,7 +95,7 @@ class JobRepository:
         self._change(job_id, state=state, **values, **more)
 
     def request_cancel(self, job_id: str, at: datetime | None = None) -> None:
-        """Ask the job to end; with `at`, one that nobody has started ends at once; one that has ended stays."""
+        """Request cancellation; with `at` a queued job ends at once. An ended job stays as it is."""
         self._change(job_id, cancel_requested=True)
         if at is not None:
             self._change(job_id, JobRow.state == "queued", state="cancelled", finished_at=at)
@@ -103,9 +103,9 @@ class JobRepository:
     def list(
         self, state: str | None = None, kind: str | None = None, before: str | None = None, limit: int = 50
     ) -> list[JobRecord]:
-        """The newest `limit` jobs that equal what is given, newest first; `before` is the last id already seen.
+        """The newest `limit` jobs that match the filters, newest first; `before` is the last id of the page before.
 
-        A running job whose end has been asked for is `cancelling`, and not `running`.
+        A running job with a requested cancellation is `cancelling`, not `running`.
         """
         query = select(JobRow).order_by(JobRow.number.desc()).limit(limit)
         if state is not None:

@@ -1,4 +1,4 @@
-"""Between rows and records: what both call by one name is kept alike."""
+"""Mapping between rows and records, by the names that both have."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def taken(source: object, names: Iterable[str]) -> dict[str, Any]:
 
 
 def insert(session: Session, row: Base, what: str) -> None:
-    """Add a row; raises ValueError that names `what` where the database refuses it, and the transaction is over."""
+    """Add a row; raises ValueError naming `what` if the database refuses it. The transaction is then over."""
     session.add(row)
     try:
         session.flush()

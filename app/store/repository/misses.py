@@ -1,4 +1,4 @@
-"""Shapes that were asked for and not tuned."""
+"""Misses: requests for shapes without an exact answer."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _MISS: Final = ("device_model", "count", "match", "first_at", "last_at")
 
 
 class MissRepository:
-    """Shapes that were asked for and not tuned, counted by device model."""
+    """Counts of requests for untuned shapes, by device model."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def add(self, counts: Iterable[MissRecord]) -> None:
-        """Add to what has been counted; the latest answer's match and moment take the place of those before."""
+        """Add to the counts; match and moment become the latest answer's."""
         for miss in counts:
             row = self._session.get(MissRow, (miss.device_model, miss.problem.key))
             if row is None:
@@ -40,9 +40,9 @@ class MissRepository:
         problem: Mapping[str, Any] | None = None,
         after: MissPlace | None = None,
     ) -> list[MissRecord]:
-        """The shapes asked for most often, on any device model or on one, first the most; of equals the latest.
+        """The most frequent misses, on any device model or on one; the latest first among equals.
 
-        `problem` has some members of a problem, or all of them; `after` is where the page before this one ended.
+        `problem` has some or all members of a problem; `after` is the end of the page before.
         """
         order = (MissRow.count.desc(), MissRow.last_at.desc(), MissRow.device_model, MissRow.problem_key)
         query = select(MissRow).order_by(*order).limit(limit)
@@ -59,7 +59,7 @@ class MissRepository:
 
 
 def _behind(place: MissPlace | None) -> list[ColumnElement[bool]]:
-    """What comes after a place in the order of most_wanted."""
+    """The rows after a place in the order of most_frequent."""
     if place is None:
         return []
     count, last_at, model, key = place

@@ -1,4 +1,4 @@
-"""The trials of every job, and what they tell of other problems and devices."""
+"""The trials of all jobs, and prior times from them for other problems and devices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TrialRepository:
     def add(self, record: TrialRecord) -> int:
         """Save a new trial and return its id.
 
-        Raises ValueError where the job already has a trial of this model, problem, kernel, config and round, or is
+        Raises ValueError if the job already has a trial of this model, problem, kernel, config and round, or is
         unknown; the transaction is then over.
         """
         row = trial_row(record)
@@ -55,9 +55,9 @@ class TrialRepository:
         after: int = 0,
         limit: int = 100,
     ) -> list[TrialRecord]:
-        """The first `limit` trials with an id above `after` that equal what is given, in the order of their commits.
+        """The first `limit` trials with an id above `after` that match the filters, in the order of commits.
 
-        `problem` has some members of a problem, or all of them.
+        `problem` has some or all members of a problem.
         """
         wanted = {
             TrialRow.device_model: device_model,
@@ -92,11 +92,11 @@ class TrialRepository:
         return [trial_of(row) for row in measured[:count]]
 
     def drop(self, ids: Iterable[int]) -> None:
-        """Delete trials that nothing refers to: what was not tried for want of time, where there is time now."""
+        """Delete unreferenced trials, such as those not tried for lack of time when there is time now."""
         self._session.execute(delete(TrialRow).where(TrialRow.id.in_(list(ids))))
 
     def redo(self, job_id: str, device_model: str, problem: Problem) -> None:
-        """Make room for a problem's promotion: its best goes, and what this job measured of it after its search."""
+        """Delete a problem's best and this job's trials of it after its search, before a new promotion."""
         best = (BestRow.device_model == device_model, BestRow.problem_key == problem.key)
         self._session.execute(delete(BestRow).where(*best))
         place = (TrialRow.device_model == device_model, TrialRow.problem_key == problem.key)
@@ -105,7 +105,7 @@ class TrialRepository:
     def known(
         self, kernel: str, kernel_digest: str, problem: Problem, device_model: str, most: int = 8
     ) -> list[KnownRecord]:
-        """What a kernel's configs took elsewhere: on the tuned problems of the family, nearest first.
+        """Times of a kernel's configs on the tuned problems of the family, nearest first.
 
         At most `most` other problems of this model and as many other models with this very problem.
         """

@@ -44,7 +44,7 @@ def _round(
     *,
     patient: bool,
 ) -> list[float] | None:
-    """One sample of each; None as soon as one of them was disturbed, where that is looked at."""
+    """One sample of each contender; None if a sample was disturbed."""
     taken = [0.0] * len(takes)
     for number in rng.sample(range(len(takes)), len(takes)):
         taken[number] = takes[number]()

@@ -30,7 +30,7 @@ _LONG: Final = 4.0  # times the limit: a sample that takes that long is enough b
 
 @dataclass(slots=True)
 class NoiseModel:
-    """What is known of samples' noise from the configs of a job that were sampled in full; kept between races.
+    """The noise of samples, learnt from the configs of a job that were sampled in full; kept between races.
 
     A config is judged by its fastest sample so far, since what disturbs a launch makes it slower. After k samples that
     one lies above the config's own median by more than q scales with the chance that Student's t with 3 k degrees of
@@ -55,7 +55,7 @@ class NoiseModel:
         self._configs += 1
 
     def margin(self, samples: int) -> float:
-        """How many times the best's median the fastest of so many samples must take to be clearly slower."""
+        """The ratio to the best's median above which the fastest of `samples` samples is clearly slower."""
         seen, (bound, chance) = self._deviations, _LOOKS[samples]
         scale = low = late = 0.0
         if seen:
@@ -102,7 +102,7 @@ def race(
 
 
 def _warmed(take: Callable[[int], list[float]], warm: float) -> list[float]:
-    """Warm up; gives the first sample back where it took as long as warming up does."""
+    """Warm up; returns the first sample if it took as long as warming up."""
     if not warm:
         return []
     first = _samples(take, 1)
@@ -117,7 +117,7 @@ def _samples(take: Callable[[int], list[float]], count: int) -> list[float]:
 
 
 def timing(seconds: Sequence[float], policy: str, *, dropped: bool = False) -> Timing:
-    """The samples' median and its 95 % interval in milliseconds; limited where not dropped and not (yet) narrow."""
+    """The samples' median and its 95 % interval in milliseconds; `limited` if neither dropped nor narrow."""
     middle = median(seconds)
     if len(seconds) < 2:  # noqa: PLR2004  one sample says nothing of its spread
         return Timing(1e3 * middle, None, len(seconds), not dropped, dropped, policy)

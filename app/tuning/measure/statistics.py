@@ -62,9 +62,9 @@ def _waves(size: int) -> _Floats:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """How contenders stand: `places` from the fastest, and what choosing the first is expected to lose to each.
+    """The order of contenders, `places` from the fastest, and the expected loss of choosing the first over each.
 
-    `losses[i]` is of contender i, a fraction of its time; the sum bounds the expected regret of the choice.
+    `losses[i]` is a fraction of contender i's time; their sum bounds the expected regret of the choice.
     """
 
     places: tuple[int, ...]
@@ -72,7 +72,7 @@ class Ranking:
 
     @property
     def regret(self) -> float:
-        """What the choice is expected to lose to the true best, at most."""
+        """A bound on the expected loss of the choice against the true best."""
         return sum(self.losses)
 
 
@@ -124,7 +124,7 @@ def _lasting(rows: _Floats) -> float:
 
 
 def _loss(behind: float, error: float) -> float:
-    """The expected positive part of what the first is slower by than one that seems to lie `behind` it."""
+    """The expected positive part of the first's time over that of one measured `behind` it, with a standard error."""
     if error <= 0:
         return max(0.0, -behind)
     ratio = behind / error

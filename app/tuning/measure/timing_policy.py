@@ -18,7 +18,7 @@ _LAUNCH: Final = 2e-6  # seconds that the shortest launch takes
 
 
 def policy_of(problem: Problem, device: Device) -> str:
-    """Name the policy of a problem on a device: graphs where a good launch takes under about 50 us, else events."""
+    """The policy of a problem on a device: graphs if a good launch takes under about 50 us, else events."""
     if device.platform == "cuda" and floor_seconds(problem, device) < _SHORT:
         return GRAPH
     return EVENTS

@@ -1,1 +1,1 @@
-"""What to try next: search strategies, their history and their models."""
+"""Search strategies: the configs to try next, by history and models."""

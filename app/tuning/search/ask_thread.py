@@ -16,10 +16,10 @@ _GLANCE: Final = 0.05  # seconds between two looks at the time
 
 
 def ask_in_thread(work: Callable[[], T], given: Deadline) -> T:
-    """What the work comes to; raises OutOfTime once the search is to end, and whatever reading the budget raises.
+    """The result of `work`; raises OutOfTime once the search must end, and exceptions of reading the budget.
 
-    Listing a space of tens of thousands of configs and what a model expects of each takes seconds, in which nothing
-    else of the tune's thread would be heard. What is not waited for any more ends by itself, and comes to nothing.
+    Listing a space of tens of thousands of configs and predicting each takes seconds, in which the tune could not be
+    cancelled. Work that is abandoned ends by itself, and its result is discarded.
     """
     future: Future[T] = Future()
     threading.Thread(target=_settle, args=(future, work), name="thinking", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Bayesian optimisation of log time, warm-started with what other shapes and devices took."""
+"""Bayesian optimisation of log time, warm-started with times of other shapes and devices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ROUND: Final = (_SMOOTH, _CLIFFS, _KIN, _CLIFFS, _SMOOTH, _CLIFFS, _SMOOTH, Non
 
 
 def preload() -> None:
-    """Begin to load what the models are made of, in a thread: a tune's first trials take as long as that."""
+    """Start to load the models' libraries in a thread, during a tune's first trials."""
     threading.Thread(target=_libraries, name="load the models' libraries").start()
 
 
@@ -49,8 +49,8 @@ def _libraries() -> ThreadpoolController:
 
 
 @dataclass(frozen=True, slots=True)
-class _Snapshot:
-    """What is known when a batch is picked: measured rows with their log times, candidates and their chances."""
+class _BatchInputs:
+    """The data for picking a batch: measured rows with log times, candidates and their feasibility."""
 
     rows: Rows
     logs: Matrix
@@ -72,7 +72,7 @@ class BayesianSearch:
         self._openers = self._opening()
 
     def ask(self, count: int) -> list[Config]:
-        """The default, seeds and strangers first, then what the views expect most of."""
+        """The default, seeds and random configs first, then the views' largest expected improvements."""
         taken = self._history.take(self._history.opening(count))
         while len(taken) < count and self._history.open.any():
             if self._history.seen < _OPENING or len(self._history.seconds) < _MEASURED:
@@ -85,15 +85,15 @@ class BayesianSearch:
         return taken
 
     def tell(self, config: Config, seconds: float | None) -> None:
-        """Take in what became of a config."""
+        """Record the outcome of a config."""
         self._history.tell(config, seconds)
 
     def gain(self) -> float:
-        """The larger of what the views expected of the last two batches and what the ledger expects."""
+        """The largest expected gain of the last two batches and of the history."""
         return max(*self._gains, self._history.gain()) if self._history.open.any() else 0.0
 
     def _opening(self) -> Iterator[int]:
-        """Seeds in turn with strangers, and then strangers alone."""
+        """Seeds alternating with random rows, then random rows alone."""
         order = [int(row) for row in self._random.permutation(len(self._history.configs))]
         seeds = self._seeds()
         for row in (row for pair in zip_longest(seeds, order[: len(seeds)]) for row in pair):
@@ -122,7 +122,7 @@ class BayesianSearch:
         picks: list[int] = []
         gain = 0.0
         if any(turns):
-            look = self._snapshot()
+            look = self._batch_inputs()
             for view in dict.fromkeys(turn for turn in turns if turn):
                 chosen, expected = self._batch(view, look, turns.count(view), picks)
                 picks, gain = picks + chosen, max(gain, expected)
@@ -132,11 +132,11 @@ class BayesianSearch:
         return picks + [int(row) for row in self._random.choice(others, lacking, replace=False)]
 
     def _view(self, turn: int) -> ModelView | None:
-        """Whose turn it is: where nothing is known from elsewhere, a trend's turn goes to the smooth view."""
+        """The view of a turn; without times from elsewhere the smooth view replaces one with a trend."""
         view = _ROUND[turn]
         return view if view is None or not view.trend or self._candidates.has_trends else _SMOOTH
 
-    def _snapshot(self) -> _Snapshot:
+    def _batch_inputs(self) -> _BatchInputs:
         seconds, rejected = self._history.seconds, self._history.rejected
         rows = np.fromiter(seconds, dtype=np.intp)
         logs = np.log(np.fromiter(seconds.values(), dtype=np.float64))
@@ -147,10 +147,10 @@ class BayesianSearch:
             held = np.repeat([1.0, 0.0], [len(seconds), len(rejected)])
             failing = self._candidates.failing
             chance = feasibility(failing(tried), held, failing(candidates), self._seed)
-        return _Snapshot(rows, logs, candidates, chance)
+        return _BatchInputs(rows, logs, candidates, chance)
 
-    def _batch(self, view: ModelView, look: _Snapshot, count: int, picks: Sequence[int]) -> tuple[list[int], float]:
-        """Rows that a view expects most of, and what it expects. What is pending is taken for measured as expected."""
+    def _batch(self, view: ModelView, look: _BatchInputs, count: int, picks: Sequence[int]) -> tuple[list[int], float]:
+        """A view's rows of largest expected improvement, and that. Pending rows count as measured at their mean."""
         free = ~np.isin(look.candidates, picks)
         candidates, chance = look.candidates[free], look.feasibility[free]
         if not len(candidates):
@@ -168,7 +168,7 @@ class BayesianSearch:
         chosen, gain = _greedy(mean[short], joint[len(pending) :, len(pending) :], chance[short], best, count)
         return [int(row) for row in candidates[short[chosen]]], 1 - exp(-gain)
 
-    def _fitted(self, view: ModelView, look: _Snapshot) -> tuple[GaussianProcess, LinearTrend | None]:
+    def _fitted(self, view: ModelView, look: _BatchInputs) -> tuple[GaussianProcess, LinearTrend | None]:
         logs = np.minimum(look.logs, np.quantile(look.logs, view.quantile))
         columns = self._candidates.trends(look.rows) if view.trend else np.zeros((len(logs), 0))
         trend = LinearTrend(columns, logs) if columns.shape[1] else None
@@ -200,6 +200,6 @@ def _greedy(mean: Matrix, covariance: Matrix, chance: Matrix, best: float, count
 
 
 def _measured(covariance: Matrix, place: int) -> Matrix:
-    """What is left of a covariance once one place is measured."""
+    """The covariance conditioned on a measurement of one place."""
     column = covariance[:, place]
     return np.asarray(covariance - np.outer(column, column) / (column[place] + _NUGGET))

@@ -24,10 +24,11 @@ _FEW: Final = 8  # values of a parameter that are told apart one by one
 
 @dataclass(frozen=True, slots=True)
 class ModelView:
-    """How a model sees configs: measured times are told apart up to a quantile of them, all slower ones are alike.
+    """A model's view of configs: measured times above `quantile` are clipped to it.
 
-    With `values` every parameter has its own length scale and every value of it a place of its own; else parameters
-    are ordered and share one scale. With `trend` the model lies on a line through times elsewhere and the prediction.
+    With `values` every parameter has its own length scale and each of its values a coordinate; else parameters are
+    ordered and share one scale. With `trend` the model is fitted to residuals of a linear trend in times elsewhere and
+    the prediction.
     """
 
     quantile: float
@@ -36,7 +37,7 @@ class ModelView:
 
 
 class CandidateFeatures:
-    """Points for the models, by the ledger's rows. Features are computed for those rows alone that are looked at."""
+    """Model inputs by row of the history. Features are computed only for rows that are candidates."""
 
     def __init__(self, inputs: SearchInputs, history: SearchHistory, random: np.random.Generator) -> None:
         self._history = history
@@ -64,7 +65,7 @@ class CandidateFeatures:
         return np.flatnonzero(looked & self._history.open)
 
     def points(self, view: ModelView, rows: Rows) -> Matrix:
-        """What a view shows of rows, each column from 0 to 1."""
+        """A view's coordinates of rows, each column from 0 to 1."""
         return np.hstack([self._codes[rows], self._indicators[rows]]) if view.values else self._codes[rows]
 
     def ties(self, view: ModelView) -> tuple[Matrix, int]:
@@ -102,7 +103,7 @@ class CandidateFeatures:
         return self._figures(rows)[:, 0]
 
     def failing(self, rows: Rows) -> Matrix:
-        """What rejections may hang on: parameters and features."""
+        """The inputs of the feasibility classifier: parameters and features."""
         return np.hstack([self._codes[rows], self._figures(rows)]).astype(np.float32)
 
     def _figures(self, rows: Rows) -> Matrix:
@@ -124,7 +125,7 @@ def _sources(inputs: SearchInputs, history: SearchHistory) -> list[PriorTimes]:
 def _source_times(
     sources: Sequence[PriorTimes], configs: Sequence[Config], seen: Matrix, random: np.random.Generator
 ) -> Matrix:
-    """Log seconds of each config at each source; where one was not measured there, what that source lets expect."""
+    """Log seconds of each config at each source, imputed for configs not measured there."""
     columns = np.zeros((len(configs), len(sources)))
     for place, known in enumerate(sources):
         logs = np.log(np.array([known.seconds.get(config, np.nan) for config in configs]))

@@ -1,4 +1,4 @@
-"""Configs as points of a unit cube, for models that know nothing of what the parameters mean."""
+"""Configs as points of the unit cube, for models."""
 
 from __future__ import annotations
 

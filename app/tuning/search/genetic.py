@@ -18,8 +18,8 @@ _TRIES: Final = 30  # children that may turn out illegal or known before one is 
 class GeneticSearch:
     """A steady-state genetic algorithm: uniform crossover of two parents, one parameter mutated on average.
 
-    The population is the fastest of all that was told, so that a child competes as soon as it is told, whichever
-    others are still being tried (Syswerda, Foundations of Genetic Algorithms, 1991).
+    The population is the fastest of all measured configs, so that a child competes as soon as it is measured, while
+    others are still pending (Syswerda, Foundations of Genetic Algorithms, 1991).
     """
 
     def __init__(self, inputs: SearchInputs, seed: int) -> None:
@@ -45,7 +45,7 @@ class GeneticSearch:
         return taken
 
     def tell(self, config: Config, seconds: float | None) -> None:
-        """Take in what became of a config."""
+        """Record the outcome of a config."""
         self._history.tell(config, seconds)
 
     def gain(self) -> float:

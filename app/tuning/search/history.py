@@ -17,7 +17,7 @@ _BATCH: Final = 8  # configs over which a gain is expected
 
 
 class SearchHistory:
-    """The legal configs by row, in the space's order. What is no config of the space is taken in and forgotten."""
+    """The legal configs by row, in the space's order, and their outcomes. Configs outside the space are ignored."""
 
     def __init__(self, inputs: SearchInputs) -> None:
         self.configs = list(dict.fromkeys(inputs.configs))
@@ -29,7 +29,7 @@ class SearchHistory:
         self.pending: dict[int, None] = {}
 
     def row(self, config: Config) -> int | None:
-        """A config's row, or None where the space has no such config."""
+        """A config's row, or None if the space has no such config."""
         return self._rows.get(config)
 
     @property
@@ -47,11 +47,11 @@ class SearchHistory:
         return taken
 
     def opening(self, count: int) -> list[int]:
-        """The default, where it is still open and anything is asked for at all."""
+        """The default, if it is still open and `count` is not 0."""
         return [self.first] if count > 0 and self.first is not None and self.open[self.first] else []
 
     def tell(self, config: Config, seconds: float | None) -> None:
-        """Note a config's median seconds, or None where it was rejected."""
+        """Record a config's median seconds, or None if it was rejected."""
         row = self._rows.get(config)
         if row is None:
             return
@@ -65,7 +65,7 @@ class SearchHistory:
             self.seconds[row] = seconds
 
     def gain(self) -> float:
-        """By what fraction a further batch, no better chosen than those before, is expected to beat the best.
+        """The fraction by which a further batch, chosen no better than those before, is expected to beat the best.
 
         The next of n + 1 is the best with a chance of 1 / (n + 1), and then by the gap between the two best, which is
         taken from the spacings of the fastest few (Renyi's representation of an exponential tail; Hill's estimate).

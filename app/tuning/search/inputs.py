@@ -1,4 +1,4 @@
-"""What a search strategy is given: the legal configs, the default, features and prior times."""
+"""The inputs of a search strategy: legal configs, default, features and prior times."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kernels.space import Config
 
 @dataclass(frozen=True, slots=True)
 class PriorTimes:
-    """What a space's configs took elsewhere: the same kernel on another shape or device. Seconds; a subset will do.
+    """Seconds of a space's configs, or of some, on another shape or device.
 
-    `distance` is how far away that was, in log2 of m, n, k and batch (0: this shape, on another device).
+    `distance` is in log2 of m, n, k and batch (0: this shape, on another device).
     """
 
     seconds: Mapping[Config, float] = field(repr=False)
@@ -21,7 +21,7 @@ class PriorTimes:
 
 @dataclass(frozen=True, slots=True)
 class SearchInputs:
-    """What a strategy is given: the legal configs, the default, their features, and what is known from elsewhere.
+    """The inputs of a strategy: legal configs, default, features and prior times.
 
     `features` gives a row of floats of one length for every config; the first is the model's log of predicted seconds.
     """

@@ -77,7 +77,7 @@ class GaussianProcess:
         self._fitted = self._conditioned(points, targets)
 
     def predict(self, points: Matrix) -> Posterior:
-        """What is believed of points."""
+        """The posterior at points."""
         mean, deviation = self._fitted.predict(points, return_std=True)
         return Posterior(mean * self._spread + self._centre, _WIDER * deviation * self._spread)
 
@@ -111,7 +111,7 @@ class GaussianProcess:
 
 
 def _training_subset(targets: Matrix) -> Rows:
-    """Which measurements hyperparameters are learnt from where there are many: the fastest, and some of all others."""
+    """The rows from which hyperparameters are learnt: all, or if they are many the fastest and some of the others."""
     order = np.argsort(targets, kind="stable")
     half = _LESSONS // 2
     if len(order) <= _LESSONS:
@@ -120,7 +120,7 @@ def _training_subset(targets: Matrix) -> Rows:
 
 
 class LinearTrend:
-    """What is linear in some columns: the part of log time that a process on top of it need not find by itself."""
+    """A linear regression of log time, to whose residuals a Gaussian process is fitted."""
 
     def __init__(self, columns: Matrix, logs: Matrix) -> None:
         from sklearn.linear_model import Ridge  # noqa: PLC0415 - it takes a second to load
@@ -143,7 +143,7 @@ def feasibility(tried: Matrix, held: Matrix, points: Matrix, seed: int) -> Matri
 
 
 def _tree_means(points: Matrix, targets: Matrix, asked: Matrix, seed: int) -> Matrix:
-    """The mean of what extremely randomised trees say of points that are asked for.
+    """The mean prediction of extremely randomised trees for points.
 
     These are the trees of sklearn's ExtraTreesRegressor. A hundred small ones take it a fifth of a second, three
     quarters of which it spends on copying and checking their parameters. Of targets 0 and 1 the least squares that a

@@ -19,10 +19,10 @@ _EXHAUSTIBLE: Final = 64
 
 
 class Strategy(Protocol):
-    """An order in which a space is tried. Every config is asked for once at most, never one that was told before."""
+    """A search strategy. It asks for every config at most once, and never for one with an outcome."""
 
     def ask(self, count: int) -> list[Config]:
-        """Give up to `count` configs to try next, though earlier ones are not told yet; none where nothing is left."""
+        """Up to `count` configs to try next, also while earlier ones are pending; none if the space is exhausted."""
         ...
 
     def tell(self, config: Config, seconds: float | None) -> None:
@@ -30,7 +30,7 @@ class Strategy(Protocol):
         ...
 
     def gain(self) -> float:
-        """By what fraction the best is expected to be beaten by what would be asked for next; infinity: unknown."""
+        """The fraction by which the next configs are expected to beat the best; infinity: unknown."""
         ...
 
 
@@ -62,7 +62,7 @@ class _Listed:
 
 
 def strategy(name: str, inputs: SearchInputs, seed: int) -> Strategy:
-    """Make a strategy over a landscape's configs, of which the first (the default) is asked for first.
+    """Make a strategy over the inputs' configs; it asks for their first, the default, first.
 
     exhaustive keeps the space's order, random is a shuffle that the seed decides, genetic breeds from the fastest, and
     auto asks models what to try; up to 64 configs auto is exhaustive. A first that is not legal is left out. Raises

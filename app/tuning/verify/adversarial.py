@@ -42,14 +42,14 @@ _LARGEST: Final = 8  # exact in every dtype
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One hostile launch: what kind of operands, of which shape."""
+    """One adversarial launch: its kind of operands and its shape."""
 
     kind: Kind
     problem: Problem
 
     @property
     def name(self) -> str:
-        """What a rejection says of it, such as integers of 1x65x47x81 (batch first)."""
+        """Its name in a rejection, such as integers of 1x65x47x81 (batch first)."""
         problem = self.problem
         return f"{self.kind} of {problem.batch}x{problem.m}x{problem.n}x{problem.k}"
 
@@ -57,12 +57,12 @@ class Case:
 def cases(
     config: Config, problem: Problem, device: Device, legal: Callable[[Problem], bool] = lambda _: True
 ) -> Iterator[Case]:
-    """Every neighbour of the shape with plain numbers; the shape itself and an odd one with each kind of operands.
+    """Neighbours of the shape with normal numbers; the shape itself and an odd one with each kind of operands.
 
-    Of a problem to be emulated there are more kinds, on which each element has a bound of its own.
-    Neighbours have m, n or k one less or more. Of a large problem they are cut down, in whole tiles and lines, to what
-    takes milliseconds: first where they are the problem's own size, then all around. Where the config is not `legal` on
-    one, its rows are made as whole as the problem's own, by up to 16 bytes: there a binary has to be right on any size.
+    An emulated problem has more kinds, with a bound for each element. Neighbours have m, n or k one less or more; those
+    of a large problem are reduced by whole tiles and lines until they take milliseconds: first in the sizes that equal
+    the problem's, then in all. If the config is not `legal` on one, its rows are aligned as the problem's are, by up to
+    16 bytes: a binary has to be right on any size of its class.
     """
 
     def cut(shape: Problem) -> Problem:
@@ -100,7 +100,7 @@ def declined(case: Case, verdict: int) -> str | None:
 
 
 def finite(operand: Array) -> Array:
-    """The operand with zeros for its NaN and infinities: what the float64 reference is computed of."""
+    """The operand with zeros for NaN and infinities, as input of the float64 reference."""
     return np.where(np.isfinite(operand), operand, operand.dtype.type(0))
 
 
@@ -136,7 +136,7 @@ def _beside(size: int) -> tuple[int, ...]:
 
 
 def _cut(shape: Problem, own: Problem, config: Config, device: Device) -> Problem:
-    """A shape cut down until it is cheap: first where it is the problem's own size, then everywhere."""
+    """A shape reduced until it is cheap: first in the sizes that equal the problem's, then in all."""
     shape = replace(shape, batch=min(shape.batch, _BATCHES))
     small = {name: _shrunk(getattr(shape, name), tile) for name, tile in _tiles(config).items()}
     kept = {name: size for name, size in small.items() if getattr(shape, name) == getattr(own, name)}
@@ -164,7 +164,7 @@ def _tiles(config: Config) -> dict[str, int]:
 
 
 def _shrunk(size: int, tile: int) -> int:
-    """The size less whole tiles and lines, so that it fills the last ones as before, or as it is where it is small."""
+    """The size less whole tiles and lines, so that the last ones are filled as before; unchanged if it is small."""
     step = math.lcm(tile, _LINE)
     least = -(-_TILES * tile // step) * step
     return min(size, least + size % step)

@@ -35,11 +35,11 @@ Compared: TypeAlias = tuple[float, float, float]  # the sum of squares, the larg
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a product is compared with: the float64 reference [batch, m, n], and the norms that scale its errors.
+    """The expected product: the float64 reference [batch, m, n], and the norms that scale its errors.
 
     `rows` are the norms of op(A)'s rows [batch, m], `columns` those of op(B)'s columns [batch, n], `norm` is the
-    reference's own over all batches, and `usual` what it would be on average over operands with these norms. Of a
-    problem to be emulated `sequential` is the relative L2 error of sequential float32 FMAs.
+    reference's over all batches, and `usual` its mean over operands with these norms. For an emulated problem
+    `sequential` is the relative L2 error of sequential float32 FMAs.
     """
 
     reference: Array
@@ -146,12 +146,11 @@ def judge(problem: Problem, a: Array, b: Array, reference: Array, c: Array) -> s
 
 
 def review(problem: Problem, expected: Expected, c: Array) -> Verdict:
-    """Compare C, poisoned before the launch, with what was expected; the reference must be finite.
+    """Compare C, poisoned before the launch, with the expected product; the reference must be finite.
 
-    An emulated product is held to sequential FMAs' own error instead (see emulation). A 16-bit C is one rounding, to
-    nearest, away from sums that a float32 accumulator may come to. Where terms cancel in
-    the few elements that C has, its norm is small and roundings are not: then the error's norm is held against what C's
-    is on average.
+    The bound of an emulated product is the error of sequential FMAs (see emulation). A 16-bit C is one rounding to
+    nearest away from a possible float32 sum. If terms cancel in a C of few elements, its norm is small but its rounding
+    errors are not: then the error is compared with the mean norm of such a C.
     """
     (found, early), allowed = _compare(problem, expected, c), tolerance(problem)
     if problem.precision == "emulated" and expected.sequential is not None:
@@ -168,7 +167,7 @@ def review(problem: Problem, expected: Expected, c: Array) -> Verdict:
 
 
 def spot_check(reference: Array, a: Array, b: Array, problem: Problem, seed: int) -> None:
-    """Compare random elements of the reference with exact sums on the host; raises WrongResult where one is off.
+    """Compare random elements of the reference with exact sums on the host; raises WrongResult if one is off.
 
     Products of float64 are split into two exact parts (Dekker 1971), so that math.fsum rounds the true sum once.
     """
@@ -196,7 +195,7 @@ def _exact_products(x: Array, y: Array) -> Array:
 
 
 def _compare(problem: Problem, expected: Expected, c: Array) -> tuple[Accuracy, float]:
-    """C's error, and the largest |error|_ij / (|a_i| |b_j|) beyond what the rounding into a 16-bit C explains."""
+    """C's error, and the largest |error|_ij / (|a_i| |b_j|) beyond the rounding into a 16-bit C."""
     batch, m, n = expected.reference.shape
     c = c.reshape(batch, m, n)
     squares, worst, early = 0.0, 0.0, 0.0
@@ -233,7 +232,7 @@ def _compare_piece(problem: Problem, expected: Expected, c: Array, where: Piece)
 
 
 def _rounding(dtype: str, c: Array, reference: Array) -> Array:
-    """Half of the last place of a 16-bit dtype, at C or at what it should be, whichever is larger."""
+    """Half a unit in the last place of a 16-bit dtype, at C or at the reference, whichever is larger."""
     _, exponents = np.frexp(np.maximum(np.abs(c.astype(np.float64)), np.abs(reference)))
     return np.asarray(np.maximum(np.ldexp(_UNIT[dtype], exponents - 1), _LEAST[dtype] / 2))
 
@@ -253,7 +252,7 @@ def unwritten(problem: Problem, c: Array) -> str | None:
 
 
 def _nan_reason(problem: Problem, c: Array) -> str:
-    """Why a C with NaN in it is wrong: what still has its poison was never written."""
+    """The reason why a C with NaN is wrong: elements that still have the poison were never written."""
     nans = int(np.count_nonzero(np.isnan(c)))
     return unwritten(problem, c) or f"gave NaN for {_elements(nans)} of a finite product"
 
@@ -263,7 +262,7 @@ def _elements(count: int) -> str:
 
 
 def _rounded_early(problem: Problem, early: float) -> str | None:
-    """Say by how much a 16-bit C misses the nearest of what its float32 sums may come to; None: by nothing."""
+    """By how much a 16-bit C misses the rounding of any possible float32 sum, as a reason; None if it does not."""
     allowed = _summed(problem.k, _UNIT["float32"])
     told = f"rounded into {problem.dtype} more than once or not to nearest"
     return f"{told}: {early:.2g} |a_i| |b_j| beyond that exceeds {allowed:.2g}" if early > allowed else None

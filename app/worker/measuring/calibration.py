@@ -23,9 +23,9 @@ _SECONDS: Final = 30.0  # that calibrating takes at most
 
 @dataclass(frozen=True, slots=True)
 class PreparationRates:
-    """What was seen: elements of operands drawn, float64 flops of a reference, elements of C compared, each a second.
+    """Measured rates a second: operand elements generated, float64 flops of a reference, elements of C compared.
 
-    `tiled` is what a launch of the kernel tiled took, over what the model predicted.
+    `tiled` is the time of a launch of the kernel tiled over the cost model's.
     """
 
     drawn: float

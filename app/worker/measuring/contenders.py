@@ -40,7 +40,7 @@ _LOOKS: Final = 8  # launches that say how many a graph is to have
 
 
 def none_declined() -> int:
-    """The verdict of what never declines."""
+    """The verdict of contenders that never decline."""
     return 0
 
 
@@ -62,10 +62,10 @@ class OperandRotation:
 
 @dataclass(slots=True)
 class LoadedContender:
-    """A contender that is compiled.
+    """A compiled contender.
 
-    `slowest` is the longest launch seen of it, in seconds; 0 while none was. `together` is how many launches one of its
-    graphs has; 0 while none was made. `declined` gives the verdict of what `run` made last.
+    `slowest` is its longest launch in seconds, 0 before the first. `together` is the launches in one of its graphs, 0
+    before the first graph. `declined` gives the verdict of the last `run`.
     """
 
     kernel: str
@@ -83,11 +83,11 @@ class LoadedContender:
         return Rejected(self.kernel, self.config, stage, reason)
 
     def deadline(self, launches: int = 1) -> float:
-        """Seconds after which so many launches are taken for hung: ten times what they took, or were predicted to."""
+        """Seconds after which `launches` launches count as hung: ten times their measured or predicted time."""
         return max(_SHORTEST, _PATIENCE * launches * (self.slowest or self.predicted))
 
     def taking(self, link: WorkerLink, rotation: OperandRotation, policy: str) -> Callable[[int], list[float]]:
-        """Give what takes n samples, in one lease; a product waits for 2 ms of launches, or for one."""
+        """A function that takes n samples in one lease; a product waits for at most 2 ms of launches, or one launch."""
 
         def take(count: int) -> list[float]:
             seconds: list[float] = []
@@ -133,10 +133,10 @@ class ContenderCache:
 
 
 def loaded(held: WorkerContext, link: WorkerLink, contender: Contender) -> LoadedContender | Rejected:
-    """Give a contender compiled and warmed up, from those that are kept or anew.
+    """A compiled and warm contender, from the cache or new.
 
-    Rejected at stage compile, launch, or space where there is no vendor's library. Raises CompileFailed or LaunchFailed
-    where the device is lost to this process (facts: fatal).
+    Rejected at stage compile, launch, or space if there is no vendor library. Raises CompileFailed or LaunchFailed if
+    the device is lost to this process (facts: fatal).
     """
     kept = held.state(ContenderCache).contenders
     key = contender if isinstance(contender, Problem) else (contender.build.digest, contender.config, contender.problem)

@@ -59,7 +59,7 @@ class Fixture:
     buffers: FixtureBuffers | None = None
 
     def on(self, backend: Backend) -> FixtureBuffers:
-        """Give the device buffers, making them anew where none are left; raises LaunchFailed where they do not fit."""
+        """The device buffers, allocated if there are none; raises LaunchFailed if they do not fit."""
         if self.buffers is None:
             self.buffers = _buffers(backend, self.bench.problem, self.a, self.b)
         return self.buffers
@@ -73,9 +73,9 @@ class _FixtureSlot:
 
 
 def prepared(held: WorkerContext, link: WorkerLink, bench: FixtureKey) -> Fixture:
-    """Give the child's bench, making it where the child has another or none; the old one's memory goes first.
+    """The worker's fixture for a key, made if it has another or none; the memory of the old one is freed first.
 
-    Raises LaunchFailed where the device refuses, WrongResult where the reference fails its spot check.
+    Raises LaunchFailed if the device refuses, WrongResult if the reference fails its spot check.
     """
     kept = held.state(_FixtureSlot)
     ready = kept.fixture
@@ -87,7 +87,7 @@ def prepared(held: WorkerContext, link: WorkerLink, bench: FixtureKey) -> Fixtur
 
 
 def drop(held: WorkerContext) -> None:
-    """Forget the bench: where device and process share memory, what wrote past C may have reached the reference."""
+    """Drop the fixture: if device and process share memory, writes past C may have reached the reference."""
     held.state(_FixtureSlot).fixture = None
 
 
@@ -136,7 +136,7 @@ def _prepare(held: WorkerContext, link: WorkerLink, bench: FixtureKey) -> Fixtur
 
 
 def _expect_room(problem: Problem) -> None:
-    """Raise LaunchFailed where the host has no memory for operands, reference, and C as it is downloaded."""
+    """Raise LaunchFailed if the host has no memory for operands, reference, and C as it is downloaded."""
     needed = problem.bytes + 8 * problem.batch * problem.m * problem.n
     available = available_bytes()
     if needed > available:

@@ -1,6 +1,6 @@
 """The reference kernel: one fixed launch, timed between trials to detect drift of the device.
 
-What changes its time is the device, not a candidate.
+A change of its time is the device's, not a candidate's.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class _ReferenceSlot:
 
 
 def reference_kernel(held: WorkerContext, link: WorkerLink) -> ReferenceKernel:
-    """Give the child's reference kernel, compiling and sizing it where it has none yet.
+    """The worker's reference kernel, compiled and sized on first use.
 
-    Raises CompileFailed and LaunchFailed where the device refuses what it always took.
+    Raises CompileFailed and LaunchFailed.
     """
     state = held.state(_ReferenceSlot)
     kept = state.kernel

@@ -26,10 +26,10 @@ _SHORTEST: Final = 2.0  # seconds: no launch is taken for hung before
 
 
 def stress_verify(held: WorkerContext, link: WorkerLink, launch: Launch, bench: FixtureKey) -> Rejected | None:
-    """Launch a config on every case that hostile.cases has of it; None where all are right.
+    """Launch a config on every case of `adversarial.cases`; None if all are right.
 
-    Neighbours for which the kernel's space refuses the config are moved into the class that it serves. Raises
-    CompileFailed or LaunchFailed where the device is lost to this process (facts: fatal).
+    Neighbours for which the kernel's space refuses the config are moved into its class. Raises CompileFailed or
+    LaunchFailed if the device is lost to this process (facts: fatal).
     """
     entrant = loaded(held, link, launch)
     if isinstance(entrant, Rejected):
@@ -65,7 +65,7 @@ def _first_wrong(
 def _wrong(
     held: WorkerContext, link: WorkerLink, program: Program, launch: Launch, case: Case, seed: int
 ) -> str | None:
-    """Launch once into a poisoned C between guard bands, A and B between NaN, and say what is wrong with it."""
+    """Launch once into a poisoned C between guard bands, with A and B between NaN; the reason if C is wrong."""
     backend, problem = held.backend, case.problem
     link.phase("verify", patience(problem))
     a, b = adversarial.draw(case, seed)
@@ -93,7 +93,7 @@ def _wrong(
 
 
 def _among_nan(backend: Backend, array: Array) -> Buffer:
-    """The array on the device, with NaN before it and past its end: what is read there shows in C."""
+    """The array on the device between NaN, so that reads outside it show in C."""
     bands = np.full(array.nbytes + 2 * GUARD, POISON, np.uint8)
     bands[GUARD:-GUARD] = array.reshape(-1).view(np.uint8)
     return backend.upload(bands).window(GUARD, array.nbytes)

@@ -1,4 +1,4 @@
-"""One trial: compile, verify and time a config. Whatever the config does is an outcome."""
+"""One trial: compile, verify and time a config. Every failure of a config is an outcome."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _RETAKEN: Final = 2  # times that a race is run again because the device was dis
 
 
 def prepare(held: WorkerContext, link: WorkerLink, bench: FixtureKey) -> None:
-    """Make what the trials of a bench share: operands, their reference, the reference kernel; raises as `attempt`."""
+    """Prepare the fixture of a bench's trials and the reference kernel; raises as `attempt`."""
     reference_kernel(held, link)
     prepared(held, link, bench)
 
@@ -57,9 +57,9 @@ def attempt(
 ) -> Outcome:
     """Compile, verify and race one config, or the vendor's library, against `best` seconds.
 
-    At most about `limit` seconds of launches are timed, and again where the device was disturbed meanwhile. Raises
-    CompileFailed or LaunchFailed where the device is lost to this process (facts: fatal), WrongResult where the bench's
-    own reference is off; what else goes wrong is Rejected.
+    At most about `limit` seconds of launches are timed, and again if the device was disturbed. Raises CompileFailed or
+    LaunchFailed if the device is lost to this process (facts: fatal), WrongResult if the fixture's reference is wrong;
+    other failures are Rejected.
     """
     entrant = loaded(held, link, contender)
     if isinstance(entrant, Rejected):
@@ -93,7 +93,7 @@ def sample(
 ) -> InterleavedSamples:
     """Time contenders that were attempted before, each once a round, in random order, on cold rotating buffers.
 
-    The device is offered between launches. Raises DeviceError where one of them cannot be launched any more.
+    The lease is offered between launches. Raises DeviceError if a contender cannot be launched any more.
     """
     entrants = [_expected(loaded(held, link, contender)) for contender in contenders]
     reference = reference_kernel(held, link)
@@ -120,7 +120,7 @@ def sample(
 
 
 def conditions(readings: Sequence[Reading | None]) -> Conditions | None:
-    """The medians of sensors' readings, and every reason for lower clocks among them; None where none was read."""
+    """The medians of sensors' readings, and all their reasons for lower clocks; None without readings."""
     read = [reading for reading in readings if reading is not None]
     if not read:
         return None
@@ -182,7 +182,7 @@ def _raced(
 
 
 def _watch(held: WorkerContext) -> DriftDetector:
-    """What the child knows of its reference kernel, for as long as it lives."""
+    """The worker's drift detector, which lives as long as the process."""
     return held.state(DriftDetector)
 
 
@@ -195,7 +195,7 @@ class _BenchNoise:
 
 
 def _noise(held: WorkerContext, bench: FixtureKey) -> NoiseModel:
-    """What is known of a bench's samples; another bench's is forgotten."""
+    """The noise model of a bench; another bench's is dropped."""
     known = held.state(_BenchNoise)
     if known.bench != bench:
         known.bench, known.model = bench, NoiseModel()

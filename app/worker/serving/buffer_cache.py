@@ -19,14 +19,14 @@ class DeviceBufferCache:
         return tuple(self._buffers)
 
     def copy(self, key: int | None) -> Buffer | None:
-        """The copy of a key, which is now the one used last; None where there is none."""
+        """The buffer of a key, now the most recently used; None if there is none."""
         buffer = None if key is None else self._buffers.pop(key, None)
         if key is not None and buffer is not None:
             self._buffers[key] = buffer
         return buffer
 
     def make_room(self, nbytes: int, budget: int, needed: Collection[int | None]) -> bool:
-        """Whether so many bytes more are within the budget, once others than the needed ones have been dropped."""
+        """Evict buffers other than the needed ones until `nbytes` more fit the budget; whether they do."""
         bound = sum(buffer.nbytes for key, buffer in self._buffers.items() if key in needed)
         if bound + nbytes > budget:
             return False

@@ -53,7 +53,7 @@ class TransferBuffers:
         self._leaving: dict[int, Buffer] = {}
 
     def take(self, backend: Backend, piece: Chunk, data: Array) -> int:
-        """Copy the next piece of an operand; gives how many of its first bytes are here. One that is not next is not.
+        """Copy the next chunk of an operand; returns the bytes from its start that are here. Others are not copied.
 
         Raises LaunchFailed.
         """
@@ -67,7 +67,7 @@ class TransferBuffers:
         return piece.end
 
     def whole(self, backend: Backend, key: int | None, data: Array) -> Buffer | None:
-        """An operand, what is missing of it copied now; None where nothing of it is here. Raises LaunchFailed."""
+        """An operand, with its missing part copied now; None if none of it is here. Raises LaunchFailed."""
         coming = None if key is None else self._coming.get(key)
         if coming is None:
             return None
@@ -86,7 +86,7 @@ class TransferBuffers:
         return self._leaving.get(key)
 
     def forget(self, keys: Iterable[int | None]) -> None:
-        """Drop what there is of some keys."""
+        """Drop the buffers of some keys."""
         for key in keys:
             if key is not None:
                 self._coming.pop(key, None)
@@ -105,14 +105,14 @@ class TransferBuffers:
 
 
 def transfers_of(held: WorkerContext) -> TransferBuffers:
-    """What is on its way to and from this child's device."""
+    """The transfers to and from this worker's device."""
     return held.state(TransferBuffers)
 
 
 def push(held: WorkerContext, link: WorkerLink, piece: Chunk) -> int:
-    """Copy a piece of an operand from the slab; gives how many of its first bytes are on the device.
+    """Copy a chunk of an operand from the slab; returns the bytes from its start that are on the device.
 
-    Fewer than the piece's end where there is no memory for it, or where this child has not had the pieces before.
+    Fewer than the chunk's end if there is no memory for it, or this worker lacks the chunks before it.
     """
     transit = transfers_of(held)
     with link.lease(_LEAST + piece.nbytes / COPYING):
@@ -126,7 +126,7 @@ def push(held: WorkerContext, link: WorkerLink, piece: Chunk) -> int:
 
 
 def pull(held: WorkerContext, link: WorkerLink, piece: Chunk) -> bool:
-    """Copy a piece of a result into the slab, and drop the result after its last; False where it is not here."""
+    """Copy a chunk of a result into the slab, and drop the result after its last; False if it is not here."""
     transit = transfers_of(held)
     buffer = transit.leaving(piece.key)
     if buffer is None:

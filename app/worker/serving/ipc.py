@@ -32,7 +32,7 @@ class OpenedHandles:
 
 
 def check(held: WorkerContext, link: WorkerLink, handle: IpcHandle) -> None:
-    """Open a handle, to stay open; raises InvalidRegion where it is none or the allocation is smaller, Unsupported."""
+    """Open a handle and keep it open; raises InvalidRegion if it is invalid or its memory too small, or Unsupported."""
     with link.lease(_deadline(0)):
         _opened(held, handle)
 

@@ -36,7 +36,7 @@ _KNOWN = 512  # launches that are remembered
 
 @dataclass(frozen=True, slots=True)
 class MultiplyRequest:
-    """A product to make: byte offsets of A, B and C in the slab; `launch` None asks for the vendor's library.
+    """A product request: byte offsets of A, B and C in the slab; `launch` None is the vendor's library.
 
     `keys` of A, B and C are None but for resident matrices, whose copies on the device are used, and kept as long as
     they are within `budget` bytes. Copies of the `gone` keys are dropped first. Of A and B that are on the device under
@@ -80,11 +80,11 @@ def _order(packed: bytes, *rest: Any) -> MultiplyRequest:
 
 @dataclass(frozen=True, slots=True)
 class MultiplyResult:
-    """Seconds that the copy to the device, the kernel and the copy back took.
+    """Seconds of the upload, the kernel and the download.
 
     `loaded` counts the resident operands that had to be copied; `kept` are the keys there are copies of afterwards.
-    `declined` is the kernel's verdict: unless it is 0 there is no product, and C is as it was.
-    A `late` C has stayed on the device. `build` is what compiling and verifying took, at a launch's first use.
+    `declined` is the kernel's verdict: unless it is 0, C is unchanged.
+    A `late` C has stayed on the device. `build` is the seconds of compiling and verifying, at a launch's first use.
     """
 
     h2d: float
@@ -111,9 +111,9 @@ class MultiplyResult:
 
 
 def multiply(held: WorkerContext, link: WorkerLink, order: MultiplyRequest) -> MultiplyResult:
-    """Copy A and B to the device, launch, copy C back; raises WrongResult where the kernel's class fails its check.
+    """Copy A and B to the device, launch, copy C back; raises WrongResult if the kernel's class fails its check.
 
-    Where the device is out of memory, copies that this product does not need give way to it.
+    If the device is out of memory, cached buffers that this product does not need are evicted.
     """
     kept, transit = buffer_cache_of(held), transfers_of(held)
     forget(held, link, order.gone)
@@ -129,7 +129,7 @@ def multiply(held: WorkerContext, link: WorkerLink, order: MultiplyRequest) -> M
 
 
 def forget(held: WorkerContext, link: WorkerLink, keys: tuple[int, ...]) -> tuple[int, ...]:
-    """Drop the device copies of what is gone; gives the keys of the matrices of which copies are left."""
+    """Drop the device copies of deleted matrices; returns the keys that have copies left."""
     del link
     kept = buffer_cache_of(held)
     kept.forget(keys)
@@ -269,7 +269,7 @@ def aligned(problem: Problem) -> tuple[bool, bool, bool]:
 def sample(launch: Launch) -> Problem:
     """A small problem of the launch's class: more than one tile in every direction, the last of them not full.
 
-    A size is a multiple of 16 bytes where the launch's is, and k what emulation takes at least.
+    A size is a multiple of 16 bytes if the launch's is, and k at least the minimum of emulation.
     """
     problem = launch.problem
     step = _VECTOR // problem.itemsize
@@ -314,5 +314,5 @@ def check(held: WorkerContext, link: WorkerLink, program: Program, launch: Launc
 
 
 def _steps(launch: Launch) -> set[str]:
-    """The digests of what runs before and after a launch."""
+    """The digests of a launch's steps."""
     return {step.build.digest for step in (*launch.before, *launch.after)}

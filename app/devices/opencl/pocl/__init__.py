@@ -1,1 +1,1 @@
-"""What PoCL's wheel needs around it: a linker, a processor's name, its built-in library."""
+"""Workarounds for PoCL's wheel: a linker, the CPU name for LLVM, the built-in library."""

@@ -16,7 +16,7 @@ from app.devices.opencl.pocl.cpu_name import library_for, taken_library
 
 
 def substituted(cache_dir: Path, features: frozenset[str]) -> dict[str, str]:
-    """The variables that make PoCL take the right library: none where it does so itself, or is not as it is known."""
+    """The environment variables that make PoCL load the right library; none if it does so itself, or is unknown."""
     right = library_for(features)
     package, data = _folder("pyopencl"), _folder("pocl_binary_distribution")
     if right == taken_library(features) or package is None or data is None:

@@ -86,22 +86,22 @@ def taken_library(features: frozenset[str]) -> str:
 
 
 def library_for(features: frozenset[str]) -> str:
-    """The best library of which a processor with these features has everything."""
+    """The best library whose features a CPU has in full."""
     return next(name for name, (_, has, _) in LIBRARIES.items() if has <= features)
 
 
 def name_for(features: frozenset[str], own: str = _UNKNOWN) -> str:
-    """The name for LLVM: its own where the library's functions are inlined for it and the processor has all of it."""
+    """The name for LLVM: its own if it inlines the library's functions and the CPU has all its features."""
     names = LIBRARIES[library_for(features)][2]
     fitting = [name for name, has in names.items() if has <= features]
     return own if own in fitting else fitting[0]
 
 
 def rename(device: Any) -> str | None:
-    """Give PoCL the name for LLVM, and give it back; None where the device's record is not as PoCL 3.0 keeps it.
+    """Give PoCL the name for LLVM, and give it back; None if the device's record is not as PoCL 3.0 keeps it.
 
     Looks for the pointer to LLVM's own name that follows the one to the target's triple, both of which the device's
-    version ends with. Does nothing where they are not found; another call for the same device gives the same name.
+    version ends with. Does nothing if they are not found; another call for the same device gives the same name.
     A PoCL without libraries for several processors was built for one, and is only helped out of "generic".
     """
     host = cpuid.processor()
@@ -139,7 +139,7 @@ def _text(address: int) -> str:
 
 
 def _bytes(address: int, count: int) -> bytes:
-    """Read our own memory; nothing where none is mapped, which a plain read would not survive."""
+    """Read this process's memory; empty if it is not mapped, where a plain read would crash."""
     memory = os.open("/proc/self/mem", os.O_RDONLY)
     try:
         return os.pread(memory, count, address)

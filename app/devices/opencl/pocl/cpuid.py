@@ -1,4 +1,4 @@
-"""What the processor says of itself: its features and its name, by the CPUID and XGETBV instructions.
+"""The CPU's features and name, by the CPUID and XGETBV instructions.
 
 They are asked in the process that will run the code: /proc/cpuinfo is the host's where the processor is emulated, and
 leaves out nothing that the kernel does not let programs use, such as the registers of AVX-512. The machine code stands
@@ -77,7 +77,7 @@ class Processor:
 
 @cache
 def processor() -> Processor | None:
-    """The processor that this process runs on; None where it is no x86-64."""
+    """The processor that this process runs on; None if it is no x86-64."""
     if platform.machine() not in {"x86_64", "AMD64"}:
         return None
     for executable in (_anonymous, _in_memory_file):
@@ -87,7 +87,7 @@ def processor() -> Processor | None:
 
 
 def decode(cpuid: Callable[[int, int], Registers], xgetbv: Callable[[int], int]) -> Processor:
-    """A processor from what its instructions answer; `xgetbv` is asked only where the system has allowed it."""
+    """Decode CPUID's results; `xgetbv` is called only if the system allows it."""
     highest, highest_extended = cpuid(0, 0)[EAX], cpuid(_EXTENDED, 0)[EAX]
     subleaves = cpuid(7, 0)[EAX] if highest >= 7 else 0  # noqa: PLR2004 - the leaf of newer features
 
@@ -111,7 +111,7 @@ def decode(cpuid: Callable[[int, int], Registers], xgetbv: Callable[[int], int])
 
 
 def from_system(cpuinfo: Path) -> Processor:
-    """A processor as the system describes it, for want of its own words."""
+    """The CPU by /proc/cpuinfo, if its instructions cannot be called."""
     words: dict[str, str] = {}
     with suppress(OSError):
         lines = cpuinfo.read_text(encoding="ascii", errors="replace").partition("\n\n")[0].splitlines()
@@ -148,7 +148,7 @@ def _xgetbv_at(address: int) -> Callable[[int], int]:
 
 @contextmanager
 def _anonymous(code: bytes) -> Iterator[int]:
-    """The code in memory that was written and is executable now; raises OSError where the system has it not so."""
+    """The code in anonymous memory made executable; raises OSError if the system forbids that."""
     with mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as room:
         room.write(code)
         start = ctypes.c_char.from_buffer(room)
@@ -165,7 +165,7 @@ def _anonymous(code: bytes) -> Iterator[int]:
 
 @contextmanager
 def _in_memory_file(code: bytes) -> Iterator[int]:
-    """The code in a file that is mapped executable, as a library is; raises OSError where the system has it not so."""
+    """The code in a memory file mapped executable, as a library is; raises OSError if the system forbids that."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *([ctypes.c_int] * 3), ctypes.c_long]

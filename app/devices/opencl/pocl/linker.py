@@ -41,7 +41,7 @@ class CannotLinkError(Exception):
 
 
 class Section:
-    """One section of the object: where its bytes are in the file, and what it is."""
+    """One section of the object: its place in the file, and its type."""
 
     def __init__(self, kind: int, flags: int, offset: int, size: int, link: int, target: int, alignment: int) -> None:
         self.kind, self.flags, self.offset, self.size = kind, flags, offset, size
@@ -67,7 +67,7 @@ class Symbol:
 
 
 class Fix:
-    """One relocation: the place (section, offset), its kind, the symbol's number and what is added."""
+    """One relocation: its place (section, offset), type, symbol and addend."""
 
     def __init__(self, section: int, offset: int, kind: int, symbol: int, addend: int) -> None:
         self.section, self.offset, self.kind, self.symbol, self.addend = section, offset, kind, symbol, addend
@@ -90,7 +90,7 @@ class Relocatable:
 
 
 def read(data: bytes) -> Relocatable:
-    """Read an object file; raises CannotLinkError where it is none for x86-64."""
+    """Read an object file; raises CannotLinkError if it is not for x86-64."""
     if data[:7] != b"\x7fELF\x02\x01\x01" or struct.unpack_from("<HH", data, 16) != (1, 62):
         raise CannotLinkError("it is no object file for x86-64")
     (start,) = struct.unpack_from("<Q", data, 40)
