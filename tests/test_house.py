@@ -26,7 +26,7 @@ QUESTIONS = {
     "Where does a socket's body land in the slab?": "app/server/protocol.py",
     "What does `tilewise doctor` do?": "app/cli/commands/doctor.py",
 }
-# Classes once had these names; a reader of the history finds here that they are gone.
+# Classes and functions once had these names; a reader of the history finds here that they are gone.
 RETIRED = frozenset((ROOT / "tests" / "data" / "retired_names.txt").read_text(encoding="utf-8").split())
 # A value of the domain, and the model in which HTTP tells it: one concept, which the module's name tells apart.
 TOLD = {"app/api/responses.py", "app/api/schemas.py", "app/api/trials_schema.py"}
@@ -65,3 +65,13 @@ def test_a_class_name_has_one_meaning_in_the_service() -> None:
 
 def test_no_class_has_a_retired_name() -> None:
     assert {name: modules for name, modules in classes().items() if name.lstrip("_") in RETIRED} == {}
+
+
+def test_no_function_has_a_retired_name() -> None:
+    found = [
+        (path.relative_to(ROOT).as_posix(), node.name)
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.lstrip("_") in RETIRED
+    ]
+    assert found == []

@@ -128,7 +128,7 @@ class TrialRunner:
         """
         launches = sum(self._seconds.get(_place(contender), 0.0) for contender in contenders)
         step = max(1, int(_PATIENCE / max(launches, self._pace * len(contenders), _PATIENCE / rounds)))
-        heats = [self._heat(contenders, min(step, rounds - done)) for done in range(0, rounds, step)]
+        heats = [self._sample_interleaved(contenders, min(step, rounds - done)) for done in range(0, rounds, step)]
         return InterleavedSamples(
             seconds=tuple(
                 tuple(chain.from_iterable(parts))
@@ -182,7 +182,7 @@ class TrialRunner:
         else:
             future.result()
 
-    def _heat(self, contenders: Sequence[Contender], rounds: int) -> InterleavedSamples:
+    def _sample_interleaved(self, contenders: Sequence[Contender], rounds: int) -> InterleavedSamples:
         started = perf_counter()
         with self._counted():
             try:

@@ -88,7 +88,7 @@ def draw(case: Case, seed: int) -> tuple[Array, Array]:
         return _integers(problem, problem.a_shape, generator), _integers(problem, problem.b_shape, generator)
     a, b = operands(problem, seed)
     if case.kind == "NaN and infinities":
-        _spoil(problem, a, b, np.random.default_rng(seed))
+        _inject(problem, a, b, np.random.default_rng(seed))
     elif case.kind in emulation.HOSTILE:
         emulation.inject(case.kind, *applied(problem, a, b), seed)
     return a, b
@@ -180,7 +180,7 @@ def _integers(problem: Problem, shape: tuple[int, int], generator: np.random.Gen
     return generator.integers(-most, most + 1, (problem.batch, *shape)).astype(numpy_dtype(problem.dtype))
 
 
-def _spoil(problem: Problem, a: Array, b: Array, generator: np.random.Generator) -> None:
+def _inject(problem: Problem, a: Array, b: Array, generator: np.random.Generator) -> None:
     """Put an infinity and a NaN into the last batch of both: at the ends, where tiles are ragged, and anywhere."""
     left, right = applied(problem, a, b)
 
