@@ -90,8 +90,8 @@ class MatmulService:
     ) -> Iterator[OperandBuffers]:
         """A place in the queue, and buffers for what is not resident; the caller pins resident matrices meanwhile.
 
-        If they are not `committed`, `commit` is to be called before they are touched. Raises TooLarge if the problem can
-        never fit, NoRoom, QueueFull and OverShare if it cannot be admitted now.
+        If they are not `committed`, call `commit` before they are touched. Raises TooLarge if the problem can never
+        fit, NoRoom, QueueFull and OverShare if it cannot be admitted now.
         """
         self._fits(problem)
         residents = (a, b, c.resident if c else None)
