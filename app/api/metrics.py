@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import lru_cache
+from importlib.metadata import version
 from time import perf_counter
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.errors import StoreFailed
+from app.server import LoopLag
+from app.services.jobs.service import ENDED
 from app.services.service import Service
 
 _SECONDS: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _MADE: Final = "tilewise.made"  # where a request's scope says which device made its product, and when
+_JOBS: Final = ("queued", "running", *sorted(ENDED))  # told even where there is none: an alert compares
 _KEPT: Final = 4096  # metrics with labels of one kind
 _EXPONENT: Final = re.compile(rb"(?<= )[0-9.]+e[+-][0-9]+$", re.MULTILINE)  # some readers stop at the e
 
@@ -27,29 +40,44 @@ class Metrics:
     """One application's metrics, in a registry of its own."""
 
     def __init__(self, service: Callable[[], Service]) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a series each that says when it began
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "tilewise_requests", "Requests answered.", ["method", "route", "status"], registry=self._registry
         )
-        self._took = Histogram(
-            "tilewise_request_seconds",
-            "Seconds to the answer's end.",
-            ["route"],
-            registry=self._registry,
-            buckets=_SECONDS,
+        self._took = self._histogram("tilewise_request_seconds", "Seconds to the answer's end.", "route")
+        self._phases = self._histogram(
+            "tilewise_product_phase_seconds",
+            "Seconds of a product's phases; send is from its making to the answer's end.",
+            "phase",
+            "device",
         )
-        self._phases = Histogram(
-            "tilewise_product_seconds",
-            "Seconds of a product's phases; send is from its making to the answer's end, total is all of it.",
-            ["phase", "device"],
-            registry=self._registry,
-            buckets=_SECONDS,
+        self._totals = self._histogram(
+            "tilewise_product_seconds", "Seconds from a product's request to its answer's end.", "device"
         )
+        self._late = self._histogram(
+            "tilewise_event_loop_lag_seconds",
+            "Seconds by which the event loop was late, looked at four times a second.",
+        )
+        self._connections = Gauge("tilewise_open_connections", "Connections that are open.", registry=self._registry)
+        ProcessCollector(registry=self._registry)
         self._registry.register(_Now(service))
         # prometheus_client takes ten times as long to look a metric up by its labels.
         self._answered = lru_cache(_KEPT)(self._requests.labels)
         self._routed = lru_cache(_KEPT)(self._took.labels)
         self._phase = lru_cache(_KEPT)(self._phases.labels)
+        self._total = lru_cache(_KEPT)(self._totals.labels)
+
+    def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
+        return Histogram(name, text, labels, registry=self._registry, buckets=_SECONDS)
+
+    def loop_lag(self) -> LoopLag:
+        """What measures how late the event loop is."""
+        return LoopLag(self._late.observe)
+
+    def count_connections(self, count: Callable[[], int]) -> None:
+        """Ask `count` for the number of open connections, at every look."""
+        self._connections.set_function(count)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answered request."""
@@ -69,7 +97,7 @@ class Metrics:
     def sent(self, device: str, send: float, total: float) -> None:
         """Count the end of a product's answer."""
         self._phase("send", device).observe(send)
-        self._phase("total", device).observe(total)
+        self._total(device).observe(total)
 
     def text(self) -> bytes:
         """Everything in Prometheus' text format, numbers without exponents. Blocks for a query."""
@@ -84,6 +112,9 @@ class Counted:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, and count it at its end."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -105,6 +136,20 @@ class Counted:
                 device, made = scope[_MADE]
                 self._metrics.sent(device, ended - made, ended - started)
 
+    async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Measure how late the loop is while the application serves: before, it opens devices on the loop."""
+        lag = self._metrics.loop_lag()
+
+        async def watched(message: Message) -> None:
+            if message["type"] == "lifespan.startup.complete":
+                lag.start()
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            lag.stop()
+
 
 class _Now(Collector):
     """What the service's own state says at this moment."""
@@ -116,26 +161,57 @@ class _Now(Collector):
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        service = self._service()
-        yield GaugeMetricFamily("tilewise_slab_lent_bytes", "Slab bytes that are lent.", service.fleet.slab.lent_bytes)
-        yield GaugeMetricFamily(
-            "tilewise_products_waiting", "Products admitted and not made yet.", service.matmul.admission.waiting
-        )
+        service, slab = self._service(), self._service().fleet.slab
+        yield InfoMetricFamily("tilewise_build", "The service's version.", {"version": version("tilewise")})
+        yield GaugeMetricFamily("tilewise_slab_lent_bytes", "Slab bytes that are lent.", slab.lent_bytes)
+        yield GaugeMetricFamily("tilewise_slab_size_bytes", "Bytes of the slab.", slab.nbytes)
+        admission = service.matmul.admission
+        yield GaugeMetricFamily("tilewise_products_waiting", "Products admitted and not made yet.", admission.waiting)
+        yield GaugeMetricFamily("tilewise_queue_size", "Products that may wait at once.", admission.limits.queue)
         yield GaugeMetricFamily(
             "tilewise_result_bytes", "Bytes of disk for results that are kept.", service.results.shelf.nbytes
         )
         yield GaugeMetricFamily("tilewise_ready", "1 once products are served.", float(service.ready() is None))
         yield _restarts(service)
         yield from _residents(service)
-        yield _tuning(service)
+        yield from _tuning(service)
         yield CounterMetricFamily(
             "tilewise_misses", "Answers that were less than exact, products and configs.", service.misses.total
         )
         yield CounterMetricFamily(
             "tilewise_idle_trials", "Trials that nobody ordered, of jobs that ended.", service.tuning.idle_trials
         )
+        yield from _disk(service)
+        yield from _store(service)
+
+
+def _disk(service: Service) -> Iterable[Metric]:
+    try:
+        found = os.statvfs(service.data_dir)
+    except OSError:  # a folder that is gone, or a disk that fails: what cannot be read is not told
+        return
+    yield GaugeMetricFamily(
+        "tilewise_data_free_bytes", "Bytes of the data folder's disk that are free.", found.f_bavail * found.f_frsize
+    )
+    yield GaugeMetricFamily(
+        "tilewise_data_size_bytes", "Bytes of the data folder's disk.", found.f_blocks * found.f_frsize
+    )
+    yield GaugeMetricFamily("tilewise_data_free_inodes", "Files that it still takes.", found.f_favail)
+
+
+def _store(service: Service) -> Iterable[Metric]:
+    """What the database tells, and whether it does: when it fails, all other metrics are wanted most."""
+    try:
         tally = service.jobs.tally()
-        yield _by("tilewise_jobs", "Jobs by state.", "state", tally.jobs)
+    except StoreFailed:
+        tally = None
+    yield GaugeMetricFamily("tilewise_store_up", "1 if the database answered this look.", float(tally is not None))
+    yield CounterMetricFamily(
+        "tilewise_store_errors", "Queries and commits that the database failed.", service.database.failures
+    )
+    if tally is not None:
+        jobs = {**dict.fromkeys(_JOBS, 0), **tally.jobs}
+        yield _by("tilewise_jobs", "Jobs by state.", "state", jobs)
         yield _by("tilewise_trials", "Stored trials by outcome.", "outcome", tally.trials)
 
 
@@ -161,12 +237,13 @@ def _restarts(service: Service) -> Metric:
     return family
 
 
-def _tuning(service: Service) -> Metric:
-    text = "Seconds spent on tune jobs: in all, and inside children compiling, verifying and measuring."
-    family = CounterMetricFamily("tilewise_tune_seconds", text, labels=["where"])
-    family.add_metric(["inside"], service.tuning.inside)
-    family.add_metric(["total"], service.tuning.total)
-    return family
+def _tuning(service: Service) -> Iterable[Metric]:
+    yield CounterMetricFamily("tilewise_tune_seconds", "Seconds spent on tune jobs.", service.tuning.total)
+    yield CounterMetricFamily(
+        "tilewise_tune_child_seconds",
+        "Those of them inside children, compiling, verifying and measuring.",
+        service.tuning.inside,
+    )
 
 
 def _by(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:

@@ -61,6 +61,7 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
         state = state_of(application)
         gate, opened = state.load_shedder.refused, state.slot.get
         server = _Announcing(_config(plain, gate, settings, loop), closing, address, uds, gate, opened, notifier)
+        state.metrics.count_connections(lambda: len(server.server_state.connections))
         if until_eof:
             threading.Thread(target=_until_eof, name="until eof", daemon=True).start()
         try:

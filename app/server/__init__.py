@@ -7,6 +7,7 @@ documentation has are used: it opens sockets, runs the event loop and the lifesp
 
 from app.server.acceptor import Acceptor
 from app.server.http import AdmissionCheck, PendingAdmissions
+from app.server.loop_lag import LoopLag
 from app.server.protocol import BulkProtocol, protocol_factory
 from app.server.request import EXTENSION
 from app.server.systemd import SystemdNotifier
@@ -17,6 +18,7 @@ __all__ = [
     "Acceptor",
     "AdmissionCheck",
     "BulkProtocol",
+    "LoopLag",
     "PendingAdmissions",
     "SystemdNotifier",
     "TransferLimits",

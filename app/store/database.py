@@ -27,6 +27,8 @@ class Database:
     def __init__(self, url: str) -> None:
         parsed = normalised(url)
         self.url = url
+        self.failures = 0  # queries and commits that the database failed, since it was opened
+        self._counting = threading.Lock()
         self._closed = False
         self._writing: int | None = None
         self._writer = writer_engine(parsed)
@@ -50,7 +52,7 @@ class Database:
         """Run `work` in the calling thread on one unchanging state of the database; raises Closing once closed."""
         if self._closed:
             raise Closing("the database is closed")
-        with _translated(), Session(self._reader) as session, session.begin():
+        with self._translated(), Session(self._reader) as session, session.begin():
             return work(session)
 
     def close(self) -> None:
@@ -64,17 +66,18 @@ class Database:
         self._writing = threading.get_ident()
 
     def _commit(self, work: Callable[[Session], T]) -> T:
-        with _translated(), Session(self._writer, expire_on_commit=False) as session, session.begin():
+        with self._translated(), Session(self._writer, expire_on_commit=False) as session, session.begin():
             return work(session)
 
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Translate errors of the database; raises StoreFailed."""
-    try:
-        yield
-    except (OperationalError, InternalError) as error:
-        raise StoreFailed(f"the database failed: {error.orig}") from error
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Translate and count errors of the database; raises StoreFailed."""
+        try:
+            yield
+        except (OperationalError, InternalError) as error:
+            with self._counting:
+                self.failures += 1
+            raise StoreFailed(f"the database failed: {error.orig}") from error
 
 
 @contextmanager

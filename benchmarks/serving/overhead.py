@@ -58,8 +58,8 @@ async def tuned(port: int, seconds: float, *, serving: bool) -> tuple[dict[str, 
 async def seconds_of(port: int) -> dict[str, float]:
     """The service's own count of seconds spent on jobs: inside the children, and in all."""
     text = (await Connection(port).request("GET", "/metrics")).body.decode()
-    found = re.findall(r'^tilewise_tune_seconds_total\{where="(\w+)"\} (\S+)$', text, re.MULTILINE)
-    return {where: float(value) for where, value in found}
+    found = dict(re.findall(r"^tilewise_tune_(seconds|child_seconds)_total (\S+)$", text, re.MULTILINE))
+    return {"total": float(found["seconds"]), "inside": float(found["child_seconds"])}
 
 
 async def measure(port: int, seconds: float) -> dict[str, Any]:

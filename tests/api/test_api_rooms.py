@@ -126,10 +126,11 @@ def test_metrics_can_be_read_by_prometheus(client: httpx.Client) -> None:
     families = {family.name: family for family in text_string_to_metric_families(answer.text)}
     routes = {sample.labels["route"] for sample in families["tilewise_requests"].samples}
     assert {"/matmul", "/jobs/{job_id}"} <= routes
-    labels = [sample.labels for sample in families["tilewise_product_seconds"].samples]
-    phases = {"receive", "queue", "build", "h2d", "kernel", "d2h", "send", "total"}
+    labels = [sample.labels for sample in families["tilewise_product_phase_seconds"].samples]
+    phases = {"receive", "queue", "build", "h2d", "kernel", "d2h", "send"}
     assert {each["phase"] for each in labels} | {"build"} == phases
     assert {each["device"] for each in labels} == {"opencl:0"}
+    assert {sample.labels["device"] for sample in families["tilewise_product_seconds"].samples} == {"opencl:0"}
     assert not re.search(r" [0-9.]+e[+-]", answer.text), "some readers take 8.5e+10 for 8.5"
     for name in ("tilewise_jobs", "tilewise_trials", "tilewise_slab_lent_bytes", "tilewise_child_restarts"):
         assert families[name].documentation

@@ -11,7 +11,6 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from app import errors
 from app.api.errors import MEDIA, documented, problem
 from app.api.openapi import DirectRoute
 from app.api.responses import Answer, reply
@@ -94,9 +93,9 @@ async def get_version(request: Request) -> Response:
     "/metrics",
     summary="Metrics for Prometheus",
     response_class=PlainTextResponse,
-    responses=_TEXT | documented(errors.StoreFailed),
+    responses=_TEXT | documented(),
 )
 async def metrics(request: Request) -> Response:
-    """Requests, products by phase, jobs by state, trials by outcome, lent bytes, restarts of children."""
+    """Requests, products by phase, jobs, trials, memory, disk, connections, restarts of children."""
     text = await threads_of(request).call(state_of(request.app).metrics.text)
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
