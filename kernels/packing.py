@@ -21,7 +21,7 @@ THREADS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedOperands:
     """Where in the workspace the packed A and B begin, and the length of their rows, in lines of 128 bytes.
 
     They are [batch][rows of op(A), or columns of op(B)][k], zeros past k; the rows of an operand that is not packed
@@ -46,12 +46,12 @@ def ragged(problem: Problem) -> int:
     return A * (problem.a_shape[1] % wide > 0) | B * (problem.b_shape[1] % wide > 0)
 
 
-def packed_k_major(problem: Problem, which: int, first: int) -> Packed:
+def packed_k_major(problem: Problem, which: int, first: int) -> PackedOperands:
     """The layout of the packed operands in `which` (bits), from line `first` of the workspace on."""
     row = -(-problem.k * problem.itemsize // LINE_BYTES)
     lines_a, lines_b = row * bool(which & A), row * bool(which & B)
     at_b = first + problem.batch * problem.m * lines_a
-    return Packed(first, lines_a, at_b, lines_b, at_b + problem.batch * problem.n * lines_b)
+    return PackedOperands(first, lines_a, at_b, lines_b, at_b + problem.batch * problem.n * lines_b)
 
 
 def pack_k_major(problem: Problem, which: int) -> Step:

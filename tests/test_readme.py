@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from app.errors.codes import error_codes
 from benchmarks.report import readme
 from benchmarks.report.readme import CHART, blocks, generated, pages
 from benchmarks.report.readme import TABLES as FIGURES
+from kernels import CATALOGUE
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -113,7 +116,7 @@ def test_codes_that_the_service_writes_itself_have_a_page() -> None:
     assert written <= set(error_codes())
 
 
-def test_the_glossary_names_files_that_are_there_in_few_words() -> None:
+def test_the_glossary_names_files_and_what_they_define_in_few_words() -> None:
     text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     entries = re.findall(r"^- \*\*(.+)\*\*: (.+(?:\n  .+)*)", text, re.MULTILINE)
     assert len(entries) > 20
@@ -122,6 +125,8 @@ def test_the_glossary_names_files_that_are_there_in_few_words() -> None:
         assert files, name
         assert [file for file in files if not (ROOT / file).is_file()] == [], name
         assert len(meaning.split()) <= 60, name
+        assert [place for place in _places(meaning) if not _is_defined(*place)] == [], name
+        assert len(_places(meaning)) == sum(file.endswith(".py") for file in files), name
     names = [name.lower() for name, _ in entries]
     assert names == sorted(names)
 
@@ -131,6 +136,29 @@ def test_commands_of_the_pages_are_commands_of_the_program() -> None:
     ran = subprocess.run([sys.executable, "-m", "app.cli", "--help"], capture_output=True, text=True, check=True)
     assert used
     assert [name for name in sorted(used) if name not in ran.stdout] == []
+
+
+def _places(meaning: str) -> list[tuple[str, str]]:
+    """The modules of an entry, each with the class or function that it names there."""
+    return re.findall(r"`([\w/]+\.py)`\s+\(`(\w+)`\)", meaning)
+
+
+def _is_defined(file: str, name: str) -> bool:
+    """Whether a module's top level has a class, a function or an alias of this name."""
+    body = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
+    defined = {node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    single = [node.target for node in body if isinstance(node, ast.AnnAssign)]
+    several = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
+    return name in defined | {target.id for target in (*single, *several) if isinstance(target, ast.Name)}
+
+
+def test_the_picture_has_every_kernel_that_was_chosen_for_a_measured_shape() -> None:
+    chosen = {"naive", "tiled"}
+    for path in (ROOT / "benchmarks" / "results" / "kernels").glob("*-h200*.json"):
+        for line in json.loads(path.read_text(encoding="utf-8")).get("shapes", ()):
+            figures = line.get("figures", ()) if isinstance(line, dict) else ()
+            chosen |= {figure["kernel"] for figure in figures if figure["name"] == "tuned"}
+    assert set(re.findall(r">(\w+)</text>", CHART.read_text(encoding="utf-8"))) & set(CATALOGUE) == chosen
 
 
 def _links(page: Path) -> list[str]:

@@ -186,9 +186,13 @@ def peers() -> str:
 
 def drawn() -> str:
     """The tables of drawn shapes, a seed after the other."""
+    return drawn_table.sections(drawn_reports())
+
+
+def drawn_reports() -> list[dict[str, Any]]:
+    """The reports of drawn shapes, in the order of their measurement."""
     found = sorted(RESULTS.rglob("drawn-h200-*.json"))
-    reports = sorted((load(path.stem) for path in found), key=lambda one: min(x["measured_at"] for x in one["shapes"]))
-    return drawn_table.sections(reports)
+    return sorted((load(path.stem) for path in found), key=lambda one: min(x["measured_at"] for x in one["shapes"]))
 
 
 def accuracy() -> str:
@@ -251,7 +255,7 @@ def written() -> Iterator[tuple[Path, str]]:
     """Every page and the picture, as they have to be."""
     for path in pages():
         yield path, generated(path.read_text(encoding="utf-8"), TABLES)
-    yield CHART, chart([load(name) for name in PEERS])
+    yield CHART, chart([load(name) for name in PEERS], drawn_reports())
 
 
 def fill(files: Iterator[tuple[Path, str]], *, check: bool) -> None:

@@ -9,6 +9,7 @@ from xml.sax.saxutils import escape
 
 from benchmarks.kernels.peers.rows import Figure, Row, read_row
 from benchmarks.kernels.peers.shapes import CANDIDATE, NAIVE, TILED, TRITON, TUNED, VENDOR, named
+from benchmarks.report.drawn_table import shape_of
 from kernels import CATALOGUE
 
 WIDTH, LEFT, RIGHT, LINE, TOP = 860, 310, 110, 22, 64
@@ -28,19 +29,25 @@ class Bar:
     peer: float
 
 
-def bars(reports: Sequence[Mapping[str, Any]]) -> list[Bar]:
+def bars(rows: Sequence[Row], others: Sequence[Row] = ()) -> list[Bar]:
     """One bar for each kernel, dtype and precision: of the shapes that it was chosen for, that of most operations.
 
-    naive and tiled are chosen for none, and shown beside the kernel that was for the largest strict float32.
+    naive and tiled are chosen for none, and shown beside the kernel that was for the largest strict float32. Kernels
+    that are chosen for none of the rows are shown by the others.
     """
-    rows = [read_row(line) for report in reports for line in report["shapes"]]
+    found = _largest(rows)
+    kernels = {kernel for kernel, *_ in found}
+    found |= {key: bar for key, bar in _largest(others).items() if key[0] not in kernels}
+    order = list(CATALOGUE)
+    return [found[key] for key in sorted(found, key=lambda key: (order.index(key[0]), list(found).index(key)))]
+
+
+def _largest(rows: Sequence[Row]) -> dict[tuple[str, str, str], Bar]:
     found: dict[tuple[str, str, str], Bar] = {}
     for row in sorted(rows, key=lambda row: row.problem.flops):
         for figure in _shown(row):
-            key = figure.kernel, row.problem.dtype, row.problem.precision
-            found[key] = _bar(row, figure)
-    order = list(CATALOGUE)
-    return [found[key] for key in sorted(found, key=lambda key: (order.index(key[0]), list(found).index(key)))]
+            found[figure.kernel, row.problem.dtype, row.problem.precision] = _bar(row, figure)
+    return found
 
 
 def _shown(row: Row) -> Iterator[Figure]:
@@ -63,9 +70,10 @@ def _ms(figure: Figure | None) -> float:
     return figure.median_ms
 
 
-def chart(reports: Sequence[Mapping[str, Any]]) -> str:
-    """The whole SVG."""
-    shown = bars(reports)
+def chart(reports: Sequence[Mapping[str, Any]], drawn: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The whole SVG: of the shapes of the reports, and of drawn shapes for kernels that these chose for none."""
+    rows = [read_row(line) for report in reports for line in report["shapes"]]
+    shown = bars(rows, [shape_of(line).row for report in drawn for line in report["shapes"]])
     most = STEP * -(-round(100 * max(max(bar.share, bar.peer) for bar in shown)) // STEP)
     height = TOP + LINE * len(shown) + 34
     scale = (WIDTH - LEFT - RIGHT) / most
