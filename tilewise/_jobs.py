@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Final
 from urllib.parse import quote
 
@@ -15,6 +14,7 @@ from tilewise._pool import KEY
 from tilewise._requests import Asking
 from tilewise._sansio import Flow, Operation, Pause, Stream, Telling, Told, upcoming
 from tilewise._sse import Parser
+from tilewise.arguments import TuneArguments
 from tilewise.errors import ClientError
 from tilewise.models import Event, Job
 from tilewise.shapes import Shape, ShapeLike, shapes_of
@@ -53,22 +53,10 @@ class Following(Asking):
         less than so many per cent, and what is None beside it is no limit. `wait` true waits until the job has ended, a
         number at most so many seconds; the job comes back as it then stands.
         """
-        kind = {"dtype": dtype, "precision": precision, "trans_a": trans_a, "trans_b": trans_b}
-        body = kind | {
-            "shapes": [asdict(each) for each in shapes_of(shapes)],
-            "device": device,
-            "kernels": None if kernels is None else list(kernels),
-            "strategy": strategy,
-            "budget": {"trials": trials, "seconds": seconds, "gain_percent": gain_percent},
-            "retune": retune,
-        }
-        patience = 0.0 if isinstance(wait, bool) else wait
-        headers = {"Content-Type": "application/json", KEY: key()}
-        headers |= {"Prefer": f"wait={patience:g}"} if patience else {}
-        data = (memoryview(json.dumps(body).encode()),)
-        ask = Ask("POST", "/tune", data, headers, again=True, timeout=self.transport.timeout + patience)
-        job = self._as(Job, (yield from self.transport.exchange(ask)))
-        return (yield from self._ended(job.id, None)) if wait is True and not job.ended else job
+        sizes, names = tuple(shapes_of(shapes)), None if kernels is None else tuple(kernels)
+        kind, limits = (dtype, precision, trans_a, trans_b), (trials, seconds, gain_percent)
+        arguments = TuneArguments(sizes, *kind, device, names, strategy, *limits, retune)
+        return (yield from self._tuned(arguments, wait))
 
     @Operation
     def job(self, job_id: str) -> Flow[Job]:
@@ -106,6 +94,15 @@ class Following(Asking):
                 yield Pause(POLL)
             else:
                 return True
+
+    def _tuned(self, arguments: TuneArguments, wait: bool | float) -> Flow[Job]:
+        patience = 0.0 if isinstance(wait, bool) else wait
+        headers = {"Content-Type": "application/json", KEY: key()}
+        headers |= {"Prefer": f"wait={patience:g}"} if patience else {}
+        data = (memoryview(json.dumps(arguments.body()).encode()),)
+        ask = Ask("POST", "/tune", data, headers, again=True, timeout=self.transport.timeout + patience)
+        job = self._as(Job, (yield from self.transport.exchange(ask)))
+        return (yield from self._ended(job.id, None)) if wait is True and not job.ended else job
 
     def _ended(self, job_id: str, timeout: float | None) -> Flow[Job]:
         until = float("inf") if timeout is None else time.monotonic() + timeout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
@@ -16,25 +16,17 @@ from tilewise._pool import KEY, Transport, into
 from tilewise._requests import Asking
 from tilewise._sansio import Flow, Operation, Work
 from tilewise._shared_memory import Shared
+from tilewise.arguments import ProductArguments
 from tilewise.models import Job, Matrix, Product
 
 RAW: Final = "application/octet-stream"
 _LARGE: Final = 2**20  # bytes that are worth a thread of their own where an event loop would wait for them
 
 
-@dataclass(frozen=True, slots=True)
-class How:
-    """How a product is to be made: on which device, by which kernel, in which precision, of which transposes."""
-
-    device: str | None = None
-    kernel: str | None = None
-    precision: str = "strict"
-    trans_a: bool = False
-    trans_b: bool = False
-
-    def plan(self, a: Operand, b: Operand, *, folded: bool = True) -> Plan:
-        """As operands.plan, of the transposes that are asked for."""
-        return plan(_turned(a, self.trans_a), _turned(b, self.trans_b), self.precision, folded=folded)
+def plan_of(a: Operand, b: Operand, arguments: ProductArguments, *, folded: bool = True) -> Plan:
+    """As operands.plan, of the transposes that are asked for."""
+    turned = _turned(a, arguments.trans_a), _turned(b, arguments.trans_b)
+    return plan(*turned, arguments.precision, folded=folded)
 
 
 def _turned(operand: Operand, transposed: bool) -> Operand:
@@ -68,8 +60,8 @@ class Multiplying(Asking):
         Operands are arrays, whatever has __array__ or __dlpack__, and matrices that the service keeps. Raises TypeError
         for other than floats, ValueError where they do not fit each other. `out` is undefined where the service fails.
         """
-        how = How(device, kernel, precision, trans_a, trans_b)
-        return (yield from self._product(how.plan(a, b), how, out)).c
+        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b)
+        return (yield from self._product(plan_of(a, b, arguments), arguments, out)).c
 
     @Operation
     def product(
@@ -84,8 +76,8 @@ class Multiplying(Asking):
         out: Array | tuple[Array] | None = None,
     ) -> Flow[Product]:
         """As matmul, with the kernel, the config, how exact the match was, and the service's own timing."""
-        how = How(device, kernel, precision, trans_a, trans_b)
-        return (yield from self._product(how.plan(a, b), how, out))
+        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b)
+        return (yield from self._product(plan_of(a, b, arguments), arguments, out))
 
     @Operation
     def keep(
@@ -105,20 +97,20 @@ class Multiplying(Asking):
 
         Operands are two matrices, or two batches of matrices as long as each other.
         """
-        how = How(device, kernel, precision, trans_a, trans_b)
-        asked = how.plan(a, b, folded=False)
+        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b)
+        asked = plan_of(a, b, arguments, folded=False)
         if asked.problem is None or len(asked.shape) not in {2, 3} or asked.shape != asked.made:
             raise ValueError(f"what the service keeps is a matrix or a batch of them, not empty, got {asked.shape}")
-        ask = yield from self._asked(asked, how, {"Content-Type": RAW}, c=name, evictable=evictable or None)
+        ask = yield from self._asked(asked, arguments, {"Content-Type": RAW}, c=name, evictable=evictable or None)
         return self._as(Matrix, (yield from self.transport.exchange(ask)))
 
-    def _queued(self, asked: Plan, how: How) -> Flow[Job]:
+    def _queued(self, asked: Plan, arguments: ProductArguments) -> Flow[Job]:
         """Have a product made as a job."""
         headers = {"Content-Type": RAW, "Prefer": "respond-async", KEY: key()}
-        ask = yield from self._asked(asked, how, headers)
+        ask = yield from self._asked(asked, arguments, headers)
         return self._as(Job, (yield from self.transport.exchange(ask)))
 
-    def _product(self, asked: Plan, how: How, out: Array | tuple[Array] | None) -> Flow[Product]:
+    def _product(self, asked: Plan, arguments: ProductArguments, out: Array | tuple[Array] | None) -> Flow[Product]:
         given = check_out(out, asked)
         straight = given is not None and is_room(given, asked)
         room = given.reshape(asked.made) if given is not None and straight else np.empty(asked.made, asked.dtype)
@@ -126,7 +118,7 @@ class Multiplying(Asking):
         if asked.problem is None:
             room[...] = 0
         else:
-            headers = yield from self._landed(asked, how, room)
+            headers = yield from self._landed(asked, arguments, room)
         if given is None:
             c = asked.answer(room)
             return _made(c if c.ndim else c[()], headers)
@@ -134,21 +126,25 @@ class Multiplying(Asking):
             np.copyto(given, asked.answer(room), casting="same_kind")
         return _made(given, headers)
 
-    def _landed(self, asked: Plan, how: How, room: Array) -> Flow[Mapping[str, str]]:
+    def _landed(self, asked: Plan, arguments: ProductArguments, room: Array) -> Flow[Mapping[str, str]]:
         """Have C put into `room`, through shared memory where both sides have it; gives the answer's headers."""
-        options = asdict(how) | {"trans_a": asked.a.transposed, "trans_b": asked.b.transposed}
+        options = asdict(arguments) | {"trans_a": asked.a.transposed, "trans_b": asked.b.transposed}
         headers = yield from self.shared.product(asked, options, room)
         if headers is not None:
             return headers
-        ask = yield from self._asked(asked, how, {"Content-Type": RAW, "Accept": RAW})
+        ask = yield from self._asked(asked, arguments, {"Content-Type": RAW, "Accept": RAW})
         return (yield from self.transport.land(ask, into(flat(room)))).headers
 
-    def _asked(self, asked: Plan, how: How, headers: Mapping[str, str], **more: object | None) -> Flow[Ask]:
+    def _asked(
+        self, asked: Plan, arguments: ProductArguments, headers: Mapping[str, str], **more: object | None
+    ) -> Flow[Ask]:
         if asked.problem is None:
             raise ValueError("an empty product asks the service for nothing")
         used = {"a": asked.a.name, "b": asked.b.name}
         names = {**used, **more}
-        where = target("/matmul", {**asdict(asked.problem), "device": how.device, "kernel": how.kernel, **names})
+        where = target(
+            "/matmul", {**asdict(asked.problem), "device": arguments.device, "kernel": arguments.kernel, **names}
+        )
         body = yield from bytes_of(asked)
         # A product changes nothing at the service, or puts the same in the same place: it may be asked for twice, but
         # where it takes the place of its own operand.

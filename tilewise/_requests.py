@@ -50,14 +50,9 @@ class Asking:
 
         With match="exact", raises NotTuned where the problem was never tuned.
         """
-        query = asdict(sizes_of(m, n, k, batch)) | {
-            "dtype": dtype,
-            "precision": precision,
-            "trans_a": trans_a,
-            "trans_b": trans_b,
-            "device": device,
-            "match": match,
-        }
+        sizes = sizes_of(m, n, k, batch)
+        problem = Problem(sizes.m, sizes.n, sizes.k, sizes.batch, dtype, precision, trans_a, trans_b)
+        query = {**_members(problem), "device": device, "match": match}
         return self._as(Best, (yield from self._get("/best-config", query)))
 
     @Operation
@@ -213,9 +208,14 @@ class Asking:
 def _filter(problem: Problem | ShapeLike | None, dtype: str | None) -> dict[str, object | None]:
     """The members of a query that name one problem, or every problem of a shape."""
     if isinstance(problem, Problem):
-        flags = {name: str(getattr(problem, name)).lower() for name in ("trans_a", "trans_b")}
-        return asdict(problem) | flags
+        return _members(problem)
     if problem is None:
         return {"dtype": dtype}
     shape = shape_of(problem)
     return {**asdict(shape), "dtype": dtype}
+
+
+def _members(problem: Problem) -> dict[str, object | None]:
+    """A problem as the members of a query."""
+    flags = {name: str(getattr(problem, name)).lower() for name in ("trans_a", "trans_b")}
+    return asdict(problem) | flags

@@ -9,11 +9,12 @@ from typing import Self
 
 from tilewise._futures import AsyncSubmitted, Submitted
 from tilewise._jobs import Following
-from tilewise._matmul import How, Multiplying
+from tilewise._matmul import Multiplying, plan_of
 from tilewise._matrices import Keeping
 from tilewise._operands import Operand
 from tilewise._pool import Transport
 from tilewise._sansio import Blocking, Flow, Operation, Waiting, awaited, driven
+from tilewise.arguments import ProductArguments
 
 LOCAL = "http://127.0.0.1:8000"
 
@@ -74,9 +75,9 @@ class Client(Calls, Blocking):
         precision: str = "strict",
     ) -> Submitted:
         """Send a product's operands and have it made meanwhile: result() gives what matmul would."""
-        how = How(device, kernel, precision, trans_a, trans_b)
-        asked = how.plan(a, b)
-        return Submitted(self, asked, driven(self._queued(asked, how)) if asked.problem else None)
+        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b)
+        asked = plan_of(a, b, arguments)
+        return Submitted(self, asked, driven(self._queued(asked, arguments)) if asked.problem else None)
 
 
 class AsyncClient(Calls, Waiting):
@@ -105,6 +106,6 @@ class AsyncClient(Calls, Waiting):
         precision: str = "strict",
     ) -> AsyncSubmitted:
         """As Client's."""
-        how = How(device, kernel, precision, trans_a, trans_b)
-        asked = how.plan(a, b)
-        return AsyncSubmitted(self, asked, await awaited(self._queued(asked, how)) if asked.problem else None)
+        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b)
+        asked = plan_of(a, b, arguments)
+        return AsyncSubmitted(self, asked, await awaited(self._queued(asked, arguments)) if asked.problem else None)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeVar
 
+import tilewise
 from app.api import responses
 from app.api.paging import bests_page, jobs_page, misses_page, trials_page
 from app.api.params import validated
@@ -26,9 +27,8 @@ from kernels.cost_model import analyse
 from kernels.device import Device
 from kernels.problem import Problem
 from kernels.space import Config
-from tilewise import Analysis, Best, Job, Miss, Page, Shape, Trial
+from tilewise import Analysis, Best, Job, Miss, Page, Trial
 from tilewise.decoding import from_json
-from tilewise.shapes import ShapeLike, sizes_of
 
 T = TypeVar("T")
 
@@ -74,44 +74,20 @@ class Stored:
         self._jobs, self._best, self._misses, self._devices = jobs, best, misses, devices
         self._unattended = unattended
 
-    def best_config(
-        self,
-        m: ShapeLike,
-        n: int | None = None,
-        k: int | None = None,
-        *,
-        batch: int | None = None,
-        dtype: str = "float32",
-        precision: str = "strict",
-        trans_a: bool = False,
-        trans_b: bool = False,
-        device: str | None = None,
-        match: Literal["exact"] | None = None,
+    def best(
+        self, problem: tilewise.Problem, *, device: str | None = None, match: Literal["exact"] | None = None
     ) -> Best:
-        """As Client.best_config."""
-        problem = problem_of(sizes_of(m, n, k, batch), dtype, precision, trans_a, trans_b)
-        answer = self._best.answer(problem, device, exact=match == "exact")
+        """As Records.best."""
+        answer = self._best.answer(problem_of(problem), device, exact=match == "exact")
         self._misses.noted(answer)
         return read_answer(Best, responses.Best.of(answer))
 
-    def analysis(
-        self,
-        m: ShapeLike,
-        n: int | None = None,
-        k: int | None = None,
-        *,
-        tile: int,
-        batch: int | None = None,
-        dtype: str = "float32",
-        kernel: str = "tiled",
-        device: str | None = None,
-    ) -> Analysis:
-        """As Client.analysis."""
-        problem = problem_of(sizes_of(m, n, k, batch), dtype, "strict", trans_a=False, trans_b=False)
-        where = self._devices.unit(device).device
+    def tile_cost(self, problem: tilewise.Problem, tile: int, kernel: str, *, device: str | None = None) -> Analysis:
+        """As Records.tile_cost."""
+        meant, where = problem_of(problem), self._devices.unit(device).device
         config = Config.of(dict.fromkeys(CATALOGUE[kernel].space.parameters, tile))
-        found = analyse(CATALOGUE[kernel], config, problem, where)
-        told = {"device": where.id, "problem": asdict(problem), "kernel": kernel, "config": dict(config)}
+        found = analyse(CATALOGUE[kernel], config, meant, where)
+        told = {"device": where.id, "problem": asdict(meant), "kernel": kernel, "config": dict(config)}
         return from_json(Analysis, told | asdict(found))
 
     def bests(
@@ -172,10 +148,10 @@ def read_answer(kind: type[T], answer: responses.Answer) -> T:
     return from_json(kind, answer.model_dump(mode="json"))
 
 
-def problem_of(shape: Shape, dtype: str, precision: str, trans_a: bool, trans_b: bool) -> Problem:
+def problem_of(problem: tilewise.Problem) -> Problem:
     """The domain's value of what a command was given; raises Invalid."""
     try:
-        return Problem(shape.m, shape.n, shape.k, shape.batch, dtype, precision, trans_a, trans_b)
+        return Problem(**asdict(problem))
     except ValueError as error:
         raise Invalid(str(error)) from error
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 
 from numpy.typing import ArrayLike
 from rich.console import Console
 
+import tilewise
 from app.api import responses
 from app.api.routes import kernels as catalogue
 from app.cli import matrices
@@ -24,7 +25,8 @@ from app.settings import Settings
 from app.tuning.budget import Budget
 from kernels import CATALOGUE
 from kernels.problem import Problem
-from tilewise import Device, Event, Job, Kernel, Product, Shape
+from tilewise import Device, Event, Job, Kernel, Product
+from tilewise.arguments import ProductArguments, TuneArguments
 from tilewise.decoding import from_json
 
 
@@ -48,49 +50,28 @@ class Local(Stored):
         super().__init__(service.jobs, service.best, service.misses, service.fleet)
         self._service = service
 
-    def product(
-        self,
-        a: ArrayLike,
-        b: ArrayLike,
-        trans_a: bool = False,
-        trans_b: bool = False,
-        device: str | None = None,
-        kernel: str | None = None,
-        precision: str = "strict",
-    ) -> Product:
-        """As Client.product."""
+    def multiply(self, a: ArrayLike, b: ArrayLike, arguments: ProductArguments) -> Product:
+        """As Session.multiply."""
         a, b = matrices.operand(a), matrices.operand(b)
-        problem = Problem(**asdict(matrices.problem(a, b, trans_a, trans_b, precision)))
+        kind = (arguments.trans_a, arguments.trans_b, arguments.precision)
+        problem = Problem(**asdict(matrices.problem(a, b, *kind)))
         with self._service.matmul.reserve(problem) as placement:
             placement.a[...] = a.reshape(placement.a.shape)
             placement.b[...] = b.reshape(placement.b.shape)
-            made = self._service.matmul.multiply(placement, device, kernel)
+            made = self._service.matmul.multiply(placement, arguments.device, arguments.kernel)
             c = placement.c.copy().reshape((*a.shape[:-2], problem.m, problem.n))
         timing = {name: seconds * 1e3 for name, seconds in made.seconds.items()}
         how = (made.kernel, dict(made.config), made.match, timing, made.device.id, made.instructions)
         return Product(c, *how, made.precision, made.declined)
 
-    def tune(
-        self,
-        shapes: Iterable[Shape],
-        *,
-        dtype: str = "float32",
-        precision: str = "strict",
-        trans_a: bool = False,
-        trans_b: bool = False,
-        device: str | None = None,
-        kernels: Iterable[str] | None = None,
-        strategy: str = "auto",
-        trials: int | None = None,
-        seconds: float | None = None,
-        gain_percent: float | None = None,
-        retune: bool = False,
-    ) -> Job:
-        """As Client.tune."""
-        problems = (problem_of(each, dtype, precision, trans_a, trans_b) for each in shapes)
-        names = None if kernels is None else tuple(kernels)
-        devices, budget = () if device is None else (device,), Budget(trials, seconds, gain_percent)
-        spec = TuneSpec(tuple(problems), devices, names, strategy, budget, retune=retune)
+    def start_tune(self, arguments: TuneArguments) -> Job:
+        """As Session.start_tune."""
+        kind = (arguments.dtype, arguments.precision, arguments.trans_a, arguments.trans_b)
+        problems = [tilewise.Problem(each.m, each.n, each.k, each.batch, *kind) for each in arguments.shapes]
+        devices = () if arguments.device is None else (arguments.device,)
+        budget = Budget(arguments.trials, arguments.seconds, arguments.gain_percent)
+        search = (devices, arguments.kernels, arguments.strategy, budget)
+        spec = TuneSpec(tuple(map(problem_of, problems)), *search, retune=arguments.retune)
         return read_answer(Job, responses.Job.of(self._service.tuning.submit(spec, ANONYMOUS)))
 
     def events(self, job_id: str, after: int = 0) -> Iterator[Event]:

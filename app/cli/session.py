@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import asdict, fields
 from typing import Literal, Protocol, TypeVar
 
 from numpy.typing import ArrayLike
@@ -15,8 +16,8 @@ from app.cli.options import usage
 from app.devices.last_devices import remembered
 from app.errors import DatabaseOwned
 from app.settings import Settings
-from tilewise import Analysis, Best, Client, Device, Event, Job, Kernel, Miss, Page, Product, Shape, Trial
-from tilewise.shapes import ShapeLike
+from tilewise import Analysis, Best, Client, Device, Event, Job, Kernel, Miss, Page, Problem, Product, Trial
+from tilewise.arguments import ProductArguments, TuneArguments
 
 T = TypeVar("T")
 
@@ -24,35 +25,11 @@ T = TypeVar("T")
 class Records(Protocol):
     """The client's methods that no device is needed for. Errors are as Session's."""
 
-    def best_config(
-        self,
-        m: ShapeLike,
-        n: int | None = None,
-        k: int | None = None,
-        *,
-        batch: int | None = None,
-        dtype: str = "float32",
-        precision: str = "strict",
-        trans_a: bool = False,
-        trans_b: bool = False,
-        device: str | None = None,
-        match: Literal["exact"] | None = None,
-    ) -> Best:
+    def best(self, problem: Problem, *, device: str | None = None, match: Literal["exact"] | None = None) -> Best:
         """Give the best known config."""
         ...
 
-    def analysis(
-        self,
-        m: ShapeLike,
-        n: int | None = None,
-        k: int | None = None,
-        *,
-        tile: int,
-        batch: int | None = None,
-        dtype: str = "float32",
-        kernel: str = "tiled",
-        device: str | None = None,
-    ) -> Analysis:
+    def tile_cost(self, problem: Problem, tile: int, kernel: str, *, device: str | None = None) -> Analysis:
         """Work out what a square tile costs."""
         ...
 
@@ -101,35 +78,11 @@ class Records(Protocol):
 class Session(Records, Protocol):
     """The client's methods that commands use. Each raises ClientError or TilewiseError, both with `code`."""
 
-    def product(
-        self,
-        a: ArrayLike,
-        b: ArrayLike,
-        trans_a: bool = False,
-        trans_b: bool = False,
-        device: str | None = None,
-        kernel: str | None = None,
-        precision: str = "strict",
-    ) -> Product:
+    def multiply(self, a: ArrayLike, b: ArrayLike, arguments: ProductArguments) -> Product:
         """Multiply."""
         ...
 
-    def tune(
-        self,
-        shapes: Iterable[Shape],
-        *,
-        dtype: str = "float32",
-        precision: str = "strict",
-        trans_a: bool = False,
-        trans_b: bool = False,
-        device: str | None = None,
-        kernels: Iterable[str] | None = None,
-        strategy: str = "auto",
-        trials: int | None = None,
-        seconds: float | None = None,
-        gain_percent: float | None = None,
-        retune: bool = False,
-    ) -> Job:
+    def start_tune(self, arguments: TuneArguments) -> Job:
         """Start or join a tuning job."""
         ...
 
@@ -148,6 +101,26 @@ class Session(Records, Protocol):
     def kernels(self) -> list[Kernel]:
         """List the kernels."""
         ...
+
+
+class Remote(Client):
+    """A running service as a session."""
+
+    def best(self, problem: Problem, *, device: str | None = None, match: Literal["exact"] | None = None) -> Best:
+        """As Records.best."""
+        return self.best_config(**asdict(problem), device=device, match=match)
+
+    def tile_cost(self, problem: Problem, tile: int, kernel: str, *, device: str | None = None) -> Analysis:
+        """As Records.tile_cost."""
+        return self.analysis(problem.shape, tile=tile, dtype=problem.dtype, kernel=kernel, device=device)
+
+    def multiply(self, a: ArrayLike, b: ArrayLike, arguments: ProductArguments) -> Product:
+        """As Session.multiply."""
+        return self.product(a, b, **asdict(arguments))
+
+    def start_tune(self, arguments: TuneArguments) -> Job:
+        """As Session.start_tune."""
+        return self.tune(**{field.name: getattr(arguments, field.name) for field in fields(arguments)})
 
 
 @contextmanager
@@ -186,7 +159,7 @@ def open_for_devices(
     return session(settings, url, who, console)
 
 
-def _opened(stack: ExitStack, here: Callable[[], AbstractContextManager[T]], console: Console) -> T | Client:
+def _opened(stack: ExitStack, here: Callable[[], AbstractContextManager[T]], console: Console) -> T | Remote:
     """What is opened here, or a client of the service that has the database open.
 
     Raises DatabaseOwned where its owner is no service.
@@ -211,6 +184,6 @@ def address_of(owner: str) -> str | None:
     return address
 
 
-def _client(url: str) -> Client:
+def _client(url: str) -> Remote:
     with usage():
-        return Client(url)
+        return Remote(url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -11,7 +12,7 @@ from app.cli import render
 from app.cli.figures import config_text
 from app.cli.options import SHAPE, Batch, DeviceId, Dtype, Json, Url, settings, shape_of, usage
 from app.cli.session import open_for_devices, session
-from tilewise import Analysis
+from tilewise import Analysis, Problem
 
 
 def devices(url: Url = None, as_json: Json = False) -> None:
@@ -20,7 +21,7 @@ def devices(url: Url = None, as_json: Json = False) -> None:
     with session(settings(), url, "tilewise devices", err) as here:
         found, reasons = here.devices(), here.reasons()
         if not found:
-            here.best_config(1, 1, 1)  # refused, with the reasons why there is no device
+            here.best(Problem(1, 1, 1))  # refused, with the reasons why there is no device
     if as_json:
         render.print_json(found)
     else:
@@ -63,7 +64,7 @@ def analyse(
     out, err = render.consoles()
     chosen = settings()
     with open_for_devices(chosen, url, "tilewise analyse", err) as here:
-        found = here.analysis(wanted, tile=tile, dtype=dtype, kernel=kernel, device=device)
+        found = here.tile_cost(Problem(**asdict(wanted), dtype=dtype), tile, kernel, device=device)
     if as_json:
         render.print_json(found)
     else:

@@ -21,6 +21,7 @@ from app.cli.session import Session, session
 from app.errors import TilewiseError
 from app.settings import Settings
 from tilewise import Client, ClientError, Device
+from tilewise.arguments import ProductArguments
 
 _SHAPE: Final = (64, 48, 32)  # m, n and k of the product that each device makes
 _TOLERATED: Final = 1e-5  # of its relative L2 error in float32
@@ -76,7 +77,7 @@ def _product(here: Session, device: Device) -> Check:
     a, b = (source.standard_normal(size, dtype=np.float32) for size in ((m, k), (k, n)))
     what = f"{device.name}, {render.units_text(device)}, for {device.architecture}; {device.driver}; {device.compiler}"
     try:
-        made = here.product(a, b, device=device.id)
+        made = here.multiply(a, b, ProductArguments(device.id))
     except (ClientError, TilewiseError) as error:
         return Check(device.id, "wrong", f"{what}: no product could be made: {error.message}", "see the log")
     off = relative_l2(a, b, made.c)

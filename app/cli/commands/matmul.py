@@ -28,6 +28,7 @@ from app.cli.options import (
 )
 from app.cli.session import session
 from tilewise import Product
+from tilewise.arguments import ProductArguments
 
 
 def matmul(
@@ -58,7 +59,7 @@ def matmul(
     _, err = render.consoles(quiet=quiet)
     with session(settings(), url, "tilewise matmul", err) as here, err.status("multiplying"):
         started = perf_counter()
-        made = here.product(left, right, trans_a, trans_b, device, kernel, precision)
+        made = here.multiply(left, right, ProductArguments(device, kernel, precision, trans_a, trans_b))
         seconds = perf_counter() - started
     matrices.save(output, made.c)
     error = matrices.relative_l2(left, right, made.c, trans_a, trans_b) if check else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -34,6 +34,7 @@ from app.cli.options import (
 from app.cli.progress import follow
 from app.cli.session import Records, Session, open_for_devices, session
 from tilewise import Best, Client, Job, Problem
+from tilewise.arguments import TuneArguments
 
 
 def tune(
@@ -60,17 +61,18 @@ def tune(
     kind: dict[str, Any] = {"dtype": dtype, "precision": precision, "trans_a": trans_a, "trans_b": trans_b}
     err = render.consoles(quiet=quiet)[1]
     with session(settings(), url, "tilewise tune", err) as here:
-        job = here.tune(
-            wanted,
+        arguments = TuneArguments(
+            tuple(wanted),
             **kind,
             device=device,
-            kernels=kernels.split(",") if kernels else None,
+            kernels=tuple(kernels.split(",")) if kernels else None,
             strategy=strategy,
             trials=trials,
             seconds=seconds,
             gain_percent=gain_percent,
             retune=retune,
         )
+        job = here.start_tune(arguments)
         known = job.ended
         job = _followed(here, job, err)
         bests = _bests(here, job, [Problem(**asdict(each), **kind) for each in wanted], device)
@@ -100,7 +102,8 @@ def bench(
     kind: dict[str, Any] = {"dtype": dtype, "precision": precision, "trans_a": trans_a, "trans_b": trans_b}
     err = render.consoles(quiet=quiet)[1]
     with session(settings(), url, "tilewise bench", err) as here:
-        job = _followed(here, here.tune(wanted, **kind, device=device, strategy="known", seconds=seconds), err)
+        arguments = TuneArguments(tuple(wanted), **kind, device=device, strategy="known", seconds=seconds)
+        job = _followed(here, here.start_tune(arguments), err)
         bests = _bests(here, job, [Problem(**asdict(each), **kind) for each in wanted], device)
     _report(job, bests, known=False, as_json=as_json)
     raise typer.Exit(Exit.OK if job.state == "succeeded" and not job.failures else Exit.FAILED)
@@ -127,24 +130,8 @@ def _bests(here: Records, job: Job, problems: list[Problem], device: str | None)
     """What the job's shapes are answered with now, those that failed left out."""
     if job.state != "succeeded":
         return []
-    answers = (best_of(here, problem, device) for problem in problems)
+    answers = (here.best(problem, device=device) for problem in problems)
     return [answer for answer in answers if answer.match == "exact"]
-
-
-def best_of(here: Records, problem: Problem, device: str | None, match: Literal["exact"] | None = None) -> Best:
-    """Ask for one problem's best config."""
-    return here.best_config(
-        problem.m,
-        problem.n,
-        problem.k,
-        batch=problem.batch,
-        dtype=problem.dtype,
-        precision=problem.precision,
-        trans_a=problem.trans_a,
-        trans_b=problem.trans_b,
-        device=device,
-        match=match,
-    )
 
 
 def _report(job: Job, bests: list[Best], known: bool, as_json: bool) -> None:
@@ -181,7 +168,7 @@ def best(
     out, err = render.consoles()
     problem = Problem(**asdict(wanted), dtype=dtype, precision=precision, trans_a=trans_a, trans_b=trans_b)
     with open_for_devices(settings(), url, "tilewise best", err) as here:
-        found = best_of(here, problem, device, match)
+        found = here.best(problem, device=device, match=match)
     if as_json:
         render.print_json(found)
     else:
