@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from app.devices.opencl import OpenCLBackend
 from benchmarks.kernels import accuracy

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from peerresults import result
-from peerwork import H200
-
-sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from app.devices.fleet import Fleet, open_fleet
 from benchmarks.kernels.drawn import __main__ as drawn
@@ -27,6 +22,8 @@ from benchmarks.kernels.peers.triton import TENSOR_TILES, TILES, Cubin, Tile, Tr
 from benchmarks.report import drawn_table
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.peer_functions import H200
+from tests.support.peer_results import result
 
 NAMES = [row.name for row in ROWS]
 DRAWN = shapes(20261123, NAMES, 200)

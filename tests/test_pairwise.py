@@ -6,8 +6,9 @@ import random
 import secrets
 from itertools import product
 
-import pairwise
 import pytest
+
+from tests.support import pairwise
 
 
 @pytest.mark.parametrize(

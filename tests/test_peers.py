@@ -14,10 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from peerresults import result
-from peerwork import H200, Careless
-
-sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from app.devices.fleet import Fleet, open_fleet
 from app.worker.measuring.trial import FixtureKey
@@ -43,6 +39,8 @@ from benchmarks.report.peer_table import legend, section, text
 from kernels import CATALOGUE
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.peer_functions import H200, Careless
+from tests.support.peer_results import result
 
 ROOT = Path(__file__).resolve().parent.parent
 EVERY = [problem for one in CLASSES for problem in one.problems]

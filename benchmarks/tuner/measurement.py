@@ -24,8 +24,6 @@ import numpy as np
 from benchmarks.tuner.kernel_tuner_cache import recordings
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "tuning"))
-from noise import FAMILIES, PROBLEM, Machine, Synthetic, launch, launches, per_second, slower
-
 from app.tuning.budget import Budget
 from app.tuning.finals import finals
 from app.tuning.measure.drift import DriftDetector
@@ -39,6 +37,16 @@ from kernels.device import Device, Limits
 from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.tuning.synthetic_noise import (
+    FAMILIES,
+    PROBLEM,
+    Machine,
+    Synthetic,
+    launch,
+    launches,
+    per_second,
+    slower,
+)
 
 RESULT = Path("benchmarks/results/tuner/measurement.json")
 DATA = Path("tests/data")

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from bodies import MANY, MAX_BODY, QUOTA
-from calling import calling
-from starting import settled
 
 from app.cli.spawn import Started, started
+from tests.support.api.http_client import calling
+from tests.support.api.request_bodies import MANY, MAX_BODY, QUOTA
+from tests.support.started_services import settled
 
 
 @pytest.fixture(scope="session")

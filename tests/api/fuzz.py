@@ -1,4 +1,4 @@
-"""Fuzz the readers of bodies by coverage: `python tests/api/fuzz.py [--seconds 120] [--mode built|bytes] [--seed 1]`.
+"""Fuzz the readers of bodies by coverage: `python -m tests.api.fuzz [--seconds 120] [--mode built|bytes] [--seed 1]`.
 
 It needs atheris (`pip install -e '.[fuzz]'`). `built` has libFuzzer choose how requests are built and bent; `bytes`
 hands its bytes to a reader as they are, from a corpus of honest bodies. The first request that does worse than be
@@ -24,15 +24,14 @@ import numpy as np
 with atheris.instrument_imports(include=["app.api", "zipfile"]):
     import zipfile  # noqa: F401 - it is what reads archives
 
-    from taking import FORM, JSON, MEDIA, NPY, NPZ, RAW, TENSORS, Counter, Sent
-
     from app.api.formats.operand_spec import ONE, ProductOptions
+    from tests.support.api.body_reading import FORM, JSON, MEDIA, NPY, NPZ, RAW, TENSORS, Counter, Sent
 
-from bodies import BOUNDARY, form, npy, npz, rows, safetensors
 from hypothesis import HealthCheck, given, settings
-from mangling import sent
 
 from app.devices.slab import Slab
+from tests.support.api.mutated_requests import sent
+from tests.support.api.request_bodies import BOUNDARY, form, npy, npz, rows, safetensors
 
 CODINGS = ("", "gzip", "deflate")
 _TOLD = 5.0  # seconds between two lines on what came

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from calling import calling
-from lent import all_given_back
-from starting import settled
 
 from app.cli.spawn import Started
+from tests.support.api.http_client import calling
+from tests.support.api.slab_usage import all_given_back
+from tests.support.started_services import settled
 
 RAW = {"Content-Type": "application/octet-stream"}
 LONG = "m=1000&n=1000&k=1000&trans_b=true&kernel=naive"  # rows of B against rows of A: half a second

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 import pytest
-from bodies import BOUNDARY, MAX_BODY, form, npy, npz, rows, safetensors
-from lent import all_given_back
 
 from app.cli.spawn import Started
+from tests.support.api.request_bodies import BOUNDARY, MAX_BODY, form, npy, npz, rows, safetensors
+from tests.support.api.slab_usage import all_given_back
 
 JSON = "application/json"
 FORM = f"multipart/form-data; boundary={BOUNDARY}"

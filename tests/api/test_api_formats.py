@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bodies import BOUNDARY, form, npy, npz, rows, safetensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from app.api.formats.operand_spec import ParsedBody, ProductOptions, TensorSpec,
 from app.dtypes import Array
 from app.errors import BodyTooLarge, Invalid, InvalidMatrix, Malformed, TilewiseError
 from kernels.problem import Problem
+from tests.support.api.request_bodies import BOUNDARY, form, npy, npz, rows, safetensors
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 import httpx
 import numpy as np
 import pytest
-from bodies import BOUNDARY, MAX_BODY, form, npy, npz, rows, safetensors
-from taking import FORM, JSON, MOST, NPY, NPZ, RAW, TENSORS, Counter, Sent, Taken
-from test_api_errors import refused
 
 from app.api.formats.operand_spec import ONE, ProductOptions
 from app.devices.slab import Slab
 from app.dtypes import Array
+from tests.api.test_api_errors import refused
+from tests.support.api.body_reading import FORM, JSON, MOST, NPY, NPZ, RAW, TENSORS, Counter, Sent, Taken
+from tests.support.api.request_bodies import BOUNDARY, MAX_BODY, form, npy, npz, rows, safetensors
 
 RNG = np.random.default_rng(11)
 A = RNG.standard_normal((160, 120)).astype(np.float32)

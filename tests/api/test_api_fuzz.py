@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from mangling import sent
-from taking import Counter, Sent
 
 from app.devices.slab import Slab
+from tests.support.api.body_reading import Counter, Sent
+from tests.support.api.mutated_requests import sent
 
 
 @pytest.fixture(scope="module")

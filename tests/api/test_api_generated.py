@@ -14,6 +14,7 @@ import pytest
 from app.cli.spawn import Started
 from kernels import CATALOGUE
 
+CALLS: Final = Path(__file__).parents[1] / "support" / "api" / "generated_client_calls.py"
 # It holds typer below the version that the command line is locked to, so it has an environment of its own.
 GENERATOR: Final = "openapi-python-client==0.29.1"
 
@@ -41,7 +42,12 @@ def test_generated_client_calls_what_the_document_promises(live: Started, tools:
     options: list[str | Path] = ["--path", document, "--config", config, "--meta", "none"]
     generate = [tools / "openapi-python-client", "generate", *options, "--output-path", tmp_path / "generated"]
     subprocess.run(generate, check=True, capture_output=True, timeout=120)
-    calls: list[str | Path] = [tools / "python", Path(__file__).with_name("generatedcalls.py"), tmp_path, live.url]
+    calls: list[str | Path] = [
+        tools / "python",
+        CALLS,
+        tmp_path,
+        live.url,
+    ]
     ran = subprocess.run(calls, capture_output=True, text=True, timeout=200, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     told = [json.loads(line) for line in ran.stdout.splitlines()]

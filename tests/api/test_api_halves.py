@@ -12,17 +12,17 @@ import httpx
 import ml_dtypes
 import numpy as np
 import pytest
-from bodies import form, npy, npz, rows, safetensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pairwise import crossed
-from test_api_products import FORM, JSON, NPY, NPZ, RAW, SENT, TENSORS
 
 from app.api.formats import json_matrix as rows_format
 from app.api.formats import npy as npy_format
 from app.api.formats.operand_spec import ProductOptions
 from app.dtypes import Array, numpy_dtype, rounded
 from app.errors import InvalidMatrix, Malformed, Unsupported
+from tests.api.test_api_products import FORM, JSON, NPY, NPZ, RAW, SENT, TENSORS
+from tests.support.api.request_bodies import form, npy, npz, rows, safetensors
+from tests.support.pairwise import crossed
 
 HALVES = ("float16", "bfloat16")
 INFER = "/v2/models/matmul/infer"

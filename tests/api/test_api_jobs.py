@@ -11,9 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
-from calling import calling
 
 from app.cli.spawn import Started
+from tests.support.api.http_client import calling
 
 _SIZES = itertools.count(9)
 ENDED = {"succeeded", "failed", "cancelled"}

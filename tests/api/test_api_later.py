@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 import pytest
-from calling import calling
 
 from app.cli.spawn import Started, started
 from app.dtypes import Array
+from tests.support.api.http_client import calling
 
 RAW = {"Content-Type": "application/octet-stream"}
 SIZES = itertools.count(20)

@@ -16,12 +16,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from bodies import BOUNDARY, MANY, QUOTA, form, npy, npz, safetensors
-from calling import calling
-from lent import all_given_back, metric
 
 from app.cli.spawn import Started
 from app.dtypes import Array
+from tests.support.api.http_client import calling
+from tests.support.api.request_bodies import BOUNDARY, MANY, QUOTA, form, npy, npz, safetensors
+from tests.support.api.slab_usage import all_given_back, metric
 
 JSON = "application/json"
 FORM = f"multipart/form-data; boundary={BOUNDARY}"

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import numpy as np
 import pytest
-from bodies import BOUNDARY, form, npy, npz, rows, safetensors
-from lent import all_given_back
 
 from app.dtypes import Array
+from tests.support.api.request_bodies import BOUNDARY, form, npy, npz, rows, safetensors
+from tests.support.api.slab_usage import all_given_back
 
 JSON = "application/json"
 FORM = f"multipart/form-data; boundary={BOUNDARY}"

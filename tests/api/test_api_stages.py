@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import httpx
-from calling import calling
 
 from app.cli.spawn import Started, started
+from tests.support.api.http_client import calling
 
 
 def test_a_service_without_a_device_says_so_wherever_one_is_needed(bare: str) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
-from calling import calling
 
 from app.cli.spawn import Started
 from app.tuning.replay import read
+from tests.support.api.http_client import calling
 
 _SIZES = itertools.count(301)
 ENDED = {"succeeded", "failed", "cancelled"}

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 import tritonclient.http.aio as triton_aio
-from lent import all_given_back
-from pairwise import crossed
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from app.cli.spawn import Started
 from app.dtypes import Array
+from tests.support.api.slab_usage import all_given_back
+from tests.support.pairwise import crossed
 
 CODINGS: Final = (None, "gzip", "deflate")
 BOUND: Final = {"float32": 1e-4, "float64": 1e-11}

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 import tritonclient.utils.shared_memory as shm
-from calling import calling
 from tritonclient.utils import InferenceServerException
 
 from app.api.inference.shared_memory import is_local
 from app.cli.spawn import Started, started
 from app.dtypes import Array
+from tests.support.api.http_client import calling
 
 A = np.random.default_rng(1).standard_normal((16, 24), dtype=np.float32)
 B = np.random.default_rng(2).standard_normal((24, 8), dtype=np.float32)

@@ -14,10 +14,11 @@ from typing import Any, Final
 import httpx
 import numpy as np
 import pytest
-from bodies import MAX_BODY
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from lent import all_given_back
+
+from tests.support.api.request_bodies import MAX_BODY
+from tests.support.api.slab_usage import all_given_back
 
 SEED: Final = int(os.environ.get("TEST_SEED") or secrets.randbits(32))
 LENGTH: Final = "Inference-Header-Content-Length"

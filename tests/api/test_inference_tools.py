@@ -19,7 +19,7 @@ from app.cli.spawn import Started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-SCENARIO: Final = Path(__file__).with_name("tritonscenario.py")
+SCENARIO: Final = Path(__file__).parents[1] / "support" / "api" / "triton_scenario.py"
 # Its first release spells a type as NumPy did until 1.23, which has no wheels beyond Python 3.11.
 OLDEST: Final = ("tritonclient[http]==2.3.0", "numpy<1.24") if sys.version_info < (3, 12) else ()
 OLD: Final = ("tritonclient[http]==2.40.0", "numpy<2")

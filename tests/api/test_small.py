@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from overlapwork import RAW, Running, begun, posted, running
-from wired import Answers, head
 
 from app.api.body import dispatch
 from app.api.routes import matmul
 from app.dtypes import Array, numpy_dtype, rounded
 from app.services.matmul.service import AT_ONCE
+from benchmarks.serving import nulldevice
 from kernels.problem import Problem
-
-from benchmarks.serving import nulldevice  # isort: skip  # overlapwork knows where it lies
+from tests.support.api.service_in_process import RAW, Running, begun, posted, running
+from tests.support.api.wire_server import Answers, head
 
 ONE = "m=1&n=1&k=1"
 SHAPES = [

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
-from wired import EITHER, Answers, Wired, chance_of, chunked, head, served
 
 from app.server import TransferLimits
 from app.server.http import HEAD
+from tests.support.api.wire_server import EITHER, Answers, Wired, chance_of, chunked, head, served
 
 FLOOD = 2**26  # bytes: more than the system keeps of a connection
 SIZE = 20_000_000  # bytes of an answer that does not leave before its client reads

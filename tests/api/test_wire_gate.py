@@ -15,7 +15,6 @@ from typing import Any, cast
 import pytest
 from starlette.responses import JSONResponse, Response
 from uvicorn.server import ServerState
-from wired import EITHER, Answers, Wired, head, served
 
 from app.api.load_shedding import LoadShedder
 from app.api.metrics import Metrics
@@ -26,6 +25,7 @@ from app.server import protocol as connections
 from app.server.acceptor import _peeked
 from app.services.matmul.admission import Admission, AdmissionLimits
 from app.services.service import Service
+from tests.support.api.wire_server import EITHER, Answers, Wired, head, served
 
 EXPECTS: dict[str, Any] = {"Expect": "100-continue"}
 

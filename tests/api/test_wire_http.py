@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from wired import EITHER, LOOPS, Answers, Wired, chance_of, chunked, head, served
 
 from app.server import TransferLimits
 from app.server.protocol import BulkProtocol
+from tests.support.api.wire_server import EITHER, LOOPS, Answers, Wired, chance_of, chunked, head, served
 
 
 @pytest.fixture(scope="module", params=EITHER)

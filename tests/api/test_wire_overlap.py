@@ -12,15 +12,14 @@ from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
-import overlapwork
 import pytest
-from overlapwork import Running, begun, posted, running, until
-from wired import Answers, chance_of
 
 from app.dtypes import Array
 from app.services.matmul.chunked_transfer import LARGE, PIECE
-
-from benchmarks.serving import nulldevice  # isort: skip  # overlapwork knows where it lies
+from benchmarks.serving import nulldevice
+from tests.support.api import service_in_process
+from tests.support.api.service_in_process import Running, begun, posted, running, until
+from tests.support.api.wire_server import Answers, chance_of
 
 NAIVE = "kernel=naive"
 ONES = PIECE // 4  # float32 numbers of a piece
@@ -179,19 +178,19 @@ def test_an_upload_that_is_given_up_leaves_nothing_on_the_device(pocl: Running) 
 
 
 def test_pieces_that_the_device_has_no_memory_for_come_with_the_product(pocl: Running) -> None:
-    pocl.products.call(overlapwork.starve, 1)
+    pocl.products.call(service_in_process.starve, 1)
     times_three(pocl, column(LARGE + 4))
-    assert pocl.products.call(overlapwork.starve, 0) == 0, "nothing large was asked for"
+    assert pocl.products.call(service_in_process.starve, 0) == 0, "nothing large was asked for"
 
 
 def test_an_operand_that_waits_on_the_device_gives_way_to_a_product(pocl: Running) -> None:
     a, other = column(LARGE + 4), column(2**22)
     with half_sent(pocl, a) as (connection, answers):
-        pocl.products.call(overlapwork.starve, 1)
+        pocl.products.call(service_in_process.starve, 1)
         status, _, body = posted(pocl, f"m={other.size}&n=1&k=1&{NAIVE}", other, THREE)
         assert status == 200, body
         assert np.array_equal(np.frombuffer(body, np.float32), 3 * other[:, 0])
-        assert pocl.products.call(overlapwork.starve, 0) == 0
+        assert pocl.products.call(service_in_process.starve, 0) == 0
         assert pocl.keys() == ()
         finished(connection, answers, a)
 

@@ -11,7 +11,8 @@ import httptools
 import pytest
 from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
-from wired import Answers, Wired, chance_of, head, served
+
+from tests.support.api.wire_server import Answers, Wired, chance_of, head, served
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

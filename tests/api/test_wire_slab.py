@@ -19,7 +19,8 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
-from wired import EITHER, Answers, Loop, Wired, chance_of, head, served
+
+from tests.support.api.wire_server import EITHER, Answers, Loop, Wired, chance_of, head, served
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MAKING = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]

@@ -12,13 +12,13 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from wired import EITHER, Wired, chance_of, head, served
 
 from app.api.inference.compression import PackedResponse
 from app.api.response import PiecesResponse, Transport
 from app.api.routes.job_result import _FileResponse
 from app.server import EXTENSION, TransferLimits
 from app.server.thread_pool import RequestThreads
+from tests.support.api.wire_server import EITHER, Wired, chance_of, head, served
 
 KINDS = ("pieces", "file", "packed")
 DATA = chance_of(4).randbytes(12_000_000)  # more than sockets hold, and no packer makes it smaller

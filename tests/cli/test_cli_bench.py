@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from commandline import Run
 
 from app.tuning import budget
+from tests.support.cli.command_line import Run
 
-pytest_plugins = ["commandline"]
+pytest_plugins = ["tests.support.cli.command_line"]
 
 
 def test_bench_measures_the_best_known_beside_the_rest_and_says_the_intervals(

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commandline import FEW, Run
 
 from app.cli.spawn import Started
 from app.dtypes import numpy_dtype
+from tests.support.cli.command_line import FEW, Run
 
-pytest_plugins = ["commandline"]
+pytest_plugins = ["tests.support.cli.command_line"]
 
 
 @pytest.fixture

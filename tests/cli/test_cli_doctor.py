@@ -7,11 +7,11 @@ import socket
 from pathlib import Path
 
 import pytest
-from commandline import Run
 
 from app.cli.spawn import Started
+from tests.support.cli.command_line import Run
 
-pytest_plugins = ["commandline"]
+pytest_plugins = ["tests.support.cli.command_line"]
 
 EXAMINED = {"program", "cuda libraries", "opencl libraries", "NVIDIA driver", "opencl:0"}
 LOCAL = {"data folder", "kernels' folder", "port", "database", "memory lock limit", "CPU clocks"}

@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-from commandline import FEW, Run
 
 from app.cli.commands.jobs import SHORT
 from app.cli.spawn import Started
+from tests.support.cli.command_line import FEW, Run
 from tilewise import Client
 
-pytest_plugins = ["commandline"]
+pytest_plugins = ["tests.support.cli.command_line"]
 
 COMMAND = [sys.executable, "-m", "app.cli"]
 

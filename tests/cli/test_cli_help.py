@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer.main
-from commandline import Run
 
 import app
 import tilewise
 from app.cli import main
 from app.cli.application import COMMANDS, application
+from tests.support.cli.command_line import Run
 
-pytest_plugins = ["commandline"]
+pytest_plugins = ["tests.support.cli.command_line"]
 
 
 def examples(text: str) -> list[str]:

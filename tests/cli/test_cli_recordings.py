@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from commandline import Run
 
 from app.cli.spawn import Started
 from app.tuning.outcome import Rejected
@@ -16,9 +15,10 @@ from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.cli.command_line import Run
 from tilewise import Client
 
-pytest_plugins = ["commandline"]
+pytest_plugins = ["tests.support.cli.command_line"]
 
 _LIMITS = Limits(threads=1024, shared_bytes=49152, warp=32, sms=16, bandwidth=1e11, peak=1e12, peak64=5e11)
 

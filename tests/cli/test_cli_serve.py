@@ -16,12 +16,12 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from commandline import Run
 
 from app.cli.spawn import Started, started
+from tests.support.cli.command_line import Run
 from tilewise import Client
 
-pytest_plugins = ["commandline"]
+pytest_plugins = ["tests.support.cli.command_line"]
 
 COMMAND = [sys.executable, "-m", "app.cli"]
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from served import Served
-from starting import settled
+
+from tests.support.client.shared_service import Served
+from tests.support.started_services import settled
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from scripted import CLOSE, Scripted, answer
 
+from tests.support.client.scripted_server import CLOSE, Scripted, answer
 from tilewise import Client, ClientError, UnreachableError
 from tilewise._sse import Parser
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripted import CLOSE, STALL, Scripted, answer
 
+from tests.support.client.scripted_server import CLOSE, STALL, Scripted, answer
 from tilewise import (
     AsyncClient,
     Client,

@@ -11,10 +11,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from served import Served
 
 from app.cli.matrices import operand
 from app.dtypes import numpy_dtype
+from tests.support.client.shared_service import Served
 from tilewise import AsyncClient, Client, _shared_memory
 from tilewise._dlpack import _CODE, _NAME, _POINTER, _TENSORS
 from tilewise._operands import arrayed

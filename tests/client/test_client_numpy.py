@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from served import Served
 
+from tests.support.client.shared_service import Served
 from tilewise import AsyncClient, Client, ClientError, _shared_memory
 
 Array = NDArray[Any]

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from served import Served
+
+from tests.support.client.shared_service import Served
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "python.md"
 TESTED = re.findall(r"<!-- tested -->\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from served import Served
 
 from app import errors as service_errors
+from tests.support.client.shared_service import Served
 from tilewise import (
     AsyncClient,
     Client,

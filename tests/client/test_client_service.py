@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from served import Served
 
+from tests.support.client.shared_service import Served
 from tilewise import Client, ClientError, Job, Problem
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from served import Served
 
+from tests.support.client.shared_service import Served
 from tilewise import Client, Shape
 from tilewise.shapes import ShapeLike, shapes_of, sizes_of
 

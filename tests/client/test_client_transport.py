@@ -9,8 +9,8 @@ import time
 
 import numpy as np
 import pytest
-from scripted import CLOSE, Scripted, answer
 
+from tests.support.client.scripted_server import CLOSE, Scripted, answer
 from tilewise import Client, ClientError, KeyInUse, UnreachableError
 
 BEST = {

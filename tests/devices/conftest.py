@@ -3,14 +3,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import childwork
 import pytest
-from childmaking import Making
 
 from app.devices.lease import Lease
 from app.devices.process import Worker
+from tests.support.devices import child_functions
+from tests.support.devices.child_factory import Making
 
-pytest.register_assert_rewrite("contract", "lifetimes", "devicework")
+pytest.register_assert_rewrite(
+    "tests.support.devices.backend_contract",
+    "tests.support.devices.process_lifetimes",
+    "tests.support.devices.device_functions",
+)
 
 
 @pytest.fixture
@@ -24,8 +28,8 @@ def lease() -> Iterator[Lease]:
 def make(lease: Lease) -> Iterator[Making]:
     children: list[Worker] = []
 
-    def make(setup: Callable[..., Any] = childwork.hold, *arguments: Any, **options: Any) -> Worker:
-        arguments = arguments or ("state",) if setup is childwork.hold else arguments
+    def make(setup: Callable[..., Any] = child_functions.hold, *arguments: Any, **options: Any) -> Worker:
+        arguments = arguments or ("state",) if setup is child_functions.hold else arguments
         children.append(Worker("the child", setup, arguments, lease=lease, **options))
         return children[-1]
 

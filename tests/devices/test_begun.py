@@ -6,13 +6,13 @@ import select
 import threading
 from typing import Any
 
-import childwork
 import pytest
-from childmaking import Making
 
 from app.devices.lease import Lease, Priority
 from app.devices.process import PendingCall, Worker
 from app.errors import ChildDied, ChildTimedOut, LaunchFailed, NoRoom
+from tests.support.devices import child_functions
+from tests.support.devices.child_factory import Making
 
 
 def heard(begun: PendingCall[Any], seconds: float = 10.0) -> bool:
@@ -29,7 +29,7 @@ def ready(make: Making) -> Worker:
 def test_a_call_is_begun_and_finished_by_one_who_did_not_wait(make: Making) -> None:
     child = ready(make)
     for number in range(3):
-        begun = child.begin(childwork.echo, number)
+        begun = child.begin(child_functions.echo, number)
         assert begun is not None
         assert heard(begun)
         assert begun.is_over()
@@ -38,20 +38,20 @@ def test_a_call_is_begun_and_finished_by_one_who_did_not_wait(make: Making) -> N
 
 def test_nothing_is_begun_where_there_is_no_child_yet(make: Making) -> None:
     child = make()
-    assert child.begin(childwork.echo, 1) is None
-    assert child.call(childwork.echo, 2) == ("state", 2)
-    begun = child.begin(childwork.echo, 3)
+    assert child.begin(child_functions.echo, 1) is None
+    assert child.call(child_functions.echo, 2) == ("state", 2)
+    begun = child.begin(child_functions.echo, 3)
     assert begun is not None
     assert begun.finish() == ("state", 3)
 
 
 def test_one_call_is_begun_at_a_time_and_others_wait_for_its_end(make: Making) -> None:
     child = ready(make)
-    begun = child.begin(childwork.sleep, 0.3)
+    begun = child.begin(child_functions.sleep, 0.3)
     assert begun is not None
-    assert child.begin(childwork.echo, 1) is None
+    assert child.begin(child_functions.echo, 1) is None
     said: list[object] = []
-    thread = threading.Thread(target=lambda: said.append(child.call(childwork.echo, 2)))
+    thread = threading.Thread(target=lambda: said.append(child.call(child_functions.echo, 2)))
     thread.start()
     assert heard(begun)
     assert not said
@@ -63,8 +63,8 @@ def test_one_call_is_begun_at_a_time_and_others_wait_for_its_end(make: Making) -
 def test_a_device_that_somebody_has_is_not_waited_for(make: Making, lease: Lease) -> None:
     child = ready(make)
     with lease.held(Priority.MEASUREMENT):
-        assert child.begin(childwork.lease_once, priority=Priority.PRODUCT) is None
-    begun = child.begin(childwork.lease_once, priority=Priority.PRODUCT)
+        assert child.begin(child_functions.lease_once, priority=Priority.PRODUCT) is None
+    begun = child.begin(child_functions.lease_once, priority=Priority.PRODUCT)
     assert begun is not None
     assert lease.at_once(Priority.PRODUCT) is None, "the device is the call's from the start"
     assert begun.finish() < 0.1
@@ -74,50 +74,50 @@ def test_a_device_that_somebody_has_is_not_waited_for(make: Making, lease: Lease
 
 def test_what_names_a_phase_first_is_not_over_and_ends_as_any_call(make: Making) -> None:
     child = ready(make)
-    begun = child.begin(childwork.compile_then_lease, 0.2, priority=Priority.PRODUCT)
+    begun = child.begin(child_functions.compile_then_lease, 0.2, priority=Priority.PRODUCT)
     assert begun is not None
     assert heard(begun)
     assert not begun.is_over()
     assert begun.finish() == "leased"
-    assert child.call(childwork.echo, 1) == ("state", 1)
+    assert child.call(child_functions.echo, 1) == ("state", 1)
 
 
 def test_a_refusal_is_heard_at_the_end_and_the_child_lives_on(make: Making) -> None:
     child = ready(make)
-    begun = child.begin(childwork.refuse_politely)
+    begun = child.begin(child_functions.refuse_politely)
     assert begun is not None
     assert heard(begun)
     assert not begun.is_over(), "only a value is"
     with pytest.raises(NoRoom):
         begun.finish()
     assert child.generation == 1
-    assert child.call(childwork.echo, 1) == ("state", 1)
+    assert child.call(child_functions.echo, 1) == ("state", 1)
 
 
 def test_a_child_that_dies_is_replaced_and_says_what_of(make: Making) -> None:
     child = ready(make)
-    for function, error in ((childwork.exit_at_once, ChildDied), (childwork.fail_for_good, LaunchFailed)):
+    for function, error in ((child_functions.exit_at_once, ChildDied), (child_functions.fail_for_good, LaunchFailed)):
         begun = child.begin(function)
         assert begun is not None
         assert heard(begun)
         assert not begun.is_over()
         with pytest.raises(error):
             begun.finish()
-        assert child.call(childwork.echo, 1) == ("state", 1)
+        assert child.call(child_functions.echo, 1) == ("state", 1)
     assert child.generation == 3
 
 
 def test_a_deadline_holds_for_what_was_begun(make: Making) -> None:
     child = ready(make)
-    begun = child.begin(childwork.sleep, 3600, deadline=0.2)
+    begun = child.begin(child_functions.sleep, 3600, deadline=0.2)
     assert begun is not None
     assert not heard(begun, 0.1)
     with pytest.raises(ChildTimedOut):
         begun.finish()
-    assert child.call(childwork.echo, 1) == ("state", 1)
+    assert child.call(child_functions.echo, 1) == ("state", 1)
 
 
 def test_the_end_is_seen_to_by_whoever_began(make: Making) -> None:
-    begun = ready(make).begin(childwork.echo, 1)
+    begun = ready(make).begin(child_functions.echo, 1)
     assert begun is not None
     assert begun.then(lambda finish: [finish()]).then(lambda finish: (finish(), 2)).finish() == ([("state", 1)], 2)

@@ -6,11 +6,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import childwork
-import devicework
 import numpy as np
 import pytest
-from contract import KERNELS, Contract, own, planned
 
 from app.devices.backend import Backend, Operands
 from app.devices.process import Worker
@@ -20,6 +17,8 @@ from app.tuning.measure.timing_policy import EVENTS, GRAPH, policy_of
 from app.tuning.verify import tolerance
 from kernels import CATALOGUE, cost_model
 from kernels.problem import Problem
+from tests.support.devices import child_functions, device_functions
+from tests.support.devices.backend_contract import KERNELS, Contract, own, planned
 
 cuda = pytest.importorskip("app.devices.cuda")
 VENDOR_CLASSES = [("float16", "strict"), ("bfloat16", "strict"), ("float32", "tf32"), ("float32", "strict")]
@@ -70,12 +69,12 @@ class TestCuda(Contract):
 
     def test_an_illegal_address_is_fatal(self, tmp_path: Path) -> None:
         """In a child of its own: the context is lost with it."""
-        child = Worker("faulty", devicework.open_cuda, (tmp_path,))
+        child = Worker("faulty", device_functions.open_cuda, (tmp_path,))
         try:
             with pytest.raises(LaunchFailed) as failure:
-                child.call(devicework.write_out_of_bounds)
+                child.call(device_functions.write_out_of_bounds)
             assert failure.value.facts["fatal"] is True
-            assert child.call(childwork.pid) == child.pid
+            assert child.call(child_functions.pid) == child.pid
             assert child.generation == 2
         finally:
             child.close()

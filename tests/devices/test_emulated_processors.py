@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 from shlex import quote
 
-import childwork
 import httpx
 import numpy as np
 import pytest
-from childmaking import Making
 
 from app.cli.spawn import started
+from tests.support.devices import child_functions
+from tests.support.devices.child_factory import Making
 
 QEMU = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
 pytestmark = [
@@ -56,7 +56,7 @@ def test_service_makes_right_products_on_an_emulated_processor(
     monkeypatch.setattr("app.cli.spawn.STARTING", 400.0)
     monkeypatch.delenv("TILEWISE_CACHE_DIR", raising=False)
     child = make(starting=300.0)
-    executable, emulated = child.call(childwork.interpreter_and_processor, deadline=300.0)
+    executable, emulated = child.call(child_functions.interpreter_and_processor, deadline=300.0)
     child.close()
     assert executable == str(command), "what the child starts, such as the linker, would not be emulated"
     assert has in emulated.features

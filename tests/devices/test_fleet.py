@@ -8,10 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-import childwork
-import devicework
 import pytest
-from lifetimes import alive, end_and_expect_no_children, start_parent
 
 from app.devices.compiler_pool import Compilers
 from app.devices.fleet import Fleet, _children, _start, open_fleet
@@ -20,6 +17,8 @@ from app.errors import ChildTimedOut, Closing, CompileFailed, NoDevice, StartRef
 from kernels import CATALOGUE
 from kernels.launch import Build
 from kernels.problem import Problem
+from tests.support.devices import child_functions, device_functions
+from tests.support.devices.process_lifetimes import alive, end_and_expect_no_children, start_parent
 
 
 @pytest.fixture(scope="module")
@@ -52,15 +51,15 @@ def test_children_read_and_write_the_slab(fleet: Fleet) -> None:
     view = fleet.slab.view(region)
     view[:10] = bytes(range(10))
     for child in (fleet.unit().products, fleet.unit().trials):
-        child.call(devicework.add_one_in_the_slab, region.offset, 10)
+        child.call(device_functions.add_one_in_the_slab, region.offset, 10)
     assert bytes(view[:10]) == bytes(range(2, 12))
     fleet.slab.release(region)
 
 
 def test_what_a_function_keeps_is_there_at_the_next_call(fleet: Fleet) -> None:
     products = fleet.unit().products
-    assert products.call(devicework.remember, "one") is None
-    assert products.call(devicework.remember, "two") == "one"
+    assert products.call(device_functions.remember, "one") is None
+    assert products.call(device_functions.remember, "two") == "one"
 
 
 def test_preparing_a_build_for_the_cpu_compiles_nothing(fleet: Fleet) -> None:
@@ -72,18 +71,18 @@ def test_a_kernel_that_never_ends_is_killed_and_the_device_serves_again(fleet: F
     before = unit.trials.pid
     assert before is not None
     with pytest.raises(ChildTimedOut) as failure:
-        unit.trials.call(devicework.run_an_endless_kernel, 0.5)
+        unit.trials.call(device_functions.run_an_endless_kernel, 0.5)
     assert failure.value.facts["stage"] == "launch"
     assert not alive(before)
-    unit.products.call(childwork.lease_once, priority=Priority.PRODUCT)
-    assert unit.trials.call(devicework.remember, "new") is None
+    unit.products.call(child_functions.lease_once, priority=Priority.PRODUCT)
+    assert unit.trials.call(device_functions.remember, "new") is None
 
 
 def test_a_product_is_served_while_a_trial_child_compiles_or_computes_outside_the_lease(fleet: Fleet) -> None:
     unit = fleet.unit()
     with ThreadPoolExecutor(1) as pool:
-        trial = pool.submit(unit.trials.call, childwork.sleep, 0.8)
-        unit.products.call(childwork.lease_once, priority=Priority.PRODUCT)
+        trial = pool.submit(unit.trials.call, child_functions.sleep, 0.8)
+        unit.products.call(child_functions.lease_once, priority=Priority.PRODUCT)
         assert not trial.done()
         trial.result()
 
@@ -112,13 +111,13 @@ def test_a_setting_that_means_nothing_refuses_to_start(devices: str, tmp_path: P
 
 
 def test_closing_a_fleet_leaves_no_process_and_no_descriptor(cache_dir: Path) -> None:
-    before = childwork.descriptors()
+    before = child_functions.descriptors()
     with open_fleet("opencl", cache_dir, 2**20) as fleet:
         unit = fleet.unit()
         pids = [pid for pid in (unit.products.pid, unit.trials.pid) if pid is not None]
         assert len(pids) == 2
     assert not any(alive(pid) for pid in pids)
-    assert childwork.descriptors() <= before  # what an earlier test left may be closed meanwhile
+    assert child_functions.descriptors() <= before  # what an earlier test left may be closed meanwhile
 
 
 class TestCompilers:
@@ -217,7 +216,7 @@ def test_on_a_cpu_compiling_and_measuring_take_turns(fleet: Fleet) -> None:
 PARENT = """
 import sys, threading, time
 from pathlib import Path
-import devicework
+from tests.support.devices import device_functions
 from app.devices.fleet import open_fleet
 from app.devices.lease import Priority
 with open_fleet(sys.argv[2], Path(sys.argv[1]), 2**20) as fleet:
@@ -225,7 +224,7 @@ with open_fleet(sys.argv[2], Path(sys.argv[1]), 2**20) as fleet:
     assert not {"cupy", "cupy_backends", "pyopencl"} & set(sys.modules), "the parent imported a device library"
     mapped = open("/proc/self/maps").read()
     assert not any(name in mapped for name in ("libcuda", "libnvrtc", "OpenCL", "pocl")), "the parent loaded one"
-    threading.Thread(target=unit.trials.call, args=(devicework.run_an_endless_kernel, 50.0), daemon=True).start()
+    threading.Thread(target=unit.trials.call, args=(device_functions.run_an_endless_kernel, 50.0), daemon=True).start()
     while (ticket := unit.lease.at_once(Priority.PRODUCT)) is not None:
         unit.lease.leave(ticket)
         time.sleep(0.05)
@@ -272,7 +271,7 @@ class TestCuda:
         unit.prepare(launch.build)
         before = set((cache_dir / "cuda").iterdir())
         for child in (unit.products, unit.trials):
-            seconds, registers = child.call(devicework.multiply_once, launch)
+            seconds, registers = child.call(device_functions.multiply_once, launch)
             assert seconds < 1
             assert registers
         assert set((cache_dir / "cuda").iterdir()) == before
@@ -282,11 +281,11 @@ class TestCuda:
         before = unit.trials.pid
         assert before is not None
         with pytest.raises(ChildTimedOut):
-            unit.trials.call(devicework.run_an_endless_kernel, 0.5)
+            unit.trials.call(device_functions.run_an_endless_kernel, 0.5)
         assert not alive(before)
         started = time.monotonic()
-        unit.products.call(childwork.lease_once, priority=Priority.PRODUCT)
-        unit.trials.call(devicework.remember, "new")
+        unit.products.call(child_functions.lease_once, priority=Priority.PRODUCT)
+        unit.trials.call(device_functions.remember, "new")
         assert time.monotonic() - started < 5
 
     def test_a_computing_child_dies_with_its_parent(self, cache_dir: Path) -> None:

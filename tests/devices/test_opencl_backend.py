@@ -6,10 +6,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-import devicework
 import numpy as np
 import pytest
-from contract import Contract, planned
 
 from app.devices.backend import Backend, Operands
 from app.devices.opencl import OpenCLBackend
@@ -21,6 +19,8 @@ from app.errors import ChildTimedOut
 from app.tuning.measure.timing_policy import EVENTS, GRAPH
 from kernels import CATALOGUE
 from kernels.problem import Problem
+from tests.support.devices import device_functions
+from tests.support.devices.backend_contract import Contract, planned
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +94,10 @@ class TestOpenCL(Contract):
 
     def test_a_kernel_that_never_ends_is_not_taken_for_a_compilation(self, cache_dir: Path) -> None:
         """In a child of its own: the launch cannot be broken off."""
-        child = Worker("endless", devicework.open_opencl, (cache_dir,))
+        child = Worker("endless", device_functions.open_opencl, (cache_dir,))
         try:
             with pytest.raises(ChildTimedOut) as failure:
-                child.call(devicework.warm_an_endless_kernel, 60.0, 1.0)
+                child.call(device_functions.warm_an_endless_kernel, 60.0, 1.0)
             assert failure.value.facts == {"stage": "launch", "deadline": 1.0}
         finally:
             child.close()

@@ -7,25 +7,25 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 
-import childwork
 import pytest
-from childmaking import Making
-from lifetimes import alive, end_and_expect_no_children, start_parent
 
 from app.devices.lease import Lease, Priority
 from app.devices.process.process import WorkerProcess
 from app.errors import ChildDied, ChildTimedOut, Closing, DeviceError, LaunchFailed, NoDevice, NoRoom
+from tests.support.devices import child_functions
+from tests.support.devices.child_factory import Making
+from tests.support.devices.process_lifetimes import alive, end_and_expect_no_children, start_parent
 
 
 def test_a_call_runs_in_another_process_with_the_state_of_its_setup(make: Making) -> None:
     child = make()
-    assert child.call(childwork.echo, 41) == ("state", 41)
-    assert child.call(childwork.pid) == child.pid != os.getpid()
+    assert child.call(child_functions.echo, 41) == ("state", 41)
+    assert child.call(child_functions.pid) == child.pid != os.getpid()
     assert child.generation == 1
 
 
 def test_a_child_starts_without_any_device_library(make: Making) -> None:
-    modules = make().call(childwork.imported)
+    modules = make().call(child_functions.imported)
     assert not {"cupy", "pyopencl", "sqlalchemy", "fastapi"} & set(modules)
 
 
@@ -33,49 +33,49 @@ def test_a_childs_blas_lets_its_threads_rest_soon_unless_it_is_told_otherwise(
     make: Making, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT", raising=False)
-    assert make(childwork.hold, "kept").call(childwork.variable, "OPENBLAS_THREAD_TIMEOUT") == "20"
+    assert make(child_functions.hold, "kept").call(child_functions.variable, "OPENBLAS_THREAD_TIMEOUT") == "20"
     monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", "26")
-    assert make(childwork.hold, "kept").call(childwork.variable, "OPENBLAS_THREAD_TIMEOUT") == "26"
+    assert make(child_functions.hold, "kept").call(child_functions.variable, "OPENBLAS_THREAD_TIMEOUT") == "26"
 
 
 def test_our_errors_travel_with_their_facts_and_the_child_lives_on(make: Making) -> None:
     child = make()
     with pytest.raises(NoRoom, match="no room for that") as refusal:
-        child.call(childwork.refuse_politely)
+        child.call(child_functions.refuse_politely)
     assert refusal.value.facts == {"limit": 1, "size": 2}
-    child.call(childwork.echo, 1)
+    child.call(child_functions.echo, 1)
     assert child.generation == 1
 
 
 def test_any_other_exception_comes_back_as_its_traceback(make: Making) -> None:
     child = make()
     with pytest.raises(DeviceError, match=r"in break_down[^$]*ZeroDivisionError: a bug of ours") as failure:
-        child.call(childwork.break_down)
+        child.call(child_functions.break_down)
     assert failure.value.facts["stage"] == "break_down"
     with pytest.raises(DeviceError, match="cannot pickle"):
-        child.call(childwork.answer_with_the_unspeakable)
-    assert child.call(childwork.echo, 1) == ("state", 1)
+        child.call(child_functions.answer_with_the_unspeakable)
+    assert child.call(child_functions.echo, 1) == ("state", 1)
     assert child.generation == 1
 
 
 def test_a_fatal_error_replaces_the_child(make: Making) -> None:
     child = make()
-    before = child.call(childwork.pid)
+    before = child.call(child_functions.pid)
     with pytest.raises(LaunchFailed) as failure:
-        child.call(childwork.fail_for_good)
+        child.call(child_functions.fail_for_good)
     assert failure.value.facts == {"fatal": True, "stage": "fail_for_good"}
-    assert child.call(childwork.pid) != before
+    assert child.call(child_functions.pid) != before
     assert child.generation == 2
 
 
 def test_a_call_that_outlives_its_deadline_is_killed_and_the_next_one_works(make: Making) -> None:
     child = make()
-    before = child.call(childwork.pid)
+    before = child.call(child_functions.pid)
     with pytest.raises(ChildTimedOut) as failure:
-        child.call(childwork.sleep, 3600, deadline=0.3)
+        child.call(child_functions.sleep, 3600, deadline=0.3)
     assert failure.value.facts == {"stage": "sleep", "deadline": 0.3}
     assert not alive(before)
-    assert child.call(childwork.echo, 1) == ("state", 1)
+    assert child.call(child_functions.echo, 1) == ("state", 1)
 
 
 def test_a_call_ends_when_its_killed_process_is_gone_however_long_that_takes(
@@ -89,13 +89,13 @@ def test_a_call_ends_when_its_killed_process_is_gone_however_long_that_takes(
         wait(run)
 
     monkeypatch.setattr("app.devices.process.worker._PATIENCE", 0.05)
-    child.call(childwork.echo, 1)  # this process is waited for already
+    child.call(child_functions.echo, 1)  # this process is waited for already
     monkeypatch.setattr(WorkerProcess, "wait", late)
     child.kill()
-    child.call(childwork.echo, 1)
+    child.call(child_functions.echo, 1)
     with ThreadPoolExecutor(1) as pool:
         try:
-            called = pool.submit(child.call, childwork.sleep, 60, deadline=0.1)
+            called = pool.submit(child.call, child_functions.sleep, 60, deadline=0.1)
             assert not wait_for([called], timeout=0.4).done
         finally:
             gone.set()
@@ -105,38 +105,38 @@ def test_a_call_ends_when_its_killed_process_is_gone_however_long_that_takes(
 
 def test_the_stage_that_took_too_long_is_named(make: Making) -> None:
     child = make()
-    assert child.call(childwork.two_stages, 0.4, 0.0, deadline=0.2) == "done"
+    assert child.call(child_functions.two_stages, 0.4, 0.0, deadline=0.2) == "done"
     with pytest.raises(ChildTimedOut, match=r"verify took more than 0\.2 s") as failure:
-        child.call(childwork.two_stages, 0.0, 60, deadline=10)
+        child.call(child_functions.two_stages, 0.0, 60, deadline=10)
     assert failure.value.facts["stage"] == "verify"
 
 
 def test_a_child_that_dies_says_what_of_and_is_replaced(make: Making) -> None:
     child = make()
     with pytest.raises(ChildDied, match="exit status 3") as failure:
-        child.call(childwork.exit_at_once)
+        child.call(child_functions.exit_at_once)
     assert failure.value.facts["stage"] == "exit_at_once"
-    assert child.call(childwork.echo, 1) == ("state", 1)
+    assert child.call(child_functions.echo, 1) == ("state", 1)
 
 
 def test_a_child_killed_while_idle_is_replaced_without_a_call(make: Making) -> None:
     child = make()
-    child.call(childwork.echo, 1)
+    child.call(child_functions.echo, 1)
     child.kill()
     limit = time.monotonic() + 5
     while child.generation < 2:
         assert time.monotonic() < limit
         time.sleep(0.01)
-    assert child.call(childwork.echo, 2) == ("state", 2)
+    assert child.call(child_functions.echo, 2) == ("state", 2)
 
 
 def test_what_the_setup_raises_is_raised_by_the_call_each_time(make: Making) -> None:
-    child = make(childwork.refuse)
+    child = make(child_functions.refuse)
     for _ in range(2):
         with pytest.raises(NoDevice, match="nothing is plugged in"):
-            child.call(childwork.echo, 1)
+            child.call(child_functions.echo, 1)
     with pytest.raises(ChildDied, match="exit status 7"):
-        make(childwork.die_at_start).start()
+        make(child_functions.die_at_start).start()
 
 
 def test_a_setup_that_cannot_travel_is_an_error_and_not_a_wait(make: Making) -> None:
@@ -146,7 +146,7 @@ def test_a_setup_that_cannot_travel_is_an_error_and_not_a_wait(make: Making) -> 
 
 
 def test_a_setup_that_hangs_is_killed(make: Making) -> None:
-    child = make(childwork.hang_at_start, starting=0.5)
+    child = make(child_functions.hang_at_start, starting=0.5)
     with pytest.raises(ChildTimedOut) as failure:
         child.start()
     assert failure.value.facts["stage"] == "start"
@@ -154,15 +154,15 @@ def test_a_setup_that_hangs_is_killed(make: Making) -> None:
 
 def test_a_lease_pauses_the_phase_around_it(make: Making) -> None:
     child = make()
-    child.call(childwork.lease_then_linger, 0.6, 0.1)
+    child.call(child_functions.lease_then_linger, 0.6, 0.1)
     with pytest.raises(ChildTimedOut, match="measure"):
-        child.call(childwork.lease_then_linger, 0.1, 60)
+        child.call(child_functions.lease_then_linger, 0.1, 60)
 
 
 def test_a_lease_is_given_back_when_its_holder_is_killed(make: Making, lease: Lease) -> None:
     child = make()
     with pytest.raises(ChildTimedOut) as failure:
-        child.call(childwork.outlive_the_lease)
+        child.call(child_functions.outlive_the_lease)
     assert failure.value.facts == {"stage": "measure", "deadline": 0.2}
     lease.acquire(Priority.MEASUREMENT, timeout=1)
     lease.release()
@@ -173,7 +173,7 @@ def test_waiting_for_the_device_has_no_deadline(make: Making, lease: Lease) -> N
     child.start()
     lease.acquire(Priority.PRODUCT)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(child.call, childwork.lease_once, deadline=0.3)
+        waiting = pool.submit(child.call, child_functions.lease_once, deadline=0.3)
         time.sleep(0.7)
         assert not waiting.done()
         lease.release()
@@ -184,7 +184,7 @@ def test_a_child_killed_while_it_waits_leaves_the_queue(make: Making, lease: Lea
     child = make()
     child.start()
     with lease.held(Priority.PRODUCT), ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(child.call, childwork.lease_once)
+        waiting = pool.submit(child.call, child_functions.lease_once)
         while lease.waiting == 0:
             time.sleep(0.01)
         child.kill()
@@ -200,7 +200,7 @@ def test_a_device_that_is_free_need_not_be_asked_for(
     child.start()
     monkeypatch.setattr(lease, "queue", None)  # whoever asks is told that it cannot be called
     for _ in range(3):
-        child.call(childwork.lease_once, priority=Priority.PRODUCT, leased=True)
+        child.call(child_functions.lease_once, priority=Priority.PRODUCT, leased=True)
         assert lease.at_once(Priority.MEASUREMENT) is not None, "the answer gives it back"
         lease.release()
 
@@ -211,7 +211,7 @@ def test_a_device_that_was_given_at_once_is_anybodys_until_a_phase_that_came_fir
     child = make()
     child.start()
     with ThreadPoolExecutor(1) as pool:
-        work = pool.submit(child.call, childwork.compile_then_lease, 0.6, leased=True)
+        work = pool.submit(child.call, child_functions.compile_then_lease, 0.6, leased=True)
         time.sleep(0.2)
         with lease.held(Priority.MEASUREMENT):
             assert not work.done(), "the device is free while the child compiles"
@@ -223,7 +223,7 @@ def test_a_device_that_is_taken_is_waited_for_by_a_call_that_would_have_it_at_on
     child.start()
     with ThreadPoolExecutor(1) as pool:
         with lease.held(Priority.MEASUREMENT):
-            work = pool.submit(child.call, childwork.lease_once, leased=True)
+            work = pool.submit(child.call, child_functions.lease_once, leased=True)
             time.sleep(0.3)
             assert not work.done()
         assert work.result(5) > 0.2
@@ -231,7 +231,7 @@ def test_a_device_that_is_taken_is_waited_for_by_a_call_that_would_have_it_at_on
 
 def test_a_lease_inside_a_lease_is_refused(make: Making) -> None:
     with pytest.raises(DeviceError, match="leased already"):
-        make().call(childwork.lease_twice)
+        make().call(child_functions.lease_twice)
 
 
 def test_a_product_waits_for_one_launch_of_a_measurement(make: Making) -> None:
@@ -239,9 +239,9 @@ def test_a_product_waits_for_one_launch_of_a_measurement(make: Making) -> None:
     trials.start()
     products.start()
     with ThreadPoolExecutor(1) as pool:
-        trial = pool.submit(trials.call, childwork.launch_and_offer, 10, 0.1, 1.0)
+        trial = pool.submit(trials.call, child_functions.launch_and_offer, 10, 0.1, 1.0)
         time.sleep(0.25)
-        waited = products.call(childwork.lease_once, 0.3, priority=Priority.PRODUCT)
+        waited = products.call(child_functions.lease_once, 0.3, priority=Priority.PRODUCT)
         assert not trial.done()
         longest_offer = trial.result(10)
     assert waited < 0.3
@@ -249,7 +249,7 @@ def test_a_product_waits_for_one_launch_of_a_measurement(make: Making) -> None:
 
 
 def test_an_offer_renews_the_deadline(make: Making) -> None:
-    assert make().call(childwork.launch_and_offer, 6, 0.1, 0.4) < 0.1
+    assert make().call(child_functions.launch_and_offer, 6, 0.1, 0.4) < 0.1
 
 
 def test_calls_wait_for_each_other_and_the_better_priority_goes_first(make: Making) -> None:
@@ -258,7 +258,7 @@ def test_calls_wait_for_each_other_and_the_better_priority_goes_first(make: Maki
     served: list[str] = []
 
     def call(name: str, priority: Priority, seconds: float) -> None:
-        child.call(childwork.sleep, seconds, priority=priority)
+        child.call(child_functions.sleep, seconds, priority=priority)
         served.append(name)
 
     def expect_waiting(count: int) -> None:
@@ -279,21 +279,21 @@ def test_calls_wait_for_each_other_and_the_better_priority_goes_first(make: Maki
 
 def test_a_closed_child_is_gone_and_refuses_calls(make: Making) -> None:
     child = make()
-    before = child.call(childwork.pid)
+    before = child.call(child_functions.pid)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(child.call, childwork.sleep, 60)
+        running = pool.submit(child.call, child_functions.sleep, 60)
         time.sleep(0.2)
         child.close()
         with pytest.raises(Closing):
             running.result(5)
     assert not alive(before)
     with pytest.raises(Closing):
-        child.call(childwork.echo, 1)
+        child.call(child_functions.echo, 1)
     child.close()
 
 
 def test_what_a_child_prints_goes_to_standard_error(make: Making, capfd: pytest.CaptureFixture[str]) -> None:
-    make().call(childwork.speak, "from the child")
+    make().call(child_functions.speak, "from the child")
     captured = capfd.readouterr()
     assert captured.out == ""
     assert captured.err == "from the child\n"
@@ -301,34 +301,34 @@ def test_what_a_child_prints_goes_to_standard_error(make: Making, capfd: pytest.
 
 def test_twenty_kills_leak_neither_a_descriptor_nor_a_process(make: Making) -> None:
     child = make()
-    child.call(childwork.echo, 0)
-    before = childwork.descriptors()
+    child.call(child_functions.echo, 0)
+    before = child_functions.descriptors()
     pids = []
     for number in range(20):
-        pids.append(child.call(childwork.pid))
+        pids.append(child.call(child_functions.pid))
         child.kill()
-        assert child.call(childwork.echo, number) == ("state", number)
+        assert child.call(child_functions.echo, number) == ("state", number)
     assert child.generation == 21
-    assert childwork.descriptors() <= before
+    assert child_functions.descriptors() <= before
     assert not any(alive(pid) for pid in pids)
     assert sum(thread.name == "the child supervisor" for thread in threading.enumerate()) == 1
 
 
 def test_a_terminal_interrupt_does_not_reach_the_child(make: Making) -> None:
-    pid = make().call(childwork.pid)
+    pid = make().call(child_functions.pid)
     assert os.getpgid(pid) == pid != os.getpgid(0)
     assert os.getsid(pid) == pid
 
 
 PARENT = """
 import sys, threading, time
-import childwork
+from tests.support.devices import child_functions
 from app.devices.process import Worker
-child = Worker("the child", childwork.hold, (None,))
-idle = Worker("an idle child", childwork.hold, (None,))
+child = Worker("the child", child_functions.hold, (None,))
+idle = Worker("an idle child", child_functions.hold, (None,))
 idle.start()
 child.start()
-threading.Thread(target=child.call, args=(childwork.sleep, 60), daemon=True).start()
+threading.Thread(target=child.call, args=(child_functions.sleep, 60), daemon=True).start()
 time.sleep(0.2)
 print(child.pid, idle.pid, flush=True)
 time.sleep(60)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from pocl import LIBRARY_OF, compiled_functions, macros, made_with
 
 from app.devices.opencl.pocl.cpu_name import LIBRARIES, library_for, name_for, taken_library
 from app.devices.opencl.pocl.cpuid import from_system
+from tests.support.devices.pocl_compiler import LIBRARY_OF, compiled_functions, macros, made_with
 
 T = TypeVar("T")
 

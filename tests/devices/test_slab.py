@@ -10,11 +10,11 @@ import threading
 from collections.abc import Iterator
 from itertools import pairwise
 
-import childwork
 import pytest
 
 from app.devices.slab import Slab, SlabRegion, attach
 from app.errors import NoRoom, TooLarge
+from tests.support.devices import child_functions
 
 PAGE = 4096
 
@@ -155,14 +155,14 @@ def test_threads_lend_and_release_without_losing_a_page(slab: Slab) -> None:
 
 
 def test_closing_gives_the_descriptor_back_even_while_a_view_is_held() -> None:
-    before = childwork.descriptors()
+    before = child_functions.descriptors()
     slab = Slab(PAGE)
     view = slab.view(slab.lend(PAGE))
     slab.close()
     view[0] = 1
     assert view[0] == 1
     del view, slab
-    assert childwork.descriptors() == before
+    assert child_functions.descriptors() == before
 
 
 def test_a_host_that_runs_out_while_it_backs_a_region_gets_back_what_it_gave(monkeypatch: pytest.MonkeyPatch) -> None:

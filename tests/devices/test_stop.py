@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from time import monotonic
 
-import childwork
 import pytest
-from childmaking import Making
 
 from app.devices.lease import Lease, Priority
 from app.devices.process import NEVER, CallLimit, CallStopped
+from tests.support.devices import child_functions
+from tests.support.devices.child_factory import Making
 
 GRACE = 0.5
 
@@ -35,78 +35,78 @@ class Switch:
 
 def test_a_function_that_offers_the_device_ends_of_itself_and_its_child_lives_on(make: Making, lease: Lease) -> None:
     child, switch = make(), Switch()
-    before = child.call(childwork.pid)
+    before = child.call(child_functions.pid)
     switch.after(0.3)
     began = monotonic()
     with pytest.raises(CallStopped):
-        child.call(childwork.launch_until_told, 0.01, until=switch)
+        child.call(child_functions.launch_until_told, 0.01, until=switch)
     assert monotonic() - began < 2
-    assert child.call(childwork.pid) == before
+    assert child.call(child_functions.pid) == before
     assert lease.at_once(Priority.PRODUCT) is not None
 
 
 def test_a_function_that_does_not_look_up_is_killed_and_the_next_call_is_answered(make: Making, lease: Lease) -> None:
     child, switch = make(), Switch()
-    before = child.call(childwork.pid)
+    before = child.call(child_functions.pid)
     switch.after(0.1)
     began = monotonic()
     with pytest.raises(CallStopped):
-        child.call(childwork.sleep, 60.0, until=switch)
+        child.call(child_functions.sleep, 60.0, until=switch)
     assert monotonic() - began < 3
-    assert child.call(childwork.pid) != before
+    assert child.call(child_functions.pid) != before
     assert lease.at_once(Priority.PRODUCT) is not None
 
 
 def test_a_moment_that_is_known_before_ends_the_function_without_a_kill(make: Making) -> None:
     child = make()
-    before = child.call(childwork.pid)
+    before = child.call(child_functions.pid)
     stop = CallLimit(monotonic() + 0.2, monotonic() + 5)
     with pytest.raises(CallStopped):
-        child.call(childwork.launch_until_told, 0.01, until=lambda: stop)
+        child.call(child_functions.launch_until_told, 0.01, until=lambda: stop)
     assert stop.ask <= monotonic() < stop.kill
-    assert child.call(childwork.pid) == before
+    assert child.call(child_functions.pid) == before
 
 
 def test_a_call_that_waits_for_the_device_is_stopped_and_leaves_the_queue(make: Making, lease: Lease) -> None:
     child, switch = make(), Switch()
-    before, held = child.call(childwork.pid), lease.at_once(Priority.PRODUCT)
+    before, held = child.call(child_functions.pid), lease.at_once(Priority.PRODUCT)
     assert held is not None
     switch.after(0.2)
     with pytest.raises(CallStopped):
-        child.call(childwork.lease_once, until=switch)
+        child.call(child_functions.lease_once, until=switch)
     assert lease.waiting == 0
     lease.leave(held)
-    assert child.call(childwork.lease_once) < GRACE
-    assert child.call(childwork.pid) == before
+    assert child.call(child_functions.lease_once) < GRACE
+    assert child.call(child_functions.pid) == before
 
 
 def test_a_call_that_waits_for_another_is_stopped_before_it_begins(make: Making) -> None:
     child, switch = make(), Switch()
     child.start()
-    other = threading.Thread(target=child.call, args=(childwork.sleep, 1.2))
+    other = threading.Thread(target=child.call, args=(child_functions.sleep, 1.2))
     other.start()
     switch.after(0.2)
     with pytest.raises(CallStopped):
-        child.call(childwork.echo, 1, until=switch)
+        child.call(child_functions.echo, 1, until=switch)
     assert other.is_alive()
     other.join()
     assert (child.waiting, child.generation) == (0, 1)
 
 
 def test_a_call_that_waits_for_its_childs_start_is_stopped(make: Making) -> None:
-    child, switch = make(childwork.hang_at_start, starting=30.0), Switch()
+    child, switch = make(child_functions.hang_at_start, starting=30.0), Switch()
     switch.after(0.2)
     began = monotonic()
     with pytest.raises(CallStopped):
-        child.call(childwork.echo, 1, until=switch)
+        child.call(child_functions.echo, 1, until=switch)
     assert monotonic() - began < 2
 
 
 def test_the_next_call_is_not_stopped_by_what_stopped_the_last(make: Making) -> None:
     child, over = make(), CallLimit(0.0, 0.0)
     with pytest.raises(CallStopped):
-        child.call(childwork.lease_once, until=lambda: over)
-    assert child.call(childwork.lease_once) < GRACE
+        child.call(child_functions.lease_once, until=lambda: over)
+    assert child.call(child_functions.lease_once) < GRACE
 
 
 class Deaf(threading.Condition):
@@ -119,4 +119,4 @@ class Deaf(threading.Condition):
 def test_who_waits_for_a_process_sees_it_though_the_notification_was_lost(make: Making) -> None:
     child, until = make(), monotonic() + 20
     child._changed = Deaf()
-    assert child.call(childwork.echo, 1, until=lambda: CallLimit(until, until)) == ("state", 1)
+    assert child.call(child_functions.echo, 1, until=lambda: CallLimit(until, until)) == ("state", 1)

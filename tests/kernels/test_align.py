@@ -6,9 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kerneldevices import H200, TRANSPOSITIONS
-from poclrunner import Array
-from tensortiles import DEVICES
 
 from app.dtypes import numpy_dtype
 from kernels.launch import Build, Launch
@@ -16,9 +13,12 @@ from kernels.packing import A, B, pack_k_major, packed_k_major, ragged
 from kernels.problem import Problem
 from kernels.rules import LINE_BYTES
 from kernels.space import Config
+from tests.support.kernels.devices import H200, TRANSPOSITIONS
+from tests.support.kernels.pocl_runner import Array
+from tests.support.kernels.tensor_core_configs import DEVICES
 
 cuda = pytest.importorskip("app.devices.cuda")
-interpreter = pytest.importorskip("interpreted")
+interpreter = pytest.importorskip("tests.ptx_interpreter.launches")
 
 ALL = [
     (dtype, turned, which, shape, batch)

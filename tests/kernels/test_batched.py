@@ -10,9 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kerneldevices import DTYPES, H200, PROCESSOR, TRANSPOSITIONS
-from pairwise import crossed
-from poclrunner import Array, compiled, multiplied, operands, queue, reference
 
 from kernels.batched import BATCHED
 from kernels.batched.plan import product_threads, register_limit, registers, shared_bytes, threads
@@ -20,6 +17,9 @@ from kernels.batched.space import SPACE
 from kernels.device import Device
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.kernels.devices import DTYPES, H200, PROCESSOR, TRANSPOSITIONS
+from tests.support.kernels.pocl_runner import Array, compiled, multiplied, operands, queue, reference
+from tests.support.pairwise import crossed
 
 TURING = replace(H200, architecture="sm_75")
 SIXTEEN, CUBE = Problem(16, 16, 16, 4096), Problem(64, 64, 64, 512)

@@ -13,9 +13,6 @@ from statistics import median
 from time import process_time
 
 import pytest
-from kerneldevices import DTYPES, EDGES, H200, TRANSPOSITIONS, config, home, homes, transposed
-from pairwise import crossed
-from sampled import seed
 
 from app.errors import CompileFailed
 from kernels import CATALOGUE
@@ -23,6 +20,9 @@ from kernels.device import Device
 from kernels.problem import Problem
 from kernels.register_tiled.plan import register_limit
 from kernels.space import Config
+from tests.support.kernels.devices import DTYPES, EDGES, H200, TRANSPOSITIONS, config, home, homes, transposed
+from tests.support.kernels.random_samples import seed
+from tests.support.pairwise import crossed
 
 cuda = pytest.importorskip("app.devices.cuda")
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from importlib import import_module
 
 import pytest
-from kerneldevices import H200, homes
 
 from kernels import CATALOGUE
 from kernels.launch import Build
 from kernels.problem import Problem
 from kernels.sources import code, source
+from tests.support.kernels.devices import H200, homes
 
 NAMES = sorted(CATALOGUE)
 SAME = [
@@ -72,7 +72,7 @@ SOON = ("naive", "tiled", "skinny", "wmma")
     "name", [name if name in SOON else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 )
 def test_code_alone_compiles_to_what_the_whole_text_does(name: str) -> None:
-    ptx_of = pytest.importorskip("ptxprogram").ptx_of
+    ptx_of = pytest.importorskip("tests.ptx_interpreter.program").ptx_of
     entry = CATALOGUE[name]
     problem = next(
         each

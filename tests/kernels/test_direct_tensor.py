@@ -8,19 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kerneldevices import H200, PROCESSOR, TRANSPOSITIONS
-from poclrunner import operands
-from tensortiles import rounded
 
 from kernels.direct_tensor import DIRECT_TENSOR
 from kernels.direct_tensor.plan import tiles
 from kernels.direct_tensor.space import SPACE
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.kernels.devices import H200, PROCESSOR, TRANSPOSITIONS
+from tests.support.kernels.pocl_runner import operands
+from tests.support.kernels.tensor_core_configs import rounded
 
 cuda = pytest.importorskip("app.devices.cuda")
-interpreter = pytest.importorskip("interpreted")
-ptx_of = pytest.importorskip("ptxprogram").ptx_of
+interpreter = pytest.importorskip("tests.ptx_interpreter.launches")
+ptx_of = pytest.importorskip("tests.ptx_interpreter.program").ptx_of
 
 CUBES = Problem(16, 16, 16, 4096, "bfloat16")
 TALL = Problem(262_144, 16, 32, dtype="bfloat16")

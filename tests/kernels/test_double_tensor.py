@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kerneldevices import H200, PROCESSOR, TRANSPOSITIONS, transposed
-from poclrunner import Array, operands, reference
 
 from kernels.device import Device
 from kernels.double_tensor import DOUBLE_TENSOR
@@ -22,9 +20,11 @@ from kernels.double_tensor.space import SPACE
 from kernels.launch import COUNTERS, Launch
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.kernels.devices import H200, PROCESSOR, TRANSPOSITIONS, transposed
+from tests.support.kernels.pocl_runner import Array, operands, reference
 
 cuda = pytest.importorskip("app.devices.cuda")
-interpreted = pytest.importorskip("interpreted").interpreted
+interpreted = pytest.importorskip("tests.ptx_interpreter.launches").interpreted
 
 CUBE = Problem(1024, 1024, 1024, dtype="float64")
 A100 = replace(

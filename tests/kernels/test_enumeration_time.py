@@ -6,13 +6,13 @@ from dataclasses import replace
 from time import process_time
 
 import pytest
-from hoppertiles import CLASSES, shapes
-from hoppertiles import H200 as TENSOR_H200
-from kerneldevices import H200, PROCESSOR
 
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.problem import Problem
+from tests.support.kernels.devices import H200, PROCESSOR
+from tests.support.kernels.hopper_configs import CLASSES, shapes
+from tests.support.kernels.hopper_configs import H200 as TENSOR_H200
 
 pytestmark = pytest.mark.timing
 CUBE, HALVES = Problem(1024, 1024, 1024), Problem(4096, 4096, 4096, dtype="bfloat16")

@@ -6,8 +6,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from kerneldevices import H200, PROCESSOR, config
-from pairwise import crossed
 
 from kernels import CATALOGUE
 from kernels.cost_model import analyse, predict
@@ -16,6 +14,8 @@ from kernels.features import features
 from kernels.launch import Plan
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.kernels.devices import H200, PROCESSOR, config
+from tests.support.pairwise import crossed
 
 PROBLEMS = (Problem(1, 1, 1), Problem(1000, 1200, 800), Problem(17, 4096, 33, batch=3, dtype="float64", trans_b=True))
 TILED = CATALOGUE["tiled"]

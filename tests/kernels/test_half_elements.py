@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kerneldevices import H200, PROCESSOR, config, transposed
-from pairwise import crossed
-from poclrunner import Array, compiled, multiplied, operands, queue, reference
 
 from app.dtypes import numpy_dtype
 from kernels import CATALOGUE
 from kernels.launch import Launch
 from kernels.problem import Problem
+from tests.support.kernels.devices import H200, PROCESSOR, config, transposed
+from tests.support.kernels.pocl_runner import Array, compiled, multiplied, operands, queue, reference
+from tests.support.pairwise import crossed
 
 HALVES = ("float16", "bfloat16")
 TILES = {"naive": (4, 16), "tiled": (8, 16, 4)}
@@ -38,7 +38,7 @@ def on_pocl(name: str, like: Problem) -> Multiply:
 
 def by_ptx(name: str, _: Problem) -> Multiply:
     pytest.importorskip("cupy")
-    from interpreted import interpreted  # noqa: PLC0415 - it takes CuPy, which is not everywhere
+    from tests.ptx_interpreter.launches import interpreted  # noqa: PLC0415 - it takes CuPy, which is not everywhere
 
     return lambda problem, a, b: interpreted(planned(name, problem), a, b, H200)[0]
 

@@ -10,10 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pairwise import crossed
-from ptxmachine import Machine
-from ptxprogram import ptx_of
-from tensorsums import (
+
+from app.devices.cuda.nvrtc import compile_cubin
+from kernels.fp32_emulation import FILES, LEAST_K, PROMOTIONS, REASONS, SHARE, SplitOperands, reason, slab_of
+from kernels.fp32_emulation import split_operands as planned
+from kernels.launch import COUNTERS, Launch
+from kernels.problem import Problem
+from kernels.sources import source
+from kernels.space import Config
+from tests.ptx_interpreter.machine import Machine
+from tests.ptx_interpreter.program import ptx_of
+from tests.support.kernels.tensor_core_sums import (
     AMPERE,
     HOPPER,
     VOLTA,
@@ -26,14 +33,7 @@ from tensorsums import (
     halves,
     sequential,
 )
-
-from app.devices.cuda.nvrtc import compile_cubin
-from kernels.fp32_emulation import FILES, LEAST_K, PROMOTIONS, REASONS, SHARE, SplitOperands, reason, slab_of
-from kernels.fp32_emulation import split_operands as planned
-from kernels.launch import COUNTERS, Launch
-from kernels.problem import Problem
-from kernels.sources import source
-from kernels.space import Config
+from tests.support.pairwise import crossed
 
 GAP = 1024
 SIZE = 24

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hoppertiles import launch, rounded, tile
-from kerneldevices import H200, TRANSPOSITIONS
-from poclrunner import operands, reference
 
 from kernels.launch import Launch
 from kernels.problem import Problem
+from tests.support.kernels.devices import H200, TRANSPOSITIONS
+from tests.support.kernels.hopper_configs import launch, rounded, tile
+from tests.support.kernels.pocl_runner import operands, reference
 
-interpreted = pytest.importorskip("interpreted").interpreted
+interpreted = pytest.importorskip("tests.ptx_interpreter.launches").interpreted
 
 HALF: dict[str, Any] = {"dtype": "bfloat16"}
 TF32: dict[str, Any] = {"dtype": "float32", "precision": "tf32"}

@@ -11,8 +11,6 @@ from statistics import median
 from time import process_time
 
 import pytest
-from hoppertiles import CLASSES, launch, shapes, tile
-from kerneldevices import H200, TRANSPOSITIONS
 
 from kernels.hopper import HOPPER
 from kernels.hopper.plan import WARPGROUP, threads
@@ -20,8 +18,10 @@ from kernels.hopper.space import SPACE
 from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.kernels.devices import H200, TRANSPOSITIONS
+from tests.support.kernels.hopper_configs import CLASSES, launch, shapes, tile
 
-ptx_of = pytest.importorskip("ptxprogram").ptx_of
+ptx_of = pytest.importorskip("tests.ptx_interpreter.program").ptx_of
 
 CUBE = Problem(4096, 4096, 4096, dtype="bfloat16")
 

@@ -6,8 +6,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from hoppertiles import CLASSES, H200, launch, shapes, tile
-from kerneldevices import PROCESSOR, TRANSPOSITIONS
 
 from kernels import packing
 from kernels.common import wgmma_registers
@@ -30,6 +28,8 @@ from kernels.hopper.space import SPACE, accumulators, enough_stages, operands_to
 from kernels.launch import COUNTERS
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.kernels.devices import PROCESSOR, TRANSPOSITIONS
+from tests.support.kernels.hopper_configs import CLASSES, H200, launch, shapes, tile
 
 CUBE = Problem(4096, 4096, 4096, dtype="bfloat16")
 

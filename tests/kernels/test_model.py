@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from kerneldevices import EDGES, H200, PROCESSOR, TRANSPOSITIONS, config, homes
 
 from kernels import CATALOGUE
 from kernels.arithmetic import fma, mma, peak, peak_by, wgmma
@@ -16,6 +15,7 @@ from kernels.kernel import Kernel
 from kernels.launch import Build, Step
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.kernels.devices import EDGES, H200, PROCESSOR, TRANSPOSITIONS, config, homes
 
 TENSOR = replace(
     H200,

@@ -10,12 +10,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from kerneldevices import DTYPES, PROCESSOR, TRANSPOSITIONS, config, home, transposed
-from poclrunner import Array, compiled, multiplied, operands, queue, reference
 
 from kernels import CATALOGUE
 from kernels.launch import Build, Launch
 from kernels.problem import Problem
+from tests.support.kernels.devices import DTYPES, PROCESSOR, TRANSPOSITIONS, config, home, transposed
+from tests.support.kernels.pocl_runner import Array, compiled, multiplied, operands, queue, reference
 
 SHAPES = ((1, 1, 1), (33, 17, 65), (1, 130, 7), (64, 64, 64), (65, 3, 4), (5, 66, 129))
 TILES: dict[str, list[tuple[int, ...]]] = {

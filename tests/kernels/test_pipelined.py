@@ -9,9 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kerneldevices import H200, TRANSPOSITIONS, transposed
-from pipelinedtiles import BARS, DEVICES, planned, streamed, tile
-from poclrunner import Array, compiled, operands, queue, reference
 
 from kernels.device import Device
 from kernels.launch import Build, Launch
@@ -23,9 +20,12 @@ from kernels.register_tiled.plan import register_limit, threads
 from kernels.sources import source
 from kernels.space import Config
 from kernels.split_k import REDUCE_THREADS
+from tests.support.kernels.devices import H200, TRANSPOSITIONS, transposed
+from tests.support.kernels.pipelined_configs import BARS, DEVICES, planned, streamed, tile
+from tests.support.kernels.pocl_runner import Array, compiled, operands, queue, reference
 
 cuda = pytest.importorskip("app.devices.cuda")
-interpreter = pytest.importorskip("interpreted")
+interpreter = pytest.importorskip("tests.ptx_interpreter.launches")
 
 MEBIBYTE = 2**20
 

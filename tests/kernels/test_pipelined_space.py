@@ -7,8 +7,6 @@ import secrets
 from dataclasses import replace
 
 import pytest
-from kerneldevices import H200, TRANSPOSITIONS, transposed
-from pipelinedtiles import A100, BARS, CUBE, DEVICES, LARGE, planned, streamed, tile
 
 from kernels.device import Device
 from kernels.launch import COUNTERS
@@ -21,6 +19,8 @@ from kernels.rules import blocks
 from kernels.space import Config
 from kernels.split_k import MOST_REDUCERS, REDUCE_THREADS, k_tiles
 from kernels.stream_k import MOST_PARTIALS, partials_lines, stream_k_schedule
+from tests.support.kernels.devices import H200, TRANSPOSITIONS, transposed
+from tests.support.kernels.pipelined_configs import A100, BARS, CUBE, DEVICES, LARGE, planned, streamed, tile
 
 
 def test_the_space_is_rich() -> None:

@@ -16,9 +16,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from interpretable import FOR_LARGE, expect_interpreted, is_interpreted, small
-from poclrunner import queue
-from sampled import (
+
+from kernels import CATALOGUE
+from kernels.kernel import Kernel
+from tests.support.kernels.interpretable_samples import FOR_LARGE, expect_interpreted, is_interpreted, small
+from tests.support.kernels.pocl_runner import queue
+from tests.support.kernels.random_samples import (
     DEVICES,
     POINTS,
     Sample,
@@ -34,9 +37,6 @@ from sampled import (
     sample,
     seed,
 )
-
-from kernels import CATALOGUE
-from kernels.kernel import Kernel
 
 ALL = int(os.environ.get("TEST_SAMPLES", "30"))
 INTERPRETED = min(8, ALL)

@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kerneldevices import H200, PROCESSOR
-from poclrunner import queue
-
-from kernels import CATALOGUE
-
-sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.kernels import sanitized
+from kernels import CATALOGUE
+from tests.support.kernels.devices import H200, PROCESSOR
+from tests.support.kernels.pocl_runner import queue
 
 ROOT = Path(__file__).resolve().parents[2]
 WINNERS = [

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kerneldevices import DTYPES, H200, PROCESSOR, TRANSPOSITIONS, transposed
-from pairwise import crossed
-from poclrunner import Array, compiled, multiplied, operands, queue, reference
 
 from kernels.cost_model import analyse
 from kernels.device import Device
@@ -20,6 +17,9 @@ from kernels.problem import Problem
 from kernels.skinny import SKINNY
 from kernels.skinny.plan import SHORT_SIDES, long_side, register_limit, short_side, threads
 from kernels.space import Config
+from tests.support.kernels.devices import DTYPES, H200, PROCESSOR, TRANSPOSITIONS, transposed
+from tests.support.kernels.pocl_runner import Array, compiled, multiplied, operands, queue, reference
+from tests.support.pairwise import crossed
 
 PRECISION = {"float32": 1e-6, "float64": 2e-15}
 # Enough multiprocessors for slices of k to be legal.

@@ -10,7 +10,6 @@ from dataclasses import replace
 from importlib.resources import files
 
 import pytest
-from kerneldevices import DTYPES, EDGES, H200, PROCESSOR, TRANSPOSITIONS, config, homes, transposed
 
 from kernels import CATALOGUE, kernel
 from kernels.device import Device
@@ -19,6 +18,7 @@ from kernels.problem import Problem
 from kernels.sources import source
 from kernels.space import Config
 from kernels.tiled.plan import strides
+from tests.support.kernels.devices import DTYPES, EDGES, H200, PROCESSOR, TRANSPOSITIONS, config, homes, transposed
 
 THREADS = "more threads a block than the device allows"
 SHARED = "more shared memory a block than the device allows"

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kerneldevices import DTYPES, H200, TRANSPOSITIONS, config, transposed
-from poclrunner import compiled, multiplied, operands, queue, reference
 
 from kernels import CATALOGUE
 from kernels.launch import COUNTERS, Build, Launch, dtype_macros
@@ -18,6 +16,8 @@ from kernels.problem import Problem
 from kernels.register_tiled.plan import plan
 from kernels.space import Config
 from kernels.split_k import fan
+from tests.support.kernels.devices import DTYPES, H200, TRANSPOSITIONS, config, transposed
+from tests.support.kernels.pocl_runner import compiled, multiplied, operands, queue, reference
 
 ENTRY = CATALOGUE["register_tiled"]
 PRECISION = {"float32": 1e-6, "float64": 2e-15}

@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from poclrunner import queue
-from sampled import DEVICES, Sample, expect_products, places, sample, seed
-from sweeping import GPU, INTERPRETER, Crew, Outcome, Sweep, on_backend, summary
 
 from kernels import CATALOGUE
 from kernels.kernel import Kernel
+from tests.support.kernels.pocl_runner import queue
+from tests.support.kernels.random_samples import DEVICES, Sample, expect_products, places, sample, seed
+from tests.support.kernels.sweep import GPU, INTERPRETER, Crew, Outcome, Sweep, on_backend, summary
 
 COUNT = int(os.environ.get("TEST_SWEEP_COUNT", "500"))
 

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kerneldevices import DTYPES, H200, PROCESSOR, TRANSPOSITIONS
-from pairwise import crossed
-from poclrunner import compiled, multiplied, operands, queue, reference
 
 from kernels.device import Device
 from kernels.problem import Problem
@@ -30,6 +27,9 @@ from kernels.tall.plan import (
     warp_long,
 )
 from kernels.tall.space import SPACE
+from tests.support.kernels.devices import DTYPES, H200, PROCESSOR, TRANSPOSITIONS
+from tests.support.kernels.pocl_runner import compiled, multiplied, operands, queue, reference
+from tests.support.pairwise import crossed
 
 PRECISION = {"float32": 1e-6, "float64": 2e-15}
 LONG, THIN, DEEP = (131072, 64, 64), (262144, 16, 32), (65536, 128, 512)

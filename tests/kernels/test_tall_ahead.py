@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kerneldevices import DTYPES, H200, TRANSPOSITIONS
-from poclrunner import operands, reference
 
 from kernels.problem import Problem
 from kernels.tall import TALL
 from kernels.tall.plan import short_and_long_tile, threads
 from kernels.tall.space import SPACE
+from tests.support.kernels.devices import DTYPES, H200, TRANSPOSITIONS
+from tests.support.kernels.pocl_runner import operands, reference
 
-interpreted = pytest.importorskip("interpreted").interpreted
+interpreted = pytest.importorskip("tests.ptx_interpreter.launches").interpreted
 SHAPES = [(131072, 64, 64), (262144, 16, 32), (100000, 33, 100), (65536, 128, 512)]
 
 

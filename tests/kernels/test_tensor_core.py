@@ -8,9 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kerneldevices import H200, TRANSPOSITIONS
-from poclrunner import Array, operands, reference
-from tensortiles import planned, rounded, tile
 
 from app.dtypes import numpy_dtype
 from kernels.launch import Launch
@@ -19,9 +16,12 @@ from kernels.space import Config
 from kernels.tensor_core import TENSOR_CORE
 from kernels.tensor_core.plan import element_bytes, k_steps, threads
 from kernels.tensor_core.space import SPACE
+from tests.support.kernels.devices import H200, TRANSPOSITIONS
+from tests.support.kernels.pocl_runner import Array, operands, reference
+from tests.support.kernels.tensor_core_configs import planned, rounded, tile
 
 pytest.importorskip("app.devices.cuda")
-interpreter = pytest.importorskip("interpreted")
+interpreter = pytest.importorskip("tests.ptx_interpreter.launches")
 
 CLASSES = {"float16": "strict", "bfloat16": "strict", "float32": "tf32", "emulated": "emulated"}
 

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kerneldevices import H200, PROCESSOR, TRANSPOSITIONS
-from tensortiles import DEVICES, planned, tile
 
 from kernels.device import Device
 from kernels.fp32_emulation import split_operands
@@ -20,6 +18,8 @@ from kernels.space import Config
 from kernels.tensor_core import TENSOR_CORE
 from kernels.tensor_core.plan import first_partials_tile, register_limit, registers, shared_bytes, threads
 from kernels.tensor_core.space import SPACE
+from tests.support.kernels.devices import H200, PROCESSOR, TRANSPOSITIONS
+from tests.support.kernels.tensor_core_configs import DEVICES, planned, tile
 
 cuda = pytest.importorskip("app.devices.cuda")
 

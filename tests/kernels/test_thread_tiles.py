@@ -9,7 +9,6 @@ from functools import cache, partial
 from itertools import product
 
 import pytest
-from kerneldevices import DTYPES, H200, PROCESSOR, TRANSPOSITIONS, config, transposed
 
 from kernels import CATALOGUE
 from kernels.cost_model import analyse, predict
@@ -17,6 +16,7 @@ from kernels.device import Device
 from kernels.problem import Problem
 from kernels.register_tiled.plan import lines, register_limit, registers, shared_bytes, threads
 from kernels.space import Config
+from tests.support.kernels.devices import DTYPES, H200, PROCESSOR, TRANSPOSITIONS, config, transposed
 
 ENTRY = CATALOGUE["register_tiled"]
 CUBE = Problem(1024, 1024, 1024)

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kerneldevices import H200, PROCESSOR, TRANSPOSITIONS
-from poclrunner import operands
-from tensortiles import DEVICES, rounded
 
 from kernels.problem import Problem
 from kernels.space import Config
 from kernels.wmma import WMMA
 from kernels.wmma.plan import shared_bytes, threads
 from kernels.wmma.space import DECLARED_BYTES, SPACE
+from tests.support.kernels.devices import H200, PROCESSOR, TRANSPOSITIONS
+from tests.support.kernels.pocl_runner import operands
+from tests.support.kernels.tensor_core_configs import DEVICES, rounded
 
 cuda = pytest.importorskip("app.devices.cuda")
-interpreter = pytest.importorskip("interpreted")
+interpreter = pytest.importorskip("tests.ptx_interpreter.launches")
 
 CUBE = Problem(1024, 1024, 1024, dtype="float16")
 

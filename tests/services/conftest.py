@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from opening import settings
-from tunings import brief_finals
 
 from app.main import opened
 from app.services.service import Service
+from tests.support.services.service_settings import settings
+from tests.support.services.tuning_fixture import brief_finals
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
-import decliningwork
 import numpy as np
 import pytest
 
@@ -18,6 +17,7 @@ from app.services.matmul.service import AT_ONCE
 from app.services.service import Service
 from app.worker.serving import product
 from kernels.problem import Problem
+from tests.support.services import declining_kernels
 
 SMALL = Problem(7, 9, 11)
 
@@ -119,7 +119,7 @@ def test_it_is_wanted_once_however_often_it_was_tried(known: Service) -> None:
 def test_a_wrong_answer_is_left_to_be_made_again(known: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     with placed(known) as placement:
         with monkeypatch.context() as patch:
-            patch.setattr(product, "multiply", decliningwork.wrong)
+            patch.setattr(product, "multiply", declining_kernels.wrong)
             call = begun(known, placement)
             assert call is not None
             assert call.finish() is None
@@ -131,7 +131,7 @@ def test_one_that_its_child_dies_of_is_left_to_the_kernel_below(
 ) -> None:
     with placed(known) as placement:
         with monkeypatch.context() as patch:
-            patch.setattr(product, "multiply", decliningwork.die)
+            patch.setattr(product, "multiply", declining_kernels.die)
             call = begun(known, placement)
             assert call is not None
             assert call.finish() is None

@@ -12,8 +12,6 @@ from math import log2
 from pathlib import Path
 
 import pytest
-from faultykernels import break_tiled, tiled
-from tunings import House, house
 
 from app.devices.fleet import Fleet, open_fleet
 from app.errors import LaunchFailed
@@ -21,6 +19,8 @@ from app.store.records import BestRecord, JobRecord, MissRecord, TrialRecord
 from app.store.repository import BestRepository, MissRepository
 from kernels import CATALOGUE
 from kernels.problem import Problem
+from tests.support.services.faulty_kernels import break_tiled, tiled
+from tests.support.services.tuning_fixture import House, house
 
 PROBLEM, NEAR = Problem(40, 41, 42), Problem(40, 41, 168)
 CONFIGS = [tiled(8, 16, 8), tiled(4, 32, 8), tiled(16, 16, 16), tiled(8, 8, 8)]
@@ -134,8 +134,8 @@ def test_a_tune_that_was_interrupted_goes_on_without_repeating_a_trial(room: Hou
 KILLED = """
 import sys
 from pathlib import Path
-from faultykernels import tiled
-from tunings import house
+from tests.support.services.faulty_kernels import tiled
+from tests.support.services.tuning_fixture import house
 from app.devices.fleet import open_fleet
 from kernels.problem import Problem
 file, cache = map(Path, sys.argv[1:])
@@ -147,7 +147,7 @@ with open_fleet("opencl", cache, 2**24) as fleet, house(fleet, file) as room:
 
 
 def test_a_tune_that_was_killed_goes_on_without_repeating_a_trial(room: House, binaries: Path, tmp_path: Path) -> None:
-    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
     command = [sys.executable, "-c", KILLED, str(tmp_path / "killed.db"), str(binaries)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}) as child:
         assert child.stdout is not None

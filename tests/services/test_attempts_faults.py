@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faultykernels import break_tiled, tiled
-from tunings import House, house
 
 from app.devices.fleet import Fleet, open_fleet
 from app.errors import WrongResult
@@ -23,6 +21,8 @@ from app.store.records import BestRecord
 from app.store.repository import BestRepository
 from kernels import CATALOGUE
 from kernels.problem import Problem
+from tests.support.services.faulty_kernels import break_tiled, tiled
+from tests.support.services.tuning_fixture import House, house
 
 PROBLEM, OTHER = Problem(40, 41, 42), Problem(50, 51, 52)
 TRANSPOSED = Problem(40, 41, 42, trans_a=True)

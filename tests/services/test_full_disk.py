@@ -23,7 +23,7 @@ from kernels.problem import Problem
 FULL: Final = """
 import json, resource, sys, threading, time
 from pathlib import Path
-from opening import settings
+from tests.support.services.service_settings import settings
 from app.errors import StoreFailed
 from app.main import opened
 from app.services.principal import ANONYMOUS
@@ -81,7 +81,7 @@ def test_jobs_that_meet_a_full_disk_end_once_there_is_room(tmp_path: Path, then:
         text=True,
         check=False,
         cwd=Path(__file__).parents[2],
-        env={"PYTHONPATH": str(Path(__file__).parent), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        env={"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
     )
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)

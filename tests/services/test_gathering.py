@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
-import gatheringwork
 import numpy as np
 import pytest
 
@@ -29,6 +28,7 @@ from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.launch import Launch
 from kernels.problem import Problem
+from tests.support.services import batch_functions
 
 SEED = 20261121
 
@@ -211,7 +211,7 @@ def test_different_problems_and_large_ones_are_made_alone(service: Service, matm
 def test_where_together_fails_each_is_made_alone(
     service: Service, matmul: MatmulService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batching, "batched", SimpleNamespace(multiply=gatheringwork.fail))
+    monkeypatch.setattr(batching, "batched", SimpleNamespace(multiply=batch_functions.fail))
     problem = Problem(20, 21, 22)
     ones = operands(problem, 4, np.random.default_rng(SEED))
     at_once(service, matmul, problem, ones)

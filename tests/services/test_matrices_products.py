@@ -11,7 +11,6 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-import tightwork
 
 from app.devices.lease import Priority
 from app.dtypes import Array
@@ -24,6 +23,7 @@ from app.services.principal import ANONYMOUS
 from app.services.service import Service
 from app.worker.serving import product
 from kernels.problem import Problem
+from tests.support.services import scarce_memory
 
 CLOSE = {"float32": 1e-3, "float64": 1e-11}
 
@@ -188,11 +188,11 @@ def test_copies_give_way_where_the_device_has_no_memory(service: Service) -> Non
     with used(service, "v") as a, service.matmul.reserve(problem, a) as placed:
         placed.b[...], placed.c[...] = 2 * b, np.nan
         order = product.MultiplyRequest(problem, None, *placed.offsets, placed.keys, budget=2**20)
-        spent = unit.products.call(tightwork.multiply, order, 1, priority=Priority.PRODUCT)
+        spent = unit.products.call(scarce_memory.multiply, order, 1, priority=Priority.PRODUCT)
         assert (spent.loaded, spent.kept) == (0, (a.key,))
         assert np.array_equal(placed.c, 2 * b)
         with pytest.raises(LaunchFailed, match="out of memory"):
-            unit.products.call(tightwork.multiply, order, 0, priority=Priority.PRODUCT)
+            unit.products.call(scarce_memory.multiply, order, 0, priority=Priority.PRODUCT)
 
 
 def test_a_product_never_fails_for_the_room_of_what_may_be_evicted(service: Service) -> None:

@@ -8,8 +8,6 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
-from opening import settings
-from trialrows import trial
 
 from app.main import opened
 from app.services.best.lookup import BestConfigs
@@ -22,6 +20,8 @@ from app.store.records import BestRecord, TrialRecord
 from app.tuning.budget import Budget
 from kernels.device import Device
 from kernels.problem import Problem
+from tests.support.services.service_settings import settings
+from tests.support.services.trial_rows import trial
 
 
 def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:

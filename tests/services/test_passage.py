@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tightwork
-from opening import settings
 
 from app.devices.backend import Vendor
 from app.devices.compiler_pool import Compilers
@@ -26,11 +23,10 @@ from app.main import opened
 from app.services.matmul.buffers import OperandBuffers
 from app.services.matmul.chunked_transfer import LARGE, PIECE, ChunkedTransfer
 from app.services.service import Service
+from benchmarks.serving import nulldevice
 from kernels.problem import Problem
-
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
-from benchmarks.serving import nulldevice  # isort: skip
+from tests.support.services import scarce_memory
+from tests.support.services.service_settings import settings
 
 STAMP = 0x1234567812345678
 LONG = Problem(LARGE // 4 + 2, 1, 1)  # A and C are large, B is one number
@@ -84,7 +80,7 @@ def held(service: Service, unit: Unit) -> tuple[int, ...]:
     while any(thread.name == "forgetting" for thread in threading.enumerate()):
         time.sleep(0.001)
     assert unit in service.fleet.units
-    found: tuple[int, ...] = unit.products.call(tightwork.passing)
+    found: tuple[int, ...] = unit.products.call(scarce_memory.passing)
     return found
 
 

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from time import perf_counter
 
-import decliningwork
 import numpy as np
 import pytest
-from test_gathering import Eager, busy
 
 from app.errors import Unsupported
 from app.services.matmul.batching import DynamicBatcher
@@ -23,6 +21,8 @@ from app.worker.serving import batched, product
 from kernels import CATALOGUE
 from kernels.fp32_emulation import REASONS
 from kernels.problem import Problem
+from tests.services.test_gathering import Eager, busy
+from tests.support.services import declining_kernels
 
 STRICT = Problem(256, 256, 256)  # whose kernel is verified when the service starts
 PROBLEM = replace(STRICT, precision="emulated")
@@ -35,8 +35,8 @@ def emulating(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ser
     monkeypatch.setitem(tiled.__dict__, "precisions", (*tiled.precisions, "emulated"))
     monkeypatch.setitem(tiled.__dict__, "suits", lambda one: one.precision != "emulated" or one.k >= 256)
     monkeypatch.setitem(tiled.__dict__, "shapes", "k of 256 and more")
-    monkeypatch.setattr(product, "multiply", decliningwork.multiply)
-    monkeypatch.setattr(batched, "multiply", decliningwork.multiply_all)
+    monkeypatch.setattr(product, "multiply", declining_kernels.multiply)
+    monkeypatch.setattr(batched, "multiply", declining_kernels.multiply_all)
     service.best.changed()
     yield service
     products = service.fleet.unit().products
@@ -52,7 +52,7 @@ def multiply(matmul: MatmulService, problem: Problem, *, spoilt: bool = False, k
         placed.a[...] = rng.standard_normal(placed.a.shape)
         placed.b[...] = rng.standard_normal(placed.b.shape)
         if spoilt:
-            placed.a.reshape(-1)[0] = decliningwork.FIRST
+            placed.a.reshape(-1)[0] = declining_kernels.FIRST
         placed.c[...] = np.nan
         made = matmul.multiply(placed, kernel=kernel)
         reference = placed.a.astype(np.float64) @ placed.b.astype(np.float64)
@@ -106,7 +106,7 @@ def test_a_small_product_that_is_declined_is_left_to_be_made_again(emulating: Se
     assert multiply(emulating.matmul, small).precision == "emulated"
     with emulating.matmul.reserve(small) as placed:
         placed.a[...], placed.b[...] = 1, 1
-        placed.a[0, 0] = decliningwork.FIRST
+        placed.a[0, 0] = declining_kernels.FIRST
         begun = emulating.matmul.begin(placed, None, perf_counter())
         assert begun is not None
         assert begun.finish() is None
@@ -121,7 +121,7 @@ def test_too_small_a_k_is_strict_from_the_start(emulating: Service) -> None:
 
 def test_a_declined_product_leaves_no_result_resident(emulating: Service) -> None:
     a, b = np.ones((256, 256), np.float32), np.ones((256, 256), np.float32)
-    a[0, 0] = decliningwork.FIRST
+    a[0, 0] = declining_kernels.FIRST
     matrices, matmul = emulating.matrices, emulating.matmul
     coming = matrices.coming(ANONYMOUS, "kept", "float32", (256, 256), evictable=False)
     with coming as draft, matmul.reserve(PROBLEM, c=draft) as placed:

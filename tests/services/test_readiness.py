@@ -14,9 +14,6 @@ import httpx
 import numpy as np
 import pytest
 from fastapi import FastAPI
-from faultykernels import ENDLESS_KERNEL, WILD_KERNEL, WRONG_KERNEL, break_kernels, endless_compilation
-from opening import settings
-from starting import compiling_alone
 
 from app.api.state import state_of
 from app.errors import DeviceError, WrongResult
@@ -26,6 +23,15 @@ from app.services.matmul import service as matmul
 from app.services.matmul.buffers import Product
 from app.services.service import Service
 from kernels.problem import Problem
+from tests.support.services.faulty_kernels import (
+    ENDLESS_KERNEL,
+    WILD_KERNEL,
+    WRONG_KERNEL,
+    break_kernels,
+    endless_compilation,
+)
+from tests.support.services.service_settings import settings
+from tests.support.started_services import compiling_alone
 
 PROBLEM = Problem(256, 256, 256)  # of the class that is verified at the start
 OTHER = Problem(140, 141, 142)  # of one that is verified at its first use

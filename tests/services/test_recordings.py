@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from trialrows import PROBLEM, rejected, trial
 
 from app.services.jobs.export import recordings
 from app.services.service import Service
@@ -12,6 +11,7 @@ from app.tuning.replay import lines, read
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.problem import Problem
+from tests.support.services.trial_rows import PROBLEM, rejected, trial
 
 SMALL, LARGE = ({"BM": size, "BN": size, "BK": 8} for size in (8, 16))
 

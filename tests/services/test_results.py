@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from opening import settings
 from sqlalchemy import text
 
 from app.dtypes import Array
@@ -22,6 +21,7 @@ from app.services.principal import ANONYMOUS
 from app.services.service import Service
 from app.store.records import JobRecord
 from kernels.problem import Problem
+from tests.support.services.service_settings import settings
 
 
 @contextmanager

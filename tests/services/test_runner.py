@@ -10,7 +10,6 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
-from faultykernels import ENDLESS, RIGHT, WILD, naive
 
 from app.devices.fleet import Unit, open_fleet
 from app.errors import ChildDied, ChildTimedOut, CompileFailed, DeviceError, LaunchFailed, WrongResult
@@ -19,6 +18,7 @@ from app.tuning.outcome import Measured, Outcome, Rejected
 from app.worker.measuring.trial import FixtureKey
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.services.faulty_kernels import ENDLESS, RIGHT, WILD, naive
 
 PROBLEM = Problem(64, 48, 80)
 

@@ -9,7 +9,6 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
-from opening import settings
 
 from app.errors import Invalid, NotTuned, UnknownDevice, UnknownJob, UnknownKernel, Unsupported
 from app.main import opened
@@ -21,6 +20,7 @@ from app.store.records import JobRecord
 from app.tuning.budget import Budget
 from kernels import CATALOGUE
 from kernels.problem import Problem
+from tests.support.services.service_settings import settings
 
 
 def order(*sizes: int, **rest: Any) -> TuneSpec:

@@ -9,14 +9,14 @@ import pytest
 from alembic import command
 from sqlalchemy import inspect
 from sqlalchemy.orm import Session
-from stored import NOW, add_job
 
 from app.store.database import Database, migrate, open_database
 from app.store.records import AnswerRecord
 from app.store.repository import FirstAnswerRepository
 from app.store.schema import changing, configuration
+from tests.support.store.stored_records import NOW, add_job
 
-pytest_plugins = ("postgres",)
+pytest_plugins = ("tests.support.store.databases",)
 
 FIRST = AnswerRecord("anonymous", "a key", "f" * 64, NOW.astimezone(UTC))
 

@@ -8,17 +8,17 @@ import threading
 import time
 
 import numpy as np
-from stored import add_job, process
 
 from app.store.database import migrate, open_database
 from app.store.repository import JobRepository, TrialRepository
+from tests.support.store.stored_records import add_job, process
 
-pytest_plugins = ("postgres",)
+pytest_plugins = ("tests.support.store.databases",)
 
 ROUNDS = 3
 WRITER = """
 import sys
-from stored import trial
+from tests.support.store.stored_records import trial
 from app.store.database import open_database
 from app.store.repository import JobRepository, TrialRepository
 url, name = sys.argv[1:3]

@@ -11,13 +11,13 @@ import psycopg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
-from stored import NOW, add_job, add_trial, trial
 
 from app.errors import Closing, StartRefused, StoreFailed
 from app.store.database import Database, current_revision, migrate, open_database
 from app.store.repository import JobRepository, TrialRepository
+from tests.support.store.stored_records import NOW, add_job, add_trial, trial
 
-pytest_plugins = ("postgres",)
+pytest_plugins = ("tests.support.store.databases",)
 
 
 def names(database: Database) -> list[str]:

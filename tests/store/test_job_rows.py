@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from sqlalchemy.orm import Session
-from stored import JOB, NOW, add_job
 
 from app.store.database import Database
 from app.store.records import JobRecord
 from app.store.repository import JobRepository
+from tests.support.store.stored_records import JOB, NOW, add_job
 
-pytest_plugins = ("postgres",)
+pytest_plugins = ("tests.support.store.databases",)
 
 
 def jobs(database: Database, *names: str, **other: Any) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from alembic import command
 from sqlalchemy import Connection, inspect, text
-from stored import PROBLEM, TRIAL, add_job, add_trial, best, fault, job, miss, process, promote, trial
 
 from app.errors import SchemaUnknown, StartRefused
 from app.store import schema
@@ -18,8 +17,21 @@ from app.store.database import current_revision, migrate, open_database
 from app.store.repository import BestRepository, FaultRepository, JobRepository, MissRepository, TrialRepository
 from app.store.schema import changing, configuration
 from kernels.space import Config
+from tests.support.store.stored_records import (
+    PROBLEM,
+    TRIAL,
+    add_job,
+    add_trial,
+    best,
+    fault,
+    job,
+    miss,
+    process,
+    promote,
+    trial,
+)
 
-pytest_plugins = ("postgres",)
+pytest_plugins = ("tests.support.store.databases",)
 
 HEAD = "0007"
 TABLES = {"alembic_version", "answers", "bests", "devices", "faults", "jobs", "misses", "trials"}

@@ -6,12 +6,12 @@ import signal
 from pathlib import Path
 
 import pytest
-from stored import process
 
 from app.errors import DatabaseOwned, StartRefused
 from app.store.database import migrate, open_database, owned
+from tests.support.store.stored_records import process
 
-pytest_plugins = ("postgres",)
+pytest_plugins = ("tests.support.store.databases",)
 
 FIRST = "pid 1234 at http://127.0.0.1:8000"
 OWNER = """

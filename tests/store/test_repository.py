@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, event
-from stored import (
+
+from app.store.database import Database
+from app.store.records import TrialRecord
+from app.store.repository import BestRepository, DeviceRepository, JobRepository, TrialRepository
+from kernels.problem import Problem
+from kernels.space import Config
+from tests.support.store.stored_records import (
     CONFIG,
     DEVICE,
     LIMITS,
@@ -25,13 +31,7 @@ from stored import (
     trial,
 )
 
-from app.store.database import Database
-from app.store.records import TrialRecord
-from app.store.repository import BestRepository, DeviceRepository, JobRepository, TrialRepository
-from kernels.problem import Problem
-from kernels.space import Config
-
-pytest_plugins = ("postgres",)
+pytest_plugins = ("tests.support.store.databases",)
 
 
 @contextmanager

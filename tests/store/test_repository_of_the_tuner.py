@@ -7,15 +7,28 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from stored import MODEL, NOW, PROBLEM, REJECTED, TRIAL, add_job, add_trial, best, fault, miss, promote, trial
 
 from app.store.database import Database
 from app.store.records import CrossRecord, FaultRecord, KnownRecord, MissRecord, TrialRecord
 from app.store.repository import BestRepository, FaultRepository, JobRepository, MissRepository, TrialRepository
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.store.stored_records import (
+    MODEL,
+    NOW,
+    PROBLEM,
+    REJECTED,
+    TRIAL,
+    add_job,
+    add_trial,
+    best,
+    fault,
+    miss,
+    promote,
+    trial,
+)
 
-pytest_plugins = ("postgres",)
+pytest_plugins = ("tests.support.store.databases",)
 
 DIGEST, ENVIRONMENT = TRIAL.kernel_digest, TRIAL.environment
 

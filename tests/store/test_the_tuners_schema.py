@@ -8,13 +8,26 @@ from typing import Any, Final
 import pytest
 from alembic import command
 from sqlalchemy import Connection, inspect, text
-from stored import CONFIG, MODEL, NOW, PROBLEM, REJECTED, TRIAL, add_job, add_trial, best, fault, miss, promote
 
 from app.store.database import Database, migrate, open_database
 from app.store.repository import BestRepository, FaultRepository, MissRepository, TrialRepository
 from app.store.schema import changing, configuration
+from tests.support.store.stored_records import (
+    CONFIG,
+    MODEL,
+    NOW,
+    PROBLEM,
+    REJECTED,
+    TRIAL,
+    add_job,
+    add_trial,
+    best,
+    fault,
+    miss,
+    promote,
+)
 
-pytest_plugins = ("postgres",)
+pytest_plugins = ("tests.support.store.databases",)
 
 # A job with two trials and a best, as the first schema has them.
 FIRST: Final = {

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from noise import Machine, per_second, slower
-from pairwise import crossed
 
 from app.tuning.measure.drift import DriftDetector
+from tests.support.pairwise import crossed
+from tests.support.tuning.synthetic_noise import Machine, per_second, slower
 
 REFERENCE = 1e-3  # seconds
 GAP = 0.05  # seconds from check to check

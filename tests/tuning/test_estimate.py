@@ -6,9 +6,9 @@ from secrets import randbits
 
 import numpy as np
 import pytest
-from noise import FAMILIES
 
 from app.tuning.measure.statistics import autocorrelated_interval, rank
+from tests.support.tuning.synthetic_noise import FAMILIES
 
 
 def seeded() -> np.random.Generator:

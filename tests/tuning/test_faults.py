@@ -11,7 +11,6 @@ from pathlib import Path
 from time import sleep
 from typing import cast
 
-import faultwork
 import pytest
 
 from app.devices.fleet import Unit, open_fleet
@@ -25,6 +24,7 @@ from kernels import CATALOGUE
 from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.sources import source
+from tests.support.tuning import fault_functions
 
 PROBLEM = Problem(64, 48, 80)
 LIMIT = 0.05
@@ -150,11 +150,11 @@ def test_a_child_that_can_have_no_more_memory_rejects_what_needs_some_and_lives_
     large = Problem(2048, 2048, 16)
     kernel = CATALOGUE["naive"]
     launch = kernel.launch(kernel.default(large, unit.device), large, unit.device)
-    unit.trials.call(faultwork.limit_memory, 2**24)
+    unit.trials.call(fault_functions.limit_memory, 2**24)
     try:
         outcome = attempt(unit, launch, large)
     finally:
-        unit.trials.call(faultwork.limit_memory, None)
+        unit.trials.call(fault_functions.limit_memory, None)
     assert isinstance(outcome, Rejected)
     assert "memory" in outcome.reason.lower() or "alloc" in outcome.reason.lower()
     assert is_well(unit)
@@ -164,12 +164,12 @@ def test_a_child_that_can_have_no_more_memory_rejects_what_needs_some_and_lives_
 @pytest.mark.parametrize("unit", ["cuda"], indirect=True)
 def test_a_launch_that_runs_out_of_memory_costs_one_trial(unit: Unit) -> None:
     """Threads ask for half a megabyte each of local memory, while another process has most of the device's."""
-    unit.products.call(faultwork.hold_memory, 2**32)
+    unit.products.call(fault_functions.hold_memory, 2**32)
     try:
         huge = "volatile REAL kept[120000]; for (int i = 0; i < 120000; i++) kept[i] = sum; sum = kept[(int)k];" + RIGHT
         outcome = attempt(unit, faulty(unit, huge))
     finally:
-        unit.products.call(faultwork.hold_memory, None)
+        unit.products.call(fault_functions.hold_memory, None)
     assert isinstance(outcome, Rejected)
     assert outcome.stage in {"compile", "launch"}  # the driver may want the memory when it loads the code
     assert "memory" in outcome.reason.lower() or "resources" in outcome.reason.lower()

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from noise import PROBLEM, Machine, Synthetic, launch, launches
 
 from app.errors import ChildDied, DeviceError
 from app.tuning.finals import finals
@@ -18,6 +17,7 @@ from app.tuning.outcome import FinalReport, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, InterleavedSamples, OutOfTime
 from kernels.launch import Launch
 from kernels.space import Config
+from tests.support.tuning.synthetic_noise import PROBLEM, Machine, Synthetic, launch, launches
 
 LIMIT = 1.0  # seconds
 

@@ -8,10 +8,10 @@ from secrets import randbits
 
 import numpy as np
 import pytest
-from noise import Machine, slower
 
 from app.tuning.measure.drift import DriftDetector
 from app.tuning.measure.interleaved import sample_interleaved
+from tests.support.tuning.synthetic_noise import Machine, slower
 
 TRUTH = (1e-3, 1.5e-3, 2e-3)
 

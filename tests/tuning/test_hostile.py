@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hostdevice import DEVICE
 
 from app.dtypes import Array, numpy_dtype
 from app.tuning.verify import adversarial
@@ -16,6 +15,7 @@ from app.tuning.verify.adversarial import Case, Kind
 from app.tuning.verify.tolerance import applied
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.tuning.host_device import DEVICE
 
 SMALL = Config.of({"BM": 16, "BN": 8, "BK": 4})
 LARGE = Config.of({"BM": 128, "BN": 192, "BK": 16, "SPLIT_K": 4, "STAGES": 3})

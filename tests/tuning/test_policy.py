@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hostdevice import DEVICE
 
 from app.tuning.measure.timing_policy import floor_seconds, policy_of
 from kernels.device import Limits
 from kernels.problem import Problem
+from tests.support.tuning.host_device import DEVICE
 
 PLAIN = Limits(1024, 227 * 1024, 32, 132, bandwidth=4.8e12, peak=66.9e12, peak64=33.5e12)
 LIMITS = replace(PLAIN, tensor_float16=989e12, tensor_bfloat16=989e12, tensor_tf32=494e12, tensor_float64=66.9e12)

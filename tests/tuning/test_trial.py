@@ -8,8 +8,6 @@ from typing import cast
 
 import numpy as np
 import pytest
-from hostdevice import DEVICE, HostDevice, RecordedLink, data, held_by, launch_of, right
-from pairwise import crossed
 
 from app.devices.backend import Operands, Program, Reading, Vendor
 from app.devices.fleet import WorkerContext
@@ -26,6 +24,8 @@ from kernels import CATALOGUE
 from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.pairwise import crossed
+from tests.support.tuning.host_device import DEVICE, HostDevice, RecordedLink, data, held_by, launch_of, right
 
 PROBLEM = Problem(64, 48, 80)
 LIMIT = 0.02

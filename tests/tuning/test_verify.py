@@ -8,12 +8,12 @@ from secrets import randbits
 
 import numpy as np
 import pytest
-from pairwise import crossed
 
 from app.dtypes import Array, numpy_dtype
 from app.errors import WrongResult
 from app.tuning.verify import tolerance
 from kernels.problem import ITEMSIZE, Problem
+from tests.support.pairwise import crossed
 
 Shape = tuple[int, int, int, int]
 LAYOUTS = ["nn", "nt", "tn", "tt"]
