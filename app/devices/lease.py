@@ -54,7 +54,7 @@ class PriorityLock:
             self._advance()
         return ticket
 
-    def at_once(self, priority: Priority) -> LeaseTicket | None:
+    def try_acquire(self, priority: Priority) -> LeaseTicket | None:
         """Acquire the lock if it is free and without waiters; else None."""
         with self._lock:
             if self._holder is not None or self._queue:

@@ -66,7 +66,7 @@ def test_a_device_that_somebody_has_is_not_waited_for(make: Making, lease: Lease
         assert child.begin(child_functions.lease_once, priority=Priority.PRODUCT) is None
     begun = child.begin(child_functions.lease_once, priority=Priority.PRODUCT)
     assert begun is not None
-    assert lease.at_once(Priority.PRODUCT) is None, "the device is the call's from the start"
+    assert lease.try_acquire(Priority.PRODUCT) is None, "the device is the call's from the start"
     assert begun.finish() < 0.1
     with lease.held(Priority.MEASUREMENT):
         pass

@@ -201,7 +201,7 @@ def test_a_device_that_is_free_need_not_be_asked_for(
     monkeypatch.setattr(lease, "queue", None)  # whoever asks is told that it cannot be called
     for _ in range(3):
         child.call(child_functions.lease_once, priority=Priority.PRODUCT, leased=True)
-        assert lease.at_once(Priority.MEASUREMENT) is not None, "the answer gives it back"
+        assert lease.try_acquire(Priority.MEASUREMENT) is not None, "the answer gives it back"
         lease.release()
 
 

@@ -42,7 +42,7 @@ def test_a_function_that_offers_the_device_ends_of_itself_and_its_child_lives_on
         child.call(child_functions.launch_until_told, 0.01, until=switch)
     assert monotonic() - began < 2
     assert child.call(child_functions.pid) == before
-    assert lease.at_once(Priority.PRODUCT) is not None
+    assert lease.try_acquire(Priority.PRODUCT) is not None
 
 
 def test_a_function_that_does_not_look_up_is_killed_and_the_next_call_is_answered(make: Making, lease: Lease) -> None:
@@ -54,7 +54,7 @@ def test_a_function_that_does_not_look_up_is_killed_and_the_next_call_is_answere
         child.call(child_functions.sleep, 60.0, until=switch)
     assert monotonic() - began < 3
     assert child.call(child_functions.pid) != before
-    assert lease.at_once(Priority.PRODUCT) is not None
+    assert lease.try_acquire(Priority.PRODUCT) is not None
 
 
 def test_a_moment_that_is_known_before_ends_the_function_without_a_kill(make: Making) -> None:
@@ -69,7 +69,7 @@ def test_a_moment_that_is_known_before_ends_the_function_without_a_kill(make: Ma
 
 def test_a_call_that_waits_for_the_device_is_stopped_and_leaves_the_queue(make: Making, lease: Lease) -> None:
     child, switch = make(), Switch()
-    before, held = child.call(child_functions.pid), lease.at_once(Priority.PRODUCT)
+    before, held = child.call(child_functions.pid), lease.try_acquire(Priority.PRODUCT)
     assert held is not None
     switch.after(0.2)
     with pytest.raises(CallStopped):

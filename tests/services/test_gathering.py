@@ -68,7 +68,7 @@ def busy(service: Service) -> Iterator[None]:
     entered, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with service.fleet.unit().products._turns.held(Priority.PRODUCT):
+        with service.fleet.unit().products._calls.held(Priority.PRODUCT):
             entered.set()
             leave.wait(60)
 

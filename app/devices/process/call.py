@@ -40,27 +40,27 @@ class RemoteCall:
         self._until = until
         self._stage, self._leased = stage, leased
         self._ticket: LeaseTicket | None = None
-        self._heard: tuple[Any, ...] | None = None
+        self._message: tuple[Any, ...] | None = None
         self.is_broken = True
 
     def hold(self, function: Callable[..., Any], arguments: tuple[Any, ...], deadline: float) -> Any:
-        """Run the function in the child and give its value; raises as Child.call says."""
+        """Run the function in the child and give its value; raises as Worker.call."""
         if self._leased:
-            self.take_at_once()
+            self.try_lease()
         self.ask(function, arguments, deadline)
         return self.end()
 
-    def take_at_once(self) -> bool:
+    def try_lease(self) -> bool:
         """Acquire the lease for the function's start if it is free and without waiters; whether it was."""
-        self._ticket = self._lease.at_once(self._priority) if self._lease is not None else None
+        self._ticket = self._lease.try_acquire(self._priority) if self._lease is not None else None
         return self._ticket is not None or self._lease is None
 
     def ask(self, function: Callable[..., Any], arguments: tuple[Any, ...], deadline: float) -> None:
         """Have the child begin the function; raises ChildDied."""
         self._stage = self._stage or function.__name__
         request = self._run.speaker.dumps((function, arguments, self._ticket is not None))
-        self._run.board.allow(deadline)
-        self._run.board.ask_to_stop(self._until().ask)
+        self._run.deadline_page.allow(deadline)
+        self._run.deadline_page.ask_to_stop(self._until().ask)
         with self._alive():
             self._run.channel.send_bytes(request)
 
@@ -68,20 +68,20 @@ class RemoteCall:
         """The descriptor that is readable once the child has said something."""
         return self._run.channel.fileno()
 
-    def hear(self) -> bool:
+    def receive_ready(self) -> bool:
         """Take the message that is there: whether it is a value, for which `end` has nothing to wait for."""
         with suppress(EOFError, OSError):  # `end` says so
-            self._heard = self._read()
-        return self._heard is not None and self._heard[0] == "done"
+            self._message = self._read()
+        return self._message is not None and self._message[0] == "done"
 
     def end(self) -> Any:
-        """The function's value; raises as Child.call says."""
+        """The function's value; raises as Worker.call."""
         with self._alive():
-            while (message := self._heard or self._receive())[0] not in _LAST:
-                self._heard = None
-                self._heed(*message)
+            while (message := self._message or self._receive())[0] not in _LAST:
+                self._message = None
+                self._handle(*message)
         self.is_broken = False
-        return self._conclude(*message)
+        return self._unwrap(*message)
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
@@ -97,13 +97,13 @@ class RemoteCall:
         self._ticket = None
 
     def _receive(self) -> tuple[Any, ...]:
-        run, board = self._run, self._run.board
-        while not run.hears(max(0.0, min(board.remaining, GLANCE, self._before_kill()))):
-            if board.remaining <= 0 and not run.hears(0):
+        run, deadline_page = self._run, self._run.deadline_page
+        while not run.poll(max(0.0, min(deadline_page.remaining, GLANCE, self._before_kill()))):
+            if deadline_page.remaining <= 0 and not run.poll(0):
                 raise ChildTimedOut(
-                    f"{self._name}: {self._stage} took more than {board.allowed:g} s",
+                    f"{self._name}: {self._stage} took more than {deadline_page.allowed:g} s",
                     stage=self._stage,
-                    deadline=board.allowed,
+                    deadline=deadline_page.allowed,
                 )
         return self._read()
 
@@ -112,9 +112,9 @@ class RemoteCall:
         if self._until is never:
             return inf
         ask, kill = self._until()
-        self._run.board.ask_to_stop(ask)
+        self._run.deadline_page.ask_to_stop(ask)
         left = kill - monotonic()
-        if left <= 0 and not self._run.hears(0):
+        if left <= 0 and not self._run.poll(0):
             raise CallStopped
         return left
 
@@ -122,7 +122,7 @@ class RemoteCall:
         message: tuple[Any, ...] = pickle.loads(self._run.channel.recv_bytes())  # noqa: S301 - our own child wrote it
         return message
 
-    def _heed(self, kind: str, detail: Any = None) -> None:
+    def _handle(self, kind: str, detail: Any = None) -> None:
         if kind == "phase":
             self._stage = detail
         else:
@@ -140,7 +140,7 @@ class RemoteCall:
             except CallStopped:
                 self.close()
                 word = _STOP
-        self._run.board.allow(deadline)
+        self._run.deadline_page.allow(deadline)
         self._run.channel.send_bytes(word)
 
     def _is_granted(self, seconds: float | None) -> bool:
@@ -152,7 +152,7 @@ class RemoteCall:
                 return False
         return True
 
-    def _conclude(self, kind: str, answer: Any) -> Any:
+    def _unwrap(self, kind: str, answer: Any) -> Any:
         if kind == "done":
             return answer
         if kind == "stopped":
@@ -175,8 +175,8 @@ class PendingCall(Generic[T]):
     It raises as Child.call does. A message has come once `fileno` is readable.
     """
 
-    def __init__(self, conversation: RemoteCall, finish: Callable[[], T]) -> None:
-        self._conversation, self.finish = conversation, finish
+    def __init__(self, call: RemoteCall, finish: Callable[[], T]) -> None:
+        self._conversation, self.finish = call, finish
 
     def fileno(self) -> int:
         """The descriptor to watch until the child says something."""
@@ -184,7 +184,7 @@ class PendingCall(Generic[T]):
 
     def is_over(self) -> bool:
         """Hear the message that has come: whether it was the value, so that `finish` need not wait."""
-        return self._conversation.hear()
+        return self._conversation.receive_ready()
 
     def then(self, after: Callable[[Callable[[], T]], U]) -> PendingCall[U]:
         """The same call, whose end `after` sees to: it is given `finish`."""

@@ -30,11 +30,11 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, name: str, board: DeadlinePage, board_fd: int, flag_fd: int, descriptors: tuple[int, ...]
+        self, name: str, deadline_page: DeadlinePage, board_fd: int, flag_fd: int, descriptors: tuple[int, ...]
     ) -> None:
-        self.board, self.speaker, self.used = board, Speaker(), False
+        self.deadline_page, self.speaker, self.used = deadline_page, Speaker(), False
         self._outgrown = 0  # bytes that it was held to and died of
-        board.bound(0, 0)
+        deadline_page.bound(0, 0)
         self.using, self.ended, self.is_killed = threading.Lock(), threading.Event(), False
         self._lock = threading.Lock()
         ours, theirs = socket.socketpair()
@@ -53,7 +53,7 @@ class WorkerProcess:
         self._poll = select.poll()
         self._poll.register(self.channel.fileno(), select.POLLIN)
 
-    def hears(self, seconds: float) -> bool:
+    def poll(self, seconds: float) -> bool:
         """Whether the worker sends something, or ends, within `seconds`."""
         return bool(self._poll.poll(1000 * seconds))
 
@@ -101,7 +101,7 @@ class WorkerProcess:
 
     def _memory_outgrown(self, peak: int) -> int:
         """The memory limit at which the process died, or 0: a refused allocation may equal the memory in use."""
-        bound, before = self.board.memory
+        bound, before = self.deadline_page.memory
         return bound if peak - before > bound / 2 else 0
 
     def close(self) -> None:

@@ -47,7 +47,7 @@ class Hearer:
     """The side that is told."""
 
     def __init__(self) -> None:
-        self._heard: dict[int, bytes] = {}
+        self._message: dict[int, bytes] = {}
 
     def loads(self, message: bytes) -> Any:
         """What a speaker said."""
@@ -56,5 +56,5 @@ class Hearer:
 
     def _buffer(self, number: int, data: bytes | None) -> bytes:
         if data is not None:
-            self._heard[number] = data
-        return self._heard[number]
+            self._message[number] = data
+        return self._message[number]

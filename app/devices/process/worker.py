@@ -42,13 +42,13 @@ class Worker:
         self.name, self.generation = name, 0
         self._setup, self._arguments, self._starting = setup, arguments, starting
         self._descriptors, self._lease = descriptors, lease
-        self._turns = PriorityLock()
+        self._calls = PriorityLock()
         self._changed = threading.Condition()
         self._state = "idle"  # idle, wanted, starting, ready, ending; closed at the end
         self._failure: TilewiseError | None = None
         self._run: WorkerProcess | None = None
         self._supervisor: threading.Thread | None = None
-        self._board_fd = -1
+        self._page_fd = -1
 
     @property
     def pid(self) -> int | None:
@@ -59,7 +59,7 @@ class Worker:
     @property
     def waiting(self) -> int:
         """How many calls wait for their turn."""
-        return self._turns.waiting
+        return self._calls.waiting
 
     def start(self, until: Until = never) -> None:
         """Wait until the worker is ready; raises as its setup did, or ChildDied, ChildTimedOut, Closing, Stopped."""
@@ -90,18 +90,18 @@ class Worker:
             run = self._ready(until)
             with run.using:
                 run.used = True
-                conversation = RemoteCall(self.name, run, self._lease, priority, leased=leased, until=until)
-                return self._converse(conversation, run, partial(conversation.hold, function, arguments, deadline))
+                call = RemoteCall(self.name, run, self._lease, priority, leased=leased, until=until)
+                return self._run_call(call, run, partial(call.hold, function, arguments, deadline))
 
     @contextmanager
     def _turn(self, priority: Priority, until: Until) -> Iterator[None]:
         """Hold the worker's call lock inside the block; raises Stopped if it is not acquired in time."""
-        ticket = self._turns.queue(priority)
+        ticket = self._calls.queue(priority)
         try:
             wait(ticket.granted.wait, until)
             yield
         finally:
-            self._turns.leave(ticket)
+            self._calls.leave(ticket)
 
     def begin(
         self,
@@ -114,23 +114,23 @@ class Worker:
 
         None if the worker or the device is in use or waited for, or there is no process.
         """
-        turn = self._turns.at_once(priority)
+        turn = self._calls.try_acquire(priority)
         if turn is None:
             return None
-        run = self._free()
+        run = self._lock_ready_process()
         if run is None:
-            self._turns.leave(turn)
+            self._calls.leave(turn)
             return None
-        conversation = RemoteCall(self.name, run, self._lease, priority)
-        with ExitStack() as parting, suppress(TilewiseError):
-            parting.callback(self._part, conversation, run, turn)
-            if conversation.take_at_once():
-                self._speak(conversation, run, partial(conversation.ask, function, arguments, deadline))
-                parting.pop_all()
-                return PendingCall(conversation, partial(self._finish, conversation, run, turn))
+        call = RemoteCall(self.name, run, self._lease, priority)
+        with ExitStack() as stack, suppress(TilewiseError):
+            stack.callback(self._release, call, run, turn)
+            if call.try_lease():
+                self._run_or_kill(call, run, partial(call.ask, function, arguments, deadline))
+                stack.pop_all()
+                return PendingCall(call, partial(self._finish, call, run, turn))
         return None
 
-    def _free(self) -> WorkerProcess | None:
+    def _lock_ready_process(self) -> WorkerProcess | None:
         """The process with its channel locked, if it is ready and not in use; else None."""
         with self._changed:
             run = self._run if self._state == "ready" else None
@@ -139,16 +139,16 @@ class Worker:
             run.used = True
             return run
 
-    def _finish(self, conversation: RemoteCall, run: WorkerProcess, turn: LeaseTicket) -> Any:
+    def _finish(self, call: RemoteCall, run: WorkerProcess, turn: LeaseTicket) -> Any:
         try:
-            return self._speak(conversation, run, conversation.end)
+            return self._run_or_kill(call, run, call.end)
         finally:
-            self._part(conversation, run, turn)
+            self._release(call, run, turn)
 
-    def _part(self, conversation: RemoteCall, run: WorkerProcess, turn: LeaseTicket) -> None:
-        conversation.close()
+    def _release(self, call: RemoteCall, run: WorkerProcess, turn: LeaseTicket) -> None:
+        call.close()
         run.using.release()
-        self._turns.leave(turn)
+        self._calls.leave(turn)
 
     def kill(self) -> None:
         """Kill the process with everything it started; it is replaced."""
@@ -165,30 +165,30 @@ class Worker:
         if self._supervisor is not None:
             self._supervisor.join(_PATIENCE)
 
-    def _converse(self, conversation: RemoteCall, run: WorkerProcess, speak: Callable[[], Any]) -> Any:
+    def _run_call(self, call: RemoteCall, run: WorkerProcess, action: Callable[[], Any]) -> Any:
         try:
-            return self._speak(conversation, run, speak)
+            return self._run_or_kill(call, run, action)
         finally:
-            conversation.close()
+            call.close()
 
-    def _speak(self, conversation: RemoteCall, run: WorkerProcess, speak: Callable[[], Any]) -> Any:
+    def _run_or_kill(self, call: RemoteCall, run: WorkerProcess, action: Callable[[], Any]) -> Any:
         """Run a call over the channel; a process that did not answer in full is killed and reaped."""
         try:
-            return speak()
+            return action()
         except BaseException as error:
             ours = run.is_killed
             known = isinstance(error, TilewiseError | CallStopped)
             fatal = isinstance(error, TilewiseError) and error.facts.get("fatal")
-            if not known or conversation.is_broken or fatal:
+            if not known or call.is_broken or fatal:
                 self._end(run)
-                self._see_off(run)
+                self._await_end(run)
             if isinstance(error, ChildDied):
-                self._closing_goes_first()
+                self._raise_if_closed()
                 outside = {"outside": True} if run.was_told_to_end and not ours else {}
                 raise ChildDied(f"{error.message} ({run.cause})", **error.facts, **outside) from None
             raise
 
-    def _see_off(self, run: WorkerProcess) -> None:
+    def _await_end(self, run: WorkerProcess) -> None:
         """Wait until a killed process is gone: until then it may use the device and write to memory that it was lent.
 
         A broken driver may delay that; no longer than until close, after which that memory is not lent again.
@@ -196,7 +196,7 @@ class Worker:
         while not run.ended.wait(_PATIENCE) and self._state != "closed":
             pass
 
-    def _closing_goes_first(self) -> None:
+    def _raise_if_closed(self) -> None:
         if self._state == "closed":
             raise Closing(f"{self.name} is closed") from None
 
@@ -218,7 +218,7 @@ class Worker:
                 if self._state == "idle" and asked and self._failure is not None:
                     raise type(self._failure)(self._failure.message, **self._failure.facts)
                 if self._state == "idle":
-                    self._want()
+                    self._request_process()
                     asked = True
                 wait(self._is_changed, until)
             return self._run
@@ -231,7 +231,7 @@ class Worker:
         before = self._state, self._run
         return self._changed.wait(seconds) or before != (self._state, self._run)
 
-    def _want(self) -> None:
+    def _request_process(self) -> None:
         """Ask the supervisor for a process; called under the condition's lock.
 
         The kernel's parent-death signal is sent when the thread that spawned ends: that thread is the supervisor,
@@ -244,16 +244,16 @@ class Worker:
         self._changed.notify_all()
 
     def _supervise(self) -> None:
-        self._board_fd = os.memfd_create("tilewise-board")
-        os.ftruncate(self._board_fd, PAGE)
-        board = DeadlinePage(self._board_fd)
+        self._page_fd = os.memfd_create("tilewise-board")
+        os.ftruncate(self._page_fd, PAGE)
+        deadline_page = DeadlinePage(self._page_fd)
         try:
-            while self._is_wanted():
-                self._live(board)
+            while self._await_request():
+                self._run_process(deadline_page)
         finally:
-            os.close(self._board_fd)
+            os.close(self._page_fd)
 
-    def _is_wanted(self) -> bool:
+    def _await_request(self) -> bool:
         with self._changed:
             self._changed.wait_for(lambda: self._state in {"wanted", "closed"})
             if self._state == "closed":
@@ -261,23 +261,23 @@ class Worker:
             self._state = "starting"
             return True
 
-    def _live(self, board: DeadlinePage) -> None:
+    def _run_process(self, deadline_page: DeadlinePage) -> None:
         """One process from its start to its end."""
         flag = self._lease.flag_fd if self._lease is not None else -1
         try:
-            run = WorkerProcess(self.name, board, self._board_fd, flag, self._descriptors)
+            run = WorkerProcess(self.name, deadline_page, self._page_fd, flag, self._descriptors)
         except OSError as error:
-            self._settle("idle", DeviceError(f"{self.name} cannot be started: {error}"))
+            self._set_state("idle", DeviceError(f"{self.name} cannot be started: {error}"))
             return
         with self._changed:
             self._run = run
             if self._state == "closed":
                 run.kill()
-        failure = self._introduce(run)
+        failure = self._set_up(run)
         born = monotonic()
         if failure is None:
             self.generation += 1
-            self._settle("ready", None)
+            self._set_state("ready", None)
         else:
             run.kill()
         run.wait()
@@ -287,20 +287,20 @@ class Worker:
         if isinstance(failure, ChildDied):
             failure = ChildDied(f"{failure.message} ({run.cause})", **failure.facts)
         useless = not run.used and monotonic() - born < _SHORT_LIFE  # replacing it at once might never end
-        self._settle("idle" if failure is not None or useless else "wanted", failure)
+        self._set_state("idle" if failure is not None or useless else "wanted", failure)
 
-    def _introduce(self, run: WorkerProcess) -> TilewiseError | None:
+    def _set_up(self, run: WorkerProcess) -> TilewiseError | None:
         """Send the setup and wait for it; returns its error."""
-        conversation = RemoteCall(self.name, run, None, Priority.PRODUCT, stage="start")
+        call = RemoteCall(self.name, run, None, Priority.PRODUCT, stage="start")
         try:
-            conversation.hold(self._setup, self._arguments, self._starting)
+            call.hold(self._setup, self._arguments, self._starting)
         except TilewiseError as error:
             return error
         except Exception as error:  # noqa: BLE001 - such as a setup that no child could import: callers must hear of it
             return DeviceError(f"{self.name} cannot be set up: {error}", stage="start")
         return None
 
-    def _settle(self, state: str, failure: TilewiseError | None) -> None:
+    def _set_state(self, state: str, failure: TilewiseError | None) -> None:
         with self._changed:
             if self._state != "closed":
                 self._state, self._failure = state, failure

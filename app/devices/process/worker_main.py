@@ -75,8 +75,8 @@ class DeadlinePage:
 class WorkerLink:
     """The link of a function in a worker to its parent: phases, deadlines, memory limits and the lease."""
 
-    def __init__(self, channel: Channel, board: DeadlinePage, flag: mmap.mmap | None) -> None:
-        self._channel, self._board, self._flag = channel, board, flag
+    def __init__(self, channel: Channel, deadline_page: DeadlinePage, flag: mmap.mmap | None) -> None:
+        self._channel, self._board, self._flag = channel, deadline_page, flag
         self._leased = self._granted = False
         self._limit = MemoryLimit()
 
@@ -169,13 +169,13 @@ def main() -> None:
 
     Ends with the parent, whatever the parent dies of: by the kernel's signal, and by the lifeline's end of file.
     """
-    connection, lifeline, board, flag, parent = map(int, sys.argv[1:6])
+    connection, lifeline, deadline_page, flag, parent = map(int, sys.argv[1:6])
     _end_with_parent(lifeline, parent)
     faulthandler.enable()
     channel: Channel = Connection(connection)
     shared = mmap.mmap(flag, PAGE, prot=mmap.PROT_READ) if flag >= 0 else None
     try:
-        _serve(channel, WorkerLink(channel, DeadlinePage(board), shared))
+        _serve(channel, WorkerLink(channel, DeadlinePage(deadline_page), shared))
     except (EOFError, OSError):
         pass  # the parent closed the connection, or died
     finally:
