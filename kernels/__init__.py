@@ -1,4 +1,4 @@
-"""What can be compiled: source text and the space around it. Standard library only."""
+"""The kernel library: sources, their spaces and plans. Standard library only."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ CATALOGUE: Final[Mapping[str, Kernel]] = MappingProxyType({entry.name: entry for
 
 
 def kernel(name: str) -> Kernel:
-    """Give a rung of the ladder by its name; raises KeyError where there is none."""
+    """The kernel of a name; raises KeyError if there is none."""
     return CATALOGUE[name]

@@ -50,7 +50,7 @@ def fma_peak(problem: Problem, device: Device) -> float:
 
 
 def tensor_peak(problem: Problem, device: Device) -> float:
-    """Flop/s of a problem's class on tensor cores, three products of halves counting as one; 0 where there are none."""
+    """Flop/s of a problem's class on tensor cores, with three float16 products for an emulated one; 0 without them."""
     limits = device.limits
     if problem.precision == "emulated":
         return limits.tensor_float16 / PARTS if problem.dtype == "float32" else 0.0
@@ -70,7 +70,7 @@ def peak(problem: Problem, device: Device) -> float:
 
 
 def peak_by(path: str, problem: Problem, device: Device) -> float:
-    """Flop/s by one of the paths; FMAs' where the device tells of no units for it."""
+    """Flop/s by an instruction path; FMAs' if the device has no units for it."""
     if path == FMA:
         return fma_peak(problem, device)
     fraction = OF_WARPS.get(device.architecture, 1.0) if path in (WMMA, MMA) else 1.0

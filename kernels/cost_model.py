@@ -1,6 +1,6 @@
-"""The arithmetic of tiling: what one launch moves, computes and occupies, and how long it takes at most.
+"""The cost model: bytes, operations and occupancy of a launch, and a bound on its time.
 
-Every figure is exact integer arithmetic over a config and a problem, as one does it by hand; `predict` alone guesses.
+Every figure is exact integer arithmetic over a config and a problem; only `predict` is an estimate.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Matrix = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """How many blocks an SM holds at once, the fraction of its threads they are, and what allows no more."""
+    """The blocks on an SM, the fraction of its threads, and the resource that limits them."""
 
     blocks_per_sm: int
     fraction: float
@@ -74,7 +74,7 @@ class Analysis:
 def occupancy(limits: Limits, threads: int, shared_bytes: int, registers: int) -> Occupancy | None:
     """Blocks of `threads` with `shared_bytes` each and `registers` a thread (0: unknown) that an SM holds at once.
 
-    As cuOccupancyMaxActiveBlocksPerMultiprocessor counts them; None where the device gives no figures of an SM.
+    As cuOccupancyMaxActiveBlocksPerMultiprocessor counts them; None if the device has no figures of an SM.
     """
     if not limits.threads_per_sm:
         return None
@@ -112,7 +112,7 @@ def _round_up(value: int, unit: int) -> int:
 
 
 def analyse(kernel: Kernel, config: Config, problem: Problem, device: Device, registers: int = 0) -> Analysis:
-    """Count one launch of a config; `registers` a thread, where the compiler has said, bound the occupancy too."""
+    """The analysis of one launch of a config; `registers` a thread, if known, limit the occupancy too."""
     plan = kernel.plan(config, problem)
     width, height = plan.block
     m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
@@ -154,8 +154,8 @@ def tile_bytes(bm: int, bn: int, bk: int, itemsize: int = 4) -> int:
 def predict(kernel: Kernel, config: Config, problem: Problem, device: Device) -> float:
     """Seconds of one launch, from above: a roofline with no cache, and arithmetic slowed down by its loads.
 
-    Where threads or warps have tiles, blocks are few and large: the busiest SM's count then. It orders configs and sets
-    deadlines (ten times this); it is not what a launch takes.
+    If threads or warps have tiles, blocks are few and large, and the busiest SM counts. It orders configs and sets
+    deadlines (ten times this); it is no forecast.
     """
     limits, known = device.limits, analyse(kernel, config, problem, device)
     plan = kernel.plan(config, problem)
@@ -178,7 +178,7 @@ def predict(kernel: Kernel, config: Config, problem: Problem, device: Device) ->
 
 
 def _joining(config: Config) -> int:
-    """What adding up the slices of k costs the last block to come, in products: about two square roots of them."""
+    """The cost of reducing split k for the last block, in products: about twice the square root of the splits."""
     slices = config.get("SPLIT_K", 1)
     reads = 2 * (isqrt(slices - 1) + 1) * config["BM"] * config["BN"]
     return JOIN_WAIT + JOIN_WEIGHT * reads if slices > 1 else 0
@@ -191,9 +191,9 @@ def _rounding(known: Analysis, config: Config, problem: Problem) -> float:
 
 
 def _loads(config: Config) -> float:
-    """Elements that a thread reads for each product: 2 where it has one element of C, less where a tile shares them.
+    """Elements that a thread reads for each product: 2 if it has one element of C, fewer with a tile.
 
-    A tile is a thread's, or where threads have none its warp's, or that of the CONSUMERS that share a block's.
+    The tile is the thread's, else its warp's, else that of the block's CONSUMERS.
     """
     return 1 / _side(config, "M") + 1 / _side(config, "N")
 
@@ -204,7 +204,7 @@ def _side(config: Config, side: str) -> int:
 
 
 def _fetched(config: Config, problem: Problem, device: Device) -> tuple[int, int]:
-    """Bytes fetched for an element of A and of B: a whole sector where nothing beside it is wanted at the same time."""
+    """Bytes fetched for an element of A and of B: a whole sector if its neighbours are not read at the same time."""
     own, sector = problem.itemsize, SECTOR_BYTES[device.platform]
     if "BK" in config:
         along_a = config["BM" if problem.trans_a else "BK"]
@@ -228,9 +228,9 @@ def lightest(space: Space, shapes: Sequence[Mapping[str, int]], problem: Problem
 
 
 def _burden(config: Config, problem: Problem, limits: Limits) -> float:
-    """Products and reads of the busiest SM, in products: threads count in whole warps, k in whole phases.
+    """Products and reads of the busiest SM, in products: threads count in whole warps, k in whole k tiles.
 
-    A product costs its loads and an FMA, what is read into a tile as much as READ_WEIGHT products of three.
+    A product costs its loads and an FMA, a read into a tile READ_WEIGHT products of three.
     """
     bm, bn, slices = config["BM"], config["BN"], config.get("SPLIT_K", 1)
     blocks = problem.batch * -(-problem.m // bm) * -(-problem.n // bn) * slices
@@ -241,7 +241,7 @@ def _burden(config: Config, problem: Problem, limits: Limits) -> float:
 
 
 def trace(a: Matrix, b: Matrix, tile: int) -> Iterator[list[list[int]]]:
-    """For C's first tile, the partial sums after each phase along k: what the threads of block (0,0) hold.
+    """The accumulators of C's first tile, of block (0,0), after each k tile.
 
     `a` is m x k and `b` k x n, in rows; a tile past an edge is as short as the matrices are.
     """

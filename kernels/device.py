@@ -1,4 +1,4 @@
-"""Device: what a kernel runs on, as its spaces and the arithmetic of tiling need to know it."""
+"""A device and its limits, as spaces and the cost model need them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def _number(architecture: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds a launch and its speed.
+    """The limits of a device on a launch and its speed.
 
-    Threads and shared bytes are per block; a zero means that the device does not say (a CPU has no register file).
+    Threads and shared bytes are per block; 0 is unknown (a CPU has no register file).
     `bandwidth` is bytes/s of global memory, `peak` and `peak64` are flop/s of fused multiply-adds (two each).
     `allocation_bytes` is the largest single buffer, `cache_bytes` the last-level cache. `tensor_float16` and the like
-    are flop/s of tensor cores on dense operands, those of 16 bits with sums in float32; 0 where there are none.
+    are flop/s of tensor cores on dense operands, those of 16 bits with sums in float32; 0 if there are none.
     """
 
     threads: int
@@ -46,10 +46,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device of this host: who it is, and its limits.
+    """One device of this host: its identity and limits.
 
     `id` is cuda:0 or opencl:0, `platform` cuda or opencl, `architecture` sm_90 or a processor's name.
-    `compiler` names what turns kernels into binaries, with its version and the options that decide what it makes.
+    `compiler` names the compiler of kernels, with its version and options.
     `uuid` is provenance, not a key.
     """
 
@@ -75,10 +75,10 @@ class Device:
 
     @property
     def capability(self) -> int:
-        """The number of a CUDA architecture, 90 of sm_90; 0 where there is none."""
+        """The number of a CUDA architecture, 90 of sm_90; 0 for others."""
         return _number(self.architecture) if self.platform == "cuda" else 0
 
     @property
     def environment(self) -> str:
-        """What makes a stored timing stale when it changes: driver, runtime and compiler."""
+        """Driver, runtime and compiler: a stored timing is stale once they change."""
         return f"{self.driver}; {self.runtime}; {self.compiler}"

@@ -1,4 +1,4 @@
-"""What a search may learn from before anything is measured: a config's launch, as numbers of similar size."""
+"""Features of a config for search models, from its launch alone, of similar scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel: a source with its space, what it covers, and how a config of it is launched."""
+"""Kernels: a source, its space, its coverage and its plan."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _ever(_: Problem) -> int:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A rung of the ladder: its source file, its space, what it covers, and how a config of it is launched.
+    """A kernel of the ladder: source file, space, coverage and plan.
 
     `plan` takes legal configs; `default` is the cost model's choice, untuned. `supports` are the problems on which the
     kernel is tuned, which `shapes` says in words; `preferred_untuned`, those of them for which it is the untuned

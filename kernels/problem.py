@@ -1,4 +1,4 @@
-"""Problem: what is to be computed, in BLAS's letters."""
+"""Problems: sizes, dtype, precision and transpositions of a product, in BLAS's letters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHAPE: Final = re.compile(r"[0-9]+(?:\s*[x\u00d7]\s*[0-9]+){0,3}", re.IGNORECAS
 def parse_shape(text: str) -> tuple[int, int, int, int]:
     """Read m, n, k and batch from 512 (a cube), 512x512x512 or 4096x16x4096x8 (a batch of 8).
 
-    Blanks may stand around each x. Raises ValueError where the text is no shape or a size is out of range.
+    Blanks may stand around each x. Raises ValueError if the text is no shape or a size is out of range.
     """
     sizes = [size.lstrip("0") or "0" for size in re.findall("[0-9]+", text)]
     if not _SHAPE.fullmatch(text.strip()) or len(sizes) == 2:  # noqa: PLR2004 - two sizes leave the third open
@@ -46,7 +46,7 @@ def shape_text(m: int, n: int, k: int, batch: int = 1) -> str:
 
 
 def problem_text(shape: str, dtype: str, precision: str, trans_a: bool, trans_b: bool) -> str:
-    """Write a problem for people: its shape and dtype, and its precision and transpositions where they are unusual."""
+    """Write a problem for people: its shape and dtype, and its precision and transpositions if not the default."""
     words = [shape, dtype]
     words += [precision] if precision != "strict" else []
     words += ["".join("t" if transposed else "n" for transposed in (trans_a, trans_b))] if trans_a or trans_b else []
@@ -66,7 +66,7 @@ class Problem:
     """C[m,n] = op(A)[m,k] x op(B)[k,n], row-major, for `batch` independent pairs.
 
     m, n and k describe op(A) and op(B); operands are stored as they arrive, so with `trans_a` A is k x m.
-    Raises ValueError where a size is below 1 or a dtype or precision is unknown.
+    Raises ValueError if a size is below 1 or a dtype or precision is unknown.
     """
 
     m: int
@@ -129,7 +129,7 @@ class Problem:
 
     @property
     def family(self) -> str:
-        """What decides which kernels and configs may answer: dtype, precision and transpositions."""
+        """Dtype, precision and transpositions: problems of one family share kernels and transfer configs."""
         return f"{self.dtype}/{self.precision}/{'t' if self.trans_a else 'n'}{'t' if self.trans_b else 'n'}"
 
     def __str__(self) -> str:
@@ -144,7 +144,7 @@ class Problem:
 
     @classmethod
     def of_key(cls, key: str) -> Problem:
-        """Read a key back; raises ValueError where it is none."""
+        """Parse a key; raises ValueError if it is not one."""
         dtype, precision, letters, sizes = key.split("/")
         batch, m, n, k = map(int, sizes.split("x"))
         return cls(m, n, k, batch, dtype, precision, letters[0] == "t", letters[1] == "t")

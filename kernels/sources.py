@@ -1,4 +1,4 @@
-"""The text of a kernel or a step, and what of a text a compiler reads."""
+"""Sources of kernels and steps, and their digests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNREAD: Final = re.compile(_LITERAL + r"|(?:[^\S\n]|//(?:\\\n|[^\n])*|/\*.*?(?:
 
 @cache
 def source(name: str) -> str:
-    """The text of a source, such as tiled/kernel.cu, with headers standing where they are included.
+    """The text of a source, such as tiled/kernel.cu, with its headers included.
 
     A header is looked for in the folder of the source that includes it, then in `common`, where some are generated.
     """
@@ -38,12 +38,12 @@ def _header(folder: str, name: str) -> str:
 
 
 def code(text: str) -> str:
-    """What a compiler reads of a text: no comments, no blank lines, and one blank where there are several."""
+    """The code of a source: without comments and blank lines, with single blanks."""
     lines = (line.strip() for line in _UNREAD.sub(lambda found: found["literal"] or " ", text).split("\n"))
     return "\n".join(line for line in lines if line)
 
 
 @cache
 def code_digest(text: str) -> str:
-    """SHA-256 of what a compiler reads of a text."""
+    """SHA-256 of a source's code."""
     return sha256(code(text).encode()).hexdigest()

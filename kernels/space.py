@@ -1,4 +1,4 @@
-"""Space: the configs a kernel can be compiled with, as data, and the named rules that refuse some of them."""
+"""Spaces: the configs of a kernel, as parameters with values, and named rules that refuse some."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Rule = Callable[[Config, Problem, Device], bool]
 class Space:
     """Parameters with their values, and rules: each is named by its reason and holds for a legal config.
 
-    `reads` says which parameters a rule looks at, where these are not all: `legal` asks it as soon as they are chosen.
+    `reads` are the parameters of a rule, if not all: `legal` applies it as soon as they are chosen.
     """
 
     parameters: Mapping[str, tuple[int, ...]]
@@ -61,7 +61,7 @@ class Space:
         return (Config(tuple(zip(names, values, strict=True))) for values in product(*self.parameters.values()))
 
     def config(self, values: Mapping[str, int]) -> Config:
-        """Make a config of this space; raises ValueError where a parameter is missing, unknown or off its values."""
+        """Make a config of this space; raises ValueError if a parameter is missing, unknown or has no such value."""
         if set(values) != set(self.parameters):
             raise ValueError(f"the parameters are {', '.join(self.parameters)}, got {', '.join(values)}")
         for name, allowed in self.parameters.items():
@@ -70,7 +70,7 @@ class Space:
         return Config(tuple((name, values[name]) for name in self.parameters))
 
     def refusal(self, config: Config, problem: Problem, device: Device) -> str | None:
-        """The name of the first rule that refuses this config here, or None where it is legal."""
+        """The name of the first rule that refuses this config here, or None if it is legal."""
         return next((name for name, holds in self.rules.items() if not holds(config, problem, device)), None)
 
     def __len__(self) -> int:
@@ -81,10 +81,10 @@ class Space:
         return self.sifted(problem, device)[0]
 
     def sifted(self, problem: Problem, device: Device) -> tuple[list[Config], dict[str, int]]:
-        """The legal configs, and how many others each rule refuses, which are asked for in the order of `reads`.
+        """The legal configs, and the number that each rule refuses; rules apply in the order of `reads`.
 
-        Configs are built a parameter at a time, and those that begin as a rule refuses are never built. A rule is asked
-        once for all that are alike in what it reads.
+        Configs are built a parameter at a time, and a refused prefix is not extended. A rule is evaluated once for all
+        configs that agree in the parameters it reads.
         """
         found, chosen, waiting = list[Items]([()]), list[str](), dict(self.rules)
         refused, endings = dict.fromkeys(self.rules, 0), len(self)

@@ -1,4 +1,4 @@
-"""Coverage: which classes of problems a kernel computes on which architectures, and by which instructions."""
+"""Coverage: the classes of problems that a kernel computes on each architecture, and its instructions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIMITS: Final = Limits(threads=1024, shared_bytes=0, warp=32, sms=1, bandwidth=
 class Covered:
     """A dtype and precision on a platform: the architectures on which a kernel computes it by the same instructions.
 
-    There are none where the platform has no such names.
+    Empty if the platform has no architectures.
     """
 
     dtype: str
@@ -29,7 +29,7 @@ class Covered:
 
 
 def made_up(platform: str, architecture: str) -> Device:
-    """A device of an architecture of which nothing else is known."""
+    """A device with a known architecture alone."""
     return Device("", platform, "", architecture, "", "", "", "", 0, _LIMITS)
 
 

@@ -1,4 +1,4 @@
-"""batched: many small products, of which a block has the operands of several on their way at once."""
+"""batched: many small products, several of which a block loads at once."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _default(problem: Problem, device: Device) -> Config:
 
 
 def _filled(tile: Tile, problem: Problem, device: Device) -> dict[str, int]:
-    """A tile with what goes well with it: as much of k as makes a phase, and products that make a block."""
+    """A tile with its BK and BATCH_PER_BLOCK."""
     chosen = dict(zip(TILE, tile, strict=True))
     needed = min(problem.k, PHASE_BYTES // problem.itemsize)
     chosen["BK"] = next(bk for bk in SPACE.parameters["BK"] if bk >= needed)
@@ -102,7 +102,7 @@ def _products(tile: Tile, problem: Problem, device: Device) -> int:
 
 
 def _held(config: Config, problem: Problem, device: Device) -> int:
-    """Blocks an SM holds, where their registers alone would not leave it so many."""
+    """The MIN_BLOCKS of a tile: more than its registers alone would allow."""
     limits = device.limits
     if not limits.registers_per_sm or config["TM"] * config["TN"] * problem.itemsize >= LARGE_BYTES:
         return 1

@@ -20,7 +20,7 @@ LARGE: Final = 128
 
 
 def fits_vectors(config: Mapping[str, int], problem: Problem) -> bool:
-    """Whether what a thread reads of B, and of a transposed A, is whole packs of 16 bytes."""
+    """Whether a thread reads whole vectors of 16 bytes of B, and of a transposed A."""
     return config["TN"] >= vector(problem) and config["TM"] >= (vector(problem) if problem.trans_a else 1)
 
 

@@ -21,7 +21,7 @@ $inputs""")
 
 @cache
 def header() -> str:
-    """The header's text; hopper/wgmma.h says what its macros are."""
+    """The header's text; hopper/wgmma.h describes its macros."""
     branches = "".join(_branch(n, "elif" if index else "if") for index, n in enumerate(WIDTHS))
     return f'{branches}#else\n#error "TILE_N is no width of wgmma that is served"\n#endif\n'
 

@@ -47,7 +47,7 @@ _TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "BK", "MMA_K", "AHEAD", "STAGES", 
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    """The legal choice whose busiest SM is done first; where the device allows no config, the space's first one."""
+    """The legal choice whose busiest SM ends first; the space's first config if the device allows none."""
     tiles = _SHALLOW_TILES if device.architecture == "sm_80" else _TILES
     shapes = [shape for tile in tiles for shape in _ways(dict(zip(_TILE_NAMES, tile, strict=True)), problem)]
     choices = [
@@ -74,9 +74,9 @@ def _tiles(shape: Mapping[str, int], problem: Problem) -> int:
 
 
 def _clocks(config: Config, problem: Problem, device: Device) -> float:
-    """Clocks of the SM that has most to do: its products, or what these bring from the cache if that takes longer.
+    """Clocks of the busiest SM: its products, or their loads from the cache if these take longer.
 
-    Blocks that it holds at once begin and end while others multiply; few warps leave it idle while they wait.
+    Prologues and epilogues of concurrent blocks overlap with products; few warps leave it idle during waits.
     """
     limits, size, splits = device.limits, config["BM"] * config["BN"], config["SPLIT_K"]
     own = -(-_tiles(config, problem) * splits // max(limits.sms, 1))

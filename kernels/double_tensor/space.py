@@ -91,7 +91,7 @@ def _sms_used(config: Config, problem: Problem, device: Device) -> bool:
 
 @cache
 def _most_splits(steps: int, tiles: int, tile_bytes: int, most: int) -> int:
-    """The most slices that the other rules allow."""
+    """The largest SPLIT_K that the other rules allow."""
 
     def allowed(split: int) -> bool:
         fits = tiles * split * tile_bytes <= PARTIALS_BYTES and tiles * (-(-split // fan(split)) + 1) <= COUNTERS

@@ -74,7 +74,7 @@ _EARLY: Final = tuple(holds for holds, names in RULES.values() if set(names).iss
 
 
 def seconds(config: Config, problem: Problem, device: Device) -> float:
-    """What the busiest SM takes: products, or what they read if that takes longer, starts of tiles, and sums joined."""
+    """Seconds of the busiest SM: products, or their loads if these take longer, prologues, epilogues and reductions."""
     limits, (lhs, rhs) = device.limits, tile_operands(config, problem)
     cycle = FLOPS_A_CYCLE * limits.sms / limits.peak
     min_blocks, splits, blocks = config["MIN_BLOCKS"], config["SPLIT_K"], work_tiles(config, problem)
@@ -90,7 +90,7 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
 
 
 def _products(config: Config, problem: Problem) -> float:
-    """Cycles of a phase's products."""
+    """Cycles of the products of a k tile."""
     lhs, rhs = tile_operands(config, problem)
     each = max(COLUMN_CYCLES * rhs.tile, ROWS_CYCLES + READ_CYCLES * rhs.tile)
     products = lhs.tile / WGMMA_M * STEPS * each * (PRODUCTS if emulated(problem) else 1)
@@ -117,7 +117,7 @@ def _again(config: Config, problem: Problem) -> float:
 
 
 def _empty(lhs: TileOperand, rhs: TileOperand) -> float:
-    """How much more tiles bring than there is."""
+    """The excess of tiles over the operands, as a fraction."""
     useful = sum(side.size / -(-side.size // side.tile) for side in (lhs, rhs))
     return (lhs.tile + rhs.tile) / useful - 1
 
@@ -135,7 +135,7 @@ def _default(problem: Problem, device: Device) -> Config:
 
 
 def _ways(problem: Problem, device: Device) -> Iterator[Config]:
-    """Tiles either way round with what their shape asks for: stages, slices, clusters and an order of tiles."""
+    """Configs of the tiles, with and without SWAP_AB: stages, splits, clusters and groups of tiles."""
     for swap in (0, 1):
         for lhs, rhs, consumers, min_blocks in TILES:
             for cluster in (2, 1):

@@ -175,7 +175,7 @@ def _not_far_outside(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def stays(config: Config, problem: Problem, device: Device) -> list[int]:
-    """How many blocks may stay for one piece of work after the other, in no more rounds; none where one is enough."""
+    """Numbers of persistent blocks that need no more waves; none if one wave is enough."""
     sms, min_blocks, count = device.limits.sms, config["MIN_BLOCKS"], work_tiles(config, problem)
     rounds = -(-count // (sms * min_blocks))
     sizes = [size for size in BLOCKS if FEWEST * sms <= size <= sms]

@@ -1,4 +1,4 @@
-"""naive: one thread for each element of C, from global memory alone; what tiling is compared with."""
+"""naive: one thread for each element of C, from global memory alone; the baseline of tiling."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def _tiles(shape: dict[str, int], problem: Problem) -> int:
 
 
 def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[str, int]]:
-    """A tile with what its shape asks for: teams, slices, copies where rows are ragged, and an order of tiles."""
+    """Configs of a tile: SLICE_K, SPLIT_K, copies for ragged rows, and groups of tiles."""
     tiles, ragged = _tiles(shape, problem), is_ragged(problem)
     own = shape["BM"] // shape["TM"] * shape["BN"] // shape["TN"]
     most = 2 if ragged else 4  # four were slower on an H200 where copies are of one element

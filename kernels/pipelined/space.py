@@ -85,7 +85,7 @@ def is_ragged(problem: Problem) -> bool:
 
 
 def _parameters() -> dict[str, tuple[int, ...]]:
-    """register_tiled's and its own; what is refused soonest comes first, so that little is built up."""
+    """register_tiled's parameters and its own; those refused soonest come first, so that few configs are built."""
     order = (
         "BM",
         "BN",

@@ -1,4 +1,4 @@
-"""register_tiled: tiles in shared memory, of which each thread adds up TM x TN elements of C in registers."""
+"""register_tiled: tiles in shared memory, with TM x TN accumulators a thread in registers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _default(problem: Problem, device: Device) -> Config:
 
 
 def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[str, int]]:
-    """A tile with what its shape asks for: teams, slices, copies, and an order of tiles."""
+    """Configs of a tile: SLICE_K, SPLIT_K, packing and groups of tiles."""
     teams = (4, 2, 1) if device.platform == "cuda" else (1,)
     tiles = -(-problem.m // shape["BM"]) * -(-problem.n // shape["BN"]) * problem.batch
     own = shape["BM"] // shape["TM"] * shape["BN"] // shape["TN"]

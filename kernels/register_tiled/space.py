@@ -97,7 +97,7 @@ def _splits_differ(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _is_shorter(steps: int, split: int) -> bool:
-    """Whether so many slices are shorter than the next fewer ones would be."""
+    """Whether splits are shorter than with the next smaller SPLIT_K."""
     fewer = _FEWER[split]
     return not fewer or -(-steps // split) < -(-steps // fewer)
 
@@ -125,7 +125,7 @@ def _sms_used(config: Config, problem: Problem, device: Device) -> bool:
 
 @cache
 def _most_splits(steps: int, tiles: int, tile_bytes: int, sms: int) -> int:
-    """The most slices that the other rules allow."""
+    """The largest SPLIT_K that the other rules allow."""
 
     def allowed(split: int) -> bool:
         per_split = -(-steps // split)

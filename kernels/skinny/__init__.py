@@ -62,7 +62,7 @@ _HELD: Final = (1, 2, 4)
 
 
 def _issuing(config: Config, problem: Problem, device: Device, at_once: float, grid: int) -> float:
-    """Seconds of issuing all instructions, for so many blocks an SM at once of so many in all."""
+    """Seconds of issuing all instructions of a grid."""
     limits, short, each = device.limits, short_side(config), each_long(config)
     products = short * each * vector(problem)
     fraction = products / (products + short + (1 + _COPYING) * each + _AROUND)
@@ -89,7 +89,7 @@ def _ending(config: Config, problem: Problem, device: Device) -> float:
 
 
 def _seconds(config: Config, problem: Problem, device: Device) -> float:
-    """What a launch takes about: bytes of memory and of the cache, instructions, and sums of slices."""
+    """Estimated seconds of a launch: bytes of memory and cache, instructions, and the reduction of split k."""
     limits, planned, size = device.limits, plan(config, problem), problem.itemsize
     reads = problem.batch * problem.k * size * max(problem.m, problem.n)
     moved = reads + blocks(config, problem) * short_side(config) * problem.k * size + 2 * planned.workspace_bytes
@@ -108,7 +108,7 @@ def _seconds(config: Config, problem: Problem, device: Device) -> float:
 
 
 def _choices(problem: Problem) -> Iterator[dict[str, tuple[int, ...]]]:
-    """What defaults are chosen from: parts of the space, each of one tile and one ring."""
+    """The candidates for defaults: parts of the space with one tile and one STAGES each."""
     short, pack, flat = covering_tile(min(problem.m, problem.n)), vector(problem), problem.m <= problem.n
     most = min(_DEEPEST, _PHASE // short)
     for long, each, splits, stages in product(LONG_SIDES, sorted({4, pack}), SPACE.parameters["SLICE_K"], STAGES):

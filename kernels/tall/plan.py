@@ -1,4 +1,4 @@
-"""tall's arithmetic: what a block and a warp cover, what they keep, and how many tiles a block takes."""
+"""The launch of tall: tiles of blocks and warps, shared memory, registers and tiles a block."""
 
 from __future__ import annotations
 

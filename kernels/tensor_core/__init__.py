@@ -71,7 +71,7 @@ _TILE_NAMES: Final = ("BM", "BN", "WM", "WN", "SLICE_K", "AHEAD")
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    """The legal choice whose busiest SM is done first; where the device allows no config, the space's first one."""
+    """The legal choice whose busiest SM ends first; the space's first config if the device allows none."""
     choices = [SPACE.config(each) for tile in _TILES for each in _ways(tile, problem, device)]
     legal = [each for each in choices if SPACE.refusal(each, problem, device) is None]
     if legal:
@@ -80,7 +80,7 @@ def _default(problem: Problem, device: Device) -> Config:
 
 
 def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[str, int]]:
-    """A tile with what goes well with it: as many stages as there is room for, slices, copies, an order."""
+    """Configs of a tile: as many stages as fit, and values of SPLIT_K, PACK_K and GROUP_M."""
     shape = dict(zip(_TILE_NAMES, tile, strict=False)) | {"MIN_BLOCKS": 1}
     shape["BK"] = max(SHORT, tile[-1] // element_bytes(problem))
     room = min(device.limits.shared_bytes, MOST_STAGED) // stage_bytes(shape, problem)
@@ -98,7 +98,7 @@ def _tiles(shape: Mapping[str, int], problem: Problem) -> int:
 
 
 def _clocks(config: Config, problem: Problem, device: Device) -> float:
-    """Clocks of the SM that has most to do: its products, what these bring from the cache, or its waits."""
+    """Clocks of the busiest SM: its products, their loads from the cache, or its waits."""
     limits, bm, bn = device.limits, config["BM"], config["BN"]
     splits, item = config["SPLIT_K"], element_bytes(problem)
     busy = -(-_tiles(config, problem) * splits // max(limits.sms, 1))

@@ -1,4 +1,4 @@
-"""tensor_core's space: tiles, warps, teams, stages and slices, and the rules that refuse what cannot run well."""
+"""The space of tensor_core: its parameters, and the rules that refuse what cannot run well."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _sms_used(config: Config, problem: Problem, device: Device) -> bool:
 
 @cache
 def _most_splits(count: int, tiles: int, area: int, most: int, before: int) -> int:
-    """The most slices that the other rules allow; `before` tiles are counted where halves are when there are two."""
+    """The largest SPLIT_K that the other rules allow; with 2, `before` tiles precede the partial sums."""
 
     def allowed(split: int) -> bool:
         fits = tiles * split * area * ACCUMULATOR_BYTES <= PARTIALS_BYTES

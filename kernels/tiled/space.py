@@ -16,7 +16,7 @@ MOST_THREADS: Final = 1024
 
 
 def _halves_fit(config: Config, problem: Problem, device: Device) -> bool:
-    """Two blocks of 1,024 threads on an SM is what ptxas goes for where it can: some spill then (seen for sm_100)."""
+    """Whether ptxas does not aim at two blocks of 1,024 threads on an SM, which then spill (seen for sm_100)."""
     count, phase = threads(config), config["BK"]
     return device.platform != "cuda" or problem.itemsize > HALF_BYTES or (count, phase) != (MOST_THREADS, SIZES[-1])
 
