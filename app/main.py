@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
@@ -189,7 +190,7 @@ def transfer_limits(settings: Settings) -> TransferLimits:
 class Server(uvicorn.Server):
     """uvicorn's server, on a Unix socket too, that ends event streams first: they would outlast the shutdown.
 
-    With a gate, connections that come to nothing end before they are the loop's, unless TLS hides what they say.
+    Every connection comes by way of an acceptor, which refuses those that the gate does not let in.
     """
 
     def __init__(
@@ -203,27 +204,24 @@ class Server(uvicorn.Server):
         self._closing, self._uds, self._gate = closing, uds, gate
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
-        if self._gate is None or self.config.is_ssl:
-            await super().startup(sockets)
-        else:
-            await super().startup([])
-            for listener in sockets or []:
-                self._accept(listener, self._gate)
+        """Listen: connections come by way of acceptors alone."""
+        await super().startup([])
+        tls = self.config.ssl if self.config.is_ssl else None
+        for listener in sockets or []:
+            self._accept(listener, tls)
         if self._uds is not None:
-            unix = await asyncio.get_running_loop().create_unix_server(self._protocol, sock=self._uds)
-            self.servers.append(unix)
+            self._accept(self._uds, None)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Tell streams to end, then shut down as uvicorn does; the Unix socket's path goes with it."""
         path = self._uds.getsockname() if self._uds is not None else None
         self._closing.set()
-        await super().shutdown(sockets)
+        await super().shutdown([*(sockets or []), *([self._uds] if self._uds is not None else [])])
         if path is not None:
             Path(path).unlink(missing_ok=True)  # noqa: ASYNC240 - nothing is served any more
 
-    def _accept(self, listener: socket.socket, gate: server.AdmissionCheck) -> None:
-        acceptor = server.Acceptor(listener, self._protocol, gate, self.server_state)
+    def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+        acceptor = server.Acceptor(listener, self._protocol, self._gate, self.server_state, tls)
         acceptor.start(self.config.backlog)
         self.servers.append(cast("Any", acceptor))  # it is closed as a loop's server is
 

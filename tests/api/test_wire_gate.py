@@ -238,6 +238,7 @@ def test_a_head_is_looked_at_only_where_it_is_whole_and_plain(
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(sent)
+        ours.setblocking(False)
         assert _peeked(ours) == found
 
 
