@@ -112,9 +112,9 @@ def _background(
     settings: Settings, context: TuningContext, misses: MissCounter, matmul: MatmulService
 ) -> BackgroundTuning | None:
     """The background tuning of idle devices, or None if it is off."""
-    return (
-        BackgroundTuning(context.database, context.best, misses, matmul.quiet) if settings.idle_tuning == "on" else None
-    )
+    if settings.idle_tuning != "on":
+        return None
+    return BackgroundTuning(context.database, context.best, misses, matmul.idle_seconds)
 
 
 def _kept(
@@ -145,8 +145,8 @@ def _serving(
         max_batch=settings.max_batch,
     )
     quota = MatrixQuota(settings.resident_bytes, settings.resident_count)
-    matrices = ResidentMatrices(fleet.slab, quota, matmul.copies.drop)
-    fleet.slab.reclaim = matrices.reclaim
+    matrices = ResidentMatrices(fleet.slab, quota, matmul.device_cache.drop)
+    fleet.slab.reclaim = matrices.evict_for
     return matmul, matrices
 
 

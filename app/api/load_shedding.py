@@ -62,10 +62,14 @@ def _expect_room(service: Service, nbytes: int, ahead: PendingAdmissions) -> Non
     Whether resident matrices could make room is left to those who know all of what is needed.
     """
     admission, slab = service.matmul.admission, service.fleet.slab
-    admission.expect_a_place(ahead=ahead.products)
-    if 0 < nbytes <= slab.nbytes and slab.lendable_bytes(nbytes) <= ahead.nbytes and not service.matrices.tally().count:
+    admission.expect_place(ahead=ahead.products)
+    if (
+        0 < nbytes <= slab.nbytes
+        and slab.lendable_bytes(nbytes) <= ahead.nbytes
+        and not service.matrices.counts().count
+    ):
         facts = {"limit": slab.nbytes, "size": nbytes}
-        raise admission.later(NoRoom(f"{nbytes} bytes do not fit beside what is lent", **facts))
+        raise admission.with_retry_after(NoRoom(f"{nbytes} bytes do not fit beside what is lent", **facts))
 
 
 def _beside(query: bytes, nbytes: int) -> int:

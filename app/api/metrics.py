@@ -169,7 +169,7 @@ class _Now(Collector):
         yield GaugeMetricFamily("tilewise_products_waiting", "Products admitted and not made yet.", admission.waiting)
         yield GaugeMetricFamily("tilewise_queue_size", "Products that may wait at once.", admission.limits.queue)
         yield GaugeMetricFamily(
-            "tilewise_result_bytes", "Bytes of disk for results that are kept.", service.results.shelf.nbytes
+            "tilewise_result_bytes", "Bytes of disk for results that are kept.", service.results.store.nbytes
         )
         yield GaugeMetricFamily("tilewise_ready", "1 once products are served.", float(service.ready() is None))
         yield _restarts(service)
@@ -202,7 +202,7 @@ def _disk(service: Service) -> Iterable[Metric]:
 def _store(service: Service) -> Iterable[Metric]:
     """What the database tells, and whether it does: when it fails, all other metrics are wanted most."""
     try:
-        tally = service.jobs.tally()
+        tally = service.jobs.counts()
     except StoreFailed:
         tally = None
     yield GaugeMetricFamily("tilewise_store_up", "1 if the database answered this look.", float(tally is not None))
@@ -216,7 +216,7 @@ def _store(service: Service) -> Iterable[Metric]:
 
 
 def _residents(service: Service) -> Iterable[Metric]:
-    tally, copies = service.matrices.tally(), service.matmul.copies
+    tally, copies = service.matrices.counts(), service.matmul.device_cache
     yield GaugeMetricFamily("tilewise_resident_matrices", "Matrices that are kept by name.", tally.count)
     yield GaugeMetricFamily("tilewise_resident_bytes", "Their bytes in the slab.", tally.nbytes)
     yield _by("tilewise_resident_device_bytes", "Bytes of their copies on a device.", "device", copies.bytes())

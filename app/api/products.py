@@ -27,25 +27,27 @@ def expect_servable(service: Service, options: ProductOptions) -> None:
 
     Raises UnknownDevice, UnknownKernel, NoDevice, QueueFull, OverShare.
     """
-    service.matmul.admission.expect_a_place()
+    service.matmul.admission.expect_place()
     service.fleet.unit(options.device)
     if options.kernel not in {None, "vendor", *CATALOGUE}:
         raise UnknownKernel(f"there is no kernel {options.kernel}; there are {', '.join(CATALOGUE)} and vendor")
 
 
 async def product_of(request: Request, buffers: OperandBuffers, device: str | None, kernel: str | None) -> Product:
-    """The product; one whose client goes away before it begins is not made. Raises as Matmul.multiply does."""
+    """Make a product, unless its client disconnects before it begins; raises as MatmulService.multiply."""
     matmul, threads = service_of(request).matmul, threads_of(request)
     if kernel is None and matmul.is_small(buffers):
         made = await _on_the_loop(request, buffers, device)
         if made is not None:
             return made
-    claim = CancelToken()
-    return await unless_gone(request, threads.work(matmul.multiply, buffers, device, kernel, claim), claim.cancel)
+    token = CancelToken()
+    return await cancel_on_disconnect(
+        request, threads.work(matmul.multiply, buffers, device, kernel, token), token.cancel
+    )
 
 
 async def _on_the_loop(request: Request, buffers: OperandBuffers, device: str | None) -> Product | None:
-    """A product that is made while the event loop waits for its child; None where a thread had to wait for more."""
+    """A small product made from the event loop, without a thread; None if it would have to wait."""
     matmul, queue, started = service_of(request).matmul, state_of(request.app).small_products, perf_counter()
     pending, is_over, made = None, False, None
     if queue.is_full:
@@ -57,14 +59,14 @@ async def _on_the_loop(request: Request, buffers: OperandBuffers, device: str | 
             if pending is not None and is_over:
                 made = pending.finish()
     finally:
-        if pending is not None and not is_over:  # whatever happened to the request, its child is heard to the end
+        if pending is not None and not is_over:  # whatever happened to the request, its call is ended
             with CancelScope(shield=True):
                 made = await threads_of(request).end(pending.finish)
     return made
 
 
 async def _replies_soon(pending: PendingCall[Product | None]) -> bool:
-    """Whether a child says something soon."""
+    """Whether a worker replies within milliseconds."""
     loop = asyncio.get_running_loop()
     said: asyncio.Future[bool] = loop.create_future()
 
@@ -84,8 +86,8 @@ async def _replies_soon(pending: PendingCall[Product | None]) -> bool:
 T = TypeVar("T")
 
 
-async def unless_gone(request: Request, work: Awaitable[T], cancel: Callable[[], None]) -> T:
-    """Wait for work on a request whose body has arrived; `cancel` is called where its client goes away meanwhile."""
+async def cancel_on_disconnect(request: Request, work: Awaitable[T], cancel: Callable[[], None]) -> T:
+    """Wait for the work of a request whose body has arrived; call `cancel` if its client disconnects meanwhile."""
     loop, watching = asyncio.get_running_loop(), set[asyncio.Task[None]]()
 
     def watch() -> None:

@@ -107,6 +107,11 @@ def _is_settled(caller: Caller) -> bool:
     return bool(json.loads(caller.ask("GET", "/health/ready"))["pending"] == 0)
 
 
+def _has_replaced_a_worker(caller: Caller) -> bool:
+    figures = caller.ask("GET", "/metrics").decode()
+    return re.search(r"^tilewise_child_restarts_total{.*} [1-9]", figures, re.MULTILINE) is not None
+
+
 def journeys(folder: Path) -> dict[str, list[str]]:
     """The files that each journey calls, sorted."""
     operands = np.ones(300 * 200 + 200 * 100, np.float32).tobytes()
@@ -122,6 +127,10 @@ def journeys(folder: Path) -> dict[str, list[str]]:
             begin(number)
             ask(caller, 97)  # a tune that was done is not done again
             begin(0)
+            if re.search(
+                r"^tilewise_child_restarts_total{.*} [1-9]", caller.ask("GET", "/metrics").decode(), re.MULTILINE
+            ):
+                raise SystemExit(f"a worker was replaced during {list(asked)[number - 1]}: record once more")
     lines = [line.split("|", 2) for line in (folder / "log").read_text(encoding="utf-8").splitlines()]
     found: dict[str, list[str]] = {}
     for number, name in enumerate(asked, 1):

@@ -252,7 +252,7 @@ class Full:
         self.matmul, self.fleet, self.matrices = self, self, self
         self.count = 0
 
-    def tally(self) -> Full:
+    def counts(self) -> Full:
         return self
 
 
@@ -289,12 +289,12 @@ def test_a_product_needs_room_for_its_body_and_for_c() -> None:
 def test_a_full_queue_refuses_whatever_its_size_and_says_so_anew_when_figures_change() -> None:
     service = Full(room=2**16, queue=1)
     gate, ticket = load_shedder_of(service), service.admission.admit(1)
-    service.admission.pace(3.0)
+    service.admission.learn(3.0)
     first, again = (gate.refused(b"POST", b"/matmul", 1, PendingAdmissions()) for _ in "ab")
     assert first is not None
     assert first is again
     assert (code(first), first.headers["retry-after"]) == (QueueFull.code, "3")
-    service.admission.pace(100.0)
+    service.admission.learn(100.0)
     later = gate.refused(b"POST", b"/matmul", 1, PendingAdmissions())
     assert later is not None
     assert int(later.headers["retry-after"]) > 3

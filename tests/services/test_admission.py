@@ -25,16 +25,16 @@ def test_a_full_queue_is_refused_with_its_numbers_and_a_place_is_free_once_a_pro
         inside.admit(10)
     assert refused.value.facts == {"limit": 2, "size": 2, "retry_after": 1}
     with pytest.raises(QueueFull):
-        inside.expect_a_place()
-    first.made()
-    inside.expect_a_place()
+        inside.expect_place()
+    first.leave_queue()
+    inside.expect_place()
     inside.admit(10)
 
 
 def test_bytes_are_held_until_the_end_and_not_only_until_the_product_is_made() -> None:
     inside = admission()
     ticket = inside.admit(400)
-    ticket.made()
+    ticket.leave_queue()
     assert inside.waiting == 0
     with pytest.raises(NoRoom) as refused:
         inside.admit(101)
@@ -61,7 +61,7 @@ def test_one_caller_holds_no_more_than_its_share_and_another_still_comes_in() ->
     assert (refused.value.status, refused.value.facts["limit"], refused.value.facts["size"]) == (429, 2, 2)
     inside.admit(100, principal=OTHER).close()
     for ticket in tickets:
-        ticket.made()
+        ticket.leave_queue()
     with pytest.raises(OverShare) as refused:
         inside.admit(301, principal=ONE)
     assert (refused.value.facts["limit"], refused.value.facts["size"]) == (500, 501)
@@ -73,19 +73,19 @@ def test_retry_after_is_what_the_queues_pace_says() -> None:
     for _ in range(10):
         inside.admit(1)
     assert inside.retry_after() == 1
-    inside.pace(0.5)
+    inside.learn(0.5)
     assert inside.retry_after() == 5
     for _ in range(50):
-        inside.pace(30.0)
+        inside.learn(30.0)
     assert inside.retry_after() == 60
 
 
 def test_quiet_counts_from_the_last_product() -> None:
     inside = admission()
     ticket = inside.admit(1)
-    assert inside.quiet() == 0.0
+    assert inside.idle_seconds() == 0.0
     ticket.close()
-    assert inside.quiet() > 0.0
+    assert inside.idle_seconds() > 0.0
 
 
 def test_whatever_comes_and_goes_the_account_is_even_at_the_end() -> None:
@@ -102,7 +102,7 @@ def test_whatever_comes_and_goes_the_account_is_even_at_the_end() -> None:
                 numbered.append({"limit", "size", "retry_after"} <= set(refused.facts))
             if held and draw.random() < 0.6:
                 ticket = held.pop(draw.randrange(len(held)))
-                draw.choice((ticket.made, ticket.close))()
+                draw.choice((ticket.leave_queue, ticket.close))()
                 ticket.close()
         for ticket in held:
             ticket.close()

@@ -58,7 +58,7 @@ def matmul(service: Service) -> MatmulService:
     made = MatmulService(
         service.fleet, service.best, service.matmul._quarantine, service.misses, queue=99, max_bytes=2**25, vendor=False
     )
-    made._batcher = DynamicBatcher(service.fleet.units, Eager(), made.copies, 64)
+    made._batcher = DynamicBatcher(service.fleet.units, Eager(), made.device_cache, 64)
     return made
 
 

@@ -28,7 +28,7 @@ def matrices(released: list[int]) -> Iterator[ResidentMatrices]:
     """Sixteen pages, of which one owner may keep eight, in five matrices."""
     slab = Slab(16 * PAGE)
     matrices = ResidentMatrices(slab, MatrixQuota(8 * PAGE, 5), released.append)
-    slab.reclaim = matrices.reclaim
+    slab.reclaim = matrices.evict_for
     yield matrices
     slab.close()
 
@@ -37,7 +37,7 @@ def put(
     matrices: ResidentMatrices, name: str, pages: int = 1, *, owner: Principal = ME, evictable: bool = False
 ) -> ResidentMatrix:
     """Keep a float32 matrix of whole pages, filled with its version."""
-    with matrices.coming(owner, name, "float32", (pages, PAGE // 4), evictable=evictable) as draft:
+    with matrices.reserve(owner, name, "float32", (pages, PAGE // 4), evictable=evictable) as draft:
         numbers(matrices, draft.resident)[...] = draft.resident.key
         draft.keep()
     return draft.resident
@@ -53,19 +53,19 @@ def names(matrices: ResidentMatrices, owner: Principal = ME) -> list[str]:
 
 def test_what_is_put_is_there_until_it_is_deleted(matrices: ResidentMatrices, released: list[int]) -> None:
     kept = put(matrices, "w", 2)
-    with matrices.used(ME, "w") as found:
+    with matrices.pin(ME, "w") as found:
         assert found == kept
         assert set(numbers(matrices, found)) == {kept.key}
-    assert (kept.nbytes, matrices.tally().nbytes) == (2 * PAGE, 2 * PAGE)
+    assert (kept.nbytes, matrices.counts().nbytes) == (2 * PAGE, 2 * PAGE)
     matrices.delete(ME, "w")
     with pytest.raises(UnknownMatrix):
         matrices.get(ME, "w")
-    assert (released, matrices.tally().count, matrices._slab.lent_bytes) == ([kept.key], 0, 0)
+    assert (released, matrices.counts().count, matrices._slab.lent_bytes) == ([kept.key], 0, 0)
 
 
 def test_what_does_not_arrive_leaves_nothing(matrices: ResidentMatrices, released: list[int]) -> None:
     old = put(matrices, "w")
-    with pytest.raises(OSError, match="gone"), matrices.coming(ME, "w", "float64", (8, 8)) as draft:
+    with pytest.raises(OSError, match="gone"), matrices.reserve(ME, "w", "float64", (8, 8)) as draft:
         raise OSError("the client is gone")
     assert matrices.get(ME, "w")[0] == old
     assert released == [draft.resident.key]
@@ -75,20 +75,20 @@ def test_what_does_not_arrive_leaves_nothing(matrices: ResidentMatrices, release
 
 def test_a_replaced_matrix_stays_as_it_was_for_who_uses_it(matrices: ResidentMatrices, released: list[int]) -> None:
     old = put(matrices, "w")
-    with matrices.used(ME, "w") as held:
+    with matrices.pin(ME, "w") as held:
         new = put(matrices, "w")
         matrices.delete(ME, "w")
         newest = put(matrices, "w")
         assert set(numbers(matrices, held)) == {old.key}
         assert released == [new.key]
     assert released == [new.key, old.key]
-    with matrices.used(ME, "w") as held:
+    with matrices.pin(ME, "w") as held:
         assert held == newest
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 101, "ä", ".", ".."])
 def test_a_name_is_refused_before_anything_is_lent(matrices: ResidentMatrices, name: str) -> None:
-    with pytest.raises(Invalid), matrices.coming(ME, name, "float32", (1, 1)):
+    with pytest.raises(Invalid), matrices.reserve(ME, name, "float32", (1, 1)):
         pass
     assert matrices._slab.lent_bytes == 0
 
@@ -129,9 +129,9 @@ def test_over_the_quota_is_refused_with_the_figures(matrices: ResidentMatrices) 
 
 def test_what_lost_its_name_counts_until_nobody_uses_it(matrices: ResidentMatrices) -> None:
     put(matrices, "a", 3)
-    with matrices.used(ME, "a"):
+    with matrices.pin(ME, "a"):
         put(matrices, "a", 3)
-        with matrices.used(ME, "a"), pytest.raises(QuotaExceeded) as refused:
+        with matrices.pin(ME, "a"), pytest.raises(QuotaExceeded) as refused:
             put(matrices, "a", 6)
         assert refused.value.facts == {"limit": 8 * PAGE, "used": 3 * PAGE, "size": 6 * PAGE}
         put(matrices, "b", 2)
@@ -139,7 +139,7 @@ def test_what_lost_its_name_counts_until_nobody_uses_it(matrices: ResidentMatric
 
 
 def test_what_is_on_its_way_counts(matrices: ResidentMatrices) -> None:
-    with matrices.coming(ME, "a", "float32", (6, PAGE // 4)):
+    with matrices.reserve(ME, "a", "float32", (6, PAGE // 4)):
         with pytest.raises(QuotaExceeded):
             put(matrices, "b", 3)
         put(matrices, "b", 2)
@@ -150,7 +150,7 @@ def test_the_owners_evictable_give_way_to_its_quota_the_least_recently_used_firs
     put(matrices, "stays", 2)
     for name in ("old", "used", "new"):
         put(matrices, name, 2, evictable=True)
-    with matrices.used(ME, "old"):
+    with matrices.pin(ME, "old"):
         pass
     put(matrices, "more", 1)
     assert names(matrices) == ["more", "new", "old", "stays"]
@@ -169,21 +169,21 @@ def test_evictable_matrices_give_way_to_whoever_wants_the_slab(matrices: Residen
     kept = [put(matrices, name, 2, evictable=name != "stays") for name in ("lone", "stays", "new")]
     with pytest.raises(NoRoom):
         slab.lend(15 * PAGE)
-    with matrices.used(ME, "new"), pytest.raises(NoRoom):
+    with matrices.pin(ME, "new"), pytest.raises(NoRoom):
         slab.lend(11 * PAGE)
     assert released == [], "some were evicted in vain"
     region = slab.lend(12 * PAGE)
     assert released == [kept[2].key], "the one used least recently has no part in the room"
     slab.release(slab.lend(2 * PAGE))
     assert released == [kept[2].key, kept[0].key]
-    assert matrices.tally().evictions == 2
+    assert matrices.counts().evictions == 2
     slab.release(region)
     assert names(matrices) == ["stays"]
 
 
 def test_the_least_recently_used_of_those_that_make_room_goes(matrices: ResidentMatrices, released: list[int]) -> None:
     kept = [put(matrices, name, 2, evictable=True) for name in ("a", "b", "c", "d")]
-    with matrices.used(ME, "a"):
+    with matrices.pin(ME, "a"):
         pass
     matrices._slab.lend(8 * PAGE)
     matrices._slab.lend(2 * PAGE)

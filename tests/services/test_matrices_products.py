@@ -47,7 +47,7 @@ def kept_keys(service: Service) -> tuple[int, ...]:
 
 
 def put(service: Service, name: str, array: Array, *, evictable: bool = False) -> ResidentMatrix:
-    with service.matrices.coming(ANONYMOUS, name, array.dtype.name, array.shape, evictable=evictable) as draft:
+    with service.matrices.reserve(ANONYMOUS, name, array.dtype.name, array.shape, evictable=evictable) as draft:
         stored(service, draft.resident)[...] = array
         draft.keep()
     return draft.resident
@@ -59,7 +59,7 @@ def stored(service: Service, resident: ResidentMatrix) -> Array:
 
 @contextmanager
 def used(service: Service, name: str) -> Iterator[ResidentMatrix]:
-    with service.matrices.used(ANONYMOUS, name) as resident:
+    with service.matrices.pin(ANONYMOUS, name) as resident:
         yield resident
 
 
@@ -81,7 +81,7 @@ def times(service: Service, name: str, b: Array, matmul: MatmulService | None = 
 
 
 def loads(service: Service) -> tuple[int, int]:
-    return service.matmul.copies.loads, service.matmul.copies.hits
+    return service.matmul.device_cache.loads, service.matmul.device_cache.hits
 
 
 @pytest.mark.parametrize("stack", [(), (3,)])
@@ -101,7 +101,7 @@ def test_every_operand_may_be_resident_and_the_result_too(service: Service, stac
             placed.a[...] = 2 * a
             np.testing.assert_allclose(made(service, placed)[0], 2 * a @ b, rtol=CLOSE[dtype], atol=CLOSE[dtype])
         with (
-            matrices.coming(ANONYMOUS, "c", dtype, (*stack, 20, 17)) as draft,
+            matrices.reserve(ANONYMOUS, "c", dtype, (*stack, 20, 17)) as draft,
             matmul.reserve(problem, left, right, draft) as placed,
         ):
             before = loads(service)
@@ -109,7 +109,7 @@ def test_every_operand_may_be_resident_and_the_result_too(service: Service, stac
             assert loads(service) == (before[0], before[1] + 2)
     with used(service, "c") as c:
         np.testing.assert_allclose(stored(service, c), a @ b, rtol=CLOSE[dtype], atol=CLOSE[dtype])
-    assert matmul.copies.devices(c.key) == ["opencl:0"]
+    assert matmul.device_cache.devices(c.key) == ["opencl:0"]
     before = loads(service)
     again, _ = times(service, "c", np.swapaxes(b, -1, -2).copy())
     np.testing.assert_allclose(again, (a @ b) @ np.swapaxes(b, -1, -2), rtol=CLOSE[dtype], atol=30 * CLOSE[dtype])
@@ -170,13 +170,13 @@ def test_device_copies_over_the_budget_are_dropped_and_made_again(service: Servi
     put(service, "large", np.ones((300, 64), np.float32))
     for name in "uvwwuu":
         np.testing.assert_allclose(times(service, name, b, small)[0], arrays[name], rtol=1e-6)
-    assert (small.copies.loads, small.copies.hits) == (4, 2)
+    assert (small.device_cache.loads, small.device_cache.hits) == (4, 2)
     assert set(kept_keys(service)) == {residents["w"].key, residents["u"].key}
-    assert small.copies.bytes() == {"opencl:0": 2 * 64 * 64 * 4}
+    assert small.device_cache.bytes() == {"opencl:0": 2 * 64 * 64 * 4}
     times(service, "large", b, small)
     assert set(kept_keys(service)) == {residents["w"].key, residents["u"].key}, "what cannot stay drops nothing"
     for resident in residents.values():
-        small.copies.drop(resident.key)
+        small.device_cache.drop(resident.key)
 
 
 def test_copies_give_way_where_the_device_has_no_memory(service: Service) -> None:
@@ -240,8 +240,8 @@ class Caller(threading.Thread):
 
     def put(self) -> None:
         array = self.rng.random((32, 32), np.float32)
-        coming = self.service.matrices.coming
-        with coming(ANONYMOUS, self.one(), "float32", (32, 32), evictable=bool(self.rng.integers(2))) as draft:
+        reserve = self.service.matrices.reserve
+        with reserve(ANONYMOUS, self.one(), "float32", (32, 32), evictable=bool(self.rng.integers(2))) as draft:
             stored(self.service, draft.resident)[...] = array
             self.truth[draft.resident.key] = array
             if self.rng.random() < 0.9:

@@ -123,7 +123,7 @@ def test_a_declined_product_leaves_no_result_resident(emulating: Service) -> Non
     a, b = np.ones((256, 256), np.float32), np.ones((256, 256), np.float32)
     a[0, 0] = declining_kernels.FIRST
     matrices, matmul = emulating.matrices, emulating.matmul
-    coming = matrices.coming(ANONYMOUS, "kept", "float32", (256, 256), evictable=False)
+    coming = matrices.reserve(ANONYMOUS, "kept", "float32", (256, 256), evictable=False)
     with coming as draft, matmul.reserve(PROBLEM, c=draft) as placed:
         placed.a[...], placed.b[...] = a, b
         made = matmul.multiply(placed)
@@ -137,7 +137,7 @@ def test_a_declined_product_leaves_no_result_resident(emulating: Service) -> Non
 def test_products_made_together_are_made_alone_where_one_is_declined(emulating: Service) -> None:
     quarantine, fleet = emulating.matmul._quarantine, emulating.fleet
     matmul = MatmulService(fleet, emulating.best, quarantine, emulating.misses, queue=99, max_bytes=2**25, vendor=False)
-    matmul._batcher = DynamicBatcher(fleet.units, Eager(), matmul.copies, 64)
+    matmul._batcher = DynamicBatcher(fleet.units, Eager(), matmul.device_cache, 64)
     multiply(matmul, PROBLEM)
     made: list[tuple[bool, Product]] = []
 

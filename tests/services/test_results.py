@@ -87,7 +87,7 @@ def test_beyond_so_many_bytes_the_oldest_results_go_first(service: Service, tmp_
         with pytest.raises(NoResult):
             results.open(first)
         assert read(results, second).shape == read(results, third).shape == (3, 4)
-        assert results.shelf.nbytes == 2 * 48
+        assert results.store.nbytes == 2 * 48
         with service.matmul.reserve(Problem(30, 4, 5)) as placed, pytest.raises(TooLarge) as refused:
             results.create(placed)
     assert refused.value.facts == {"limit": 100, "size": 480}
@@ -185,7 +185,7 @@ def test_cancellations_are_forgotten_once_their_jobs_are_over(service: Service, 
             assert not service.jobs.is_cancelled(job.id)
             service.jobs.cancel(job.id, ANONYMOUS)
             assert not service.jobs.is_cancelled(job.id)
-    assert not service.jobs._begun
+    assert not service.jobs._active
     assert not service.jobs._cancelled
 
 
@@ -253,11 +253,11 @@ def test_a_job_that_is_cancelled_leaves_the_matrix_that_its_result_was_to_replac
     service: Service, tmp_path: Path
 ) -> None:
     matrices = service.matrices
-    with matrices.coming(ANONYMOUS, "kept", "float32", (3, 4)) as old:
+    with matrices.reserve(ANONYMOUS, "kept", "float32", (3, 4)) as old:
         old.keep()
     with (
         keeping(service, tmp_path) as results,
-        matrices.coming(ANONYMOUS, "kept", "float32", (3, 4)) as new,
+        matrices.reserve(ANONYMOUS, "kept", "float32", (3, 4)) as new,
         service.matmul.reserve(Problem(3, 4, 5), c=new) as placed,
     ):
         job = results.create(placed)

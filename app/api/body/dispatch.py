@@ -24,7 +24,7 @@ Reader = Callable[[Request, ProductOptions, BodyContext], Awaitable[None]]
 
 
 def media_of(request: Request, names: tuple[str, ...] = OPERANDS) -> str:
-    """The request's media type; raises UnsupportedMediaType where it is none that is read for such matrices.
+    """The request's media type; raises UnsupportedMediaType for one that is not read for such matrices.
 
     A body of no matrices need not have one.
     """
@@ -65,14 +65,14 @@ def _either(names: Sequence[str]) -> str:
 
 
 async def _raw(request: Request, wanted: ProductOptions, context: BodyContext) -> None:
-    """The matrices' bytes, little-endian, A's before B's: straight from the socket into their places."""
+    """The matrices' bytes, little-endian, A's before B's: from the socket into their buffers."""
     await _receive_matrices(
         unpacked_body(request, context.max_body_bytes), context.sink.describe_raw(wanted), wanted, context
     )
 
 
 async def _tensors(request: Request, wanted: ProductOptions, context: BodyContext) -> None:
-    """A safetensors file: its header comes first, so its bytes too go straight into their places."""
+    """A safetensors file: its header comes first, so its bytes too go straight into their buffers."""
     body = unpacked_body(request, context.max_body_bytes)
     length = safetensors.header_bytes(await _front(body, safetensors.LENGTH))
     found = safetensors.header(await _front(body, length), context.sink.names)
@@ -80,7 +80,7 @@ async def _tensors(request: Request, wanted: ProductOptions, context: BodyContex
 
 
 async def _npy(request: Request, wanted: ProductOptions, context: BodyContext) -> None:
-    """One .npy: straight into its place where its numbers lie as they should."""
+    """One .npy: straight into its buffer if its layout is the buffer's."""
     body, (name,) = unpacked_body(request, context.max_body_bytes), context.sink.names
     front = await _front(body, npy.FRONT)
     front += await _front(body, npy.header_end(name, front) - npy.FRONT)
@@ -102,7 +102,7 @@ async def _npy(request: Request, wanted: ProductOptions, context: BodyContext) -
 
 
 async def _receive_matrices(body: Body, found: TensorSpecs, wanted: ProductOptions, context: BodyContext) -> None:
-    """The rest of a body, which is the matrices' own bytes in their order."""
+    """Receive the rest of a body, the matrices' own bytes in their order."""
     nbytes = sum(each.nbytes for each in found.values())
     body.expect(nbytes)
     places = await context.allocate(found, wanted)
@@ -113,7 +113,7 @@ async def _receive_matrices(body: Body, found: TensorSpecs, wanted: ProductOptio
 
 
 async def _front(body: Body, nbytes: int) -> bytes:
-    """So many bytes of a file's header; raises Malformed where the file ends within it."""
+    """Bytes of a file's header; raises Malformed if the file ends within it."""
     front = b""
     while len(front) < nbytes:
         piece = await body.some(nbytes - len(front))
@@ -148,7 +148,7 @@ async def _staged(
     load: Callable[[memoryview], ParsedBody],
     check: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """A body that is understood only once it is whole; `check` is told its length so far."""
+    """A body that is parsed once it is whole; `check` is called with its length so far."""
     async with staging(body.length or 0, context.lend, context.threads) as area:
         if body.length is not None:
             await area.receive(body)

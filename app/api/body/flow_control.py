@@ -13,13 +13,13 @@ from app.server import TransferLimits
 
 _MOST: Final = 4
 _LARGE: Final = 2**18  # bytes: what is less is there in one turn
-_LONG: Final = 0.5  # seconds after which a body is no longer counted: who sends slowly fills no turn
+_LONG: Final = 0.5  # seconds after which a body gives its slot up: a slow one does not fill the event loop
 _GLANCE: Final = 1.0  # seconds between looks at what has moved
 _GRACE: Final = 10.0  # seconds before the rate counts: a connection starts slowly
 
 
 class UploadSlots:
-    """Lets large bodies in by turns, first come first served. For one event loop."""
+    """Limits how many large bodies are received at once, first come first served. For one event loop."""
 
     def __init__(self) -> None:
         self._free = _MOST
@@ -27,7 +27,7 @@ class UploadSlots:
 
     @asynccontextmanager
     async def slot(self, nbytes: int) -> AsyncIterator[None]:
-        """Land so many bytes inside the block; one that takes long goes on, and another may begin beside it."""
+        """Hold a slot while `nbytes` are received; a slow transfer gives its slot up and goes on."""
         if nbytes < _LARGE:
             yield
             return

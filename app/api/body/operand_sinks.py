@@ -200,7 +200,7 @@ class ProductSink:
             if options.c is not None:
                 shape = (*((problem.batch,) if stacked else ()), problem.m, problem.n)
                 evictable = bool(options.evictable)
-                reserved = service.matrices.coming(
+                reserved = service.matrices.reserve(
                     ANONYMOUS, options.c, problem.dtype, shape, evictable=evictable, committed=committed
                 )
                 pending = stack.enter_context(reserved)
@@ -260,7 +260,7 @@ def _pinned(service: Service, options: ProductOptions) -> Iterator[ProductSink]:
     with ExitStack() as stack:
         names = {"a": options.a, "b": options.b}
         residents = {
-            operand: stack.enter_context(service.matrices.used(ANONYMOUS, name))
+            operand: stack.enter_context(service.matrices.pin(ANONYMOUS, name))
             for operand, name in names.items()
             if name is not None
         }

@@ -60,13 +60,13 @@ class _Counted:
 
     async def _sending(self, message: Message) -> None:
         if self._size > self._limit and not self._started:
-            raise _TooMuch  # somebody on the way took the signal for an error of its own
+            raise _TooMuch  # a handler on the way swallowed the exception
         self._started = True
         await self._send(message)
 
 
 def _framing(scope: Scope) -> tuple[int, bool]:
-    """The declared length, 0 where there is none, and whether the body comes in chunks."""
+    """The declared length, 0 if there is none, and whether the body comes in chunks."""
     length, chunked = 0, False
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit():

@@ -39,7 +39,7 @@ class ByteSource(Protocol):
         ...
 
     def has(self, nbytes: int) -> bool:
-        """Whether so many bytes, or all that are left, are there already: nobody need look at the clock."""
+        """Whether `nbytes`, or all that are left, are there already: no timeout is needed."""
         ...
 
     async def take(self, most: int) -> bytes:
@@ -98,7 +98,7 @@ class Body:
         return self._taken
 
     def expect(self, nbytes: int) -> None:
-        """Say that exactly so many bytes are still to come; raises InvalidMatrix where the declared length differs."""
+        """Expect exactly `nbytes` more; raises InvalidMatrix if the declared length differs."""
         if self.length is not None and self.length - self._taken != nbytes:
             raise wrong_length(nbytes, self.length - self._taken)
         self._start, self._expected = self._taken, nbytes
@@ -110,7 +110,7 @@ class Body:
         return piece
 
     async def fill(self, view: memoryview) -> None:
-        """Have exactly len(view) bytes land in `view`; raises InvalidMatrix where the body ends before."""
+        """Receive exactly len(view) bytes into `view`; raises InvalidMatrix if the body ends before."""
         async with self.slot(len(view)):
             count = await self._timely(len(view), self._source.land(view))
         self._taken += count
@@ -132,7 +132,7 @@ class Body:
                 self._has_slot = False
 
     async def finish(self) -> None:
-        """Say that nothing follows; raises InvalidMatrix where something does."""
+        """Expect the end; raises InvalidMatrix if something follows."""
         if await self.some(1):
             raise wrong_length(self._taken - self._start - 1, self._taken - self._start)
 
@@ -166,7 +166,7 @@ def source_of(request: Request) -> ByteSource | None:
 
 
 def declared_length(request: Request) -> int | None:
-    """The body's length as declared, None where it comes in chunks."""
+    """The body's length as declared, None if it comes in chunks."""
     length = request.headers.get("content-length", "")
     return int(length) if length.isdecimal() else None
 
@@ -189,9 +189,9 @@ def coding_of(request: Request) -> str | None:
 
 
 def unpacked_body(request: Request, limit: int) -> Body:
-    """The request's body as it was before it was compressed, if it was; then its length is not known.
+    """The request's body, decompressed if it is compressed; then its length is not known.
 
-    Its methods raise Malformed where it cannot be unpacked, BodyTooLarge where more than `limit` bytes come out.
+    Its methods raise Malformed if it cannot be decompressed, BodyTooLarge if more than `limit` bytes come out.
     """
     coding, body = coding_of(request), body_of(request)
     if coding is None:
@@ -201,7 +201,7 @@ def unpacked_body(request: Request, limit: int) -> Body:
 
 
 class DecompressedBody:
-    """A body's bytes out of its compressed ones: never more at once than somebody asks for."""
+    """A body that is decompressed as it is read, never more at once than is asked for."""
 
     def __init__(self, body: Body, coding: str, limit: int, threads: RequestThreads) -> None:
         self._body, self._coding, self._limit, self._threads = body, coding, limit, threads
@@ -216,7 +216,7 @@ class DecompressedBody:
         return self._body.taken
 
     def has(self, nbytes: int) -> bool:
-        """As ByteSource: who knows what is in there."""
+        """As ByteSource: what is not decompressed yet cannot be counted."""
         del nbytes
         return False
 
@@ -268,7 +268,7 @@ class DecompressedBody:
 
 
 class StagedBody:
-    """A body on its way, of whatever length: `data` is what has come."""
+    """A body of any length while it is received: `data` is what has come."""
 
     def __init__(self, lend: Lend, threads: RequestThreads) -> None:
         self._lend, self._threads = lend, threads
@@ -287,7 +287,7 @@ class StagedBody:
         return len(self._memory) if len(self._memory) > FEW else 0
 
     async def reserve(self, nbytes: int) -> None:
-        """Have room for so many bytes, in the slab where they are more than a few; raises TooLarge, NoRoom."""
+        """Reserve memory for `nbytes`, in the slab if they are more than a few; raises TooLarge, NoRoom."""
         if nbytes <= len(self._memory):
             return
         async with AsyncExitStack() as held:
@@ -297,7 +297,7 @@ class StagedBody:
         await old.aclose()
 
     async def write(self, data: bytes) -> None:
-        """Take a piece; raises TooLarge, NoRoom."""
+        """Append a piece; raises TooLarge, NoRoom."""
         end = self._size + len(data)
         if end > len(self._memory):
             await self.reserve(max(end, 4 * len(self._memory)))
@@ -305,14 +305,14 @@ class StagedBody:
         self._size = end
 
     async def receive(self, body: Body) -> None:
-        """Take the rest of a body of declared length straight to its place; raises TooLarge, NoRoom."""
+        """Receive the rest of a body of declared length; raises TooLarge, NoRoom."""
         rest = (body.length or 0) - body.taken
         await self.reserve(self._size + rest)
         await body.fill(self._memory[self._size : self._size + rest])
         self._size += rest
 
     async def aclose(self) -> None:
-        """Give the bytes back."""
+        """Release the memory."""
         self._memory = memoryview(b"")
         await self._held.aclose()
 
@@ -324,7 +324,7 @@ def _copy(target: memoryview, source: memoryview) -> None:
 
 @asynccontextmanager
 async def staging(nbytes: int, lend: Lend, threads: RequestThreads) -> AsyncIterator[StagedBody]:
-    """A staging area with room for so many bytes at first."""
+    """A staging area with memory for `nbytes` at first."""
     area = StagedBody(lend, threads)
     try:
         await area.reserve(nbytes)

@@ -99,7 +99,7 @@ async def _received(request: Request, stack: AsyncExitStack, started: float) -> 
     service, threads = service_of(request), threads_of(request)
     answer_coding(request)  # refuses what is not acceptable before it is computed
     body = unpacked_body(request, service.matmul.max_bytes)
-    service.matmul.admission.expect_a_place()
+    service.matmul.admission.expect_place()
     asked = await read(request, body, service, threads)
     if asked.region is not None or any(isinstance(tensor.source, RegionRef) for tensor in asked.inputs):
         expect_local(request)

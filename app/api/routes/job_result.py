@@ -80,7 +80,7 @@ def _text(file: BinaryIO, made: dict[str, Any]) -> list[bytes]:
 
 
 class _FileResponse(Response):
-    """An answer out of a file that is open: whoever removes it meanwhile does not cut it short."""
+    """An answer from an open file: its removal does not cut it short."""
 
     def __init__(
         self, around: tuple[bytes, bytes], file: BinaryIO, media: str, headers: dict[str, str], threads: RequestThreads

@@ -182,7 +182,7 @@ async def follow_job(request: Request, job_id: JobId) -> Response:
 
 
 async def ended_within(service: Service, threads: RequestThreads, job_id: str, seconds: float) -> JobRecord:
-    """The job once it has ended, or as it is after so many seconds. Takes no thread while it waits."""
+    """The job once it has ended, or as it is after `seconds`. Takes no thread while it waits."""
     until = monotonic() + seconds
     async with _woken(service, job_id) as wait:
         while (job := await threads.call(service.jobs.get, job_id)).state not in ENDED:
@@ -210,7 +210,7 @@ async def _stream(service: Service, threads: RequestThreads, job_id: str, after:
 
 @asynccontextmanager
 async def _woken(service: Service, job_id: str) -> AsyncIterator[Callable[[float], Any]]:
-    """Gives a wait of at most so many seconds, which says whether something was committed for the job meanwhile."""
+    """Gives a wait with a timeout, which says whether something was committed for the job meanwhile."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:
@@ -233,7 +233,7 @@ async def _woken(service: Service, job_id: str) -> AsyncIterator[Callable[[float
 
 
 def _checked(job_id: str) -> None:
-    """Refuse what is no id before a database is asked, some of which do not take every character."""
+    """Refuse what is no id before a query: some databases do not take every character."""
     if not (job_id.isascii() and job_id.isprintable()):
         raise errors.UnknownJob(f"there is no job {job_id!r}")
 

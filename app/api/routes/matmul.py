@@ -251,7 +251,7 @@ def _parsed(query: bytes) -> tuple[Problem, str | None] | None:
 
 
 def _is_plain(request: Request, nbytes: int) -> bool:
-    """Whether the headers say that the body is so many plain bytes, and that such an answer is fine."""
+    """Whether the headers say that the body is `nbytes` plain bytes, and accept a plain answer."""
     said = [(name, value) for name, value in request.scope["headers"] if name in _TELLING]
     told = dict(said)
     accept = told.pop(b"accept", None)

@@ -99,7 +99,7 @@ async def _create(
 
 @asynccontextmanager
 async def _concluded(results: AsyncProducts, job_id: str) -> AsyncIterator[None]:
-    """Have the job end whatever happens inside: its caller was told that there will be an end."""
+    """End the job whatever happens inside: its client waits for an end."""
     try:
         yield
     except BaseException as error:

@@ -64,7 +64,7 @@ class Matrix(Answer):
             shape=list(resident.shape),
             nbytes=resident.nbytes,
             evictable=resident.evictable,
-            devices=service.matmul.copies.devices(resident.key),
+            devices=service.matmul.device_cache.devices(resident.key),
             created_at=resident.created_at,
             used_at=used_at or resident.created_at,
         )
@@ -125,7 +125,7 @@ class MatrixSink:
         described, matrices = found[ONE[0]], self._service.matrices
         self._expect(described, wanted)
         kind = (described.dtype, described.shape)
-        coming = partial(matrices.coming, evictable=self._asked.evictable, committed=bool(fill))
+        coming = partial(matrices.reserve, evictable=self._asked.evictable, committed=bool(fill))
         with coming(ANONYMOUS, self._name, *kind) as pending:
             self.pending = pending
             places = {ONE[0]: _array(self._service, pending.resident)}
@@ -166,7 +166,7 @@ async def get_matrix(request: Request, name: MatrixName) -> Response:
     if media == json_matrix.MEDIA:
         return reply(Matrix.of(service, *await threads.call(service.matrices.get, ANONYMOUS, name)))
     async with AsyncExitStack() as stack:
-        using = service.matrices.used(ANONYMOUS, name)
+        using = service.matrices.pin(ANONYMOUS, name)
         resident = await stack.enter_async_context(threads.entered(using))
         array = _array(service, resident)
         shape = "x".join(map(str, resident.shape))

@@ -1,4 +1,4 @@
-"""POST /tune: an order for tuning becomes one durable job."""
+"""POST /tune: a tune becomes one durable job."""
 
 from __future__ import annotations
 

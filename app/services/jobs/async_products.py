@@ -36,17 +36,17 @@ class AsyncProducts:
     def __init__(
         self, database: Database, jobs: JobService, matmul: MatmulService, folder: Path, ttl: float, most: int = 2**34
     ) -> None:
-        self.shelf = ResultStore(folder, ttl, most)
+        self.store = ResultStore(folder, ttl, most)
         self._database, self._jobs, self._matmul = database, jobs, matmul
         self._errors: dict[str, TilewiseError] = {}
         self._lock = threading.Lock()
         # That a job runs is written beside its launch: the device does not wait for a disk.
-        self._notes = ThreadPoolExecutor(1, thread_name_prefix="results")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="results")
 
     def start(self) -> None:
         """Fail what an earlier process left unfinished, and forget its results."""
-        self.shelf.start()
-        self._notes.submit(int).result()  # its thread is there from now on
+        self.store.start()
+        self._writer.submit(int).result()  # its thread is there from now on
         lost = {"code": "lost", "error": "the service restarted before the product was made"}
         for job in self._database.read(lambda session: JobRepository(session).unfinished()):
             if job.kind == "matmul":
@@ -54,15 +54,15 @@ class AsyncProducts:
 
     def stop(self) -> None:
         """Write what is still to be written, and remove nothing any more."""
-        self.shelf.stop()
-        self._notes.shutdown()
+        self.store.stop()
+        self._writer.shutdown()
 
     def create(self, buffers: OperandBuffers, record_job: RecordJob | None = None) -> JobRecord:
         """A queued job for operands that are received; `record_job` writes beside it, in one transaction.
 
         Raises TooLarge where the result is more than all that may be kept.
         """
-        size, most = buffers.problem.c_bytes, self.shelf.most
+        size, most = buffers.problem.c_bytes, self.store.most
         if size > most:
             raise TooLarge(f"C takes {size} bytes, {most} of results are kept", limit=most, size=size)
         job = new_job("matmul", {"problem": buffers.problem.key}, total=1)
@@ -72,11 +72,11 @@ class AsyncProducts:
             if record_job is not None:
                 record_job(session, job.id)
 
-        self._jobs.begun(job.id)
+        self._jobs.mark_active(job.id)
         try:
             self._database.write(add)
         except TilewiseError:
-            self._jobs.ended(job.id)
+            self._jobs.mark_inactive(job.id)
             raise
         return job
 
@@ -97,12 +97,12 @@ class AsyncProducts:
         def begun() -> None:
             if not running:
                 with suppress(RuntimeError):  # the service ends: the job is lost, and told so at the next start
-                    running.append(self._notes.submit(self._running, job_id))
+                    running.append(self._writer.submit(self._mark_running, job_id))
 
-        claim = CancelToken(begun)
-        unsubscribe = self._jobs.subscribe(job_id, lambda: self._heed(job_id, claim))
+        token = CancelToken(begun)
+        unsubscribe = self._jobs.subscribe(job_id, lambda: self._apply_cancellation(job_id, token))
         try:
-            outcome = self._outcome(job_id, buffers, device_id, kernel, claim)
+            outcome = self._outcome(job_id, buffers, device_id, kernel, token)
         finally:
             unsubscribe()
         for note in running:
@@ -114,11 +114,11 @@ class AsyncProducts:
         """Fail a job that is not made after all, without waiting for the database; one that has ended stays."""
         told = _known(job_id, error)
         with suppress(RuntimeError):  # the service ends: the job is lost, and told so at the next start
-            self._notes.submit(self._conclude, job_id, "failed", None, told)
+            self._writer.submit(self._conclude, job_id, "failed", None, told)
 
     def open(self, job: JobRecord) -> BinaryIO:
-        """The file of C's bytes; raises NoResult where it has none, or it is not kept any more."""
-        found = self.shelf.open(job.id) if job.state == "succeeded" else None
+        """The file of C's bytes; raises NoResult if it has none, or it is not kept any more."""
+        found = self.store.open(job.id) if job.state == "succeeded" else None
         if found is None:
             over = " any more" if job.state in ENDED else ""
             raise NoResult(f"job {job.id} is {job.state} and has no result{over}", state=job.state)
@@ -136,27 +136,27 @@ class AsyncProducts:
         buffers: OperandBuffers,
         device_id: str | None,
         kernel: str | None,
-        claim: CancelToken,
+        token: CancelToken,
     ) -> Outcome:
         try:
-            self._heed(job_id, claim)
-            product = self._matmul.multiply(buffers, device_id, kernel, claim)
-            claim.raise_if_cancelled()
+            self._apply_cancellation(job_id, token)
+            product = self._matmul.multiply(buffers, device_id, kernel, token)
+            token.raise_if_cancelled()
             if buffers.pending_result is None:
-                self.shelf.put(job_id, buffers.result)
+                self.store.put(job_id, buffers.result)
             return "succeeded", _facts(buffers, product), None
         except Cancelled as error:
             return "cancelled", None, error
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's
             return "failed", None, _known(job_id, error)
 
-    def _heed(self, job_id: str, claim: CancelToken) -> None:
-        if self._jobs.is_cancelled(job_id) and not claim.is_cancelled:
-            claim.cancel(kill=True)
+    def _apply_cancellation(self, job_id: str, token: CancelToken) -> None:
+        if self._jobs.is_cancelled(job_id) and not token.is_cancelled:
+            token.cancel(kill=True)
 
-    def _running(self, job_id: str) -> None:
+    def _mark_running(self, job_id: str) -> None:
         self._database.write(lambda session: JobRepository(session).start(job_id, 1, datetime.now(UTC)))
-        self._jobs.committed(job_id)
+        self._jobs.notify(job_id)
 
     def _conclude(self, job_id: str, state: str, result: dict[str, Any] | None, error: TilewiseError | None) -> None:
         if error is not None:

@@ -18,14 +18,14 @@ _LOOK: Final = 30.0  # seconds between looks for what is too old
 class ResultStore:
     """Keeps arrays in `folder` for `ttl` seconds, and no more than `most` bytes of them; safe from any thread.
 
-    Files that are being written count: where only they are in the way, whoever comes next waits for them.
+    Files that are being written count: if only they are in the way, the next waits for them.
     """
 
     def __init__(self, folder: Path, ttl: float, most: int, clock: Callable[[], float] = monotonic) -> None:
         self.ttl, self.most = ttl, most
         self._folder, self._clock = folder, clock
         self._kept: dict[str, tuple[int, float]] = {}  # bytes and the moment, by name, oldest first
-        self._coming: dict[str, int] = {}  # bytes by name of what is being written
+        self._writing: dict[str, int] = {}  # bytes by name of what is being written
         self._lock = threading.Condition()
         self._ending = threading.Event()
 
@@ -36,7 +36,7 @@ class ResultStore:
             return self._taken()
 
     def start(self) -> None:
-        """Remove what an earlier process left; from now on also what is too old, even while nobody comes."""
+        """Remove what an earlier process left, and start the thread that removes what is too old."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in self._folder.iterdir():
             path.unlink()
@@ -49,7 +49,7 @@ class ResultStore:
         threading.Thread(target=sweep, name="results", daemon=True).start()
 
     def stop(self) -> None:
-        """Look no more; what is kept stays until the next start."""
+        """Stop the thread; what is kept stays until the next start."""
         self._ending.set()
 
     def put(self, name: str, array: Array) -> None:
@@ -61,17 +61,17 @@ class ResultStore:
                 file.write(array.reshape(-1).view(np.uint8).data)
             with self._lock:
                 aside.rename(self._path(name))
-                self._kept[name] = self._coming.pop(name), self._clock()
+                self._kept[name] = self._writing.pop(name), self._clock()
         except OSError:
             aside.unlink(missing_ok=True)
             raise
         finally:
             with self._lock:
-                self._coming.pop(name, None)
+                self._writing.pop(name, None)
                 self._lock.notify_all()
 
     def open(self, name: str) -> BinaryIO | None:
-        """The file of an array's bytes, which stays readable once it is open; None where it is not kept any more."""
+        """The file of an array's bytes, which stays readable once it is open; None if it is not kept any more."""
         self.sweep()
         try:
             return self._path(name).open("rb")
@@ -86,18 +86,18 @@ class ResultStore:
                 self._remove(name)
 
     def _reserve(self, name: str, nbytes: int) -> None:
-        """Have room for what is to be written, or the shelf empty."""
+        """Make room for what is to be written; more than all room if the store is empty."""
         self.sweep()
         with self._lock:
-            while (self._kept or self._coming) and self._taken() + nbytes > self.most:
+            while (self._kept or self._writing) and self._taken() + nbytes > self.most:
                 if self._kept:
                     self._remove(next(iter(self._kept)))
                 else:
                     self._lock.wait()
-            self._coming[name] = nbytes
+            self._writing[name] = nbytes
 
     def _taken(self) -> int:
-        return sum(size for size, _ in self._kept.values()) + sum(self._coming.values())
+        return sum(size for size, _ in self._kept.values()) + sum(self._writing.values())
 
     def _remove(self, name: str) -> None:
         del self._kept[name]

@@ -74,19 +74,19 @@ class JobService:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._wakes: dict[str, set[Callable[[], None]]] = {}
+        self._followers: dict[str, set[Callable[[], None]]] = {}
         self._times: dict[str, Callable[[], tuple[float | None, float]]] = {}
-        self._begun: set[str] = set()
+        self._active: set[str] = set()
         self._cancelled: set[str] = set()
         self._lock = threading.Lock()
-        self._ends = WriteRetry((StoreFailed, Closing), self._without_result)
+        self._ends = WriteRetry((StoreFailed, Closing), self._failure_to_store)
 
     def start(self) -> None:
-        """Write, from now on, what the database did not take at once."""
+        """Start the thread that retries ends that the database did not take."""
         self._ends.start()
 
     def stop(self) -> None:
-        """Write nothing any more; a job whose end is unwritten is taken for one that was under way."""
+        """Stop retrying; a job whose end is not written counts as interrupted at the next start."""
         self._ends.stop()
 
     def get(self, job_id: str) -> JobRecord:
@@ -94,25 +94,25 @@ class JobService:
         record = self._database.read(lambda session: JobRepository(session).get(job_id))
         if record is None:
             raise UnknownJob(f"there is no job {job_id}")
-        return self._now(record)
+        return self._with_times(record)
 
     def list(
         self, state: str | None = None, kind: str | None = None, before: str | None = None, limit: int = 50
     ) -> Sequence[JobRecord]:
         """Jobs, newest first; `before` is the id of the last one already seen."""
         page = self._database.read(lambda session: JobRepository(session).list(state, kind, before, limit))
-        return [self._now(record) for record in page]
+        return [self._with_times(record) for record in page]
 
-    def timed(self, job_id: str, times: Callable[[], tuple[float | None, float]] | None) -> None:
-        """Have `times` say, from now on, a running job's seconds left and seconds spent; None ends that."""
+    def set_times(self, job_id: str, times: Callable[[], tuple[float | None, float]] | None) -> None:
+        """Set the function that gives a running job's seconds left and seconds spent; None removes it."""
         with self._lock:
             if times is None:
                 self._times.pop(job_id, None)
             else:
                 self._times[job_id] = times
 
-    def _now(self, record: JobRecord) -> JobRecord:
-        """A job with its times as of this moment, not of its last trial; cancelling where that was asked of it."""
+    def _with_times(self, record: JobRecord) -> JobRecord:
+        """A job with its times as of now, not of its last trial; `cancelling` if its cancellation was asked for."""
         times = self._times.get(record.id) if record.state == "running" else None
         if times is not None:
             left, spent = times()
@@ -131,38 +131,38 @@ class JobService:
         devices = self._database.read(lambda session: DeviceRepository(session).all())
         return "".join(lines(recordings(found, devices)))
 
-    def tally(self) -> JobCounts:
+    def counts(self) -> JobCounts:
         """How many jobs and trials there are, by state."""
         return self._database.read(
             lambda session: JobCounts(JobRepository(session).tally(), TrialRepository(session).tally())
         )
 
     def cancel(self, job_id: str, principal: Principal) -> JobRecord:
-        """Ask a job to stop, whatever it does; one that has ended stays as it is. Raises UnknownJob."""
+        """Ask a job to stop; one that has ended stays as it is. Raises UnknownJob."""
         del principal  # there is one until authentication lands: every job is its own
         found = self.get(job_id)
-        if found.state == "running" and job_id not in self._begun:
-            self.end(job_id, "cancelled")  # nobody works on it, and nobody would heed
+        if found.state == "running" and job_id not in self._active:
+            self.end(job_id, "cancelled")  # no thread works on it that would stop
         elif found.state not in ENDED:
             with self._lock:
                 self._cancelled.add(job_id)
             self._database.write(lambda session: JobRepository(session).request_cancel(job_id, datetime.now(UTC)))
-            self.committed(job_id)
+            self.notify(job_id)
         job = self.get(job_id)
         with self._lock:
-            if job.state in ENDED and job_id not in self._begun:
+            if job.state in ENDED and job_id not in self._active:
                 self._cancelled.discard(job_id)
         return job
 
-    def begun(self, job_id: str) -> None:
-        """Say that somebody works on a job: that it was cancelled is remembered until `ended`."""
+    def mark_active(self, job_id: str) -> None:
+        """Mark a job that a thread works on: its cancellation is remembered until `mark_inactive`."""
         with self._lock:
-            self._begun.add(job_id)
+            self._active.add(job_id)
 
-    def ended(self, job_id: str) -> None:
-        """Say that nobody works on a job any more."""
+    def mark_inactive(self, job_id: str) -> None:
+        """Unmark a job that no thread works on any more."""
         with self._lock:
-            self._begun.discard(job_id)
+            self._active.discard(job_id)
             self._cancelled.discard(job_id)
 
     def end(
@@ -173,7 +173,7 @@ class JobService:
         error: dict[str, Any] | None = None,
         **more: float,
     ) -> None:
-        """End a job, now or as soon as the database takes it; that is told, and its end forgotten, only then.
+        """End a job, now or as soon as the database takes it; followers are notified only then.
 
         `more` may be its last `done` and `spent_seconds`.
         """
@@ -190,22 +190,22 @@ class JobService:
         **more: float,
     ) -> None:
         self._database.write(lambda session: JobRepository(session).finish(job_id, state, result, error, at, **more))
-        self.ended(job_id)
-        self.committed(job_id)
+        self.mark_inactive(job_id)
+        self.notify(job_id)
 
-    def _without_result(self, name: str, error: Exception) -> Write:
+    def _failure_to_store(self, name: str, error: Exception) -> Write:
         """The end of a job whose result cannot be stored."""
         del error
         failure = {"code": "internal", "error": "the service has a fault: see its log"}
         return partial(self._write_end, name.removeprefix("job "), "failed", None, failure, datetime.now(UTC))
 
     def is_cancelled(self, job_id: str) -> bool:
-        """Whether cancellation was asked for in this process's life, of a job that waits or is worked on."""
+        """Whether the cancellation of a queued or active job was asked for in this process."""
         with self._lock:
             return job_id in self._cancelled
 
     def wait(self, job_id: str, seconds: float) -> JobRecord:
-        """The job once it has ended, or as it is after so many seconds."""
+        """The job once it has ended, or as it is after `seconds`."""
         changed = threading.Event()
         unsubscribe = self.subscribe(job_id, changed.set)
         until = monotonic() + seconds
@@ -218,28 +218,28 @@ class JobService:
             unsubscribe()
 
     def subscribe(self, job_id: str, wake: Callable[[], None]) -> Callable[[], None]:
-        """Have `wake` called, from any thread, after each commit that concerns the job, until the answer is called."""
+        """Call `wake`, from any thread, after each commit that concerns the job; the result unsubscribes."""
         with self._lock:
-            self._wakes.setdefault(job_id, set()).add(wake)
+            self._followers.setdefault(job_id, set()).add(wake)
 
         def unsubscribe() -> None:
             with self._lock:
-                wakes = self._wakes.get(job_id, set())
+                wakes = self._followers.get(job_id, set())
                 wakes.discard(wake)
                 if not wakes:
-                    self._wakes.pop(job_id, None)
+                    self._followers.pop(job_id, None)
 
         return unsubscribe
 
-    def followed(self, job_id: str) -> bool:
-        """Whether somebody waits for the job, or watches it."""
+    def is_followed(self, job_id: str) -> bool:
+        """Whether a client waits for the job, or follows its events."""
         with self._lock:
-            return job_id in self._wakes
+            return job_id in self._followers
 
-    def committed(self, job_id: str) -> None:
-        """Tell whoever follows the job that there is something to read."""
+    def notify(self, job_id: str) -> None:
+        """Wake the followers of a job after a commit."""
         with self._lock:
-            wakes = tuple(self._wakes.get(job_id, ()))
+            wakes = tuple(self._followers.get(job_id, ()))
         for wake in wakes:
             wake()
 
@@ -255,7 +255,7 @@ class JobService:
         )
         if job is None:
             raise UnknownJob(f"there is no job {job_id}")
-        job = self._now(job)
+        job = self._with_times(job)
         events = [JobEvent(_EACH * (trial.id or 0), "trial", trial_data(trial)) for trial in trials]
         last = events[-1].id if events else _EACH * seen
         events.append(JobEvent(last + _number(job, first=last == 0), "progress", progress(job)))
@@ -265,7 +265,7 @@ class JobService:
 
 
 def _number(job: JobRecord, *, first: bool) -> int:
-    """Of the events after a trial, which one tells the job's progress as it is; `first`: there was no trial yet."""
+    """The number of the event after a trial that tells the job's progress; `first`: there was no trial yet."""
     if job.state == CANCELLING:
         return _CANCELLING
     if job.phase == PREPARING:
@@ -277,7 +277,7 @@ def progress(job: JobRecord) -> dict[str, Any]:
     """How far a job is: trials done, of how many at most, the search's fastest median so far, what it does now.
 
     `elapsed_seconds` are those spent on the job so far, of `budget_seconds` (None: not limited); `eta_seconds` is the
-    time left, None while nobody can say.
+    time left, None while it cannot be estimated.
     """
     return {
         "done": job.total if job.kind == "matmul" and job.state == "succeeded" else job.done,
@@ -291,7 +291,7 @@ def progress(job: JobRecord) -> dict[str, Any]:
 
 
 def _elapsed(job: JobRecord) -> float | None:
-    """Seconds spent on a job; None before anybody began it."""
+    """Seconds spent on a job; None before it began."""
     if job.spent_seconds is not None or job.started_at is None:
         return job.spent_seconds
     return ((job.finished_at or datetime.now(UTC)) - job.started_at).total_seconds()

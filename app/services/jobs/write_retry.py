@@ -25,12 +25,12 @@ class WriteRetry:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to try."""
+        """Start the thread."""
         self._thread = threading.Thread(target=self._run, name="late writes", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Try what waits once more, and end."""
+        """Try what waits once more, and end the thread."""
         with self._changed:
             self._ending = True
             self._changed.notify()
@@ -70,7 +70,7 @@ class WriteRetry:
         return True
 
     def _given_up(self, name: str, write: Write) -> bool:
-        """Write what stands in for a write that cannot succeed; it waits in its place where it has to."""
+        """Write the fallback of a write that cannot succeed; retry it in its place if need be."""
         try:
             write()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again

@@ -14,13 +14,13 @@ from typing import Final
 from app.errors import NoRoom, OverShare, QueueFull
 from app.services.principal import ANONYMOUS, Principal
 
-_LONGEST: Final = 60  # seconds that a caller is told to wait at most: nobody knows the queue of the minute after
+_LONGEST: Final = 60  # seconds that a client is told to wait at most
 _MEMORY: Final = 0.2  # weight of the newest product in the pace
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits:
-    """What bounds products: places in the queue, bytes of the slab and of each device, one caller's share of these."""
+    """The limits of products: places in the queue, bytes of the slab and of each device, one client's share."""
 
     queue: int
     slab_bytes: int
@@ -29,54 +29,54 @@ class AdmissionLimits:
 
 
 class AdmissionTicket:
-    """One product's place in the queue, until `made`, and its bytes, until `close`; doing either twice is harmless."""
+    """One product's place in the queue, until `leave_queue`, and its bytes, until `close`; both are idempotent."""
 
     def __init__(self, admission: Admission, nbytes: int, device: str, principal: str) -> None:
         self.nbytes, self.device, self.principal = nbytes, device, principal
-        self._admission, self._waits, self._holds = admission, True, True
+        self._admission, self._is_queued, self._has_bytes = admission, True, True
 
-    def made(self) -> None:
-        """Give the place in the queue back."""
-        with self._admission.changing:
-            if self._waits:
-                self._admission.left(self)
-            self._waits = False
+    def leave_queue(self) -> None:
+        """Release the place in the queue."""
+        with self._admission.lock:
+            if self._is_queued:
+                self._admission.release_place(self)
+            self._is_queued = False
 
     def close(self) -> None:
-        """Give everything back."""
-        self.made()
-        with self._admission.changing:
-            if self._holds:
-                self._admission.returned(self)
-            self._holds = False
+        """Release everything."""
+        self.leave_queue()
+        with self._admission.lock:
+            if self._has_bytes:
+                self._admission.release_bytes(self)
+            self._has_bytes = False
 
 
 class Admission:
-    """Counts what is inside, refuses what is too much, and says when to come again; safe from any thread.
+    """Counts admitted products, refuses those over a limit, and estimates when to retry; safe from any thread.
 
-    A device's bytes are those of the products that were admitted to it; one that may go to any device counts on that
-    with the most room. The slab keeps account of its own bytes.
+    A device's bytes are those of the products that were admitted to it; a product that names none is admitted to the
+    one with most bytes free. The slab counts its own bytes.
     """
 
     def __init__(self, limits: AdmissionLimits) -> None:
         self.limits = limits
-        self.changing = threading.Lock()
+        self.lock = threading.Lock()
         self._waiting: Counter[str] = Counter()  # products by principal
         self._bytes: Counter[str] = Counter()  # by principal
         self._devices: Counter[str] = Counter()  # bytes by device
-        self._pace = 0.0
+        self._seconds = 0.0
         self._last = monotonic()
 
     @property
     def waiting(self) -> int:
-        """How many products were admitted and are not made yet."""
+        """Products in the queue."""
         return self._waiting.total()
 
     @contextmanager
     def admitted(
         self, nbytes: int, device: str | None = None, principal: Principal = ANONYMOUS
     ) -> Iterator[AdmissionTicket]:
-        """Be inside the block; raises QueueFull, NoRoom, OverShare, each with limit, size and retry_after."""
+        """Hold a ticket inside the block; raises QueueFull, NoRoom, OverShare with limit, size and retry_after."""
         ticket = self.admit(nbytes, device, principal)
         try:
             yield ticket
@@ -84,11 +84,11 @@ class Admission:
             ticket.close()
 
     def admit(self, nbytes: int, device: str | None = None, principal: Principal = ANONYMOUS) -> AdmissionTicket:
-        """Take a place in the queue and so many bytes, until the ticket is closed; raises as `admitted`."""
-        with self.changing:
-            self._expect_a_place(principal.name)
+        """Take a place in the queue and bytes, until the ticket is closed; raises as `admitted`."""
+        with self.lock:
+            self._expect_place(principal.name)
             self._expect_bytes(nbytes, principal.name)
-            chosen = device or self._roomiest()
+            chosen = device or self._freest_device()
             self._expect_device_bytes(nbytes, chosen)
             self._waiting[principal.name] += 1
             self._bytes[principal.name] += nbytes
@@ -96,43 +96,43 @@ class Admission:
             self._last = monotonic()
             return AdmissionTicket(self, nbytes, chosen, principal.name)
 
-    def expect_a_place(self, principal: Principal = ANONYMOUS, *, ahead: int = 0) -> None:
-        """Raise QueueFull or OverShare where another product would be refused, whatever its size.
+    def expect_place(self, principal: Principal = ANONYMOUS, *, ahead: int = 0) -> None:
+        """Raise QueueFull or OverShare if another product would be refused, whatever its size.
 
         `ahead` others of the same principal are about to be admitted.
         """
-        with self.changing:
-            self._expect_a_place(principal.name, ahead)
+        with self.lock:
+            self._expect_place(principal.name, ahead)
 
-    def pace(self, seconds: float) -> None:
+    def learn(self, seconds: float) -> None:
         """Learn how long a device was busy with a product."""
-        with self.changing:
-            self._pace = seconds if self._pace == 0.0 else (1 - _MEMORY) * self._pace + _MEMORY * seconds
+        with self.lock:
+            self._seconds = seconds if self._seconds == 0.0 else (1 - _MEMORY) * self._seconds + _MEMORY * seconds
 
     def retry_after(self) -> int:
-        """Whole seconds until those that wait now are made, as far as the pace tells; 1 at least, a minute at most."""
+        """Whole seconds until the queue of now is made, by the average product; 1 to 60."""
         devices = max(1, len(self.limits.device_bytes))
-        return min(_LONGEST, max(1, ceil(self.waiting * self._pace / devices)))
+        return min(_LONGEST, max(1, ceil(self.waiting * self._seconds / devices)))
 
-    def later(self, error: NoRoom) -> NoRoom:
-        """The slab's refusal, with the seconds after which it may have room."""
+    def with_retry_after(self, error: NoRoom) -> NoRoom:
+        """The slab's refusal, with the seconds after which to retry."""
         return NoRoom(error.message, **{**error.facts, "retry_after": self.retry_after()})
 
-    def quiet(self) -> float:
-        """Seconds since a product came or was made; none while one is inside."""
+    def idle_seconds(self) -> float:
+        """Seconds since a product was admitted or made; 0 while one is in the queue."""
         return 0.0 if self.waiting else monotonic() - self._last
 
-    def left(self, ticket: AdmissionTicket) -> None:
-        """Take a place back; called under the lock, by its ticket."""
+    def release_place(self, ticket: AdmissionTicket) -> None:
+        """Release a place; called under the lock, by its ticket."""
         self._waiting[ticket.principal] -= 1
         self._last = monotonic()
 
-    def returned(self, ticket: AdmissionTicket) -> None:
-        """Take bytes back; called under the lock, by their ticket."""
+    def release_bytes(self, ticket: AdmissionTicket) -> None:
+        """Release bytes; called under the lock, by their ticket."""
         self._bytes[ticket.principal] -= ticket.nbytes
         self._devices[ticket.device] -= ticket.nbytes
 
-    def _expect_a_place(self, name: str, ahead: int = 0) -> None:
+    def _expect_place(self, name: str, ahead: int = 0) -> None:
         waiting, own = self.waiting + ahead, self._waiting[name] + ahead
         if waiting >= self.limits.queue:
             facts = {"limit": self.limits.queue, "size": waiting, "retry_after": self.retry_after()}
@@ -154,6 +154,6 @@ class Admission:
             facts = {"limit": limit, "size": nbytes, "lent": self._devices[device], "retry_after": self.retry_after()}
             raise NoRoom(f"{nbytes} bytes do not fit on {device} beside what was admitted to it", **facts)
 
-    def _roomiest(self) -> str:
+    def _freest_device(self) -> str:
         room = {name: limit - self._devices[name] for name, limit in self.limits.device_bytes.items()}
         return max(room, key=lambda name: room[name], default="")

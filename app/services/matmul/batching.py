@@ -244,7 +244,7 @@ class DynamicBatcher:
         return self._learn(unit, entry.request, result, started)
 
     def _learn(self, unit: Unit, request: MultiplyRequest, result: MultiplyResult, started: float) -> MultiplyResult:
-        if not result.declined:
+        if not result.decline_flags:
             self._costs.learn(unit.device.id, request.problem, 1, result, perf_counter() - started)
         return result
 
@@ -259,7 +259,7 @@ class DynamicBatcher:
         result: MultiplyResult = unit.products.call(
             batched.multiply, orders, launch, priority=Priority.PRODUCT, deadline=DEADLINE, leased=True
         )
-        if result.declined:
+        if result.decline_flags:
             return  # each is made again, alone
         self._costs.learn(unit.device.id, group[0].request.problem, len(group), result, perf_counter() - started)
         for one in group:

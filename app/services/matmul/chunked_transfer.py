@@ -56,14 +56,14 @@ class ChunkedTransfer:
     """
 
     def __init__(
-        self, copies: DeviceCacheDirectory, unit: Unit, sent: Mapping[str, tuple[int, int]], c: tuple[int, int]
+        self, cache: DeviceCacheDirectory, unit: Unit, sent: Mapping[str, tuple[int, int]], c: tuple[int, int]
     ) -> None:
         """`sent` and `c` are bytes and slab offset of each operand in the body, and of C."""
         whole = sum(nbytes for nbytes, _ in sent.values())
         self.unit, self.d2h = unit, 0.0
-        self._copies = copies
-        self._operands = {name: _Operand(copies.key(), *each) for name, each in sent.items() if whole > LARGE}
-        self._c, self._may_stay = _Operand(copies.key(), *c), False
+        self._cache = cache
+        self._operands = {name: _Operand(cache.new_key(), *each) for name, each in sent.items() if whole > LARGE}
+        self._c, self._may_stay = _Operand(cache.new_key(), *c), False
         self._held: dict[int, Unit] = {}  # keys of which a worker may hold something
         self._copying = threading.Lock()
         self._is_open = bool(self._operands)
@@ -113,18 +113,18 @@ class ChunkedTransfer:
     def attach_to(self, request: MultiplyRequest, unit: Unit) -> MultiplyRequest:
         """The request with the keys of what its device has already, and of C if it stays there; ends the uploads."""
         self.stop()
-        late = self._c.key if self._may_stay else None
-        ahead: tuple[int | None, int | None] = (None, None)
+        result_key = self._c.key if self._may_stay else None
+        uploaded: tuple[int | None, int | None] = (None, None)
         with self._copying if unit.device.id == self.unit.device.id else nullcontext():
-            if late is not None:
-                self._held[late] = unit
+            if result_key is not None:
+                self._held[result_key] = unit
             if unit.device.id == self.unit.device.id:
-                ahead = self._key("a"), self._key("b")
-        return replace(request, ahead=ahead, late=late)
+                uploaded = self._key("a"), self._key("b")
+        return replace(request, uploaded=uploaded, result_key=result_key)
 
     def mark_used(self, request: MultiplyRequest) -> None:
         """Take note that a request was served: its device has dropped the operands that were uploaded."""
-        for key in request.ahead:
+        for key in request.uploaded:
             if key is not None:
                 del self._held[key]
 
@@ -153,7 +153,7 @@ class ChunkedTransfer:
         self.stop()
         with self._copying:
             for key, unit in self._held.items():
-                self._copies.let_go(unit, key)
+                self._cache.release(unit, key)
             self._held.clear()
 
     def _key(self, name: str) -> int | None:
@@ -175,13 +175,13 @@ class ChunkedTransfer:
 
 @contextmanager
 def open_transfer(
-    copies: DeviceCacheDirectory, unit: Unit, sent: Mapping[str, tuple[int, int]], c: tuple[int, int]
+    cache: DeviceCacheDirectory, unit: Unit, sent: Mapping[str, tuple[int, int]], c: tuple[int, int]
 ) -> Iterator[ChunkedTransfer | None]:
     """The chunked transfer of a product, closed at the end; None if its operands and its result are small."""
     if max(sum(nbytes for nbytes, _ in sent.values()), c[0]) <= LARGE:
         yield None
         return
-    opened = ChunkedTransfer(copies, unit, sent, c)
+    opened = ChunkedTransfer(cache, unit, sent, c)
     try:
         yield opened
     finally:

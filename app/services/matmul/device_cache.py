@@ -19,18 +19,18 @@ _FORGETTING = 30.0  # seconds that dropping copies may take
 
 @dataclass(slots=True)
 class _WorkerCache:
-    """Of one device: its child's generation, the keys it keeps, and those it has yet to be told are gone."""
+    """Of one device: its worker's generation, the keys it caches, and those that it is still to evict."""
 
     generation: int = 0
     kept: frozenset[int] = frozenset()
-    gone: tuple[int, ...] = ()
+    evict: tuple[int, ...] = ()
 
 
 class DeviceCacheDirectory:
-    """Hands orders to serving children and knows which copies they keep; safe from any thread.
+    """Sends requests to serving workers and tracks which copies they cache; safe from any thread.
 
-    `budget` is in bytes a device. `hits` counts resident operands that were on the device already, `loads` those that
-    were copied to it.
+    `budget` is in bytes a device. `hits` counts resident operands that were on the device, `loads` those that were
+    copied to it.
     """
 
     def __init__(self, fleet: Fleet, budget: int) -> None:
@@ -43,111 +43,111 @@ class DeviceCacheDirectory:
         self._lock = threading.Lock()
         self._sweeping = False
 
-    def multiply(self, unit: Unit, order: MultiplyRequest, deadline: float, until: Until = never) -> MultiplyResult:
-        """Have a serving child make a product, `until` then; raises as its call does."""
-        whole = self._whole(unit, order)
-        spent: MultiplyResult = unit.products.call(
-            product.multiply, whole, priority=Priority.PRODUCT, deadline=deadline, leased=True, until=until
+    def multiply(self, unit: Unit, request: MultiplyRequest, deadline: float, until: Until = never) -> MultiplyResult:
+        """Make a product in a serving worker, `until` then; raises as its call does."""
+        complete = self._complete(unit, request)
+        result: MultiplyResult = unit.products.call(
+            product.multiply, complete, priority=Priority.PRODUCT, deadline=deadline, leased=True, until=until
         )
-        return self._spent(unit, order, spent)
+        return self._update(unit, request, result)
 
-    def begin(self, unit: Unit, order: MultiplyRequest, deadline: float) -> PendingCall[MultiplyResult] | None:
-        """Have a serving child begin a product, without waiting for anything; None where it is not free."""
-        if self._known[unit.device.id].gone:  # that goes first
+    def begin(self, unit: Unit, request: MultiplyRequest, deadline: float) -> PendingCall[MultiplyResult] | None:
+        """Begin a product in a serving worker without waiting; None if it is not free."""
+        if self._known[unit.device.id].evict:  # that goes first
             return None
         begun = unit.products.begin(
-            product.multiply, replace(order, budget=self._budget), priority=Priority.PRODUCT, deadline=deadline
+            product.multiply, replace(request, budget=self._budget), priority=Priority.PRODUCT, deadline=deadline
         )
-        return begun.then(lambda finish: self._spent(unit, order, finish())) if begun else None
+        return begun.then(lambda finish: self._update(unit, request, finish())) if begun else None
 
-    def _whole(self, unit: Unit, order: MultiplyRequest) -> MultiplyRequest:
-        """The order with what its child is to forget and may keep."""
-        sizes = (order.problem.a_bytes, order.problem.b_bytes, order.problem.c_bytes)
+    def _complete(self, unit: Unit, request: MultiplyRequest) -> MultiplyRequest:
+        """The request with the keys that its worker is to evict, and its budget."""
+        sizes = (request.problem.a_bytes, request.problem.b_bytes, request.problem.c_bytes)
         with self._lock:
-            self._sizes |= {key: size for key, size in zip(order.keys, sizes, strict=True) if key is not None}
-            gone = self._take(unit)
-        return replace(order, gone=gone, budget=self._budget)
+            self._sizes |= {key: size for key, size in zip(request.keys, sizes, strict=True) if key is not None}
+            evict = self._take_evictions(unit)
+        return replace(request, evict=evict, budget=self._budget)
 
-    def _spent(self, unit: Unit, order: MultiplyRequest, spent: MultiplyResult) -> MultiplyResult:
-        """Take note of what a child keeps after a product."""
-        used = {key for key in order.keys[:2] if key is not None}
+    def _update(self, unit: Unit, request: MultiplyRequest, result: MultiplyResult) -> MultiplyResult:
+        """Update the keys that a worker caches after a product."""
+        used = {key for key in request.keys[:2] if key is not None}
         with self._lock:
-            self.loads += spent.loaded
-            self.hits += len(used) - spent.loaded
-            self._told(unit, spent.kept)
-        return spent
+            self.loads += result.loaded
+            self.hits += len(used) - result.loaded
+            self._set_keys(unit, result.kept)
+        return result
 
-    def held(self, unit: Unit, keys: Collection[int | None]) -> int:
-        """Bytes of some matrices that a device has copies of."""
+    def cached_bytes(self, unit: Unit, keys: Collection[int | None]) -> int:
+        """Bytes of matrices that a device has copies of."""
         with self._lock:
-            return sum(self._sizes.get(key, 0) for key in self._kept(unit) if key in keys)
+            return sum(self._sizes.get(key, 0) for key in self._keys_of(unit) if key in keys)
 
     def devices(self, key: int) -> list[str]:
         """The devices that have a copy of a matrix."""
         with self._lock:
-            return [device_id for device_id, unit in self._units.items() if key in self._kept(unit)]
+            return [device_id for device_id, unit in self._units.items() if key in self._keys_of(unit)]
 
     def bytes(self) -> dict[str, int]:
         """Bytes of copies by device."""
         with self._lock:
             return {
-                device_id: sum(self._sizes.get(key, 0) for key in self._kept(unit))
+                device_id: sum(self._sizes.get(key, 0) for key in self._keys_of(unit))
                 for device_id, unit in self._units.items()
             }
 
     def drop(self, key: int) -> None:
-        """Have every device drop its copy of a matrix that is gone: with its next product, or soon."""
+        """Have every device evict its copy of a matrix: with its next product, or soon."""
         with self._lock:
             if self._sizes.pop(key, None) is None:
                 return
-        self._tell(self._units, key)
+        self._evict(self._units, key)
 
-    def key(self) -> int:
-        """A key that no matrix has, for what is on its way to a device or from it."""
+    def new_key(self) -> int:
+        """A key that no matrix has, for a chunked transfer."""
         return next(self._keys)
 
-    def let_go(self, unit: Unit, key: int) -> None:
-        """Have a device drop what it has of such a key: with its next product, or soon."""
-        self._tell([unit.device.id], key)
+    def release(self, unit: Unit, key: int) -> None:
+        """Have a device evict what it has of such a key: with its next product, or soon."""
+        self._evict([unit.device.id], key)
 
-    def _tell(self, device_ids: Iterable[str], key: int) -> None:
+    def _evict(self, device_ids: Iterable[str], key: int) -> None:
         with self._lock:
             for device_id in device_ids:
-                self._known[device_id].gone += (key,)
+                self._known[device_id].evict += (key,)
             if self._sweeping:
                 return
             self._sweeping = True
-        threading.Thread(target=self._sweep, name="forgetting", daemon=True).start()
+        threading.Thread(target=self._sweep, name="device cache", daemon=True).start()
 
     def _sweep(self) -> None:
-        """Tell every child what is gone, until there is nothing to tell."""
+        """Have the workers evict what is left to evict."""
         while told := self._next():
-            unit, gone = told
+            unit, evict = told
             try:
-                kept = unit.products.call(product.forget, gone, priority=Priority.PRODUCT, deadline=_FORGETTING)
+                kept = unit.products.call(product.forget, evict, priority=Priority.PRODUCT, deadline=_FORGETTING)
             except TilewiseError:  # its copies went with it
                 continue
             with self._lock:
-                self._told(unit, kept)
+                self._set_keys(unit, kept)
 
     def _next(self) -> tuple[Unit, tuple[int, ...]] | None:
         with self._lock:
             for device_id, known in self._known.items():
-                if known.gone:
-                    return self._units[device_id], self._take(self._units[device_id])
+                if known.evict:
+                    return self._units[device_id], self._take_evictions(self._units[device_id])
             self._sweeping = False
             return None
 
-    def _take(self, unit: Unit) -> tuple[int, ...]:
+    def _take_evictions(self, unit: Unit) -> tuple[int, ...]:
         known = self._known[unit.device.id]
-        gone, known.gone = known.gone, ()
-        return gone
+        evict, known.evict = known.evict, ()
+        return evict
 
-    def _told(self, unit: Unit, kept: tuple[int, ...]) -> None:
+    def _set_keys(self, unit: Unit, kept: tuple[int, ...]) -> None:
         known = self._known[unit.device.id]
         known.generation, known.kept = unit.products.generation, frozenset(kept)
 
-    def _kept(self, unit: Unit) -> frozenset[int]:
-        """The keys that a child keeps: a new one has none."""
+    def _keys_of(self, unit: Unit) -> frozenset[int]:
+        """The keys that a worker caches: a new one has none."""
         known = self._known[unit.device.id]
         return known.kept if known.generation == unit.products.generation else frozenset()

@@ -50,14 +50,14 @@ class KernelChoice:
     problem: Problem
     declined: str | None = None
 
-    def made(self, unit: Unit, spent: MultiplyResult, together: int, started: float, build: float = 0.0) -> Product:
-        """The product that was made so, beside others in one launch, since `started` by perf_counter's clock.
+    def product(self, unit: Unit, result: MultiplyResult, together: int, started: float, build: float = 0.0) -> Product:
+        """What made a product: `together` is its batch, `started` when it was asked for, by perf_counter.
 
-        `build` are seconds of building outside its child, and of what failed before it.
+        `build` are seconds of compiling outside its worker, and of kernels that failed before it.
         """
-        phases = {"h2d": spent.h2d, "kernel": spent.kernel, **({} if spent.late else {"d2h": spent.d2h})}
-        if spent.build or build:
-            phases = {"build": spent.build + build, **phases}
+        phases = {"h2d": result.h2d, "kernel": result.kernel, **({} if result.on_device else {"d2h": result.d2h})}
+        if result.build or build:
+            phases = {"build": result.build + build, **phases}
         waited, launch = perf_counter() - started - sum(phases.values()), self.launch
         instructions = CATALOGUE[self.kernel].instructions(launch.problem, unit.device) if launch else ""
         return Product(
@@ -82,7 +82,7 @@ class FailedAttempts:
     seconds: float = 0.0
 
     def failed(self, choice: KernelChoice, error: DeviceError, seconds: float) -> None:
-        """Take note of a choice that failed, and of the seconds that all of them took."""
+        """Add a choice that failed, and the seconds that all of them took."""
         self.first = self.first or error
         self.seconds = seconds
         if choice.launch is not None:
@@ -90,17 +90,17 @@ class FailedAttempts:
 
 
 class KernelSelector:
-    """Chooses for products; `vendor` says that the vendor's library serves where it is faster."""
+    """Chooses kernels for products; with `vendor` the vendor's library serves if it is faster."""
 
     def __init__(self, best: BestConfigs, quarantine: Quarantine, misses: MissCounter, *, vendor: bool) -> None:
         self._best, self._quarantine, self._misses, self._vendor = best, quarantine, misses, vendor
 
     def ready(self, problem: Problem, unit: Unit) -> bool:
-        """Whether `choose` has no more to do than to look the answer up."""
+        """Whether `choose` only looks the answer up."""
         return self._best.knows(problem, unit.device.id)
 
     def count(self, problem: Problem, unit: Unit) -> None:
-        """Take note that a problem was asked for."""
+        """Count a miss of a problem, if it is one."""
         self._misses.noted(self._best.answer(problem, unit.device.id))
 
     def choose(self, problem: Problem, unit: Unit, kernel: str | None, *, counted: bool = True) -> KernelChoice:
@@ -162,7 +162,7 @@ class BuildDeadlines:
         self._lock = Lock()
 
     def learn(self, unit: Unit, seconds: float) -> None:
-        """Take note of how long a compilation with its verification took."""
+        """Learn how long a compilation with its verification took."""
         if seconds:
             with self._lock:
                 self._slowest[unit.device.id] = max(seconds, self._slowest.get(unit.device.id, 0.0))
@@ -180,26 +180,26 @@ class ServingFailures:
         self._quarantine, self._best = quarantine, best
 
     def record(self, unit: Unit, launch: Launch | None, error: DeviceError) -> str | None:
-        """Hold a launch whose fault an error is; gives the kind of fault, or None where it is not the launch's.
+        """Quarantine a launch for its error; gives the kind of fault, or None if it is not the launch's.
 
-        The lowest kernel of a problem is held for wrong answers alone: there is nothing to take in its place.
+        The lowest kernel of a problem is quarantined for wrong answers alone: there is none to take its place.
         """
         kind = "wrong" if isinstance(error, WrongResult) else kind_of(error)
         if launch is None or kind in {None, "memory"}:
             return None
         if self._quarantine.holds(unit.device, launch.kernel, launch.config, launch.problem) is not None:
             return kind
-        self._hold(unit, launch, str(kind), error)
+        self._quarantine_launch(unit, launch, str(kind), error)
         self._best.changed()
         return kind
 
     def strike(self, unit: Unit, launch: Launch, error: DeviceError) -> None:
-        """Hold for good what was suspected and failed again."""
+        """Quarantine for good what was suspected and failed again."""
         kind = "wrong" if isinstance(error, WrongResult) else kind_of(error)
         if kind not in {None, "memory"}:
-            self._hold(unit, launch, str(kind), error)
+            self._quarantine_launch(unit, launch, str(kind), error)
 
-    def _hold(self, unit: Unit, launch: Launch, kind: str, error: DeviceError) -> None:
+    def _quarantine_launch(self, unit: Unit, launch: Launch, kind: str, error: DeviceError) -> None:
         if kind == "wrong":
             try:
                 self._quarantine.condemn(unit.device, launch, error.message)
@@ -215,11 +215,11 @@ def is_lowest(unit: Unit, launch: Launch) -> bool:
 
 
 def stage_of(error: DeviceError) -> str:
-    """Where a serving child was when it failed: compile, verify or launch."""
+    """The stage at which a serving worker failed: compile, verify or launch."""
     stage = "compile" if isinstance(error, CompileFailed) else str(error.facts.get("stage", "launch"))
     return _STAGES.get(stage, stage)
 
 
 def another_may_do(error: DeviceError) -> bool:
-    """Whether a failed product may still be made by another kernel; not where there is no child to make it."""
+    """Whether a failed product may be made by another kernel; not if there is no worker."""
     return not isinstance(error, NoDevice) and error.facts.get("stage") != "start"

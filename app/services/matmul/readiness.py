@@ -1,7 +1,7 @@
 """Verifies each device's default kernels at start; a device is ready once its lowest kernel is verified.
 
-The trial child compiles and verifies a default first, so that one that hangs or kills its process costs no product
-anything; then the serving child does, from the cache. What fails is quarantined, the kernel below serves in its place,
+The trial worker compiles and verifies a default first, so that one that hangs or kills its process costs no product
+anything; then the serving worker does, from the cache. What fails is quarantined, the kernel below serves in its place,
 and it is tried again later, less and less often.
 """
 
@@ -30,7 +30,7 @@ from kernels.problem import Problem
 PROBLEM: Final = Problem(256, 256, 256)
 _LOG: Final = logging.getLogger(__name__)
 _LEAST: Final = 10.0  # seconds at least that building or verifying a default may take
-_STARTING: Final = 15.0  # seconds a child may take before it names its first phase
+_STARTING: Final = 15.0  # seconds a worker may take before it names its first phase
 _SETTLING: Final = 30.0  # seconds that a job waits at most for a device whose defaults are being verified
 _GLANCE: Final = 0.1  # seconds between two looks at whether it still waits
 _AGAIN: Final = (1.0, 30.0)  # seconds until a device that is not ready is tried again: the first time, and at most
@@ -96,7 +96,7 @@ class DefaultVerification:
             pass
 
     def stop(self) -> None:
-        """Have the threads end; they may wait for a child, until that is closed."""
+        """Have the threads end; they may wait for a worker, until that is closed."""
         self._stopping.set()
 
     def join(self) -> None:
@@ -169,7 +169,7 @@ class DefaultVerification:
             raise
 
     def _rehearsed(self, unit: Unit, launches: Sequence[Launch]) -> list[Future[None]]:
-        """Each default being built and verified by the trial child, in turn; at once done where there is none."""
+        """Each default being built and verified by the trial worker, in turn; at once done if there is none."""
         wanted = [launch for launch in launches if not self._is_held(unit, launch)]
         if unit.trials is unit.products:
             wanted = []
@@ -183,7 +183,7 @@ class DefaultVerification:
             with_threads.shutdown(wait=False)
 
     def _settle(self, unit: Unit, launch: Launch, rehearsal: Future[None]) -> None:
-        """Have a default served, or quarantined."""
+        """Serve a default, or quarantine it."""
         if self._is_held(unit, launch):
             if self._quarantine.holds(unit.device, launch.kernel, launch.config) is not None:
                 self._quarantine.allow(unit.device, launch.kernel)  # it answered wrong: its other configs may be right
@@ -200,7 +200,7 @@ class DefaultVerification:
         self._best.changed()
 
     def _verify(self, unit: Unit, child: Worker, launch: Launch, generous: float) -> None:
-        """Build and verify a launch's class in a child; once more where a signal from outside ended that."""
+        """Build and verify a launch's class in a worker; once more if a signal from outside killed that."""
         allowed = generous * self._deadlines.seconds(unit, _LEAST)
         started = monotonic()
         for last in (False, True):
@@ -274,7 +274,7 @@ def defaults(unit: Unit) -> list[Launch]:
 
 
 def _outcome_of(rehearsal: Future[None]) -> None:
-    """Raise what a rehearsal failed of, but where the trial child could not be started: then nothing is known."""
+    """Raise what a rehearsal failed of, unless the trial worker could not be started: then nothing is known."""
     try:
         rehearsal.result()
     except DeviceError as error:

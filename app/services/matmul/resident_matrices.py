@@ -34,8 +34,7 @@ class MatrixQuota:
 class ResidentMatrix:
     """One version of a named matrix, or a batch of them, row-major as stored: its bytes in the slab never change.
 
-    `key` is the version: no two matrices of a process have the same. An evictable one may be dropped, where room is
-    needed, without its owner being asked.
+    `key` is the version, unique in the process. An evictable matrix may be dropped when memory is needed.
     """
 
     key: int
@@ -55,9 +54,9 @@ class ResidentMatrix:
 
 @dataclass(frozen=True, slots=True)
 class PendingMatrix:
-    """A matrix on its way: its bytes may be written.
+    """A matrix that is being received or made: its bytes may be written.
 
-    `keep` makes it the one of its name, and says whether there was another before.
+    `keep` gives it its name, and says whether that replaces another.
     """
 
     resident: ResidentMatrix
@@ -84,8 +83,8 @@ class _NamedMatrix:
 class ResidentMatrices:
     """Every resident matrix; safe from any thread, and gone with the process.
 
-    A matrix that is replaced, deleted or evicted loses its name at once; its bytes stay until the last who uses them
-    has ended. `released` is told its key then.
+    A matrix that is replaced, deleted or evicted loses its name at once; its bytes stay until it is unpinned.
+    `released` is then called with its key.
     """
 
     def __init__(self, slab: Slab, quota: MatrixQuota, released: Callable[[int], None]) -> None:
@@ -94,13 +93,13 @@ class ResidentMatrices:
         self._lock = threading.Lock()
         self._keys = count(1)
         self._named: dict[tuple[str, str], _NamedMatrix] = {}  # the least recently used first
-        self._claims: dict[int, tuple[str, str, int]] = {}  # what is on its way: owner, name, bytes
-        self._loose: set[_NamedMatrix] = set()  # without a name, and not given back yet
-        self._gone: dict[tuple[str, str], datetime] = {}
+        self._claims: dict[int, tuple[str, str, int]] = {}  # of pending matrices: owner, name, bytes
+        self._unnamed: set[_NamedMatrix] = set()  # replaced, deleted or evicted, and still pinned
+        self._evicted: dict[tuple[str, str], datetime] = {}
         self._evictions = 0
 
     @contextmanager
-    def coming(
+    def reserve(
         self,
         owner: Principal,
         name: str,
@@ -110,30 +109,30 @@ class ResidentMatrices:
         evictable: bool = False,
         committed: bool = True,
     ) -> Iterator[PendingMatrix]:
-        """Lend slab bytes to a matrix on its way; what was not kept when the block ends is forgotten.
+        """Reserve slab bytes for a matrix; one that was not kept when the block ends is dropped.
 
-        Where they are not `committed`, the slab is asked to before they are touched.
-        The owner's evictable matrices give way to its quota. Raises Invalid for the name, TooLarge for what the quota
-        or the slab can never hold, QuotaExceeded, and NoRoom.
+        If they are not `committed`, their pages are to be committed before they are touched. The owner's evictable
+        matrices are evicted for its quota. Raises Invalid for the name, TooLarge for what the quota or the slab can
+        never hold, QuotaExceeded, and NoRoom.
         """
         check_name(name)
-        key = self._claimed(owner, name, prod(shape) * ITEMSIZE[dtype])
+        key = self._claim_quota(owner, name, prod(shape) * ITEMSIZE[dtype])
         try:
             region = self._slab.lend(prod(shape) * ITEMSIZE[dtype], committed=committed)
         except BaseException:
-            self._disclaim(key)
+            self._release_quota(key)
             raise
         now = datetime.now(UTC)
         entry = _NamedMatrix(ResidentMatrix(key, owner, name, dtype, shape, evictable, region, now), now, pins=1)
         try:
             yield PendingMatrix(entry.resident, lambda: self._keep(entry))
         finally:
-            self._disclaim(key)
+            self._release_quota(key)
             self._unpin(entry)
 
     @contextmanager
-    def used(self, owner: Principal, name: str) -> Iterator[ResidentMatrix]:
-        """Hold the present version of a matrix; raises UnknownMatrix, MatrixGone."""
+    def pin(self, owner: Principal, name: str) -> Iterator[ResidentMatrix]:
+        """Pin the present version of a matrix; raises UnknownMatrix, MatrixGone."""
         with self._lock:
             entry = self._find(owner, name)
             self._named[owner.name, name] = self._named.pop((owner.name, name))
@@ -158,19 +157,19 @@ class ResidentMatrices:
             return [(entry.resident, entry.used_at) for entry in entries]
 
     def delete(self, owner: Principal, name: str) -> None:
-        """Take a matrix's name; raises UnknownMatrix, MatrixGone."""
+        """Delete a matrix; raises UnknownMatrix, MatrixGone."""
         with self._lock:
             self._unname(self._find(owner, name))
 
     def view(self, resident: ResidentMatrix) -> memoryview:
-        """The bytes of a matrix that is held, writable while it is on its way."""
+        """The bytes of a pinned matrix, writable while it is pending."""
         return self._slab.view(resident.region)[: resident.nbytes]
 
-    def reclaim(self, nbytes: int) -> bool:
-        """Evict what it takes for so many bytes to fit into the slab; whether anything was evicted.
+    def evict_for(self, nbytes: int) -> bool:
+        """Evict matrices until `nbytes` fit into the slab; whether any was evicted.
 
-        The least recently used go first, and of those only what makes the room. Nothing goes where all that may go
-        would not be enough.
+        The least recently used go first, and of those only what frees the gap. None goes if all together would not be
+        enough.
         """
         with self._lock:
             spare = [entry for entry in self._named.values() if entry.resident.evictable and not entry.pins]
@@ -183,36 +182,36 @@ class ResidentMatrices:
                 return False
             end = hole.offset + hole.nbytes
             inside = [entry for entry in spare[: least + 1] if hole.offset <= entry.resident.region.offset < end]
-            for entry in inside or spare[:1]:  # a hole that no matrix is in had no memory of the host behind it
+            for entry in inside or spare[:1]:  # a gap without a matrix in it had no memory of the host behind it
                 self._evict(entry)
             return True
 
-    def tally(self) -> MatrixCounts:
-        """What there is of all owners."""
+    def counts(self) -> MatrixCounts:
+        """How many matrices there are, of all owners."""
         with self._lock:
             sizes = [entry.resident.nbytes for entry in self._named.values()]
             return MatrixCounts(len(sizes), sum(sizes), self._evictions)
 
-    def _claimed(self, owner: Principal, name: str, nbytes: int) -> int:
-        """Take bytes and a place of the quota, evicting the owner's own; raises TooLarge, QuotaExceeded."""
+    def _claim_quota(self, owner: Principal, name: str, nbytes: int) -> int:
+        """Claim bytes and a place of the quota, evicting the owner's matrices; raises TooLarge, QuotaExceeded."""
         limit = min(self.quota.nbytes, self._slab.nbytes)
         if nbytes > limit:
             raise TooLarge(f"{name} takes {nbytes} bytes, one owner may keep {limit}", limit=limit, size=nbytes)
         with self._lock:
             others = [e for (who, other), e in self._named.items() if who == owner.name and other != name]
             claims = [size for who, _, size in self._claims.values() if who == owner.name]
-            loose = [entry.resident.nbytes for entry in self._loose if entry.resident.owner.name == owner.name]
-            used = sum(entry.resident.nbytes for entry in others) + sum(claims) + sum(loose)
+            unnamed = [entry.resident.nbytes for entry in self._unnamed if entry.resident.owner.name == owner.name]
+            used = sum(entry.resident.nbytes for entry in others) + sum(claims) + sum(unnamed)
             places = len(others) + len(claims)
-            condemned = []
+            victims = []
             for entry in others:
                 if used + nbytes <= self.quota.nbytes and places < self.quota.count:
                     break
                 if entry.resident.evictable and not entry.pins:
-                    condemned.append(entry)
+                    victims.append(entry)
                     used, places = used - entry.resident.nbytes, places - 1
             self._expect(used, places, nbytes)
-            for entry in condemned:
+            for entry in victims:
                 self._evict(entry)
             key = next(self._keys)
             self._claims[key] = (owner.name, name, nbytes)
@@ -226,7 +225,7 @@ class ResidentMatrices:
             message = f"{nbytes} bytes beside {used} are over the quota of {self.quota.nbytes}: delete some"
             raise QuotaExceeded(message, limit=self.quota.nbytes, used=used, size=nbytes)
 
-    def _disclaim(self, key: int) -> None:
+    def _release_quota(self, key: int) -> None:
         with self._lock:
             self._claims.pop(key, None)
 
@@ -237,15 +236,15 @@ class ResidentMatrices:
             old = self._named.get(where)
             if old is not None:
                 self._unname(old)
-            self._gone.pop(where, None)
+            self._evicted.pop(where, None)
             self._claims.pop(resident.key, None)
             self._named[where], entry.named = entry, True
         return old is not None
 
     def _find(self, owner: Principal, name: str) -> _NamedMatrix:
         where = (owner.name, name)
-        if where in self._gone:
-            at = self._gone[where]
+        if where in self._evicted:
+            at = self._evicted[where]
             message = f"{name} was evicted at {at:%Y-%m-%dT%H:%M:%SZ} to make room: put it again"
             raise MatrixGone(message, evicted_at=at.isoformat())
         if where not in self._named:
@@ -255,30 +254,30 @@ class ResidentMatrices:
     def _evict(self, entry: _NamedMatrix) -> None:
         self._unname(entry)
         self._evictions += 1
-        self._gone[entry.resident.owner.name, entry.resident.name] = datetime.now(UTC)
-        while len(self._gone) > _REMEMBERED:
-            del self._gone[next(iter(self._gone))]
+        self._evicted[entry.resident.owner.name, entry.resident.name] = datetime.now(UTC)
+        while len(self._evicted) > _REMEMBERED:
+            del self._evicted[next(iter(self._evicted))]
 
     def _unname(self, entry: _NamedMatrix) -> None:
         del self._named[entry.resident.owner.name, entry.resident.name]
         entry.named = False
-        self._loose.add(entry)
-        self._let_go(entry)
+        self._unnamed.add(entry)
+        self._release_unused(entry)
 
     def _unpin(self, entry: _NamedMatrix) -> None:
         with self._lock:
             entry.pins -= 1
-            self._let_go(entry)
+            self._release_unused(entry)
 
-    def _let_go(self, entry: _NamedMatrix) -> None:
-        """Give the bytes back once nobody has them; called under the lock."""
+    def _release_unused(self, entry: _NamedMatrix) -> None:
+        """Release the bytes of a matrix without name and pins; called under the lock."""
         if not entry.named and not entry.pins:
-            self._loose.discard(entry)
+            self._unnamed.discard(entry)
             self._slab.release(entry.resident.region)
             self._released(entry.resident.key)
 
 
 def check_name(name: str) -> None:
-    """Refuse what no matrix can be called; raises Invalid."""
+    """Raise Invalid for what is no name of a matrix."""
     if not re.fullmatch(NAME, name) or name in {".", ".."}:
         raise Invalid(f"a matrix's name is 1 to 100 of A-Z a-z 0-9 . _ and -, got {name[:100]!r}", name=name[:100])

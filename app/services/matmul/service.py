@@ -44,12 +44,12 @@ from kernels.problem import Problem
 _LOG: Final = logging.getLogger(__name__)
 AT_ONCE: Final = 2**16  # bytes of a product that is made in less time than a thread takes to be woken
 _PAGE: Final = 4096
-_REMEMBERED: Final = 4096  # problems
+_REMEMBERED_PROBLEMS: Final = 4096  # problems
 _PATIENCE: Final = 20.0  # seconds at least for a launch's first use, which leaves a client's patience for the next one
 
 
 class MatmulService:
-    """Serves products. Methods block, but for `is_small` and `begin`: call them in a thread."""
+    """Serves products. All methods but `is_small` and `begin` block: call them in a thread."""
 
     def __init__(
         self,
@@ -68,13 +68,13 @@ class MatmulService:
         self.max_bytes, self.together = max_bytes, max_batch
         memory = {unit.device.id: unit.device.memory_bytes for unit in fleet.units}
         self.admission = Admission(AdmissionLimits(queue, fleet.slab.nbytes, memory, share))
-        self.copies = DeviceCacheDirectory(fleet, kept_bytes)
-        self._batcher = DynamicBatcher(fleet.units, BatchCostModel(), self.copies, max_batch)
+        self.device_cache = DeviceCacheDirectory(fleet, kept_bytes)
+        self._batcher = DynamicBatcher(fleet.units, BatchCostModel(), self.device_cache, max_batch)
         self._fleet, self._best, self._quarantine = fleet, best, quarantine
-        self._choices = KernelSelector(best, quarantine, misses, vendor=vendor)
+        self._selector = KernelSelector(best, quarantine, misses, vendor=vendor)
         self.failures, self.deadlines = ServingFailures(quarantine, best), BuildDeadlines()
         self._prepared: set[tuple[str, Build]] = set()
-        self._fitting: set[Problem] = set()  # problems that were found to fit: the devices do not change
+        self._known_to_fit: set[Problem] = set()  # problems that were found to fit: the devices do not change
 
     @contextmanager
     def reserve(
@@ -93,11 +93,14 @@ class MatmulService:
         If they are not `committed`, call `commit` before they are touched. Raises TooLarge if the problem can never
         fit, NoRoom, QueueFull and OverShare if it cannot be admitted now.
         """
-        self._fits(problem)
+        self._expect_fits(problem)
         residents = (a, b, c.resident if c else None)
         sizes = (problem.a_bytes, problem.b_bytes, problem.c_bytes)
         rooms = [0 if each else _up(size) for each, size in zip(residents, sizes, strict=True)]
-        with self.admission.admitted(problem.bytes, device_id) as ticket, self._lent(sum(rooms), committed) as region:
+        with (
+            self.admission.admitted(problem.bytes, device_id) as ticket,
+            self._slab_bytes(sum(rooms), committed) as region,
+        ):
             start = region.offset
             starts = (start, start + rooms[0], start + rooms[0] + rooms[1])
             pairs = list(zip(residents, starts, strict=True))
@@ -109,12 +112,14 @@ class MatmulService:
             keys, offsets = (key_a, key_b, key_c), (at_a, at_b, at_c)
             operands = {"a": (view_a.nbytes, at_a), "b": (view_b.nbytes, at_b)}
             sent = {name: each for name, each in operands.items() if each[0]}
-            with open_transfer(self.copies, self._fleet.unit(ticket.device), sent, (view_c.nbytes, at_c)) as transfer:
+            with open_transfer(
+                self.device_cache, self._fleet.unit(ticket.device), sent, (view_c.nbytes, at_c)
+            ) as transfer:
                 views = view_a, view_b, view_c
                 yield OperandBuffers(problem, *views, offsets, keys, c, ticket, transfer, region, stacked)
 
     @contextmanager
-    def _lent(self, nbytes: int, committed: bool) -> Iterator[SlabRegion]:
+    def _slab_bytes(self, nbytes: int, committed: bool) -> Iterator[SlabRegion]:
         """Bytes of the slab; of 0 bytes none at all."""
         if not nbytes:
             yield NOWHERE
@@ -122,7 +127,7 @@ class MatmulService:
         try:
             region = self._fleet.slab.lend(nbytes, committed=committed)
         except NoRoom as error:
-            raise self.admission.later(error) from None
+            raise self.admission.with_retry_after(error) from None
         try:
             yield region
         finally:
@@ -134,7 +139,7 @@ class MatmulService:
             for region in buffers.regions:
                 self._fleet.slab.commit(region)
         except NoRoom as error:
-            raise self.admission.later(error) from None
+            raise self.admission.with_retry_after(error) from None
 
     def is_uncommitted(self, buffers: OperandBuffers) -> bool:
         """Whether some of the pages are not committed yet."""
@@ -145,9 +150,9 @@ class MatmulService:
         memory = self._fleet.slab.view(SlabRegion(offset, prod(whole) * problem.itemsize))
         return np.ndarray(whole, numpy_dtype(problem.dtype), memory)
 
-    def _fits(self, problem: Problem) -> None:
+    def _expect_fits(self, problem: Problem) -> None:
         """Raise NoDevice, Unsupported, or TooLarge for what no device here can ever hold."""
-        if problem in self._fitting:
+        if problem in self._known_to_fit:
             return
         device = self._fleet.unit(None).device
         covering(strictly(problem) if unemulated(problem, device) else problem, device)
@@ -158,30 +163,30 @@ class MatmulService:
                 raise TooLarge(f"{problem} takes {problem.bytes} bytes", limit=whole, size=problem.bytes)
             if largest > one:
                 raise TooLarge(f"a matrix of {problem} takes {largest} bytes", limit=one, size=largest)
-        if len(self._fitting) >= _REMEMBERED:
-            self._fitting.clear()
-        self._fitting.add(problem)
+        if len(self._known_to_fit) >= _REMEMBERED_PROBLEMS:
+            self._known_to_fit.clear()
+        self._known_to_fit.add(problem)
 
     def multiply(
         self,
         buffers: OperandBuffers,
         device_id: str | None = None,
         kernel: str | None = None,
-        claim: CancelToken | None = None,
+        token: CancelToken | None = None,
     ) -> Product:
-        """Fill the buffers's C, by the next answer where one turns out to be wrong, and keep it where it is to stay.
+        """Make C in its buffer, by the next kernel if one fails, and keep it if it is to stay resident.
 
-        Raises UnknownDevice, UnknownKernel, Unsupported, RefusedConfig, Cancelled where the claim is, and DeviceError
+        Raises UnknownDevice, UnknownKernel, Unsupported, RefusedConfig, Cancelled where the token is, and DeviceError
         where the device failed.
         """
-        claim = claim or CancelToken()
+        token = token or CancelToken()
         try:
-            made = self._served(buffers, device_id, kernel, claim)
+            made = self._multiply_or_fall_back(buffers, device_id, kernel, token)
         finally:
             if buffers.ticket is not None:
-                buffers.ticket.made()
+                buffers.ticket.leave_queue()
         if buffers.pending_result is not None:
-            claim.raise_if_cancelled()  # a cancelled result replaces no matrix
+            token.raise_if_cancelled()  # a cancelled result replaces no matrix
             buffers.pending_result.keep()
         return made
 
@@ -193,25 +198,25 @@ class MatmulService:
     def begin(
         self, buffers: OperandBuffers, device_id: str | None, started: float
     ) -> PendingCall[Product | None] | None:
-        """Begin a small product that has nothing to wait for; None for any other: `multiply` makes it.
+        """Begin a small product whose device is free; None for any other: `multiply` makes it.
 
-        Nothing here blocks. Its end gives None where `multiply` is to make it once more. What passed since `started`,
-        by perf_counter's clock, counts as its wait. Raises UnknownDevice, Unsupported.
+        Nothing here blocks. The pending call gives None if `multiply` is to make the product again. The time since
+        `started`, by perf_counter, counts as its wait. Raises UnknownDevice, Unsupported.
         """
-        unit = self._fleet.unit(device_id) if device_id else self._freest(buffers)
-        if self._batcher.waiting(unit) or not self._choices.ready(buffers.problem, unit):
+        unit = self._fleet.unit(device_id) if device_id else self._least_busy(buffers)
+        if self._batcher.waiting(unit) or not self._selector.ready(buffers.problem, unit):
             return None
-        choice = self._choices.choose(buffers.problem, unit, None, counted=False)
+        choice = self._selector.choose(buffers.problem, unit, None, counted=False)
         if choice.launch is None or (unit.device.id, choice.launch.build) not in self._prepared:
             return None
         allowed = self.deadlines.seconds(unit, _PATIENCE)
         request = product.MultiplyRequest(choice.problem, choice.launch, *buffers.offsets, allowed=allowed)
-        begun = self._batcher.begin(unit, request)
-        if begun is None:
+        pending = self._batcher.begin(unit, request)
+        if pending is None:
             return None
-        return begun.then(lambda finish: self._ended(buffers, unit, choice, finish, started))
+        return pending.then(lambda finish: self._finish(buffers, unit, choice, finish, started))
 
-    def _ended(
+    def _finish(
         self,
         buffers: OperandBuffers,
         unit: Unit,
@@ -220,30 +225,30 @@ class MatmulService:
         started: float,
     ) -> Product | None:
         try:
-            spent = finish()
+            result = finish()
         except DeviceError as error:  # `multiply` takes the next kernel
             self.failures.record(unit, choice.launch, error)
             return None
-        if spent.declined:
+        if result.decline_flags:
             return None
-        self.deadlines.learn(unit, spent.build)
-        self._choices.count(buffers.problem, unit)
-        self.admission.pace(spent.h2d + spent.kernel + spent.d2h)
+        self.deadlines.learn(unit, result.build)
+        self._selector.count(buffers.problem, unit)
+        self.admission.learn(result.h2d + result.kernel + result.d2h)
         if buffers.ticket is not None:
-            buffers.ticket.made()
-        return choice.made(unit, spent, 1, started)
+            buffers.ticket.leave_queue()
+        return choice.product(unit, result, 1, started)
 
-    def _served(
-        self, buffers: OperandBuffers, device_id: str | None, kernel: str | None, claim: CancelToken
+    def _multiply_or_fall_back(
+        self, buffers: OperandBuffers, device_id: str | None, kernel: str | None, token: CancelToken
     ) -> Product:
-        """Make the product by the best there is, else by the kernels below it in turn, from the same operands."""
-        started, unit = perf_counter(), self._fleet.unit(device_id) if device_id else self._freest(buffers)
+        """Make the product by the best config, else by the kernels below it in turn, from the same operands."""
+        started, unit = perf_counter(), self._fleet.unit(device_id) if device_id else self._least_busy(buffers)
         problem, declined, tries = buffers.problem, None, FailedAttempts()
         while True:
             choice = self._chosen(problem, unit, kernel, tries)
             began, lost = perf_counter(), tries.seconds
             try:
-                spent, together = self._made_again(buffers, unit, choice, claim, tries)
+                result, together = self._launch_with_retry(buffers, unit, choice, token, tries)
             except DeviceError as error:
                 kind = self.failures.record(unit, choice.launch, error)
                 if kernel is not None or not another_may_do(error):
@@ -251,39 +256,39 @@ class MatmulService:
                 _LOG.warning("%s failed to make %s (%s): %s", choice.kernel, problem.key, kind, error.message)
                 tries.failed(choice, error, lost + perf_counter() - began)
                 continue
-            if not spent.declined:
-                self.deadlines.learn(unit, spent.build)
+            if not result.decline_flags:
+                self.deadlines.learn(unit, result.build)
                 choice = replace(choice, declined=choice.declined or declined)
-                return choice.made(unit, spent, together, started, tries.seconds)
-            problem, kernel, declined = strictly(problem), None, reason(spent.declined)
+                return choice.product(unit, result, together, started, tries.seconds)
+            problem, kernel, declined = strictly(problem), None, reason(result.decline_flags)
 
     def _chosen(self, problem: Problem, unit: Unit, kernel: str | None, tries: FailedAttempts) -> KernelChoice:
-        """The next to try; raises what the first one failed of where nothing is left."""
+        """The next kernel to try; raises the first failure if none is left."""
         if tries.first is None:
-            return self._choices.choose(problem, unit, kernel)
+            return self._selector.choose(problem, unit, kernel)
         with suppress(Unsupported):
-            return self._choices.below(problem, unit, tries.configs)
+            return self._selector.below(problem, unit, tries.configs)
         if problem.precision == "emulated":
             why = f"what emulates it failed: {tries.first.message}"
             with suppress(Unsupported):
-                return replace(self._choices.below(strictly(problem), unit, tries.configs), declined=why)
+                return replace(self._selector.below(strictly(problem), unit, tries.configs), declined=why)
         raise tries.first
 
-    def _made_again(
-        self, buffers: OperandBuffers, unit: Unit, choice: KernelChoice, claim: CancelToken, tries: FailedAttempts
+    def _launch_with_retry(
+        self, buffers: OperandBuffers, unit: Unit, choice: KernelChoice, token: CancelToken, tries: FailedAttempts
     ) -> tuple[MultiplyResult, int]:
-        """As `_made`, once more where a signal from outside ended the child: the kernel is not to blame for that."""
+        """As `_launch`, once more if a signal from outside killed the worker: that is not the kernel's fault."""
         try:
-            return self._made(buffers, unit, choice, claim, tries)
+            return self._launch(buffers, unit, choice, token, tries)
         except ChildDied as error:
-            claim.raise_if_cancelled()
+            token.raise_if_cancelled()
             if not error.facts.get("outside"):
                 raise
             _LOG.warning("%s; the product is made once more", error.message)
-            return self._made(buffers, unit, choice, claim, tries)
+            return self._launch(buffers, unit, choice, token, tries)
 
-    def _made(
-        self, buffers: OperandBuffers, unit: Unit, choice: KernelChoice, claim: CancelToken, tries: FailedAttempts
+    def _launch(
+        self, buffers: OperandBuffers, unit: Unit, choice: KernelChoice, token: CancelToken, tries: FailedAttempts
     ) -> tuple[MultiplyResult, int]:
         allowed = self.deadlines.seconds(unit, _PATIENCE)
         tries.seconds += self._prepare(unit, choice.launch, allowed)
@@ -292,29 +297,29 @@ class MatmulService:
         )
         transfer = buffers.transfer
         request = transfer.attach_to(request, unit) if transfer else request
-        spent, together = self._batcher.run(unit, request, claim)
-        if transfer and not spent.declined:
+        result, together = self._batcher.run(unit, request, token)
+        if transfer and not result.decline_flags:
             transfer.mark_used(request)
-        self.admission.pace((spent.h2d + spent.kernel + spent.d2h) / together)
-        return spent, together
+        self.admission.learn((result.h2d + result.kernel + result.d2h) / together)
+        return result, together
 
-    def quiet(self) -> float:
-        """Seconds since a product was asked for or made; none while one is being made."""
-        return self.admission.quiet()
+    def idle_seconds(self) -> float:
+        """Seconds since a product was admitted or made; 0 while one is in the queue."""
+        return self.admission.idle_seconds()
 
-    def _freest(self, buffers: OperandBuffers) -> Unit:
-        """The device that is free first, and of those the one that has most of the operands already."""
-        first = self._fleet.unit(None)  # raises NoDevice where there is none
+    def _least_busy(self, buffers: OperandBuffers) -> Unit:
+        """The device with the shortest queue, and of those the one that has most of the operands already."""
+        first = self._fleet.unit(None)  # raises NoDevice if there is none
 
         def eager(unit: Unit) -> tuple[int, int]:
             ahead = buffers.transfer.uploaded_bytes(unit) if buffers.transfer else 0
-            return self._batcher.waiting(unit), -ahead - self.copies.held(unit, buffers.keys)
+            return self._batcher.waiting(unit), -ahead - self.device_cache.cached_bytes(unit, buffers.keys)
 
         usable = [unit for unit in self._fleet.units if unit.device.id not in self._quarantine.unready]
         return min(usable or self._fleet.units, key=eager, default=first)
 
     def _prepare(self, unit: Unit, launch: Launch | None, allowed: float) -> float:
-        """Have a launch's binary made where a device's own process does not; gives the seconds that it took."""
+        """Compile a launch ahead, if its device does that outside its worker; gives the seconds that it took."""
         started = perf_counter()
         if launch is None or (key := (unit.device.id, launch.build)) in self._prepared:
             return 0.0

@@ -52,7 +52,7 @@ class JobExecutor:
         if not database.write(lambda session: JobRepository(session).start(job.id, total, datetime.now(UTC))):
             return  # cancelled while it was queued
         progress.start()
-        jobs.committed(job.id)
+        jobs.notify(job.id)
         results: dict[int, dict[str, Any]] = {}
         while pending := progress.pending_shapes():
             for number in pending:

@@ -43,7 +43,7 @@ _BUILDING: Final = {"naive": 0.4, "tiled": 0.6}
 _OTHERS: Final = {"opencl": 3.0, "cuda": 0.6}
 _DRAWN: Final = 1e8
 _PROVING: Final = 0.3  # seconds that proving a config takes before any was proved
-_CALIBRATING: Final = 3.0  # seconds that an order waits for a device to be calibrated
+_CALIBRATING: Final = 3.0  # seconds that a request waits for a device to be calibrated
 _LOADED: Final = 0.25  # seconds in which no compiler makes anything: the binary was there
 _KEPT: Final = 256  # ratios of a kernel
 _NEAREST: Final = 9  # of them, in flops, that a forecast is made from
@@ -88,7 +88,7 @@ class TrialForecasts:
         return self._least(device, problem, kernels, known, known.rates or _LIKELY)
 
     def learn(self, device: Device, contender: Contender, outcome: Outcome, took: float) -> None:
-        """Take note of what a trial took in all, and each of its launches."""
+        """Learn what a trial took in all, and each of its launches."""
         known = self._of(device)
         with self._lock:
             if isinstance(contender, Launch) and _build(contender) not in known.built:
@@ -105,7 +105,7 @@ class TrialForecasts:
                 known.ratios.setdefault(place, deque(maxlen=_KEPT)).append((log2(problem.flops), seen))
 
     def built(self, device: Device, launch: Launch, took: float) -> None:
-        """Take note that a launch was built and verified in so many seconds; in few of them its binary was loaded."""
+        """Learn how long a launch's build and verification took; after few seconds its binary was only loaded."""
         known = self._of(device)
         with self._lock:
             if _build(launch) not in known.built and took > _LOADED:
@@ -113,7 +113,7 @@ class TrialForecasts:
             known.built.add(_build(launch))
 
     def proved(self, device: Device, seconds: float) -> None:
-        """Take note of how long proving a config took."""
+        """Learn how long proving a config took."""
         self._of(device).proving.append(seconds)
 
     def _of(self, device: Device) -> _DeviceRates:

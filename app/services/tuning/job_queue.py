@@ -14,44 +14,44 @@ class _QueuedJob:
 
 
 class JobQueue:
-    """Gives jobs whose end somebody waits for first, then the others, idle work last; in order of arrival within each.
+    """Jobs with followers come first, then the others, idle work last; in order of arrival within each.
 
-    `followed` says whether somebody waits for a job; it is asked when the next job is chosen.
+    `followed` says whether a job has a follower; it is called when the next job is chosen.
     """
 
     def __init__(self, followed: Callable[[str], bool]) -> None:
         self._followed = followed
-        self._places: list[_QueuedJob] = []
+        self._queued: list[_QueuedJob] = []
         self._changed = threading.Condition()
         self._closed = False
 
     def __len__(self) -> int:
-        """How many wait, idle work left out."""
-        return sum(not place.idle for place in self._places)
+        """Queued jobs, idle work left out."""
+        return sum(not job.idle for job in self._queued)
 
     def __contains__(self, job_id: str) -> bool:
-        """Whether a job waits here."""
+        """Whether a job is queued."""
         with self._changed:
-            return any(place.job_id == job_id for place in self._places)
+            return any(job.job_id == job_id for job in self._queued)
 
     def put(self, job_id: str, *, idle: bool = False) -> None:
-        """Join the line."""
+        """Queue a job."""
         with self._changed:
-            self._places.append(_QueuedJob(job_id, idle))
+            self._queued.append(_QueuedJob(job_id, idle))
             self._changed.notify()
 
     def take(self, timeout: float | None = None) -> str | None:
-        """Wait for the next job; None where none came within `timeout` seconds, or the line was closed."""
+        """Wait for the next job; None if none came within `timeout` seconds, or the queue was closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._places, timeout)
-            if self._closed or not self._places:
+            self._changed.wait_for(lambda: self._closed or self._queued, timeout)
+            if self._closed or not self._queued:
                 return None
-            chosen = min(self._places, key=lambda place: (place.idle, not self._followed(place.job_id)))
-            self._places.remove(chosen)
+            chosen = min(self._queued, key=lambda job: (job.idle, not self._followed(job.job_id)))
+            self._queued.remove(chosen)
             return chosen.job_id
 
     def close(self) -> None:
-        """Let whoever takes go; what still waits is not given any more."""
+        """Wake the threads that wait; no job is given any more."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

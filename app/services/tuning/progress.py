@@ -15,7 +15,7 @@ from app.tuning.budget import Budget
 PREPARING: Final = "preparing"
 SEARCH: Final = "search"
 FINALS: Final = "finals"
-GRACE: Final = 0.6  # seconds that a launch has to end once its job is cancelled; a child that is killed costs two
+GRACE: Final = 0.6  # seconds that a launch has to end once its job is cancelled; a worker that is killed costs two
 _LATE: Final = 0.4  # seconds after the budget's end that whatever has not ended of itself is killed
 _FINALISTS: Final = 8  # that are verified once more, which takes each about as long as a trial
 _FINALS: Final = (1.0, 5.0)  # seconds for which the finals of a shape take samples, at least and at most
@@ -64,7 +64,7 @@ class JobProgress:
 
     @property
     def seconds(self) -> float | None:
-        """The job's budget of seconds; None where they are not limited."""
+        """The job's budget of seconds; None if they are not limited."""
         each = self.budget.of_kernel(1).seconds
         return None if each is None else each * len(self.max_trials)
 
@@ -87,14 +87,14 @@ class JobProgress:
         return replace(self._current_budget.of_kernel(kernels), seconds=self._shape_limit())
 
     def until_interrupted(self) -> CallLimit:
-        """When the child is to end what it does, and when it is killed, where the job is interrupted."""
+        """When the worker is asked to stop, and when it is killed, if the job is interrupted."""
         if self._interrupted_at is None and self.interrupted():
             self._interrupted_at = self._clock()
         at = self._interrupted_at
         return NEVER if at is None else CallLimit(at, at + self._grace())
 
     def until(self) -> CallLimit:
-        """When the child is to end what it does, and when it is killed: as interrupted, else by the budget."""
+        """When the worker is asked to stop, and when it is killed: as interrupted, else by the budget."""
         interrupted = self.until_interrupted()
         if interrupted is not NEVER:
             return interrupted

@@ -66,7 +66,7 @@ class TuneSpec:
 
     @property
     def seconds(self) -> float | None:
-        """The seconds of the whole job of a normalised spec; None where they are not limited."""
+        """The seconds of the whole job of a normalised spec; None if they are not limited."""
         return _job_seconds(self.budget, len(self.problems), len(self.devices))
 
     def to_json(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def fingerprint(principal: Principal, spec: TuneSpec) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RestrictedSpace(Space):
-    """A space of which only some configs are wanted."""
+    """A space restricted to some of its configs."""
 
     wanted: tuple[Config, ...] = ()
 

@@ -66,7 +66,7 @@ class TuningService:
         self._max_waiting = queue
         self._executor = JobExecutor(context, misses, await_defaults)
         self._closing = threading.Event()
-        self._queues = {unit.device.id: JobQueue(context.jobs.followed) for unit in fleet.units}
+        self._queues = {unit.device.id: JobQueue(context.jobs.is_followed) for unit in fleet.units}
         self._threads: list[threading.Thread] = []
         self._running: dict[str, JobProgress] = {}
         self._known: set[str] = set()  # jobs that wait for a thread, or have one
@@ -75,7 +75,7 @@ class TuningService:
 
     @property
     def inside(self) -> float:
-        """Seconds spent in children."""
+        """Seconds spent in workers."""
         return self._executor.inside
 
     @property
@@ -183,7 +183,7 @@ class TuningService:
             lambda session: JobRepository(session).upgrade(job.id, request, job.fingerprint, total)
         ):
             return False
-        self._jobs.committed(job.id)
+        self._jobs.notify(job.id)
         return True
 
     def _finished(self, work: str, spec: TuneSpec) -> JobRecord | None:
@@ -260,7 +260,7 @@ class TuningService:
 
     def _run(self, job_id: str, queue: JobQueue) -> None:
         """Run one job, or as much of it as possible; a fault of it must not end the device's thread."""
-        self._jobs.begun(job_id)
+        self._jobs.mark_active(job_id)
         try:
             job, spec, progress = self._begin(job_id, queue)
             if job.state in ENDED:
@@ -277,9 +277,9 @@ class TuningService:
             if job_id not in queue:
                 self._known.discard(job_id)
             self._running.pop(job_id, None)
-            self._jobs.timed(job_id, None)
-            self._jobs.ended(job_id)
-        self._jobs.committed(job_id)
+            self._jobs.set_times(job_id, None)
+            self._jobs.mark_inactive(job_id)
+        self._jobs.notify(job_id)
 
     def _begin(self, job_id: str, queue: JobQueue) -> tuple[JobRecord, TuneSpec, JobProgress]:
         with self._submitting:
@@ -294,7 +294,7 @@ class TuningService:
                 grace=lambda: GRACE if self._closing.is_set() or self._jobs.is_cancelled(job_id) else _PATIENCE,
             )
             self._running[job_id] = progress
-        self._jobs.timed(job_id, progress.times)
+        self._jobs.set_times(job_id, progress.times)
         return job, spec, progress
 
     def _is_interrupted(self, job_id: str, spec: TuneSpec, queue: JobQueue) -> bool:

@@ -78,7 +78,7 @@ class ShapeTuner:
         """Search every kernel's space and promote what the finals chose; None where the job was interrupted.
 
         What an earlier process saved of the search is not tried again, but for what there was no time for then. Raises
-        LaunchFailed where no config could be measured, BudgetTooSmall where there was no time to.
+        LaunchFailed if no config could be measured, BudgetTooSmall if there was no time to.
         """
         self._saved = self._context.database.write(self._stored)
         self.progress.resumed(len(self._saved))
@@ -135,7 +135,7 @@ class ShapeTuner:
         """Store the phase that the job enters."""
         eta, spent = self.progress.enter(phase), self.progress.elapsed
         self._context.database.write(lambda session: JobRepository(session).enter(self._job_id, phase, eta, spent))
-        self._context.jobs.committed(self._job_id)
+        self._context.jobs.notify(self._job_id)
 
     def _save(self, outcome: Outcome) -> None:
         """Commit an outcome with its fault and the job's progress, tell followers, and serve the best so far."""
@@ -151,7 +151,7 @@ class ShapeTuner:
 
         self._saved[-1] = replace(record, id=self._context.database.write(commit))
         _LOG.info("saved %s %s %s %s", self._job_id, self.problem, outcome.kernel, outcome.config)
-        self._context.jobs.committed(self._job_id)
+        self._context.jobs.notify(self._job_id)
         self._quarantine(faults)
         self._serve_provisional(self._fastest())
 
@@ -195,7 +195,7 @@ class ShapeTuner:
             return best
 
         best = self._context.database.write(commit)
-        self._context.jobs.committed(self._job_id)
+        self._context.jobs.notify(self._job_id)
         self._quarantine(faults)
         self._context.best.promoted([best])
         return best

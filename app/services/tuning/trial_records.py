@@ -24,7 +24,7 @@ VENDOR: Final = "vendor"
 
 @dataclass(frozen=True, slots=True)
 class TrialRecorder:
-    """Makes records of what one job sees of one problem on one device."""
+    """Makes the records of one job's trials of one problem on one device."""
 
     job_id: str
     unit: Unit
@@ -52,7 +52,7 @@ class TrialRecorder:
         )
 
     def fault(self, rejected: Rejected, kind: str) -> FaultRecord:
-        """A rejection as a fault; it is held wherever what failed does not depend on more.
+        """A rejection as a fault, which counts for every problem that the failure does not depend on.
 
         A wrong answer counts everywhere, what no compiler could do for the family that it was compiled for.
         """

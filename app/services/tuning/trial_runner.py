@@ -27,34 +27,34 @@ T = TypeVar("T")
 WRONG: Final = "wrong"
 _LOG = logging.getLogger(__name__)
 _MEASURING: Final = 0.25  # seconds of launches a trial may spend on a narrow interval
-_SHARE: Final = 0.02  # of the seconds that are left, where that is less
+_SHARE: Final = 0.02  # of the seconds that are left, if that is less
 _LEAST: Final = 0.01
 _PATIENCE: Final = 1.0  # seconds of rounds between two looks at whether to stop
-_DEADLINE: Final = 150.0  # seconds until the child names its first phase: it may have to be started
+_DEADLINE: Final = 150.0  # seconds until the worker names its first phase: it may have to be started
 _MEMORY: Final = re.compile(r"out.of.(host.)?memory|allocat", re.IGNORECASE)
 _BY_STAGE: Final = {"compile": "compile", "verify": WRONG, "launch": "launch", "measure": "launch"}
 
 
 class Interrupted(Exception):
-    """The tune is to stop: nobody waits for what would be tried next."""
+    """The tune is to stop."""
 
 
 def unobserved(_: Contender, __: Outcome, ___: float) -> None:
-    """Be told what a trial came to, and how many seconds it took."""
+    """Do nothing with a trial's outcome and its seconds."""
 
 
 class TrialRunner:
-    """Tries one bench's candidates in a unit's trial child; `inside` adds up the seconds spent there.
+    """Runs the trials of one fixture in a device's trial worker; `inside` adds up the seconds spent there.
 
-    `proving` are the seconds of the last proof. Everything but `prepare` raises Interrupted once `interrupted` says so,
-    and OutOfTime once `until` has come: what it is at is broken off then, if need be with the child, and the config is
+    `proving` are the seconds of the last proof. Everything but `prepare` raises Interrupted once `interrupted` is true,
+    and OutOfTime once `until` has come: the call is stopped then, if need be by killing the worker, and the config is
     not to blame. `enter` is told each phase that begins: preparing, search, finals; `observe` the seconds of a trial.
     """
 
     def __init__(
         self,
         unit: Unit,
-        bench: trial.FixtureKey,
+        fixture: trial.FixtureKey,
         interrupted: Callable[[], bool],
         enter: Callable[[str], None],
         until: Until = never,
@@ -62,7 +62,7 @@ class TrialRunner:
     ) -> None:
         self.width = unit.width
         self.inside = self.proving = 0.0
-        self._unit, self._bench, self._interrupted = unit, bench, interrupted
+        self._unit, self._fixture, self._interrupted = unit, fixture, interrupted
         self._enter, self._until, self._observe = enter, until, observe
         self._phase = ""
         self._proved: dict[tuple[str, Config], Rejected | None] = {}  # by the build's digest
@@ -72,27 +72,27 @@ class TrialRunner:
         self._building: dict[Build, None] = {}
 
     def prepare(self, launch: Launch) -> None:
-        """Have the launch's binary made ahead; returns at once."""
+        """Start to compile the launch ahead; returns at once."""
         self._building[launch.build] = None
         self._unit.ahead(launch.build)
 
     def abandon(self) -> None:
-        """Give up the builds that nobody is going to attempt."""
+        """Give up the builds that will not be attempted."""
         self._unit.abandon(self._building)
         self._building.clear()
 
     def attempt(self, contender: Contender, best: float | None) -> Outcome:
-        """Compile, verify and time one candidate; whatever it does to the child is Rejected."""
+        """Compile, verify and time one candidate; whatever it does to the worker is Rejected."""
 
         def work() -> Outcome:
             if isinstance(contender, Launch):
                 self._building.pop(contender.build, None)
                 self._build(contender.build)
             limit = max(_LEAST, min(_MEASURING, _SHARE * self._left))
-            outcome: Outcome = self._call(trial.attempt, contender, self._bench, best, limit)
+            outcome: Outcome = self._call(trial.attempt, contender, self._fixture, best, limit)
             return outcome
 
-        self._prepare_bench()
+        self._prepare_fixture()
         started = perf_counter()
         try:
             outcome = self._guarded(contender, work)
@@ -109,7 +109,7 @@ class TrialRunner:
         """Verify a finalist on hostile operands, once; None: it holds."""
 
         def work() -> Rejected | None:
-            rejected: Rejected | None = self._call(trial.stress_verify, launch, self._bench)
+            rejected: Rejected | None = self._call(trial.stress_verify, launch, self._fixture)
             return rejected
 
         place = launch.build.digest, launch.config
@@ -122,7 +122,7 @@ class TrialRunner:
         return self._proved[place]
 
     def sample(self, contenders: Sequence[Contender], rounds: int) -> InterleavedSamples:
-        """Time contenders that have been attempted, in turn; raises DeviceError where one takes the child down.
+        """Time contenders that have been attempted, in turn; raises DeviceError if one takes the worker down.
 
         Rounds that take long are asked for a few at a time, so that an interruption is heeded between them.
         """
@@ -161,23 +161,23 @@ class TrialRunner:
             self._phase = phase
             self._enter(phase)
 
-    def _prepare_bench(self) -> None:
-        """Have the operands, their reference and the reference kernel made, before the first trial."""
+    def _prepare_fixture(self) -> None:
+        """Make the operands, their reference and the reference kernel, before the first trial."""
         if self._phase:
             return
         self._begin(PREPARING)
         with self._counted(), suppress(DeviceError):  # the first trial meets it again, and says so
-            self._call(trial.prepare, self._bench)
+            self._call(trial.prepare, self._fixture)
         self._begin(SEARCH)
 
     def _build(self, build: Build) -> None:
-        """Have a build's binary made where that is not the child's own work; whoever stops does not wait for it."""
+        """Wait for a build that is compiled ahead, or compile it; an interrupted tune does not wait for it."""
         future = self._unit.ahead(build)
         while not future.done():
             wait([future], timeout=GLANCE)
             if self._left <= 0:
                 raise CallStopped
-        if future.cancelled():  # somebody who had asked for the same build ahead has given it up
+        if future.cancelled():  # another tune that had asked for the same build has given it up
             self._unit.prepare(build)
         else:
             future.result()
@@ -187,19 +187,19 @@ class TrialRunner:
         with self._counted():
             try:
                 sample_interleaved: InterleavedSamples = self._twice(
-                    lambda: self._call(trial.sample, contenders, self._bench, rounds)
+                    lambda: self._call(trial.sample, contenders, self._fixture, rounds)
                 )
             except DeviceError as error:
-                if len(contenders) == 1:  # nobody else can be to blame
+                if len(contenders) == 1:  # no other can be to blame
                     self._kinds[_place(contenders[0])] = kind_of(error)
                 raise
         self._pace = (perf_counter() - started) / rounds / len(contenders)
         return sample_interleaved
 
     def _guarded(self, contender: Contender, work: Callable[[], T]) -> T | Rejected:
-        """Whatever a candidate does to its child is a value: it costs one trial."""
+        """The outcome of a candidate, whatever it does to its worker: it costs one trial."""
         kernel, config = _place(contender)
-        _LOG.info("attempt %s %s %s %s", self._bench.job_id, self._bench.problem.key, kernel, config)
+        _LOG.info("attempt %s %s %s %s", self._fixture.job_id, self._fixture.problem.key, kernel, config)
         self._kinds.pop((kernel, config), None)
         with self._counted():
             try:
@@ -209,7 +209,7 @@ class TrialRunner:
                 return Rejected(kernel, config, _stage(error), error.message)
 
     def _twice(self, work: Callable[[], T]) -> T:
-        """Do it once more in a fresh child where a signal from outside ended the first: nobody in it is to blame."""
+        """Repeat the work in a new worker if a signal from outside killed the first: that is no config's fault."""
         try:
             return work()
         except ChildDied as error:
@@ -244,17 +244,17 @@ def _place(contender: Contender) -> tuple[str, Config]:
 
 
 def _stage(error: DeviceError) -> str:
-    """Where a child was when it failed: compile, launch, verify or measure."""
+    """The stage at which a worker failed: compile, launch, verify or measure."""
     return "compile" if isinstance(error, CompileFailed) else str(error.facts.get("stage", "launch"))
 
 
 def kind_of(error: DeviceError) -> str | None:
     """The kind of fault that an error shows; None for one that no config causes."""
     if _stage(error) == "start" or error.facts.get("outside"):
-        return None  # the child could not be set up, or was ended by somebody else
+        return None  # the worker could not be set up, or was killed from outside
     for kind, failure in (("compile", CompileFailed), ("timeout", ChildTimedOut), ("died", ChildDied)):
         if isinstance(error, failure):
             return kind
     if isinstance(error, LaunchFailed):
         return "memory" if _MEMORY.search(error.message) else "launch"
-    return None  # such as a bench whose own reference is off
+    return None  # such as a fixture whose own reference is wrong

@@ -38,7 +38,7 @@ def multiply(
         backend.run(program, launch, operands)
         launched, declined = perf_counter(), backend.declined(launch)
         if declined:
-            return MultiplyResult(copied - started, launched - copied, 0.0, declined=declined, build=build)
+            return MultiplyResult(copied - started, launched - copied, 0.0, decline_flags=declined, build=build)
         c = np.empty(problem.c_bytes, np.uint8)
         backend.download(operands.c, c)
         for number, place in enumerate(parts(2)):

@@ -39,9 +39,9 @@ class MultiplyRequest:
     """A product request: byte offsets of A, B and C in the slab; `launch` None is the vendor's library.
 
     `keys` of A, B and C are None but for resident matrices, whose copies on the device are used, and kept as long as
-    they are within `budget` bytes. Copies of the `gone` keys are dropped first. Of A and B that are on the device under
-    the keys `ahead`, only what is missing is copied; with a key `late`, C stays on the device under it. At a launch's
-    first use `allowed` seconds are for its compilation, and as many for its verification.
+    they are within `budget` bytes. Copies of the keys `evict` are dropped first. Of A and B that were uploaded under
+    the keys `uploaded`, only what is missing is copied; with a `result_key`, C stays on the device under it. At a
+    launch's first use `allowed` seconds are for its compilation, and as many for its verification.
     """
 
     problem: Problem
@@ -51,16 +51,16 @@ class MultiplyRequest:
     c: int
     keys: tuple[int | None, int | None, int | None] = (None, None, None)
     budget: int = 0
-    gone: tuple[int, ...] = ()
-    ahead: tuple[int | None, int | None] = (None, None)
-    late: int | None = None
+    evict: tuple[int, ...] = ()
+    uploaded: tuple[int | None, int | None] = (None, None)
+    result_key: int | None = None
     allowed: float = COMPILING
 
     def __reduce_ex__(self, _: Any) -> tuple[Callable[..., MultiplyRequest], tuple[Any, ...]]:
         """A launch has a kernel's whole text: it is pickled once here, and sent to and unpickled by each child once."""
         launch = pickle.PickleBuffer(_packed(self.problem, self.launch))
-        rest = self.keys, self.budget, self.gone, self.ahead, self.late, self.allowed
-        return _order, (launch, self.a, self.b, self.c, *rest)
+        rest = self.keys, self.budget, self.evict, self.uploaded, self.result_key, self.allowed
+        return _request, (launch, self.a, self.b, self.c, *rest)
 
 
 @lru_cache(_KNOWN)
@@ -74,7 +74,7 @@ def _unpacked(packed: bytes) -> tuple[Problem, Launch | None]:
     return problem, launch
 
 
-def _order(packed: bytes, *rest: Any) -> MultiplyRequest:
+def _request(packed: bytes, *rest: Any) -> MultiplyRequest:
     return MultiplyRequest(*_unpacked(packed), *rest)
 
 
@@ -83,8 +83,8 @@ class MultiplyResult:
     """Seconds of the upload, the kernel and the download.
 
     `loaded` counts the resident operands that had to be copied; `kept` are the keys there are copies of afterwards.
-    `declined` is the kernel's verdict: unless it is 0, C is unchanged.
-    A `late` C has stayed on the device. `build` is the seconds of compiling and verifying, at a launch's first use.
+    `decline_flags` are the kernel's verdict: unless they are 0, C is unchanged. A C that is `on_device` was not copied
+    back. `build` is the seconds of compiling and verifying, at a launch's first use.
     """
 
     h2d: float
@@ -92,8 +92,8 @@ class MultiplyResult:
     d2h: float
     loaded: int = 0
     kept: tuple[int, ...] = ()
-    declined: int = 0
-    late: bool = False
+    decline_flags: int = 0
+    on_device: bool = False
     build: float = 0.0
 
     def __reduce__(self) -> tuple[Callable[..., MultiplyResult], tuple[Any, ...]]:
@@ -104,28 +104,28 @@ class MultiplyResult:
             self.d2h,
             self.loaded,
             self.kept,
-            self.declined,
-            self.late,
+            self.decline_flags,
+            self.on_device,
             self.build,
         )
 
 
-def multiply(held: WorkerContext, link: WorkerLink, order: MultiplyRequest) -> MultiplyResult:
+def multiply(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) -> MultiplyResult:
     """Copy A and B to the device, launch, copy C back; raises WrongResult if the kernel's class fails its check.
 
     If the device is out of memory, cached buffers that this product does not need are evicted.
     """
     kept, transit = buffer_cache_of(held), transfers_of(held)
-    forget(held, link, order.gone)
-    program, build = (None, 0.0) if order.launch is None else built(held, link, order.launch, order.allowed)
-    with link.lease(deadline(held.backend, order), last=True):
+    forget(held, link, request.evict)
+    program, build = (None, 0.0) if request.launch is None else built(held, link, request.launch, request.allowed)
+    with link.lease(deadline(held.backend, request), last=True):
         try:
-            return _made(held, kept, program, order, build)
+            return _made(held, kept, program, request, build)
         except LaunchFailed as error:
-            gave_way = kept.spare(order.keys), transit.spare(order.ahead)
+            gave_way = kept.spare(request.keys), transit.spare(request.uploaded)
             if error.facts.get("fatal", True) or not any(gave_way):
                 raise
-        return _made(held, kept, program, order, build)
+        return _made(held, kept, program, request, build)
 
 
 def forget(held: WorkerContext, link: WorkerLink, keys: tuple[int, ...]) -> tuple[int, ...]:
@@ -143,47 +143,47 @@ def buffer_cache_of(held: WorkerContext) -> DeviceBufferCache:
 
 
 def _made(
-    held: WorkerContext, kept: DeviceBufferCache, program: Program | None, order: MultiplyRequest, build: float
+    held: WorkerContext, kept: DeviceBufferCache, program: Program | None, request: MultiplyRequest, build: float
 ) -> MultiplyResult:
-    problem, backend = order.problem, held.backend
-    key_a, key_b, key_c = order.keys
+    problem, backend = request.problem, held.backend
+    key_a, key_b, key_c = request.keys
     c = backend.allocate(problem.c_bytes)
     started = perf_counter()
     loaded = len({key_a, key_b} - {None, *kept.keys})
-    a = _sent(held, order, 0) or _operand(held, kept, order, key_a, order.a, problem.a_bytes)
-    b = _sent(held, order, 1) or _operand(held, kept, order, key_b, order.b, problem.b_bytes)
+    a = _sent(held, request, 0) or _operand(held, kept, request, key_a, request.a, problem.a_bytes)
+    b = _sent(held, request, 1) or _operand(held, kept, request, key_b, request.b, problem.b_bytes)
     copied = perf_counter()
-    declined = _run(backend, program, order, Operands(a, b, c))
+    declined = _run(backend, program, request, Operands(a, b, c))
     launched = perf_counter()
     if declined:
         return MultiplyResult(copied - started, launched - copied, 0.0, loaded, kept.keys, declined, build=build)
-    transfers_of(held).forget(order.ahead)
-    if order.late is None:
-        backend.download(c, bytes_at(held, order.c, problem.c_bytes))
+    transfers_of(held).forget(request.uploaded)
+    if request.result_key is None:
+        backend.download(c, bytes_at(held, request.c, problem.c_bytes))
     else:
-        transfers_of(held).leave(order.late, c)
+        transfers_of(held).leave(request.result_key, c)
     spent = MultiplyResult(
-        copied - started, launched - copied, perf_counter() - launched, loaded, late=order.late is not None
+        copied - started, launched - copied, perf_counter() - launched, loaded, on_device=request.result_key is not None
     )
-    if key_c is not None and kept.make_room(problem.c_bytes, order.budget, order.keys):
+    if key_c is not None and kept.make_room(problem.c_bytes, request.budget, request.keys):
         kept.put(key_c, c)
     return replace(spent, kept=kept.keys, build=build)
 
 
-def _sent(held: WorkerContext, order: MultiplyRequest, which: int) -> Buffer | None:
+def _sent(held: WorkerContext, request: MultiplyRequest, which: int) -> Buffer | None:
     """An operand that came to the device ahead of its product, if it did."""
-    offset, nbytes = ((order.a, order.problem.a_bytes), (order.b, order.problem.b_bytes))[which]
-    return transfers_of(held).whole(held.backend, order.ahead[which], bytes_at(held, offset, nbytes))
+    offset, nbytes = ((request.a, request.problem.a_bytes), (request.b, request.problem.b_bytes))[which]
+    return transfers_of(held).whole(held.backend, request.uploaded[which], bytes_at(held, offset, nbytes))
 
 
 def _operand(
-    held: WorkerContext, kept: DeviceBufferCache, order: MultiplyRequest, key: int | None, offset: int, nbytes: int
+    held: WorkerContext, kept: DeviceBufferCache, request: MultiplyRequest, key: int | None, offset: int, nbytes: int
 ) -> Buffer:
     """An operand on the device: the copy that is kept, or a fresh one."""
     copy = kept.copy(key)
     if copy is not None:
         return copy
-    may_stay = key is not None and kept.make_room(nbytes, order.budget, order.keys)
+    may_stay = key is not None and kept.make_room(nbytes, request.budget, request.keys)
     fresh = held.backend.upload(bytes_at(held, offset, nbytes))
     if key is not None and may_stay:
         kept.put(key, fresh)
@@ -198,9 +198,9 @@ def verify_class(held: WorkerContext, link: WorkerLink, launch: Launch, allowed:
     ready(held, link, launch, allowed)
 
 
-def deadline(backend: Backend, order: MultiplyRequest) -> float:
+def deadline(backend: Backend, request: MultiplyRequest) -> float:
     """Seconds after which the launch is taken for hung: max(2, 10 x the model's prediction), and the copies' time."""
-    return _deadline(order.problem, order.launch, backend.device)
+    return _deadline(request.problem, request.launch, backend.device)
 
 
 @lru_cache(_KNOWN)
@@ -211,13 +211,13 @@ def _deadline(problem: Problem, launch: Launch | None, device: Device) -> float:
     return max(2.0, 10 * predict(kernel, config, problem, device)) + problem.bytes / COPYING
 
 
-def _run(backend: Backend, program: Program | None, order: MultiplyRequest, operands: Operands) -> int:
+def _run(backend: Backend, program: Program | None, request: MultiplyRequest, operands: Operands) -> int:
     """Launch, and give the kernel's verdict."""
-    if program is None or order.launch is None:
-        backend.vendor_run(order.problem, operands)
+    if program is None or request.launch is None:
+        backend.vendor_run(request.problem, operands)
         return 0
-    backend.run(program, order.launch, operands)
-    return backend.declined(order.launch)
+    backend.run(program, request.launch, operands)
+    return backend.declined(request.launch)
 
 
 def built(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float) -> tuple[Program, float]:
