@@ -47,7 +47,7 @@ def test_what_is_less_exact_than_float32_is_outside() -> None:
             assert not accuracy.within(coarse, plain, normal=given.normal)
 
 
-def test_infinities_that_strict_arithmetic_has_not_are_outside_and_a_declined_product_is_not() -> None:
+def test_unexpected_infinities_are_outside_and_declined_products_not() -> None:
     exact, scale = np.ones((2, 2)), np.full((2, 2), 4.0)
     c = np.array([[1, np.inf], [1, 1]], np.float32)
     wrong = accuracy.compared("a", c, exact, scale, 4)

@@ -39,7 +39,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield fleet
 
 
-def test_a_seed_gives_the_same_shapes_in_whatever_pieces_and_another_gives_others() -> None:
+def test_seed_decides_the_shapes_in_whatever_pieces() -> None:
     whole = {(shape.row, shape.number): shape for shape in shapes(5, NAMES, 4)}
     for name in NAMES:
         for piece in shapes(5, [name], 3):
@@ -52,7 +52,7 @@ def test_a_stopped_run_has_its_rows_evenly() -> None:
     assert [shape.row for shape in shapes(5, NAMES, 2)] == [*NAMES, *NAMES]
 
 
-def test_layers_are_those_of_models_in_16_bits_with_weights_stored_by_outputs() -> None:
+def test_layers_are_of_16_bits_with_weights_stored_by_outputs() -> None:
     layers = {(one.outputs, one.inputs) for model in MODELS for one in model.layers}
     rows = [problem.m for problem in of("layers, 16 bits")]
     assert 1 <= min(rows) <= 4

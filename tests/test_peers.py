@@ -126,7 +126,7 @@ def test_the_shapes_are_at_least_sixty_and_have_every_class_that_has_a_bar() -> 
     assert {one.name for one in SMALLER} <= set(bars)
 
 
-def test_precisions_are_compared_with_their_own_alone_but_emulated_float32_with_strict() -> None:
+def test_precisions_are_compared_with_their_own_alone() -> None:
     for one in CLASSES:
         assert len({(problem.dtype, problem.precision) for problem in one.problems}) == 1, one.name
         for problem in one.problems:

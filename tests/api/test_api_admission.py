@@ -65,7 +65,7 @@ def empty(client: httpx.Client, places: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_a_full_queue_refuses_before_the_body_is_sent_and_says_when_to_come_again(narrow: Started) -> None:
+def test_full_queue_refuses_before_the_body_is_sent(narrow: Started) -> None:
     with calling(narrow.url) as client:
         places = fill(client)
         status, headers, body, _ = expecting(narrow.url, "m=100&n=100&k=100", 80_000)

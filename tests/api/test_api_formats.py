@@ -313,7 +313,7 @@ def test_a_form_holds_a_and_b_alone() -> None:
         read_form(form(a=npy(A), b=npy(B))[:-8])
 
 
-def test_a_safetensors_header_tells_the_operands_in_the_order_of_their_bytes() -> None:
+def test_safetensors_header_orders_operands_by_their_bytes() -> None:
     found = read_tensors(safetensors(b=B, a=A))
     assert list(found) == ["b", "a"]
     assert (found["a"].shape, found["b"].dtype) == ((2, 3), "float32")

@@ -89,7 +89,7 @@ def test_a_transposed_product_of_several_tiles_is_within_one_rounding(client: ht
 
 
 @EVERY
-def test_json_numbers_of_16_bits_are_refused_unless_conversion_is_asked_for(client: httpx.Client, dtype: str) -> None:
+def test_json_of_16_bits_needs_conversion_asked_for(client: httpx.Client, dtype: str) -> None:
     a, b = np.array([[1.0, 2.001]]), np.array([[1.0], [2.0]])
     sizes: dict[str, Any] = {"m": 1, "n": 1, "k": 2, "dtype": dtype}
     raw = np.ones(4, numpy_dtype(dtype)).tobytes()
@@ -108,7 +108,7 @@ def test_json_numbers_of_16_bits_are_refused_unless_conversion_is_asked_for(clie
     assert asked.json()["c"] == [[float(np.float64(1 + 2 * two).astype(numpy_dtype(dtype)))]]
 
 
-def test_pairs_of_bytes_in_an_npy_are_bfloat16_only_where_the_request_says_so(client: httpx.Client) -> None:
+def test_npy_of_byte_pairs_is_bfloat16_if_the_request_says_so(client: httpx.Client) -> None:
     a = integers("bfloat16", 3, 3)
     for media, body in ((f"{FORM}", form(a=npy(a), b=npy(a))), (NPZ, npz(a=a, b=a)), (NPZ, npz(packed=True, a=a, b=a))):
         unsaid = client.post("/matmul", content=body, headers={"Content-Type": media})
@@ -266,6 +266,6 @@ def test_numbers_of_16_bits_are_written_exactly() -> None:
             )
 
 
-def test_a_json_body_without_conversion_is_refused_before_its_numbers_are_read() -> None:
+def test_json_without_conversion_is_refused_before_it_is_read() -> None:
     with pytest.raises(Unsupported, match="convert=true"):
         rows_format.load(memoryview(b'{"a":[["x"]],"b":[[1]],"dtype":"float16"}'), ProductOptions())

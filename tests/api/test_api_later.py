@@ -315,7 +315,7 @@ def test_what_is_no_key_is_refused(client: httpx.Client, key: str) -> None:
 
 
 @pytest.mark.slow
-def test_products_that_were_accepted_are_made_though_no_thread_can_be_started(tmp_path: Path) -> None:
+def test_accepted_products_are_made_without_a_new_thread(tmp_path: Path) -> None:
     """7 MiB of address space are left: a thread's stack takes 8, where nobody says how much."""
     with (
         started(tmp_path, devices="opencl", slab_bytes=str(2**26)) as running,

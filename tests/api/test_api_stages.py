@@ -56,7 +56,7 @@ def stopped_while_followed(running: Started) -> None:
     running.process.wait(10)
 
 
-def test_a_service_is_ready_once_it_has_verified_and_ends_its_streams_when_it_is_stopped(tmp_path: Path) -> None:
+def test_service_is_ready_once_verified_and_ends_streams_at_stop(tmp_path: Path) -> None:
     with started(tmp_path, devices="opencl") as running:
         unready_then_ready(running.url)
         stopped_while_followed(running)

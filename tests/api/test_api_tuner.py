@@ -200,9 +200,7 @@ def test_tuned_shape_is_no_miss(client: httpx.Client, tune: Tuned) -> None:
     assert tune.shape["m"] not in missed(client)
 
 
-def test_trials_tell_their_round_and_their_samples_only_where_they_are_asked_for(
-    client: httpx.Client, tune: Tuned
-) -> None:
+def test_trials_tell_round_and_samples_if_asked(client: httpx.Client, tune: Tuned) -> None:
     trials = client.get("/trials", params={"job_id": tune.job}).json()["trials"]
     assert {trial["round"] for trial in trials} == {"search", "final", "report"}
     assert {trial["samples_ms"] for trial in trials} == {None}

@@ -142,7 +142,7 @@ def test_codings_that_are_not_known_are_refused_and_listed(client: httpx.Client)
     refused(client.post(INFER, content=body, headers=headers | {"Accept-Encoding": "identity;q=0"}), 406, "gzip")
 
 
-def test_an_answer_that_is_not_acceptable_is_refused_before_the_body_is_read(client: httpx.Client) -> None:
+def test_unacceptable_answer_is_refused_before_the_body_is_read(client: httpx.Client) -> None:
     def body() -> Iterator[bytes]:
         yield b"this is no JSON"
 
@@ -255,7 +255,7 @@ def test_a_member_that_is_off_is_refused_by_its_name(client: httpx.Client, path:
     assert words in answer.json()["error"]
 
 
-def test_numbers_beyond_a_type_round_to_infinity_and_beyond_double_are_refused(client: httpx.Client) -> None:
+def test_overflow_rounds_to_infinity_and_beyond_double_is_refused(client: httpx.Client) -> None:
     document = changed("inputs.0.data", [1e300, 0, 0, 0, 0, 0])
     answer = client.post(INFER, json=document)
     assert product(answer)[0, 1] == np.inf
@@ -269,7 +269,7 @@ def test_what_the_protocol_lets_others_add_is_passed_over(client: httpx.Client) 
     np.testing.assert_array_equal(product(client.post(INFER, json=document | {"note": "mine"})), A @ B)
 
 
-def test_paths_that_the_protocol_does_not_have_keep_the_one_shape_of_errors(client: httpx.Client) -> None:
+def test_unknown_paths_keep_the_one_shape_of_errors(client: httpx.Client) -> None:
     refused(client.get(INFER), 405, "POST")
     refused(client.get("/v2/nothing"), 404, "/v2/nothing")
     refused(client.get("/v2/models/matmul/versions/one"), 404, "version one")

@@ -34,7 +34,7 @@ def lend(nbytes: int) -> Iterator[memoryview]:
     yield memoryview(bytearray(nbytes))
 
 
-def test_what_has_come_is_copied_in_a_thread_where_it_is_more_than_a_few_bytes() -> None:
+def test_large_early_bytes_are_copied_in_a_thread() -> None:
     threads, pieces = Watched(), [bytes([byte]) * FEW for byte in range(1, 20)]
 
     async def grown() -> bytes:

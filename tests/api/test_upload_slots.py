@@ -50,7 +50,7 @@ async def left(place: UploadSlots) -> int:
 
 
 @looped
-async def test_only_so_many_large_bodies_land_at_once_and_small_ones_pass_them_by() -> None:
+async def test_large_bodies_take_slots_and_small_ones_pass_by() -> None:
     place, inside, end = UploadSlots(), list[int](), asyncio.Event()
     tasks = [asyncio.create_task(land(place, LARGE, inside, end)) for _ in range(flow_control._MOST + 2)]
     tasks.append(asyncio.create_task(land(place, LARGE - 1, inside, end)))

@@ -77,7 +77,7 @@ def rest(answers: Answers) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_chunked_body_ends_where_it_ends_whatever_it_holds_and_however_it_is_cut(wired: Wired, seed: int) -> None:
+def test_chunked_body_ends_where_it_ends_however_it_is_cut(wired: Wired, seed: int) -> None:
     chance, tokens = (
         chance_of(seed),
         (b"\r\n", b"\r", b"\n", b"0", b"0\r\n\r\n", b"\r\n0\r\n\r\n", b"a: b\r\n\r\n", b"x"),
@@ -123,7 +123,7 @@ def test_a_chunked_body_that_nobody_reads_stays_in_the_systems_memory(wired: Wir
         assert answers.read()[::2] == (200, b"hello")
 
 
-def test_a_request_behind_a_chunked_one_stays_in_the_systems_memory_and_is_answered_in_turn(wired: Wired) -> None:
+def test_request_behind_a_chunked_one_waits_in_the_socket(wired: Wired) -> None:
     with wired.connect(receive_buffer=2**14) as connection, Answers(connection) as answers:
         connection.sendall(EMITTED + b"0\r\n\r\n" + head("POST", "/landed", length=FLOOD))
         sent = flooded(connection)
@@ -169,14 +169,14 @@ def test_silence_after_an_early_answer_ends_the_connection(strict: Wired, more: 
         assert rest(answers) == b""
 
 
-def test_the_rest_of_a_body_that_was_answered_early_is_not_dropped_for_ever(strict: Wired) -> None:
+def test_rest_of_an_early_answered_body_is_not_dropped_for_ever(strict: Wired) -> None:
     with strict.connect() as connection, Answers(connection) as answers:
         connection.sendall(REFUSED)
         assert answers.read()[0] == 413
         assert dripped(connection, b"5\r\nhello\r\n") < 5
 
 
-def test_what_is_no_http_behind_a_chunked_request_is_refused_once_that_is_answered(wired: Wired) -> None:
+def test_no_http_behind_a_chunked_request_is_refused_after_it(wired: Wired) -> None:
     with wired.connect(receive_buffer=2**14) as connection, Answers(connection) as answers:
         connection.sendall(EMITTED + b"0\r\n\r\n")
         time.sleep(0.2)
@@ -201,7 +201,7 @@ def test_a_body_that_breaks_off_adds_nothing_to_an_answer_that_has_begun(wired: 
         assert rest(answers) == b""
 
 
-def test_a_body_that_breaks_off_before_its_answer_is_refused_and_its_route_hears_of_it(wired: Wired) -> None:
+def test_broken_off_body_is_refused_and_its_route_hears_of_it(wired: Wired) -> None:
     wired.seen.clear()
     with wired.connect() as connection, Answers(connection) as answers:
         connection.sendall(LANDED + b"5\r\nhello\r\nno chunk\r\n")

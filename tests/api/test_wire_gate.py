@@ -60,7 +60,7 @@ def shut(switch: Switch) -> Wired:
     return switch.wired
 
 
-def test_a_client_that_waits_with_its_body_is_refused_and_the_connection_ends(switch: Switch, shut: Wired) -> None:
+def test_client_that_waits_with_its_body_is_refused(switch: Switch, shut: Wired) -> None:
     with shut.connect() as connection, Answers(connection) as answers:
         connection.sendall(head("POST", "/landed?step=9", length=10**9, **EXPECTS))
         status, headers, body = answers.read()
@@ -97,9 +97,7 @@ def test_a_connection_that_may_stay_goes_on_with_the_next_request(switch: Switch
 
 
 @pytest.mark.parametrize("fields", [{"Connection": "close"}, EXPECTS])
-def test_a_connection_that_may_not_stay_ends_though_its_head_came_in_pieces(
-    shut: Wired, fields: dict[str, str]
-) -> None:
+def test_refused_connection_ends_though_its_head_came_in_pieces(shut: Wired, fields: dict[str, str]) -> None:
     sent = head("POST", "/landed", length=5, **fields)
     with shut.connect() as connection, Answers(connection) as answers:
         connection.sendall(sent[:20])
@@ -286,7 +284,7 @@ def test_a_product_needs_room_for_its_body_and_for_c() -> None:
     service.slab.close()
 
 
-def test_a_full_queue_refuses_whatever_its_size_and_says_so_anew_when_figures_change() -> None:
+def test_full_queue_refuses_any_size_with_fresh_figures() -> None:
     service = Full(room=2**16, queue=1)
     gate, ticket = load_shedder_of(service), service.admission.admit(1)
     service.admission.learn(3.0)

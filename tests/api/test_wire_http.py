@@ -93,7 +93,7 @@ def test_requests_of_every_kind_are_answered_in_order_however_they_are_cut(wired
             assert answers.read()[::2] == answer
 
 
-def test_a_client_that_waits_for_100_continue_hears_it_only_when_its_body_is_wanted(wired: Wired) -> None:
+def test_100_continue_comes_only_when_the_body_is_wanted(wired: Wired) -> None:
     with wired.connect() as connection, Answers(connection) as answers:
         connection.sendall(head("POST", "/landed", length=200_000, Expect="100-continue"))
         assert answers.read()[0] == 100
@@ -122,7 +122,7 @@ def test_what_a_route_has_not_asked_for_stays_in_the_systems_memory(wired: Wired
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_a_client_that_sends_first_and_listens_afterwards_hears_why_it_was_refused(wired: Wired, version: str) -> None:
+def test_client_that_listens_late_hears_why_it_was_refused(wired: Wired, version: str) -> None:
     with wired.connect() as connection, Answers(connection) as answers:
         begin = head("POST", "/refused", length=8_000_000, Connection="close").replace(b"1.1", version.encode(), 1)
         connection.sendall(begin + bytes(8_000_000))

@@ -121,7 +121,7 @@ def test_an_answer_that_breaks_http_or_none_at_all_is_500_or_cut_off() -> None:
             assert not connection.makefile("rb").read().endswith(b"12345")
 
 
-def test_an_answer_without_a_length_comes_in_chunks_and_of_head_without_a_body() -> None:
+def test_answer_without_a_length_is_chunked_and_head_has_no_body() -> None:
     async def pieces(scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
         await send({"type": "http.response.start", "status": 200, "headers": []})

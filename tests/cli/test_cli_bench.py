@@ -10,9 +10,7 @@ from tests.support.cli.command_line import Run
 pytest_plugins = ["tests.support.cli.command_line"]
 
 
-def test_bench_measures_the_best_known_beside_the_rest_and_says_the_intervals(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bench_measures_the_best_beside_the_rest_with_intervals(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "FINALS", (0.5, 1.5))
     ran = run("bench", "24x40x17", "--seconds", 30, "--quiet")
     assert (ran.code, ran.err) == (0, "")

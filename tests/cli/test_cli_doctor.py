@@ -44,7 +44,7 @@ def test_doctor_exits_1_and_says_what_to_do_where_no_device_is(run: Run, monkeyp
     assert wrong[0]["advice"]
 
 
-def test_doctor_finds_a_taken_port_a_damaged_database_and_a_folder_that_cannot_be_made(
+def test_doctor_finds_port_database_and_folder_faults(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TILEWISE_DEVICES", "none")

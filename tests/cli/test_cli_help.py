@@ -111,7 +111,7 @@ def test_the_version_is_the_packages(run: Run) -> None:
     assert {run(word).out.strip() for word in ("--version", "-V", "version")} == {version("tilewise")}
 
 
-def test_the_module_runs_where_no_script_is_installed_and_loads_no_more_than_it_needs() -> None:
+def test_module_runs_without_a_script_and_loads_little() -> None:
     heavy = "('fastapi', 'sqlalchemy', 'uvicorn', 'numpy', 'rich', 'typer', 'pydantic')"
     loaded = f"import sys, app.cli; app.cli.main(['-V']); print([name for name in {heavy} if name in sys.modules])"
     said = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout

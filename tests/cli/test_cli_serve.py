@@ -97,7 +97,7 @@ def test_a_host_that_others_reach_is_warned_of(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
-def test_a_demo_shows_everything_stays_until_it_is_interrupted_and_leaves_nothing(tmp_path: Path) -> None:
+def test_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> None:
     words = [*COMMAND, "demo", "--shapes", "64x64x64", "--seconds", "4", "--keep"]
     env = environment(tmp_path, TMPDIR=str(tmp_path))
     with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -190,7 +190,7 @@ def test_the_whole_demo_takes_under_two_minutes(tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "tilewise.db").exists()
 
 
-def test_a_unix_socket_and_tls_serve_products_and_sigterm_leaves_no_socket_and_no_child(
+def test_unix_socket_and_tls_serve_and_sigterm_cleans_up(
     tmp_path: Path,
 ) -> None:
     path, pem, key = tmp_path / "tilewise.sock", tmp_path / "certificate.pem", tmp_path / "key.pem"
@@ -218,7 +218,7 @@ def test_a_unix_socket_and_tls_serve_products_and_sigterm_leaves_no_socket_and_n
     assert not path.exists()
 
 
-def test_a_certificate_or_a_socket_that_cannot_be_had_is_said_in_a_sentence(run: Run, tmp_path: Path) -> None:
+def test_missing_certificate_or_socket_is_said_in_a_sentence(run: Run, tmp_path: Path) -> None:
     for name, complaint in (("uds", "cannot listen on "), ("tls-certificate", "TLS cannot be had from ")):
         ran = run("serve", "--port", 0, f"--{name}", tmp_path / "no" / "such" / "file")
         assert ran.code == 1

@@ -138,7 +138,7 @@ def test_the_answer_to_a_body_that_was_not_read_is_seen(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(24,), (1, 2, 3, 10), (16,)])
-def test_chunked_answers_are_read_to_their_end_and_the_connection_used_again(ask: Ask, sizes: tuple[int, ...]) -> None:
+def test_chunked_answer_is_read_whole_and_its_connection_reused(ask: Ask, sizes: tuple[int, ...]) -> None:
     data, pieces = C.tobytes(), list[bytes]()
     for size in sizes:
         pieces, data = [*pieces, data[:size]], data[size:]
@@ -260,9 +260,7 @@ def test_where_shared_memory_fails_the_socket_is_taken_silently(
     assert not list(Path("/dev/shm").glob("tilewise-client-*"))  # noqa: S108 - where it would be left
 
 
-def test_a_product_through_shared_memory_that_stalls_is_told_and_its_region_not_used_again(
-    ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stalled_shared_memory_is_told_and_not_used_again(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_shared_memory, "LEAST", 1)
     with Scripted([OFFERED, TAKEN, STALL, TAKEN]) as server, pytest.raises(TimedOut):
         ask(server.url, "matmul", A, B, timeout=0.3)

@@ -217,7 +217,7 @@ def test_arrays_of_other_libraries_are_taken(multiply: Multiply) -> None:
         assert np.array_equal(multiply(Exporting(a, is_on_device=True), b), a @ b)
 
 
-def test_types_are_promoted_as_numpy_does_and_what_is_no_float_is_a_type_error(multiply: Multiply) -> None:
+def test_types_are_promoted_as_numpy_does_and_others_refused(multiply: Multiply) -> None:
     halves, singles = np.ones((2, 3), np.float16), np.ones((3, 2), np.float32)
     assert multiply(halves, singles).dtype == np.float32
     for dtype in (np.int64, np.bool_, np.complex128, np.longdouble, object):

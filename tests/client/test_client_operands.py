@@ -53,7 +53,7 @@ def test_a_batch_of_transposed_matrices_is_sent_from_where_it_lies() -> None:
     assert [lies_in(piece, array) for piece, array in zip(sent(asked), (a, b), strict=True)] == [True, True]
 
 
-def test_large_matrices_with_gaps_between_them_are_views_and_small_ones_one_copy() -> None:
+def test_large_gapped_matrices_are_views_and_small_ones_a_copy() -> None:
     stack = np.ones((6, SIDE, SIDE), np.float32)
     pieces = plan(stack[::2], stack[::2]).a.pieces()
     assert [piece.nbytes for piece in pieces] == [SIDE * SIDE * 4] * 3
@@ -88,7 +88,7 @@ def test_a_broadcast_batch_names_the_same_memory_again() -> None:
     assert all(lies_in(piece, array) for piece, array in zip(pieces, [a] * 6 + [b] * 3, strict=True))
 
 
-def test_an_answer_comes_straight_into_out_where_its_bytes_are_those_of_the_answer() -> None:
+def test_answer_comes_straight_into_out_where_bytes_match() -> None:
     a, b = np.ones((3, 4), np.float32), np.ones((4, 5), np.float32)
     asked, room = plan(a, b), np.empty((3, 5), np.float32)
     assert is_room(room, asked)

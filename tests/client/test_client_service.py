@@ -135,7 +135,7 @@ def test_every_event_comes_once_however_often_the_stream_is_taken_up(client: Cli
     assert list(client.events(job.id, after=ids[-1])) == []
 
 
-def test_waiting_a_number_of_seconds_gives_the_job_as_it_then_stands_and_it_can_be_cancelled(client: Client) -> None:
+def test_timed_wait_gives_the_job_as_it_stands(client: Client) -> None:
     job = client.tune([(300, 300, 300)], seconds=60, wait=0.5)
     assert not job.ended
     client.cancel(job.id)

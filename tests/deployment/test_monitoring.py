@@ -59,7 +59,7 @@ def test_the_event_loops_lag_is_seen() -> None:
 
 @promtool
 @pytest.mark.timeout(120)
-def test_metrics_follow_prometheuss_rules_and_are_told_while_the_database_fails(tmp_path: Path) -> None:
+def test_metrics_follow_the_rules_while_the_database_fails(tmp_path: Path) -> None:
     with started(tmp_path, devices="none") as service, httpx.Client(base_url=service.url, timeout=20) as client:
         text = client.get("/metrics").text
         lint = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
@@ -119,7 +119,7 @@ def test_the_dashboard_can_be_imported() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="Prometheus is not installed")
-def test_a_prometheus_that_scrapes_the_service_answers_every_query_of_the_dashboard_and_the_rules(
+def test_prometheus_answers_every_query_of_dashboard_and_rules(
     tmp_path: Path,
 ) -> None:
     with (

@@ -114,9 +114,7 @@ def test_the_watchdog_is_fed_only_while_the_event_loop_answers(tmp_path: Path) -
     assert stuck == 0
 
 
-def test_the_service_tells_that_it_listens_lives_and_stops_and_its_children_tell_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_service_notifies_systemd_and_its_children_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = str(tmp_path / "notify")
     monkeypatch.setenv("NOTIFY_SOCKET", name)
     monkeypatch.setenv("WATCHDOG_USEC", "300000")
@@ -168,9 +166,7 @@ def test_the_unit_has_what_a_gpu_needs_and_no_more() -> None:
 @analyze
 @pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="PoCL is of x86-64")
 @pytest.mark.timeout(180)
-def test_a_product_is_compiled_and_made_under_the_units_filter_of_system_calls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_product_is_made_under_the_units_system_call_filter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = tmp_path / "policy.json"
     policy.write_text(json.dumps({"errno": errno.EPERM, "allowed": sorted(allowed_calls())}), encoding="utf-8")
     python = tmp_path / "python"

@@ -68,7 +68,7 @@ def test_a_binary_without_its_facts_is_compiled_again(tmp_path: Path) -> None:
     assert json.loads(facts.read_text(encoding="utf-8")) == before
 
 
-def test_a_thread_that_keeps_an_array_in_local_memory_is_counted_as_spilling(tmp_path: Path) -> None:
+def test_array_in_local_memory_counts_as_spilling(tmp_path: Path) -> None:
     text = """
     extern "C" __global__ void matmul(float *a, float *b, float *c, long long m, long long n, long long k) {
         float kept[64];
@@ -93,14 +93,14 @@ extern "C" __global__ void __launch_bounds__(128) matmul(float *c, unsigned long
 }"""
 
 
-def test_products_that_wait_for_each_other_are_told_also_of_a_binary_that_is_found(tmp_path: Path) -> None:
+def test_serialized_products_are_told_of_a_cached_binary_too(tmp_path: Path) -> None:
     for _ in range(2):
         waiting = cuda.compile_cubin(Build("waiting", WAITING, "matmul", (("WAITS", "1"),)), "sm_90", tmp_path)
         assert any("C75" in each for each in waiting.warnings)
     assert cuda.compile_cubin(build_of("naive"), "sm_90", tmp_path).warnings == ()
 
 
-def test_a_devices_compiler_is_named_with_the_options_that_decide_what_it_makes() -> None:
+def test_device_compiler_is_named_with_its_options() -> None:
     assert signed("NVRTC 12.9", "sm_90") == "NVRTC 12.9 -arch=sm_90a -std=c++17"
     assert signed("NVRTC 12.9", "sm_89") == "NVRTC 12.9 -arch=sm_89 -std=c++17"
     assert set(signed("", "sm_80").split()) == {one for one in options("sm_80") if "ptxas" not in one}

@@ -93,7 +93,7 @@ class TestCuda(Contract):
         assert all(np.array_equal(c, products[0]) for c in products)
         assert (products[0] == 512).all()
 
-    def test_a_graph_of_the_same_launches_is_captured_once_and_old_ones_are_dropped(self, backend: Any) -> None:
+    def test_same_graph_is_captured_once_and_old_ones_dropped(self, backend: Any) -> None:
         problem = Problem(64, 64, 64)
         launch = planned("tiled", problem, backend)
         program, sets = backend.compile(launch.build), rotation(backend, problem, 3)

@@ -78,7 +78,7 @@ def test_a_kernel_that_never_ends_is_killed_and_the_device_serves_again(fleet: F
     assert unit.trials.call(device_functions.remember, "new") is None
 
 
-def test_a_product_is_served_while_a_trial_child_compiles_or_computes_outside_the_lease(fleet: Fleet) -> None:
+def test_product_is_served_while_a_trial_is_outside_the_lease(fleet: Fleet) -> None:
     unit = fleet.unit()
     with ThreadPoolExecutor(1) as pool:
         trial = pool.submit(unit.trials.call, child_functions.sleep, 0.8)
@@ -150,9 +150,7 @@ class TestCompilers:
         compilers.compile(Build("plain", 'extern "C" __global__ void matmul() {}', "matmul", ()), "sm_90", 60)
         assert list(tmp_path.rglob("*.cubin"))
 
-    def test_a_build_asked_for_by_many_is_compiled_once_and_asking_again_costs_nothing(
-        self, compilers: Compilers, tmp_path: Path
-    ) -> None:
+    def test_build_asked_for_by_many_is_compiled_once(self, compilers: Compilers, tmp_path: Path) -> None:
         build = plain("shared")
         asked = [compilers.start(build, "sm_90") for _ in range(8)]
         assert len({id(job) for job in asked}) == 1
@@ -178,9 +176,7 @@ class TestCompilers:
             with pytest.raises(CompileFailed, match="nothing here"):
                 compilers.compile(broken, "sm_90")
 
-    def test_no_compiler_is_started_before_it_is_needed_and_no_more_than_work_at_once(
-        self, compilers: Compilers
-    ) -> None:
+    def test_compilers_start_when_needed_and_no_more_than_work(self, compilers: Compilers) -> None:
         assert [child.pid for child in compilers._children] == [None] * compilers.width
         for number in range(2):
             compilers.compile(plain(f"one_{number}"), "sm_90")
@@ -234,7 +230,7 @@ with open_fleet(sys.argv[2], Path(sys.argv[1]), 2**20) as fleet:
 """
 
 
-def test_the_parent_loads_no_device_library_and_a_computing_child_dies_with_it(cache_dir: Path) -> None:
+def test_parent_loads_no_device_library_and_child_dies_with_it(cache_dir: Path) -> None:
     end_and_expect_no_children(start_parent(PARENT, str(cache_dir), "opencl"), signal.SIGKILL)
 
 

@@ -31,7 +31,7 @@ def devices() -> int:
 
 
 @pytest.mark.skipif(devices() > 0, reason="there is a GPU")
-def test_where_there_is_no_gpu_memory_stays_as_it_was_and_the_reason_is_said(slab: Slab) -> None:
+def test_without_a_gpu_memory_stays_unlocked_with_a_reason(slab: Slab) -> None:
     memory = attach(slab.fd, slab.nbytes)
     reason = cuda.lock(slab.fd, memory)
     assert reason is not None

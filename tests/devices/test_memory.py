@@ -29,7 +29,7 @@ def fleet(binaries: Path) -> Iterator[Fleet]:
         yield fleet
 
 
-def test_phase_that_takes_more_memory_than_it_may_ends_its_child_and_says_so(make: Making) -> None:
+def test_phase_over_its_memory_limit_ends_its_child(make: Making) -> None:
     child = make()
     with pytest.raises(ChildDied, match=r"during compile \(it took more than 0\.25 GiB of memory\)") as failure:
         child.call(child_functions.take_memory, GIB, 256 * MIB)
@@ -54,7 +54,7 @@ def test_bound_of_compiling_is_lifted_after_it(make: Making) -> None:
     assert child.generation == 1
 
 
-def test_compiler_that_dies_of_something_else_is_not_said_to_have_taken_memory(make: Making) -> None:
+def test_compiler_that_dies_otherwise_is_no_memory_fault(make: Making) -> None:
     with pytest.raises(ChildDied, match="killed by SIGABRT"):
         make().call(child_functions.abort_compiling)
 

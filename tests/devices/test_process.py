@@ -29,9 +29,7 @@ def test_a_child_starts_without_any_device_library(make: Making) -> None:
     assert not {"cupy", "pyopencl", "sqlalchemy", "fastapi"} & set(modules)
 
 
-def test_a_childs_blas_lets_its_threads_rest_soon_unless_it_is_told_otherwise(
-    make: Making, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blas_threads_of_a_child_rest_soon_by_default(make: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT", raising=False)
     assert make(child_functions.hold, "kept").call(child_functions.variable, "OPENBLAS_THREAD_TIMEOUT") == "20"
     monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", "26")
@@ -68,7 +66,7 @@ def test_a_fatal_error_replaces_the_child(make: Making) -> None:
     assert child.generation == 2
 
 
-def test_a_call_that_outlives_its_deadline_is_killed_and_the_next_one_works(make: Making) -> None:
+def test_call_over_its_deadline_is_killed_and_the_next_works(make: Making) -> None:
     child = make()
     before = child.call(child_functions.pid)
     with pytest.raises(ChildTimedOut) as failure:
@@ -78,9 +76,7 @@ def test_a_call_that_outlives_its_deadline_is_killed_and_the_next_one_works(make
     assert child.call(child_functions.echo, 1) == ("state", 1)
 
 
-def test_a_call_ends_when_its_killed_process_is_gone_however_long_that_takes(
-    make: Making, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_call_ends_when_its_killed_process_is_gone(make: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver may keep a killed process for long; until then it may touch the memory that the call has lent it."""
     child, gone, wait = make(), threading.Event(), WorkerProcess.wait
 
@@ -205,9 +201,7 @@ def test_a_device_that_is_free_need_not_be_asked_for(
         lease.release()
 
 
-def test_a_device_that_was_given_at_once_is_anybodys_until_a_phase_that_came_first_is_over(
-    make: Making, lease: Lease
-) -> None:
+def test_device_given_at_once_is_free_during_a_first_phase(make: Making, lease: Lease) -> None:
     child = make()
     child.start()
     with ThreadPoolExecutor(1) as pool:
@@ -218,7 +212,7 @@ def test_a_device_that_was_given_at_once_is_anybodys_until_a_phase_that_came_fir
         assert work.result(5) == "leased"
 
 
-def test_a_device_that_is_taken_is_waited_for_by_a_call_that_would_have_it_at_once(make: Making, lease: Lease) -> None:
+def test_taken_device_is_waited_for_by_a_leased_call(make: Making, lease: Lease) -> None:
     child = make()
     child.start()
     with ThreadPoolExecutor(1) as pool:

@@ -48,7 +48,7 @@ def test_a_region_may_be_lent_at_once_and_backed_before_it_is_touched(slab: Slab
     assert not slab.is_uncommitted(slab.lend(2 * PAGE, committed=False)), "what was backed stays so"
 
 
-def test_who_touches_a_backed_region_first_is_not_interrupted_for_each_page() -> None:
+def test_backed_region_has_no_page_faults() -> None:
     if tuple(map(int, os.uname().release.split(".")[:2])) < (5, 14):
         pytest.skip("this system enters pages as they are touched")
     slab = Slab(2**24)
@@ -165,7 +165,7 @@ def test_closing_gives_the_descriptor_back_even_while_a_view_is_held() -> None:
     assert child_functions.descriptors() == before
 
 
-def test_a_host_that_runs_out_while_it_backs_a_region_gets_back_what_it_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_backing_of_a_region_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     slab = Slab(2**27)
     kept = slab.lend(3 * PAGE)
     slab.view(kept)[:4] = b"mine"

@@ -33,7 +33,7 @@ class Switch:
         timer.start()
 
 
-def test_a_function_that_offers_the_device_ends_of_itself_and_its_child_lives_on(make: Making, lease: Lease) -> None:
+def test_function_that_offers_the_device_ends_of_itself(make: Making, lease: Lease) -> None:
     child, switch = make(), Switch()
     before = child.call(child_functions.pid)
     switch.after(0.3)
@@ -45,7 +45,7 @@ def test_a_function_that_offers_the_device_ends_of_itself_and_its_child_lives_on
     assert lease.try_acquire(Priority.PRODUCT) is not None
 
 
-def test_a_function_that_does_not_look_up_is_killed_and_the_next_call_is_answered(make: Making, lease: Lease) -> None:
+def test_function_that_ignores_its_stop_is_killed(make: Making, lease: Lease) -> None:
     child, switch = make(), Switch()
     before = child.call(child_functions.pid)
     switch.after(0.1)

@@ -57,7 +57,7 @@ def test_a_map_is_encoded_at_64_bytes_and_passed_as_one_element_of_128() -> None
     assert isinstance(found, np.ndarray)
 
 
-def test_what_the_driver_refuses_is_a_failed_launch_that_leaves_the_device_whole() -> None:
+def test_refused_tensor_map_is_a_failed_launch_and_no_more() -> None:
     with pytest.raises(LaunchFailed, match="CUDA error 1: no tensor map") as caught:
         maps.encode(TENSOR, 8, lambda *_: 1)
     assert caught.value.facts["fatal"] is False

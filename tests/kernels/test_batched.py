@@ -139,7 +139,7 @@ def test_a_default_is_legal_for_whatever_it_suits(device: Device) -> None:
         assert SPACE.refusal(BATCHED.default(problem, device), problem, device) is None, problem.key
 
 
-def test_defaults_have_every_load_of_a_small_product_on_its_way_at_once_in_one_wave() -> None:
+def test_defaults_load_a_small_product_in_one_wave() -> None:
     for problem in CLASSES[:3]:
         chosen = BATCHED.default(problem, H200)
         launch = BATCHED.launch(chosen, problem, H200)
@@ -253,9 +253,7 @@ def test_products_are_right_on_the_processor_for_any_shape(dtype: str, *, trans_
     [(2, (False, True)), pytest.param(3, (True, False), marks=pytest.mark.slow)],
     ids=["2-nt", "3-tn"],
 )
-def test_phases_take_turns_in_shared_memory_without_getting_in_each_others_way(
-    stages: int, trans: tuple[bool, bool]
-) -> None:
+def test_phases_take_turns_in_shared_memory(stages: int, trans: tuple[bool, bool]) -> None:
     # No rule lets a processor have several: nothing is copied there meanwhile. The text has them all the same.
     rng = np.random.default_rng(seeded().getrandbits(32))
     queue()

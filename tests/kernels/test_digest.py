@@ -47,9 +47,7 @@ def test_a_token_is_code_and_so_is_what_parts_two(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_changed_comment_keeps_a_kernels_digest_and_a_changed_token_changes_it(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_digest_changes_with_tokens_and_not_with_comments(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = CATALOGUE[name]
     before, files = entry.digest, (entry.file, *entry.auxiliary_sources)
     for file in files:

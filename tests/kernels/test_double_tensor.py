@@ -146,7 +146,7 @@ def test_defaults_are_legal_and_grow_with_the_shape(size: int) -> None:
     assert chosen["BM"] * chosen["BN"] == 64 * 128 or size < 1023
 
 
-def test_a_default_has_small_tiles_where_large_ones_leave_sms_idle_or_wait_for_their_own_starts() -> None:
+def test_default_has_small_tiles_where_large_ones_leave_sms_idle() -> None:
     """As 900 configs of ten shapes say, timed on an H200 (docs/kernel-log.md)."""
     for shape in ((131072, 64, 64), (768, 768, 768), (1000, 1200, 800), (256, 256, 8192)):
         chosen = DOUBLE_TENSOR.default(Problem(*shape, dtype="float64"), H200)
@@ -160,9 +160,7 @@ def test_defaults_take_instructions_8_deep_where_the_architecture_has_them() -> 
 
 
 @pytest.mark.parametrize(("trans_a", "trans_b", "sides"), [(0, 0, (64, 128)), (0, 1, (64, 128)), (1, 1, (128, 64))])
-def test_a_default_tile_is_longer_where_memory_has_cs_side_along_the_operand(
-    trans_a: int, trans_b: int, sides: tuple[int, int]
-) -> None:
+def test_default_tile_is_longer_along_cs_side_in_memory(trans_a: int, trans_b: int, sides: tuple[int, int]) -> None:
     problem = Problem(2048, 2048, 2048, dtype="float64", trans_a=bool(trans_a), trans_b=bool(trans_b))
     chosen = DOUBLE_TENSOR.default(problem, H200)
     assert (chosen["BM"], chosen["BN"]) == sides
@@ -176,7 +174,7 @@ def test_a_short_k_need_not_be_sliced_to_use_all_sms(k: int, legal: bool) -> Non
     assert legal or str(refused).startswith("SMs left idle")
 
 
-def test_a_plan_on_another_problem_than_the_config_was_legal_for_is_still_right() -> None:
+def test_config_of_another_problem_is_still_right() -> None:
     launch = DOUBLE_TENSOR.launch(
         tile(64, 64, 32, 32, 16, 4, 1, 4, 1, 1, 66), Problem(64, 64, 4096, dtype="float64"), H200
     )
@@ -255,7 +253,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("chosen", "device", "turned", "shape", "batch", "shift"), CASES)
-def test_products_of_integers_are_exact_and_no_read_of_shared_memory_meets_another_on_a_bank(
+def test_integer_products_are_exact_without_bank_conflicts(
     chosen: Config, device: Device, turned: tuple[bool, bool], shape: tuple[int, int, int], batch: int, shift: int
 ) -> None:
     problem = replace(transposed("float64", *turned, *shape), batch=batch)
@@ -308,7 +306,7 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
-def test_configs_at_random_are_exact_on_a_gpu_and_no_less_accurate_than_one_sum_after_the_other(
+def test_random_configs_are_exact_and_accurate_on_a_gpu(
     gpu: Any,
     turned: tuple[bool, bool],
 ) -> None:

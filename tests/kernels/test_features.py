@@ -57,7 +57,7 @@ def test_they_are_the_launchs_own_figures() -> None:
     assert parameters == [4, 5, 3]
 
 
-def test_a_kernel_with_parameters_of_any_name_has_features_and_no_prediction() -> None:
+def test_kernel_with_any_parameters_has_features() -> None:
     problem = Problem(64, 64, 64)
     kernel = replace(TILED, plan=lambda _config, _problem: Plan(1, (1, 1)))
     rows = [features(kernel, Config.of({"block_size_x": size, "unroll": 0}), problem, H200) for size in (32, 96)]

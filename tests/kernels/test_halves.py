@@ -52,9 +52,7 @@ def relative(c: Array, reference: Array) -> float:
 @NAMES
 @pytest.mark.parametrize("promote", PROMOTIONS)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_normal_operands_are_multiplied_more_exactly_than_by_sequential_fmas(
-    core: Core, promote: int, seed: int
-) -> None:
+def test_normal_operands_are_more_exact_than_sequential_fmas(core: Core, promote: int, seed: int) -> None:
     k = SHARE * promote
     a, b = normal(seed, 2 * SIZE, k), normal(seed + 9, k, 2 * SIZE)
     right = exact(a, b)
@@ -278,7 +276,7 @@ def test_denormal_and_mixed_lines_are_split_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(("kind", "verdict"), SPOILT.items())
-def test_operands_out_of_the_range_are_declined_for_what_is_wrong_with_them(kind: str, verdict: int) -> None:
+def test_operands_out_of_range_are_declined_with_a_reason(kind: str, verdict: int) -> None:
     a, b = spoilt(kind)
     problem = Problem(SIZE, SIZE, LEAST_K, precision="emulated", trans_b=len(kind) % 2 > 0)
     assert declined(a, b) == verdict
@@ -287,7 +285,7 @@ def test_operands_out_of_the_range_are_declined_for_what_is_wrong_with_them(kind
 
 
 @pytest.mark.parametrize("kind", ["a few tiny", "scattered ones", "near overflow"])
-def test_operands_within_the_range_are_not_declined_in_whatever_order_blocks_come(kind: str) -> None:
+def test_operands_within_range_are_accepted_in_any_block_order(kind: str) -> None:
     a, b = hostile(kind, 1, 520)
     problem = Problem(SIZE, SIZE, 520, precision="emulated", trans_a=True)
     assert Split(problem, *stored(problem, a[None], b[None]), draw=np.random.default_rng(1)).verdict == 0

@@ -53,7 +53,7 @@ def test_half_operands_are_multiplied_in_any_order(turned: tuple[bool, bool], sw
 
 
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
-def test_tf32_operands_are_multiplied_in_any_order_and_gathered_without_a_conflict(turned: tuple[bool, bool]) -> None:
+def test_tf32_operands_of_any_order_have_no_bank_conflicts(turned: tuple[bool, bool]) -> None:
     own = {"BN": 24} if turned[1] else UPSIDE | {"BM": 24}
     assert expect_exact(Problem(76, 68, 100, **TF32, **orders(turned)), **own) == 0
 

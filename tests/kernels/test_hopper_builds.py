@@ -37,7 +37,7 @@ def compiled(one: Launch) -> str:
 
 
 @pytest.mark.parametrize(("dtype", "precision"), CLASSES[1:])
-def test_defaults_compile_with_nothing_spilled_and_no_products_in_single_file(dtype: str, precision: str) -> None:
+def test_defaults_compile_without_spills_or_serialized_wgmma(dtype: str, precision: str) -> None:
     times = []
     for place, shape in enumerate(shapes(dtype, precision)[:3]):
         problem = replace(shape, trans_a=TRANSPOSITIONS[place][0], trans_b=TRANSPOSITIONS[place][1])

@@ -107,7 +107,7 @@ def test_large_squares_get_two_consumers_clusters_and_blocks_that_stay() -> None
     assert (stage_bytes(chosen, CUBE), accumulators(chosen, CUBE)) == (384 * 128, 128)
 
 
-def test_few_rows_are_on_the_instructions_columns_and_deep_products_in_slices() -> None:
+def test_few_rows_swap_operands_and_deep_products_split() -> None:
     few = HOPPER.default(Problem(16, 8192, 8192, dtype="bfloat16"), H200)
     assert (few["SWAP_AB"], few["BM"]) == (1, 16)
     deep = HOPPER.default(Problem(64, 64, 131_072, dtype="bfloat16"), H200)
@@ -126,7 +126,7 @@ def test_few_rows_are_on_the_instructions_columns_and_deep_products_in_slices() 
         (CUBE, {"BM": 128, "BN": 256, "CONSUMERS": 2}, [3, 4]),
     ],
 )
-def test_stages_are_no_more_than_a_blocks_phases_or_than_memory_keeps_up_with(
+def test_stages_are_bounded_by_phases_and_bandwidth(
     problem: Problem, changes: dict[str, int], enough: list[int]
 ) -> None:
     assert enough_stages(tile(problem, **changes), problem, H200)[-2:] == enough
@@ -167,7 +167,7 @@ def test_sides_change_places_with_swap() -> None:
     assert (lhs.operand, lhs.tile, rhs.operand, rhs.tile) == ("b", 128, "a", 80)
 
 
-def test_an_operand_along_k_is_one_box_and_one_across_k_a_box_for_each_span() -> None:
+def test_operand_along_k_is_one_box_and_across_k_several() -> None:
     problem = Problem(100, 200, 304, 3, dtype="float16", trans_a=True, trans_b=True)
     lhs, rhs, out = launch(problem, tile(problem, BM=128, CONSUMERS=2, BN=96, CLUSTER=2)).maps
     # A is k x m and copied, as 100 elements are no whole 16 bytes; B's 96 rows are brought by two blocks.
@@ -216,7 +216,7 @@ def test_blocks_that_stay_have_as_many_rounds_as_all_sms_would() -> None:
     )
 
 
-def test_tf32_has_its_right_side_along_k_and_copies_it_only_where_neither_way_round_is() -> None:
+def test_tf32_packs_its_right_side_only_where_it_must() -> None:
     swapped, upright = Config.of({"SWAP_AB": 1}), Config.of({"SWAP_AB": 0})
     found = {}
     for turned in TRANSPOSITIONS:

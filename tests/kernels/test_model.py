@@ -183,9 +183,7 @@ def edges_and_sizes() -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
 
 @pytest.mark.parametrize("device", [H200, TENSOR], ids=["plain", "tensor"])
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_where_tiles_share_loads_a_default_is_predicted_at_most_twenty_times_its_roofline(
-    name: str, device: Device
-) -> None:
+def test_default_is_predicted_within_twenty_rooflines(name: str, device: Device) -> None:
     kernel = CATALOGUE[name]
     for dtype, precision in kernel.classes:
         for problem in homes(name, Problem(1, 1, 1, dtype=dtype, precision=precision), device)[-1:]:
@@ -196,7 +194,7 @@ def test_where_tiles_share_loads_a_default_is_predicted_at_most_twenty_times_its
             assert name in {"naive", "tiled"} or predicted < 20 * bound + 1e-4
 
 
-def test_a_kernel_on_tensor_cores_is_predicted_by_their_peak_where_there_are_any() -> None:
+def test_tensor_core_kernel_is_predicted_by_their_peak() -> None:
     problem, chosen = Problem(4096, 4096, 4096, dtype="bfloat16"), config("tiled", square(64))
     plain, warps, groups = (replace(TILED, instructions=path) for path in (fma, mma, wgmma))
     seconds = [predict(each, chosen, problem, TENSOR) for each in (plain, warps, groups)]

@@ -77,7 +77,7 @@ CASES = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if number % 3 else []) for number, name in enumerate(CASES)]
 )
-def test_products_of_integers_are_exact_with_no_race_for_shared_memory_and_no_bank_asked_twice(name: str) -> None:
+def test_integer_products_are_exact_without_races_or_bank_conflicts(name: str) -> None:
     chosen, turned, shape, batch, shift = CASES[name]
     problem = replace(transposed("float32", *TRANSPOSITIONS[turned], *shape), batch=batch)
     launch = planned(chosen, problem)
@@ -133,7 +133,7 @@ def test_configs_at_random_are_exact(count: int) -> None:
         assert np.array_equal(c, reference(problem, a, b)), (chosen, problem.key)
 
 
-def test_slices_are_added_up_in_their_teams_order_whatever_order_blocks_run_in() -> None:
+def test_slices_are_added_in_team_order_in_any_block_order() -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     rng = np.random.default_rng(seed)
@@ -208,7 +208,7 @@ def test_ones_for_all_numbers_leave_a_tiny_problem_near_its_operands(repack: int
     assert not memory[~near].any()
 
 
-def test_the_interpreter_sees_a_barrier_that_is_missing_and_a_copy_that_is_not_waited_for() -> None:
+def test_interpreter_sees_missing_barriers_and_waits() -> None:
     problem = Problem(32, 32, 80)
     launch = planned(tile(), problem)
     a, b = operands(problem, np.random.default_rng(11), integers=True)

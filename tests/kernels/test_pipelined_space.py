@@ -170,7 +170,7 @@ def test_copies_of_a_thread_are_counted_as_wide_as_each_side_is_copied() -> None
     assert max(max(copies(each, CUBE)) for each in SPACE.legal(CUBE, H200)) <= BITS
 
 
-def test_slices_share_out_all_phases_evenly_and_what_lies_in_scratch_lies_apart() -> None:
+def test_slices_share_phases_evenly_and_lie_apart() -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     draw = random.Random(seed)  # noqa: S311 - shapes, not secrets

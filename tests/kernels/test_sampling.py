@@ -149,7 +149,7 @@ def test_a_small_sample_that_multiplies_wrong_or_races_is_told() -> None:
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_small_samples_are_legal_of_every_class_and_drawn_again_from_the_same_seed(name: str) -> None:
+def test_small_samples_are_legal_and_repeat_with_their_seed(name: str) -> None:
     kernel, devices = CATALOGUE[name], {device.architecture: device for device in DEVICES.values()}
     drawn_ones = [small(kernel, number, seed()) for number in range(len(kernel.classes))]
     assert {(each.launch.problem.dtype, each.launch.problem.precision) for each in drawn_ones} == set(kernel.classes)

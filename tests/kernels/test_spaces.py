@@ -125,7 +125,7 @@ def test_the_last_grid_is_launched_and_the_next_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_sources_macros_are_the_spaces_parameters_each_explained_at_its_head(name: str) -> None:
+def test_sources_explain_each_parameter_of_the_space(name: str) -> None:
     text = source(CATALOGUE[name].file)
     required = re.findall(r"^#(?:el)?if !defined\((\w+)\)\n#error \"\1 must be defined\"$", text, re.MULTILINE)
     assert set(required) - GIVEN == set(CATALOGUE[name].space.parameters) - set(CATALOGUE[name].arguments)
@@ -171,7 +171,7 @@ def test_a_fifth_of_a_kernels_characters_are_comments(name: str) -> None:
     assert len("".join(comments.split())) >= len("".join(text.split())) / 5
 
 
-def test_no_legal_tile_on_1024_threads_needs_more_than_the_48_kib_that_cuda_gives_without_asking() -> None:
+def test_no_legal_tile_needs_more_than_48_kib() -> None:
     needed = [
         CATALOGUE["tiled"].launch(each, problem, H200).shared_bytes
         for dtype in DTYPES

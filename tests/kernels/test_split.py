@@ -121,9 +121,7 @@ def test_a_product_without_slices_or_copies_has_no_scratch() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
-def test_only_operands_that_lie_badly_are_copied_and_copies_lie_behind_the_sums(
-    dtype: str, turned: tuple[bool, bool]
-) -> None:
+def test_only_badly_laid_operands_are_copied_behind_the_sums(dtype: str, turned: tuple[bool, bool]) -> None:
     tile, line = config("register_tiled", COPIED), 128 // replace(Problem(1, 1, 1), dtype=dtype).itemsize
     for m, n in ((1024, 1024), (1024, 1023), (1023, 1024), (1023, 1023)):
         problem = replace(transposed(dtype, *turned, m, n, 500), batch=2)

@@ -106,7 +106,7 @@ def with_last(one: Sample, line: str) -> Sample:
     return replace(one, launch=replace(one.launch, build=build))
 
 
-def test_what_fails_is_said_of_the_sample_that_did_and_the_next_one_is_checked(crew: Crew) -> None:
+def test_failure_belongs_to_its_sample_and_the_sweep_goes_on(crew: Crew) -> None:
     pytest.importorskip("app.devices.cuda")
     for place, line, fault in (
         ("sm_90", "nonsense;", "nonsense"),

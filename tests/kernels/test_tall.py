@@ -51,7 +51,7 @@ def flipped(shape: tuple[int, int, int]) -> tuple[int, int, int]:
 
 
 @crossed(keep_a=(0, 1), dtype=DTYPES, trans_a=(False, True), trans_b=(False, True))
-def test_both_sides_multiply_ragged_shapes_in_batches_and_pass_nan_and_infinity_on(
+def test_both_sides_multiply_ragged_batches_nan_and_infinity(
     keep_a: int, dtype: str, *, trans_a: bool, trans_b: bool
 ) -> None:
     seed = secrets.randbits(32)
@@ -290,7 +290,7 @@ def test_all_of_k_is_kept_where_it_fits_and_otherwise_what_leaves_room() -> None
     assert depth(64, Problem(65536, 64, 512), TURING) == 64
 
 
-def test_defaults_keep_all_of_k_give_every_sm_work_and_use_what_the_device_has() -> None:
+def test_defaults_keep_all_of_k_and_fill_the_device() -> None:
     def default(shape: tuple[int, int, int], device: Device = H200) -> Config:
         return TALL.default(sized(shape), device)
 
@@ -304,7 +304,7 @@ def test_defaults_keep_all_of_k_give_every_sm_work_and_use_what_the_device_has()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_default_is_legal_for_any_shape_that_suits_and_any_limits_that_allow_one(dtype: str) -> None:
+def test_default_is_legal_for_any_suitable_shape_and_limits(dtype: str) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     draw = random.Random(seed)  # noqa: S311 - shapes, not secrets

@@ -134,7 +134,7 @@ def test_sums_of_slices_stay_within_the_counters_and_64_mib() -> None:
     assert ENTRY.space.refusal(many, Problem(32, 32, 2**10, batch=8192), larger) is None
 
 
-def test_operands_are_copied_where_rows_are_ragged_or_along_k_and_the_product_is_long_enough() -> None:
+def test_operands_are_packed_where_it_pays() -> None:
     chosen = tile(128, 128, 8, 8, 32, 16, 3, 1, repack=1)
     refusal = partial(ENTRY.space.refusal, chosen)
     assert refusal(Problem(1023, 1023, 1023), H200) is None
@@ -165,7 +165,7 @@ def test_a_launch_past_48_kib_asks_for_what_it_needs_and_others_declare_it() -> 
     ("m", "n", "k"),
     [(1024, 1024, 1024), (4096, 4096, 4096), (4096, 64, 1024), (64, 4096, 512), (1, 4096, 4096), (1, 1, 1)],
 )
-def test_defaults_leave_few_sms_without_work_and_little_of_c_past_its_edges(m: int, n: int, k: int) -> None:
+def test_defaults_leave_few_sms_idle_and_little_past_edges(m: int, n: int, k: int) -> None:
     problem = Problem(m, n, k)
     counted = analyse(ENTRY, ENTRY.default(problem, H200), problem, H200)
     smallest = 32 * 32 * -(-m // 32) * -(-n // 32)
@@ -193,7 +193,7 @@ def test_a_launch_of_thread_tiles_is_counted_as_by_hand() -> None:
     assert counted.waves == 128 / (132 * 3)
 
 
-def test_a_prediction_is_lower_for_larger_thread_tiles_and_higher_where_sms_are_idle() -> None:
+def test_prediction_favours_thread_tiles_and_busy_sms() -> None:
     cube = Problem(4096, 4096, 4096)
     one, four, sixteen = (
         predict(ENTRY, tile(128, 128, *rest), cube, H200)
@@ -215,7 +215,7 @@ def ways(words: list[int], banks: int) -> int:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_quarter_of_a_warp_reads_packs_of_16_bytes_from_banks_of_their_own(dtype: str) -> None:
+def test_quarter_warps_read_16_bytes_without_bank_conflicts(dtype: str) -> None:
     pack = 16 // replace(CUBE, dtype=dtype).itemsize
     for tm, tn, wn in {(each["TM"], each["TN"], each["WN"]) for each in legal(dtype, "cuda")}:
         across = wn // tn

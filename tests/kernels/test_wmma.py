@@ -104,7 +104,7 @@ COMPILED = [
 
 
 @pytest.mark.parametrize(("architecture", "dtype", "turned"), COMPILED)
-def test_every_config_of_the_default_and_the_edges_compiles_and_spills_nothing(
+def test_default_and_edge_configs_compile_without_spills(
     architecture: str, dtype: str, turned: int, tmp_path: Path
 ) -> None:
     trans_a, trans_b = TRANSPOSITIONS[turned]

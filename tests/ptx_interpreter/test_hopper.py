@@ -43,7 +43,7 @@ def mapped(array: int, **given: object) -> Callable[[list[int]], Bound]:
 
 
 @pytest.mark.parametrize("span", [0, 32, 64, 128])
-def test_a_box_comes_swizzled_with_zeros_outside_and_goes_back_where_it_was(span: int) -> None:
+def test_box_comes_swizzled_and_zero_padded_and_goes_back(span: int) -> None:
     size, wide = 4, (span or 64) // 4
     whole = np.arange(1, 20 * 37, dtype=np.uint32)[: 20 * 36].reshape(20, 36)
     box = {"element": "float32", "sizes": (35, 18), "strides": (36 * size,), "box": (wide, 16), "swizzle": span}

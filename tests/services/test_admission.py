@@ -18,7 +18,7 @@ def admission(queue: int = 4, share: float = 1.0, **devices: int) -> Admission:
     return Admission(AdmissionLimits(queue, 1000, devices or {"d": 500}, share))
 
 
-def test_a_full_queue_is_refused_with_its_numbers_and_a_place_is_free_once_a_product_is_made() -> None:
+def test_full_queue_is_refused_with_its_numbers() -> None:
     inside = admission(queue=2)
     first, _ = inside.admit(10), inside.admit(10)
     with pytest.raises(QueueFull) as refused:
@@ -31,7 +31,7 @@ def test_a_full_queue_is_refused_with_its_numbers_and_a_place_is_free_once_a_pro
     inside.admit(10)
 
 
-def test_bytes_are_held_until_the_end_and_not_only_until_the_product_is_made() -> None:
+def test_bytes_are_held_until_the_end() -> None:
     inside = admission()
     ticket = inside.admit(400)
     ticket.leave_queue()
@@ -53,7 +53,7 @@ def test_a_product_for_any_device_counts_on_the_one_with_the_most_room() -> None
         inside.admit(301)
 
 
-def test_one_caller_holds_no_more_than_its_share_and_another_still_comes_in() -> None:
+def test_caller_holds_no_more_than_its_share() -> None:
     inside = admission(queue=4, share=0.5, d=10_000)
     tickets = [inside.admit(100, principal=ONE) for _ in range(2)]
     with pytest.raises(OverShare) as refused:

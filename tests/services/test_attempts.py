@@ -80,7 +80,7 @@ def test_a_tune_saves_three_rounds_and_promotes_what_the_report_measured(tuned: 
     assert (answer.match, answer.config, answer.provisional) == ("exact", tuned.best.trial.config, False)
 
 
-def test_the_best_stands_beside_what_was_measured_with_it_and_is_no_slower_than_the_default(tuned: Tuned) -> None:
+def test_best_is_measured_beside_the_rest_and_beats_the_default(tuned: Tuned) -> None:
     best = tuned.best
     assert best.default is not None
     assert best.default.config == CATALOGUE["tiled"].default(PROBLEM, tuned.room.unit.device)
@@ -185,7 +185,7 @@ def test_a_job_that_was_given_more_does_more_and_its_finals_anew(room: House) ->
     assert first.trial.id not in [row.id for row in room.trials(job)]
 
 
-def test_the_best_so_far_is_served_while_the_tune_runs_and_withdrawn_where_it_is_interrupted(room: House) -> None:
+def test_provisional_best_is_served_and_withdrawn_on_interruption(room: House) -> None:
     job, best = room.job(PROBLEM, CONFIGS), room.context.best
     seen = []
 

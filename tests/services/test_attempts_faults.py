@@ -94,9 +94,7 @@ def test_a_config_that_answers_wrong_is_never_served_for_any_problem(
     assert (fault.kind, fault.scope, fault.config, fault.kernel) == ("wrong", "", BAD, "tiled")
 
 
-def test_the_quarantine_outlives_the_service_and_ends_with_the_kernels_text(
-    room: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quarantine_outlives_the_service_but_not_the_kernels_text(room: House, monkeypatch: pytest.MonkeyPatch) -> None:
     break_tiled(monkeypatch, {BAD: OFF})
     searched(room, PROBLEM)
     again = Quarantine.load(room.database)
@@ -126,9 +124,7 @@ def test_a_config_that_failed_is_not_tried_again_where_it_would_fail_again(
     assert [BAD in configs for configs in refused] == [True, *elsewhere]
 
 
-def test_a_finalist_that_fails_on_hostile_operands_is_quarantined_and_not_promoted(
-    room: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finalist_wrong_on_hostile_operands_is_quarantined(room: House, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = CATALOGUE["tiled"].default(PROBLEM, room.unit.device)  # which is told, and so proved, however slow it is
     break_tiled(monkeypatch, {bad: NO_NAN})
     job = room.job(PROBLEM, [GOOD])
@@ -174,9 +170,7 @@ def test_a_product_whose_class_answers_wrong_is_made_by_the_next_answer(
 
 
 @pytest.mark.usefixtures("short_ladder")
-def test_a_default_that_answers_wrong_does_not_keep_the_service_from_being_ready(
-    room: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_default_does_not_prevent_readiness(room: House, monkeypatch: pytest.MonkeyPatch) -> None:
     default = CATALOGUE["tiled"].default(Problem(256, 256, 256), room.unit.device)
     break_tiled(monkeypatch, {default: OFF})
     context = room.context

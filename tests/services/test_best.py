@@ -95,9 +95,7 @@ def device(service: Service) -> Device:
     return service.fleet.unit().device
 
 
-def test_a_tuned_problem_is_answered_exactly_with_everything_that_was_measured(
-    service: Service, device: Device
-) -> None:
+def test_tuned_problem_is_answered_exactly_with_its_figures(service: Service, device: Device) -> None:
     answer = BestConfigs(service.fleet, [best(measured(device, PROBLEM))]).answer(PROBLEM)
     assert (answer.match, answer.kernel, dict(answer.config)) == ("exact", "tiled", {"BM": 8, "BN": 16, "BK": 8})
     assert answer.gflops == pytest.approx(PROBLEM.flops / 1e6)
@@ -109,7 +107,7 @@ def test_a_tuned_problem_is_answered_exactly_with_everything_that_was_measured(
 
 
 @pytest.mark.parametrize("what", ["kernel_digest", "environment", "policy"])
-def test_a_changed_kernel_text_environment_or_policy_makes_the_answer_stale(
+def test_changed_kernel_environment_or_policy_makes_an_answer_stale(
     service: Service, device: Device, what: str
 ) -> None:
     changed: dict[str, Any] = {what: "another"}
@@ -168,7 +166,7 @@ def test_an_untuned_choice_that_was_as_fast_as_the_best_stays_the_answer(service
 
 
 @pytest.mark.slow
-def test_among_a_hundred_thousand_tuned_shapes_a_bounded_number_is_looked_at(
+def test_lookup_among_100000_tuned_shapes_is_bounded(
     service: Service, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dice, tiles = random.Random(7), list(CATALOGUE["tiled"].space)[:40]  # noqa: S311 - shapes, no secrets
@@ -202,7 +200,7 @@ def test_among_a_hundred_thousand_tuned_shapes_a_bounded_number_is_looked_at(
     assert all(len(family.transfer(one)._tuned) <= 256 for one in asked)
 
 
-def test_what_winners_took_on_each_others_problems_decides_between_near_ones(service: Service, device: Device) -> None:
+def test_cross_measurements_decide_between_near_winners(service: Service, device: Device) -> None:
     sizes, tiles = (16, 32, 300, 4000), ({"BM": 4, "BN": 4, "BK": 4}, TILE)
     records = [best(measured(device, Problem(m, m, m), 1.0, tiles[m == 300]), 5) for m in sizes]  # 300 is the nearest
     good, bad = (CATALOGUE["tiled"].space.config(tile) for tile in tiles)
@@ -216,9 +214,7 @@ def test_what_winners_took_on_each_others_problems_decides_between_near_ones(ser
     assert (answer.config, answer.matched_problem) == (good, Problem(32, 32, 32))
 
 
-def test_what_the_store_keeps_of_winners_on_each_others_problems_is_read_at_promotion(
-    service: Service, device: Device
-) -> None:
+def test_cross_measurements_are_read_at_promotion(service: Service, device: Device) -> None:
     job = new_job("tune", {}, "crossed")
     good, bad = {"BM": 4, "BN": 4, "BK": 4}, TILE
     shapes = [replace(PROBLEM, dtype="float64", trans_a=True, trans_b=True, m=m) for m in (16, 32, 300, 4000)]
@@ -249,9 +245,7 @@ def test_a_stored_best_outranks_every_nearer_guess(service: Service, device: Dev
     assert (answer.match, answer.matched_problem) == ("exact", PROBLEM)
 
 
-def test_what_is_quarantined_is_answered_neither_exactly_nor_as_nearest_nor_by_default(
-    service: Service, device: Device
-) -> None:
+def test_quarantined_config_is_never_answered(service: Service, device: Device) -> None:
     other, quarantine = Problem(260, 260, 260), Held()
     ladder = [("default", kernel.name) for kernel in reversed(covering(PROBLEM, device))]
     records = [best(measured(device, PROBLEM)), best(measured(device, other, tile={"BM": 4, "BN": 8, "BK": 4}), 5)]
@@ -384,9 +378,7 @@ def test_an_untuned_problem_is_answered_by_the_highest_kernel_for_it(
     assert (answer.match, answer.kernel) == ("default", kernel)
 
 
-def test_a_kernel_whose_space_refuses_its_default_leaves_the_answer_to_the_one_below(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernel_without_a_legal_default_is_passed_over(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     skinny = CATALOGUE["skinny"]
     closed = replace(skinny, space=replace(skinny.space, rules={"never": lambda *_: False}, reads={}))
     monkeypatch.setattr("app.services.best.lookup.CATALOGUE", {**CATALOGUE, "skinny": closed})
@@ -420,9 +412,7 @@ def test_the_highest_kernel_for_a_square_is_the_architectures(architecture: str,
         ((16, 4096, 4096), "skinny"),
     ],
 )
-def test_untuned_a_kernel_whose_tiles_leave_a_gpu_idle_leaves_the_answer_to_the_one_below(
-    sizes: tuple[int, int, int], first: str
-) -> None:
+def test_kernel_that_leaves_a_gpu_idle_is_passed_over_untuned(sizes: tuple[int, int, int], first: str) -> None:
     limits = Limits(1024, 227 * 1024, 32, 132, 4e12, 6e13, 3e13)
     card = Device("cuda:0", "cuda", "a GPU", "sm_90", "1", "2", "3", "uuid", 2**34, limits)
     ladder = untuned(Problem(*sizes), card)

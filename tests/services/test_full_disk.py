@@ -93,7 +93,7 @@ def test_jobs_that_meet_a_full_disk_end_once_there_is_room(tmp_path: Path, then:
     assert told["again"] == [True, "succeeded"]
 
 
-def test_a_job_of_which_no_thread_knows_is_not_joined_and_is_cancelled_at_once(service: Service) -> None:
+def test_job_without_a_thread_is_cancelled_at_once(service: Service) -> None:
     order = TuneSpec((Problem(21, 22, 23),), kernels=("naive",), budget=Budget(trials=1))
     spec = normalize(order, service.fleet)
     lost = new_job("tune", spec.to_json(), fingerprint(ANONYMOUS, spec))

@@ -330,9 +330,7 @@ class TestRates:
         known = rates._alone["opencl:0", self.problem]
         assert known.call < 1e-6
 
-    def test_what_was_measured_to_be_slower_together_is_made_alone_until_it_is_tried_again(
-        self, service: Service
-    ) -> None:
+    def test_slower_batches_are_made_alone_until_retried(self, service: Service) -> None:
         now = [0.0]
         rates = BatchCostModel(lambda: now[0])
         now[0] = 1.0

@@ -37,7 +37,7 @@ def begun(idempotency: Idempotency, key: str = "k", principal: Principal = ANONY
     return attempt
 
 
-def test_the_first_answer_is_replayed_and_until_there_is_one_the_key_is_in_use(tmp_path: Path) -> None:
+def test_first_answer_is_replayed_and_the_key_in_use_before(tmp_path: Path) -> None:
     with keys(tmp_path) as idempotency:
         attempt = begun(idempotency)
         with pytest.raises(KeyInUse) as refused:
@@ -49,7 +49,7 @@ def test_the_first_answer_is_replayed_and_until_there_is_one_the_key_is_in_use(t
     assert (known.status, known.headers, known.body) == (202, {"Location": "/jobs/1"}, "{}")
 
 
-def test_another_request_with_the_key_is_refused_while_the_first_runs_and_after(tmp_path: Path) -> None:
+def test_key_of_another_request_is_refused(tmp_path: Path) -> None:
     with keys(tmp_path) as idempotency:
         attempt = begun(idempotency)
         for _ in range(2):
@@ -130,7 +130,7 @@ def test_an_answer_that_cannot_be_written_leaves_the_key_to_its_job(tmp_path: Pa
     assert (known.status, known.job_id) == (None, job_id)
 
 
-def test_a_request_that_made_nothing_frees_its_key_though_that_cannot_be_written(tmp_path: Path) -> None:
+def test_failed_request_frees_its_key_though_unwritten(tmp_path: Path) -> None:
     with keys(tmp_path) as idempotency:
         attempt = begun(idempotency)
         with failing(idempotency, "DELETE"), pytest.raises(StoreFailed):

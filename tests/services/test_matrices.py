@@ -146,7 +146,7 @@ def test_what_is_on_its_way_counts(matrices: ResidentMatrices) -> None:
     put(matrices, "a", 6)
 
 
-def test_the_owners_evictable_give_way_to_its_quota_the_least_recently_used_first(matrices: ResidentMatrices) -> None:
+def test_evictable_matrices_give_way_to_their_owners_quota(matrices: ResidentMatrices) -> None:
     put(matrices, "stays", 2)
     for name in ("old", "used", "new"):
         put(matrices, name, 2, evictable=True)
@@ -198,7 +198,7 @@ def copy(nbytes: int) -> Buffer:
     return Buffer(object(), nbytes)
 
 
-def test_device_copies_stay_within_their_budget_the_least_recently_used_go_first() -> None:
+def test_device_copies_are_evicted_least_recently_used_first() -> None:
     kept = DeviceBufferCache()
     for key in (1, 2, 3):
         assert kept.make_room(10, 30, {key})

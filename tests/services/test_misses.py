@@ -71,7 +71,7 @@ def test_what_is_left_is_stored_at_the_end(service: Service, device: Device) -> 
     misses.forget(device.model, problem)
 
 
-def test_a_product_of_an_untuned_shape_is_a_miss_unless_its_kernel_was_forced(service: Service) -> None:
+def test_untuned_product_is_a_miss_unless_its_kernel_was_forced(service: Service) -> None:
     for kernel, problem in ((None, Problem(81, 3, 3)), ("naive", Problem(82, 3, 3))):
         with service.matmul.reserve(problem) as placed:
             placed.a[...], placed.b[...] = 1, 1
@@ -101,7 +101,7 @@ def test_nothing_is_tuned_while_products_come(service: Service, device: Device) 
     misses.forget(device.model, Problem(89, 84, 85))
 
 
-def test_an_idle_service_tunes_what_was_asked_for_and_revalidates_what_is_stale(tmp_path: Path) -> None:
+def test_idle_service_tunes_misses_and_revalidates_stale_bests(tmp_path: Path) -> None:
     stale, wanted = Problem(20, 21, 22), Problem(30, 31, 32)
     with opened(settings(tmp_path), "the first") as service:
         job = service.tuning.submit(TuneSpec((stale,), kernels=("tiled",), budget=Budget(trials=4)), ANONYMOUS)

@@ -33,7 +33,7 @@ def emulating(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ser
     """A service whose tiled kernel computes emulated products too, but for k below 256, and declines at times."""
     tiled = CATALOGUE["tiled"]
     monkeypatch.setitem(tiled.__dict__, "precisions", (*tiled.precisions, "emulated"))
-    monkeypatch.setitem(tiled.__dict__, "suits", lambda one: one.precision != "emulated" or one.k >= 256)
+    monkeypatch.setitem(tiled.__dict__, "supports", lambda one: one.precision != "emulated" or one.k >= 256)
     monkeypatch.setitem(tiled.__dict__, "shapes", "k of 256 and more")
     monkeypatch.setattr(product, "multiply", declining_kernels.multiply)
     monkeypatch.setattr(batched, "multiply", declining_kernels.multiply_all)
@@ -70,7 +70,7 @@ def test_where_no_kernel_emulates_the_strict_best_answers_and_says_why(service: 
     assert (made.precision, made.declined) == ("strict", answer.declined)
 
 
-def test_an_emulated_product_can_be_forced_from_a_kernel_or_a_library_that_is_strict(service: Service) -> None:
+def test_emulated_product_can_be_forced_from_a_strict_kernel(service: Service) -> None:
     for kernel in ("naive", "vendor"):
         made = multiply(service.matmul, PROBLEM, kernel=kernel)
         assert (made.kernel, made.precision) == (kernel, "strict")

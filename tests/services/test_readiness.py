@@ -141,7 +141,7 @@ def best_config(client: Client, problem: Problem) -> str:
     ],
 )
 @pytest.mark.usefixtures("patient")
-def test_default_that_fails_at_the_start_is_quarantined_and_the_kernel_below_serves(
+def test_default_that_fails_at_start_is_replaced_by_the_one_below(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: str, fault: str
 ) -> None:
     quarantined_at_the_start(tmp_path, monkeypatch, kernel, fault)
@@ -150,7 +150,7 @@ def test_default_that_fails_at_the_start_is_quarantined_and_the_kernel_below_ser
 @pytest.mark.parametrize(("kernel", "fault"), [("tiled", ENDLESS_KERNEL), ("register_tiled", "#")])
 @pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
-def test_default_that_hangs_at_the_start_is_quarantined_and_the_kernel_below_serves(
+def test_default_that_hangs_at_start_is_replaced_by_the_one_below(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: str, fault: str
 ) -> None:
     quarantined_at_the_start(tmp_path, monkeypatch, kernel, fault)
@@ -181,7 +181,7 @@ def quarantined_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ke
     ],
 )
 @pytest.mark.usefixtures("patient")
-def test_product_is_made_by_the_kernel_below_one_that_fails_at_its_first_use(
+def test_kernel_that_fails_at_first_use_is_replaced_by_the_one_below(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: dict[str, str]
 ) -> None:
     made_below(tmp_path, monkeypatch, faults)
@@ -190,7 +190,7 @@ def test_product_is_made_by_the_kernel_below_one_that_fails_at_its_first_use(
 @pytest.mark.parametrize("faults", [{"register_tiled": "#"}, {"register_tiled": ENDLESS_KERNEL}])
 @pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
-def test_product_is_made_by_the_kernel_below_one_that_hangs_at_its_first_use(
+def test_kernel_that_hangs_at_first_use_is_replaced_by_the_one_below(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: dict[str, str]
 ) -> None:
     made_below(tmp_path, monkeypatch, faults)
@@ -251,9 +251,7 @@ def test_device_without_its_lowest_kernel_is_not_ready_and_recovers(
 
 
 @pytest.mark.usefixtures("patient")
-def test_lowest_kernel_that_answers_wrong_leaves_the_device_not_ready_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_lowest_kernel_leaves_the_device_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     break_kernels(monkeypatch, {"naive": WRONG_KERNEL})
     with started(tmp_path) as (client, _):
         told = until(client, lambda told: "naive" in told.get("detail", ""))

@@ -101,7 +101,7 @@ def test_a_region_that_is_used_is_closed_after_its_last_user(
     assert open_descriptors() == before - 1
 
 
-def test_memory_without_a_key_is_forgotten_once_it_was_not_used_for_a_while(memory: SharedMemory) -> None:
+def test_unused_memory_without_a_key_is_forgotten(memory: SharedMemory) -> None:
     regions = SharedMemoryRegistry(Fleet((), cast("Slab", None)), allowed=True, abandoned=0.05)
     gone = SharedMemory(create=True, size=64)
     used = SharedMemory(create=True, size=64)

@@ -118,7 +118,7 @@ def test_what_is_too_old_leaves_the_disk_though_nobody_comes(tmp_path: Path) -> 
     shelf.stop()
 
 
-def test_results_that_are_written_at_once_never_take_more_than_there_may_be(tmp_path: Path) -> None:
+def test_concurrent_results_keep_within_their_bytes(tmp_path: Path) -> None:
     size, most = 2**20, 3 * 2**20
     shelf, over, seen = ResultStore(tmp_path, 60, most), threading.Event(), list[int]()
     shelf.start()
@@ -249,9 +249,7 @@ def test_a_running_job_that_is_cancelled_before_its_launch_costs_no_child(servic
             results.open(service.jobs.get(job.id))
 
 
-def test_a_job_that_is_cancelled_leaves_the_matrix_that_its_result_was_to_replace(
-    service: Service, tmp_path: Path
-) -> None:
+def test_cancelled_job_leaves_the_matrix_it_was_to_replace(service: Service, tmp_path: Path) -> None:
     matrices = service.matrices
     with matrices.reserve(ANONYMOUS, "kept", "float32", (3, 4)) as old:
         old.keep()

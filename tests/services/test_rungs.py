@@ -81,9 +81,7 @@ def rung(architecture: str, dtype: str, precision: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("dtype", "precision"), RUNGS)
-def test_every_class_is_served_by_the_highest_rung_that_an_architecture_has(
-    architecture: str, dtype: str, precision: str
-) -> None:
+def test_every_class_is_served_by_the_architectures_highest_rung(architecture: str, dtype: str, precision: str) -> None:
     bests = BestConfigs(cast("Fleet", Shop(card(architecture))))
     wanted, computed = rung(architecture, dtype, precision)
     for trans_a, trans_b in product((False, True), repeat=2):

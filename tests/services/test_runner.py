@@ -143,7 +143,7 @@ def test_a_kernel_that_is_right_on_plain_operands_only_is_found_out(room: Room) 
     assert room.runner.stress_verify(naive(room.unit, PROBLEM)) is None
 
 
-def test_contenders_are_sampled_in_turn_and_each_phase_is_said_to_begin_once(room: Room) -> None:
+def test_contenders_are_sampled_in_turn_with_phases_told_once(room: Room) -> None:
     launch = naive(room.unit, PROBLEM)
     room.runner.attempt(launch, None)
     assert room.phases == ["preparing", "search"]
@@ -203,7 +203,5 @@ def test_nothing_begins_once_the_tune_is_interrupted(room: Room) -> None:
         (DeviceError("failed: Traceback"), None),
     ],
 )
-def test_an_error_is_held_against_a_config_only_where_the_config_may_cause_it(
-    error: DeviceError, kind: str | None
-) -> None:
+def test_error_is_held_against_a_config_that_may_cause_it(error: DeviceError, kind: str | None) -> None:
     assert kind_of(error) == kind

@@ -68,7 +68,7 @@ def test_more_of_one_and_less_of_another_covers_nothing() -> None:
     assert not other.is_at_least(one, kernels=1)
 
 
-def test_what_is_raised_is_read_at_once_and_done_shapes_are_to_be_done_again() -> None:
+def test_raised_budget_is_read_at_once_by_done_shapes_too() -> None:
     job, clock = running(Budget(trials=10), 10, 10)
     job.begin(0)
     assert job.kernel_budget(1).trials == 10
@@ -160,7 +160,7 @@ def test_the_seconds_of_an_earlier_process_count() -> None:
     assert (job.kernel_budget(1).seconds, job.elapsed) == (3.0, 8.0)
 
 
-def test_the_budgets_end_asks_and_then_kills_and_an_interruption_comes_first() -> None:
+def test_end_of_budget_asks_then_kills_after_any_interruption() -> None:
     clock, stopped = Clock(), threading.Event()
     job = JobProgress(Budget(seconds=10.0), [5], stopped.is_set, clock, grace=lambda: 2.0)
     job.begin(0)

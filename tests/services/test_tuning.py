@@ -97,9 +97,7 @@ def test_equal_work_is_one_job_while_it_runs_and_after_it_ended(service: Service
     assert service.tuning.submit(order(25, strategy="random"), ANONYMOUS).id != running.id
 
 
-def test_a_finished_job_is_the_same_work_only_if_its_budget_covered_the_orders(
-    service: Service, tuned: JobRecord
-) -> None:
+def test_finished_job_is_joined_if_its_budget_covered_the_orders(service: Service, tuned: JobRecord) -> None:
     assert service.tuning.submit(order(24, 40, trials=2), ANONYMOUS).id == tuned.id
     more = service.tuning.submit(order(24, 40, trials=8), ANONYMOUS)
     assert more.id != tuned.id
@@ -145,7 +143,7 @@ def test_more_of_one_limit_and_less_of_another_is_a_job_of_its_own(service: Serv
         assert finish(service, each).state == "cancelled"
 
 
-def test_the_best_so_far_is_served_while_its_job_runs_and_taken_back_without_a_winner(service: Service) -> None:
+def test_provisional_best_is_taken_back_without_a_winner(service: Service) -> None:
     problem = order(130).problems[0]
     job = service.tuning.submit(order(130, trials=None, seconds=60.0), ANONYMOUS)
     until(lambda: service.best.answer(problem).provisional)
@@ -170,7 +168,7 @@ def test_a_job_of_listed_configs_tries_them_and_the_defaults_alone(service: Serv
     assert tried == {*listed, *defaults}
 
 
-def test_what_is_known_is_measured_again_beside_the_default_and_nothing_else_is_tried(
+def test_known_strategy_measures_the_best_beside_the_default_alone(
     service: Service,
 ) -> None:
     device, problem = service.fleet.unit().device, Problem(24, 25, 26)
@@ -216,7 +214,7 @@ def test_kernels_for_some_shapes_are_tuned_where_these_are_asked_for(service: Se
         assert service.best.answer(problem, exact=True).match == "exact"
 
 
-def test_an_order_for_a_kernel_that_is_not_for_a_shape_is_refused_with_what_it_is_for(service: Service) -> None:
+def test_order_for_an_unsuited_kernel_is_refused(service: Service) -> None:
     with pytest.raises(Unsupported, match="skinny: it is for a C with a side of at most 32, not for 64 x 64 x 64"):
         service.tuning.submit(TuneSpec((Problem(64, 64, 64),), kernels=("skinny",)), ANONYMOUS)
 
@@ -235,7 +233,7 @@ def test_a_job_that_somebody_waits_for_goes_before_those_nobody_waits_for(servic
     assert finish(service, watched).state == "cancelled"
 
 
-def test_a_running_job_says_how_long_it_may_take_and_the_finals_are_a_phase(service: Service) -> None:
+def test_running_job_tells_its_eta_and_finals_are_a_phase(service: Service) -> None:
     job = service.tuning.submit(order(29, trials=6), ANONYMOUS)
     told: list[tuple[str | None, float | None]] = []
     changed = threading.Event()

@@ -25,7 +25,7 @@ def claim(database: Database, record: AnswerRecord = FIRST) -> AnswerRecord | No
     return database.write(lambda session: FirstAnswerRepository(session).claim(record))
 
 
-def test_a_key_is_claimed_once_by_a_principal_and_told_to_whoever_comes_later(database: Database) -> None:
+def test_key_is_claimed_once_by_a_principal(database: Database) -> None:
     assert claim(database) is None
     assert claim(database, replace(FIRST, fingerprint="other")) == FIRST
     assert claim(database, replace(FIRST, principal="somebody")) is None

@@ -61,7 +61,7 @@ def test_a_product_of_a_single_element_is_not_refused_for_bad_luck() -> None:
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_strict_sums_of_hostile_operands_are_right_and_truncated_operands_are_not(kind: str) -> None:
+def test_strict_hostile_sums_are_right_and_truncated_ones_not(kind: str) -> None:
     case = Case(kind, PROBLEM)  # type: ignore[arg-type]
     a, b = adversarial.draw(case, 5)
     left, right = applied(PROBLEM, a, b)

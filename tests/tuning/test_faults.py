@@ -102,7 +102,7 @@ def test_a_text_that_does_not_compile_is_told_in_the_compilers_words(unit: Unit)
     assert is_well(unit)
 
 
-def test_a_kernel_that_never_ends_is_killed_at_its_deadline_and_the_next_trial_is_well(unit: Unit) -> None:
+def test_endless_kernel_is_killed_at_its_deadline(unit: Unit) -> None:
     endless = "if (k > 1) for (volatile GLOBAL REAL *p = c; ; ) p[0] = sum;"
     with pytest.raises(ChildTimedOut) as failure:
         attempt(unit, faulty(unit, endless))
@@ -143,7 +143,7 @@ def test_a_shape_that_fits_nowhere_is_rejected_by_its_bytes(unit: Unit) -> None:
     assert is_well(unit)
 
 
-def test_a_child_that_can_have_no_more_memory_rejects_what_needs_some_and_lives_on(unit: Unit) -> None:
+def test_child_without_memory_rejects_and_lives_on(unit: Unit) -> None:
     if unit.device.platform == "cuda":
         pytest.skip("CUDA reserves addresses without end: there a launch itself is made to run out")
     assert is_well(unit)
@@ -206,7 +206,7 @@ def test_a_finalist_that_is_wrong_only_on_a_neighbour_is_told_where(unit: Unit) 
     assert unit.trials.call(trial.stress_verify, batched, bench) is None
 
 
-def test_a_tune_of_a_small_shape_ends_with_a_best_that_was_measured_beside_the_vendors_library(unit: Unit) -> None:
+def test_small_tune_ends_with_a_best_beside_the_vendor(unit: Unit) -> None:
     kernels = [CATALOGUE["naive"], CATALOGUE["tiled"]]
     runner = TrialRunner(unit, trial.FixtureKey("job", PROBLEM, 3), lambda: False, lambda _: None)
     task = Task(kernels, PROBLEM, unit.device, "random", seed=1)

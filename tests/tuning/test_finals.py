@@ -44,7 +44,7 @@ def run(
     return found
 
 
-def test_the_fastest_is_chosen_among_close_ones_and_told_from_fresh_samples() -> None:
+def test_fastest_of_close_ones_is_told_from_fresh_samples() -> None:
     on = runner(ladder(40, 0.02))
     final = run(on, launch(6))
     assert final.best.config["number"] == 0
@@ -186,7 +186,7 @@ def test_a_default_that_is_faster_than_the_winner_is_promoted() -> None:
 
 
 @pytest.mark.parametrize("kernel", ["naive", "tiled"])
-def test_a_baseline_that_is_faster_than_the_winner_is_promoted_and_is_one_entry(kernel: str) -> None:
+def test_faster_baseline_is_promoted_as_one_entry(kernel: str) -> None:
     on = runner({**ladder(30, 0.01), launch(99, kernel): 0.9e-4}, 0.002)
     outcomes = on.search(on.truth)
     on.truth[launch(99, kernel)] = 1.5e-4
@@ -207,7 +207,7 @@ NOISES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", NOISES)
 @pytest.mark.parametrize("limit", [1e-3, 0.02, 0.2])
-def test_no_figure_of_our_own_beside_the_best_is_faster_however_noisy_the_machine(kind: str, limit: float) -> None:
+def test_no_own_figure_is_faster_than_the_best_under_noise(kind: str, limit: float) -> None:
     for _ in range(25):
         truth = {**ladder(9, 0.05), PROBLEM: 9e-5, launch(0, "tiled"): 1.02e-4, launch(0, "naive"): 1.5e-4}
         on = runner(truth, **NOISES[kind])
@@ -228,7 +228,7 @@ def test_a_vendor_that_is_faster_stays_beside_the_best() -> None:
     assert final.best.kernel != "vendor"
 
 
-def test_what_the_limit_does_not_afford_five_times_has_a_reason_in_place_of_a_figure() -> None:
+def test_unaffordable_figure_has_a_reason_in_its_place() -> None:
     on = runner({**ladder(9), launch(0, "tiled"): 2e-4, launch(0, "naive"): 3.2, PROBLEM: 0.5}, 0.002)
     final = run(on, launch(4))
     assert {*final.baselines} == {"tiled"}
@@ -314,7 +314,7 @@ def test_where_five_rounds_do_not_fit_there_are_fewer_and_it_is_said(limit: floa
     assert on.machine.now - started <= max(limit, 2.1)
 
 
-def test_five_rounds_of_the_report_may_take_longer_than_the_limit_up_to_the_most() -> None:
+def test_five_report_rounds_may_exceed_the_limit_up_to_the_most() -> None:
     on = runner({**ladder(3, best=0.02), launch(0, "tiled"): 0.05, PROBLEM: 0.01}, 0.002)
     outcomes, started = on.search(on.truth), on.machine.now
     short = finals(outcomes, launch(2), launches, on, PROBLEM, 0.3, 3, on.clock)
@@ -329,7 +329,7 @@ def test_five_rounds_of_the_report_may_take_longer_than_the_limit_up_to_the_most
     assert on.machine.now - started <= 3.0
 
 
-def test_who_is_measured_and_not_proved_before_the_budget_ends_keeps_the_figure() -> None:
+def test_unproved_entry_keeps_its_figure_at_the_budgets_end() -> None:
     on = Hurried(Machine(np.random.default_rng(1), 0.002), {**ladder(2), launch(0, "tiled"): 2e-4, PROBLEM: 9e-5})
     final = run(on, launch(1))
     assert final.best.config["number"] == 0

@@ -73,7 +73,7 @@ def test_the_shape_and_its_neighbours_are_all_there_and_ragged() -> None:
     assert all(one.problem.family == problem.family and one.problem.batch == 2 for one in found)
 
 
-def test_neighbours_where_the_config_is_not_legal_are_as_whole_as_the_shape() -> None:
+def test_neighbours_of_illegal_configs_are_as_whole_as_the_shape() -> None:
     def around(problem: Problem) -> list[tuple[int, int, int]]:
         found = adversarial.cases(SMALL, problem, DEVICE, lambda one: one == problem)
         return [(one.problem.m, one.problem.n, one.problem.k) for one in found if one.kind == "numbers"]
@@ -99,7 +99,7 @@ def test_no_size_falls_below_one(problem: Problem) -> None:
 @pytest.mark.parametrize(
     "problem", [Problem(8192, 8192, 8192), Problem(1, 2**20, 2**14), Problem(64, 64, 2**20), Problem(2**21, 8, 8, 64)]
 )
-def test_neighbours_of_large_shapes_are_cheap_and_as_ragged_with_several_tiles(
+def test_neighbours_of_large_shapes_are_cheap_and_as_ragged(
     config: Config, problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     depth = config["BK"] * config.get("SPLIT_K", 1) * max(1, config.get("STAGES", 1) - 1)

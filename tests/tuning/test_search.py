@@ -151,7 +151,7 @@ def test_a_config_that_is_listed_twice_is_asked_for_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_the_expected_gain_is_unknown_at_first_and_falls_under_a_percent_in_a_while(name: str) -> None:
+def test_expected_gain_is_unknown_then_falls_under_a_percent(name: str) -> None:
     space = [Config.of({"BM": bm, "BN": bn, "BK": bk}) for bm in range(16) for bn in range(16) for bk in range(4)]
     one = strategy(name, landscape_of_a_bowl(space), seed=2)
     assert one.gain() == math.inf

@@ -86,7 +86,7 @@ def test_records_of_other_parameters_are_no_hindrance() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 3])
-def test_auto_learns_to_keep_away_from_what_is_rejected_though_it_looks_fast(seed: int) -> None:
+def test_auto_avoids_rejected_configs_that_look_fast(seed: int) -> None:
     """Times fall with BM up to the quarter of the space that is rejected."""
     space = {
         config: None if config["BM"] == 8 or seconds is None else seconds / config["BM"]

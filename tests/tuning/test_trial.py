@@ -146,7 +146,7 @@ def test_a_right_kernel_is_measured(
         ("tires", "measure", "the device is too hot"),
     ],
 )
-def test_a_wrong_kernel_is_rejected_with_its_reason_and_the_next_trial_is_well(
+def test_wrong_kernel_is_rejected_and_the_next_trial_is_well(
     held: WorkerContext, link: RecordedLink, name: str, stage: str, reason: str
 ) -> None:
     outcome = attempt(held, link, name)
@@ -172,9 +172,7 @@ def test_a_binary_that_loses_the_device_is_raised_too(
         attempt(held, link, "right")
 
 
-def test_compiling_and_comparing_happen_outside_the_lease_and_launches_inside(
-    held: WorkerContext, link: RecordedLink, device: HostDevice
-) -> None:
+def test_launches_alone_are_inside_the_lease(held: WorkerContext, link: RecordedLink, device: HostDevice) -> None:
     attempt(held, link, "right")
     leased, seen = False, set()
     for act in device.acts:
@@ -286,7 +284,7 @@ def test_another_bench_replaces_the_one_before(held: WorkerContext, link: Record
     assert kept.bench.problem == Problem(8, 8, 8)
 
 
-def test_large_references_are_made_in_pieces_between_which_the_device_is_offered(
+def test_large_references_offer_the_device_between_pieces(
     held: WorkerContext, link: RecordedLink, device: HostDevice
 ) -> None:
     device.device, device.memory = replace(DEVICE, limits=replace(DEVICE.limits, peak64=1e9)), 2**24
@@ -516,7 +514,7 @@ def test_a_finalist_is_proved_on_neighbours_and_hostile_operands(
 @pytest.mark.parametrize(
     ("width", "reason"), [(4, None), (8, "numbers of 1x64x48x76: relative L2 error"), (16, "numbers of 1x64x48x76")]
 )
-def test_where_the_space_refuses_a_neighbour_one_of_the_class_that_is_served_is_tried(
+def test_refused_neighbour_is_replaced_by_one_of_the_class(
     held: WorkerContext,
     link: RecordedLink,
     device: HostDevice,
@@ -549,7 +547,7 @@ def test_a_host_without_memory_rejects_the_shape_before_it_tries(
     assert (outcome.stage, outcome.reason.split(":")[0]) == ("launch", "out of memory")
 
 
-def test_the_reference_kernel_is_sized_to_a_tenth_of_a_millisecond_and_kept(
+def test_reference_kernel_takes_a_tenth_of_a_millisecond(
     held: WorkerContext, link: RecordedLink, device: HostDevice
 ) -> None:
     device.seconds = 8e-4

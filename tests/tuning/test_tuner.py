@@ -111,7 +111,7 @@ def test_without_a_budget_every_legal_config_is_attempted_once(strategy: str) ->
     assert len(tried) == len(set(tried)) == len(outcomes) == sum(map(legal, KERNELS))
 
 
-def test_the_vendor_comes_first_then_every_kernels_default_then_the_kernels_take_turns() -> None:
+def test_vendor_comes_first_then_defaults_then_kernels_in_turn() -> None:
     runner = Scripted()
     given = list(tune(task(), runner, lambda: Budget(trials=4)))
     assert given[0] == VENDOR
@@ -229,7 +229,7 @@ def test_an_outcome_is_yielded_before_the_next_is_attempted() -> None:
         assert len(runner.launches) == count
 
 
-def test_the_finals_choose_the_fastest_and_it_is_never_slower_than_the_default() -> None:
+def test_finals_choose_nothing_slower_than_the_default() -> None:
     outcomes, final = run(Scripted(), Budget(trials=20))
     assert final is not None
     best = best_of(outcomes)
@@ -320,7 +320,7 @@ def test_no_space_is_listed_before_every_default_was_tried(monkeypatch: pytest.M
     assert min(listed) >= len(KERNELS)
 
 
-def test_a_strategy_that_thinks_beyond_the_search_is_left_and_the_finals_have_their_time(
+def test_slow_strategy_leaves_the_finals_their_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runner = Scripted(seconds=1.0)
@@ -371,7 +371,7 @@ def hurried(launch: dict[str, float], build: dict[str, float] | None = None) -> 
     return replace(task(), forecast=forecast)
 
 
-def test_what_is_forecast_to_take_longer_than_is_left_is_not_tried_and_says_so() -> None:
+def test_trial_forecast_over_the_budget_is_not_tried() -> None:
     runner = Scripted(seconds=0.1)
     outcomes, final = run(runner, Budget(trials=3, seconds=60.0), order=hurried({"naive": 190.0}))
     (refused,) = [one for one in outcomes if one.kernel == "naive"]
@@ -383,14 +383,14 @@ def test_what_is_forecast_to_take_longer_than_is_left_is_not_tried_and_says_so()
     assert final.best.kernel == "tiled"
 
 
-def test_where_the_seconds_are_few_the_shortest_trial_comes_first_and_is_proved_at_once() -> None:
+def test_short_budget_tries_and_proves_the_shortest_first() -> None:
     runner = Scripted(seconds=0.1)
     run(runner, Budget(trials=2, seconds=4.0), order=hurried({"naive": 0.4, "tiled": 0.2}, {"tiled": 2.0}))
     assert runner.launches[0].kernel == "naive"
     assert runner.proved[0] == 1
 
 
-def test_where_time_runs_out_in_the_finals_the_proved_one_is_the_best_and_the_rest_has_reasons() -> None:
+def test_interrupted_finals_keep_the_proved_best() -> None:
     runner = Scripted(seconds=0.1)
 
     def sample(*_: object) -> InterleavedSamples:

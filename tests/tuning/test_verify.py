@@ -184,7 +184,7 @@ def test_an_element_of_a_deep_sum_that_lost_one_term_is_told() -> None:
     assert reason is not None
 
 
-def test_what_relative_l2_alone_would_let_pass_is_told_by_the_largest_error() -> None:
+def test_largest_error_tells_what_relative_l2_lets_pass() -> None:
     what = problem(2048, 2048, 64, dtype="float16")
     a, b, reference = case(what)
     c = reference.astype(np.float16)
@@ -199,7 +199,7 @@ def test_what_relative_l2_alone_would_let_pass_is_told_by_the_largest_error() ->
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("k", [64, 1000])
-def test_a_16_bit_product_that_was_cut_off_or_rounded_more_than_once_is_told(dtype: str, k: int) -> None:
+def test_truncated_or_twice_rounded_16_bit_products_are_told(dtype: str, k: int) -> None:
     what = problem(60, 70, k, dtype=dtype)
     a, b, reference = case(what)
     kind = numpy_dtype(dtype)
@@ -216,7 +216,7 @@ def test_a_16_bit_product_that_was_cut_off_or_rounded_more_than_once_is_told(dty
         assert str(reason).startswith(f"rounded into {dtype} more than once or not to nearest: ")
 
 
-def test_an_outer_product_with_denormals_is_right_as_rounded_and_wrong_as_cut_off() -> None:
+def test_denormal_outer_product_is_right_as_rounded_alone() -> None:
     what = problem(264, 248, 1, dtype="float16")
     a, b, _ = case(what)
     a[:, ::8] *= np.float16(2**-10)

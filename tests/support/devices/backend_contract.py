@@ -104,7 +104,7 @@ class Contract:
     """What any Backend must do; a subclass gives the fixture `backend`."""
 
     @pytest.mark.parametrize(("name", "dtype", "trans_a", "trans_b"), NAMED_CLASSES)
-    def test_products_of_integers_are_exact_at_every_edge_and_nothing_past_them_is_touched(
+    def test_integer_products_are_exact_within_their_edges(
         self, backend: Backend, name: str, dtype: str, trans_a: bool, trans_b: bool
     ) -> None:
         draw, programs = generator(), dict[Build, Program]()
