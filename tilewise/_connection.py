@@ -65,7 +65,7 @@ class Connection:
             return True
 
     def send(self, pieces: Iterable[memoryview]) -> Flow[bool]:
-        """Send all of it; False where the service has answered, or hung up, before it had come."""
+        """Send all of it; False if the service has answered, or hung up, before it had come."""
         queue = deque(piece for piece in pieces if piece.nbytes)
         while queue:
             try:

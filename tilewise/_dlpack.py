@@ -56,7 +56,7 @@ class _Renamed:
 
 
 def imported(value: Exported) -> NDArray[Any] | None:
-    """The array in its own memory, or copied to the host where it is a device's; None where it cannot be had so."""
+    """The array in its own memory, or copied to the host where it is a device's; None if it cannot be had so."""
     from_dlpack: Any = np.from_dlpack
     for options in ({}, {"device": "cpu"}):  # the second has a device copy it to the host; NumPy 2.1
         renamed = _Renamed(value)

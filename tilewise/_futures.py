@@ -14,7 +14,7 @@ from tilewise.models import Job
 
 
 class Pending:
-    """A product that was submitted; `id` is its job's, None where there was nothing to compute."""
+    """A product that was submitted; `id` is its job's, None if there was nothing to compute."""
 
     def __init__(self, client: Following, asked: Plan, job: Job | None) -> None:
         self.id = None if job is None else job.id

@@ -37,7 +37,7 @@ class Ask:
     timeout: float | None = None
 
     def head(self, host: str, prefix: str, common: Mapping[str, str]) -> bytes:
-        """The request's head; raises ValueError where a header or the target has what would break it."""
+        """The request's head; raises ValueError if a header or the target has what would break it."""
         fields = {"Host": host, **common, **self.headers}
         if self.body or self.method in {"POST", "PUT"}:
             fields["Content-Length"] = str(sum(part.nbytes for part in self.body))
@@ -57,7 +57,7 @@ class Head:
     version: int
 
     def framing(self) -> int | str | None:
-        """The body's length; None where it goes on until the connection closes, "chunked" where it says so."""
+        """The body's length; None if it goes on until the connection closes, "chunked" where it says so."""
         if self.status in _BODILESS:
             return 0
         if "transfer-encoding" in self.headers:
@@ -77,14 +77,14 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer. `body` is empty where it was read into the caller's memory."""
+    """One answer. `body` is empty if it was read into the caller's memory."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes = b""
 
     def json(self) -> Any:
-        """Read the body's value; raises UnreadableAnswer where it is no JSON."""
+        """Read the body's value; raises UnreadableAnswer if it is no JSON."""
         try:
             return json.loads(self.body)
         except ValueError as error:
@@ -101,7 +101,7 @@ class Reply:
 
 
 def parse_head(text: bytes) -> Head:
-    """Read an answer's head, without its empty line; raises UnreadableAnswer where it is no HTTP."""
+    """Read an answer's head, without its empty line; raises UnreadableAnswer if it is no HTTP."""
     first, *lines = text.split(b"\r\n")
     status = _STATUS.fullmatch(first)
     if status is None:

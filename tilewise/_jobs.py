@@ -25,7 +25,7 @@ POLL: Final = 0.1
 
 
 class Following(Asking):
-    """Jobs. Every method raises ClientError where the service refuses."""
+    """Jobs. Every method raises ClientError if the service refuses."""
 
     @Operation
     def tune(

@@ -36,7 +36,7 @@ def _turned(operand: Operand, transposed: bool) -> Operand:
 
 
 class Multiplying(Asking):
-    """Products. Every method raises ClientError where the service refuses."""
+    """Products. Every method raises ClientError if the service refuses."""
 
     def __init__(self, transport: Transport, *, shared_memory: bool) -> None:
         super().__init__(transport)

@@ -13,7 +13,7 @@ from tilewise.models import Matrix
 
 
 class Keeping(Asking):
-    """Resident matrices. Every method raises ClientError where the service refuses."""
+    """Resident matrices. Every method raises ClientError if the service refuses."""
 
     @Operation
     def put(self, name: str, a: Operand, *, evictable: bool = False) -> Flow[Matrix]:

@@ -32,7 +32,7 @@ def written(array: Array) -> list[memoryview]:
 
 
 def read(room: Array | None) -> Landing[Array]:
-    """A landing that reads a .npy, into `room` where given; raises UnreadableAnswer where it is none that fits.
+    """A landing that reads a .npy, into `room` where given; raises UnreadableAnswer if it is none that fits.
 
     NumPy's files have no word for bfloat16: the answer's headers have.
     """

@@ -40,7 +40,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What is asked for to have numpy.matmul's answer: a problem, None where nothing is to be computed, and operands.
+    """What is asked for to have numpy.matmul's answer: a problem, None if nothing is to be computed, and operands.
 
     C comes as `made` (its shape as the service makes it), is transposed in its last two where `mirrored`, and then has
     `shape`.
@@ -74,7 +74,7 @@ class Plan:
 
 
 def arrayed(value: Operand) -> Array:
-    """Give an operand as an array, not copied where its library can share it; raises TypeError where it is no floats.
+    """Give an operand as an array, not copied where its library can share it; raises TypeError if it is no floats.
 
     A resident one becomes an array of no memory that has its shape and dtype.
     """
@@ -96,7 +96,7 @@ def _foreign(value: Operand) -> Array:
 
 
 def plan(a: Operand, b: Operand, precision: str = "strict", *, folded: bool = True) -> Plan:
-    """Say what two operands make; raises ValueError where they do not fit each other, TypeError where not floats.
+    """Say what two operands make; raises ValueError where they do not fit each other, TypeError if not floats.
 
     One that is broadcast over a batch is sent once: the batch is then folded into the other's rows, unless `folded` is
     false.
@@ -222,7 +222,7 @@ def flat(array: Array) -> memoryview:
 
 
 def check_out(out: Array | tuple[Array] | None, plan: Plan) -> Array | None:
-    """Give the array that an answer is to go to; raises TypeError, ValueError as NumPy does where it cannot."""
+    """Give the array that an answer is to go to; raises TypeError, ValueError as NumPy does if it cannot."""
     given = out[0] if isinstance(out, tuple) and len(out) == 1 else out
     if given is None:
         return None

@@ -71,7 +71,7 @@ class Transport:
         return (yield from self.land(ask, _whole))
 
     def land(self, ask: Ask, landing: Landing[T]) -> Flow[T]:
-        """Send, and have `landing` read the body of the answer, where it is one below 300.
+        """Send, and have `landing` read the body of the answer, if it is one below 300.
 
         Raises ClientError. Sent again, a bounded number of times: after 429 and 503 with Retry-After, and after a
         broken connection where the request says that this does no harm.
@@ -122,7 +122,7 @@ class Transport:
         return UnreachableError(f"the connection to {self.url} failed: {reason or type(failure).__name__}")
 
     def _pause(self, reply: Reply, ask: Ask, turn: int) -> float:
-        """Seconds until a refused request is sent again; raises the refusal where it is not."""
+        """Seconds until a refused request is sent again; raises the refusal if it is not."""
         error = reply.error()
         busy = reply.status in BUSY or (reply.status == IN_FLIGHT and turn > 0 and KEY in ask.headers)
         told = error.retry_after
@@ -186,7 +186,7 @@ def _whole(head: Head, body: Body) -> Flow[Reply]:
 
 
 def into(view: memoryview) -> Landing[Head]:
-    """A landing that fills `view`; raises UnreadableAnswer where the body has another length."""
+    """A landing that fills `view`; raises UnreadableAnswer if the body has another length."""
 
     def landing(head: Head, body: Body) -> Flow[Head]:
         if head.status != 200 or body.length not in {None, view.nbytes}:  # noqa: PLR2004 - another has no such body

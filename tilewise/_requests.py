@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Page(list[T]):
-    """Some entries of a list. `next` is the `cursor` that gives the page after this one; None where there is none."""
+    """Some entries of a list. `next` is the `cursor` that gives the page after this one; None if there is none."""
 
     def __init__(self, entries: Iterable[T] = (), following: str | None = None) -> None:
         super().__init__(entries)
@@ -26,7 +26,7 @@ class Page(list[T]):
 
 
 class Asking:
-    """Questions that change nothing. Every method raises ClientError where the service refuses."""
+    """Questions that change nothing. Every method raises ClientError if the service refuses."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -48,7 +48,7 @@ class Asking:
     ) -> Flow[Best]:
         """Give the best known config of m x n x k, or of what stands for all three, such as "512x512x512".
 
-        With match="exact", raises NotTuned where the problem was never tuned.
+        With match="exact", raises NotTuned if the problem was never tuned.
         """
         sizes = sizes_of(m, n, k, batch)
         problem = Problem(sizes.m, sizes.n, sizes.k, sizes.batch, dtype, precision, trans_a, trans_b)
@@ -151,7 +151,7 @@ class Asking:
 
     @Operation
     def readiness(self) -> Flow[Readiness]:
-        """Tell whether products are served, and why not; raises UnreachableError where nobody answers."""
+        """Tell whether products are served, and why not; raises UnreachableError if nobody answers."""
         try:
             reply = yield from self.transport.exchange(Ask("GET", "/health/ready", again=True, patient=False))
         except UnreachableError:

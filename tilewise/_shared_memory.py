@@ -55,7 +55,7 @@ class Shared:
         self._owner = os.getpid()
 
     def product(self, asked: Plan, options: Mapping[str, Any], room: Array) -> Flow[Mapping[str, str] | None]:
-        """Make a product, and give the answer's headers; None where it has to go through the socket.
+        """Make a product, and give the answer's headers; None if it has to go through the socket.
 
         Whatever goes wrong here goes through the socket, which tells what is wrong with the product itself.
         """
@@ -106,7 +106,7 @@ class Shared:
         return self._offered
 
     def _taken(self, nbytes: int) -> Flow[Region | None]:
-        """A region of so many bytes that nobody uses; None where there can be none."""
+        """A region of so many bytes that nobody uses; None if there can be none."""
         with suppress(IndexError):
             region = self.idle.pop()
             if region.nbytes >= nbytes:

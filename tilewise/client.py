@@ -52,7 +52,7 @@ class Client(Calls, Blocking):
     service, in seconds. `retries` bounds how often a request is sent again: after a broken connection where that does
     no harm, and after 429 or 503 with Retry-After. `headers` go with every request; `tls` is by default the system's.
     With `shared_memory` large operands go through it where the service is on this machine and offers that.
-    Every method raises ClientError where the service refuses, and UnreachableError, a ClientError, where none answers.
+    Every method raises ClientError if the service refuses, and UnreachableError, a ClientError, if none answers.
     """
 
     def __enter__(self) -> Self:

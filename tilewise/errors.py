@@ -36,7 +36,7 @@ _BUSY: Final = (429, 503)
 class ClientError(Exception):
     """The service refused or failed: its status, the stable code, and the body (RFC 9457 members and figures).
 
-    `status` is None where no answer came; `retry_after` the seconds after which the service says to try again.
+    `status` is None if no answer came; `retry_after` the seconds after which the service says to try again.
     """
 
     def __init__(
@@ -265,7 +265,7 @@ def error_of(status: int | None, body: object, retry_after: str | None = None) -
 
 
 def seconds_of(retry_after: str | None) -> float | None:
-    """Retry-After in seconds from now, be it a number or a date; None where it is neither."""
+    """Retry-After in seconds from now, be it a number or a date; None if it is neither."""
     if retry_after is None:
         return None
     if retry_after.strip().isdecimal():

@@ -17,7 +17,7 @@ ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The median of `samples` launches and its 95 % interval, in milliseconds; None where one says nothing of it.
+    """The median of `samples` launches and its 95 % interval, in milliseconds; None if one says nothing of it.
 
     `policy` names how they were timed; `dropped` says that the config was clearly slower than the best.
     """
@@ -136,7 +136,7 @@ class Progress:
 class Figure:
     """What a config took in the round in which all of a result's were measured in turn: the median and its interval.
 
-    `ci95_ms` is None where a single sample says nothing of it; `limited`: too few samples for an interval below 2 %.
+    `ci95_ms` is None if a single sample says nothing of it; `limited`: too few samples for an interval below 2 %.
     """
 
     kernel: str
@@ -283,7 +283,7 @@ class Device:
 class Readiness:
     """Whether products are served, and why not: ready, degraded (some kernels are quarantined) or not_ready.
 
-    `verified` of `total` defaults have been checked so far and `pending` not yet; None where the service does not say.
+    `verified` of `total` defaults have been checked so far and `pending` not yet; None if the service does not say.
     """
 
     status: str

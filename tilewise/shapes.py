@@ -91,7 +91,7 @@ def shapes_of(shapes: str | Shape | Iterable[ShapeLike]) -> list[Shape]:
 
 
 def sizes_of(m: ShapeLike, n: int | None, k: int | None, batch: int | None) -> Shape:
-    """Make a Shape of m, n and k, or of what shape_of takes in m's place; raises ValueError where a batch is twice."""
+    """Make a Shape of m, n and k, or of what shape_of takes in m's place; raises ValueError if a batch is twice."""
     if (n is None) != (k is None):
         raise ValueError("a shape is m, n and k, or one text such as '512x512x512'")
     shape = shape_of(m) if n is None or k is None else Shape(index(m), n, k)  # type: ignore[arg-type]  # index refuses

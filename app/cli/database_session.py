@@ -47,7 +47,7 @@ class LastDevices:
     units: tuple[LastDevice, ...]
 
     def unit(self, device_id: str | None = None) -> LastDevice:
-        """Give a device, or the first; raises NoDevice where there is none, UnknownDevice for an unknown id."""
+        """Give a device, or the first; raises NoDevice if there is none, UnknownDevice for an unknown id."""
         for unit in self.units:
             if device_id in {None, unit.device.id}:
                 return unit

@@ -110,7 +110,7 @@ def median_text(timing: Timing) -> str:
 
 
 def half_width(timing: Timing) -> float | None:
-    """Half the interval over the median; None where one sample says nothing of it."""
+    """Half the interval over the median; None if one sample says nothing of it."""
     if timing.ci95_ms is None or not timing.median_ms:
         return None
     return (timing.ci95_ms[1] - timing.ci95_ms[0]) / 2 / timing.median_ms

@@ -91,7 +91,7 @@ class Local(Stored):
             unsubscribe()
 
     def sensors(self, device_id: str) -> Reading | None:
-        """What a device's sensors say now; None where it has none."""
+        """What a device's sensors say now; None if it has none."""
         found: Reading | None = self._service.fleet.unit(device_id).trials.call(worker_entry.sensors)
         return found
 

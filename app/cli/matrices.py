@@ -20,7 +20,7 @@ _PAIRS: Final = np.dtype("V2")
 
 
 def load(path: Path, dtype: str | None = None) -> Array:
-    """One .npy file's array, of either order and byte order; raises ValueError where it is no such file.
+    """One .npy file's array, of either order and byte order; raises ValueError if it is no such file.
 
     A dash is standard input. NumPy's files do not say that their numbers are bfloat16: `dtype` does, and has to agree
     with what they do say.
@@ -83,7 +83,7 @@ def operand(values: ArrayLike) -> Array:
 
 
 def problem(a: Array, b: Array, trans_a: bool, trans_b: bool, precision: str) -> Problem:
-    """Say what problem two stored operands make; raises ValueError where they do not fit each other."""
+    """Say what problem two stored operands make; raises ValueError if they do not fit each other."""
     if a.dtype != b.dtype:
         raise ValueError(f"operands share one dtype, got {a.dtype} and {b.dtype}")
     if a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2]:

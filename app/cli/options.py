@@ -82,7 +82,7 @@ def readable(path: Path) -> Path:
 
 
 def writable(path: Path | None) -> Path | None:
-    """Give a file that can be written, or - for standard output; raises BadParameter where its folder is none."""
+    """Give a file that can be written, or - for standard output; raises BadParameter if its folder is none."""
     if path is None or str(path) == "-":
         return path
     if not path.absolute().parent.is_dir():
@@ -168,7 +168,7 @@ def _joined(text: str) -> str:
 
 
 def shape_of(words: Sequence[str], batch: int | None = None) -> Shape:
-    """Read the one shape that the words say; raises ValueError where they say none or several."""
+    """Read the one shape that the words say; raises ValueError if they say none or several."""
     shapes = shapes_of(words, batch)
     if len(shapes) != 1:
         raise ValueError(f"one shape was expected, got {len(shapes)}: {' '.join(words)}")

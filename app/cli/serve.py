@@ -37,7 +37,7 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, loop: Loop = "auto") -> None:
-    """Serve where the settings say until SIGTERM or Ctrl-C; raises TilewiseError where it cannot start.
+    """Serve where the settings say until SIGTERM or Ctrl-C; raises TilewiseError if it cannot start.
 
     `fleet` opens other devices than this host's, for tests and benchmarks; `loop` auto is uvloop where there is one.
     """

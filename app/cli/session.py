@@ -162,7 +162,7 @@ def open_for_devices(
 def _opened(stack: ExitStack, here: Callable[[], AbstractContextManager[T]], console: Console) -> T | Remote:
     """What is opened here, or a client of the service that has the database open.
 
-    Raises DatabaseOwned where its owner is no service.
+    Raises DatabaseOwned if its owner is no service.
     """
     try:
         return stack.enter_context(here())
@@ -175,7 +175,7 @@ def _opened(stack: ExitStack, here: Callable[[], AbstractContextManager[T]], con
 
 
 def address_of(owner: str) -> str | None:
-    """Where the owner of a database listens, by what it says of itself; None where it is no service."""
+    """Where the owner of a database listens, by what it says of itself; None if it is no service."""
     found = re.search(r" at (https?://\S+)", owner)
     everywhere = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
     address = found.group(1) if found else None

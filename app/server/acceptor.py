@@ -83,7 +83,7 @@ class Acceptor:
         self._wait(pause or (_PAUSE if self._refused else 0.0))
 
     def _take(self) -> None:
-        """Take connections; raises OSError where none is there."""
+        """Take connections; raises OSError if none is there."""
         ahead = PendingAdmissions()
         for _ in range(_MANY):
             connection, _ = self._listener.accept()

@@ -130,7 +130,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
             self._take(bytes(self._scratch[dropped:nbytes]))
 
     def _dropped(self, nbytes: int) -> int:
-        """How many of so many bytes nobody wants."""
+        """How many of these bytes belong to a discarded body."""
         dropped = min(self._dropping, nbytes)
         self._dropping -= dropped
         return dropped
@@ -204,7 +204,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
             self._loop.call_soon(self._take, b"")
 
     def turned_away(self, length: int, stays: bool) -> None:
-        """Drop so many bytes; then go on with the next request where the connection stays, or close."""
+        """Drop these bytes; then go on with the next request if the connection stays, or close."""
         self._head, self._dropping = 0, length
         self._unset_timer()
         if not stays:
@@ -254,7 +254,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
         return data[end:]
 
     def _begin(self) -> None:
-        """A request has begun: its body, where its length is declared, never meets the parser."""
+        """A request has begun: a body of declared length bypasses the parser."""
         self._head, self._http.begun = 0, False
         self._unset_timer()
         cycle = self._http.cycle

@@ -15,7 +15,7 @@ _SHARE: Final = 3  # pings in the time after which systemd takes the service for
 
 
 class SystemdNotifier:
-    """A socket to the service manager, or none; where it is none, nothing is sent."""
+    """A socket to the service manager; without one nothing is sent."""
 
     def __init__(self, address: str | None, watchdog_seconds: float | None = None) -> None:
         self._address, self.watchdog_seconds = address, watchdog_seconds

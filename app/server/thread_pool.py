@@ -65,7 +65,7 @@ class ThreadPool:
         self._threads = 0
 
     def start(self) -> None:
-        """Start the threads that are not there yet; raises RuntimeError where not even one can be."""
+        """Start the threads that are not there yet; raises RuntimeError if not even one can be."""
         before = threading.stack_size(_STACK)
         try:
             for number in range(self._threads, self._size):
@@ -114,7 +114,7 @@ class ThreadPool:
                 next_ = self._next(calls)
 
     def _next(self, calls: SimpleQueue[_Call | None]) -> _Call | None:
-        """The next call that waits; None where there is none, and the thread is free."""
+        """The next call that waits; None if there is none, and the thread is free."""
         with self._lock:
             if self._waiting:
                 return self._waiting.popleft()

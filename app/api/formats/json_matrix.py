@@ -109,7 +109,7 @@ def _even(name: str, rows: list[list[Any]]) -> None:
 
 
 def _fill(name: str, value: list[Any], described: TensorSpec, out: Array) -> None:
-    """Copy rows into `out`, rounding to its type; raises InvalidMatrix where a member is no number."""
+    """Copy rows into `out`, rounding to its type; raises InvalidMatrix if a member is no number."""
     rows = chain.from_iterable(value) if is_stacked(described) else iter(value)
     for index, (row, target) in enumerate(zip(rows, out.reshape(-1, described.shape[-1]), strict=True)):
         numbers = row if _NUMBERS.issuperset(map(type, row)) else _numbers(name, index, row)

@@ -52,7 +52,7 @@ class NpyHeader:
 def read(name: str, data: memoryview, dtype: str | None = None) -> tuple[NpyHeader, Array]:
     """A whole .npy, of which a caller said its `dtype`.
 
-    Raises Malformed where it is none or its numbers are not all there, InvalidMatrix for its type.
+    Raises Malformed if it is none or its numbers are not all there, InvalidMatrix for its type.
     """
     found = header(name, data[:PREFIX], dtype)
     there, needed = len(data) - found.start, found.described.nbytes

@@ -39,7 +39,7 @@ Lend = Callable[[int], AbstractContextManager[memoryview]]
 def load(
     data: memoryview, wanted: ProductOptions, limit: int, lend: Lend, names: tuple[str, ...] = OPERANDS
 ) -> ParsedBody:
-    """Understand an archive; raises Malformed, InvalidMatrix, BodyTooLarge where it unpacks to more than `limit` bytes.
+    """Understand an archive; raises Malformed, InvalidMatrix, BodyTooLarge if it unpacks to more than `limit` bytes.
 
     `lend` gives memory for members that do not lie as the slab wants them.
     """
@@ -134,7 +134,7 @@ def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, found: npy.NpyHea
 
 
 def _exactly(stream: Any, out: memoryview) -> None:
-    """Fill `out` from a stream; raises EOFError where it ends before."""
+    """Fill `out` from a stream; raises EOFError if it ends before."""
     at = 0
     while at < len(out):
         count = stream.readinto(out[at : at + _PIECE])

@@ -52,7 +52,7 @@ class ProductOptions:
         return tuple(name for name in OPERANDS if getattr(self, name) is None)
 
     def with_body(self, body: ProductOptions) -> ProductOptions:
-        """Both what the query and what the body say; raises Invalid where they disagree."""
+        """Both what the query and what the body say; raises Invalid if they disagree."""
         for name, inside in body.said().items():
             outside = getattr(self, name)
             if outside is not None and outside != inside:
@@ -129,7 +129,7 @@ def called(there: Iterable[str], names: tuple[str, ...], what: str) -> dict[str,
 
 
 def problem_of(a: TensorSpec, b: TensorSpec, wanted: ProductOptions) -> Problem:
-    """The problem of two operands; raises InvalidMatrix where they do not fit, Invalid where `wanted` disagrees."""
+    """The problem of two operands; raises InvalidMatrix where they do not fit, Invalid if `wanted` disagrees."""
     batch = _batch(a, b)
     if a.dtype != b.dtype:
         raise InvalidMatrix(f"a is {a.dtype} and b is {b.dtype}: send one type", a=a.dtype, b=b.dtype)
@@ -147,7 +147,7 @@ def problem_of(a: TensorSpec, b: TensorSpec, wanted: ProductOptions) -> Problem:
 
 
 def told_problem(told: ProductOptions) -> Problem:
-    """The problem of matrices that do not describe themselves; raises Invalid where their sizes are not told."""
+    """The problem of matrices that do not describe themselves; raises Invalid if their sizes are not told."""
     if told.m is None or told.n is None or told.k is None:
         missing = [name for name in ("m", "n", "k") if getattr(told, name) is None]
         message = f"application/octet-stream needs {', '.join(missing[:-1])}{' and ' * (len(missing) > 1)}"

@@ -20,7 +20,7 @@ _CODES: Final = {name: code for code, name in _DTYPES.items()}
 
 
 def header_bytes(front: bytes) -> int:
-    """The header's length; raises Malformed where it is over 64 KiB."""
+    """The header's length; raises Malformed if it is over 64 KiB."""
     (length,) = struct.unpack("<Q", front)
     if not 0 < length <= _LONGEST:
         message = f"the safetensors header has {length} bytes, the limit is {_LONGEST}"
@@ -31,7 +31,7 @@ def header_bytes(front: bytes) -> int:
 def header(text: bytes, names: tuple[str, ...] = OPERANDS) -> dict[str, TensorSpec]:
     """The operands that a header tells of, in the order of their bytes.
 
-    Raises Malformed where it is off, InvalidMatrix where it does not tell of floats of those names.
+    Raises Malformed if it is off, InvalidMatrix if it does not tell of floats of those names.
     """
     try:
         members = orjson.loads(text)

@@ -34,7 +34,7 @@ def parsed(text: memoryview) -> Any:
 
 
 def fill(data: Any, described: TensorSpec, out: Array) -> None:
-    """Copy a tensor's list into `out`, rounding to its type; raises InvalidMatrix where it is no list of numbers."""
+    """Copy a tensor's list into `out`, rounding to its type; raises InvalidMatrix if it is no list of numbers."""
     flat, expected = _flat(data, described), prod(described.shape)
     if len(flat) != expected:
         message = f"{described.name} has {len(flat)} numbers, its shape {list(described.shape)} has {expected}"

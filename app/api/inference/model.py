@@ -20,7 +20,7 @@ Route = Callable[[Request], Awaitable[Response]]
 
 
 def expect(model: str, version: str = VERSION) -> None:
-    """Raise UnknownModel where there is no such model, or no such version of it."""
+    """Raise UnknownModel if there is no such model, or no such version of it."""
     if model != MODEL:
         raise UnknownModel(f"there is no model {model[:100]}, there is {MODEL}")
     if version != VERSION:

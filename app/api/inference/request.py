@@ -75,7 +75,7 @@ def operand(buffers: OperandBuffers, tensor: Tensor) -> Array:
 
 
 def _length(request: Request, body: Body) -> int | None:
-    """Bytes of the JSON part, None where it ends with a body of unknown length; raises Malformed, BodyTooLarge."""
+    """Bytes of the JSON part, None if it ends with a body of unknown length; raises Malformed, BodyTooLarge."""
     given = request.headers.get(LENGTH)
     if given is None:
         length = body.length

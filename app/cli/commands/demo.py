@@ -46,7 +46,7 @@ class Demo:
 
 
 def demo(order: Demo, out: Console, err: Console) -> Exit:
-    """Run it, and stop the service it started; raises NoDevice where there is nothing to run on."""
+    """Run it, and stop the service it started; raises NoDevice if there is nothing to run on."""
     if platform.system() != "Linux":
         raise NoDevice(
             f"Tilewise runs its kernels on Linux (x86-64): CUDA and PoCL are not to be had on {platform.system()}. "
@@ -144,7 +144,7 @@ def _stay(service: Started, out: Console) -> None:
 
 
 def _device(client: Client, service: Started, err: Console) -> Device:
-    """The first device, once products can be served; raises ClientError of code no_device where there is none."""
+    """The first device, once products can be served; raises ClientError of code no_device if there is none."""
     began = time.monotonic()
     until = began + STARTING
     with err.status("verifying the default kernels") as status:

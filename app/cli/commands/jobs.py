@@ -83,7 +83,7 @@ def cancel(job: JobId, url: Url = None, as_json: Json = False) -> None:
 
 
 def find(here: Records, name: str) -> Job:
-    """Give the job whose id begins so; raises UnknownJob where there is none, BadParameter where there are several."""
+    """Give the job whose id begins so; raises UnknownJob where there is none, BadParameter if there are several."""
     if len(name) >= _WHOLE:
         return here.job(name)
     page = here.jobs(limit=_PAGE)
@@ -100,7 +100,7 @@ def find(here: Records, name: str) -> Job:
 
 
 def newest(here: Records) -> Job:
-    """Give the newest job, one that has not ended first; raises UnknownJob where there is none."""
+    """Give the newest job, one that has not ended first; raises UnknownJob if there is none."""
     found = here.jobs(limit=_PAGE)
     if not found:
         raise UnknownJob("there are no jobs")

@@ -39,7 +39,7 @@ class Played:
 
 
 def play(file: Path, strategy: str, seed: int, trials: int | None) -> list[Played]:
-    """Tune every recording of a file; raises ValueError where the file or the strategy is none."""
+    """Tune every recording of a file; raises ValueError if the file or the strategy is none."""
     if strategy not in STRATEGIES:
         raise ValueError(f"a strategy is one of {', '.join(STRATEGIES)}, got {strategy!r}")
     try:
