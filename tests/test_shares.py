@@ -1,0 +1,18 @@
+"""The share of slow cases that a run of the checks draws."""
+
+from __future__ import annotations
+
+from tests.conftest import drawn
+
+CASES = [f"tests/x.py::test_one[{number}]" for number in range(20)] + ["tests/x.py::test_alone"]
+
+
+def test_share_has_a_case_of_every_test_and_repeats_with_its_seed() -> None:
+    kept = drawn(CASES, 6, "1")
+    assert kept == drawn(CASES, 6, "1")
+    assert CASES[-1] in kept
+    assert len(kept) == 1 + 4
+
+
+def test_shares_of_many_seeds_have_every_case() -> None:
+    assert set().union(*(drawn(CASES, 6, str(seed)) for seed in range(100))) == {*CASES}
