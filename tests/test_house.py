@@ -75,3 +75,18 @@ def test_no_function_has_a_retired_name() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.lstrip("_") in RETIRED
     ]
     assert found == []
+
+
+def test_no_constructor_sets_an_attribute_twice() -> None:
+    twice = []
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                targets = [
+                    ast.unparse(target)
+                    for one in node.body
+                    if isinstance(one, (ast.Assign, ast.AnnAssign))
+                    for target in (one.targets if isinstance(one, ast.Assign) else [one.target])
+                ]
+                twice += [f"{path.relative_to(ROOT)}: {name}" for name in set(targets) if targets.count(name) > 1]
+    assert twice == []

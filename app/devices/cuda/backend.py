@@ -68,7 +68,7 @@ class CudaBackend:
     def __init__(self, device_id: str, cache_dir: Path) -> None:
         self._cache_dir = cache_dir
         self._loaded = 0
-        self._workspace: Any = None
+        self._cublas_workspace: Any = None
         self._sensors: Sensors | None = None
         self._workspace = Workspace(self.allocate, self.fill)
         self._steps: dict[str, Program] = {}
@@ -180,8 +180,8 @@ class CudaBackend:
         launches = [partial(library.multiply, problem, *_addresses(operands)) for operands in sets]
 
         def around(stream: int) -> AbstractContextManager[None]:
-            self._workspace = self._workspace or self.allocate(library.workspace_bytes).handle
-            return library.on(stream, int(self._workspace.ptr))
+            self._cublas_workspace = self._cublas_workspace or self.allocate(library.workspace_bytes).handle
+            return library.on(stream, int(self._cublas_workspace.ptr))
 
         with self._failing():
             return self._clock.seconds(policy, launches, library, (problem, *map(_addresses, sets)), around)
