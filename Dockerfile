@@ -1,5 +1,6 @@
 # The image for a GPU node. The CUDA libraries come from wheels, the driver from the host's NVIDIA container runtime;
-# with no GPU the same image serves products from the CPU through PoCL. BASE is anything with a C library and python3.
+# with no GPU the same image serves products from the CPU through PoCL. BASE is anything with a C library and python3,
+# and by a digest (--build-arg BASE=python:3.12-slim@sha256:...) the same tomorrow: docs/how-to/deploy.md says how.
 ARG BASE=python:3.12-slim
 
 # The builder makes the virtual environment. Every package is checked against its hash in uv.lock, uv itself included.
@@ -15,6 +16,8 @@ print('uv==' + p['version'], *('--hash=' + w['hash'] for w in p['wheels']))" > /
  && python3 -m venv --without-pip /opt/tilewise \
  && /tmp/tools/bin/uv export --quiet --frozen --no-emit-project --extra cublas --extra postgres -o /tmp/run.txt \
  && /tmp/tools/bin/uv export --quiet --frozen --no-emit-project --only-group build -o /tmp/build.txt \
+ && /tmp/tools/bin/uv export --quiet --frozen --format cyclonedx1.5 --preview-features sbom-export \
+      --extra cublas --extra postgres -o /opt/tilewise/sbom.cdx.json \
  && /tmp/tools/bin/uv pip install --quiet --require-hashes --python /opt/tilewise/bin/python --compile-bytecode -r /tmp/run.txt \
  && /tmp/tools/bin/uv pip install --quiet --require-hashes --python /tmp/tools/bin/python -r /tmp/build.txt
 COPY app ./app
@@ -50,8 +53,9 @@ USER 1000:1000
 WORKDIR /data
 VOLUME /data
 EXPOSE 8000
-# Live, not ready: a service that still verifies its kernels must not be restarted for it.
-HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
-  CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8000/health/live', timeout=4)"]
+# Ready, so that a device that hangs is seen within a minute. While the service starts it verifies kernels and is not
+# ready: in the first five minutes a failed check does not count, and the first that passes ends them.
+HEALTHCHECK --interval=15s --timeout=5s --start-period=300s --retries=4 \
+  CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8000/health/ready', timeout=4)"]
 ENTRYPOINT ["tilewise"]
 CMD ["serve", "--host", "0.0.0.0"]

@@ -1,7 +1,6 @@
-"""Runs a command under a filter of system calls, by libseccomp: `filtered.py POLICY COMMAND...`.
+"""Runs a command under a filter of system calls, by libseccomp: `filtered.py PROFILE COMMAND...`.
 
-POLICY is JSON: `errno` for what is not allowed, `allowed` names, and optionally `masked`: names that are allowed where
-an argument, masked, has a value, as container engines write it.
+PROFILE is JSON as container engines take it: of its rules those for this processor, without conditions on capabilities.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ALLOW, ERRNO = 0x7FFF0000, 0x00050000
-MASKED_EQUAL = 7
+ACTIONS = {"SCMP_ACT_ALLOW": 0x7FFF0000, "SCMP_ACT_ERRNO": 0x00050000}
+OPERATORS = {"SCMP_CMP_EQ": 4, "SCMP_CMP_MASKED_EQ": 7}
 NO_NEW_PRIVILEGES = 38
 
 
@@ -24,19 +23,25 @@ class Comparison(ctypes.Structure):
     _fields_ = (("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64))
 
 
-def load(policy: dict[str, Any]) -> None:
+def action(name: str, errno: int) -> ctypes.c_uint32:
+    return ctypes.c_uint32(ACTIONS[name] | (errno if name == "SCMP_ACT_ERRNO" else 0))
+
+
+def load(profile: dict[str, Any]) -> None:
     """Filter the system calls of this process from now on, and of those that it starts."""
     library = ctypes.CDLL("libseccomp.so.2", use_errno=True)
     library.seccomp_init.restype = ctypes.c_void_p
-    context = ctypes.c_void_p(library.seccomp_init(ctypes.c_uint32(ERRNO | policy["errno"])))
-    rules: list[tuple[str, list[Comparison]]] = [(name, []) for name in policy["allowed"]]
-    for name, index, mask, value in policy.get("masked", []):
-        rules.append((name, [Comparison(index, MASKED_EQUAL, mask, value)]))
-    for name, compared in rules:
-        number = library.seccomp_syscall_resolve_name(name.encode())
-        if number >= 0:  # negative: this machine's processor has no such call
-            array = (Comparison * len(compared))(*compared)
-            added = library.seccomp_rule_add_array(context, ctypes.c_uint32(ALLOW), number, len(compared), array)
+    default = action(profile["defaultAction"], profile["defaultErrnoRet"])
+    context = ctypes.c_void_p(library.seccomp_init(default))
+    for rule in profile["syscalls"]:
+        compared = [Comparison(a["index"], OPERATORS[a["op"]], a["value"], a["valueTwo"]) for a in rule.get("args", [])]
+        array = (Comparison * len(compared))(*compared)
+        for name in rule["names"]:
+            number = library.seccomp_syscall_resolve_name(name.encode())
+            if number < 0:  # this processor has no such call
+                continue
+            chosen = action(rule["action"], rule.get("errnoRet", 1))
+            added = library.seccomp_rule_add_array(context, chosen, number, len(compared), array)
             assert added == 0, (name, added)
     assert ctypes.CDLL(None).prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0
     assert library.seccomp_load(context) == 0

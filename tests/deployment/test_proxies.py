@@ -140,9 +140,7 @@ def test_events_pass_one_by_one(proxy: str, behind: Callable[..., httpx.Client])
 
 
 @pytest.mark.parametrize("proxy", BOTH)
-def test_heads_arrive_as_the_client_and_the_proxy_mean_them_and_no_body_beyond_the_limit(
-    proxy: str, behind: Callable[..., httpx.Client]
-) -> None:
+def test_heads_arrive_as_the_client_and_the_proxy_mean_them(proxy: str, behind: Callable[..., httpx.Client]) -> None:
     with recording() as (address, heads):
         client = behind(proxy, upstream=address)
         lie = {"Authorization": "Bearer tw_a_b", "X-Forwarded-For": "10.9.8.7", "X-Forwarded-Proto": "gopher"}

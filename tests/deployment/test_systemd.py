@@ -168,7 +168,9 @@ def test_the_unit_has_what_a_gpu_needs_and_no_more() -> None:
 @pytest.mark.timeout(180)
 def test_product_is_made_under_the_units_system_call_filter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = tmp_path / "policy.json"
-    policy.write_text(json.dumps({"errno": errno.EPERM, "allowed": sorted(allowed_calls())}), encoding="utf-8")
+    rule = {"names": sorted(allowed_calls()), "action": "SCMP_ACT_ALLOW"}
+    profile = {"defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": errno.EPERM, "syscalls": [rule]}
+    policy.write_text(json.dumps(profile), encoding="utf-8")
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} {LAUNCHER} {policy} {sys.executable} "$@"\n')
     python.chmod(0o700)
