@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from kernels.device import Device
 from kernels.launch import Build, Step, dtype_macros
 from kernels.problem import Problem
 from kernels.rules import LINE_BYTES, VECTOR_BYTES
@@ -17,6 +18,8 @@ A: Final = 1
 B: Final = 2
 # The square that a block copies, and its threads, as in both steps.
 SIDE: Final = 64
+THIN: Final = 4
+HALF_BYTES: Final = 2
 THREADS: Final = 256
 
 
@@ -44,6 +47,14 @@ def ragged(problem: Problem) -> int:
     """The operands whose stored rows are no multiples of 16 bytes, as bits."""
     wide = VECTOR_BYTES // problem.itemsize
     return A * (problem.a_shape[1] % wide > 0) | B * (problem.b_shape[1] % wide > 0)
+
+
+def is_worth_packing(problem: Problem, _: Device) -> bool:
+    """Whether tensor cores are as fast as skinny, which packs nothing, untuned.
+
+    In 16 bits they are not where C has a short side and rows are ragged.
+    """
+    return problem.itemsize > HALF_BYTES or min(problem.m, problem.n) > THIN or not ragged(problem)
 
 
 def packed_k_major(problem: Problem, which: int, first: int) -> PackedOperands:

@@ -7,29 +7,55 @@ from typing import Final
 from kernels.arithmetic import mma
 from kernels.device import Device
 from kernels.direct_tensor.plan import plan, tiles
-from kernels.direct_tensor.space import SPACE
+from kernels.direct_tensor.space import BAND, MOST_OWN, OWN, SPACE
 from kernels.kernel import Kernel
+from kernels.packing import ragged
 from kernels.problem import Problem
 from kernels.space import Config
 
-DEEPEST: Final = 32
+DEEPEST: Final = 128
 # mma with 16-bit elements of 16 along k, and bfloat16 (PTX ISA, "mma").
 SINCE: Final = 80
-# Warps of an SM that keep memory busy, and of a block.
+# Warps of an SM that keep memory busy, those that are too few, and warps of a block.
 BUSY: Final = 32
+FEW: Final = 8
 TOGETHER: Final = 4
+SMALL: Final = 2**20  # elements of C
+# Columns of a tile whose rows are not stored 16 bytes at once; and a k that other kernels have no use for.
+NARROW: Final = 16
+SHORT: Final = 32
 
 
 def _default(problem: Problem, device: Device) -> Config:
-    """All columns, as far as a tile has room, and as many rows as leave each SM enough warps."""
+    """As many columns as a tile has room for, and rows, as leave each SM enough warps; else the smallest tile."""
     found = list(SPACE.legal(problem, device))
     if not found:
         return next(iter(SPACE))
-    widest = max(config["BN"] for config in found)
     warps = max(config["WARPS"] for config in found if config["WARPS"] <= TOGETHER)
-    ways = [config for config in found if (config["BN"], config["WARPS"]) == (widest, warps)]
-    highest = sorted(ways, key=lambda config: -config["BM"])
-    return next((one for one in highest if tiles(one, problem) >= BUSY * device.limits.sms), highest[-1])
+    depth, sms = min(config["BK"] for config in found), device.limits.sms
+    ways = [
+        config for config in found if (config["BK"], config["WARPS"]) == (depth, warps) and _stores(config, problem)
+    ]
+    for widest in sorted({config["BN"] for config in ways}, reverse=True):
+        highest = sorted((one for one in ways if one["BN"] == widest), key=lambda one: -one["BM"])
+        busy = next((one for one in highest if tiles(one, problem) >= BUSY * sms), highest[-1])
+        if tiles(busy, problem) >= FEW * sms:
+            return busy
+    return min(ways, key=lambda one: one["BM"] * one["BN"])
+
+
+def _stores(config: Config, problem: Problem) -> bool:
+    """Whether a thread's columns are those that suit C's rows: 16 bytes, or of one instruction where they are odd."""
+    most = min(MOST_OWN, config["BN"] // BAND * OWN)
+    if problem.n % most == 0:
+        return config["TN"] == most
+    return config["TN"] == OWN and config["BN"] <= NARROW
+
+
+def _preferred_untuned(problem: Problem, _: Device) -> bool:
+    """Whether C is not stored by the element where it is large, and a longer k spares packing."""
+    stored = problem.n % OWN == 0 or problem.batch * problem.m * problem.n <= SMALL
+    return stored and (problem.k <= SHORT or ragged(problem) > 0)
 
 
 DIRECT_TENSOR: Final = Kernel(
@@ -44,6 +70,7 @@ DIRECT_TENSOR: Final = Kernel(
     default=_default,
     min_capability=lambda _: SINCE,
     supports=lambda problem: problem.k <= DEEPEST,
+    preferred_untuned=_preferred_untuned,
     shapes=f"k of at most {DEEPEST}",
     instructions=mma,
 )

@@ -51,9 +51,9 @@ INNER void write_words(STORED *to, const unsigned (&word)[4])
                  : "memory");
 }
 
-template <int MMA_TILES, int K_MAJOR> struct WarpFragments {
-    static constexpr int BESIDE =
-        MMA_TILES < 4 ? MMA_TILES : 4; // tiles whose lines lie among each other
+// The lines of BESIDE tiles lie among each other.
+template <int MMA_TILES, int K_MAJOR, int MOST_BESIDE> struct WarpFragments {
+    static constexpr int BESIDE = MMA_TILES < MOST_BESIDE ? MMA_TILES : MOST_BESIDE;
     static constexpr int WORDS = K_MAJOR ? RUN_K / 2 : BESIDE; // that are read at once
     unsigned words[MMA_TILES][HALVES];
 

@@ -5,6 +5,7 @@
 // BM       rows of a warp's tile of C
 // BN       columns of it
 // BK       all of k, padded with zeros
+// TN       neighbouring columns of C that a thread has
 // WARPS    warps of a block
 // TRANS_A  1 where A is stored k x m, else 0
 // TRANS_B  1 where B is stored n x k, else 0
@@ -14,6 +15,8 @@
 #error "BN must be defined"
 #elif !defined(BK)
 #error "BK must be defined"
+#elif !defined(TN)
+#error "TN must be defined"
 #elif !defined(WARPS)
 #error "WARPS must be defined"
 #elif !defined(TRANS_A)
@@ -30,13 +33,14 @@
 #include "mma_ptx.h"
 #include "fragments.h"
 #include "cvt_pack.h"
-typedef WarpFragments<BM / 8, !TRANS_A> FragmentsA;
-typedef WarpFragments<BN / 8, TRANS_B> FragmentsB;
+typedef WarpFragments<BM / 8, !TRANS_A, 4> FragmentsA;
+typedef WarpFragments<BN / 8, TRANS_B, TN / 2> FragmentsB;
 #define MMAS_M (BM / 16)
 #define MMAS_N (BN / 8)
 
-// A thread's accumulators of one row are contiguous across its tiles. They are stored at once if
-// aligned; a group of four threads stores up to 64 contiguous bytes.
+// A thread's accumulators of one row are contiguous across TN / 2 tiles. They are stored at once if
+// aligned; a group of four threads stores up to 64 contiguous bytes. If not, they are stored by the
+// element, and the fewer are contiguous the nearer to each other are those stored together.
 INNER void write_row(STORED *row, const ACC *acc, const int low, const INDEX columns,
                      const int wide)
 {

@@ -203,6 +203,7 @@ HOPPER: Final = Kernel(
     arguments=("GROUP_M", "SPLIT_K", "BLOCKS"),
     auxiliary_sources=(packing.PACK_K_MAJOR, SPLIT_K_REDUCE, *fp32_emulation.FILES),
     supports=_supports,
+    preferred_untuned=packing.is_worth_packing,
     architectures=("sm_90",),
     shapes=f"any shape, and k of {fp32_emulation.LEAST_K} and more where float32 is emulated",
     excluded_classes=(("float32", "strict"),),

@@ -18,6 +18,8 @@ from kernels.skinny.plan import (
     coalesced_bytes,
     covering_tile,
     each_long,
+    has_ring,
+    loads_of_vector,
     long_side,
     plan,
     short_side,
@@ -65,12 +67,13 @@ def _issuing(config: Config, problem: Problem, device: Device, at_once: float, g
     """Seconds of issuing all instructions of a grid."""
     limits, short, each = device.limits, short_side(config), each_long(config)
     products = short * each * vector(problem)
-    fraction = products / (products + short + (1 + _COPYING) * each + _AROUND)
+    copying = _COPYING * loads_of_vector(config, problem)
+    fraction = products / (products + short + (1 + copying) * each + _AROUND)
     warps = at_once * threads(config) / 128
     sms = max(limits.sms, 1)
     busy = grid / (sms * ceil(grid / sms))
     peak = (
-        (limits.peak if problem.dtype == "float32" else limits.peak64)
+        (limits.peak64 if problem.dtype == "float64" else limits.peak)
         * fraction
         * busy
         * warps
@@ -94,9 +97,10 @@ def _seconds(config: Config, problem: Problem, device: Device) -> float:
     reads = problem.batch * problem.k * size * max(problem.m, problem.n)
     moved = reads + blocks(config, problem) * short_side(config) * problem.k * size + 2 * planned.workspace_bytes
     at_once = min(planned.grid / max(limits.sms, 1), config["MIN_BLOCKS"])
-    bandwidth = limits.bandwidth * (1 if coalesced_bytes(config, problem) >= _LINE_BYTES else _PARTS)
+    together = coalesced_bytes(config, problem) / loads_of_vector(config, problem)
+    bandwidth = limits.bandwidth * (1 if together >= _LINE_BYTES else _PARTS)
     # A step that is being added is no longer under way: half of one on average.
-    ahead = at_once * bytes_in_flight(config) * (1 - 1 / (2 * config["STAGES"]))
+    ahead = at_once * bytes_in_flight(config, problem) * (1 - 1 / (2 * config["STAGES"]))
     bandwidth *= min(1.0, planned.grid / max(limits.sms, 1) / _BUSY)
     starting = _STARTING * ceil(planned.grid / (max(limits.sms, 1) * config["MIN_BLOCKS"]))
     parts = (
@@ -134,6 +138,8 @@ def _supports(problem: Problem) -> bool:
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
     """Whether no pipelined is there, or this is faster: past 16 that takes 0.7 to 0.9 of the time, or as long (nt)."""
+    if not has_ring(problem):  # the rungs of tensor cores are above
+        return True
     rivalled = device.platform == "cuda" and device.capability >= PIPELINED_SINCE and problem.dtype == "float32"
     return not rivalled or min(problem.m, problem.n) <= SHORT
 
@@ -143,7 +149,7 @@ SKINNY: Final = Kernel(
     summary="C with a short side: the long operand straight into registers, k shared out among threads and blocks.",
     file="skinny/kernel.cu",
     space=SPACE,
-    dtypes=("float32", "float64"),
+    dtypes=("float32", "float64", "float16", "bfloat16"),
     precisions=("strict",),
     platforms=("cuda", "opencl"),
     plan=plan,

@@ -8,7 +8,8 @@
 // TM          rows of C that a thread keeps in registers
 // TN          columns of C that a thread keeps in registers; along the short side the whole tile
 // SLICE_K     threads that share the k of the same elements of C (sliced-K)
-// STAGES      steps of the long operand in a thread's ring; without cp.async there is no ring
+// STAGES      steps of the long operand in a thread's ring; without cp.async, and for elements of
+//             16 bits, there is no ring
 // MIN_BLOCKS  minimum of blocks on an SM (__launch_bounds__)
 // TRANS_A     1 where A is stored k x m, else 0
 // TRANS_B     1 where B is stored n x k, else 0
@@ -33,7 +34,7 @@
 #elif !defined(TRANS_B)
 #error "TRANS_B must be defined"
 #endif
-#include "portable.h"
+#include "dtype.h"
 // If n is the short side, A is the long operand and all is mirrored.
 #define FLAT (BM < BN)
 #define SHORT (FLAT ? BM : BN)
@@ -56,7 +57,7 @@
 
 // A pack of the short operand, along k, is used for EACH_LONG elements of the long side and
 // broadcast to all LONG_THREADS.
-INNER void add_step(const LOCAL REAL *y, ACC *x, REAL *acc)
+INNER void add_step(const LOCAL REAL *y, LONG_PACK *x, REAL *acc)
 {
     EACH(s, SHORT) {
         if (s % 8 == 0) {
@@ -67,7 +68,8 @@ INNER void add_step(const LOCAL REAL *y, ACC *x, REAL *acc)
             EACH(j, EACH_LONG) {
                 acc[s * EACH_LONG + j] =
                     FMA(ELEMENT(pack, e),
-                        LONG_BY_K ? ELEMENT(x[j], e) : ELEMENT(x[e * PACKS + j / WIDE], j % WIDE),
+                        LONG_BY_K ? LONG_ELEMENT(x[j], e)
+                                  : LONG_ELEMENT(x[e * PACKS + j / WIDE], j % WIDE),
                         acc[s * EACH_LONG + j]);
             }
         }
@@ -77,7 +79,33 @@ INNER void add_step(const LOCAL REAL *y, ACC *x, REAL *acc)
 // A thread reads only what it copied itself: no step waits for other threads. A stage of the ring
 // is refilled as soon as it is used; with `fills` stages are only filled.
 #define LOAD_STEP(w) load_step(mine, x, *from, pitch, rows, remaining, w)
-PART void add_phase(const LOCAL REAL *y, LOCAL REAL *ring, int *slot, const GLOBAL REAL **from,
+#if PREFETCHES
+// Instead of a ring, the next step of the long operand is loaded into registers before this one is
+// added, and converted when it is.
+PART void add_phase(const LOCAL REAL *y, LONG_PACK *x, const STORED **from, const INDEX pitch,
+                    const int rows, int remaining, const int steps, const int fills,
+                    const int wide, REAL *acc)
+{
+    REAL *const mine = nullptr;
+    TURNS(i, steps, 1) {
+        LONG_PACK now[EACH_LONG];
+        EACH(p, EACH_LONG) {
+            now[p] = x[p];
+        }
+        if (wide) {
+            LOAD_STEP(WIDE);
+        } else {
+            LOAD_STEP(1);
+        }
+        if (!fills) {
+            add_step(y + i * STEP, now, acc);
+        }
+        *from += STEP * (LONG_BY_K ? 1 : pitch);
+        remaining -= STEP;
+    }
+}
+#else
+PART void add_phase(const LOCAL REAL *y, LOCAL REAL *ring, int *slot, const GLOBAL STORED **from,
                     const INDEX pitch, const int rows, int remaining, const int steps,
                     const int fills, const int wide, REAL *acc)
 {
@@ -116,9 +144,10 @@ PART void add_phase(const LOCAL REAL *y, LOCAL REAL *ring, int *slot, const GLOB
             *slot < RING_SIZE - EACH_LONG * THREADS * WIDE ? *slot + EACH_LONG * THREADS * WIDE : 0;
     }
 }
+#endif
 
 KERNEL_MIN_BLOCKS(THREADS, 1, MIN_BLOCKS)
-matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL *RESTRICT c,
+matmul(const GLOBAL STORED *RESTRICT a, const GLOBAL STORED *RESTRICT b, GLOBAL STORED *RESTRICT c,
        const INDEX m, const INDEX n, const INDEX k, GLOBAL REAL *workspace, const INDEX splits,
        const INDEX fan, const INDEX depth)
 {
@@ -137,12 +166,12 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
     const int wide = pitch % WIDE == 0 && ADDRESS(FLAT ? b : a) % 16 == 0;
     const int own = !LONG_BY_K && wide ? LONG_THREAD * WIDE : LONG_THREAD,
               first = LONG_BY_K && !wide ? SLICE_IDX : SLICE_IDX * WIDE;
-    const GLOBAL REAL *x0 = (FLAT ? b : a) + batch * longer * k +
+    const GLOBAL STORED *x0 = (FLAT ? b : a) + batch * longer * k +
                             (row + own) * (LONG_BY_K ? k : 1) +
                             (start + first) * (LONG_BY_K ? 1 : pitch);
     const INDEX along = SHORT_BY_K ? 1 : shorter;
     const INDEX offset = batch * shorter * k + column * (SHORT_BY_K ? k : 1) + start * along;
-    const GLOBAL REAL *const y0 = FLAT ? a : b;
+    const GLOBAL STORED *const y0 = FLAT ? a : b;
     const int even = k % WIDE == 0 && ADDRESS(y0) % 16 == 0,
               packed = HAS_CP_ASYNC & SHORT_BY_K & even & (!LONG_BY_K | wide);
     LOCAL INDEX *const place =
@@ -159,10 +188,17 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
     LOCAL REAL *const phases = smem + RING_SIZE;
     ACC totals[OUT_PACKS];
     REAL acc[SHORT * EACH_LONG] = {0}; // stay in registers: C is written once
-    int next = 0, now = 0;
+#if PREFETCHES
+    LONG_PACK next[EACH_LONG] = {};
+#define RING next
+#else
+    int next = 0;
+#define RING smem, &next
+#endif
+    int now = 0;
 #define ADD_PHASE(y, q, steps, fills)                            \
     const int rest = (int)MIN(remaining - first - (q), 1 << 30); \
-    add_phase(y, smem, &next, &x0, pitch, rows - own, rest, steps, fills, wide, acc)
+    add_phase(y, RING, &x0, pitch, rows - own, rest, steps, fills, wide, acc)
 #define LOAD_SHORT_BY(y, start, q, w)                                          \
     load_short(y, y0 + start + (q) * along, SHORT_BY_K ? k : shorter, columns, \
                (int)MIN(remaining - (q), BK), LONG_BY_K && !wide, w)
@@ -173,8 +209,8 @@ matmul(const GLOBAL REAL *RESTRICT a, const GLOBAL REAL *RESTRICT b, GLOBAL REAL
     LOAD_SHORT_BY(y, start, q, 1)
     // The first k tile of the short operand and a full ring of the long one are in flight together.
     LOAD_SHORT(phases, offset, 0);
-    if (HAS_CP_ASYNC) {
-        ADD_PHASE(phases, 0, STAGES, 1);
+    if (AHEAD > 0) {
+        ADD_PHASE(phases, 0, AHEAD / STEP, 1);
     }
 #pragma unroll 1
     for (INDEX q = 0; q < remaining; q += BK, now = SHORT_SIZE - now) {

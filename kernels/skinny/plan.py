@@ -45,9 +45,19 @@ def threads(config: Config) -> int:
 register_limit: Final = registers_granted(threads)
 
 
+def real_bytes(problem: Problem) -> int:
+    """Bytes of an element as it is computed with: those of 16 bits are float32 then."""
+    return max(4, problem.itemsize)
+
+
+def has_ring(problem: Problem) -> bool:
+    """Whether stages of the long operand are in shared memory: elements of 16 bits are converted on their way."""
+    return problem.itemsize == real_bytes(problem)
+
+
 def k_step(config: Config, problem: Problem) -> int:
-    """The k of one step of a block: 16 bytes for each slice."""
-    return config["SLICE_K"] * VECTOR_BYTES // problem.itemsize
+    """The k of one step of a block: a vector for each slice."""
+    return config["SLICE_K"] * vector(problem)
 
 
 def k_in_flight(config: Config, problem: Problem) -> int:
@@ -55,14 +65,15 @@ def k_in_flight(config: Config, problem: Problem) -> int:
     return config["STAGES"] * k_step(config, problem)
 
 
-def bytes_in_flight(config: Config) -> int:
-    """Bytes of the long operand that a block has in flight."""
-    return config["STAGES"] * each_long(config) * threads(config) * VECTOR_BYTES
+def bytes_in_flight(config: Config, problem: Problem) -> int:
+    """Bytes of the long operand that a block has in flight: all stages, or the next step where there is no ring."""
+    stages = config["STAGES"] if has_ring(problem) else 1
+    return stages * each_long(config) * threads(config) * vector(problem) * problem.itemsize
 
 
 def vector(problem: Problem) -> int:
-    """Elements in 16 bytes."""
-    return VECTOR_BYTES // problem.itemsize
+    """Elements in 16 bytes, as they are computed with."""
+    return VECTOR_BYTES // real_bytes(problem)
 
 
 def reduced_at_once(config: Config, problem: Problem) -> int:
@@ -80,15 +91,18 @@ def accumulator_packs(config: Config, problem: Problem) -> int:
 
 def shared_bytes(config: Config, problem: Problem) -> int:
     """Bytes of all stages and two k tiles of the short operand, or of one reduction; and of the epilogue's indices."""
-    k_tile = short_side(config) * (config["BK"] + 4) * problem.itemsize
-    reduced = reduced_at_once(config, problem) * long_side(config) * (config["SLICE_K"] + 1) * problem.itemsize
-    return max(bytes_in_flight(config) + 2 * k_tile, reduced) + 16 * problem.itemsize
+    size = real_bytes(problem)
+    k_tile = short_side(config) * (config["BK"] + 4) * size
+    reduced = reduced_at_once(config, problem) * long_side(config) * (config["SLICE_K"] + 1) * size
+    ring = bytes_in_flight(config, problem) if has_ring(problem) else 0
+    return max(ring + 2 * k_tile, reduced) + 16 * size
 
 
 def registers(config: Config, problem: Problem) -> int:
     """The least registers of a thread that spills nothing."""
-    words, short, each = problem.itemsize // 4, short_side(config), each_long(config)
-    return words * each * (short + vector(problem)) + REST + each + (words - 1) * short
+    words, short, each = real_bytes(problem) // 4, short_side(config), each_long(config)
+    following = 0 if has_ring(problem) else each * vector(problem)
+    return words * each * (short + vector(problem)) + following + REST + each + (words - 1) * short
 
 
 def covering_tile(side: int) -> int:
@@ -97,10 +111,17 @@ def covering_tile(side: int) -> int:
     return next(each for each in SHORT_SIDES if each >= part)
 
 
+def loads_of_vector(config: Config, problem: Problem) -> int:
+    """How many loads bring a vector of the long operand: as many as it has elements where its rows are ragged."""
+    by_k = problem.trans_b if config["BM"] < config["BN"] else not problem.trans_a
+    row = problem.k if by_k else max(problem.m, problem.n)
+    return vector(problem) if row % vector(problem) else 1
+
+
 def coalesced_bytes(config: Config, problem: Problem) -> int:
     """Contiguous bytes of the long operand that neighbouring threads read at once."""
     by_k = problem.trans_b if config["BM"] < config["BN"] else not problem.trans_a
-    return (config["SLICE_K"] if by_k else long_side(config) // each_long(config)) * VECTOR_BYTES
+    return (config["SLICE_K"] if by_k else long_side(config) // each_long(config)) * vector(problem) * problem.itemsize
 
 
 def split_k(config: Config, problem: Problem) -> tuple[int, int, int]:

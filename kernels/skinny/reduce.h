@@ -18,7 +18,12 @@
 #define ACC_WIDTH WIDE
 #define OUT_PACKS ((SHORT + ROUND - 1) / ROUND * PACKS_PER_ROUND)
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if defined(DTYPE_FLOAT16) || defined(DTYPE_BFLOAT16)
+#define IS_16_BIT 1
+#else
+#define IS_16_BIT 0
+#endif
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && !IS_16_BIT
 #define HAS_CP_ASYNC 1 // cp.async
 #else
 #define HAS_CP_ASYNC 0
@@ -81,7 +86,7 @@ INNER void reduce_slices(LOCAL REAL *smem, const REAL *acc, ACC *totals)
 
 // C's elements are `down` apart along the tile's short side and `along` apart along its long side.
 // A pack's elements are contiguous if the thread had them so (`packed`), else LONG_THREADS apart.
-PART void store_tile(GLOBAL REAL *c, const INDEX down, const INDEX along, const int shorts,
+PART void store_tile(GLOBAL STORED *c, const INDEX down, const INDEX along, const int shorts,
                      const int longs, const int packed, ACC *totals)
 {
     EACH(u, OUT_PACKS) {
@@ -91,7 +96,7 @@ PART void store_tile(GLOBAL REAL *c, const INDEX down, const INDEX along, const 
                 const int at = packed ? (pack * LONG_THREADS + lane) * WIDE + e
                                       : (pack * WIDE + e) * LONG_THREADS + lane;
                 if (at < longs) {
-                    c[s * down + at * along] = ELEMENT(totals[u], e);
+                    WRITE(c, s * down + at * along, ELEMENT(totals[u], e));
                 }
             }
         }

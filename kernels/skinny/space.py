@@ -15,9 +15,11 @@ from kernels.skinny.plan import (
     coalesced_bytes,
     covering_tile,
     each_long,
+    has_ring,
     k_in_flight,
     k_step,
     long_side,
+    real_bytes,
     registers,
     shared_bytes,
     short_side,
@@ -37,7 +39,8 @@ K_TILE_MOST: Final = 8192
 STAGES: Final = (2, 3, 4, 6, 8)
 # What an SM has under way at least, so that memory answers all the time: 4.3 TB/s x 700 ns over 132 of them are 23 KB.
 BYTES_IN_FLIGHT: Final = 32 * 1024
-# Of a row or column of the long operand neighbouring threads read at least so much at once: two sectors.
+# Of a row or column of the long operand neighbouring threads read at least so much at once: two sectors, or one of
+# elements of 16 bits.
 COALESCED_BYTES: Final = 64
 
 
@@ -64,7 +67,7 @@ def _threads_fit(config: Config, _: Problem, device: Device) -> bool:
 
 
 def _reads_coalesced(config: Config, problem: Problem, _: Device) -> bool:
-    return coalesced_bytes(config, problem) >= COALESCED_BYTES
+    return coalesced_bytes(config, problem) * real_bytes(problem) >= COALESCED_BYTES * problem.itemsize
 
 
 def _k_tile_fits(config: Config, problem: Problem, _: Device) -> bool:
@@ -74,10 +77,10 @@ def _k_tile_fits(config: Config, problem: Problem, _: Device) -> bool:
     return fills and least <= depth <= K_TILE_MOST // short and depth % k_step(config, problem) == 0
 
 
-def _bytes_in_flight_suffice(config: Config, _: Problem, device: Device) -> bool:
-    if device.platform != "cuda":
+def _bytes_in_flight_suffice(config: Config, problem: Problem, device: Device) -> bool:
+    if device.platform != "cuda" or not has_ring(problem):
         return config["STAGES"] == STAGES[0]
-    return config["MIN_BLOCKS"] * bytes_in_flight(config) >= BYTES_IN_FLIGHT
+    return config["MIN_BLOCKS"] * bytes_in_flight(config, problem) >= BYTES_IN_FLIGHT
 
 
 def _splits_have_k_steps(config: Config, problem: Problem, _: Device) -> bool:

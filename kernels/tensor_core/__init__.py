@@ -11,7 +11,7 @@ from kernels.device import Device
 from kernels.fp32_emulation import FILES
 from kernels.fp32_emulation import supports as splits_well
 from kernels.kernel import Kernel
-from kernels.packing import PACK_K_MAJOR, packed_k_major, ragged
+from kernels.packing import PACK_K_MAJOR, is_worth_packing, packed_k_major, ragged
 from kernels.problem import Problem
 from kernels.rules import LINE_BYTES
 from kernels.space import Config
@@ -135,6 +135,7 @@ TENSOR_CORE: Final = Kernel(
     arguments=("GROUP_M", "SPLIT_K"),
     auxiliary_sources=(PACK_K_MAJOR, *FILES),
     supports=_supports,
+    preferred_untuned=is_worth_packing,
     shapes="any shape, for emulated precision with a k that its bound on the error needs",
     excluded_classes=(("float32", "strict"),),
     min_capability=lambda _: SINCE,

@@ -8,6 +8,7 @@ from kernels.arithmetic import wmma
 from kernels.cost_model import lightest
 from kernels.device import Device
 from kernels.kernel import Kernel
+from kernels.packing import is_worth_packing
 from kernels.problem import Problem
 from kernels.space import Config
 from kernels.wmma.plan import plan
@@ -33,6 +34,7 @@ WMMA: Final = Kernel(
     platforms=("cuda",),
     plan=plan,
     default=_default,
+    preferred_untuned=is_worth_packing,
     min_capability=lambda problem: SINCE[problem.dtype],
     instructions=wmma,
 )

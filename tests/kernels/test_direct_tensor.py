@@ -31,17 +31,17 @@ def tile(*values: int) -> Config:
 
 
 def test_a_warp_has_a_tile_and_a_block_several() -> None:
-    assert tiles(tile(64, 16, 32, 4), replace(TALL, m=65, n=33, batch=3)) == 18
-    launch = DIRECT_TENSOR.launch(tile(64, 16, 32, 4), replace(TALL, m=65, n=33, batch=3), H200)
+    assert tiles(tile(64, 16, 32, 4, 4), replace(TALL, m=65, n=33, batch=3)) == 18
+    launch = DIRECT_TENSOR.launch(tile(64, 16, 32, 4, 4), replace(TALL, m=65, n=33, batch=3), H200)
     assert (launch.grid, launch.block, launch.scalars) == (5, (128, 1), (18,))
 
 
 @pytest.mark.parametrize(
     ("values", "rule"),
     [
-        ((16, 16, 16, 4), "less of k"),
-        ((16, 8, 32, 4), None),
-        ((16, 32, 32, 4), "half of a tile's columns"),
+        ((16, 16, 16, 4, 4), "less of k"),
+        ((16, 8, 32, 2, 4), None),
+        ((16, 32, 32, 8, 4), "half of a tile's columns"),
     ],
 )
 def test_what_is_too_small_or_too_large_is_refused_by_its_reason(values: tuple[int, ...], rule: str | None) -> None:
@@ -50,20 +50,43 @@ def test_what_is_too_small_or_too_large_is_refused_by_its_reason(values: tuple[i
 
 
 def test_a_tile_that_is_half_past_an_edge_is_refused() -> None:
-    assert str(SPACE.refusal(tile(32, 16, 16, 4), CUBES, H200)).startswith("half of a tile's rows")
-    assert str(SPACE.refusal(tile(16, 16, 32, 4), CUBES, H200)).startswith("half of a tile's k")
+    assert str(SPACE.refusal(tile(32, 16, 16, 4, 4), CUBES, H200)).startswith("half of a tile's rows")
+    assert str(SPACE.refusal(tile(16, 16, 32, 4, 4), CUBES, H200)).startswith("half of a tile's k")
 
 
 def test_untuned_it_has_all_columns_and_leaves_no_sm_idle() -> None:
-    assert DIRECT_TENSOR.default(TALL, H200) == tile(32, 16, 32, 4)
-    assert DIRECT_TENSOR.default(CUBES, H200) == tile(16, 16, 16, 4)
+    assert DIRECT_TENSOR.default(TALL, H200) == tile(32, 16, 32, 4, 4)
+    assert DIRECT_TENSOR.default(CUBES, H200) == tile(16, 16, 16, 4, 4)
     assert DIRECT_TENSOR.default(replace(TALL, n=1000), H200)["BN"] == 64
+
+
+def test_untuned_a_thread_has_columns_side_by_side_where_they_are_stored_at_once() -> None:
+    assert DIRECT_TENSOR.default(replace(TALL, n=1000), H200)["TN"] == 8
+    ragged = DIRECT_TENSOR.default(replace(TALL, n=1001), H200)
+    assert (ragged["TN"], ragged["BN"]) == (2, 16)
+    assert DIRECT_TENSOR.default(Problem(13, 570, 6, dtype="float16"), H200)["BN"] == 8
+
+
+@pytest.mark.parametrize(
+    ("problem", "preferred"),
+    [
+        (TALL, True),
+        (replace(TALL, n=15), False),
+        (replace(TALL, m=600, n=15), True),
+        (Problem(600, 64, 64, dtype="float16"), False),
+        (Problem(600, 63, 63, dtype="float16"), True),
+    ],
+)
+def test_untuned_it_is_taken_but_for_a_large_ragged_c_and_a_longer_k_that_needs_no_packing(
+    problem: Problem, *, preferred: bool
+) -> None:
+    assert DIRECT_TENSOR.preferred_untuned(problem, H200) is preferred
 
 
 def test_only_short_k_in_half_types_from_sm_80_is_covered() -> None:
     assert DIRECT_TENSOR.covers(CUBES, H200)
     assert DIRECT_TENSOR.covers(TALL, replace(H200, architecture="sm_80"))
-    for problem in (replace(TALL, k=33), replace(TALL, dtype="float32")):
+    for problem in (replace(TALL, k=129), replace(TALL, dtype="float32")):
         assert not DIRECT_TENSOR.covers(problem, H200)
     assert not DIRECT_TENSOR.covers(TALL, replace(H200, architecture="sm_75"))
     assert not DIRECT_TENSOR.covers(TALL, PROCESSOR)
@@ -71,13 +94,17 @@ def test_only_short_k_in_half_types_from_sm_80_is_covered() -> None:
 
 # Whole tiles and not, bands that lie among each other by one, two and four, odd lines, bases off 16 bytes, batches.
 CASES = [
-    pytest.param("float16", (16, 8, 16, 1), 0, (16, 8, 16), 1, 0, id="float16-one"),
-    pytest.param("float16", (32, 16, 32, 2), 0, (70, 33, 31), 2, 2, id="float16-nn"),
-    pytest.param("float16", (64, 32, 32, 4), 1, (96, 64, 24), 1, 0, id="float16-nt"),
-    pytest.param("bfloat16", (64, 64, 32, 8), 2, (200, 72, 32), 2, 0, id="bfloat16-tn"),
-    pytest.param("bfloat16", (16, 32, 32, 2), 3, (31, 65, 20), 1, 6, id="bfloat16-tt"),
-    pytest.param("bfloat16", (16, 16, 16, 8), 0, (16, 16, 16), 11, 0, id="bfloat16-cubes"),
-    pytest.param("bfloat16", (16, 8, 16, 4), 2, (1, 1, 1), 3, 2, id="bfloat16-tiny"),
+    pytest.param("float16", (16, 8, 16, 2, 1), 0, (16, 8, 16), 1, 0, id="float16-one"),
+    pytest.param("float16", (32, 16, 32, 4, 2), 0, (70, 33, 31), 2, 2, id="float16-nn"),
+    pytest.param("float16", (64, 32, 32, 8, 4), 1, (96, 64, 24), 1, 0, id="float16-nt"),
+    pytest.param("bfloat16", (64, 64, 32, 8, 8), 2, (200, 72, 32), 2, 0, id="bfloat16-tn"),
+    pytest.param("bfloat16", (16, 32, 32, 8, 2), 3, (31, 65, 20), 1, 6, id="bfloat16-tt"),
+    pytest.param("bfloat16", (16, 16, 16, 4, 8), 0, (16, 16, 16), 11, 0, id="bfloat16-cubes"),
+    pytest.param("bfloat16", (16, 8, 16, 2, 4), 2, (1, 1, 1), 3, 2, id="bfloat16-tiny"),
+    pytest.param("float16", (32, 64, 32, 2, 2), 0, (40, 205, 20), 1, 0, id="float16-apart"),
+    pytest.param("bfloat16", (16, 32, 64, 2, 4), 1, (33, 66, 47), 2, 2, id="bfloat16-deeper"),
+    pytest.param("float16", (32, 16, 128, 4, 2), 2, (35, 26, 101), 1, 0, id="float16-deepest"),
+    pytest.param("bfloat16", (16, 8, 96, 2, 1), 3, (17, 9, 96), 1, 6, id="bfloat16-three-chunks"),
 ]
 
 
@@ -94,7 +121,7 @@ def test_products_of_integers_are_exact(
 
 def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity() -> None:
     problem = Problem(33, 17, 19, dtype="float16")
-    launch = DIRECT_TENSOR.launch(tile(32, 16, 32, 2), problem, H200)
+    launch = DIRECT_TENSOR.launch(tile(32, 16, 32, 2, 2), problem, H200)
     a, b = operands(problem, np.random.default_rng(11))
     a[0, 32, 18] = np.nan
     c, _ = interpreter.interpreted(launch, a, b, H200)
@@ -108,7 +135,7 @@ def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity() -> None:
 def test_whole_operands_move_in_16_bytes_at_once(turned: int, tmp_path: Path) -> None:
     trans_a, trans_b = TRANSPOSITIONS[turned]
     problem = replace(TALL, n=32, trans_a=trans_a, trans_b=trans_b)
-    launch = DIRECT_TENSOR.launch(tile(32, 32, 32, 4), problem, H200)
+    launch = DIRECT_TENSOR.launch(tile(32, 32, 32, 8, 4), problem, H200)
     text = ptx_of(launch.build, "90")
     for kind in (r"ld\.global\S*\.v4\.", r"st\.global\S*\.v4\."):
         assert re.search(kind, text), kind

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.dtypes import numpy_dtype
+from app.services.best.lookup import untuned
 from kernels.cost_model import analyse
 from kernels.device import Device
 from kernels.launch import COUNTERS, Launch
@@ -21,7 +23,8 @@ from tests.support.kernels.devices import DTYPES, H200, PROCESSOR, TRANSPOSITION
 from tests.support.kernels.pocl_runner import Array, compiled, multiplied, operands, queue, reference
 from tests.support.pairwise import crossed
 
-PRECISION = {"float32": 1e-6, "float64": 2e-15}
+HALVES = ["float16", "bfloat16"]
+PRECISION = {"float32": 1e-6, "float64": 2e-15, "float16": 5e-4, "bfloat16": 4e-3}
 # Enough multiprocessors for slices of k to be legal.
 MANY = replace(PROCESSOR, limits=replace(PROCESSOR.limits, sms=64))
 # Short sides of one, a few and many; a warp's threads and more that share out k; one round of sums and several.
@@ -42,6 +45,18 @@ CASES = [
         id=f"{dtype}-{'nt'[turned[0]]}{'nt'[turned[1]]}-{('upright', 'flat')[flat]}",
     )
     for d, dtype in enumerate(DTYPES)
+    for t, turned in enumerate(TRANSPOSITIONS)
+    for flat in (False, True)
+]
+HALF_CASES = [
+    pytest.param(
+        dtype,
+        turned,
+        flat,
+        marks=[] if (t + d) % 4 == flat else [pytest.mark.slow],
+        id=f"{dtype}-{'nt'[turned[0]]}{'nt'[turned[1]]}-{('upright', 'flat')[flat]}",
+    )
+    for d, dtype in enumerate(HALVES)
     for t, turned in enumerate(TRANSPOSITIONS)
     for flat in (False, True)
 ]
@@ -93,6 +108,26 @@ def test_mirror_images_multiply_every_shape_nan_and_infinity(
         c = multiplied(kernel, SKINNY.for_problem(launch, problem), a, b)
         assert (c == reference(problem, a, b)).all(), f"small integers are not exact: {problem.key}"
     not_finite_goes_on(kernel, SKINNY.for_problem(launch, transposed(dtype, *turned, 3, 33, 65)), rng)
+
+
+@pytest.mark.parametrize(("dtype", "turned", "flat"), HALF_CASES)
+def test_halves_are_added_in_float32_and_rounded_once(dtype: str, turned: tuple[bool, bool], *, flat: bool) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    rng = np.random.default_rng(seed)
+    queue()
+    values = TILES[(TRANSPOSITIONS.index(turned) + flat) % len(TILES)]
+    own = transposed(dtype, *turned, *lying((values[0], 2 * values[1], 4096), flat=flat))
+    launch = SKINNY.launch(tile(values, flat=flat), own, MANY)
+    kernel = compiled(launch.build)
+    for shape in SHAPES:
+        problem = replace(transposed(dtype, *turned, *lying(shape, flat=flat)), batch=rng.integers(1, 4).item())
+        a, b = operands(problem, rng)
+        c = multiplied(kernel, SKINNY.for_problem(launch, problem), a, b)
+        assert error(c.astype(np.float64), reference(problem, a, b)) < PRECISION[dtype]
+        a, b = operands(problem, rng, integers=True)
+        c = multiplied(kernel, SKINNY.for_problem(launch, problem), a, b)
+        assert (c == reference(problem, a, b).astype(numpy_dtype(dtype))).all(), problem.key
 
 
 def not_finite_goes_on(kernel: object, launch: Launch, rng: np.random.Generator) -> None:
@@ -272,7 +307,7 @@ def test_defaults_and_what_the_rules_leave_spill_nothing(architecture: str, tmp_
     print(f"seed {seed}")
     rng = random.Random(seed)  # noqa: S311 - configs, not secrets
     device = replace(H200, architecture=architecture)
-    for dtype in DTYPES:
+    for dtype in (*DTYPES, *HALVES):
         shape = lying((rng.choice(SHORT_SIDES), 4096, 4096), flat=rng.random() < 1 / 2)
         problem = transposed(dtype, *rng.choice(TRANSPOSITIONS), *shape)
         for chosen in (SKINNY.default(problem, device), rng.choice(SKINNY.space.legal(problem, device))):
@@ -280,3 +315,24 @@ def test_defaults_and_what_the_rules_leave_spill_nothing(architecture: str, tmp_
             cubin = cuda.compile_cubin(launch.build, architecture, tmp_path)
             assert cubin.spills == 0, (chosen, problem.key)
             assert cubin.registers <= register_limit(chosen, device), (chosen, problem.key)
+
+
+@pytest.mark.parametrize(
+    ("problem", "first"),
+    [
+        (Problem(1, 1358, 2062, dtype="float16", trans_a=True), "skinny"),
+        (Problem(3355, 3, 6293, dtype="bfloat16"), "skinny"),
+        (Problem(1, 4096, 4096, dtype="float16"), "hopper"),
+        (Problem(13, 39, 2053, dtype="bfloat16"), "hopper"),
+    ],
+)
+def test_untuned_halves_are_its_where_the_others_would_pack_a_very_thin_c(problem: Problem, first: str) -> None:
+    device = replace(H200, limits=replace(H200.limits, tensor_float16=989e12, tensor_bfloat16=989e12))
+    assert untuned(problem, device)[0].name == first
+
+
+def test_elements_of_16_bits_have_no_ring() -> None:
+    problem = Problem(16, 4096, 5000, dtype="float16")
+    assert {each["STAGES"] for each in SKINNY.space.legal(problem, H200)} == {SKINNY.space.parameters["STAGES"][0]}
+    plan = SKINNY.plan(tile((1, 64, 1, 4, 8, 1024, 2, 1, 1)), Problem(1, 4096, 5000, dtype="float16"))
+    assert plan.shared_bytes == (2 * (1024 + 4) + 16) * 4

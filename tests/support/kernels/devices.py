@@ -139,7 +139,13 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
         (64, 0, 64, 1, 0, 64, 192, 3, 1, 2, 1, 2, 8, 132),
     ],
     # One band and many, either depth, one warp and eight.
-    "direct_tensor": [(16, 8, 16, 1), (16, 16, 16, 8), (32, 32, 32, 4), (64, 64, 32, 8), (64, 16, 32, 2)],
+    "direct_tensor": [
+        (16, 8, 16, 2, 1),
+        (16, 16, 16, 4, 8),
+        (32, 32, 32, 8, 4),
+        (64, 64, 32, 8, 8),
+        (64, 16, 32, 2, 2),
+    ],
 }
 # What the kernels are for, as m, n, k, batch: each config of a test is legal for one of its kernel's, here or there.
 HOMES: dict[str, list[tuple[int, int, int, int]]] = {
