@@ -27,7 +27,7 @@ SAME: Final = ("seed", "model", "environment", "vendor", "triton", "digests", "s
 HEAD: Final = ("what", "shapes", "bar", "geomean", "0.98 and above", "below 0.92 twice", "lowest", "lowest is")
 OWN: Final = ("number", "layer", "exhaustive", "trials", "tuning_seconds", "untuned", "again")
 NOTE: Final = (
-    "Ratios are the fastest of all peers' time over ours, tuned {seconds:g} s a shape: cuBLAS's default, the fastest of"
+    "Ratios are the fastest of all peers' time over ours, tuned for some seconds: cuBLAS's default, the fastest of"
     " its first 8 candidates (on every fourth shape of a row, which the last table marks, of all that its heuristics"
     " give, 128 at most), and Triton with up to 12 configs, persistent and split-K ones among them. A shape is at 0.98"
     " where the upper end of the ratio's 95 % interval is. What comes out below 0.92 is measured a second time."
@@ -125,7 +125,14 @@ def section(report: Mapping[str, Any]) -> str:
     head = ("shape", "of", TUNED, DEFAULT, VENDOR, CANDIDATE, TRITON, "ratio", "95 %", "again", "untuned", "config")
     table = markdown(head, [_line(shape) for shape in shapes])
     summary = '<details markdown="1"><summary>Every shape, in microseconds</summary>'
-    parts = [f"{facts} {report['triton']}), {day}.", "", *markdown(HEAD, rows_of(shapes)), "", untuned_text(shapes)]
+    tuned = f"tuned {report['seconds']:g} s a shape"
+    parts = [
+        f"{facts} {report['triton']}), {day}, {tuned}.",
+        "",
+        *markdown(HEAD, rows_of(shapes)),
+        "",
+        untuned_text(shapes),
+    ]
     return "\n".join([*parts, "", summary, "", *table, "", "</details>"])
 
 
@@ -147,8 +154,7 @@ def _named(shape: Shape) -> str:
 
 def sections(reports: Sequence[Mapping[str, Any]]) -> str:
     """What the columns mean, and every seed's tables."""
-    note = NOTE.format(seconds=reports[0]["seconds"])
-    return "\n\n".join([note, *map(section, reports)])
+    return "\n\n".join([NOTE, *map(section, reports)])
 
 
 def main() -> None:
