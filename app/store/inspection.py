@@ -7,12 +7,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from alembic.script import ScriptDirectory
-
 from app.errors import DatabaseOwned, StartRefused
 from app.store.engines import is_sqlite, normalised
 from app.store.lock import owned
-from app.store.schema import SCRIPTS, current_revision
+from app.store.schema import current_revision, revisions
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ def examine(url: str) -> DatabaseReport:
     """Inspect a database; raises StartRefused if it cannot be read."""
     parsed = normalised(url)
     revision = current_revision(url)
-    newest = ScriptDirectory(str(SCRIPTS)).get_current_head()
+    newest = revisions()[-1]
     name = str(parsed.database) if is_sqlite(parsed) else parsed.render_as_string()
     if revision is None:
         return DatabaseReport(name, None, newest, "", "")

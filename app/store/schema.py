@@ -1,4 +1,7 @@
-"""Migrations of the schema at start, under a lock of one process at a time."""
+"""The schema at start: made where there is none, migrated where it is old, under a lock of one process at a time.
+
+Alembic, which takes a quarter of a second to import, is loaded only where there is something to migrate.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
 import app
 from app.errors import SchemaUnknown
 from app.store.engines import is_sqlite, migration_engine, normalised, reader_engine, refusing
 from app.store.lock import LOCKS, MIGRATION
+from app.store.tables import Base
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 SCRIPTS: Final = Path(app.__file__).parent.parent / "migrations"  # beside the package, in a checkout as in a wheel
+# As Alembic makes it.
+_VERSION: Final = Table(
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
 _alembic = threading.Lock()  # Alembic keeps the migration under way in a global
 
 
@@ -32,9 +42,15 @@ def migrate(url: str) -> None:
     database cannot be opened.
     """
     with changing(url) as connection:
-        config = configuration(connection)
-        _refuse_unknown(connection, ScriptDirectory.from_config(config))
-        command.upgrade(config, "head")
+        if inspect(connection).get_table_names():
+            _upgrade(connection)
+        else:
+            _create(connection)
+
+
+def revisions() -> list[str]:
+    """The revisions that this program knows, the newest last: the files that hold them are named by them."""
+    return sorted(path.name.partition("_")[0] for path in (SCRIPTS / "versions").glob("*_*.py"))
 
 
 def current_revision(url: str) -> str | None:
@@ -45,7 +61,7 @@ def current_revision(url: str) -> str | None:
     engine = reader_engine(parsed)
     try:
         with refusing(parsed), engine.connect() as connection:
-            return MigrationContext.configure(connection).get_current_revision()
+            return next(iter(_found(connection)), None)
     finally:
         engine.dispose()
 
@@ -64,23 +80,47 @@ def changing(url: str) -> Iterator[Connection]:
 
 def configuration(connection: Connection) -> Config:
     """Alembic's configuration for commands in the connection's transaction; it reads no file and prints nothing."""
+    from alembic.config import Config  # noqa: PLC0415 - it takes a quarter of a second
+
     config = Config(stdout=StringIO())
     config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
     config.attributes["connection"] = connection
     return config
 
 
-def _refuse_unknown(connection: Connection, scripts: ScriptDirectory) -> None:
-    known = {script.revision for script in scripts.walk_revisions()}
-    found = MigrationContext.configure(connection).get_current_heads()
-    unknown = sorted(set(found) - known)
+def _create(connection: Connection) -> None:
+    """Make the tables that the migrations would make, as if they had."""
+    Base.metadata.create_all(connection)
+    _VERSION.create(connection)
+    connection.execute(_VERSION.insert().values(version_num=revisions()[-1]))
+
+
+def _upgrade(connection: Connection) -> None:
+    """Run the migrations that the database has not seen; raises SchemaUnknown."""
+    known, found = revisions(), _found(connection)
+    _refuse_unknown(known, found)
+    if found == known[-1:]:
+        return
+    from alembic import command  # noqa: PLC0415 - it takes a quarter of a second
+
+    command.upgrade(configuration(connection), "head")
+
+
+def _found(connection: Connection) -> list[str]:
+    """The revision that the database says it is of; nothing if it says none."""
+    if not inspect(connection).has_table(_VERSION.name):
+        return []
+    return list(connection.scalars(select(_VERSION.c.version_num)))
+
+
+def _refuse_unknown(known: list[str], found: list[str]) -> None:
+    unknown = sorted(set(found) - set(known))
     if unknown:
-        head = scripts.get_current_head()
         raise SchemaUnknown(
-            f"the database's schema is {', '.join(unknown)}, newer than this program's {head}: "
+            f"the database's schema is {', '.join(unknown)}, newer than this program's {known[-1]}: "
             "start the newer program, or restore a copy of the database from before it ran",
             found=unknown,
-            known=head,
+            known=known[-1],
         )
 
 

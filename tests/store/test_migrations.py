@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from alembic import command
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
 from app.errors import SchemaUnknown, StartRefused
@@ -16,6 +19,7 @@ from app.store import schema
 from app.store.database import current_revision, migrate, open_database
 from app.store.repository import BestRepository, FaultRepository, JobRepository, MissRepository, TrialRepository
 from app.store.schema import changing, configuration
+from app.store.tables import Base
 from kernels.space import Config
 from tests.support.store.stored_records import (
     PROBLEM,
@@ -56,6 +60,25 @@ def tables(url: str) -> set[str]:
         return set(inspect(connection).get_table_names())
 
 
+def description(connection: Connection) -> dict[str, list[str]]:
+    """Each table's columns, keys, checks and indexes, in no order but their own: the database gives them as it will."""
+    found = inspect(connection)
+    parts = (
+        found.get_columns,
+        found.get_foreign_keys,
+        found.get_unique_constraints,
+        found.get_check_constraints,
+        found.get_indexes,
+    )
+    return {
+        table: [
+            str(found.get_pk_constraint(table)),
+            *(each for part in parts for each in sorted(str(sorted(one.items(), key=str)) for one in part(table))),
+        ]
+        for table in found.get_table_names()
+    }
+
+
 def with_a_revision_more(monkeypatch: pytest.MonkeyPatch, folder: Path, more: str = "") -> None:
     scripts = folder / "migrations"
     shutil.copytree(schema.SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
@@ -90,9 +113,43 @@ def test_migrating_again_changes_nothing(database_url: str) -> None:
 
 
 def test_the_migrations_make_the_tables_that_the_program_declares(database_url: str) -> None:
+    with changing(database_url) as connection:
+        command.upgrade(configuration(connection), "head")
+        command.check(configuration(connection))
+
+
+def test_a_new_database_is_made_as_the_migrations_would_make_it(database_url: str) -> None:
+    with changing(database_url) as connection:
+        command.upgrade(configuration(connection), "head")
+        migrated = description(connection)
+        for table in reversed(Base.metadata.sorted_tables):
+            table.drop(connection)
+        connection.execute(text("DROP TABLE alembic_version"))
     migrate(database_url)
     with changing(database_url) as connection:
         command.check(configuration(connection))
+        assert description(connection) == migrated
+        assert set(migrated) == TABLES
+
+
+def test_the_revisions_are_those_that_alembic_finds() -> None:
+    scripts = ScriptDirectory(str(schema.SCRIPTS))
+    assert [script.revision for script in scripts.walk_revisions()] == list(reversed(schema.revisions()))
+    assert scripts.get_heads() == [schema.revisions()[-1]] == [HEAD]
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["empty", "current"])
+def test_a_start_that_has_nothing_to_migrate_loads_no_migrations(sqlite_url: str, made: bool) -> None:
+    if made:
+        migrate(sqlite_url)
+    program = (
+        "import sys\n"
+        "from app.store.database import current_revision, migrate\n"
+        "migrate(sys.argv[1]); print(current_revision(sys.argv[1]))\n"
+        "print(*[name for name in ('alembic', 'mako') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", program, sqlite_url], capture_output=True, check=True, text=True)
+    assert found.stdout == f"{HEAD}\n\n"
 
 
 def test_the_schema_goes_down_to_nothing_and_up_again(database_url: str) -> None:
