@@ -172,7 +172,14 @@ def _children(device: Device, cache_dir: Path, slab: Slab, stack: ExitStack) -> 
 
     def child(role: str) -> Worker:
         arguments = (device.platform, device.id, cache_dir, slab.fd, slab.nbytes, role == "products")
-        one = Worker(f"{device.id} {role}", worker_entry.hold, arguments, descriptors=(slab.fd,), lease=lease)
+        one = Worker(
+            f"{device.id} {role}",
+            worker_entry.hold,
+            arguments,
+            descriptors=(slab.fd,),
+            lease=lease,
+            on_lost=slab.hold_back,
+        )
         stack.callback(one.close)
         return one
 

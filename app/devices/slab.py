@@ -49,6 +49,8 @@ class Slab:
         self._free = [SlabRegion(0, self.nbytes)]
         self._lent: set[SlabRegion] = set()
         self._committed = bytearray(-(-self.nbytes // _GRAIN))  # by grains: 1 if the pages are committed
+        self._unsafe: list[tuple[threading.Event, frozenset[SlabRegion]]] = []
+        self._held_back: list[tuple[threading.Event, SlabRegion]] = []
         self.reclaim: Callable[[int], bool] = _never
 
     @property
@@ -91,6 +93,7 @@ class Slab:
 
     def _take(self, size: int, nbytes: int) -> SlabRegion:
         with self._lock:
+            self._free_held_back()
             gap = next((gap for gap in self._free if gap.nbytes >= size), None)
             if gap is None:
                 raise NoRoom(f"{nbytes} bytes do not fit beside what is lent", limit=self.nbytes, size=nbytes)
@@ -107,8 +110,25 @@ class Slab:
             if region not in self._lent:
                 raise ValueError(f"{region} is not lent")
             self._lent.remove(region)
+            unsafe = next((ended for ended, regions in self._unsafe if region in regions and not ended.is_set()), None)
+            if unsafe is not None:
+                self._held_back.append((unsafe, region))
+                return
             insort(self._free, region)
             self._free = _merged(self._free)
+
+    def hold_back(self, ended: threading.Event) -> None:
+        """Lend nothing again that is lent now before `ended` is set: a process may go on writing to it until then."""
+        with self._lock:
+            self._unsafe = [each for each in self._unsafe if not each[0].is_set()]
+            self._unsafe.append((ended, frozenset(self._lent)))
+
+    def _free_held_back(self) -> None:
+        """Free what was held back for processes that have ended; called under the lock."""
+        freed = [region for ended, region in self._held_back if ended.is_set()]
+        if freed:
+            self._held_back = [each for each in self._held_back if not each[0].is_set()]
+            self._free = _merged(sorted([*self._free, *freed]))
 
     def view(self, region: SlabRegion) -> memoryview:
         """The region's bytes, writable."""

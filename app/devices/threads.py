@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ from typing import Final
 # Workers of a BLAS go on spinning for a while after a product, on cores that the next kernel needs: OpenBLAS's for 2^26
 # cycles of the processor's clock, a few hundredths of a second, which this makes 2^20; MKL's for 200 ms, here 1.
 PARKED: Final = {"OPENBLAS_THREAD_TIMEOUT": "20", "KMP_BLOCKTIME": "1"}
+HEARTBEAT: Final = "heartbeat"  # the name of a worker's thread that computes for a few microseconds at a time
 _LIMIT: Final = 0.25  # seconds: whoever still runs then is not about to stop
 _GLANCES: Final = (1e-4, 1e-2)  # seconds between looks: the first, and at most
 _RUNNING: Final = (b"R", b"D")  # on a core or waiting for one, or for a page
@@ -30,10 +32,11 @@ def wait_until_idle(limit: float = _LIMIT) -> bool:
 
 
 def workers(call: Callable[[], object]) -> list[int]:
-    """The other threads of this process that computed while a call ran."""
+    """The other threads of this process that computed while a call ran, but for the one that writes heartbeats."""
     before = {thread: _nanoseconds(thread) for thread in _others()}
     call()
-    return [thread for thread in _others() if _nanoseconds(thread) > before.get(thread, 0)]
+    beating = {thread.native_id for thread in threading.enumerate() if thread.name == HEARTBEAT}
+    return [one for one in _others() if one not in beating and _nanoseconds(one) > before.get(one, 0)]
 
 
 def spread(threads: Sequence[int]) -> None:

@@ -40,6 +40,7 @@ TilewiseError
 │   ├── LaunchFailed          500 launch_failed
 │   ├── WrongResult           500 wrong_result
 │   ├── ChildDied             503 child_died
+│   ├── ChildLost             503 child_lost
 │   ├── ChildTimedOut         503 child_timed_out
 │   └── NoDevice              503 no_device
 └── StartRefused              the service does not start
@@ -53,6 +54,7 @@ from app.errors.base import TilewiseError
 from app.errors.failed import (
     Busy,
     ChildDied,
+    ChildLost,
     ChildTimedOut,
     Closing,
     CompileFailed,
@@ -105,6 +107,7 @@ __all__ = [
     "Busy",
     "Cancelled",
     "ChildDied",
+    "ChildLost",
     "ChildTimedOut",
     "Closing",
     "CompileFailed",

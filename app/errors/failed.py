@@ -75,6 +75,12 @@ class ChildTimedOut(DeviceError):
     code, status, retry_after = "child_timed_out", 503, 1
 
 
+class ChildLost(DeviceError):
+    """The process that holds the device was killed and does not end: nothing can be asked of the device."""
+
+    code, status, retry_after = "child_lost", 503, 5
+
+
 class NoDevice(DeviceError):
     """No device could be opened."""
 

@@ -11,8 +11,10 @@ import sys
 import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
+from app.devices.process.heartbeat import Hang, HeartbeatMonitor
 from app.devices.process.memory_limit import GIB
 from app.devices.process.words import Speaker
 from app.devices.process.worker_main import Channel, DeadlinePage
@@ -26,7 +28,7 @@ class WorkerProcess:
     """A new interpreter, never a fork, in a session of its own, so that no terminal's signal reaches it.
 
     `using` is the lock of the channel, on which `speaker` pickles; `used` is true after the first call since its setup,
-    `is_killed` if this process killed it; `ended` is set once the process is gone.
+    `is_killed` if this process killed it; `ended` is set once the process is gone. `hang` is how it was found to hang.
     """
 
     def __init__(
@@ -36,6 +38,8 @@ class WorkerProcess:
         self._outgrown = 0  # bytes that it was held to and died of
         deadline_page.bound(0, 0)
         self.using, self.ended, self.is_killed = threading.Lock(), threading.Event(), False
+        self.hang: Hang | None = None
+        self._killed_at = 0.0
         self._lock = threading.Lock()
         ours, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
@@ -49,6 +53,7 @@ class WorkerProcess:
         finally:
             theirs.close()
             os.close(lifeline)
+        self.heartbeat = HeartbeatMonitor(self.pid, deadline_page)
         self.channel: Channel = Connection(ours.detach())
         self._poll = select.poll()
         self._poll.register(self.channel.fileno(), select.POLLIN)
@@ -68,6 +73,8 @@ class WorkerProcess:
         code = self._process.returncode
         if code is None:
             return "still running"
+        if self.hang is not None:
+            return f"killed since {self.hang.reason}"
         if self._outgrown:
             return f"it took more than {self._outgrown / GIB:.3g} GiB of memory"
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
@@ -86,8 +93,14 @@ class WorkerProcess:
         """Kill the process and everything it started; a dead one is left alone."""
         with self._lock:
             if self._process.returncode is None:
+                self._killed_at = self._killed_at or monotonic()
                 self.is_killed = True
                 os.killpg(self.pid, signal.SIGKILL)
+
+    @property
+    def outlived_kill(self) -> float:
+        """Seconds for which the process has outlived its kill; 0 if it has ended, or was not killed."""
+        return monotonic() - self._killed_at if self.is_killed and not self.ended.is_set() else 0.0
 
     def wait(self) -> None:
         """Wait until the process ends, kill its descendants, and reap it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -12,12 +13,15 @@ from typing import Any, Final
 
 from app.devices.lease import Lease, LeaseTicket, Priority, PriorityLock
 from app.devices.process.call import PendingCall, RemoteCall
+from app.devices.process.heartbeat import INTERVAL
 from app.devices.process.process import WorkerProcess
-from app.devices.process.stop import CallStopped, Until, never, wait
+from app.devices.process.stop import GLANCE, CallStopped, Until, never, wait
 from app.devices.process.worker_main import PAGE, DeadlinePage
-from app.errors import ChildDied, Closing, DeviceError, TilewiseError
+from app.errors import ChildDied, ChildLost, ChildTimedOut, Closing, DeviceError, TilewiseError
 
 _SHORT_LIFE: Final = 1.0  # seconds: a child that dies younger, and unused, is not replaced until somebody needs one
+_LOG: Final = logging.getLogger(__name__)
+_LOST: Final = 5.0  # seconds after its kill until a process that does not end is given up
 _PATIENCE: Final = 5.0  # seconds that closing waits for a killed process, which a broken driver may keep from ending
 
 
@@ -25,8 +29,9 @@ class Worker:
     """A child process that holds `setup(*arguments)` as its state and runs one function at a time.
 
     It starts at `start` or the first call, has `starting` seconds for its setup, and ends with this process, whatever
-    that dies of. A child that is killed or dies is replaced in the background. `descriptors` are open in it under the
-    same numbers; `lease` is the device's, which the functions take through their Link.
+    that dies of. A child that is killed, dies or hangs is replaced in the background. One that does not end of its kill
+    is lost: calls raise ChildLost until it has ended, and `on_lost` is told the event of that end. `descriptors` are
+    open in it under the same numbers; `lease` is the device's, which the functions take through their Link.
     """
 
     def __init__(
@@ -38,8 +43,11 @@ class Worker:
         descriptors: tuple[int, ...] = (),
         lease: Lease | None = None,
         starting: float = 60.0,
+        on_lost: Callable[[threading.Event], None] | None = None,
     ) -> None:
         self.name, self.generation = name, 0
+        self.is_lost, self._on_lost = False, on_lost
+        self.hangs = self.kills_from_outside = 0
         self._setup, self._arguments, self._starting = setup, arguments, starting
         self._descriptors, self._lease = descriptors, lease
         self._calls = PriorityLock()
@@ -55,6 +63,18 @@ class Worker:
         """The process's id; None if there is no process now."""
         run = self._run
         return run.pid if run is not None else None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the worker cannot begin a call now; None if it can."""
+        run, state, failure = self._run, self._state, self._failure
+        if self.is_lost:
+            return "its process does not end although it was killed"
+        if state == "ready" and run is not None:
+            return "its process does not answer" if run.heartbeat.is_stopped else None
+        if state == "idle":
+            return failure.message if failure is not None else "it has no process"
+        return "it is closed" if state == "closed" else "its process is being replaced"
 
     @property
     def waiting(self) -> int:
@@ -80,8 +100,9 @@ class Worker:
 
         `deadline` seconds hold until the function names its first phase. Our errors that it raises are raised here;
         facts `fatal=True` also replace the process. Raises DeviceError with the traceback for other errors,
-        ChildTimedOut if a phase exceeded its deadline (the process is killed), ChildDied if the process died (facts:
-        outside, if by a signal that was not ours), and Closing. The lease is released in any case.
+        ChildTimedOut if a phase exceeded its deadline or the process hung (it is killed), ChildDied if the process died
+        (facts: outside, if it was stopped or killed by a signal that was not ours), ChildLost if a killed one does not
+        end, and Closing. The lease is released in any case.
 
         At the first moment of `until` a waiting call ends at once, and a running function at its next phase, lease or
         offer; at the second its process is killed. Raises Stopped.
@@ -184,16 +205,15 @@ class Worker:
                 self._await_end(run)
             if isinstance(error, ChildDied):
                 self._raise_if_closed()
-                outside = {"outside": True} if run.was_told_to_end and not ours else {}
-                raise ChildDied(f"{error.message} ({run.cause})", **error.facts, **outside) from None
+                raise _explained(error, run, ours) from None
             raise
 
     def _await_end(self, run: WorkerProcess) -> None:
         """Wait until a killed process is gone: until then it may use the device and write to memory that it was lent.
 
-        A broken driver may delay that; no longer than until close, after which that memory is not lent again.
+        A broken driver may delay that; no longer than until it is lost or closed: that memory is not lent again then.
         """
-        while not run.ended.wait(_PATIENCE) and self._state != "closed":
+        while not run.ended.wait(min(GLANCE, _PATIENCE)) and self._state != "closed" and not self.is_lost:
             pass
 
     def _raise_if_closed(self) -> None:
@@ -215,6 +235,8 @@ class Worker:
             while self._state != "ready" or self._run is None:
                 if self._state == "closed":
                     raise Closing(f"{self.name} is closed")
+                if self.is_lost:
+                    raise ChildLost(f"{self.name} is lost: {self.trouble}")
                 if self._state == "idle" and asked and self._failure is not None:
                     raise type(self._failure)(self._failure.message, **self._failure.facts)
                 if self._state == "idle":
@@ -228,8 +250,8 @@ class Worker:
 
         A Condition that is notified in the instant of its timeout says that it was not: the state itself is compared.
         """
-        before = self._state, self._run
-        return self._changed.wait(seconds) or before != (self._state, self._run)
+        before = self._state, self._run, self.is_lost
+        return self._changed.wait(seconds) or before != (self._state, self._run, self.is_lost)
 
     def _request_process(self) -> None:
         """Ask the supervisor for a process; called under the condition's lock.
@@ -273,21 +295,49 @@ class Worker:
             self._run = run
             if self._state == "closed":
                 run.kill()
+        watch = threading.Thread(target=self._watch, args=(run,), name=f"{self.name} watch", daemon=True)
+        watch.start()
         failure = self._set_up(run)
         born = monotonic()
         if failure is None:
+            run.heartbeat.is_awake = True
             self.generation += 1
             self._set_state("ready", None)
         else:
             run.kill()
         run.wait()
+        watch.join()
         with self._changed:
-            self._run = None
+            self._run, self.is_lost = None, False
         run.close()
+        self.kills_from_outside += run.was_told_to_end and not run.is_killed
         if isinstance(failure, ChildDied):
             failure = ChildDied(f"{failure.message} ({run.cause})", **failure.facts)
         useless = not run.used and monotonic() - born < _SHORT_LIFE  # replacing it at once might never end
-        self._set_state("idle" if failure is not None or useless else "wanted", failure)
+        is_stopped = run.hang is not None and run.hang.is_stopped  # which says nothing of the next one
+        is_left = (failure is not None or useless) and not is_stopped
+        self._set_state("idle" if is_left else "wanted", failure if is_left else None)
+
+    def _watch(self, run: WorkerProcess) -> None:
+        """Look at a process until its end: kill it if it hangs, give it up if it outlives its kill."""
+        while not run.ended.wait(INTERVAL):
+            if run.is_killed:
+                if run.outlived_kill > _LOST and not self.is_lost:
+                    self._lose(run)
+            elif (hang := run.heartbeat.look()) is not None:
+                _LOG.warning("%s hangs: %s; it is killed", self.name, hang.reason)
+                run.hang = hang
+                self.hangs += 1
+                self._end(run)
+
+    def _lose(self, run: WorkerProcess) -> None:
+        """Refuse calls until the process has ended."""
+        _LOG.error("%s is lost: process %d does not end although it was killed", self.name, run.pid)
+        if self._on_lost is not None:
+            self._on_lost(run.ended)
+        with self._changed:
+            self.is_lost = True
+            self._changed.notify_all()
 
     def _set_up(self, run: WorkerProcess) -> TilewiseError | None:
         """Send the setup and wait for it; returns its error."""
@@ -307,3 +357,11 @@ class Worker:
             elif self._run is not None:
                 self._run.kill()  # it was being started when the child was closed
             self._changed.notify_all()
+
+
+def _explained(error: ChildDied, run: WorkerProcess, ours: bool) -> DeviceError:
+    """The error of a call whose process has ended, with the cause of that; `ours`: this process had killed it."""
+    if run.hang is not None and not run.hang.is_stopped:
+        return ChildTimedOut(f"{error.message} ({run.cause})", **error.facts)
+    is_outside = run.hang is not None or (run.was_told_to_end and not ours)
+    return ChildDied(f"{error.message} ({run.cause})", **error.facts, **({"outside": True} if is_outside else {}))

@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from time import monotonic
 from typing import Any, Final, TypeAlias
 
+from app.devices.process import heartbeat
 from app.devices.process.memory_limit import MemoryLimit, compiler_memory
 from app.devices.process.stop import CallStopped
 from app.devices.process.words import Hearer
@@ -70,6 +71,21 @@ class DeadlinePage:
     def memory(self) -> tuple[int, int]:
         """The limit published last."""
         return int(self._cells[3]), int(self._cells[4])
+
+    def beat(self) -> None:
+        """Write a heartbeat, as this thread."""
+        self._cells[6] = threading.get_native_id()
+        self._cells[5] += 1
+
+    @property
+    def beats(self) -> int:
+        """How many heartbeats there have been, of all processes that had the page."""
+        return int(self._cells[5])
+
+    @property
+    def beating_thread(self) -> int:
+        """The system's number of the thread that wrote the last heartbeat; 0 before the first."""
+        return int(self._cells[6])
 
 
 class WorkerLink:
@@ -175,7 +191,9 @@ def main() -> None:
     channel: Channel = Connection(connection)
     shared = mmap.mmap(flag, PAGE, prot=mmap.PROT_READ) if flag >= 0 else None
     try:
-        _serve(channel, WorkerLink(channel, DeadlinePage(deadline_page), shared))
+        page = DeadlinePage(deadline_page)
+        heartbeat.start(page)
+        _serve(channel, WorkerLink(channel, page, shared))
     except (EOFError, OSError):
         pass  # the parent closed the connection, or died
     finally:

@@ -11,6 +11,7 @@ from typing import Final
 
 from app.devices.fleet import Unit
 from app.errors import (
+    ChildLost,
     CompileFailed,
     DeviceError,
     NoDevice,
@@ -222,4 +223,4 @@ def stage_of(error: DeviceError) -> str:
 
 def another_may_do(error: DeviceError) -> bool:
     """Whether a failed product may be made by another kernel; not if there is no worker."""
-    return not isinstance(error, NoDevice) and error.facts.get("stage") != "start"
+    return not isinstance(error, NoDevice | ChildLost) and error.facts.get("stage") != "start"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
+import signal
 import sys
 import threading
 import time
@@ -184,3 +186,30 @@ def interpreter_and_processor(_: Any, __: WorkerLink) -> tuple[str, Any]:
     from app.devices.opencl.pocl.cpuid import processor  # noqa: PLC0415 - other children need no device library
 
     return sys.executable, processor()
+
+
+def stop(_: Any, __: WorkerLink) -> None:
+    """Stop as by a signal from outside, and never answer."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(60)
+
+
+def sleep_with_the_lock(_: Any, __: WorkerLink, seconds: int) -> str:
+    """Sleep in a foreign call that keeps the interpreter's lock, as a driver that hangs may."""
+    ctypes.PyDLL(None).sleep(seconds)
+    return "woken"
+
+
+def compute_with_the_lock(_: Any, __: WorkerLink, seconds: float) -> float:
+    """Compute without ever giving up the interpreter's lock; gives the seconds that it took."""
+    count, started, took = 10**6, time.perf_counter(), 0.0
+    sum(range(count))
+    took = time.perf_counter() - started
+    sum(range(int(count * seconds / took)))
+    return time.perf_counter() - started
+
+
+def wait_with_the_lock(_: Any, __: WorkerLink, seconds: int) -> str:
+    """Keep the interpreter's lock while a program that was started computes, as a linker may."""
+    ctypes.PyDLL(None).system(f"timeout {seconds} sh -c 'while :; do :; done'".encode())
+    return "ended"
