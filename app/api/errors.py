@@ -25,6 +25,8 @@ from app.errors.validation import sentence
 MEDIA: Final = "application/problem+json"
 _LOG = logging.getLogger("tilewise.api")
 _INTERNAL: Final = 500
+_TOLD: Final = 16  # of the errors in one request
+_NAME: Final = 100  # characters of a member's name
 # What any route that makes a product may answer, whatever else it reads.
 OF_PRODUCTS: Final = (
     errors.Malformed,
@@ -94,13 +96,14 @@ def invalid(
 
     `meant` gives what somebody means by a member of the request that there is not.
     """
-    found = []
-    for error in details:
-        where = ".".join(map(str, error["loc"]))
+    details, found = list(details), []
+    for error in details[:_TOLD]:
+        where = ".".join(map(str, error["loc"]))[:_NAME]
         text = sentence(error, where or "the request")
         other = meant(where) if error["type"] == "extra_forbidden" and len(error["loc"]) == 1 else None
         found.append({"where": where, "error": f"{text}: did you mean {other}?" if other else text})
-    return errors.Invalid(found[0]["error"], detail="; ".join(entry["error"] for entry in found), errors=found)
+    more = f"; and {len(details) - 1} more" if len(details) > 1 else ""
+    return errors.Invalid(found[0]["error"], detail=found[0]["error"] + more, errors=found)
 
 
 def documented(*known: type[TilewiseError]) -> dict[int | str, dict[str, Any]]:

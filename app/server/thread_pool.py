@@ -135,20 +135,27 @@ class RequestThreads:
         self._short = ThreadPool(_SHORT, "short calls")
         self._products = ThreadPool(_PRODUCTS, "products")
         self._ends = ThreadPool(1, "begun products")
+        self._parsers = ThreadPool(1, "long texts")
 
     def start(self) -> None:
         """Start every thread; those of a kind start with its first call otherwise."""
-        for pool in (self._short, self._products, self._ends):
+        for pool in (self._short, self._products, self._ends, self._parsers):
             pool.start()
 
     def stop(self) -> None:
         """End the threads."""
-        for pool in (self._short, self._products, self._ends):
+        for pool in (self._short, self._products, self._ends, self._parsers):
             pool.stop()
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what takes milliseconds: a query, a copy, a parser."""
         return await self._short.run(partial(function, *args, **kwargs))
+
+    async def parse(self, nbytes: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what parses so many bytes and holds the interpreter's lock meanwhile: of long texts one at a time."""
+        if nbytes <= FEW:
+            return function(*args, **kwargs)
+        return await self._parsers.run(partial(function, *args, **kwargs))
 
     async def sized(self, nbytes: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what is about so many bytes: few take less time here than a thread takes to be woken."""

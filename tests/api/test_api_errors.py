@@ -335,3 +335,13 @@ def test_a_client_that_goes_away_costs_nothing_but_its_own_request(live: Started
     assert all_given_back(client)
     assert client.post("/matmul", json={"a": [[2]], "b": [[3]]}).json()["c"] == [[6]]
     assert "Traceback" not in live.log.read_text()
+
+
+def test_at_most_16_errors_are_told_and_none_twice(client: httpx.Client) -> None:
+    members = {f"unknown{index}": 1 for index in range(5000)} | {"x" * 10_000: 1}
+    body = {"shapes": [[8, 8, 8]], **members}
+    answer = client.post("/tune", json=body)
+    assert answer.status_code == 422
+    assert len(answer.json()["errors"]) == 16
+    assert answer.json()["detail"].endswith("; and 5000 more")
+    assert len(answer.content) < 4000

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from typing import Final
 
@@ -10,7 +11,7 @@ from starlette.requests import Request
 
 from app.api.body import multipart
 from app.api.body.operand_sinks import RAW, BodyContext
-from app.api.body.stream import Body, body_of, coding_of, staging, unpacked_body
+from app.api.body.stream import Body, StagedBody, body_of, coding_of, staging, unpacked_body
 from app.api.formats import json_matrix, npy, npz, safetensors
 from app.api.formats.operand_spec import OPERANDS, ParsedBody, Places, ProductOptions, TensorSpecs, bytes_of
 from app.api.negotiation import best_media
@@ -126,9 +127,9 @@ async def _front(body: Body, nbytes: int) -> bytes:
 async def _json(request: Request, wanted: ProductOptions, context: BodyContext) -> None:
     body = unpacked_body(request, context.max_body_bytes)
     json_matrix.check_length(body.length or 0)
-    await _staged(
-        body, context, partial(json_matrix.load, wanted=wanted, names=context.sink.names), json_matrix.check_length
-    )
+    load = partial(json_matrix.load, wanted=wanted, names=context.sink.names)
+    async with _whole(body, context, json_matrix.check_length) as area:
+        await context.fill(await context.threads.parse(len(area.data), load, area.data), area)
 
 
 async def _form(request: Request, wanted: ProductOptions, context: BodyContext) -> None:
@@ -142,20 +143,24 @@ async def _npz(request: Request, wanted: ProductOptions, context: BodyContext) -
     await _staged(unpacked_body(request, context.max_body_bytes), context, load)
 
 
-async def _staged(
-    body: Body,
-    context: BodyContext,
-    load: Callable[[memoryview], ParsedBody],
-    check: Callable[[int], None] = lambda _: None,
-) -> None:
-    """A body that is parsed once it is whole; `check` is called with its length so far."""
+async def _staged(body: Body, context: BodyContext, load: Callable[[memoryview], ParsedBody]) -> None:
+    """A body that is parsed once it is whole."""
+    async with _whole(body, context) as area:
+        await context.fill(await context.threads.sized(len(area.data), load, area.data), area)
+
+
+@asynccontextmanager
+async def _whole(
+    body: Body, context: BodyContext, check: Callable[[int], None] = lambda _: None
+) -> AsyncIterator[StagedBody]:
+    """A body that is received whole; `check` is called with its length so far."""
     async with staging(body.length or 0, context.lend, context.threads) as area:
         if body.length is not None:
             await area.receive(body)
         async for piece in body.pieces():
             await area.write(piece)
             check(len(area.data))
-        await context.fill(await context.threads.sized(len(area.data), load, area.data), area)
+        yield area
 
 
 FORMS: Final[Mapping[str, Reader]] = {

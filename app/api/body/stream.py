@@ -14,7 +14,7 @@ from starlette.requests import Request
 from app.api.body.flow_control import TooSlow, TransferWatchdog, UploadSlots
 from app.api.errors import too_large
 from app.api.state import state_of
-from app.errors import InvalidMatrix, Malformed, UnsupportedMediaType
+from app.errors import BodyTooLarge, InvalidMatrix, Malformed, UnsupportedMediaType
 from app.server import EXTENSION, TransferLimits
 from app.server.thread_pool import FEW, RequestThreads
 
@@ -24,6 +24,8 @@ _PIECE: Final = 2**18  # bytes of a body that is read as a stream, at once
 CODINGS: Final[Mapping[str, int]] = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 _TAKEN: Final = 2**16  # compressed bytes taken at once
 _MADE: Final = 2**18  # bytes unpacked at once, under a millisecond's work
+_RATIO: Final = 100  # bytes that a compressed byte may become
+_FREE: Final = 2**20  # bytes that a body may become in any case
 _EMPTY: Final = 16  # members of a gzip file that have nothing in them
 
 Lend = Callable[[int], AbstractContextManager[memoryview]]
@@ -229,8 +231,7 @@ class DecompressedBody:
             piece = self._unpack(most) if most <= FEW else await self._threads.call(self._unpack, most)
             if piece:
                 self._size += len(piece)
-                if self._size > self._limit:
-                    raise too_large(self._limit, self._size)
+                self._check_size()
                 return piece
 
     async def land(self, view: memoryview) -> int:
@@ -240,6 +241,15 @@ class DecompressedBody:
             view[at : at + len(piece)] = piece
             at += len(piece)
         return at
+
+    def _check_size(self) -> None:
+        """Refuse what is over the limit, or unpacks to far more than was sent; raises BodyTooLarge."""
+        if self._size > self._limit:
+            raise too_large(self._limit, self._size)
+        most = max(_FREE, _RATIO * self.received)
+        if self._size > most:
+            message = f"the body unpacks to more than {_RATIO} times the {self.received} bytes that were sent"
+            raise BodyTooLarge(message, limit=most, size=self._size)
 
     async def _fed(self) -> bool:
         """Take more compressed bytes; False at the end, which must be the end of what was compressed too."""

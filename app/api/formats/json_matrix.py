@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
+from app.api.formats.number_lists import SHORT, SPECIAL, NumberList, SplitText, parsed, split
 from app.api.formats.operand_spec import ONE, OPERANDS, ParsedBody, Places, ProductOptions, TensorSpec, is_stacked
 from app.api.params import validated
 from app.api.schemas import ProductMembers
@@ -18,12 +19,14 @@ from app.errors import BodyTooLarge, InvalidMatrix, Malformed, TooLarge, Unsuppo
 from kernels.problem import ITEMSIZE, Problem
 
 MEDIA: Final = "application/json"
-LIMIT: Final = 64 * 2**20  # bytes of text, which take about half a second and ten times the memory to read
+LIMIT: Final = 64 * 2**20  # bytes of text
 MOST: Final = 2**24  # elements of an answer
 _BLOCK: Final = 2**15  # elements written at once
 _NUMBERS: Final = {float, int}
 _HALF: Final = 2  # bytes of an element that JSON has no numbers of
-_SPECIAL: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_ONE_LIST: Final = re.compile(rb"\A[ \t\r\n]*\[")
+_OPERAND_LIST: Final = re.compile(rb'"[ab]"[ \t\r\n]*:[ \t\r\n]*\[')
+_RANKS: Final = (2, 3)
 
 
 def check_length(size: int) -> None:
@@ -54,16 +57,15 @@ def load(data: memoryview, wanted: ProductOptions, names: tuple[str, ...] = OPER
 
     Raises Malformed, Invalid, InvalidMatrix, and Unsupported for 16-bit elements without `convert`.
     """
-    try:
-        members = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise Malformed(f"the body is no JSON: {error}") from error
+    key = _ONE_LIST if names == ONE else _OPERAND_LIST
+    text = split(data, key) if len(data) > SHORT else SplitText(parsed(bytes(data), orjson.loads), {})
+    members = text.value
     if names == ONE:
-        rows = {ONE[0]: members}
+        rows = {ONE[0]: text.list_of(members)}
     elif not isinstance(members, dict):
         raise Malformed("the body is no object")
     else:
-        rows = {name: members.pop(name, None) for name in names}
+        rows = {name: text.list_of(members.pop(name, None)) for name in names}
         wanted = wanted.with_body(ProductOptions(**validated(ProductMembers, members).model_dump(exclude_none=True)))
     dtype = wanted.dtype or "float32"
     check_dtype(dtype, wanted.convert)
@@ -78,6 +80,10 @@ def load(data: memoryview, wanted: ProductOptions, names: tuple[str, ...] = OPER
 
 def _shape(name: str, value: Any) -> tuple[int, ...]:
     """The sizes of nested lists, whose rows all have as many members; raises InvalidMatrix."""
+    if isinstance(value, NumberList):
+        if len(value.shape) not in _RANKS:
+            raise InvalidMatrix(f"{name} is no list of rows")
+        return value.shape
     rows = _rows(name, value)
     if not rows[0] or not isinstance(rows[0][0], list):
         _even(name, rows)
@@ -108,8 +114,11 @@ def _even(name: str, rows: list[list[Any]]) -> None:
             raise InvalidMatrix(f"row {index} of {name} has {len(row)} numbers, row 0 has {width}", row=index)
 
 
-def _fill(name: str, value: list[Any], described: TensorSpec, out: Array) -> None:
+def _fill(name: str, value: list[Any] | NumberList, described: TensorSpec, out: Array) -> None:
     """Copy rows into `out`, rounding to its type; raises InvalidMatrix if a member is no number."""
+    if isinstance(value, NumberList):
+        value.copy_to(out)
+        return
     rows = chain.from_iterable(value) if is_stacked(described) else iter(value)
     for index, (row, target) in enumerate(zip(rows, out.reshape(-1, described.shape[-1]), strict=True)):
         numbers = row if _NUMBERS.issuperset(map(type, row)) else _numbers(name, index, row)
@@ -119,7 +128,7 @@ def _fill(name: str, value: list[Any], described: TensorSpec, out: Array) -> Non
 def _numbers(name: str, index: int, row: list[Any]) -> list[float]:
     numbers = []
     for column, value in enumerate(row):
-        number = _SPECIAL.get(value) if isinstance(value, str) else value if type(value) in _NUMBERS else None
+        number = SPECIAL.get(value) if isinstance(value, str) else value if type(value) in _NUMBERS else None
         if number is None:
             message = f"row {index} of {name}, column {column}: {_shown(value)} is no number"
             raise InvalidMatrix(message, operand=name, row=index, column=column)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from itertools import chain
 from math import prod
@@ -11,30 +10,29 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
+from app.api.formats.number_lists import SHORT, NumberList, SplitText, parsed, split, with_names
 from app.api.formats.operand_spec import TensorSpec
 from app.dtypes import Array, rounded, widened
-from app.errors import InvalidMatrix, Malformed
+from app.errors import InvalidMatrix
 
 _NUMBERS: Final = {float, int}
 _BLOCK: Final = 2**15  # elements written at once
-_NAMED: Final = re.compile(rb"NaN|Infinity")
+_DATA_LIST: Final = re.compile(rb'"data"[ \t\r\n]*:[ \t\r\n]*\[')
 
 
-def parsed(text: memoryview) -> Any:
-    """A JSON text's value; raises Malformed. Python's own parser reads the names that are no JSON."""
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        if not _NAMED.search(text):
-            raise Malformed(f"the request is no JSON: {error}") from error
-    try:
-        return json.loads(bytes(text))
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"the request is no JSON: {error}") from error
+def split_text(text: memoryview) -> SplitText:
+    """A JSON text's value and its long lists; raises Malformed, InvalidMatrix."""
+    if len(text) > SHORT:
+        return split(text, _DATA_LIST, with_names)
+    return SplitText(parsed(bytes(text), with_names), {})
 
 
 def fill(data: Any, described: TensorSpec, out: Array) -> None:
     """Copy a tensor's list into `out`, rounding to its type; raises InvalidMatrix if it is no list of numbers."""
+    if isinstance(data, NumberList):
+        _check_extents(data.shape, described)
+        data.copy_to(out)
+        return
     flat, expected = _flat(data, described), prod(described.shape)
     if len(flat) != expected:
         message = f"{described.name} has {len(flat)} numbers, its shape {list(described.shape)} has {expected}"
@@ -62,15 +60,26 @@ def write(c: Array) -> list[bytes]:
 
 
 def _flat(data: Any, described: TensorSpec) -> list[Any]:
-    """The innermost members of nested lists, which all lie as deep."""
+    """The numbers of a flat list, or of lists nested as the shape says; raises InvalidMatrix."""
     level = data if isinstance(data, list) else [data]
+    if not level or not isinstance(level[0], list):
+        return level
+    extents = [len(level)]
     for _ in described.shape[1:]:
-        if not level or not isinstance(level[0], list):
-            break
-        if not all(isinstance(member, list) for member in level):
+        lengths = {len(member) if isinstance(member, list) else -1 for member in level}
+        if len(lengths) != 1 or -1 in lengths:
             raise InvalidMatrix(f"the lists of {described.name} are not nested evenly", operand=described.name)
+        extents += lengths
         level = list(chain.from_iterable(level))
+    _check_extents(tuple(extents), described)
     return level
+
+
+def _check_extents(extents: tuple[int, ...], described: TensorSpec) -> None:
+    """Refuse lists that are neither flat nor nested as the shape says; raises InvalidMatrix."""
+    if extents not in {(prod(described.shape),), described.shape}:
+        message = f"the data of {described.name} is {list(extents)}, its shape is {list(described.shape)}"
+        raise InvalidMatrix(message, operand=described.name, shape=list(described.shape))
 
 
 def _block(flat: Array) -> bytes:

@@ -44,7 +44,7 @@ class PlacedOperands:
 async def read(request: Request, body: Body, service: Service, threads: RequestThreads) -> Inference:
     """The request's JSON part; raises Malformed, BodyTooLarge and what `understood` does."""
     async with _text(_length(request, body), body, service, threads) as text:
-        return await threads.sized(len(text), understood, text)
+        return await threads.parse(len(text), understood, text)
 
 
 @contextmanager

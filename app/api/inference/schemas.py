@@ -9,9 +9,10 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import ConfigDict, Field, WithJsonSchema
 
 from app.api.formats.json_matrix import check_answer, check_dtype
+from app.api.formats.number_lists import SplitText
 from app.api.formats.operand_spec import ProductOptions, TensorSpec, is_stacked, problem_of
 from app.api.inference.datatypes import DTYPES
-from app.api.inference.json_tensors import parsed
+from app.api.inference.json_tensors import split_text
 from app.api.params import StrictModel, validated
 from app.api.schemas import Convert, DeviceId, Name, Precision, TransA, TransB
 from app.errors import Invalid, Malformed, Unsupported
@@ -170,12 +171,13 @@ class Inference:
 
 def understood(text: memoryview) -> Inference:
     """Read the JSON part; raises Malformed, Invalid, InvalidMatrix, Unsupported."""
-    members = parsed(text)
+    split = split_text(text)
+    members = split.value
     if not isinstance(members, dict):
         raise Malformed("the request is no JSON object")
     request = validated(InferRequest, members)
     asked, output = request.parameters, (request.outputs or (InferOutput(name="C"),))[0].parameters
-    first, second = (_tensor(each, asked.convert) for each in request.inputs)
+    first, second = (_tensor(each, split, asked.convert) for each in request.inputs)
     if first.described.name == second.described.name:
         raise Invalid(f"the inputs are {first.described.name} twice: send A and B", member="inputs")
     if output.classification:
@@ -192,7 +194,7 @@ def understood(text: memoryview) -> Inference:
     return Inference(request.id, (first, second), problem, is_stacked(a), binary, region, asked.device, asked.kernel)
 
 
-def _tensor(given: InferInput, convert: bool | None) -> Tensor:
+def _tensor(given: InferInput, split: SplitText, convert: bool | None) -> Tensor:
     name = given.name
     if given.datatype not in DTYPES:
         raise Unsupported(f"{name} is {given.datatype}: send {', '.join(DTYPES)}", operand=name)
@@ -202,7 +204,7 @@ def _tensor(given: InferInput, convert: bool | None) -> Tensor:
         raise Invalid(f"{name} needs one of data, binary_data_size and shared_memory_region", member=name)
     if size is None and region is None:
         check_dtype(described.dtype, convert)
-        return Tensor(described, Listed(given.data))
+        return Tensor(described, Listed(split.list_of(given.data)))
     source = region or Binary(size or 0)
     expected = prod(described.shape) * ITEMSIZE[described.dtype]
     if source.nbytes != expected:
