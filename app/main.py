@@ -39,6 +39,7 @@ from app.services.tuning.service import TuningService
 from app.services.tuning.shape_tuner import TuningContext
 from app.settings import Settings
 from app.store.database import Database, migrate, open_database, owned
+from app.store.folders import make_folder
 from app.store.repository import DeviceRepository
 
 Fleets: TypeAlias = Callable[[int], AbstractContextManager[Fleet]]  # opens devices with so many bytes of slab
@@ -102,7 +103,7 @@ def _make_folders(settings: Settings) -> None:
     """Make the folders of the data and of compiled kernels; raises StartRefused."""
     for folder in (settings.data_dir, settings.cache):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         except OSError as error:
             message = f"the folder {folder} cannot be made: {error.strerror or error}"
             raise StartRefused(f"{message}; choose another with TILEWISE_DATA_DIR") from error

@@ -17,6 +17,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from app.errors import StartRefused
+from app.store.folders import make_folder
 
 _BUSY: Final = 5.0  # seconds SQLite waits for another process's write to end
 _GLANCE: Final = 0.01  # seconds between two tries of what it does not wait for
@@ -106,7 +107,7 @@ def refusing(url: URL) -> Iterator[None]:
 
 
 def _sqlite(url: URL, begin: str, pragmas: tuple[str, ...], timeout: float, **options: Any) -> Engine:
-    Path(url.database or "").parent.mkdir(parents=True, exist_ok=True)
+    make_folder(Path(url.database or "").parent)
     engine = create_engine(url, connect_args={"timeout": timeout}, json_serializer=_json, **options)
     event.listen(engine, "connect", partial(_prepare, pragmas, timeout))
     event.listen(engine, "begin", partial(_begin, begin))

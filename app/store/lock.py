@@ -13,6 +13,7 @@ from sqlalchemy import URL, Connection, text
 
 from app.errors import DatabaseOwned, StartRefused
 from app.store.engines import is_sqlite, normalised, owner_engine, refusing
+from app.store.folders import make_folder
 
 LOCKS: Final = 0x74696C65  # "tile": the class of our advisory locks in PostgreSQL
 OWNER, MIGRATION = 1, 2  # the locks of that class
@@ -54,7 +55,7 @@ def _flocked(database: Path, who: str) -> Iterator[None]:
 
 def _lock_file(database: Path) -> IO[str]:
     try:
-        database.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(database.parent)
         return database.with_name(f"{database.name}.lock").open("a+", encoding="utf-8")
     except OSError as error:
         raise StartRefused(f"the lock file beside {database} cannot be opened: {error}") from error

@@ -1,0 +1,1 @@
+"""The service under cuts of power and under every order of its threads, from seeds."""
