@@ -23,6 +23,10 @@ from app.api.state import state_of
 from app.devices.fleet import Fleet, open_fleet
 from app.errors import StartRefused
 from app.server import TransferLimits
+from app.services.access.api_keys import ApiKeys
+from app.services.access.audit import AuditLog
+from app.services.access.caller import Access
+from app.services.access.secret import read_secret
 from app.services.best.lookup import BestConfigs
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
@@ -79,8 +83,20 @@ def opened(
         )
         stack.callback(tuning.stop)
         tuning.start()
+        access = _access(stack, settings, database)
         known = settings.data_dir, database, fleet, best, jobs, tuning, matmul, matrices, regions, results
-        yield Service(*known, idempotency, misses, quarantine, defaults, closing or threading.Event())
+        yield Service(*known, idempotency, misses, quarantine, defaults, access, closing or threading.Event())
+
+
+def _access(stack: ExitStack, settings: Settings, database: Database) -> Access:
+    """Who may do what, and what is written of it; raises StartRefused."""
+    keys = ApiKeys(database, read_secret(settings.secret), settings.admin_key_file)
+    keys.start()
+    audit = AuditLog(settings.data_dir / "audit.jsonl")
+    stack.callback(audit.stop)
+    audit.start()
+    names = ["localhost", socket.gethostname(), settings.host, *settings.hosts.split(",")]
+    return Access(keys, audit, settings.auth, filter(None, names))
 
 
 def _known(fleet: Fleet, database: Database) -> tuple[Quarantine, BestConfigs]:

@@ -38,6 +38,21 @@ class Settings(BaseSettings):
     min_transfer_rate: int = Field(
         default=2**14, ge=0, description="Bytes a second that a client must move, after its first ten seconds."
     )
+    auth: Literal["none", "keys", "mtls"] = Field(
+        default="none", description="Who is let in: everybody, bearers of API keys, or of client certificates too."
+    )
+    insecure: Literal["no", "yes"] = Field(
+        default="no", description="yes: TILEWISE_AUTH=none is allowed beyond loopback, where anybody may use the GPU."
+    )
+    admin_key_file: Path | None = Field(
+        default=None, description="A file with a key that may do everything, such as a Docker secret."
+    )
+    hosts: str = Field(
+        default="", description="Names beside the machine's own that the Host header may have, with commas; * for any."
+    )
+    tls_clients: Path | None = Field(
+        default=None, description="PEM file of the CAs of client certificates, with TILEWISE_AUTH=mtls."
+    )
     max_body_bytes: int = Field(default=2**30, ge=1, description="A larger request body is answered 413.")
     slab_bytes: int = Field(
         default=2**31, ge=2**12, description="Host memory for operands and results; CUDA locks all of it."
@@ -85,6 +100,11 @@ class Settings(BaseSettings):
     def database(self) -> str:
         """The database's URL."""
         return self.database_url or f"sqlite:///{self.data_dir / 'tilewise.db'}"
+
+    @property
+    def secret(self) -> Path:
+        """The file of the secret that hashes of keys are keyed with."""
+        return self.data_dir / "secret"
 
     @property
     def cache(self) -> Path:

@@ -6,6 +6,7 @@ Standard library and NumPy only, and ml_dtypes for bfloat16.
 from __future__ import annotations
 
 from tilewise._futures import AsyncSubmitted, Submitted
+from tilewise._keys import ApiKey
 from tilewise._requests import Page
 from tilewise.client import AsyncClient, Client
 from tilewise.errors import (
@@ -18,8 +19,11 @@ from tilewise.errors import (
     ClientError,
     Closing,
     CompileFailed,
+    CrossOrigin,
     DeviceError,
+    DeviceTimeUsed,
     Failed,
+    Forbidden,
     Invalid,
     InvalidMatrix,
     InvalidRegion,
@@ -28,6 +32,7 @@ from tilewise.errors import (
     LaunchFailed,
     Malformed,
     MatrixGone,
+    Misdirected,
     NoDevice,
     NoResult,
     NoRoom,
@@ -37,6 +42,7 @@ from tilewise.errors import (
     OverShare,
     QueueFull,
     QuotaExceeded,
+    RateLimited,
     Refused,
     RefusedConfig,
     RegionExists,
@@ -44,6 +50,8 @@ from tilewise.errors import (
     StoreFailed,
     TimedOut,
     TooLarge,
+    Unauthenticated,
+    UnknownApiKey,
     UnknownDevice,
     UnknownJob,
     UnknownKernel,
@@ -86,6 +94,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Accuracy",
     "Analysis",
+    "ApiKey",
     "AsyncClient",
     "AsyncSubmitted",
     "Baseline",
@@ -102,11 +111,14 @@ __all__ = [
     "CompileFailed",
     "Conditions",
     "Covered",
+    "CrossOrigin",
     "Device",
     "DeviceError",
+    "DeviceTimeUsed",
     "Event",
     "Failed",
     "Figure",
+    "Forbidden",
     "Invalid",
     "InvalidMatrix",
     "InvalidRegion",
@@ -119,6 +131,7 @@ __all__ = [
     "Malformed",
     "Matrix",
     "MatrixGone",
+    "Misdirected",
     "Miss",
     "NoDevice",
     "NoResult",
@@ -135,6 +148,7 @@ __all__ = [
     "Quarantined",
     "QueueFull",
     "QuotaExceeded",
+    "RateLimited",
     "Readiness",
     "Refused",
     "RefusedConfig",
@@ -147,6 +161,8 @@ __all__ = [
     "Timing",
     "TooLarge",
     "Trial",
+    "Unauthenticated",
+    "UnknownApiKey",
     "UnknownDevice",
     "UnknownJob",
     "UnknownKernel",

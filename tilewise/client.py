@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Mapping
 from types import TracebackType
@@ -9,6 +10,7 @@ from typing import Self
 
 from tilewise._futures import AsyncSubmitted, Submitted
 from tilewise._jobs import Following
+from tilewise._keys import Managing
 from tilewise._matmul import Multiplying, plan_of
 from tilewise._matrices import Keeping
 from tilewise._operands import Operand
@@ -19,7 +21,7 @@ from tilewise.arguments import ProductArguments
 LOCAL = "http://127.0.0.1:8000"
 
 
-class Calls(Multiplying, Following, Keeping):
+class Calls(Multiplying, Following, Keeping, Managing):
     """All that can be asked of a service, written once."""
 
     def __init__(
@@ -28,11 +30,14 @@ class Calls(Multiplying, Following, Keeping):
         *,
         timeout: float = 300.0,
         retries: int = 4,
+        key: str | None = None,
         headers: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
         shared_memory: bool = True,
     ) -> None:
-        super().__init__(Transport(url, timeout, retries, headers, tls), shared_memory=shared_memory)
+        shown = os.environ.get("TILEWISE_KEY", "") if key is None else key
+        both = ({"Authorization": f"Bearer {shown}"} if shown else {}) | dict(headers or {})
+        super().__init__(Transport(url, timeout, retries, both, tls), shared_memory=shared_memory)
         self.url = self.transport.url
 
     def __repr__(self) -> str:
@@ -50,8 +55,9 @@ class Client(Calls, Blocking):
 
     Usable from any number of threads; close it, or use it as a context manager. `timeout` bounds each wait for the
     service, in seconds. `retries` bounds how often a request is sent again: after a broken connection where that does
-    no harm, and after 429 or 503 with Retry-After. `headers` go with every request; `tls` is by default the system's.
-    With `shared_memory` large operands go through it where the service is on this machine and offers that.
+    no harm, and after 429 or 503 with Retry-After. `key` is an API key, by default TILEWISE_KEY's. `headers` go with
+    every request; `tls` is by default the system's. With `shared_memory` large operands go through it where the service
+    is on this machine and offers that.
     Every method raises ClientError if the service refuses, and UnreachableError, a ClientError, if none answers.
     """
 

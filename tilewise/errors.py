@@ -7,12 +7,12 @@ ClientError
 ├── Refused               the caller can mend it: any other status from 400 to 499
 │   └── Malformed, NotAcceptable, BodyTooLarge, UnsupportedMediaType, Invalid, InvalidMatrix, RefusedConfig,
 │       Unsupported, TooLarge, QuotaExceeded, KeyInUse, KeyReused, Cancelled, SharedMemoryOff, InvalidRegion,
-│       RegionExists, BudgetTooSmall
+│       RegionExists, BudgetTooSmall, Unauthenticated, Forbidden, CrossOrigin, Misdirected
 ├── NotFound              404 and 410
 │   └── UnknownDevice, UnknownKernel, UnknownJob, UnknownMatrix, MatrixGone, UnknownModel, UnknownRegion, NoResult,
-│       NotTuned
+│       NotTuned, UnknownApiKey
 ├── Busy                  429 and 503: the same request may succeed later
-│   └── OverShare, QueueFull, NoRoom, StoreFailed, Closing
+│   └── OverShare, RateLimited, DeviceTimeUsed, QueueFull, NoRoom, StoreFailed, Closing
 └── Failed                any other status from 500
     └── DeviceError
         └── CompileFailed, LaunchFailed, WrongResult, ChildDied, ChildTimedOut, NoDevice
@@ -127,6 +127,22 @@ class BudgetTooSmall(Refused):
     """One trial of every problem is forecast to take longer than the budget's seconds; the body: needed_seconds."""
 
 
+class Unauthenticated(Refused):
+    """No key, or none that holds."""
+
+
+class Forbidden(Refused):
+    """The key has not the scope that this needs."""
+
+
+class CrossOrigin(Refused):
+    """A page of another origin may not change anything."""
+
+
+class Misdirected(Refused):
+    """The service does not answer to this name of a host."""
+
+
 class TooLarge(Refused):
     """A problem that can never fit: its `size` and the `limit`."""
 
@@ -199,8 +215,20 @@ class NotTuned(NotFound):
     """An exact answer was asked for, and there is none."""
 
 
+class UnknownApiKey(NotFound):
+    """There is no key with this id."""
+
+
 class Busy(ClientError):
     """The service cannot now; the same request may succeed after `retry_after` seconds."""
+
+
+class RateLimited(Busy):
+    """The key allows fewer requests a second."""
+
+
+class DeviceTimeUsed(Busy):
+    """The device seconds that the key allows an hour are used."""
 
 
 class OverShare(Busy):

@@ -10,13 +10,13 @@ from anyio import CancelScope
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.api.admission.request_guard import principal_of
 from app.api.errors import refusal
 from app.api.openapi import header
 from app.api.responses import Job, reply
 from app.api.state import service_of, threads_of
 from app.errors import Malformed, TilewiseError
 from app.services.jobs.idempotency import IdempotentRequest
-from app.services.principal import ANONYMOUS
 from app.store.records import AnswerRecord, JobRecord
 
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\]){1,255})"')
@@ -43,7 +43,7 @@ async def once(request: Request, fingerprint: str, act: Act, result: Result) -> 
     if key is None:
         return await act(None)
     service, threads = service_of(request), threads_of(request)
-    known = await threads.call(service.idempotency.claim, ANONYMOUS, key, fingerprint)
+    known = await threads.call(service.idempotency.claim, principal_of(request), key, fingerprint)
     if isinstance(known, AnswerRecord):
         return await _replayed(request, known, result)
     try:

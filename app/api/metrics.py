@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import lru_cache
 from importlib.metadata import version
 from time import perf_counter
-from typing import Final
+from typing import Final, Protocol
 
 from prometheus_client import (
     CollectorRegistry,
@@ -22,6 +22,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.errors import StoreFailed
@@ -30,6 +31,7 @@ from app.services.jobs.service import ENDED
 from app.services.service import Service
 
 _SECONDS: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _MADE: Final = "tilewise.made"  # where a request's scope says which device made its product, and when
 _JOBS: Final = ("queued", "running", *sorted(ENDED))  # told even where there is none: an alert compares
 _KEPT: Final = 4096  # metrics with labels of one kind
@@ -104,11 +106,23 @@ class Metrics:
         return _EXPONENT.sub(_plain, generate_latest(self._registry))
 
 
-class Counted:
-    """ASGI middleware that counts every request by its route's template."""
+class Guard(Protocol):
+    """Who is asked before a request that the server has not asked of, and told of what may have changed something."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+    def admit(self, scope: Scope) -> Response | None:
+        """The refusal of a request, or None."""
+        ...
+
+    def note_change(self, scope: Scope, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Write a request that was answered to the audit log."""
+        ...
+
+
+class Counted:
+    """ASGI middleware that counts every request by its route's template, and has changes audited."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, guard: Guard) -> None:
+        self._app, self._metrics, self._guard = app, metrics, guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, and count it at its end."""
@@ -118,17 +132,19 @@ class Counted:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status, started = 500, perf_counter()
+        status, headers, started = 500, (), perf_counter()
 
         async def watched(message: Message) -> None:
-            nonlocal status
+            nonlocal status, headers
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, headers = message["status"], message["headers"]
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await (self._guard.admit(scope) or self._app)(scope, receive, watched)
         finally:
+            if scope["method"] not in _SAFE:
+                self._guard.note_change(scope, status, headers)
             route = getattr(scope.get("route"), "path", "none")
             ended = perf_counter()
             self._metrics.request(_method(scope["method"]), route, status, ended - started)

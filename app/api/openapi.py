@@ -27,6 +27,7 @@ TAGS: Final = {
     "devices": "The devices of this host.",
     "kernels": "The ladder of kernels: their spaces, their sources, and what a tile costs.",
     "operations": "Health, limits, version and metrics.",
+    "keys": "Who may do what: API keys, and sessions of browsers.",
     "inference": "The Open Inference Protocol, version 2, as Triton's clients speak it: one model, `matmul`.",
 }
 REFERENCE: Final = "#/components/schemas/{model}"
@@ -98,7 +99,9 @@ def body(model: type[BaseModel]) -> dict[str, Any]:
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
-def describe(app: FastAPI, models: Iterable[type[BaseModel]], schemas: Mapping[str, Any]) -> None:
+def describe(
+    app: FastAPI, models: Iterable[type[BaseModel]], schemas: Mapping[str, Any], examples: Mapping[str, Any]
+) -> None:
     """Complete the OpenAPI document of `app`: models and schemas that routes only refer to, examples, names."""
     for route in app.routes:
         if isinstance(route, APIRoute):
@@ -122,7 +125,7 @@ def describe(app: FastAPI, models: Iterable[type[BaseModel]], schemas: Mapping[s
             )
             known = document.setdefault("components", {}).setdefault("schemas", {})
             known.update({**extra.get("$defs", {}), **schemas})
-            for name, example in EXAMPLES.items():
+            for name, example in {**EXAMPLES, **examples}.items():
                 known[name]["example"] = example
             _unframed(document)
             app.openapi_schema = document

@@ -14,16 +14,17 @@ from app.api.trials_schema import Miss, Misses, Trial, Trials
 from app.services.best.lookup import BestConfigs
 from app.services.best.misses import MissCounter
 from app.services.jobs import service
+from app.services.principal import ANONYMOUS, Principal
 from app.store.records import BestRecord, MissPlace
 
 _STORED: Final = {"exact", "stale"}
 
 
-def jobs_page(source: service.JobService, asked: JobsQuery) -> Jobs:
-    """Jobs, newest first; raises Invalid, UnknownJob."""
+def jobs_page(source: service.JobService, asked: JobsQuery, principal: Principal = ANONYMOUS) -> Jobs:
+    """A principal's jobs, newest first; raises Invalid, UnknownJob."""
     (before,) = asked.place(str) or (None,)
     page, following = paged(
-        source.list(asked.state, asked.kind, before, asked.limit + 1), asked.limit, lambda job: (job.id,)
+        source.list(asked.state, asked.kind, before, asked.limit + 1, principal), asked.limit, lambda job: (job.id,)
     )
     return Jobs(jobs=[Job.of(each) for each in page], next=following)
 

@@ -16,18 +16,19 @@ from app.devices.process import PendingCall
 from app.errors import UnknownKernel
 from app.services.matmul.batching import CancelToken
 from app.services.matmul.buffers import OperandBuffers, Product
+from app.services.principal import Principal
 from app.services.service import Service
 from kernels import CATALOGUE
 
 _SOON: Final = 0.02  # seconds after which an answer is waited for: most are there before, and cost no watching
 
 
-def expect_servable(service: Service, options: ProductOptions) -> None:
+def expect_servable(service: Service, options: ProductOptions, principal: Principal) -> None:
     """Refuse by its options, before its body is read, a product that would be refused later.
 
-    Raises UnknownDevice, UnknownKernel, NoDevice, QueueFull, OverShare.
+    Raises UnknownDevice, UnknownKernel, NoDevice, QueueFull, OverShare, DeviceTimeUsed.
     """
-    service.matmul.admission.expect_place()
+    service.matmul.expect_place(principal)
     service.fleet.unit(options.device)
     if options.kernel not in {None, "vendor", *CATALOGUE}:
         raise UnknownKernel(f"there is no kernel {options.kernel}; there are {', '.join(CATALOGUE)} and vendor")

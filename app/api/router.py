@@ -19,6 +19,7 @@ from app.api.routes import (
     health,
     jobs,
     kernels,
+    keys,
     limits,
     matmul,
     matrices,
@@ -46,21 +47,23 @@ ROUTERS = (
     limits,
     error_pages,
     health,
+    keys,
 )
 _INFERENCE_MODELS = (InferRequest, InferResponse, shared_memory.SystemRegistration, shared_memory.CudaRegistration)
 
 
 def include(app: FastAPI, *, max_body_bytes: int, limits: TransferLimits = TransferLimits()) -> None:  # noqa: B008 - it is frozen
     """Give `app` every route, the one shape of errors, and the limit of bodies; `state_of` gives what they share."""
-    state = State.new(limits)
+    state = State.new(limits, lambda: app.router.routes)
     state.install(app)
     errors.install(app, max_body_bytes)
-    app.add_middleware(Counted, metrics=state.metrics)
+    app.add_middleware(Counted, metrics=state.metrics, guard=state.guard)
     routes = [route for module in ROUTERS for route in module.router.routes]
     app.router.routes[:0] = routes
     members = ProductMembers.model_json_schema()["properties"]
     describe(
         app,
-        [ProblemDetails, TuneRequest, *_INFERENCE_MODELS],
+        [ProblemDetails, TuneRequest, *keys.MODELS, *_INFERENCE_MODELS],
         {"ProductBody": matmul.body_schema(members), "Product": matmul.ANSWER},
+        keys.EXAMPLES,
     )

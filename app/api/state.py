@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from starlette.requests import Request
+from starlette.routing import BaseRoute
 
+from app.api.admission.load_shedding import LoadShedder
+from app.api.admission.request_guard import RequestGuard
 from app.api.body.flow_control import UploadSlots
 from app.api.inference.statistics import InferenceStatistics
-from app.api.load_shedding import LoadShedder
 from app.api.metrics import Metrics
-from app.api.routes.rendered_answers import RenderedAnswers
+from app.api.rendered_answers import RenderedAnswers
 from app.server import TransferLimits
 from app.server.thread_pool import RequestThreads
+from app.services.access.caller import Access
 from app.services.service import Service
 
 # Of small products some wait here for one that the loop makes, which takes less time than to wake a thread for each; of
@@ -33,6 +36,10 @@ class ServiceSlot:
     def open(self, service: Service) -> None:
         """Put the service in."""
         self._service = service
+
+    def access(self) -> Access | None:
+        """Who may come in; None before there is a service, and so anything to come in to."""
+        return None if self._service is None else self._service.access
 
     def get(self) -> Service:
         """The service; raises RuntimeError before there is one."""
@@ -73,6 +80,7 @@ class State:
     slot: ServiceSlot
     metrics: Metrics
     load_shedder: LoadShedder
+    guard: RequestGuard
     limits: TransferLimits
     threads: RequestThreads = field(default_factory=RequestThreads)
     upload_slots: UploadSlots = field(default_factory=UploadSlots)
@@ -82,11 +90,12 @@ class State:
     tasks: set[asyncio.Task[None]] = field(default_factory=set)  # that outlive their requests
 
     @classmethod
-    def new(cls, limits: TransferLimits) -> State:
-        """The state of an application that has not started."""
+    def new(cls, limits: TransferLimits, routes: Callable[[], Iterable[BaseRoute]] = tuple) -> State:
+        """The state of an application that has not started; `routes` gives its routes once it has."""
         slot = ServiceSlot()
         metrics = Metrics(slot.get)
-        return cls(slot, metrics, LoadShedder(slot.get, metrics), limits)
+        guard = RequestGuard(slot.access, routes)
+        return cls(slot, metrics, LoadShedder(slot.get, metrics), guard, limits)
 
     def install(self, app: Any) -> None:
         """Make this the state of an application of Starlette's."""

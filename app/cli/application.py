@@ -66,7 +66,19 @@ COMMANDS: Final = {
     ),
     "devices": Command("devices", ("tilewise devices", "tilewise devices --json --url http://localhost:8000")),
     "kernels": Command("devices", ("tilewise kernels", "tilewise kernels --json --url http://localhost:8000")),
-    "migrate": Command("serve", ("tilewise migrate",)),
+    "migrate": Command("serve", ("tilewise migrate", "tilewise migrate --check", "tilewise migrate --to 0007")),
+    "keys": Command(
+        "keys",
+        (
+            "tilewise keys create ann --scopes read,multiply --expires 90d",
+            "tilewise keys create robot --quota jobs=4 --quota requests_per_second=50",
+            "tilewise keys list",
+            "tilewise keys revoke 0f1e2d3c4b5a",
+        ),
+    ),
+    "backup": Command("backup", ("tilewise backup tilewise-2026-11-23.tar",)),
+    "restore": Command("backup", ("tilewise restore tilewise-2026-11-23.tar --replace",)),
+    "verify": Command("backup", ("tilewise verify tilewise-2026-11-23.tar",)),
     "completion": Command("completion", ('eval "$(tilewise completion bash)"', "tilewise completion fish")),
 }
 

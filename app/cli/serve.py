@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -18,7 +19,7 @@ from typing import Any, Final, Literal
 import uvicorn
 
 from app.api.errors import problem
-from app.api.state import state_of
+from app.api.state import State, state_of
 from app.cli import startup_messages
 from app.errors import StartRefused, TilewiseError
 from app.main import Fleets, Server, create_app, transfer_limits
@@ -46,12 +47,7 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
     notifier = SystemdNotifier.from_environment()  # before there are children, which would inherit it
     listener = _listener(settings.host, settings.port)
     address = _address(listener, "https" if settings.tls_certificate else "http")
-    if not _is_loopback(settings.host):
-        print(
-            f"Warning: {settings.host} can be reached from other machines, and there is no authentication yet: "
-            "whoever reaches this port can use the device.",
-            file=sys.stderr,
-        )
+    _expect_authentication(settings)
     closing = threading.Event()
     application = create_app(settings, f"pid {os.getpid()} at {address}", closing, fleet=fleet)
     plain = _Plain(application)
@@ -59,8 +55,10 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
         stack.enter_context(listener)
         uds = stack.enter_context(_unix_listener(settings.uds))
         state = state_of(application)
-        gate, opened = state.load_shedder.refused, state.slot.get
-        server = _Announcing(_config(plain, gate, settings, loop), closing, address, uds, gate, opened, notifier)
+        # Strangers are not told how busy the service is: their connections get as far as their heads.
+        gate = state.load_shedder.refused if settings.auth == "none" else None
+        config = _config(plain, state, settings, loop)
+        server = _Announcing(config, closing, address, uds, gate, state.slot.get, notifier)
         state.metrics.count_connections(lambda: len(server.server_state.connections))
         if until_eof:
             threading.Thread(target=_until_eof, name="until eof", daemon=True).start()
@@ -75,13 +73,13 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
             raise plain.refusal or StartRefused("the service did not start: its log says why")
 
 
-def _config(application: Application, gate: AdmissionCheck, settings: Settings, loop: Loop) -> uvicorn.Config:
+def _config(application: Application, state: State, settings: Settings, loop: Loop) -> uvicorn.Config:
     # Its own lines about starting say less than ours; a line a request would cost more than a small request.
     talkative = settings.log_level == "debug"
     certificate, key = settings.tls_certificate, settings.tls_key
     config = uvicorn.Config(
         application,
-        http=protocol_factory(transfer_limits(settings), problem, gate),
+        http=protocol_factory(transfer_limits(settings), problem, state.load_shedder.refused, state.guard),
         loop=loop,
         log_config=None,
         log_level="debug" if talkative else "warning",
@@ -92,12 +90,26 @@ def _config(application: Application, gate: AdmissionCheck, settings: Settings, 
         timeout_keep_alive=75,
         ssl_certfile=certificate,
         ssl_keyfile=key,
+        ssl_ca_certs=None if settings.tls_clients is None else str(settings.tls_clients),
+        # A client without a certificate may have a key.
+        ssl_cert_reqs=ssl.CERT_OPTIONAL if settings.auth == "mtls" else ssl.CERT_NONE,
     )
     try:
         config.load()
     except OSError as error:  # ssl.SSLError too
         raise StartRefused(f"TLS cannot be had from {certificate}: {error.strerror or error}") from error
     return config
+
+
+def _expect_authentication(settings: Settings) -> None:
+    """Refuse to be open to other machines, or to check certificates of nobody; raises StartRefused."""
+    if settings.auth == "mtls" and None in {settings.tls_certificate, settings.tls_clients}:
+        raise StartRefused("TILEWISE_AUTH=mtls needs TILEWISE_TLS_CERTIFICATE and TILEWISE_TLS_CLIENTS")
+    if settings.auth == "none" and settings.insecure == "no" and not _is_loopback(settings.host):
+        raise StartRefused(
+            f"{settings.host} can be reached from other machines: set TILEWISE_AUTH=keys, and make a key with "
+            "`tilewise keys create NAME`; or TILEWISE_INSECURE=yes, and whoever reaches the port uses the device"
+        )
 
 
 def _log(settings: Settings) -> None:
@@ -171,7 +183,7 @@ class _Announcing(Server):
         closing: threading.Event,
         address: str,
         uds: socket.socket | None,
-        gate: AdmissionCheck,
+        gate: AdmissionCheck | None,
         service: Callable[[], Service] | None = None,
         notifier: SystemdNotifier | None = None,
     ) -> None:

@@ -3,6 +3,9 @@
 TilewiseError
 ├── Refused                   the caller can mend it
 │   ├── Malformed             400 malformed
+│   ├── Unauthenticated       401 unauthenticated
+│   ├── Forbidden             403 forbidden
+│   ├── CrossOrigin           403 cross_origin
 │   ├── SharedMemoryOff       403 shared_memory_off
 │   ├── NotAcceptable         406 not_acceptable
 │   ├── RegionExists          409 region_exists
@@ -10,6 +13,7 @@ TilewiseError
 │   ├── Cancelled             409 cancelled
 │   ├── BodyTooLarge          413 body_too_large
 │   ├── UnsupportedMediaType  415 unsupported_media_type
+│   ├── Misdirected           421 misdirected
 │   ├── Invalid               422 invalid
 │   ├── InvalidMatrix         422 invalid_matrix
 │   ├── InvalidRegion         422 invalid_region
@@ -26,11 +30,14 @@ TilewiseError
 │   ├── UnknownRegion         404 unknown_region
 │   ├── UnknownMatrix         404 unknown_matrix
 │   ├── MatrixGone            410 matrix_gone
+│   ├── UnknownApiKey         404 unknown_api_key
 │   ├── UnknownJob            404 unknown_job
 │   ├── NoResult              404 no_result
 │   └── NotTuned              404 not_tuned
 ├── Busy                      try again after retry_after seconds
 │   ├── OverShare             429 over_share
+│   ├── RateLimited           429 rate_limited
+│   ├── DeviceTimeUsed        429 device_time_used
 │   ├── QueueFull             503 queue_full
 │   ├── NoRoom                503 no_room
 │   ├── StoreFailed           503 store_failed
@@ -44,6 +51,7 @@ TilewiseError
 │   ├── ChildTimedOut         503 child_timed_out
 │   └── NoDevice              503 no_device
 └── StartRefused              the service does not start
+    ├── BackupBroken          500 backup_broken
     ├── DatabaseOwned         500 database_owned
     └── SchemaUnknown         500 schema_unknown
 """
@@ -52,6 +60,7 @@ from __future__ import annotations
 
 from app.errors.base import TilewiseError
 from app.errors.failed import (
+    BackupBroken,
     Busy,
     ChildDied,
     ChildLost,
@@ -60,11 +69,13 @@ from app.errors.failed import (
     CompileFailed,
     DatabaseOwned,
     DeviceError,
+    DeviceTimeUsed,
     LaunchFailed,
     NoDevice,
     NoRoom,
     OverShare,
     QueueFull,
+    RateLimited,
     SchemaUnknown,
     StartRefused,
     StoreFailed,
@@ -74,6 +85,8 @@ from app.errors.refused import (
     BodyTooLarge,
     BudgetTooSmall,
     Cancelled,
+    CrossOrigin,
+    Forbidden,
     Invalid,
     InvalidMatrix,
     InvalidRegion,
@@ -81,6 +94,7 @@ from app.errors.refused import (
     KeyReused,
     Malformed,
     MatrixGone,
+    Misdirected,
     NoResult,
     NotAcceptable,
     NotFound,
@@ -91,6 +105,8 @@ from app.errors.refused import (
     RegionExists,
     SharedMemoryOff,
     TooLarge,
+    Unauthenticated,
+    UnknownApiKey,
     UnknownDevice,
     UnknownJob,
     UnknownKernel,
@@ -102,6 +118,7 @@ from app.errors.refused import (
 )
 
 __all__ = [
+    "BackupBroken",
     "BodyTooLarge",
     "BudgetTooSmall",
     "Busy",
@@ -111,8 +128,11 @@ __all__ = [
     "ChildTimedOut",
     "Closing",
     "CompileFailed",
+    "CrossOrigin",
     "DatabaseOwned",
     "DeviceError",
+    "DeviceTimeUsed",
+    "Forbidden",
     "Invalid",
     "InvalidMatrix",
     "InvalidRegion",
@@ -121,6 +141,7 @@ __all__ = [
     "LaunchFailed",
     "Malformed",
     "MatrixGone",
+    "Misdirected",
     "NoDevice",
     "NoResult",
     "NoRoom",
@@ -130,6 +151,7 @@ __all__ = [
     "OverShare",
     "QueueFull",
     "QuotaExceeded",
+    "RateLimited",
     "Refused",
     "RefusedConfig",
     "RegionExists",
@@ -139,6 +161,8 @@ __all__ = [
     "StoreFailed",
     "TilewiseError",
     "TooLarge",
+    "Unauthenticated",
+    "UnknownApiKey",
     "UnknownDevice",
     "UnknownJob",
     "UnknownKernel",

@@ -17,6 +17,18 @@ class OverShare(Busy):
     code, status = "over_share", 429
 
 
+class RateLimited(Busy):
+    """The caller's key allows fewer requests a second; facts: limit, retry_after, principal."""
+
+    code, status = "rate_limited", 429
+
+
+class DeviceTimeUsed(Busy):
+    """The caller has used the device seconds that its key allows an hour; facts: limit, size, retry_after."""
+
+    code, status = "device_time_used", 429
+
+
 class QueueFull(Busy):
     """More requests wait than TILEWISE_QUEUE allows; facts: limit, size, retry_after."""
 
@@ -95,6 +107,12 @@ class DatabaseOwned(StartRefused):
     """Another running service owns the database."""
 
     code = "database_owned"
+
+
+class BackupBroken(StartRefused):
+    """A backup that is not, to the byte, what was written."""
+
+    code = "backup_broken"
 
 
 class SchemaUnknown(StartRefused):

@@ -15,6 +15,24 @@ class Malformed(Refused):
     code, status = "malformed", 400
 
 
+class Unauthenticated(Refused):
+    """No key, or none that holds: unknown, expired, revoked, or of a certificate that was granted nothing."""
+
+    code, status = "unauthenticated", 401
+
+
+class Forbidden(Refused):
+    """The caller's key has not the scope that this needs; facts: scope, principal."""
+
+    code, status = "forbidden", 403
+
+
+class CrossOrigin(Refused):
+    """A page of another origin asks for something that would change the service."""
+
+    code, status = "cross_origin", 403
+
+
 class SharedMemoryOff(Refused):
     """TILEWISE_SHARED_MEMORY does not allow callers to lend their memory, or not callers on other hosts."""
 
@@ -55,6 +73,12 @@ class UnsupportedMediaType(Refused):
     """The Content-Type is none of those the service reads."""
 
     code, status = "unsupported_media_type", 415
+
+
+class Misdirected(Refused):
+    """The Host header names a host that is not this service: TILEWISE_HOSTS lists those that are."""
+
+    code, status = "misdirected", 421
 
 
 class Invalid(Refused):
@@ -151,6 +175,12 @@ class MatrixGone(NotFound):
     """The matrix was evicted to make room, as its owner allowed; facts: evicted_at."""
 
     code, status = "matrix_gone", 410
+
+
+class UnknownApiKey(NotFound):
+    """There is no API key with this id."""
+
+    code = "unknown_api_key"
 
 
 class UnknownJob(NotFound):

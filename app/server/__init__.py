@@ -8,6 +8,7 @@ documentation has are used: it opens sockets, runs the event loop and the lifesp
 from app.server.acceptor import Acceptor
 from app.server.http import AdmissionCheck, PendingAdmissions
 from app.server.loop_lag import LoopLag
+from app.server.peer import PRINCIPAL, Authenticator, Peer
 from app.server.protocol import BulkProtocol, protocol_factory
 from app.server.request import EXTENSION
 from app.server.systemd import SystemdNotifier
@@ -15,10 +16,13 @@ from app.server.transfer_limits import TransferLimits
 
 __all__ = [
     "EXTENSION",
+    "PRINCIPAL",
     "Acceptor",
     "AdmissionCheck",
+    "Authenticator",
     "BulkProtocol",
     "LoopLag",
+    "Peer",
     "PendingAdmissions",
     "SystemdNotifier",
     "TransferLimits",

@@ -14,12 +14,14 @@ from starlette.types import Scope
 from uvicorn import Config
 from uvicorn.server import ServerState
 
+from app.server.peer import PRINCIPAL, Authenticator
 from app.server.request import EXTENSION, Connection, ErrorResponse, RequestCycle, RequestHead, StreamingCycle
 from app.server.response_encoder import rendered
 
 HEAD: Final = 2**16  # bytes of a request's head, and of what is no data in a chunked body, in a row
 LINGER: Final = 2.0  # seconds in which a client that still sends may hear why it was refused
 _END: Final = b"\r\n\r\n"
+_ENDLESS: Final = 2**62  # bytes to drop of a body whose length nobody knows
 _CODES: Final = {400: "bad_request", 408: "request_timeout", 431: "request_header_fields_too_large"}
 
 
@@ -51,11 +53,12 @@ class HttpParser:
         loop: asyncio.AbstractEventLoop,
         gate: AdmissionCheck,
         error: ErrorResponse,
+        authenticate: Authenticator | None = None,
     ) -> None:
         if not config.loaded:
             config.load()
         self._connection, self._config, self._server, self._loop = connection, config, server_state, loop
-        self._app_state, self._gate, self._error = app_state, gate, error
+        self._app_state, self._gate, self._error, self._authenticate = app_state, gate, error, authenticate
         self._url, self._headers, self._expects_continue = b"", list[tuple[bytes, bytes]](), False
         self._tail, self._idle = b"", 0
         self._keep_alive: asyncio.TimerHandle | None = None
@@ -142,11 +145,11 @@ class HttpParser:
     def on_headers_complete(self) -> None:
         """For the parser: a head is complete. Start its request, or refuse it."""
         chunked, length = self._framing()
-        refused = None if chunked else self._gate(self._parser.get_method(), self._url, length, PendingAdmissions())
-        if refused is not None:
-            self._turn_away(refused, length)
-            return
         scope = self._scope()
+        refused = self._refused(scope, None if chunked else length)
+        if refused is not None:
+            self._turn_away(refused, None if chunked else length)
+            return
         stays = self._is_persistent() and not self._parser.should_upgrade()  # there is nothing to upgrade to
         head = RequestHead(scope, self._server.default_headers, stays, self._expects_continue)
         made = (head, self._connection, self._answered)
@@ -189,15 +192,32 @@ class HttpParser:
             self._expect_next()
             self._connection.answered(cycle)
 
-    def _turn_away(self, answer: Response, length: int) -> None:
-        """Answer a request that does not begin; what comes of its body is dropped."""
-        stays = self._is_persistent() and not self._expects_continue  # only the client knows whether the body will come
+    def _refused(self, scope: Scope, length: int | None) -> Response | None:
+        """The refusal of a request for who asks, or because there is no room; None if it is let in.
+
+        A chunked body's length is None: it takes no room before it comes.
+        """
+        if self._authenticate is not None:
+            decided = self._authenticate(scope, self._connection.peer)
+            if isinstance(decided, Response):
+                return decided
+            scope["extensions"][PRINCIPAL] = decided
+        if length is None:
+            return None
+        return self._gate(self._parser.get_method(), self._url, length, PendingAdmissions())
+
+    def _turn_away(self, answer: Response, length: int | None) -> None:
+        """Answer a request that does not begin; what comes of its body is dropped.
+
+        The connection ends with a chunked body, which nobody parses, and with one that only the client knows to come.
+        """
+        stays = self._is_persistent() and not self._expects_continue and length is not None
         self._connection.transport.write(rendered(answer, self._server.default_headers, closes=not stays))
         if stays:
             self._parser = self._renewed()  # the old one waits for the body
             self._server.total_requests += 1
             self._expect_next()
-        self._connection.turned_away(length, stays)
+        self._connection.turned_away(_ENDLESS if length is None else length, stays)
 
     def _expect_next(self) -> None:
         """Close the connection if no further request begins in time."""

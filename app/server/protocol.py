@@ -11,6 +11,7 @@ from uvicorn.server import ServerState
 
 from app.server.flow_control import FlowControl
 from app.server.http import HEAD, LINGER, AdmissionCheck, HttpParser, PendingAdmissions
+from app.server.peer import Authenticator, Peer, peer_of
 from app.server.request import ErrorResponse, RequestCycle, StreamingCycle
 from app.server.transfer_limits import TransferLimits
 
@@ -23,9 +24,16 @@ def _open(method: bytes, url: bytes, nbytes: int, ahead: PendingAdmissions) -> N
     """A gate that refuses nothing."""
 
 
-def protocol_factory(limits: TransferLimits, error: ErrorResponse, gate: AdmissionCheck = _open) -> Any:
+def protocol_factory(
+    limits: TransferLimits,
+    error: ErrorResponse,
+    gate: AdmissionCheck = _open,
+    authenticate: Authenticator | None = None,
+) -> Any:
     """What uvicorn's `http=` takes: it makes connections, which share the bytes that they read into."""
-    return partial(BulkProtocol, limits=limits, error=error, gate=gate, scratch=memoryview(bytearray(_SCRATCH)))
+    scratch = memoryview(bytearray(_SCRATCH))
+    made = partial(BulkProtocol, limits=limits, error=error, gate=gate)
+    return partial(made, authenticate=authenticate, scratch=scratch)
 
 
 class BulkProtocol(asyncio.BufferedProtocol):
@@ -40,6 +48,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
     server_address: tuple[str, int | None] | None = None
     client_address: tuple[str, int] | None = None
     scheme = "http"
+    peer = Peer()
 
     def __init__(
         self,
@@ -51,11 +60,12 @@ class BulkProtocol(asyncio.BufferedProtocol):
         limits: TransferLimits,
         error: ErrorResponse,
         gate: AdmissionCheck,
+        authenticate: Authenticator | None,
         scratch: memoryview,
     ) -> None:
         self._loop = _loop or asyncio.get_event_loop()
         self._server_state = server_state
-        self._http = HttpParser(self, config, server_state, app_state, self._loop, gate, error)
+        self._http = HttpParser(self, config, server_state, app_state, self._loop, gate, error, authenticate)
         self._limits, self._scratch = limits, scratch
         self._held = b""
         self._head, self._dropping, self._read, self._lingers = 0, 0, 0, False
@@ -73,6 +83,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
         own, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
         self.server_address = (own, None) if isinstance(own, str) else own and own[:2]
         self.client_address = peer[:2] if isinstance(peer, tuple) else None  # a Unix socket's client has none
+        self.peer = peer_of(transport)
         self._server_state.connections.add(cast("Any", self))
         self._expect_head()
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Scope
 
 from app.server.flow_control import FlowControl
+from app.server.peer import Peer
 from app.server.response_encoder import Headers, ResponseEncoder
 
 EXTENSION: Final = "tilewise.connection"  # of a request's scope: its connection
@@ -38,6 +39,7 @@ class Connection(Protocol):
     server_address: tuple[str, int | None] | None
     client_address: tuple[str, int] | None
     scheme: str
+    peer: Peer
 
     @property
     def transport(self) -> asyncio.Transport:

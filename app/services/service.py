@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.devices.fleet import Fleet
+from app.services.access.caller import Access
 from app.services.best.lookup import BestConfigs
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
@@ -39,6 +40,7 @@ class Service:
     misses: MissCounter
     quarantine: Quarantine
     defaults: DefaultVerification
+    access: Access
     closing: threading.Event
 
     def ready(self) -> str | None:

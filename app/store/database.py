@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session
 from app.errors import Closing, StoreFailed
 from app.store.engines import normalised, reader_engine, writer_engine
 from app.store.lock import owned
-from app.store.schema import current_revision, migrate
+from app.store.schema import current_revision, migrate, migrate_to, revisions
 
-__all__ = ["Database", "current_revision", "migrate", "open_database", "owned"]
+__all__ = ["Database", "current_revision", "migrate", "migrate_to", "open_database", "owned", "revisions"]
 
 T = TypeVar("T")
 

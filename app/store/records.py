@@ -105,6 +105,7 @@ class JobRecord:
     phase: str | None = None
     eta_seconds: float | None = None
     spent_seconds: float | None = None
+    principal: str = "anonymous"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,3 +187,20 @@ class AnswerRecord:
     status: int | None = None
     headers: dict[str, str] | None = None
     body: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKeyRecord:
+    """A key of a principal: what it may do, and the keyed hash of its token; None for a client certificate's.
+
+    `quota` has the members of a UsageQuota that are set. It ends at `expires_at`, or at `revoked_at` once there is one.
+    """
+
+    id: str
+    principal: str
+    scopes: tuple[str, ...]
+    quota: dict[str, Any]
+    digest: str | None = field(repr=False)
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None

@@ -66,6 +66,19 @@ def current_revision(url: str) -> str | None:
         engine.dispose()
 
 
+def migrate_to(url: str, revision: str) -> None:
+    """Bring the database to an older revision, for the program that knows no newer one; raises SchemaUnknown."""
+    from alembic import command  # noqa: PLC0415 - it takes a quarter of a second
+
+    with changing(url) as connection:
+        known, found = revisions(), _found(connection)
+        _refuse_unknown(known, found)
+        if revision not in known:
+            raise SchemaUnknown(f"there is no schema {revision}", found=[revision], known=known[-1])
+        change = command.upgrade if found < [revision] else command.downgrade
+        change(configuration(connection), revision)
+
+
 @contextmanager
 def changing(url: str) -> Iterator[Connection]:
     """A transaction that may change the schema, of one process at a time."""

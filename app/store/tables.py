@@ -145,6 +145,7 @@ class JobRow(Base):
     phase: Mapped[str | None]
     eta_seconds: Mapped[float | None]
     spent_seconds: Mapped[float | None]
+    principal: Mapped[str]
 
 
 class TrialRow(Base):
@@ -285,3 +286,18 @@ class AnswerRow(Base):
     headers: Mapped[dict[str, Any] | None]
     body: Mapped[str | None]
     created_at: Mapped[datetime]
+
+
+class ApiKeyRow(Base):
+    """A principal's API key, or what its client certificate grants; of the token only a keyed hash."""
+
+    __tablename__ = "api_keys"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    principal: Mapped[str]
+    scopes: Mapped[str]
+    quota: Mapped[dict[str, Any]]
+    digest: Mapped[str | None]
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]

@@ -31,7 +31,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
 def expecting(url: str, query: str, length: int) -> tuple[int, dict[str, str], bytes, float]:
     """The answer to a request whose body waits for 100 Continue: status, headers, body, seconds."""
     address, begun = urlsplit(url), time.perf_counter()
-    lines = [f"POST /matmul?{query} HTTP/1.1", "Host: x", f"Content-Type: {RAW['Content-Type']}"]
+    lines = [f"POST /matmul?{query} HTTP/1.1", "Host: localhost", f"Content-Type: {RAW['Content-Type']}"]
     lines += [f"Content-Length: {length}", "Expect: 100-continue", "", ""]
     with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
         connection.sendall("\r\n".join(lines).encode())

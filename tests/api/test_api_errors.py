@@ -287,7 +287,7 @@ def connected(live: Started) -> socket.socket:
 def head(path: str, **headers: object) -> bytes:
     lines = [
         f"POST {path} HTTP/1.1",
-        "Host: x",
+        "Host: localhost",
         *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items()),
     ]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()

@@ -188,7 +188,7 @@ def test_a_client_that_goes_away_cancels_its_product_that_waits(live: Started, c
     place = slow(client)
     a, b = operands(50, 50, 50)
     address = urlsplit(live.url)
-    head = f"POST /matmul?m=50&n=50&k=50 HTTP/1.1\r\nHost: x\r\nContent-Type: {RAW['Content-Type']}\r\n"
+    head = f"POST /matmul?m=50&n=50&k=50 HTTP/1.1\r\nHost: localhost\r\nContent-Type: {RAW['Content-Type']}\r\n"
     with socket.create_connection((address.hostname, address.port)) as connection:
         connection.sendall(head.encode() + b"Content-Length: 20000\r\n\r\n" + a.tobytes() + b.tobytes())
         until = time.monotonic() + 10

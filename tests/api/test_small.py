@@ -183,8 +183,9 @@ def test_it_is_counted_as_any_product(service: Running, read: list[str]) -> None
     at_once(service, ONE, bytes(8))
     service.settled()
     more = {name for name, value in counts().items() if value == before.get(name, 0) + 1}
-    phases = {b"receive", b"queue", b"h2d", b"kernel", b"d2h", b"send", b"total"}
+    phases = {b"receive", b"queue", b"h2d", b"kernel", b"d2h", b"send"}
     assert {phase for phase in phases if any(b'phase="%s"' % phase in name for name in more)} == phases
+    assert any(name.startswith(b"tilewise_product_seconds_count{") for name in more)
     assert any(b'request_seconds_count{route="/matmul"}' in name for name in more)
     assert read == []
 

@@ -16,7 +16,7 @@ import pytest
 from starlette.responses import JSONResponse, Response
 from uvicorn.server import ServerState
 
-from app.api.load_shedding import LoadShedder
+from app.api.admission.load_shedding import LoadShedder
 from app.api.metrics import Metrics
 from app.devices.slab import Slab
 from app.errors import QueueFull

@@ -164,7 +164,7 @@ def test_what_is_no_http_is_refused_in_the_one_shape_of_errors(wired: Wired) -> 
 
 
 def test_two_lengths_are_no_length(wired: Wired) -> None:
-    both = b"POST /landed HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
+    both = b"POST /landed HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
     for second in (b"Content-Length: 6\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"):
         with wired.connect() as connection, Answers(connection) as answers:
             connection.sendall(both + second + b"0\r\n\r\nGET /hello HTTP/1.1\r\n\r\n")

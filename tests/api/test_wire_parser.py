@@ -16,6 +16,8 @@ from tests.support.api.wire_server import Answers, Wired, chance_of, head, serve
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
+TOLD = b"POST /told HTTP/1.1\r\nHost: localhost\r\n"
+
 
 @pytest.fixture(scope="module")
 def wired() -> Iterator[Wired]:
@@ -65,7 +67,7 @@ def test_no_private_name_of_uvicorn_is_imported() -> None:
 
 
 def test_what_follows_the_last_request_of_a_connection_is_no_error(wired: Wired) -> None:
-    last = b"GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    last = b"GET /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     with wired.connect() as connection, Answers(connection) as answers:
         connection.sendall(head("POST", "/landed", length=5) + b"12345" + last + head("GET", "/hello"))
         assert [answers.read()[0] for _ in range(2)] == [200, 200]
@@ -75,7 +77,9 @@ def test_what_follows_the_last_request_of_a_connection_is_no_error(wired: Wired)
 @pytest.mark.parametrize("value", [b"17", b"17 ", b"17\t ", b"017"])
 def test_a_length_is_a_plain_number_to_all_who_read_it(wired: Wired, value: bytes) -> None:
     with wired.connect() as connection, Answers(connection) as answers:
-        connection.sendall(b"POST /told HTTP/1.1\r\nHost: x\r\nContent-Length: " + value + b"\r\n\r\n" + b"x" * 17)
+        connection.sendall(
+            b"POST /told HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + value + b"\r\n\r\n" + b"x" * 17
+        )
         status, _, body = answers.read()
         assert (status, body.endswith(b"x" * 17)) == (200, True)
         assert b"content-length: 17; " in body
@@ -84,7 +88,9 @@ def test_a_length_is_a_plain_number_to_all_who_read_it(wired: Wired, value: byte
 @pytest.mark.parametrize("value", [b"", b"+17", b"1_7", b"1 7", b"\xb2"])
 def test_a_length_that_is_no_number_is_refused(wired: Wired, value: bytes) -> None:
     with wired.connect() as connection, Answers(connection) as answers:
-        connection.sendall(b"POST /told HTTP/1.1\r\nHost: x\r\nContent-Length: " + value + b"\r\n\r\n" + b"x" * 17)
+        connection.sendall(
+            b"POST /told HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + value + b"\r\n\r\n" + b"x" * 17
+        )
         assert answers.read()[0] == 400
 
 

@@ -70,8 +70,9 @@ def _slowly(session: Session) -> None:
     time.sleep(0.2)
     session.execute(
         text(
-            "INSERT INTO jobs (id, kind, state, fingerprint, request, done, total, cancel_requested, created_at) "
-            "VALUES ('slow', 'tune', 'queued', '', '{}', 0, 0, false, '2026-01-01 00:00:00.000000')"
+            "INSERT INTO jobs (id, kind, state, fingerprint, request, done, total, cancel_requested, created_at, "
+            "principal) "
+            "VALUES ('slow', 'tune', 'queued', '', '{}', 0, 0, false, '2026-01-01 00:00:00.000000', 'anonymous')"
         )
     )
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from starlette.requests import Request
 
+from app.api.admission.request_guard import principal_of
 from app.api.body.stream import Body, Lend, StagedBody
 from app.api.body.upload_overlap import UploadOverlap
 from app.api.formats.operand_spec import (
@@ -31,7 +32,7 @@ from app.server.thread_pool import RequestThreads
 from app.services.matmul.buffers import OperandBuffers
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.resident_matrices import ResidentMatrix
-from app.services.principal import ANONYMOUS
+from app.services.principal import Principal
 from app.services.service import Service
 from kernels.problem import Problem
 
@@ -140,9 +141,11 @@ class ProductSink:
     `buffers` is set once they are allocated; `options` are the query's, then with the body's.
     """
 
-    def __init__(self, service: Service, residents: dict[str, ResidentMatrix], options: ProductOptions) -> None:
+    def __init__(
+        self, service: Service, owner: Principal, residents: dict[str, ResidentMatrix], options: ProductOptions
+    ) -> None:
         self.residents, self.options = residents, options
-        self._service = service
+        self._service, self._owner = service, owner
         self._buffers: OperandBuffers | None = None
         self._described = {name: TensorSpec(name, each.dtype, each.shape) for name, each in residents.items()}
         self._known: tuple[TensorSpecs, ProductOptions, Problem] | None = None  # the problem that was computed last
@@ -201,12 +204,12 @@ class ProductSink:
                 shape = (*((problem.batch,) if stacked else ()), problem.m, problem.n)
                 evictable = bool(options.evictable)
                 reserved = service.matrices.reserve(
-                    ANONYMOUS, options.c, problem.dtype, shape, evictable=evictable, committed=committed
+                    self._owner, options.c, problem.dtype, shape, evictable=evictable, committed=committed
                 )
                 pending = stack.enter_context(reserved)
             a, b = (self.residents.get(name) for name in OPERANDS)
             reserve = partial(service.matmul.reserve, device_id=options.device, committed=committed, stacked=stacked)
-            self._buffers = stack.enter_context(reserve(problem, a, b, pending))
+            self._buffers = stack.enter_context(reserve(problem, a, b, pending, principal=self._owner))
             places = {name: self._buffers.a if name == "a" else self._buffers.b for name in specs}
             if fill is not None:
                 fill(places)
@@ -251,17 +254,19 @@ async def open_sink(request: Request, options: ProductOptions, stack: AsyncExitS
     """The sink of a product, its resident operands pinned until the stack closes; raises UnknownMatrix, MatrixGone."""
     service = service_of(request)
     if len(options.sent) == len(OPERANDS):
-        return ProductSink(service, {}, options)
-    return await stack.enter_async_context(threads_of(request).entered(_pinned(service, options)))
+        return ProductSink(service, principal_of(request), {}, options)
+    return await stack.enter_async_context(
+        threads_of(request).entered(_pinned(service, principal_of(request), options))
+    )
 
 
 @contextmanager
-def _pinned(service: Service, options: ProductOptions) -> Iterator[ProductSink]:
+def _pinned(service: Service, owner: Principal, options: ProductOptions) -> Iterator[ProductSink]:
     with ExitStack() as stack:
         names = {"a": options.a, "b": options.b}
         residents = {
-            operand: stack.enter_context(service.matrices.pin(ANONYMOUS, name))
+            operand: stack.enter_context(service.matrices.pin(owner, name))
             for operand, name in names.items()
             if name is not None
         }
-        yield ProductSink(service, residents, options)
+        yield ProductSink(service, owner, residents, options)

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
+from app.api.admission.request_guard import principal_of
 from app.api.body.stream import unpacked_body
 from app.api.body.upload_overlap import UploadOverlap
 from app.api.errors import OF_PRODUCTS, documented, timed_out
@@ -99,13 +100,13 @@ async def _received(request: Request, stack: AsyncExitStack, started: float) -> 
     service, threads = service_of(request), threads_of(request)
     answer_coding(request)  # refuses what is not acceptable before it is computed
     body = unpacked_body(request, service.matmul.max_bytes)
-    service.matmul.admission.expect_place()
+    service.matmul.expect_place(principal_of(request))
     asked = await read(request, body, service, threads)
     if asked.region is not None or any(isinstance(tensor.source, RegionRef) for tensor in asked.inputs):
         expect_local(request)
-    expect_servable(service, ProductOptions(device=asked.device, kernel=asked.kernel))
+    expect_servable(service, ProductOptions(device=asked.device, kernel=asked.kernel), principal_of(request))
     body.expect(asked.following)
-    placed = await stack.enter_async_context(threads.entered(placing(service, asked)))
+    placed = await stack.enter_async_context(threads.entered(placing(service, asked, principal_of(request))))
     transfer = placed.buffers.transfer
     upload = UploadOverlap(transfer, threads, stack) if transfer is not None else None
     for tensor in asked.inputs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from starlette.requests import Request
@@ -19,7 +20,7 @@ from app.dtypes import Array
 from app.errors import Malformed
 from app.server.thread_pool import FEW, RequestThreads
 from app.services.matmul.buffers import OperandBuffers
-from app.services.principal import ANONYMOUS
+from app.services.principal import Principal
 from app.services.service import Service
 from app.services.shared_memory.memory import HostSpan
 from app.services.shared_memory.registry import RegionWindow
@@ -48,15 +49,16 @@ async def read(request: Request, body: Body, service: Service, threads: RequestT
 
 
 @contextmanager
-def placing(service: Service, asked: Inference) -> Iterator[PlacedOperands]:
+def placing(service: Service, asked: Inference, principal: Principal) -> Iterator[PlacedOperands]:
     """Buffers of a product, filled with what does not follow the JSON; raises as MatmulService.reserve and window."""
+    reserve = partial(service.matmul.reserve, device_id=asked.device, principal=principal)
     with (
-        service.matmul.reserve(asked.problem, device_id=asked.device, stacked=asked.stacked) as buffers,
+        reserve(asked.problem, stacked=asked.stacked) as buffers,
         ExitStack() as used,
     ):
 
         def window(part: RegionRef) -> RegionWindow:
-            lent = service.regions.window(ANONYMOUS, part.name, part.offset, part.nbytes)
+            lent = service.regions.window(principal, part.name, part.offset, part.nbytes)
             return used.enter_context(lent)
 
         output = None if asked.region is None else window(asked.region)

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from app import errors
+from app.api.admission.request_guard import principal_of
 from app.api.body.json_body import read_document
 from app.api.errors import documented, timed_out
 from app.api.inference.schemas import Bytes
@@ -23,7 +24,6 @@ from app.api.params import StrictModel, validated
 from app.api.responses import Answer
 from app.api.schemas import Name
 from app.api.state import service_of, threads_of
-from app.services.principal import ANONYMOUS
 from app.services.shared_memory.memory import CudaRegion, SystemRegion
 from app.services.shared_memory.registry import Kind
 from kernels.problem import LARGEST
@@ -118,7 +118,7 @@ async def register_system(request: Request, region: RegionName) -> Response:
     expect_local(request)
     given = await read_document(SystemRegistration, request)
     taken = SystemRegion(_name(region), given.key, given.offset, given.byte_size)
-    await threads_of(request).call(service_of(request).regions.register_system, ANONYMOUS, taken)
+    await threads_of(request).call(service_of(request).regions.register_system, principal_of(request), taken)
     return Response()
 
 
@@ -134,7 +134,7 @@ async def register_cuda(request: Request, region: RegionName) -> Response:
     expect_local(request)
     given = await read_document(CudaRegistration, request)
     taken, handle = CudaRegion(_name(region), given.device_id, given.byte_size), b64decode(given.raw_handle.b64)
-    await threads_of(request).work(service_of(request).regions.register_cuda, ANONYMOUS, taken, handle)
+    await threads_of(request).work(service_of(request).regions.register_cuda, principal_of(request), taken, handle)
     return Response()
 
 
@@ -246,12 +246,12 @@ def _name(region: str) -> str:
 
 def _listed(request: Request, kind: Kind, name: str | None) -> Response:
     expect_local(request)
-    found = service_of(request).regions.listed(ANONYMOUS, kind, name)
+    found = service_of(request).regions.listed(principal_of(request), kind, name)
     members = [asdict(cast("Any", region)) for region in found]
     return Response(orjson.dumps(members), media_type="application/json")
 
 
 async def _unregistered(request: Request, kind: Kind, name: str | None) -> Response:
     expect_local(request)
-    await threads_of(request).work(service_of(request).regions.unregister, ANONYMOUS, kind, name)
+    await threads_of(request).work(service_of(request).regions.unregister, principal_of(request), kind, name)
     return Response()

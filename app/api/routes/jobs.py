@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from app import errors
+from app.api.admission.request_guard import principal_of
 from app.api.body.dispatch import ANSWERS
 from app.api.errors import documented
 from app.api.formats import json_matrix
@@ -27,7 +28,6 @@ from app.api.schemas import JobsQuery, Nothing, ResultQuery
 from app.api.state import service_of, threads_of
 from app.server.thread_pool import RequestThreads
 from app.services.jobs.service import ENDED, JobEvent
-from app.services.principal import ANONYMOUS
 from app.services.service import Service
 from app.store.records import JobRecord
 
@@ -81,7 +81,7 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
 async def list_jobs(request: Request) -> Response:
     """A page of jobs. `next` is the page after it: give it as `cursor`."""
     asked = read_query(JobsQuery, request)
-    return reply(await threads_of(request).call(jobs_page, service_of(request).jobs, asked))
+    return reply(await threads_of(request).call(jobs_page, service_of(request).jobs, asked, principal_of(request)))
 
 
 @router.get(
@@ -95,7 +95,7 @@ async def get_job(request: Request, job_id: JobId) -> Response:
     read_query(Nothing, request)
     _checked(job_id)
     service = service_of(request)
-    job = await threads_of(request).call(service.jobs.get, job_id)
+    job = await threads_of(request).call(service.jobs.get, job_id, principal_of(request))
     after = service.matmul.admission.retry_after() if job.kind == "matmul" else 1
     return reply(Job.of(job), headers={} if job.state in ENDED else {"Retry-After": str(after)})
 
@@ -116,7 +116,7 @@ async def cancel_job(request: Request, job_id: JobId) -> Response:
     """
     read_query(Nothing, request)
     _checked(job_id)
-    job = await threads_of(request).call(service_of(request).jobs.cancel, job_id, ANONYMOUS)
+    job = await threads_of(request).call(service_of(request).jobs.cancel, job_id, principal_of(request))
     return reply(Job.of(job), 200 if job.state in ENDED else 202)
 
 
@@ -149,7 +149,7 @@ async def get_job_result(request: Request, job_id: JobId) -> Response:
     asked = read_query(ResultQuery, request)
     _checked(job_id)
     service, threads = service_of(request), threads_of(request)
-    job = await threads.call(service.jobs.get, job_id)
+    job = await threads.call(service.jobs.get, job_id, principal_of(request))
     if job.kind == "matmul":
         return await result_of(request, job, asked.convert)
     if job.result is None:
@@ -174,7 +174,7 @@ async def follow_job(request: Request, job_id: JobId) -> Response:
     _checked(job_id)
     after = _last_event(request.headers.get("last-event-id", "0"))
     service, threads = service_of(request), threads_of(request)
-    job = await threads.call(service.jobs.get, job_id)
+    job = await threads.call(service.jobs.get, job_id, principal_of(request))
     if job.state in ENDED and not await threads.call(service.jobs.events, job_id, after):
         return Response(status_code=204)
     headers = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}

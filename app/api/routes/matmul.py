@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
+from app.api.admission.request_guard import principal_of
 from app.api.body import multipart
 from app.api.body.dispatch import ANSWERS, answer_media, media_of, receive
 from app.api.body.operand_sinks import RAW, body_context, open_sink
@@ -165,7 +166,7 @@ async def matmul(request: Request) -> Response:
     media = media_of(request, options.sent)
     answer = answer_media(listed(request, "accept"), json_matrix.MEDIA if options.c else media)
     state, service, threads = state_of(request.app), service_of(request), threads_of(request)
-    expect_servable(service, options)
+    expect_servable(service, options, principal_of(request))
     async with AsyncExitStack() as stack:
         sink = await open_sink(request, options, stack)
         await receive(request, media, options, body_context(request, sink, stack))
@@ -219,7 +220,7 @@ async def _small_product(request: Request) -> Response | None:
     if source is None or not source.has(nbytes):
         return None
     matmul = service_of(request).matmul
-    with matmul.reserve(problem, device_id=device, committed=False) as buffers:
+    with matmul.reserve(problem, device_id=device, committed=False, principal=principal_of(request)) as buffers:
         if matmul.is_uncommitted(buffers):
             return None
         body, a, b = await source.take(nbytes), bytes_of(buffers.a), bytes_of(buffers.b)

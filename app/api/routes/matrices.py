@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
+from app.api.admission.request_guard import principal_of
 from app.api.body.dispatch import ANSWERS, FORMS, answer_media, media_of, receive
 from app.api.body.operand_sinks import RAW, body_context
 from app.api.errors import documented, timed_out
@@ -30,7 +31,7 @@ from app.api.state import service_of, threads_of
 from app.dtypes import Array, numpy_dtype
 from app.services.best.lookup import covering
 from app.services.matmul.resident_matrices import NAME, PendingMatrix, ResidentMatrix, check_name
-from app.services.principal import ANONYMOUS
+from app.services.principal import Principal
 from app.services.service import Service
 from kernels.problem import Problem
 
@@ -104,9 +105,9 @@ class MatrixSink:
     names = ONE
     transfer = None
 
-    def __init__(self, service: Service, name: str, asked: MatrixQuery) -> None:
+    def __init__(self, service: Service, owner: Principal, name: str, asked: MatrixQuery) -> None:
         self.pending: PendingMatrix | None = None
-        self._service, self._name, self._asked = service, name, asked
+        self._service, self._owner, self._name, self._asked = service, owner, name, asked
 
     def describe_raw(self, wanted: ProductOptions) -> TensorSpecs:
         """The matrix by the query."""
@@ -126,7 +127,7 @@ class MatrixSink:
         self._expect(described, wanted)
         kind = (described.dtype, described.shape)
         coming = partial(matrices.reserve, evictable=self._asked.evictable, committed=bool(fill))
-        with coming(ANONYMOUS, self._name, *kind) as pending:
+        with coming(self._owner, self._name, *kind) as pending:
             self.pending = pending
             places = {ONE[0]: _array(self._service, pending.resident)}
             if fill is not None:
@@ -164,9 +165,9 @@ async def get_matrix(request: Request, name: MatrixName) -> Response:
     media = answer_media(listed(request, "accept"), json_matrix.MEDIA)
     service, threads = service_of(request), threads_of(request)
     if media == json_matrix.MEDIA:
-        return reply(Matrix.of(service, *await threads.call(service.matrices.get, ANONYMOUS, name)))
+        return reply(Matrix.of(service, *await threads.call(service.matrices.get, principal_of(request), name)))
     async with AsyncExitStack() as stack:
-        using = service.matrices.pin(ANONYMOUS, name)
+        using = service.matrices.pin(principal_of(request), name)
         resident = await stack.enter_async_context(threads.entered(using))
         array = _array(service, resident)
         shape = "x".join(map(str, resident.shape))
@@ -213,7 +214,7 @@ async def put_matrix(request: Request, name: MatrixName) -> Response:
     check_name(name)
     media = media_of(request, ONE)
     service, threads = service_of(request), threads_of(request)
-    sink = MatrixSink(service, name, asked)
+    sink = MatrixSink(service, principal_of(request), name, asked)
     async with AsyncExitStack() as stack:
         await receive(
             request, media, ProductOptions(dtype=asked.dtype, convert=asked.convert), body_context(request, sink, stack)
@@ -234,7 +235,7 @@ async def put_matrix(request: Request, name: MatrixName) -> Response:
 async def delete_matrix(request: Request, name: MatrixName) -> Response:
     """Forget a matrix. Products that began with it end with it."""
     read_query(Nothing, request)
-    await threads_of(request).call(service_of(request).matrices.delete, ANONYMOUS, name)
+    await threads_of(request).call(service_of(request).matrices.delete, principal_of(request), name)
     return Response(status_code=204)
 
 
@@ -250,7 +251,7 @@ async def list_matrices(request: Request) -> Response:
     asked = read_query(MatricesQuery, request)
     service, threads = service_of(request), threads_of(request)
     (after,) = asked.place(str) or ("",)
-    found = await threads.call(service.matrices.list, ANONYMOUS, after, asked.limit + 1)
+    found = await threads.call(service.matrices.list, principal_of(request), after, asked.limit + 1)
     page, following = paged(found, asked.limit, lambda one: (one[0].name,))
     return reply(Matrices(matrices=[Matrix.of(service, *each) for each in page], next=following))
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
+from app.api.admission.request_guard import principal_of
 from app.api.body.json_body import read_json
 from app.api.errors import documented, timed_out
 from app.api.idempotency import KEY, key_of, once
@@ -21,7 +22,6 @@ from app.api.schemas import TuneRequest
 from app.api.state import service_of, threads_of
 from app.services.jobs.idempotency import IdempotentRequest, fingerprint
 from app.services.jobs.service import ENDED
-from app.services.principal import ANONYMOUS
 from app.services.tuning.request import TuneSpec
 from app.services.tuning.service import record_nothing
 from app.store.records import JobRecord
@@ -89,7 +89,7 @@ async def _submitted(
 ) -> Response:
     service, threads = service_of(request), threads_of(request)
     record_job = record_nothing if attempt is None else attempt.record_job
-    job = await threads.call(service.tuning.submit, spec, ANONYMOUS, record_job)
+    job = await threads.call(service.tuning.submit, spec, principal_of(request), record_job)
     headers = {"Location": f"/jobs/{job.id}"}
     if prefer.wait is not None:
         job = await ended_within(service, threads, job.id, prefer.wait)

@@ -55,17 +55,43 @@ def demo(
     raise typer.Exit(demonstration.demo(order, *render.consoles()))
 
 
-def migrate(as_json: Json = False) -> None:
+def migrate(
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing: say whether there is something to do.")
+    ] = False,
+    to: Annotated[
+        str | None, typer.Option(help="A revision to go back to, such as 0007, before an older version starts.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Bring the database to this version's schema. The service does so itself when it starts."""
     from app.store import database  # noqa: PLC0415 - the other commands need not load the database
 
     chosen = settings()
+    if check:
+        _check_schema(database.current_revision(chosen.database), database.revisions()[-1], as_json)
+        return
     with database.owned(chosen.database, f"pid {os.getpid()} (tilewise migrate)"):
         before = database.current_revision(chosen.database)
-        database.migrate(chosen.database)
+        if to is None:
+            database.migrate(chosen.database)
+        else:
+            database.migrate_to(chosen.database, to)
         after = database.current_revision(chosen.database)
     if as_json:
         render.print_json({"database": chosen.database, "from": before, "to": after})
     else:
         done = "was current already" if before == after else f"went from {before or 'nothing'} to {after}"
         print(f"The schema of {chosen.database} {done}{f', {after}' if before == after else ''}.")
+
+
+def _check_schema(found: str | None, newest: str, as_json: bool) -> None:
+    """Say whether a database has this version's schema, and exit with 1 if not."""
+    if as_json:
+        render.print_json({"schema": found, "newest": newest})
+    elif found == newest:
+        print(f"The schema is {found}, this version's.")
+    else:
+        print(f"The schema is {found or 'not there'}, this version's is {newest}: tilewise migrate brings it there.")
+    if found != newest:
+        raise typer.Exit(1)

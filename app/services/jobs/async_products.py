@@ -17,6 +17,7 @@ from app.services.jobs.service import ENDED, JobService, new_job
 from app.services.matmul.batching import CancelToken
 from app.services.matmul.buffers import OperandBuffers, Product
 from app.services.matmul.service import MatmulService
+from app.services.principal import ANONYMOUS
 from app.store.database import Database
 from app.store.records import JobRecord
 from app.store.repository import JobRepository
@@ -65,7 +66,8 @@ class AsyncProducts:
         size, most = buffers.problem.c_bytes, self.store.most
         if size > most:
             raise TooLarge(f"C takes {size} bytes, {most} of results are kept", limit=most, size=size)
-        job = new_job("matmul", {"problem": buffers.problem.key}, total=1)
+        owner = ANONYMOUS if buffers.ticket is None else buffers.ticket.principal
+        job = new_job("matmul", {"problem": buffers.problem.key}, total=1, principal=owner)
 
         def add(session: Any) -> None:
             JobRepository(session).add(job)

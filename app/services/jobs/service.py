@@ -14,7 +14,7 @@ from uuid import uuid4
 from app.errors import Closing, StoreFailed, UnknownJob
 from app.services.jobs.export import recordings
 from app.services.jobs.write_retry import Write, WriteRetry
-from app.services.principal import Principal
+from app.services.principal import ANONYMOUS, Principal
 from app.services.tuning.progress import FINALS, PREPARING, SEARCH
 from app.services.tuning.request import budget_seconds
 from app.store.database import Database
@@ -46,7 +46,9 @@ class JobCounts:
     trials: Mapping[str, int]
 
 
-def new_job(kind: str, request: dict[str, Any], fingerprint: str = "", total: int = 0) -> JobRecord:
+def new_job(
+    kind: str, request: dict[str, Any], fingerprint: str = "", total: int = 0, principal: Principal = ANONYMOUS
+) -> JobRecord:
     """A queued job that is not saved yet; equal fingerprints are equal work."""
     return JobRecord(
         id=uuid4().hex,
@@ -63,6 +65,7 @@ def new_job(kind: str, request: dict[str, Any], fingerprint: str = "", total: in
         created_at=datetime.now(UTC),
         started_at=None,
         finished_at=None,
+        principal=principal.name,
     )
 
 
@@ -89,18 +92,24 @@ class JobService:
         """Stop retrying; a job whose end is not written counts as interrupted at the next start."""
         self._ends.stop()
 
-    def get(self, job_id: str) -> JobRecord:
-        """One job; raises UnknownJob."""
+    def get(self, job_id: str, principal: Principal = ANONYMOUS) -> JobRecord:
+        """A principal's job; raises UnknownJob. To whoever is anonymous, where nobody has a name, all jobs belong."""
         record = self._database.read(lambda session: JobRepository(session).get(job_id))
-        if record is None:
+        if record is None or principal.name not in {record.principal, ANONYMOUS.name}:
             raise UnknownJob(f"there is no job {job_id}")
         return self._with_times(record)
 
     def list(
-        self, state: str | None = None, kind: str | None = None, before: str | None = None, limit: int = 50
+        self,
+        state: str | None = None,
+        kind: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+        principal: Principal = ANONYMOUS,
     ) -> Sequence[JobRecord]:
-        """Jobs, newest first; `before` is the id of the last one already seen."""
-        page = self._database.read(lambda session: JobRepository(session).list(state, kind, before, limit))
+        """A principal's jobs, newest first; `before` is the id of the last one already seen."""
+        owner = None if principal.name == ANONYMOUS.name else principal.name
+        page = self._database.read(lambda session: JobRepository(session).list(state, kind, before, limit, owner))
         return [self._with_times(record) for record in page]
 
     def set_times(self, job_id: str, times: Callable[[], tuple[float | None, float]] | None) -> None:
@@ -139,8 +148,7 @@ class JobService:
 
     def cancel(self, job_id: str, principal: Principal) -> JobRecord:
         """Ask a job to stop; one that has ended stays as it is. Raises UnknownJob."""
-        del principal  # there is one until authentication lands: every job is its own
-        found = self.get(job_id)
+        found = self.get(job_id, principal)
         if found.state == "running" and job_id not in self._active:
             self.end(job_id, "cancelled")  # no thread works on it that would stop
         elif found.state not in ENDED:

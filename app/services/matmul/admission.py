@@ -31,7 +31,7 @@ class AdmissionLimits:
 class AdmissionTicket:
     """One product's place in the queue, until `leave_queue`, and its bytes, until `close`; both are idempotent."""
 
-    def __init__(self, admission: Admission, nbytes: int, device: str, principal: str) -> None:
+    def __init__(self, admission: Admission, nbytes: int, device: str, principal: Principal) -> None:
         self.nbytes, self.device, self.principal = nbytes, device, principal
         self._admission, self._is_queued, self._has_bytes = admission, True, True
 
@@ -86,15 +86,15 @@ class Admission:
     def admit(self, nbytes: int, device: str | None = None, principal: Principal = ANONYMOUS) -> AdmissionTicket:
         """Take a place in the queue and bytes, until the ticket is closed; raises as `admitted`."""
         with self.lock:
-            self._expect_place(principal.name)
-            self._expect_bytes(nbytes, principal.name)
+            self._expect_place(principal)
+            self._expect_bytes(nbytes, principal)
             chosen = device or self._freest_device()
             self._expect_device_bytes(nbytes, chosen)
             self._waiting[principal.name] += 1
             self._bytes[principal.name] += nbytes
             self._devices[chosen] += nbytes
             self._last = monotonic()
-            return AdmissionTicket(self, nbytes, chosen, principal.name)
+            return AdmissionTicket(self, nbytes, chosen, principal)
 
     def expect_place(self, principal: Principal = ANONYMOUS, *, ahead: int = 0) -> None:
         """Raise QueueFull or OverShare if another product would be refused, whatever its size.
@@ -102,7 +102,7 @@ class Admission:
         `ahead` others of the same principal are about to be admitted.
         """
         with self.lock:
-            self._expect_place(principal.name, ahead)
+            self._expect_place(principal, ahead)
 
     def learn(self, seconds: float) -> None:
         """Learn how long a device was busy with a product."""
@@ -124,29 +124,38 @@ class Admission:
 
     def release_place(self, ticket: AdmissionTicket) -> None:
         """Release a place; called under the lock, by its ticket."""
-        self._waiting[ticket.principal] -= 1
+        self._waiting[ticket.principal.name] -= 1
         self._last = monotonic()
 
     def release_bytes(self, ticket: AdmissionTicket) -> None:
         """Release bytes; called under the lock, by their ticket."""
-        self._bytes[ticket.principal] -= ticket.nbytes
+        self._bytes[ticket.principal.name] -= ticket.nbytes
         self._devices[ticket.device] -= ticket.nbytes
 
-    def _expect_place(self, name: str, ahead: int = 0) -> None:
-        waiting, own = self.waiting + ahead, self._waiting[name] + ahead
+    def _expect_place(self, principal: Principal, ahead: int = 0) -> None:
+        waiting, own = self.waiting + ahead, self._waiting[principal.name] + ahead
         if waiting >= self.limits.queue:
             facts = {"limit": self.limits.queue, "size": waiting, "retry_after": self.retry_after()}
             raise QueueFull(f"{waiting} products wait already, {self.limits.queue} may", **facts)
-        share = max(1, int(self.limits.queue * self.limits.share))
+        share = max(1, int(self.limits.queue * self._share(principal)))
         if own >= share:
             facts = {"limit": share, "size": own, "retry_after": self.retry_after()}
             raise OverShare(f"{own} products of yours wait already, {share} may", **facts)
 
-    def _expect_bytes(self, nbytes: int, name: str) -> None:
-        share = int(self.limits.slab_bytes * self.limits.share)
-        if self.limits.share < 1 and self._bytes[name] and self._bytes[name] + nbytes > share:
-            facts = {"limit": share, "size": self._bytes[name] + nbytes, "retry_after": self.retry_after()}
-            raise OverShare(f"your products would hold {self._bytes[name] + nbytes} bytes, {share} may be", **facts)
+    def _expect_bytes(self, nbytes: int, principal: Principal) -> None:
+        """Raise OverShare; a share alone lets one product in, however large, where an allowance of bytes does not."""
+        held, share = self._bytes[principal.name], self._share(principal)
+        own = principal.quota.bytes_in_flight
+        limit = int(self.limits.slab_bytes * share) if own is None else min(own, int(self.limits.slab_bytes * share))
+        over = held + nbytes > limit and (share < 1 or own is not None)
+        if over and (held or (own is not None and nbytes > own)):
+            facts = {"limit": limit, "size": held + nbytes, "retry_after": self.retry_after()}
+            raise OverShare(f"your products would hold {held + nbytes} bytes, {limit} may be", **facts)
+
+    def _share(self, principal: Principal) -> float:
+        """The part of the queue and the slab that a principal may hold."""
+        share = principal.quota.share
+        return self.limits.share if share is None else share
 
     def _expect_device_bytes(self, nbytes: int, device: str) -> None:
         limit, size = self.limits.device_bytes.get(device), self._devices[device] + nbytes

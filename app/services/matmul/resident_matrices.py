@@ -7,7 +7,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
 from math import prod
@@ -194,7 +194,8 @@ class ResidentMatrices:
 
     def _claim_quota(self, owner: Principal, name: str, nbytes: int) -> int:
         """Claim bytes and a place of the quota, evicting the owner's matrices; raises TooLarge, QuotaExceeded."""
-        limit = min(self.quota.nbytes, self._slab.nbytes)
+        quota = self._quota_of(owner)
+        limit = min(quota.nbytes, self._slab.nbytes)
         if nbytes > limit:
             raise TooLarge(f"{name} takes {nbytes} bytes, one owner may keep {limit}", limit=limit, size=nbytes)
         with self._lock:
@@ -205,25 +206,22 @@ class ResidentMatrices:
             places = len(others) + len(claims)
             victims = []
             for entry in others:
-                if used + nbytes <= self.quota.nbytes and places < self.quota.count:
+                if used + nbytes <= quota.nbytes and places < quota.count:
                     break
                 if entry.resident.evictable and not entry.pins:
                     victims.append(entry)
                     used, places = used - entry.resident.nbytes, places - 1
-            self._expect(used, places, nbytes)
+            _expect(quota, used, places, nbytes)
             for entry in victims:
                 self._evict(entry)
             key = next(self._keys)
             self._claims[key] = (owner.name, name, nbytes)
             return key
 
-    def _expect(self, used: int, places: int, nbytes: int) -> None:
-        if places >= self.quota.count:
-            message = f"{places} matrices are kept, the quota is {self.quota.count}: delete one"
-            raise QuotaExceeded(message, limit=self.quota.count, used=places)
-        if used + nbytes > self.quota.nbytes:
-            message = f"{nbytes} bytes beside {used} are over the quota of {self.quota.nbytes}: delete some"
-            raise QuotaExceeded(message, limit=self.quota.nbytes, used=used, size=nbytes)
+    def _quota_of(self, owner: Principal) -> MatrixQuota:
+        """What an owner may keep."""
+        own = owner.quota.resident_bytes
+        return self.quota if own is None else replace(self.quota, nbytes=min(own, self.quota.nbytes))
 
     def _release_quota(self, key: int) -> None:
         with self._lock:
@@ -281,3 +279,13 @@ def check_name(name: str) -> None:
     """Raise Invalid for what is no name of a matrix."""
     if not re.fullmatch(NAME, name) or name in {".", ".."}:
         raise Invalid(f"a matrix's name is 1 to 100 of A-Z a-z 0-9 . _ and -, got {name[:100]!r}", name=name[:100])
+
+
+def _expect(quota: MatrixQuota, used: int, places: int, nbytes: int) -> None:
+    """Raise QuotaExceeded if a matrix of so many bytes is too much beside what is kept."""
+    if places >= quota.count:
+        message = f"{places} matrices are kept, the quota is {quota.count}: delete one"
+        raise QuotaExceeded(message, limit=quota.count, used=places)
+    if used + nbytes > quota.nbytes:
+        message = f"{nbytes} bytes beside {used} are over the quota of {quota.nbytes}: delete some"
+        raise QuotaExceeded(message, limit=quota.nbytes, used=used, size=nbytes)

@@ -17,6 +17,7 @@ from app.devices.process import PendingCall
 from app.devices.slab import SlabRegion
 from app.dtypes import Array, numpy_dtype
 from app.errors import ChildDied, DeviceError, NoRoom, TooLarge, Unsupported
+from app.services.access.usage import DeviceSeconds
 from app.services.best.lookup import BestConfigs, covering, unemulated
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
@@ -35,6 +36,7 @@ from app.services.matmul.kernel_choice import (
     strictly,
 )
 from app.services.matmul.resident_matrices import PendingMatrix, ResidentMatrix
+from app.services.principal import ANONYMOUS, Principal
 from app.worker.serving import product
 from app.worker.serving.product import MultiplyResult
 from kernels.fp32_emulation import reason
@@ -68,6 +70,7 @@ class MatmulService:
         self.max_bytes, self.together = max_bytes, max_batch
         memory = {unit.device.id: unit.device.memory_bytes for unit in fleet.units}
         self.admission = Admission(AdmissionLimits(queue, fleet.slab.nbytes, memory, share))
+        self.used = DeviceSeconds("products")
         self.device_cache = DeviceCacheDirectory(fleet, kept_bytes)
         self._batcher = DynamicBatcher(fleet.units, BatchCostModel(), self.device_cache, max_batch)
         self._fleet, self._best, self._quarantine = fleet, best, quarantine
@@ -75,6 +78,11 @@ class MatmulService:
         self.failures, self.deadlines = ServingFailures(quarantine, best), BuildDeadlines()
         self._prepared: set[tuple[str, Build]] = set()
         self._known_to_fit: set[Problem] = set()  # problems that were found to fit: the devices do not change
+
+    def expect_place(self, principal: Principal) -> None:
+        """Raise QueueFull, OverShare or DeviceTimeUsed if any product of a principal would be refused now."""
+        self.used.expect(principal, principal.quota.product_seconds_per_hour)
+        self.admission.expect_place(principal)
 
     @contextmanager
     def reserve(
@@ -87,18 +95,20 @@ class MatmulService:
         device_id: str | None = None,
         committed: bool = True,
         stacked: bool = False,
+        principal: Principal = ANONYMOUS,
     ) -> Iterator[OperandBuffers]:
         """A place in the queue, and buffers for what is not resident; the caller pins resident matrices meanwhile.
 
         If they are not `committed`, call `commit` before they are touched. Raises TooLarge if the problem can never
-        fit, NoRoom, QueueFull and OverShare if it cannot be admitted now.
+        fit, NoRoom, QueueFull, OverShare and DeviceTimeUsed if it cannot be admitted now.
         """
+        self.used.expect(principal, principal.quota.product_seconds_per_hour)
         self._expect_fits(problem)
         residents = (a, b, c.resident if c else None)
         sizes = (problem.a_bytes, problem.b_bytes, problem.c_bytes)
         rooms = [0 if each else _up(size) for each, size in zip(residents, sizes, strict=True)]
         with (
-            self.admission.admitted(problem.bytes, device_id) as ticket,
+            self.admission.admitted(problem.bytes, device_id, principal) as ticket,
             self._slab_bytes(sum(rooms), committed) as region,
         ):
             start = region.offset
@@ -233,7 +243,7 @@ class MatmulService:
             return None
         self.deadlines.learn(unit, result.build)
         self._selector.count(buffers.problem, unit)
-        self.admission.learn(result.h2d + result.kernel + result.d2h)
+        self._account(buffers, result, 1)
         if buffers.ticket is not None:
             buffers.ticket.leave_queue()
         return choice.product(unit, result, 1, started)
@@ -300,8 +310,16 @@ class MatmulService:
         result, together = self._batcher.run(unit, request, token)
         if transfer and not result.decline_flags:
             transfer.mark_used(request)
-        self.admission.learn((result.h2d + result.kernel + result.d2h) / together)
+        self._account(buffers, result, together)
         return result, together
+
+    def _account(self, buffers: OperandBuffers, result: MultiplyResult, together: int) -> None:
+        """Learn how long the device was busy with a product, and count it as its principal's."""
+        seconds = (result.h2d + result.kernel + result.d2h) / together
+        self.admission.learn(seconds)
+        if buffers.ticket is not None:
+            principal = buffers.ticket.principal
+            self.used.spend(principal, principal.quota.product_seconds_per_hour, seconds)
 
     def idle_seconds(self) -> float:
         """Seconds since a product was admitted or made; 0 while one is in the queue."""

@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any, Final
 
 from app.devices.fleet import Fleet, Unit
-from app.errors import BudgetTooSmall, NotTuned, QueueFull, TilewiseError
+from app.errors import BudgetTooSmall, Invalid, NotTuned, OverShare, QueueFull, TilewiseError
+from app.services.access.usage import DeviceSeconds
 from app.services.best.misses import MissCounter
 from app.services.jobs.service import ENDED, JobService, new_job
 from app.services.principal import IDLE, Principal
@@ -70,6 +71,7 @@ class TuningService:
         self._threads: list[threading.Thread] = []
         self._running: dict[str, JobProgress] = {}
         self._known: set[str] = set()  # jobs that wait for a thread, or have one
+        self.used = DeviceSeconds("tuning")
         self._submitting = threading.Lock()  # held while a job is created, upgraded or taken up
         self.idle_trials = 0
 
@@ -126,7 +128,10 @@ class TuningService:
             waiting = sum(map(len, self._queues.values()))
             if waiting >= self._max_waiting:
                 raise QueueFull(f"{waiting} jobs wait already", limit=self._max_waiting, size=waiting)
-            return self._create(spec, work, record_job)
+            self._expect_within_quota(spec, principal)
+            job = self._create(spec, work, principal, record_job)
+            self.used.spend(principal, principal.quota.tune_seconds_per_hour, spec.seconds or 0.0)
+            return job
 
     def delete_best(self, unit: Unit, problem: Problem) -> None:
         """Delete the stored best of a problem on a device's model; raises NotTuned if there is none."""
@@ -146,8 +151,23 @@ class TuningService:
     def _jobs(self) -> JobService:
         return self._context.jobs
 
-    def _create(self, spec: TuneSpec, work: str, record_job: RecordJob = record_nothing) -> JobRecord:
-        job = new_job("tune", spec.to_json(), work)
+    def _expect_within_quota(self, spec: TuneSpec, principal: Principal) -> None:
+        """Raise OverShare, DeviceTimeUsed or Invalid if a principal's quota has no room for another job."""
+        quota = principal.quota
+        if quota.tune_seconds_per_hour is not None and spec.seconds is None:
+            raise Invalid("your key allows so many seconds of tuning an hour: give the budget in seconds")
+        self.used.expect(principal, quota.tune_seconds_per_hour, spec.seconds or 0.0)
+        if quota.jobs is None:
+            return
+        own = self._database.read(lambda session: JobRepository(session).unfinished_of(principal.name))
+        if own >= quota.jobs:
+            facts = {"limit": quota.jobs, "size": own, "retry_after": 1}
+            raise OverShare(f"{own} jobs of yours have not ended, {quota.jobs} may be open", **facts)
+
+    def _create(
+        self, spec: TuneSpec, work: str, principal: Principal, record_job: RecordJob = record_nothing
+    ) -> JobRecord:
+        job = new_job("tune", spec.to_json(), work, principal=principal)
 
         def add(session: Any) -> None:
             JobRepository(session).add(job)
@@ -254,7 +274,7 @@ class TuningService:
             spec = background.next(unit.device)
             if spec is not None:
                 self._expect_affordable(spec, self._needs(spec))
-                self._create(spec, fingerprint(IDLE, spec))
+                self._create(spec, fingerprint(IDLE, spec), IDLE)
         except TilewiseError as error:
             _LOG.warning("nothing is tuned while %s is idle: %s", unit.device.id, error.message)
 

@@ -1,5 +1,6 @@
 """Every SELECT of the project: records in, records out, within the caller's transaction."""
 
+from app.store.repository.api_keys import ApiKeyRepository
 from app.store.repository.bests import BestRepository
 from app.store.repository.devices import DeviceRepository
 from app.store.repository.faults import FaultRepository
@@ -9,6 +10,7 @@ from app.store.repository.misses import MissRepository
 from app.store.repository.trials import TrialRepository
 
 __all__ = [
+    "ApiKeyRepository",
     "BestRepository",
     "DeviceRepository",
     "FaultRepository",

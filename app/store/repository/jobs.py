@@ -101,7 +101,12 @@ class JobRepository:
             self._change(job_id, JobRow.state == "queued", state="cancelled", finished_at=at)
 
     def list(
-        self, state: str | None = None, kind: str | None = None, before: str | None = None, limit: int = 50
+        self,
+        state: str | None = None,
+        kind: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+        principal: str | None = None,
     ) -> list[JobRecord]:
         """The newest `limit` jobs that match the filters, newest first; `before` is the last id of the page before.
 
@@ -112,9 +117,17 @@ class JobRepository:
             query = query.where(literal(state) == _STATE)
         if kind is not None:
             query = query.where(JobRow.kind == kind)
+        if principal is not None:
+            query = query.where(JobRow.principal == principal)
         if before is not None:
             query = query.where(JobRow.number < select(JobRow.number).where(JobRow.id == before).scalar_subquery())
         return [_job(row) for row in self._session.scalars(query)]
+
+    def unfinished_of(self, principal: str) -> int:
+        """How many tune jobs of a principal have not ended."""
+        ended = JobRow.state.in_(("succeeded", "failed", "cancelled"))
+        query = select(func.count()).where(JobRow.principal == principal, JobRow.kind == "tune", ~ended)
+        return self._session.scalar(query) or 0
 
     def tally(self) -> dict[str, int]:
         """How many there are by state, as `list` has it."""

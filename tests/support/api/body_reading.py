@@ -23,6 +23,7 @@ from app.dtypes import Array
 from app.errors import TilewiseError
 from app.server import TransferLimits
 from app.server.thread_pool import RequestThreads
+from app.services.principal import ANONYMOUS
 from app.services.service import Service
 
 MOST = 2**20  # bytes that a body may have, and may unpack to
@@ -72,7 +73,7 @@ class SlabSink(ProductSink):
     """The sink of a product whose operands, and C, lie in the slab as they do in the service."""
 
     def __init__(self, slab: Slab, names: tuple[str, ...]) -> None:
-        super().__init__(cast("Service", None), {}, ProductOptions())
+        super().__init__(cast("Service", None), ANONYMOUS, {}, ProductOptions())
         self.sent, self.places, self._slab = names, dict[str, Array](), slab
 
     @property

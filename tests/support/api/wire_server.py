@@ -171,7 +171,7 @@ def served(
 
 
 def head(method: str, path: str, *, length: int | None = None, **headers: object) -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: x"]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost"]
     lines += [] if length is None else [f"Content-Length: {length}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()

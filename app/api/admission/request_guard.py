@@ -1,0 +1,239 @@
+"""RequestGuard: refuses requests by their heads: a foreign Host or Origin, no key, too small a scope, too many."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from http.cookies import CookieError, SimpleCookie
+from time import monotonic
+from typing import Final, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.types import Scope as ASGIScope
+
+from app.api.admission.route_scopes import PUBLIC, RouteScopes
+from app.api.errors import refusal
+from app.errors import CrossOrigin, Forbidden, Malformed, Misdirected, TilewiseError, Unauthenticated
+from app.server import PRINCIPAL, Peer
+from app.services.access.audit import AuditEntry, AuditLog
+from app.services.access.caller import Access, Caller
+from app.services.principal import ANONYMOUS, Principal
+
+COOKIE: Final = "tilewise_session"
+_MOMENT: Final = 0.5  # seconds in which the operator's file and the clock are not looked at again
+_REMEMBERED: Final = 4096
+_FEW, _SHORT = 12, 128  # headers that are looked at, and characters of a path, of what is worth remembering
+_LOOKED_AT: Final = frozenset({b"host", b"authorization", b"cookie", b"origin", b"sec-fetch-site"})
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._~!$&'()*+,;=%-]{1,255})(?::([0-9]{0,5}))?")
+_JOB: Final = re.compile(rb"/jobs/([0-9a-zA-Z-]{1,64})")
+_UNCHANGING: Final = ("/matmul", "/infer", "/index")  # how the paths end at which nothing is changed
+_NAMED: Final = b"c="  # in a query: the product becomes a resident matrix
+_BEARER: Final = re.compile(rb"bearer +([A-Za-z0-9._~+/=-]{1,512})", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """A head that was let in: those like it are, until a key changes or a moment has passed."""
+
+    principal: Principal
+    keys: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeadFields:
+    """What is looked at of a request's head. Header names are in lower case."""
+
+    method: str
+    path: str
+    version: str
+    headers: Sequence[tuple[bytes, bytes]]
+    peer: Peer
+
+    @classmethod
+    def of(cls, scope: ASGIScope, peer: Peer, headers: Sequence[tuple[bytes, bytes]]) -> HeadFields:
+        """Take it from a request's scope."""
+        return cls(scope["method"], scope["path"], scope["http_version"], headers, peer)
+
+    def values(self, name: bytes) -> list[bytes]:
+        """Every value of a header."""
+        return [value for key, value in self.headers if key == name]
+
+
+class RequestGuard:
+    """Decides on a request by its head; its refusals cost no body, no thread and no admission.
+
+    Host may be a name that the service knows as its own, or an IP address, which no DNS answer can turn to another
+    host.
+    """
+
+    def __init__(self, access: Callable[[], Access | None], routes: Callable[[], Iterable[BaseRoute]]) -> None:
+        self._access, self._routes = access, routes
+        self._admitted: dict[tuple[object, ...], _Admitted] = {}
+
+    def __call__(self, scope: ASGIScope, peer: Peer) -> Response | object:
+        """The refusal as a response, or the principal.
+
+        Clients ask the same over and over: what was let in a moment ago costs a look at its headers.
+        """
+        access = self._access()
+        if access is None:
+            return ANONYMOUS
+        shown = [field for field in scope["headers"] if field[0] in _LOOKED_AT]
+        like = (scope["method"], scope["path"], peer, *shown)
+        known = self._admitted.get(like)
+        try:
+            if known is None or known.keys != access.keys.generation or known.until <= monotonic():
+                principal = self._checked(HeadFields.of(scope, peer, shown), access)
+                known = _Admitted(principal, access.keys.generation, monotonic() + _MOMENT)
+                self._keep(like, known)
+            access.rates.take(known.principal)
+        except TilewiseError as error:
+            note_denial(access.audit, scope, peer, error)
+            return refused(error)
+        return known.principal
+
+    def admit(self, scope: ASGIScope) -> Response | None:
+        """Find out who asks if another server than ours has let a request in; gives the refusal, or None."""
+        extensions = scope.setdefault("extensions", {})
+        access, peer = self._access(), _client(scope)
+        if PRINCIPAL in extensions or access is None:
+            return None
+        try:
+            extensions[PRINCIPAL] = self._authorized(HeadFields.of(scope, peer, scope["headers"]), access)
+        except TilewiseError as error:
+            note_denial(access.audit, scope, peer, error)
+            return refused(error)
+        return None
+
+    def note_change(self, scope: ASGIScope, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Write an answered request to the audit log, unless it only made a product or opened a session."""
+        path: str = scope["path"]
+        access = self._access()
+        job = next((_JOB.fullmatch(value) for name, value in headers if name.lower() == b"location"), None)
+        if access is None or (job is None and path.endswith(_UNCHANGING) and _NAMED not in scope["query_string"]):
+            return
+        principal = cast("Principal", scope["extensions"].get(PRINCIPAL, ANONYMOUS))
+        what = principal.name, scope["method"], path, _client(scope).address, status
+        access.audit.changed(AuditEntry(*what, job=job[1].decode() if job else None))
+
+    @cached_property
+    def _scopes(self) -> RouteScopes:
+        return RouteScopes(self._routes())
+
+    def _keep(self, like: tuple[object, ...], known: _Admitted) -> None:
+        if len(self._admitted) >= _REMEMBERED:
+            self._admitted.clear()
+        if len(like) <= _FEW and len(str(like[1])) <= _SHORT:
+            self._admitted[like] = known
+
+    def _checked(self, head: HeadFields, access: Access) -> Principal:
+        """Who asks; raises Malformed, Misdirected, CrossOrigin, Unauthenticated, Forbidden."""
+        host = self._host(head, access.hosts)
+        if head.method not in _SAFE:
+            _expect_own_origin(head, host)
+        return self._authorized(head, access)
+
+    def _authorized(self, head: HeadFields, access: Access) -> Principal:
+        """Who asks, where it may; raises Unauthenticated, Forbidden."""
+        needed = self._scopes.needed(head.method, head.path)
+        if needed is PUBLIC:
+            return ANONYMOUS
+        principal = access.identify(_caller(head))
+        if needed.isdisjoint(principal.scopes):
+            facts = {"scope": " or ".join(sorted(needed)), "principal": principal.name}
+            raise Forbidden(f"{principal.name} may not {head.method} {head.path}", **facts)
+        return principal
+
+    @staticmethod
+    def _host(head: HeadFields, hosts: frozenset[str]) -> str:
+        """The value of Host (RFC 9112, section 3.2), which only HTTP/1.0 may leave out."""
+        values = head.values(b"host")
+        if len(values) != 1:
+            if not values and head.version == "1.0":
+                return ""
+            raise Malformed(f"a request has one Host header, this one {len(values)}")
+        text = values[0].decode("latin-1").strip(" \t")
+        if (match := _HOST.fullmatch(text)) is None:
+            raise Malformed("the Host header names no host")
+        name = match[1].lower().rstrip(".")
+        if head.peer.uid is None and not (_is_address(name) or "*" in hosts or name in hosts):
+            raise Misdirected(f"this service is not {match[1]}: add the name to TILEWISE_HOSTS if it should be")
+        return text.lower()
+
+
+def principal_of(request: Request) -> Principal:
+    """Who asks, as the guard found it."""
+    extensions = request.scope.get("extensions") or {}
+    return cast("Principal", extensions.get(PRINCIPAL, ANONYMOUS))
+
+
+def knows_principal(scope: ASGIScope) -> bool:
+    """Whether the server has asked the guard."""
+    return PRINCIPAL in (scope.get("extensions") or {})
+
+
+def note_denial(audit: AuditLog, scope: ASGIScope, peer: Peer, error: TilewiseError) -> None:
+    """Write a denied request to the audit log."""
+    name = str(error.facts.get("principal", ANONYMOUS.name))
+    audit.denied(AuditEntry(name, scope["method"], scope["path"], peer.address, error.status, error.code))
+
+
+def refused(error: TilewiseError) -> Response:
+    """A refusal, with the challenge that a 401 has (RFC 6750, section 3)."""
+    response = refusal(error)
+    if isinstance(error, Unauthenticated):
+        response.headers["WWW-Authenticate"] = 'Bearer realm="tilewise"'
+    elif isinstance(error, Forbidden):
+        scope = str(error.facts["scope"])
+        response.headers["WWW-Authenticate"] = f'Bearer realm="tilewise", error="insufficient_scope", scope="{scope}"'
+    return response
+
+
+def _expect_own_origin(head: HeadFields, host: str) -> None:
+    """Raise CrossOrigin if a browser says that another site's page asks (Fetch Metadata; RFC 6454, section 7)."""
+    if head.values(b"sec-fetch-site") in ([b"cross-site"], [b"same-site"]):
+        raise CrossOrigin("a page of another site may not change anything here")
+    for origin in head.values(b"origin"):
+        if origin.decode("latin-1").lower().partition("://")[2] != host:
+            raise CrossOrigin("a page of another origin may not change anything here")
+
+
+def _caller(head: HeadFields) -> Caller:
+    """What the head says of who asks; raises Unauthenticated if it cannot be read."""
+    fields = head.values(b"authorization")
+    if not fields:
+        return Caller(session=_session(head), peer_uid=head.peer.uid, certificate=head.peer.certificate)
+    if len(fields) > 1 or (match := _BEARER.fullmatch(fields[0].strip())) is None:
+        raise Unauthenticated("the Authorization header should be: Bearer KEY")
+    return Caller(token=match[1].decode(), peer_uid=head.peer.uid, certificate=head.peer.certificate)
+
+
+def _session(head: HeadFields) -> str | None:
+    for value in head.values(b"cookie"):
+        try:
+            morsel = SimpleCookie(value.decode("latin-1")).get(COOKIE)
+        except CookieError:
+            continue
+        if morsel is not None:
+            return morsel.value
+    return None
+
+
+def _client(scope: ASGIScope) -> Peer:
+    client = scope.get("client")
+    return Peer(client[0] if client else "")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
