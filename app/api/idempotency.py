@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from app.api.admission.request_guard import principal_of
 from app.api.errors import refusal
-from app.api.openapi import header
+from app.api.openapi.parameters import header
 from app.api.responses import Job, reply
 from app.api.state import service_of, threads_of
 from app.errors import Malformed, TilewiseError

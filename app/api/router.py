@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import FastAPI
 
 from app.api import errors
@@ -9,7 +11,7 @@ from app.api.inference import infer, metadata, shared_memory
 from app.api.inference.answers import InferResponse
 from app.api.inference.schemas import InferRequest
 from app.api.metrics import Counted
-from app.api.openapi import describe
+from app.api.openapi.document import describe
 from app.api.responses import ProblemDetails
 from app.api.routes import (
     analysis,
@@ -60,10 +62,9 @@ def include(app: FastAPI, *, max_body_bytes: int, limits: TransferLimits = Trans
     app.add_middleware(Counted, metrics=state.metrics, guard=state.guard)
     routes = [route for module in ROUTERS for route in module.router.routes]
     app.router.routes[:0] = routes
+    describe(app, [ProblemDetails, TuneRequest, *keys.MODELS, *_INFERENCE_MODELS], _schemas, keys.EXAMPLES)
+
+
+def _schemas() -> dict[str, Any]:
     members = ProductMembers.model_json_schema()["properties"]
-    describe(
-        app,
-        [ProblemDetails, TuneRequest, *keys.MODELS, *_INFERENCE_MODELS],
-        {"ProductBody": matmul.body_schema(members), "Product": matmul.ANSWER},
-        keys.EXAMPLES,
-    )
+    return {"ProductBody": matmul.body_schema(members), "Product": matmul.ANSWER}

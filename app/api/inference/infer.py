@@ -8,7 +8,6 @@ from time import perf_counter
 from typing import Any, Final
 
 import orjson
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,13 +24,14 @@ from app.api.inference.model import MODEL, VERSION, versioned
 from app.api.inference.request import LENGTH, PlacedOperands, operand, placing, read
 from app.api.inference.schemas import Binary, Inference, RegionRef
 from app.api.inference.shared_memory import expect_local
-from app.api.openapi import REFERENCE, DirectRoute, header
+from app.api.openapi.direct_route import DirectRouter
+from app.api.openapi.parameters import REFERENCE, header
 from app.api.products import expect_servable, product_of
 from app.api.response import SlabResponse, product_headers
 from app.api.state import service_of, state_of, threads_of
 from app.services.matmul.buffers import Product
 
-router = APIRouter(route_class=DirectRoute, tags=["inference"])
+router = DirectRouter("inference")
 
 _JSON: Final = "application/json"
 _BINARY: Final = "application/octet-stream"

@@ -6,7 +6,6 @@ from importlib.metadata import version
 from typing import Annotated, Any, Final, Literal
 
 import orjson
-from fastapi import APIRouter
 from pydantic import BaseModel, Field, RootModel
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,13 +15,13 @@ from app.api.body.json_body import read_document
 from app.api.errors import MEDIA, documented, problem, timed_out
 from app.api.inference.model import MODEL, VERSION, ModelName, expect, versioned
 from app.api.inference.schemas import Scalar
-from app.api.openapi import DirectRoute
+from app.api.openapi.direct_route import DirectRouter
 from app.api.params import StrictModel
 from app.api.responses import Answer, reply
 from app.api.state import service_of, state_of
 from app.errors import Unsupported
 
-router = APIRouter(route_class=DirectRoute, tags=["inference"])
+router = DirectRouter("inference")
 
 PLATFORM: Final = "tilewise"
 _EXTENSIONS: Final = ("binary_tensor_data", "model_configuration", "model_repository", "parameters", "statistics")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.api.openapi.direct_route import DirectRouter
 from app.errors import UnknownModel
 
 MODEL: Final = "matmul"
@@ -27,7 +28,7 @@ def expect(model: str, version: str = VERSION) -> None:
         raise UnknownModel(f"there is no version {version[:100]} of {MODEL}, there is {VERSION}")
 
 
-def versioned(router: APIRouter, method: str, ending: str, **told: Any) -> Callable[[Route], Route]:
+def versioned(router: DirectRouter, method: str, ending: str, **told: Any) -> Callable[[Route], Route]:
     """Have `router` answer a path below the model, and the same below its version."""
 
     def decorate(route: Route) -> Route:
@@ -40,12 +41,10 @@ def versioned(router: APIRouter, method: str, ending: str, **told: Any) -> Calla
             return await route(request)
 
         latest.__name__, exact.__name__ = route.__name__, f"{route.__name__}_of_version"
-        described = {"methods": [method], "description": route.__doc__, **told}
-        router.add_api_route(f"/v2/models/{{model}}{ending}", latest, **described)
-        summary = f"{told['summary']}, by its version"
-        router.add_api_route(
-            f"/v2/models/{{model}}/versions/{{version}}{ending}", exact, **described | {"summary": summary}
-        )
+        described = {"description": route.__doc__, **told}
+        router.add(method, f"/v2/models/{{model}}{ending}", latest, **described)
+        described["summary"] = f"{told['summary']}, by its version"
+        router.add(method, f"/v2/models/{{model}}/versions/{{version}}{ending}", exact, **described)
         return route
 
     return decorate

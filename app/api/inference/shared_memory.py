@@ -8,7 +8,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Annotated, Any, Final, cast
 
 import orjson
-from fastapi import APIRouter, Path
+from fastapi import Path
 from pydantic import Field, RootModel
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,7 +19,8 @@ from app.api.admission.request_guard import principal_of
 from app.api.body.json_body import read_document
 from app.api.errors import documented, timed_out
 from app.api.inference.schemas import Bytes
-from app.api.openapi import DirectRoute, body
+from app.api.openapi.direct_route import DirectRouter
+from app.api.openapi.parameters import body
 from app.api.params import StrictModel, validated
 from app.api.responses import Answer
 from app.api.schemas import Name
@@ -28,7 +29,7 @@ from app.services.shared_memory.memory import CudaRegion, SystemRegion
 from app.services.shared_memory.registry import Kind
 from kernels.problem import LARGEST
 
-router = APIRouter(route_class=DirectRoute, tags=["inference"])
+router = DirectRouter("inference")
 
 RegionName = Annotated[str, Path(pattern="^[ -~]{1,200}$")]
 

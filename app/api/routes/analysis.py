@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
 from app.api.errors import documented
-from app.api.openapi import DirectRoute, parameters
+from app.api.openapi.direct_route import DirectRouter
 from app.api.params import read_query
 from app.api.responses import Answer, Config, Problem, reply
 from app.api.schemas import AnalysisQuery, config_of
@@ -20,7 +19,7 @@ from app.api.state import service_of
 from kernels import CATALOGUE, cost_model, space
 from kernels.kernel import Kernel
 
-router = APIRouter(route_class=DirectRoute, tags=["kernels"])
+router = DirectRouter("kernels")
 
 
 class Occupancy(Answer):
@@ -58,7 +57,7 @@ class Analysis(Answer):
     summary="What a tile size costs",
     response_model=Analysis,
     responses=documented(errors.UnknownDevice, errors.Invalid, errors.NoDevice),
-    openapi_extra={"parameters": parameters(AnalysisQuery)},
+    query=AnalysisQuery,
 )
 async def analysis(request: Request) -> Response:
     """Bytes read and written, operations, intensity, grid, edge tiles and occupancy of the tile BM = BN = BK = tile.

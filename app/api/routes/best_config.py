@@ -5,13 +5,12 @@ GET /bests is the same for all that is stored.
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
 from app.api.errors import documented
-from app.api.openapi import DirectRoute, parameters
+from app.api.openapi.direct_route import DirectRouter
 from app.api.paging import bests_page
 from app.api.params import read_query
 from app.api.responses import Best, Bests, reply
@@ -20,7 +19,7 @@ from app.api.state import service_of, state_of, threads_of
 from app.devices.fleet import Unit
 from app.services.service import Service
 
-router = APIRouter(route_class=DirectRoute, tags=["best-config"])
+router = DirectRouter("best-config")
 
 
 @router.get(
@@ -28,7 +27,7 @@ router = APIRouter(route_class=DirectRoute, tags=["best-config"])
     summary="The best known config of a problem",
     response_model=Best,
     responses=documented(errors.UnknownDevice, errors.NotTuned, errors.Invalid, errors.Unsupported, errors.NoDevice),
-    openapi_extra={"parameters": parameters(BestQuery)},
+    query=BestQuery,
 )
 async def best_config(request: Request) -> Response:
     """Which kernel and config to use, how fast it is, and how exact this answer is (`match`).
@@ -45,7 +44,7 @@ async def best_config(request: Request) -> Response:
     summary="Every stored best of this host's devices",
     response_model=Bests,
     responses=documented(errors.UnknownDevice, errors.Invalid, errors.NoDevice),
-    openapi_extra={"parameters": parameters(BestsQuery)},
+    query=BestsQuery,
 )
 async def list_bests(request: Request) -> Response:
     """What `GET /best-config` answers for every problem that has been tuned here, newest first.
@@ -64,7 +63,7 @@ async def list_bests(request: Request) -> Response:
     responses=documented(
         errors.UnknownDevice, errors.NotTuned, errors.Invalid, errors.Unsupported, errors.NoDevice, errors.StoreFailed
     ),
-    openapi_extra={"parameters": parameters(OneBestQuery)},
+    query=OneBestQuery,
 )
 async def delete_best(request: Request) -> Response:
     """Forget what was found for one problem on a device and its like: it is answered as a problem never tuned.

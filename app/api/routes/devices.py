@@ -7,14 +7,13 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
 from app.api.errors import documented
-from app.api.openapi import DirectRoute
+from app.api.openapi.direct_route import DirectRouter
 from app.api.params import read_query
 from app.api.responses import Answer, reply
 from app.api.schemas import Nothing
@@ -22,7 +21,7 @@ from app.api.state import service_of
 from app.devices.fleet import Unit
 from app.services.best.quarantine import QuarantinedConfig
 
-router = APIRouter(route_class=DirectRoute, tags=["devices"])
+router = DirectRouter("devices")
 
 
 class Limits(Answer):

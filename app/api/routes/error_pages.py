@@ -5,19 +5,19 @@ from __future__ import annotations
 from html import escape
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from app.api.errors import documented
 from app.api.negotiation import best_media, listed
-from app.api.openapi import DirectRoute
+from app.api.openapi.direct_route import DirectRouter
 from app.api.responses import Answer, reply
 from app.errors import NotFound
 from app.errors.codes import PATH, ErrorCode, error_codes
 
-router = APIRouter(route_class=DirectRoute, tags=["operations"])
+router = DirectRouter("operations")
 
 Code = Annotated[str, Path(description="The code, such as queue_full.")]
 _JSON: Final = "application/json"

@@ -5,18 +5,17 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from app.api.errors import MEDIA, documented, problem
-from app.api.openapi import DirectRoute
+from app.api.openapi.direct_route import DirectRouter
 from app.api.responses import Answer, reply
 from app.api.state import service_of, state_of, threads_of
 
-router = APIRouter(route_class=DirectRoute, tags=["operations"])
+router = DirectRouter("operations")
 
 _UNREADY: Final[dict[int | str, dict[str, Any]]] = {
     503: {

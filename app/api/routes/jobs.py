@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Annotated, Any, Final
 
 import orjson
-from fastapi import APIRouter, Path
+from fastapi import Path
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -19,7 +19,8 @@ from app.api.admission.request_guard import principal_of
 from app.api.body.dispatch import ANSWERS
 from app.api.errors import documented
 from app.api.formats import json_matrix
-from app.api.openapi import DirectRoute, header, parameters
+from app.api.openapi.direct_route import DirectRouter
+from app.api.openapi.parameters import header
 from app.api.paging import jobs_page
 from app.api.params import read_query
 from app.api.responses import Job, Jobs, reply, told
@@ -31,7 +32,7 @@ from app.services.jobs.service import ENDED, JobEvent
 from app.services.service import Service
 from app.store.records import JobRecord
 
-router = APIRouter(route_class=DirectRoute, tags=["jobs"])
+router = DirectRouter("jobs")
 
 _SILENCE: Final = 15.0  # seconds after which a comment keeps a quiet stream open
 _CLOSING: Final = 0.5  # seconds between looks at whether the service shuts down
@@ -76,7 +77,7 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     summary="List jobs, newest first",
     response_model=Jobs,
     responses=documented(errors.Invalid, errors.StoreFailed),
-    openapi_extra={"parameters": parameters(JobsQuery)},
+    query=JobsQuery,
 )
 async def list_jobs(request: Request) -> Response:
     """A page of jobs. `next` is the page after it: give it as `cursor`."""
@@ -134,9 +135,9 @@ async def cancel_job(request: Request, job_id: JobId) -> Response:
         errors.TooLarge,
         errors.StoreFailed,
     ),
+    query=ResultQuery,
     openapi_extra={
         "parameters": [
-            *parameters(ResultQuery),
             header("Accept", f"Of a product, one of {', '.join(ANSWERS)}; .npy by default."),
         ]
     },

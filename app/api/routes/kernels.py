@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from app import errors
 from app.api import responses
 from app.api.errors import documented
-from app.api.openapi import DirectRoute, parameters
+from app.api.openapi.direct_route import DirectRouter
 from app.api.params import read_query
 from app.api.responses import Answer, Instructions, Launch, reply
 from app.api.schemas import KernelQuery, Nothing, config_of
@@ -24,7 +24,7 @@ from kernels.kernel import Kernel
 from kernels.problem import Problem
 from kernels.space import Config
 
-router = APIRouter(route_class=DirectRoute, tags=["kernels"])
+router = DirectRouter("kernels")
 
 KernelName = Annotated[str, Path(description="The kernel's name, such as tiled.")]
 _TEXT: Final[dict[int | str, dict[str, Any]]] = {
@@ -125,7 +125,7 @@ async def list_kernels(request: Request) -> Response:
     responses=documented(
         errors.UnknownKernel, errors.UnknownDevice, errors.Invalid, errors.RefusedConfig, errors.NoDevice
     ),
-    openapi_extra={"parameters": parameters(KernelQuery)},
+    query=KernelQuery,
 )
 async def get_kernel(request: Request, name: KernelName) -> Response:
     """A kernel, and with `m`, `n` and `k` which of its configs are legal on a device, and which rules refuse others.

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,7 +15,8 @@ from app import errors
 from app.api.admission.request_guard import COOKIE
 from app.api.body.json_body import read_json
 from app.api.errors import documented
-from app.api.openapi import DirectRoute, body
+from app.api.openapi.direct_route import DirectRouter
+from app.api.openapi.parameters import body
 from app.api.params import StrictModel, read_query
 from app.api.responses import Answer, reply
 from app.api.schemas import Nothing
@@ -24,7 +25,7 @@ from app.services.access.api_keys import SESSION_SECONDS
 from app.services.principal import UsageQuota, scopes_of
 from app.store.records import ApiKeyRecord
 
-router = APIRouter(route_class=DirectRoute, tags=["keys"])
+router = DirectRouter("keys")
 
 _TEN_YEARS = 10 * 366 * 86400
 _Scope = Literal["read", "tune", "multiply", "manage", "metrics"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,13 +12,13 @@ from app import errors
 from app.api.errors import documented
 from app.api.formats import json_matrix
 from app.api.negotiation import MAX_WAIT
-from app.api.openapi import DirectRoute
+from app.api.openapi.direct_route import DirectRouter
 from app.api.params import read_query
 from app.api.responses import Answer, reply
 from app.api.schemas import Nothing
 from app.api.state import service_of
 
-router = APIRouter(route_class=DirectRoute, tags=["operations"])
+router = DirectRouter("operations")
 
 
 class DeviceBound(Answer):

@@ -7,7 +7,6 @@ from functools import lru_cache
 from time import perf_counter
 from typing import Any, Final
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -23,7 +22,8 @@ from app.api.formats import json_matrix, npy, npz, safetensors
 from app.api.formats.operand_spec import OPERANDS, bytes_of, told_problem
 from app.api.idempotency import KEY
 from app.api.negotiation import listed, preference
-from app.api.openapi import DirectRoute, header, parameters
+from app.api.openapi.direct_route import DirectRouter
+from app.api.openapi.parameters import header
 from app.api.params import USUAL, parse_query
 from app.api.products import expect_servable, product_of
 from app.api.response import PiecesResponse, SlabResponse, encode, product_headers, product_json
@@ -38,7 +38,7 @@ from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.service import AT_ONCE
 from kernels.problem import Problem
 
-router = APIRouter(route_class=DirectRoute, tags=["matmul"])
+router = DirectRouter("matmul")
 
 _FLOWING: Final = {RAW, npy.MEDIA, safetensors.MEDIA}  # forms with nothing after C's bytes that would depend on them
 # The headers that the route reads.
@@ -127,9 +127,9 @@ def body_schema(members: dict[str, Any]) -> dict[str, Any]:
         errors.KeyInUse,
         errors.KeyReused,
     ),
+    query=ProductQuery,
     openapi_extra={
         "parameters": [
-            *parameters(ProductQuery),
             header("Accept", f"One of {', '.join(ANSWERS)}."),
             header(
                 "Prefer",

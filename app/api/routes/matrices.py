@@ -9,7 +9,7 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 import numpy as np
-from fastapi import APIRouter, Path
+from fastapi import Path
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,7 +22,8 @@ from app.api.errors import documented, timed_out
 from app.api.formats import json_matrix
 from app.api.formats.operand_spec import ONE, Fill, Places, ProductOptions, TensorSpec, TensorSpecs, check_shape
 from app.api.negotiation import listed
-from app.api.openapi import DirectRoute, header, parameters
+from app.api.openapi.direct_route import DirectRouter
+from app.api.openapi.parameters import header
 from app.api.params import paged, read_query
 from app.api.response import SlabResponse, encode
 from app.api.responses import Answer, reply
@@ -35,7 +36,7 @@ from app.services.principal import Principal
 from app.services.service import Service
 from kernels.problem import Problem
 
-router = APIRouter(route_class=DirectRoute, tags=["matrices"])
+router = DirectRouter("matrices")
 
 MatrixName = Annotated[str, Path(description="The matrix's name.", pattern=f"^{NAME}$", examples=["weights"])]
 _BINARY: Final = {"type": "string", "format": "binary"}
@@ -193,8 +194,8 @@ async def get_matrix(request: Request, name: MatrixName) -> Response:
         errors.NoRoom,
         errors.NoDevice,
     ),
+    query=MatrixQuery,
     openapi_extra={
-        "parameters": parameters(MatrixQuery),
         "requestBody": {
             "required": True,
             "content": {media: {"schema": _BINARY} for media in FORMS}
@@ -244,7 +245,7 @@ async def delete_matrix(request: Request, name: MatrixName) -> Response:
     summary="List resident matrices by name",
     response_model=Matrices,
     responses=documented(errors.Invalid),
-    openapi_extra={"parameters": parameters(MatricesQuery)},
+    query=MatricesQuery,
 )
 async def list_matrices(request: Request) -> Response:
     """A page of matrices. `next` is the page after it: give it as `cursor`."""

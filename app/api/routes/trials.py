@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
 from app.api.errors import documented
-from app.api.openapi import DirectRoute, parameters
+from app.api.openapi.direct_route import DirectRouter
 from app.api.paging import misses_page, trials_page
 from app.api.params import read_query
 from app.api.responses import reply
@@ -18,7 +17,7 @@ from app.api.schemas import MissesQuery, TrialsQuery
 from app.api.state import service_of, threads_of
 from app.api.trials_schema import Misses, Trials
 
-router = APIRouter(route_class=DirectRoute, tags=["trials"])
+router = DirectRouter("trials")
 
 _LINES: Final = "application/x-ndjson"
 _REPLAY: Final[dict[int | str, dict[str, Any]]] = {
@@ -34,7 +33,7 @@ _REPLAY: Final[dict[int | str, dict[str, Any]]] = {
     summary="List trials, oldest first",
     response_model=Trials,
     responses=_REPLAY | documented(errors.UnknownDevice, errors.Invalid, errors.StoreFailed, errors.NoDevice),
-    openapi_extra={"parameters": parameters(TrialsQuery)},
+    query=TrialsQuery,
 )
 async def list_trials(request: Request) -> Response:
     """A page of trials. `next` is the page after it: give it as `cursor`.
@@ -61,7 +60,7 @@ async def list_trials(request: Request) -> Response:
     summary="Shapes asked for and not tuned",
     response_model=Misses,
     responses=documented(errors.UnknownDevice, errors.Invalid, errors.StoreFailed, errors.NoDevice),
-    openapi_extra={"parameters": parameters(MissesQuery)},
+    query=MissesQuery,
 )
 async def list_misses(request: Request) -> Response:
     """What was answered by less than an exact config, most often first. TILEWISE_IDLE_TUNING=on tunes it by itself."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,7 +14,8 @@ from app.api.body.json_body import read_json
 from app.api.errors import documented, timed_out
 from app.api.idempotency import KEY, key_of, once
 from app.api.negotiation import Preference, preference
-from app.api.openapi import DirectRoute, body, header
+from app.api.openapi.direct_route import DirectRouter
+from app.api.openapi.parameters import body, header
 from app.api.responses import Job, reply
 from app.api.routes.jobs import ended_within
 from app.api.schemas import TuneRequest
@@ -26,7 +26,7 @@ from app.services.tuning.request import TuneSpec
 from app.services.tuning.service import record_nothing
 from app.store.records import JobRecord
 
-router = APIRouter(route_class=DirectRoute, tags=["tune"])
+router = DirectRouter("tune")
 
 _LOCATION: Final = {"description": "The job's place.", "schema": {"type": "string"}}
 _AGAIN: Final = {"description": "Seconds after which to ask for the job.", "schema": {"type": "integer"}}

@@ -1,0 +1,1 @@
+"""The OpenAPI document, and the routes that it tells of."""

@@ -1,0 +1,107 @@
+"""Routes whose functions take the Request and give the Response, and the router that collects them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, TypeVar
+
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import Receive, Scope, Send
+
+from app.api.openapi.parameters import parameters
+from app.api.response import SlabResponse
+
+Endpoint: TypeAlias = Callable[..., Awaitable[Response]]
+E = TypeVar("E", bound=Endpoint)
+
+
+class DirectRoute(Route):
+    """A route whose function takes the Request, and the path's parameters as text, and gives the Response.
+
+    Nothing stands between them: no dependency is resolved, no answer is validated again. What the OpenAPI document
+    tells of it is kept as it was given, since the schemas of all models take longer to build than the rest of a start.
+    """
+
+    def __init__(
+        self, method: str, path: str, endpoint: Endpoint, query: type[BaseModel] | None = None, **told: Any
+    ) -> None:
+        super().__init__(path, endpoint, methods=[method])
+        self._method, self._query, self._told = method, query, told
+
+    def described(self) -> APIRoute:
+        """The framework's own route, which the OpenAPI document is made from."""
+        extra = dict(self._told.get("openapi_extra", ()))
+        if self._query is not None:
+            extra["parameters"] = [*parameters(self._query), *extra.get("parameters", ())]
+        told = self._told | {"openapi_extra": extra, "operation_id": self.name}
+        return APIRoute(self.path, self.endpoint, methods=[self._method], **told)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match as any route does; the scope then names it."""
+        match, found = super().matches(scope)
+        return match, found if match is Match.NONE else {**found, "route": self}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, HEAD as GET but for the body, or leave a method that this route does not have to the framework."""
+        method = scope["method"]
+        if method not in (self.methods or ()):
+            await super().handle(scope, receive, send)
+            return
+        response = await self.endpoint(Request(scope, receive, send), **scope["path_params"])
+        if method == "HEAD":
+            response = _Bodiless(response)
+        await response(scope, receive, send)
+
+
+class DirectRouter:
+    """Routes of one tag, in the order in which they are given."""
+
+    def __init__(self, tag: str) -> None:
+        self.routes: list[DirectRoute] = []
+        self._tag = tag
+
+    def add(self, method: str, path: str, endpoint: Endpoint, **told: Any) -> None:
+        """Have `endpoint` answer; what is `told` is APIRoute's, and `query`, the model of the query string."""
+        self.routes.append(DirectRoute(method, path, endpoint, tags=[self._tag], **told))
+
+    def get(self, path: str, **told: Any) -> Callable[[E], E]:
+        """As `add`, of GET and HEAD."""
+        return self._decorator("GET", path, told)
+
+    def post(self, path: str, **told: Any) -> Callable[[E], E]:
+        """As `add`, of POST."""
+        return self._decorator("POST", path, told)
+
+    def put(self, path: str, **told: Any) -> Callable[[E], E]:
+        """As `add`, of PUT."""
+        return self._decorator("PUT", path, told)
+
+    def delete(self, path: str, **told: Any) -> Callable[[E], E]:
+        """As `add`, of DELETE."""
+        return self._decorator("DELETE", path, told)
+
+    def _decorator(self, method: str, path: str, told: dict[str, Any]) -> Callable[[E], E]:
+        def decorate(endpoint: E) -> E:
+            self.add(method, path, endpoint, **told)
+            return endpoint
+
+        return decorate
+
+
+class _Bodiless:
+    """An answer's status and headers: a body is not even begun, for it may be a stream without an end."""
+
+    def __init__(self, response: Response) -> None:
+        self._response = response
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        start = {"status": self._response.status_code, "headers": self._response.raw_headers}
+        if isinstance(self._response, SlabResponse):
+            await self._response.aclose()
+        await send({"type": "http.response.start", **start})
+        await send({"type": "http.response.body", "body": b""})
