@@ -37,12 +37,14 @@ RUN groupadd --gid 1000 tilewise \
  && useradd --uid 1000 --gid 1000 --no-create-home --home-dir /data --shell /usr/sbin/nologin tilewise \
  && install --directory --owner 1000 --group 1000 /data
 COPY --from=builder /opt/tilewise /opt/tilewise
-# Everything that is written goes to /data or /tmp, so that the root file system can be read-only.
+# Everything that is written goes to /data or /tmp, so that the root file system can be read-only. Whoever calls shows
+# a key: TILEWISE_ADMIN_KEY_FILE names a file with one, and `tilewise keys create` makes others.
 ENV PATH=/opt/tilewise/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     HOME=/data \
     TILEWISE_DATA_DIR=/data \
+    TILEWISE_AUTH=keys \
     XDG_CACHE_HOME=/data/cache \
     CUPY_CACHE_DIR=/data/cache/cupy \
     POCL_CACHE_DIR=/data/cache/pocl \

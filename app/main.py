@@ -158,7 +158,7 @@ def _serving(
         max_bytes=settings.max_body_bytes,
         vendor=settings.vendor == "serve",
         kept_bytes=settings.resident_device_bytes,
-        share=settings.max_client_share,
+        share=settings.share,
         max_batch=settings.max_batch,
     )
     quota = MatrixQuota(settings.resident_bytes, settings.resident_count)

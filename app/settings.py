@@ -66,11 +66,12 @@ class Settings(BaseSettings):
     )
     queue: int = Field(default=256, ge=1, description="Products that may wait at once; more are answered 503.")
     jobs: int = Field(default=256, ge=1, description="Tune jobs that may wait at once; more are answered 503.")
-    max_client_share: float = Field(
-        default=1.0,
+    max_client_share: float | None = Field(
+        default=None,
         gt=0,
         le=1,
-        description="Fraction of the queue and the slab that one client may hold; beyond: 429.",
+        description="Fraction of the queue and the slab that one client may hold; beyond: 429. By default 0.5, "
+        "or all of it with TILEWISE_AUTH=none, where everybody is one client.",
     )
     max_batch: int = Field(
         default=64, ge=1, description="Maximum size of a dynamic batch of small products; 1 disables batching."
@@ -100,6 +101,13 @@ class Settings(BaseSettings):
     def database(self) -> str:
         """The database's URL."""
         return self.database_url or f"sqlite:///{self.data_dir / 'tilewise.db'}"
+
+    @property
+    def share(self) -> float:
+        """The fraction of the queue and the slab that one client may hold."""
+        if self.max_client_share is not None:
+            return self.max_client_share
+        return 1.0 if self.auth == "none" else 0.5
 
     @property
     def secret(self) -> Path:

@@ -14,8 +14,8 @@ from app.api.formats.operand_spec import ProductOptions
 from app.api.state import service_of, state_of, threads_of
 from app.devices.process import PendingCall
 from app.errors import UnknownKernel
-from app.services.matmul.batching import CancelToken
 from app.services.matmul.buffers import OperandBuffers, Product
+from app.services.matmul.device_queue import CancelToken
 from app.services.principal import Principal
 from app.services.service import Service
 from kernels import CATALOGUE

@@ -21,6 +21,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # the types would be one more package for one test
 
 from app.cli.spawn import started
+from app.settings import Settings
 from tilewise import Client
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -195,3 +196,20 @@ def _sent(path: str) -> bool:
         if line and not line.startswith("#") and fnmatch(path, line.removeprefix("!")):
             sent = line.startswith("!")
     return sent
+
+
+def test_every_setting_that_the_files_name_is_one() -> None:
+    """TILEWISE_ADMIN_KEY and TILEWISE_PORT are compose's own variables where they stand in ${...}."""
+    known = {f"TILEWISE_{name.upper()}" for name in Settings.model_fields} | {"TILEWISE_KEY"}
+    files = [
+        ROOT / "compose.yaml",
+        ROOT / "Dockerfile",
+        *(path for path in (ROOT / "deploy").rglob("*") if path.is_file()),
+    ]
+    named = {
+        (path.name, name)
+        for path in files
+        for name in re.findall(r"(?<![{A-Z_])TILEWISE_[A-Z_]+", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) >= 8
+    assert {one for one in named if one[1] not in known} == set()

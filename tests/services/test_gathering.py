@@ -19,8 +19,9 @@ from app.devices.lease import Priority
 from app.dtypes import Array
 from app.errors import Cancelled, TilewiseError
 from app.services.matmul import batching
-from app.services.matmul.batching import WAIT, BatchCostModel, CancelToken, DeviceQueue, DynamicBatcher, QueuedProduct
+from app.services.matmul.batching import WAIT, BatchCostModel, DynamicBatcher
 from app.services.matmul.buffers import Product
+from app.services.matmul.device_queue import CancelToken, DeviceQueue, QueuedProduct
 from app.services.matmul.service import MatmulService
 from app.services.service import Service
 from app.worker.serving.product import MultiplyRequest, MultiplyResult

@@ -174,7 +174,7 @@ def _service(folder: Path, err: Console) -> Iterator[Started]:
     status = err.status("starting the service")
     status.start()
     try:
-        with started(folder) as service:
+        with started(folder, auth="none") as service:  # for this process alone, whatever the host's own service asks
             status.stop()
             err.print(f"A service of our own listens at {service.url}, its data and its log are in {folder}.")
             yield service

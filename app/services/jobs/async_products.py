@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, Final
 from app.errors import Cancelled, NoResult, StoreFailed, TilewiseError, TooLarge
 from app.services.jobs.result_store import ResultStore
 from app.services.jobs.service import ENDED, JobService, new_job
-from app.services.matmul.batching import CancelToken
 from app.services.matmul.buffers import OperandBuffers, Product
+from app.services.matmul.device_queue import CancelToken
 from app.services.matmul.service import MatmulService
 from app.services.principal import ANONYMOUS
 from app.store.database import Database

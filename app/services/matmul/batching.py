@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,9 +17,10 @@ from typing import Final
 
 from app.devices.fleet import Unit
 from app.devices.lease import Priority
-from app.devices.process import NEVER, CallLimit, CallStopped, PendingCall
+from app.devices.process import CallStopped, PendingCall
 from app.errors import Cancelled, DeviceError, TilewiseError
 from app.services.matmul.device_cache import DeviceCacheDirectory
+from app.services.matmul.device_queue import CancelToken, DeviceQueue, QueuedProduct
 from app.worker.serving import batched
 from app.worker.serving.product import MultiplyRequest, MultiplyResult
 from kernels import CATALOGUE
@@ -33,143 +33,12 @@ _LOG: Final = logging.getLogger(__name__)
 DEADLINE: Final = 15.0  # seconds a worker may take before it names its first phase, or takes the device
 _SMALL: Final = 2**20  # bytes of a product above which the way to the device is the smaller part of its time
 _ALL: Final = 2**23  # bytes of those that are made together
-_GRACE: Final = 0.8  # seconds that the launch of a product has to end once it is cancelled: a new worker takes two
 _MEMORY: Final = 0.2  # weight of the newest sample
 _RISE: Final = 1.05  # how much faster than its samples the least overhead is forgotten
 _FRESH: Final = 60.0  # seconds after which what was slow together is tried again
 _REMEMBERED: Final = 4096  # problems
 # Seconds that a product is answered later, at most, because others are made with it.
 WAIT: Final = 0.01
-
-
-def nothing() -> None:
-    """Do nothing when a product begins."""
-
-
-class CancelToken:
-    """Cancels one product; `begun` is called once its launch is on its way."""
-
-    def __init__(self, begun: Callable[[], None] = nothing) -> None:
-        self.begun, self.is_cancelled = begun, False
-        self._entry: QueuedProduct | None = None
-        self._stop = NEVER
-
-    def cancel(self, *, kill: bool = False) -> None:
-        """Cancel the product: it leaves the queue at once; if it is being made, its result is discarded.
-
-        A running launch cannot be cancelled. With `kill`, the worker is killed, if it makes no other product and the
-        launch has not ended within a second.
-        """
-        self.is_cancelled = True
-        if kill:
-            now = monotonic()
-            self._stop = CallLimit(now, now + _GRACE)
-        entry = self._entry
-        if entry is not None:
-            entry.queue.cancel(entry)
-
-    def until(self) -> CallLimit:
-        """When the worker is asked to stop, and when it is killed."""
-        return self._stop
-
-    def entered(self, entry: QueuedProduct) -> None:
-        """Take note of the place in the queue; raises Cancelled if the token was cancelled."""
-        self._entry = entry
-        self.raise_if_cancelled()
-
-    def left(self) -> None:
-        """Forget the place, which refers to the token: neither waits for the garbage collector then."""
-        self._entry = None
-
-    def raise_if_cancelled(self) -> None:
-        """Raise Cancelled if the token was cancelled."""
-        if self.is_cancelled:
-            raise Cancelled("the product was cancelled")
-
-
-@dataclass(eq=False)
-class QueuedProduct:
-    """A product in a queue: `turn` is set when it leads, was made in another's batch, or was cancelled."""
-
-    queue: DeviceQueue
-    request: MultiplyRequest
-    token: CancelToken
-    may_batch: bool
-    turn: threading.Event
-    outcome: tuple[MultiplyResult, int] | None = None
-
-
-class DeviceQueue:
-    """The products that wait for one device, first come first served."""
-
-    def __init__(self, unit: Unit) -> None:
-        self.unit = unit
-        self._lock = threading.Lock()
-        self._waiting: deque[QueuedProduct] = deque()
-        self._inside: list[QueuedProduct] = []
-
-    def __len__(self) -> int:
-        return len(self._waiting) + len(self._inside)
-
-    def join(self, entry: QueuedProduct) -> None:
-        """Join at the end, and wait for the turn; raises Cancelled."""
-        with self._lock:
-            entry.token.entered(entry)
-            self._waiting.append(entry)
-            if not self._inside:
-                self._advance()
-        entry.turn.wait()
-        if entry.outcome is None and entry.token.is_cancelled:
-            self._pass_on(entry)
-            entry.token.raise_if_cancelled()
-
-    def try_lead(self, entry: QueuedProduct) -> bool:
-        """Make the entry the leader if the queue is empty; whether it is."""
-        with self._lock:
-            if len(self):
-                return False
-            self._inside = [entry]
-            return True
-
-    def take_batch(self, leader: QueuedProduct, limit: Callable[[int], int]) -> list[QueuedProduct]:
-        """Take the leader's batch: queued products with the same launch, at most `limit(count)` of them."""
-        with self._lock:
-            alike = [one for one in self._waiting if one.may_batch and one.request.launch == leader.request.launch]
-            chosen = alike[: limit(len(alike) + 1) - 1] if alike else []
-            for one in chosen:
-                self._waiting.remove(one)
-            self._inside = [leader, *chosen]
-            return list(self._inside)
-
-    def finish(self, others: list[QueuedProduct]) -> None:
-        """Give the turn to the next; the `others` of a batch that were not made go first, each alone."""
-        with self._lock:
-            for one in reversed(others):
-                one.may_batch = False
-                if one.outcome is None and not one.token.is_cancelled:
-                    self._waiting.appendleft(one)
-                else:
-                    one.turn.set()
-            self._advance()
-
-    def cancel(self, entry: QueuedProduct) -> None:
-        """Remove an entry that still waits."""
-        with self._lock:
-            if entry in self._waiting:
-                self._waiting.remove(entry)
-                entry.turn.set()
-
-    def _pass_on(self, entry: QueuedProduct) -> None:
-        """Let the next one lead if this one was cancelled while it became the leader."""
-        with self._lock:
-            if self._inside == [entry]:
-                self._advance()
-
-    def _advance(self) -> None:
-        """Make the first that waits the leader; called under the lock."""
-        self._inside = [self._waiting.popleft()] if self._waiting else []
-        for one in self._inside:
-            one.turn.set()
 
 
 class DynamicBatcher:
@@ -186,7 +55,9 @@ class DynamicBatcher:
         """How many products are in a device's queue, those that are being made included."""
         return len(self._queues[unit.device.id])
 
-    def run(self, unit: Unit, request: MultiplyRequest, token: CancelToken) -> tuple[MultiplyResult, int]:
+    def run(
+        self, unit: Unit, request: MultiplyRequest, token: CancelToken, principal: str = ""
+    ) -> tuple[MultiplyResult, int]:
         """Wait for the turn and make the product, in a batch if that is faster; gives the result, and the batch's size.
 
         The seconds are the launch's, of the whole batch; a launch that declined made nothing. A product with a resident
@@ -194,7 +65,8 @@ class DynamicBatcher:
         """
         small = request.launch is not None and request.problem.bytes <= _SMALL and request.keys == (None, None, None)
         queue = self._queues[unit.device.id]
-        entry = QueuedProduct(queue, request, token, small and self._max_batch > 1, threading.Event())
+        may_batch = small and self._max_batch > 1
+        entry = QueuedProduct(queue, request, token, may_batch, threading.Event(), principal=principal)
         try:
             queue.join(entry)
             return entry.outcome or self._run_leader(queue, entry)

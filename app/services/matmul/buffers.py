@@ -37,6 +37,11 @@ class OperandBuffers:
     stacked: bool = False
 
     @property
+    def principal(self) -> str:
+        """The name of whose product it is."""
+        return "" if self.ticket is None else self.ticket.principal.name
+
+    @property
     def regions(self) -> tuple[SlabRegion, ...]:
         """The slab's regions of the product, and of a C that stays resident."""
         pending = self.pending_result

@@ -22,10 +22,11 @@ from app.services.best.lookup import BestConfigs, covering, unemulated
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
 from app.services.matmul.admission import Admission, AdmissionLimits
-from app.services.matmul.batching import BatchCostModel, CancelToken, DynamicBatcher
+from app.services.matmul.batching import BatchCostModel, DynamicBatcher
 from app.services.matmul.buffers import NOWHERE, OperandBuffers, Product
 from app.services.matmul.chunked_transfer import open_transfer
 from app.services.matmul.device_cache import DeviceCacheDirectory
+from app.services.matmul.device_queue import CancelToken
 from app.services.matmul.kernel_choice import (
     BuildDeadlines,
     FailedAttempts,
@@ -307,7 +308,7 @@ class MatmulService:
         )
         transfer = buffers.transfer
         request = transfer.attach_to(request, unit) if transfer else request
-        result, together = self._batcher.run(unit, request, token)
+        result, together = self._batcher.run(unit, request, token, buffers.principal)
         if transfer and not result.decline_flags:
             transfer.mark_used(request)
         self._account(buffers, result, together)

@@ -1,0 +1,196 @@
+"""DeviceQueue: the products that wait for one device, one launch at a time, principals in turn."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from time import monotonic
+from typing import Final
+
+from app.devices.fleet import Unit
+from app.devices.process import NEVER, CallLimit
+from app.errors import Cancelled
+from app.worker.serving.product import MultiplyRequest, MultiplyResult
+
+_GRACE: Final = 0.8  # seconds that the launch of a product has to end once it is cancelled: a new worker takes two
+
+
+def nothing() -> None:
+    """Do nothing when a product begins."""
+
+
+class CancelToken:
+    """Cancels one product; `begun` is called once its launch is on its way."""
+
+    def __init__(self, begun: Callable[[], None] = nothing) -> None:
+        self.begun, self.is_cancelled = begun, False
+        self._entry: QueuedProduct | None = None
+        self._stop = NEVER
+
+    def cancel(self, *, kill: bool = False) -> None:
+        """Cancel the product: it leaves the queue at once; if it is being made, its result is discarded.
+
+        A running launch cannot be cancelled. With `kill`, the worker is killed, if it makes no other product and the
+        launch has not ended within a second.
+        """
+        self.is_cancelled = True
+        if kill:
+            now = monotonic()
+            self._stop = CallLimit(now, now + _GRACE)
+        entry = self._entry
+        if entry is not None:
+            entry.queue.cancel(entry)
+
+    def until(self) -> CallLimit:
+        """When the worker is asked to stop, and when it is killed."""
+        return self._stop
+
+    def entered(self, entry: QueuedProduct) -> None:
+        """Take note of the place in the queue; raises Cancelled if the token was cancelled."""
+        self._entry = entry
+        self.raise_if_cancelled()
+
+    def left(self) -> None:
+        """Forget the place, which refers to the token: neither waits for the garbage collector then."""
+        self._entry = None
+
+    def raise_if_cancelled(self) -> None:
+        """Raise Cancelled if the token was cancelled."""
+        if self.is_cancelled:
+            raise Cancelled("the product was cancelled")
+
+
+@dataclass(eq=False)
+class QueuedProduct:
+    """A product in a queue: `turn` is set when it leads, was made in another's batch, or was cancelled."""
+
+    queue: DeviceQueue
+    request: MultiplyRequest
+    token: CancelToken
+    may_batch: bool
+    turn: threading.Event
+    outcome: tuple[MultiplyResult, int] | None = None
+    principal: str = ""
+
+
+class FairQueue:
+    """Products that wait: each principal's first come first served, and the principals in turn.
+
+    However many one principal has in the queue, another's first one is next but one. Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[str, deque[QueuedProduct]] = {}  # in the order of their turns; none is empty
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def __iter__(self) -> Iterator[QueuedProduct]:
+        """Each product, in the order in which they will be taken."""
+        turns = zip_longest(*self._queues.values())
+        return (each for turn in turns for each in turn if each is not None)
+
+    def __contains__(self, entry: QueuedProduct) -> bool:
+        return entry in self._queues.get(entry.principal, ())
+
+    def append(self, entry: QueuedProduct) -> None:
+        """Add an entry behind those of its principal."""
+        self._queues.setdefault(entry.principal, deque()).append(entry)
+
+    def appendleft(self, entry: QueuedProduct) -> None:
+        """Add an entry before all others."""
+        queue = self._queues.pop(entry.principal, deque())
+        queue.appendleft(entry)
+        self._queues = {entry.principal: queue, **self._queues}
+
+    def popleft(self) -> QueuedProduct:
+        """Take the first one of the principal whose turn it is; it is the others' turn then."""
+        principal = next(iter(self._queues))
+        queue = self._queues.pop(principal)
+        entry = queue.popleft()
+        if queue:
+            self._queues[principal] = queue
+        return entry
+
+    def remove(self, entry: QueuedProduct) -> None:
+        """Take an entry out."""
+        queue = self._queues[entry.principal]
+        queue.remove(entry)
+        if not queue:
+            del self._queues[entry.principal]
+
+
+class DeviceQueue:
+    """The products that wait for one device, principals in turn."""
+
+    def __init__(self, unit: Unit) -> None:
+        self.unit = unit
+        self._lock = threading.Lock()
+        self._waiting = FairQueue()
+        self._inside: list[QueuedProduct] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._inside)
+
+    def join(self, entry: QueuedProduct) -> None:
+        """Join at the end, and wait for the turn; raises Cancelled."""
+        with self._lock:
+            entry.token.entered(entry)
+            self._waiting.append(entry)
+            if not self._inside:
+                self._advance()
+        entry.turn.wait()
+        if entry.outcome is None and entry.token.is_cancelled:
+            self._pass_on(entry)
+            entry.token.raise_if_cancelled()
+
+    def try_lead(self, entry: QueuedProduct) -> bool:
+        """Make the entry the leader if the queue is empty; whether it is."""
+        with self._lock:
+            if len(self):
+                return False
+            self._inside = [entry]
+            return True
+
+    def take_batch(self, leader: QueuedProduct, limit: Callable[[int], int]) -> list[QueuedProduct]:
+        """Take the leader's batch: queued products with the same launch, at most `limit(count)` of them."""
+        with self._lock:
+            alike = [one for one in self._waiting if one.may_batch and one.request.launch == leader.request.launch]
+            chosen = alike[: limit(len(alike) + 1) - 1] if alike else []
+            for one in chosen:
+                self._waiting.remove(one)
+            self._inside = [leader, *chosen]
+            return list(self._inside)
+
+    def finish(self, others: list[QueuedProduct]) -> None:
+        """Give the turn to the next; the `others` of a batch that were not made go first, each alone."""
+        with self._lock:
+            for one in reversed(others):
+                one.may_batch = False
+                if one.outcome is None and not one.token.is_cancelled:
+                    self._waiting.appendleft(one)
+                else:
+                    one.turn.set()
+            self._advance()
+
+    def cancel(self, entry: QueuedProduct) -> None:
+        """Remove an entry that still waits."""
+        with self._lock:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+                entry.turn.set()
+
+    def _pass_on(self, entry: QueuedProduct) -> None:
+        """Let the next one lead if this one was cancelled while it became the leader."""
+        with self._lock:
+            if self._inside == [entry]:
+                self._advance()
+
+    def _advance(self) -> None:
+        """Make the first that waits the leader; called under the lock."""
+        self._inside = [self._waiting.popleft()] if self._waiting else []
+        for one in self._inside:
+            one.turn.set()
