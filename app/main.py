@@ -216,9 +216,10 @@ class Server(uvicorn.Server):
         closing: threading.Event,
         uds: socket.socket | None = None,
         gate: server.AdmissionCheck | None = None,
+        limits: server.ConnectionLimits | None = None,
     ) -> None:
         super().__init__(config)
-        self._closing, self._uds, self._gate = closing, uds, gate
+        self._closing, self._uds, self._gate, self._limits = closing, uds, gate, limits
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen: connections come by way of acceptors alone."""
@@ -238,7 +239,7 @@ class Server(uvicorn.Server):
             Path(path).unlink(missing_ok=True)  # noqa: ASYNC240 - nothing is served any more
 
     def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
-        acceptor = server.Acceptor(listener, self._protocol, self._gate, self.server_state, tls)
+        acceptor = server.Acceptor(listener, self._protocol, self._gate, self.server_state, tls, self._limits)
         acceptor.start(self.config.backlog)
         self.servers.append(cast("Any", acceptor))  # it is closed as a loop's server is
 

@@ -53,6 +53,14 @@ class Settings(BaseSettings):
     tls_clients: Path | None = Field(
         default=None, description="PEM file of the CAs of client certificates, with TILEWISE_AUTH=mtls."
     )
+    connections: int | None = Field(
+        default=None,
+        ge=1,
+        description="Connections at once; by default half of the descriptors that a process may have.",
+    )
+    connections_per_address: int | None = Field(
+        default=None, ge=1, description="Connections from one address; by default half of all. A proxy is one address."
+    )
     max_body_bytes: int = Field(default=2**30, ge=1, description="A larger request body is answered 413.")
     slab_bytes: int = Field(
         default=2**31, ge=2**12, description="Host memory for operands and results; CUDA locks all of it."

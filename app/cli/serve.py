@@ -23,7 +23,7 @@ from app.api.state import State, state_of
 from app.cli import startup_messages
 from app.errors import StartRefused, TilewiseError
 from app.main import Fleets, Server, create_app, transfer_limits
-from app.server import AdmissionCheck, SystemdNotifier, protocol_factory
+from app.server import AdmissionCheck, ConnectionLimits, SystemdNotifier, protocol_factory
 from app.services.service import Service
 from app.settings import Settings
 
@@ -57,8 +57,9 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
         state = state_of(application)
         # Strangers are not told how busy the service is: their connections get as far as their heads.
         gate = state.load_shedder.refused if settings.auth == "none" else None
+        limits = ConnectionLimits.of(settings.connections, settings.connections_per_address, problem)
         config = _config(plain, state, settings, loop)
-        server = _Announcing(config, closing, address, uds, gate, state.slot.get, notifier)
+        server = _Announcing(config, closing, address, uds, gate, state.slot.get, notifier, limits)
         state.metrics.count_connections(lambda: len(server.server_state.connections))
         if until_eof:
             threading.Thread(target=_until_eof, name="until eof", daemon=True).start()
@@ -186,8 +187,9 @@ class _Announcing(Server):
         gate: AdmissionCheck | None,
         service: Callable[[], Service] | None = None,
         notifier: SystemdNotifier | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
-        super().__init__(config, closing, uds, gate)
+        super().__init__(config, closing, uds, gate, limits)
         self._service, self._notifier = service, notifier or SystemdNotifier(None)
         self._addresses = [address, *([f"unix:{uds.getsockname()}"] if uds is not None else [])]
 

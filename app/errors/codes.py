@@ -42,6 +42,12 @@ _CLASSLESS: Final = (
     ErrorCode("request_timeout", 408, _LATE),
     ErrorCode("request_header_fields_too_large", 431, "The request's line and headers are longer than 64 KiB."),
     ErrorCode("internal_error", 500, "The service has a fault; its log says which."),
+    ErrorCode(
+        "too_many_connections",
+        503,
+        "As many connections as TILEWISE_CONNECTIONS allows, or TILEWISE_CONNECTIONS_PER_ADDRESS one address.",
+        1,
+    ),
     ErrorCode("not_ready", 503, "No product can be served yet: no device has verified its lowest kernel.", 1),
 )
 

@@ -6,6 +6,7 @@ documentation has are used: it opens sockets, runs the event loop and the lifesp
 """
 
 from app.server.acceptor import Acceptor
+from app.server.connection_limits import ConnectionLimits
 from app.server.http import AdmissionCheck, PendingAdmissions
 from app.server.loop_lag import LoopLag
 from app.server.peer import PRINCIPAL, Authenticator, Peer
@@ -21,6 +22,7 @@ __all__ = [
     "AdmissionCheck",
     "Authenticator",
     "BulkProtocol",
+    "ConnectionLimits",
     "LoopLag",
     "Peer",
     "PendingAdmissions",

@@ -7,7 +7,7 @@ import logging
 import re
 import socket
 import ssl
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
@@ -16,6 +16,7 @@ from typing import Final
 from starlette.responses import Response
 from uvicorn.server import ServerState
 
+from app.server.connection_limits import ConnectionLimits
 from app.server.http import HEAD, LINGER, AdmissionCheck, PendingAdmissions
 from app.server.response_encoder import rendered
 
@@ -26,6 +27,7 @@ _SHORT: Final = 1.0  # seconds in which the system may have descriptors or memor
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*(?=\r\n)", re.IGNORECASE)
 _EXPECTS: Final = re.compile(rb"\r\nexpect:[ \t]*100-continue[ \t]*\r\n", re.IGNORECASE)
 _WORDS: Final = 3  # of a request's first line
+_LINGERING: Final = 64  # refused connections that are still open
 
 
 class Acceptor:
@@ -45,11 +47,13 @@ class Acceptor:
         gate: AdmissionCheck | None,
         state: ServerState,
         tls: ssl.SSLContext | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self._listener, self._make, self._gate, self._state, self._tls = listener, make, gate, state, tls
+        self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._refused: deque[tuple[socket.socket, float]] = deque()  # with when they are closed at the latest
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], str] = {}  # with the client's address
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, backlog: int) -> None:
@@ -84,18 +88,32 @@ class Acceptor:
 
     def _take(self) -> None:
         """Take connections; raises OSError if none is there."""
-        ahead = PendingAdmissions()
+        ahead, counts = PendingAdmissions(), self._counts()
         for _ in range(_MANY):
-            connection, _ = self._listener.accept()
+            connection, peer = self._listener.accept()
             connection.setblocking(False)
-            answer = self._refusal(connection, ahead)
+            address = peer[0] if isinstance(peer, tuple) else ""
+            answer = self._refusal(connection, address, counts, ahead)
             if answer is None:
-                self._hand_over(connection)
+                counts[address] += 1
+                self._hand_over(connection, address)
             else:
                 self._refuse(connection, answer)
 
-    def _refusal(self, connection: socket.socket, ahead: PendingAdmissions) -> Response | None:
+    def _counts(self) -> Counter[str]:
+        """How many connections each address has; of none while there are fewer than one may have."""
+        known = len(self._state.connections) + len(self._tasks)
+        if self._limits is None or known + _MANY < self._limits.per_address:
+            return Counter({"": known})
+        peers = (getattr(each, "client_address", None) for each in self._state.connections)
+        return Counter([*(peer[0] if peer else "" for peer in peers), *self._tasks.values()])
+
+    def _refusal(
+        self, connection: socket.socket, address: str, counts: Counter[str], ahead: PendingAdmissions
+    ) -> Response | None:
         """The answer that a connection is refused with, behind those that were let in just now; None lets it in."""
+        if self._limits is not None and (refused := self._limits.refusal(address, counts)) is not None:
+            return refused
         if self._gate is None or self._tls is not None:
             return None
         asked = _peeked(connection)
@@ -111,10 +129,16 @@ class Acceptor:
             self._timer = self._loop.call_later(seconds, self._look)
 
     def _refuse(self, connection: socket.socket, answer: Response) -> None:
-        with suppress(OSError):  # the client is gone again
+        if self._tls is not None:
+            connection.close()
+            return
+        with suppress(OSError):  # nothing has come yet
             connection.recv(HEAD)  # a connection that is closed with bytes unread is reset
+        with suppress(OSError):  # the client is gone again
             connection.send(rendered(answer, self._state.default_headers, closes=True))
         self._refused.append((connection, monotonic() + LINGER))
+        if len(self._refused) > _LINGERING:  # their descriptors are needed by those who are served
+            self._refused.popleft()[0].close()
 
     def _let_go(self) -> None:
         """Close those that have heard why, and have closed or have had the time."""
@@ -126,10 +150,10 @@ class Acceptor:
             else:
                 connection.close()
 
-    def _hand_over(self, connection: socket.socket) -> None:
+    def _hand_over(self, connection: socket.socket, address: str) -> None:
         task = self._loop.create_task(self._connect(connection))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = address
+        task.add_done_callback(self._tasks.pop)
 
     async def _connect(self, connection: socket.socket) -> None:
         with suppress(OSError):  # the client is gone again

@@ -179,7 +179,7 @@ class HttpParser:
             cycle.disconnect()  # nothing may follow this answer, nor the part of its own that has left
         if not answered:
             answer = self._error(status, _CODES[status], message)
-            transport.write(rendered(answer, self._server.default_headers, closes=True))
+            self._connection.write(rendered(answer, self._server.default_headers, closes=True))
         transport.close()
 
     def _answered(self) -> None:
@@ -212,7 +212,7 @@ class HttpParser:
         The connection ends with a chunked body, which nobody parses, and with one that only the client knows to come.
         """
         stays = self._is_persistent() and not self._expects_continue and length is not None
-        self._connection.transport.write(rendered(answer, self._server.default_headers, closes=not stays))
+        self._connection.write(rendered(answer, self._server.default_headers, closes=not stays))
         if stays:
             self._parser = self._renewed()  # the old one waits for the body
             self._server.total_requests += 1

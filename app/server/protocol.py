@@ -14,6 +14,7 @@ from app.server.http import HEAD, LINGER, AdmissionCheck, HttpParser, PendingAdm
 from app.server.peer import Authenticator, Peer, peer_of
 from app.server.request import ErrorResponse, RequestCycle, StreamingCycle
 from app.server.transfer_limits import TransferLimits
+from app.server.write_watchdog import WriteProgress, WriteWatchdog
 
 _SCRATCH: Final = 2**18  # bytes read at once where nobody has given a place for them
 _EARLY: Final = 2**16  # a body up to this long may come before its route asks for it
@@ -31,9 +32,9 @@ def protocol_factory(
     authenticate: Authenticator | None = None,
 ) -> Any:
     """What uvicorn's `http=` takes: it makes connections, which share the bytes that they read into."""
-    scratch = memoryview(bytearray(_SCRATCH))
+    scratch, watchdog = memoryview(bytearray(_SCRATCH)), WriteWatchdog(limits)
     made = partial(BulkProtocol, limits=limits, error=error, gate=gate)
-    return partial(made, authenticate=authenticate, scratch=scratch)
+    return partial(made, authenticate=authenticate, scratch=scratch, watchdog=watchdog)
 
 
 class BulkProtocol(asyncio.BufferedProtocol):
@@ -62,11 +63,13 @@ class BulkProtocol(asyncio.BufferedProtocol):
         gate: AdmissionCheck,
         authenticate: Authenticator | None,
         scratch: memoryview,
+        watchdog: WriteWatchdog,
     ) -> None:
         self._loop = _loop or asyncio.get_event_loop()
         self._server_state = server_state
         self._http = HttpParser(self, config, server_state, app_state, self._loop, gate, error, authenticate)
-        self._limits, self._scratch = limits, scratch
+        self._limits, self._scratch, self._watchdog = limits, scratch, watchdog
+        self.progress = WriteProgress()
         self._held = b""
         self._head, self._dropping, self._read, self._lingers = 0, 0, 0, False
         self._timer: asyncio.TimerHandle | None = None
@@ -85,6 +88,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
         self.client_address = peer[:2] if isinstance(peer, tuple) else None  # a Unix socket's client has none
         self.peer = peer_of(transport)
         self._server_state.connections.add(cast("Any", self))
+        self._watchdog.start(self._loop, cast("Any", self._server_state.connections))
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -201,6 +205,11 @@ class BulkProtocol(asyncio.BufferedProtocol):
             flow.resume_reading()
         else:
             flow.pause_reading()
+
+    def write(self, data: bytes) -> None:
+        """Send bytes of an answer, for which the client has the time that the limits give it."""
+        self.transport.write(data)
+        self.progress.written += len(data)
 
     def answered(self, cycle: RequestCycle) -> None:
         """Go on with the next request; what is left of this one's body is read and dropped."""

@@ -64,6 +64,10 @@ class Connection(Protocol):
         """Read from the socket or leave it, as somebody wants bytes or not."""
         ...
 
+    def write(self, data: bytes) -> None:
+        """Send bytes of an answer."""
+        ...
+
     def answered(self, cycle: RequestCycle) -> None:
         """Go on with the next request."""
         ...
@@ -156,10 +160,10 @@ class RequestCycle:
         head, scope = self._encoder.head(status, [*self._head.answer_headers, *headers]), self._head.scope
         self.response_started, self.expects_continue = True, False
         _LOG.debug("%s %s: %d", scope["method"], scope["path"], status)
-        self._connection.transport.write(head)
+        self._connection.write(head)
 
     def _write(self, data: bytes, *, ends: bool) -> None:
-        self._connection.transport.write(self._encoder.body(data, ends=ends))
+        self._connection.write(self._encoder.body(data, ends=ends))
         if ends:
             self.response_complete = True
             self._changed.set()
@@ -174,7 +178,7 @@ class RequestCycle:
     def _continue(self) -> None:
         """Send 100 Continue to a client that waits for it with its body."""
         if self.expects_continue and not self._connection.transport.is_closing():
-            self._connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self.expects_continue = False
 
 

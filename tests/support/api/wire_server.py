@@ -25,7 +25,7 @@ from app.api.errors import problem
 from app.api.response import SlabResponse
 from app.api.state import State
 from app.main import Server
-from app.server import EXTENSION, AdmissionCheck, TransferLimits, protocol_factory
+from app.server import EXTENSION, AdmissionCheck, ConnectionLimits, TransferLimits, protocol_factory
 
 Loop = Literal["asyncio", "uvloop"]
 LOOPS: Final[tuple[Loop, ...]] = ("asyncio", "uvloop")
@@ -140,6 +140,7 @@ def served(
     certificate: Path | None = None,
     routes: Sequence[BaseRoute] = (),
     gate: AdmissionCheck | None = None,
+    connections: ConnectionLimits | None = None,
 ) -> Iterator[Wired]:
     """The application, with more routes than its own where they are given, on a free port, until the block ends."""
     listener = socket.create_server(("127.0.0.1", 0))
@@ -158,7 +159,7 @@ def served(
         timeout_graceful_shutdown=2,
         **given,
     )
-    server = Server(config, threading.Event(), uds, gate)
+    server = Server(config, threading.Event(), uds, gate, connections)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     try:

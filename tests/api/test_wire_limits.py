@@ -1,0 +1,106 @@
+"""How many connections there are, and for how long answers are kept that nobody reads."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from app.api.errors import problem
+from app.server import ConnectionLimits, TransferLimits
+from tests.support.api.wire_server import EITHER, Answers, Wired, head, served
+
+MOST, PER_ADDRESS = 6, 4
+LARGE = bytes(16_000_000)  # more than sockets hold
+
+
+async def whole(_: Request) -> Response:
+    return Response(LARGE)
+
+
+async def stream(_: Request) -> Response:
+    async def pieces() -> AsyncIterator[bytes]:
+        while True:
+            yield LARGE[:100_000]
+            await asyncio.sleep(0.001)
+
+    return StreamingResponse(pieces())
+
+
+@pytest.fixture(scope="module", params=EITHER)
+def wired(request: pytest.FixtureRequest) -> Iterator[Wired]:
+    limits = TransferLimits(idle_timeout=0.5, transfer_timeout=20.0, min_rate=1000)
+    connections = ConnectionLimits.of(MOST, PER_ADDRESS, problem)
+    routes = [Route("/whole", whole), Route("/stream", stream)]
+    with served(request.param, limits, routes=routes, connections=connections) as running:
+        yield running
+
+
+def from_address(wired: Wired, last: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", wired.port), timeout=10, source_address=(f"127.0.0.{last}", 0))
+
+
+@pytest.mark.parametrize("path", ["/whole", "/stream"])
+def test_an_answer_that_nobody_reads_ends_its_connection(wired: Wired, path: str) -> None:
+    with wired.connect(receive_buffer=2**12) as connection:
+        connection.sendall(head("GET", path))
+        time.sleep(3)  # it is over long before, and what comes then is what the system had taken
+        assert read_to_end(connection) < len(LARGE)
+
+
+def test_a_head_whose_answers_are_not_read_holds_no_connection(wired: Wired) -> None:
+    with wired.connect(receive_buffer=2**12) as connection:
+        connection.sendall(head("GET", "/whole") * 40)
+        time.sleep(3)
+        assert read_to_end(connection) < len(LARGE)
+
+
+def test_one_address_has_no_more_connections_than_it_may_and_all_no_more_than_all(wired: Wired) -> None:
+    first = [from_address(wired, 1) for _ in range(PER_ADDRESS)]
+    assert all(answered(connection) == 200 for connection in first)
+    with from_address(wired, 1) as one_more:
+        status, headers, body = Answers(one_more).read()
+        assert (status, headers["retry-after"], headers["connection"]) == (503, "1", "close")
+        assert b"too_many_connections" in body
+    others = [from_address(wired, last) for last in (2, 3)]
+    assert all(answered(connection) == 200 for connection in others)
+    with from_address(wired, 4) as one_more:
+        assert Answers(one_more).read()[0] == 503
+    assert all(answered(connection) == 200 for connection in (*first, *others))
+    for connection in (*first, *others):
+        connection.close()
+    deadline = time.monotonic() + 5
+    while True:
+        with from_address(wired, 1) as again:
+            if answered(again) == 200:
+                break
+        assert time.monotonic() < deadline
+
+
+def read_to_end(connection: socket.socket) -> int:
+    """How many bytes come before the connection ends: what the system had taken, and no more."""
+    size = 0
+    with suppress(ConnectionResetError):
+        while piece := connection.recv(2**20):
+            size += len(piece)
+    return size
+
+
+def answered(connection: socket.socket) -> int:
+    try:
+        connection.sendall(head("GET", "/hello"))
+        return Answers(connection).read()[0]
+    except OSError:
+        return 0
+
+
+def test_half_of_the_descriptors_are_kept_for_other_things() -> None:
+    limits = ConnectionLimits.of(None, None, problem)
+    assert 1 <= limits.per_address <= limits.total
