@@ -18,7 +18,7 @@ import pytest
 from app.devices.lease import Priority
 from app.dtypes import Array
 from app.errors import Cancelled, TilewiseError
-from app.services.matmul import batching
+from app.services.matmul import batching, device_queue
 from app.services.matmul.batching import WAIT, BatchCostModel, DynamicBatcher
 from app.services.matmul.buffers import Product
 from app.services.matmul.device_queue import CancelToken, DeviceQueue, QueuedProduct
@@ -276,7 +276,7 @@ def test_however_products_are_cancelled_the_queue_moves_on(service: Service) -> 
 def test_a_long_launch_is_broken_off_and_the_next_child_serves_who_waits(
     service: Service, matmul: MatmulService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batching, "_GRACE", 0.02)  # however fast the processor is
+    monkeypatch.setattr(device_queue, "_GRACE", 0.02)  # however fast the processor is
     problem = Problem(2000, 2000, 2000, trans_a=True, trans_b=True)  # seconds of naive, in 48 MB
     one, unit = operands(problem, 1, np.random.default_rng(SEED))[0], service.fleet.unit()
     begun = threading.Event()
