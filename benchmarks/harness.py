@@ -112,7 +112,7 @@ class Connection:
         """Send one request and read its answer; a connection that the server closed is opened again."""
         if self._writer is None or self._reader is None:
             self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, limit=2**20)
-        lines = [f"{method} {path} HTTP/1.1", "Host: tilewise", f"Content-Length: {len(body)}"]
+        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         self._writer.write("\r\n".join([*lines, "", ""]).encode() + body)
         await self._writer.drain()
@@ -136,7 +136,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-async def hammer(port: int, path: str, connections: int, seconds: float) -> tuple[float, list[float]]:
+async def hammer(port: int, path: str, connections: int, seconds: float, **headers: str) -> tuple[float, list[float]]:
     """GET one path from many connections at once; gives requests a second and every latency in seconds."""
     until = perf_counter() + seconds
     latencies: list[float] = []
@@ -144,7 +144,7 @@ async def hammer(port: int, path: str, connections: int, seconds: float) -> tupl
     async def one() -> None:
         connection = Connection(port)
         while (sent := perf_counter()) < until:
-            reply = await connection.request("GET", path)
+            reply = await connection.request("GET", path, b"", **headers)
             if reply.status != 200:
                 raise RuntimeError(f"{path} answered {reply.status}: {reply.body[:200]!r}")
             latencies.append(perf_counter() - sent)

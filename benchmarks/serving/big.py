@@ -27,7 +27,7 @@ from benchmarks.harness import Running, start, stop, wait_ready
 RESULT = Path("benchmarks/results/serving/big.json")
 GIB = 2**30
 SLAB = 9 * GIB
-HEAD = "POST /matmul?m={m}&n={n}&k={k} HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
+HEAD = "POST /matmul?m={m}&n={n}&k={k} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ RESULT = Path("benchmarks/results/serving/whole.json")
 FACTOR, ALLOWANCE_MS = 1.15, 10.0
 CHECKED = 32  # rows
 HEAD = (
-    "POST /matmul?m={n}&n={n}&k={n}&dtype={dtype} HTTP/1.1\r\nHost: x\r\n"
+    "POST /matmul?m={n}&n={n}&k={n}&dtype={dtype} HTTP/1.1\r\nHost: localhost\r\n"
     "Content-Type: application/octet-stream\r\nContent-Length: {bytes}\r\n\r\n"
 )
 KERNEL = re.compile(rb"server-timing:[^\r]*\bkernel;dur=([\d.]+)")

@@ -45,7 +45,7 @@ def _storm(port: int, seed: int, count: int) -> None:
 
 def _abort(port: int, seed: int, count: int) -> None:
     chance = random.Random(seed)  # noqa: S311
-    head = f"POST /matmul?m={N}&n={N}&k={N} HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
+    head = f"POST /matmul?m={N}&n={N}&k={N} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
     sent = (head + f"Content-Length: {8 * N * N}\r\n\r\n").encode() + bytes(8 * N * N)
     for _ in range(count):
         cut = chance.choice((chance.randrange(len(sent)), chance.randrange(300), chance.randrange(2**17)))

@@ -31,7 +31,7 @@ from benchmarks.serving.wire.process import Cost, Watched
 
 RESULT = Path("benchmarks/results/serving/wire.json")
 SERVICES = 3  # processes, one after the other, of which the one in the middle counts
-HEAD = "POST /matmul?m={m}&n={n}&k={k} HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
+HEAD = "POST /matmul?m={m}&n={n}&k={k} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
 Connect = Callable[[], socket.socket]
 
 
