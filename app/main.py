@@ -6,12 +6,15 @@ import asyncio
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from time import monotonic
+from types import FrameType
+from typing import Any, Final, TypeAlias, cast
 
 import uvicorn
 from fastapi import FastAPI
@@ -46,6 +49,7 @@ from app.store.database import Database, migrate, open_database, owned
 from app.store.folders import make_folder
 from app.store.repository import DeviceRepository
 
+_LOOK: Final = 0.1  # seconds between looks for a second signal
 Fleets: TypeAlias = Callable[[int], AbstractContextManager[Fleet]]  # opens devices with so many bytes of slab
 
 
@@ -204,6 +208,14 @@ def transfer_limits(settings: Settings) -> TransferLimits:
     return TransferLimits(settings.idle_timeout, settings.transfer_timeout, settings.min_transfer_rate)
 
 
+@dataclass(frozen=True)
+class Drain:
+    """How long the end waits for what is in hand, and the work that no connection waits for."""
+
+    seconds: float = 0.0
+    tasks: Collection[asyncio.Task[None]] = ()
+
+
 class Server(uvicorn.Server):
     """uvicorn's server, on a Unix socket too, that ends event streams first: they would outlast the shutdown.
 
@@ -217,9 +229,11 @@ class Server(uvicorn.Server):
         uds: socket.socket | None = None,
         gate: server.AdmissionCheck | None = None,
         limits: server.ConnectionLimits | None = None,
+        drain: Drain | None = None,
     ) -> None:
         super().__init__(config)
         self._closing, self._uds, self._gate, self._limits = closing, uds, gate, limits
+        self._drain = drain or Drain()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen: connections come by way of acceptors alone."""
@@ -231,12 +245,35 @@ class Server(uvicorn.Server):
             self._accept(self._uds, None)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Tell streams to end, then shut down as uvicorn does; the Unix socket's path goes with it."""
+        """End streams and readiness, finish what is in hand, and shut down as uvicorn does.
+
+        Meanwhile the service still listens, so that those who ask whether it is ready hear that it is not.
+        """
         path = self._uds.getsockname() if self._uds is not None else None
         self._closing.set()
+        await self._finish()
         await super().shutdown([*(sockets or []), *([self._uds] if self._uds is not None else [])])
+        if self.force_exit:  # what uvicorn leaves out then
+            self._cancel()
+            await self.lifespan.shutdown()
         if path is not None:
             Path(path).unlink(missing_ok=True)  # noqa: ASYNC240 - nothing is served any more
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """For signals: the first has what is in hand finished, the second does not."""
+        again = self.should_exit
+        super().handle_exit(sig, frame)
+        self.force_exit = self.force_exit or again
+
+    async def _finish(self) -> None:
+        """Wait for what is in hand now, no longer than the drain may take."""
+        left, until = {*self.server_state.tasks, *self._drain.tasks}, monotonic() + self._drain.seconds
+        while left and not self.force_exit and (seconds := until - monotonic()) > 0:
+            _, left = await asyncio.wait(left, timeout=min(seconds, _LOOK))
+
+    def _cancel(self) -> None:
+        for task in self.server_state.tasks:
+            task.cancel()
 
     def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         acceptor = server.Acceptor(listener, self._protocol, self._gate, self.server_state, tls, self._limits)

@@ -61,6 +61,11 @@ class Settings(BaseSettings):
     connections_per_address: int | None = Field(
         default=None, ge=1, description="Connections from one address; by default half of all. A proxy is one address."
     )
+    drain_seconds: float = Field(
+        default=20.0,
+        ge=0,
+        description="Seconds, when it is told to stop, for what is in hand; a second signal ends it.",
+    )
     max_body_bytes: int = Field(default=2**30, ge=1, description="A larger request body is answered 413.")
     slab_bytes: int = Field(
         default=2**31, ge=2**12, description="Host memory for operands and results; CUDA locks all of it."

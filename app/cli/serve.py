@@ -22,7 +22,7 @@ from app.api.errors import problem
 from app.api.state import State, state_of
 from app.cli import startup_messages
 from app.errors import StartRefused, TilewiseError
-from app.main import Fleets, Server, create_app, transfer_limits
+from app.main import Drain, Fleets, Server, create_app, transfer_limits
 from app.server import AdmissionCheck, ConnectionLimits, SystemdNotifier, protocol_factory
 from app.services.service import Service
 from app.settings import Settings
@@ -58,8 +58,9 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
         # Strangers are not told how busy the service is: their connections get as far as their heads.
         gate = state.load_shedder.refused if settings.auth == "none" else None
         limits = ConnectionLimits.of(settings.connections, settings.connections_per_address, problem)
+        drain = Drain(settings.drain_seconds, state.tasks)
         config = _config(plain, state, settings, loop)
-        server = _Announcing(config, closing, address, uds, gate, state.slot.get, notifier, limits)
+        server = _Announcing(config, closing, address, uds, gate, state.slot.get, notifier, limits, drain)
         state.metrics.count_connections(lambda: len(server.server_state.connections))
         if until_eof:
             threading.Thread(target=_until_eof, name="until eof", daemon=True).start()
@@ -188,8 +189,9 @@ class _Announcing(Server):
         service: Callable[[], Service] | None = None,
         notifier: SystemdNotifier | None = None,
         limits: ConnectionLimits | None = None,
+        drain: Drain | None = None,
     ) -> None:
-        super().__init__(config, closing, uds, gate, limits)
+        super().__init__(config, closing, uds, gate, limits, drain)
         self._service, self._notifier = service, notifier or SystemdNotifier(None)
         self._addresses = [address, *([f"unix:{uds.getsockname()}"] if uds is not None else [])]
 

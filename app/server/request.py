@@ -21,6 +21,7 @@ ErrorResponse: TypeAlias = Callable[[int, str, str], Response]
 _LOG: Final = logging.getLogger(__name__)
 _PIECE: Final = 2**18  # bytes of a body that is read as messages, at once
 _MAX_UNREAD: Final = 2**16  # bytes of a chunked body that are held before reading pauses
+_CLOSING: Final = 503
 _NOWHERE: Final = memoryview(b"")
 
 
@@ -90,9 +91,12 @@ class RequestCycle:
 
     async def run(self, app: ASGIApp, error: ErrorResponse) -> None:
         """Have the application answer; if it does not, answer `error`, or close if its answer has begun."""
+        failure = (500, "internal_error", "the service has a fault; its log says which")
         try:
             await app(self._head.scope, self.receive, self.send)
-        except BaseException as raised:  # noqa: BLE001 - one that is cancelled as the server ends is answered too
+        except asyncio.CancelledError:  # the server ends, and could not wait for this
+            failure = (503, "closing", "the service is shutting down, and this took too long")
+        except BaseException as raised:  # noqa: BLE001 - whatever it is, the client is answered
             _LOG.error("the application failed", exc_info=raised)
         else:
             if not (self.response_complete or self.disconnected):
@@ -100,9 +104,10 @@ class RequestCycle:
         if self.response_started and not (self.response_complete or self.disconnected):
             self._connection.transport.close()
         elif not (self.response_started or self.disconnected):
-            answer = error(500, "internal_error", "the service has a fault; its log says which")
+            answer = error(*failure)
             headers = [*answer.raw_headers, (b"connection", b"close")]
-            await self.send({"type": "http.response.start", "status": 500, "headers": headers})
+            headers += [(b"retry-after", b"1")] if failure[0] == _CLOSING else []
+            await self.send({"type": "http.response.start", "status": failure[0], "headers": headers})
             await self.send({"type": "http.response.body", "body": bytes(answer.body)})
         self._answered = _nothing  # it refers to the connection, which refers to this
 

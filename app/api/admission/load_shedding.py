@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from app.api.errors import refusal
 from app.api.metrics import Metrics
-from app.errors import Busy, NoRoom
+from app.errors import Busy, Closing, NoRoom
 from app.server import PendingAdmissions
 from app.services.service import Service
 
@@ -62,6 +62,8 @@ def _expect_room(service: Service, nbytes: int, ahead: PendingAdmissions) -> Non
     Whether resident matrices could make room is left to those who know all of what is needed.
     """
     admission, slab = service.matmul.admission, service.fleet.slab
+    if service.closing.is_set():
+        raise Closing("the service is shutting down")
     admission.expect_place(ahead=ahead.products)
     if (
         0 < nbytes <= slab.nbytes

@@ -183,14 +183,15 @@ async def follow_job(request: Request, job_id: JobId) -> Response:
 
 
 async def ended_within(service: Service, threads: RequestThreads, job_id: str, seconds: float) -> JobRecord:
-    """The job once it has ended, or as it is after `seconds`. Takes no thread while it waits."""
+    """The job once it has ended, or as it is after `seconds`. Takes no thread and no query while it waits."""
     until = monotonic() + seconds
     async with _woken(service, job_id) as wait:
         while (job := await threads.call(service.jobs.get, job_id)).state not in ENDED:
-            left = until - monotonic()
-            if left <= 0 or service.closing.is_set():
+            while (left := until - monotonic()) > 0 and not service.closing.is_set():
+                if await wait(min(left, _CLOSING)):
+                    break
+            else:
                 break
-            await wait(min(left, _CLOSING))
     return job
 
 
