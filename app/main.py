@@ -46,7 +46,7 @@ from app.services.tuning.service import TuningService
 from app.services.tuning.shape_tuner import TuningContext
 from app.settings import Settings
 from app.store.database import Database, migrate, open_database, owned
-from app.store.folders import make_folder
+from app.store.folders import check_private, make_folder
 from app.store.repository import DeviceRepository
 
 _LOOK: Final = 0.1  # seconds between looks for a second signal
@@ -124,6 +124,11 @@ def _make_folders(settings: Settings) -> None:
     for folder in (settings.data_dir, settings.cache):
         try:
             make_folder(folder)
+            check_private(folder)
+        except PermissionError as error:
+            if error.errno is not None:
+                raise StartRefused(f"the folder {folder} cannot be made: {error.strerror}") from error
+            raise StartRefused(f"{error}; or choose another with TILEWISE_DATA_DIR") from error
         except OSError as error:
             message = f"the folder {folder} cannot be made: {error.strerror or error}"
             raise StartRefused(f"{message}; choose another with TILEWISE_DATA_DIR") from error

@@ -43,6 +43,7 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
     `fleet` opens other devices than this host's, for tests and benchmarks; `loop` auto is uvloop where there is one.
     """
     sys.setswitchinterval(_HANDOVER)
+    os.umask(0o077)  # data, results and the database are nobody else's
     _log(settings)
     notifier = SystemdNotifier.from_environment()  # before there are children, which would inherit it
     listener = _listener(settings.host, settings.port)

@@ -1,8 +1,9 @@
-"""Folders that are still there after a power cut."""
+"""Folders that are still there after a power cut, and that nobody else writes to."""
 
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 
@@ -25,3 +26,16 @@ def _sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def check_private(folder: Path) -> None:
+    """Refuse a folder that strangers own or may write to: what they put there would run as us; raises PermissionError.
+
+    The groups of the process are its own: a volume of Kubernetes belongs to root and to one of them.
+    """
+    found = folder.stat()
+    if found.st_uid not in {os.geteuid(), 0}:
+        raise PermissionError(f"the folder {folder} belongs to another user, number {found.st_uid}")
+    strangers = stat.S_IWOTH | (0 if found.st_gid in {os.getegid(), *os.getgroups()} else stat.S_IWGRP)
+    if found.st_mode & strangers:
+        raise PermissionError(f"others may write to the folder {folder}: take that from them with chmod go-w")

@@ -210,6 +210,8 @@ def test_unix_socket_and_tls_serve_and_sigterm_cleans_up(
                 assert secured.ready(wait=90)
                 np.testing.assert_array_equal(secured.matmul(a, b), a @ b)
         assert path.exists()
+        assert (tmp_path / "tilewise.db").stat().st_mode & 0o777 == 0o600
+        assert (tmp_path / "results").stat().st_mode & 0o777 == 0o700
         terminated(service)
     assert not path.exists()
 
