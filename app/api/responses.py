@@ -35,9 +35,9 @@ State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cance
 
 
 class Answer(BaseModel):
-    """One JSON object of the service."""
+    """One JSON object of the service. Its schema is built at its first use."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 def reply(answer: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
