@@ -150,6 +150,8 @@ class Slab:
         while (at := self._committed.find(0, first, last)) >= 0:
             next_committed = self._committed.find(1, at, last)
             end = min(at + _AT_ONCE, last if next_committed < 0 else next_committed)
+            if end == at:
+                continue  # another region's borrower has just committed the grain that both have a part of
             try:
                 with self._committing:
                     self._populate(at * _GRAIN, min(end * _GRAIN, self.nbytes) - at * _GRAIN)
