@@ -17,10 +17,11 @@ def make_folder(folder: Path) -> None:
         return
     make_folder(above)
     folder.mkdir(exist_ok=True)
-    _sync(above)
+    sync_folder(above)
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Have the names of a folder's files on disk; raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

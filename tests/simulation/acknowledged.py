@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, cast
 
-from app.errors import NoResult
+from app.errors import NoResult, Unauthenticated
 from app.main import opened
+from app.services.access.api_keys import ApiKeys
+from app.services.access.secret import read_secret
 from app.services.jobs.async_products import AsyncProducts
 from app.services.jobs.idempotency import Idempotency
 from app.services.jobs.service import ENDED, JobService, new_job
@@ -49,6 +51,7 @@ def expect(data: Path, known: Sequence[Fact]) -> int:
             _expect_trials(database, known)
             _expect_results(database, data, known)
             _expect_answers(database, known)
+            _expect_keys(database, chosen.secret, known)
             _expect_writable(database)
     return resumable
 
@@ -145,6 +148,24 @@ def _expect_answers(database: Database, known: Sequence[Fact]) -> None:
                 assert found.job_id == fact["job_id"], f"{fact} is {found}"
             else:
                 assert (found.status, found.body) == (fact["status"], fact["body"]), f"{fact} is {found}"
+
+
+def _expect_keys(database: Database, secret: Path, known: Sequence[Fact]) -> None:
+    """Expect keys to be known unless they were revoked, and none that was revoked."""
+    made = [fact for fact in known if fact["kind"] == "key"]
+    revoked = {fact["token"] for fact in known if fact["kind"] == "revoked"}
+    keys = ApiKeys(database, read_secret(secret))
+    keys.start()
+    under_way = {record.id for record in keys.list() if record.revoked_at is not None}
+    for fact in made:
+        found = None
+        with suppress(Unauthenticated):
+            found = keys.principal_of_token(fact["token"])
+        if found is None:
+            assert fact["id"] in under_way, f"{fact} is lost"
+        else:
+            assert found.name == fact["name"], f"{fact} is another's"
+            assert fact["token"] not in revoked, f"{fact} is known again"
 
 
 def _expect_writable(database: Database) -> None:

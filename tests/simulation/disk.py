@@ -132,6 +132,8 @@ class Disk:
             yield from self._opened(call)
         elif call.name in {"rename", "renameat", "renameat2"}:
             yield self._renamed(*(text.decode() for text in call.texts))
+        elif call.name in {"link", "linkat"}:
+            yield self._added(call.texts[1].decode(), self._live[call.texts[0].decode()])
         elif call.name in {"unlink", "unlinkat"}:
             yield self._removed(call.texts[0].decode())
         elif call.name in {"mkdir", "mkdirat"}:

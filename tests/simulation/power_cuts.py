@@ -16,7 +16,7 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
@@ -30,6 +30,7 @@ from tests.simulation.system_calls import Moment, moments, record
 
 SYNCS: Final = frozenset({"fsync", "fdatasync"})
 _SHM: Final = "-shm"
+_SHARE: Final = 100  # cuts that a process is given at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,35 +150,32 @@ def left(disk: Disk, cut: Cut, rng: random.Random, folder: Path) -> Iterator[Pat
         shutil.rmtree(folder)
 
 
-def measure(recording: Recording, count: int, seed: int, scratch: Path, processes: int) -> dict[str, object]:
-    """Do so many cuts, in several processes, and tell what came of them."""
-    started, places = perf_counter(), recording.cuts(random.Random(seed), count)
-    cuts = list(enumerate(places))
-    with ProcessPoolExecutor(processes, get_context("fork")) as pool:
-        shares = [cuts[first::processes] for first in range(processes)]
-        tally = Tally()
-        for done in [pool.submit(run, recording, share, seed, scratch) for share in shares]:
-            tally.add(done.result())
-    disk = Disk(recording.folder / "disk")
+def measure(recording: Recording, count: int, seed: int, scratch: Path, processes: int) -> Iterator[dict[str, object]]:
+    """Do so many cuts, in several processes, and tell after each share what came of them so far."""
+    started, tally, disk = perf_counter(), Tally(), Disk(recording.folder / "disk")
     for moment in recording.moments:
         if moment.call.path != str(recording.folder / "log"):
             disk.replay(moment)
-    return {
-        "seed": seed,
-        "cuts": tally.cuts,
-        "at_syncs": tally.at_syncs,
-        "failures": len(tally.failures),
-        "recorded": {
-            "changes": disk.writes,
-            "syncs": disk.syncs,
-            "acknowledged": sum(map(recording.is_acknowledgement, recording.moments)),
-        },
-        "acknowledgements_looked_for": tally.acknowledged,
-        "tune_jobs_to_resume": tally.unfinished,
-        "cuts_by_kind": dict(sorted(tally.kinds.items())),
-        "seconds": round(perf_counter() - started, 1),
-        "failed": tally.failures[:100],
-    }
+    recorded = {"changes": disk.writes, "syncs": disk.syncs}
+    recorded["acknowledged"] = sum(map(recording.is_acknowledgement, recording.moments))
+    cuts = list(enumerate(recording.cuts(random.Random(seed), count)))
+    random.Random(seed).shuffle(cuts)
+    with ProcessPoolExecutor(processes, get_context("fork")) as pool:
+        shares = [cuts[first : first + _SHARE] for first in range(0, count, _SHARE)]
+        for done in as_completed([pool.submit(run, recording, share, seed, scratch) for share in shares]):
+            tally.add(done.result())
+            yield {
+                "seed": seed,
+                "cuts": tally.cuts,
+                "at_syncs": tally.at_syncs,
+                "failures": len(tally.failures),
+                "recorded": recorded,
+                "acknowledgements_looked_for": tally.acknowledged,
+                "tune_jobs_to_resume": tally.unfinished,
+                "cuts_by_kind": dict(sorted(tally.kinds.items())),
+                "seconds": round(perf_counter() - started, 1),
+                "failed": tally.failures[:100],
+            }
 
 
 def main() -> None:
@@ -199,11 +197,11 @@ def main() -> None:
             print(run(recording, [(arguments.only, place)], arguments.seed, Path(scratch) / "cuts"))
             return
         known = arguments.cuts, arguments.seed, Path(scratch) / "cuts", arguments.processes
-        report = measure(recording, *known)
-    text = json.dumps(report, indent=1) + "\n"
+        for report in measure(recording, *known):
+            text = json.dumps(report, indent=1) + "\n"
+            if arguments.out:
+                arguments.out.write_text(text)
     print(text)
-    if arguments.out:
-        arguments.out.write_text(text)
     sys.exit(1 if report["failures"] else 0)
 
 

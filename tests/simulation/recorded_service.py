@@ -115,14 +115,25 @@ def product(service: Service, number: int, log: Log) -> None:
     log("answered", key=key, print=print_, status=202, body=body)
 
 
+def keys(service: Service, number: int, log: Log) -> None:
+    """Make two keys, and revoke one of them."""
+    made = [service.access.keys.create(f"caller {number} {each}", frozenset({"read"})) for each in range(2)]
+    for record, token in made:
+        log("key", id=record.id, token=token, name=record.principal)
+    record, token = made[0]
+    service.access.keys.revoke(record.id)
+    log("revoked", id=record.id, token=token)
+
+
 def main() -> None:
-    """Migrate, tune and multiply."""
+    """Migrate, make keys, tune and multiply."""
     data, log, shapes = Path(sys.argv[1]), Log(Path(sys.argv[2])), int(sys.argv[3])
     chosen = settings(data)
     migrations(chosen.database, log)
     with brief_finals(), opened(chosen, "the recorded service") as service:
         log("opened")
         for number in range(shapes):
+            keys(service, number, log)
             for each in range(3):
                 product(service, 3 * number + each, log)
             tune(service, Problem(24 + 8 * number, 16, 32), log)

@@ -11,7 +11,7 @@ import logging
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -51,8 +51,8 @@ def runs(what: str, seeds: Iterable[int]) -> Tally:
     return tally
 
 
-def measure(what: str, first: int, count: int, processes: int) -> dict[str, object]:
-    """Do the runs of so many seeds in several processes, and tell what came of them."""
+def measure(what: str, first: int, count: int, processes: int) -> Iterator[dict[str, object]]:
+    """Do the runs of so many seeds in several processes, and tell after each share what came of them so far."""
     started, total = perf_counter(), Tally()
     shares = [range(at, min(at + _SHARE, first + count)) for at in range(first, first + count, _SHARE)]
     with ProcessPoolExecutor(processes, get_context("forkserver")) as pool:
@@ -61,16 +61,16 @@ def measure(what: str, first: int, count: int, processes: int) -> dict[str, obje
             total.steps += tally.steps
             total.outcomes += tally.outcomes
             total.failures |= tally.failures
-    return {
-        "what": what,
-        "first": first,
-        "runs": total.runs,
-        "failures": len(total.failures),
-        "steps": total.steps,
-        "outcomes": dict(sorted(total.outcomes.items())),
-        "seconds": round(perf_counter() - started, 1),
-        "failed": total.failures,
-    }
+            yield {
+                "what": what,
+                "first": first,
+                "runs": total.runs,
+                "failures": len(total.failures),
+                "steps": total.steps,
+                "outcomes": dict(sorted(total.outcomes.items())),
+                "seconds": round(perf_counter() - started, 1),
+                "failed": total.failures,
+            }
 
 
 def main() -> None:
@@ -82,11 +82,11 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    report = measure(arguments.what, arguments.first, arguments.seeds, arguments.processes)
-    text = json.dumps(report, indent=1) + "\n"
+    for report in measure(arguments.what, arguments.first, arguments.seeds, arguments.processes):
+        text = json.dumps(report, indent=1) + "\n"
+        if arguments.out:
+            arguments.out.write_text(text)
     print(text)
-    if arguments.out:
-        arguments.out.write_text(text)
     sys.exit(1 if report["failures"] else 0)
 
 

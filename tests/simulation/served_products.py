@@ -27,9 +27,11 @@ from app.errors import Cancelled, DeviceError, LaunchFailed, NoRoom, OverShare, 
 from app.services.best.lookup import BestConfigs
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
-from app.services.matmul.batching import BatchCostModel, CancelToken, DynamicBatcher
+from app.services.matmul.batching import BatchCostModel, DynamicBatcher
 from app.services.matmul.buffers import OperandBuffers
+from app.services.matmul.device_queue import CancelToken
 from app.services.matmul.service import MatmulService
+from app.services.principal import ANONYMOUS, Principal
 from app.worker.serving import batched, product
 from app.worker.serving.product import MultiplyRequest, MultiplyResult
 from kernels.device import Device, Limits
@@ -82,6 +84,7 @@ class World:
     simulation: Simulation
     faults: Faults
     stack: ExitStack
+    apart: bool = field(init=False)  # whether each client is a principal of its own
     slab: Slab = field(init=False)
     lease: OrderlyLease = field(init=False)
     unit: Unit = field(init=False)
@@ -94,6 +97,7 @@ class World:
 
     def __post_init__(self) -> None:
         rng = self.simulation.rng
+        self.apart = rng.random() < 0.5
         self.slab, self.lease = Slab(_PAGE * rng.choice((6, 12, 64))), OrderlyLease()
         self.stack.callback(self.slab.close)
         self.stack.callback(self.lease.close)
@@ -161,14 +165,14 @@ class World:
 
     def client(self, name: str, count: int) -> None:
         """Ask for some products, one after another."""
-        rng = self.simulation.rng
+        rng, who = self.simulation.rng, Principal(f"caller {name[-1]}" if self.apart else ANONYMOUS.name)
         for number in range(count):
             self.simulation.sleep(rng.choice((0.0, 0.0, 0.01, 0.5)))
             token, asked, problem = CancelToken(), self.simulation.now, rng.choice(_PROBLEMS)
             if rng.random() < self.faults.cancels:
                 self._cancel_later(token, f"{name}'s cancellation {number}")
             try:
-                self._expect_product(problem, token, rng.randrange(2**32))
+                self._expect_product(problem, token, rng.randrange(2**32), who)
                 self.outcomes["made"] += 1
             except (NoRoom, OverShare, QueueFull, DeviceError, Cancelled) as error:
                 self._expect_reason(error, token)
@@ -193,9 +197,9 @@ class World:
     def _expect_fault(self, error: DeviceError) -> None:
         assert self.faults != Faults(), repr(error)
 
-    def _expect_product(self, problem: Problem, token: CancelToken, seed: int) -> None:
+    def _expect_product(self, problem: Problem, token: CancelToken, seed: int, who: Principal) -> None:
         rng = np.random.default_rng(seed)
-        with self.matmul.reserve(problem) as buffers:
+        with self.matmul.reserve(problem, principal=who) as buffers:
             buffers.a[...] = rng.integers(-9, 9, buffers.a.shape)
             buffers.b[...] = rng.integers(-9, 9, buffers.b.shape)
             buffers.c[...] = np.nan

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from app.errors import StartRefused
+from app.store.folders import sync_folder
 
 _BYTES: Final = 32
 
@@ -44,6 +45,7 @@ def _create(path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.link(draft, path)
+        sync_folder(path.parent)  # a secret whose name is lost takes every key that was made with it
     except FileExistsError:
         return  # another process was faster
     finally:
