@@ -37,6 +37,7 @@ class Node:
     """A file or a folder: what is durable of it, and the changes since, oldest first."""
 
     is_folder: bool = False
+    mode: int = 0o644  # of a file, as it was made with
     content: bytearray = field(default_factory=bytearray)
     entries: dict[str, Node] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
@@ -169,7 +170,7 @@ class Disk:
             return
         self._places[call.value] = path, -1 if "O_APPEND" in call.arguments else 0
         if "O_CREAT" in call.arguments and path not in self._live:
-            yield self._added(path, Node())
+            yield self._added(path, Node(mode=int(call.arguments.rpartition(", ")[2], 8)))
         elif "O_TRUNC" in call.arguments:
             yield from self._truncated(path, 0)
 
@@ -218,6 +219,7 @@ def _write(node: Node, cut: Cut, rng: random.Random, path: Path) -> None:
             break
     if not node.is_folder:
         path.write_bytes(content)
+        path.chmod(node.mode)
         return
     path.mkdir(exist_ok=True)
     for name, entry in entries.items():

