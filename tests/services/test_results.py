@@ -98,10 +98,10 @@ def test_a_result_that_is_open_is_read_to_its_end_though_its_time_is_over(tmp_pa
     shelf = ResultStore(tmp_path, 10, 2**20, lambda: now[0])
     shelf.start()
     shelf.put("one", np.arange(5, dtype=np.uint8))
-    file = shelf.open("one")
+    file = shelf.open("one", "")
     assert file is not None
     now[0] = 10.0
-    assert shelf.open("one") is None
+    assert shelf.open("one", "") is None
     with file:
         assert file.read() == bytes(range(5))
     shelf.stop()
@@ -281,3 +281,28 @@ def test_after_a_restart_an_unfinished_product_is_lost_and_says_so(tmp_path: Pat
     assert ended.state == "failed"
     assert ended.error is not None
     assert ended.error["code"] == "lost"
+
+
+def test_results_survive_a_restart_with_their_age_and_what_no_job_names_goes(service: Service, tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    with keeping(service, tmp_path) as results:
+        first, second = made(service, results), made(service, results)
+    (tmp_path / "stranger").write_bytes(b"x")
+    (tmp_path / f"{first.id}.part").write_bytes(b"x")
+    with keeping(service, tmp_path) as results:
+        assert {path.name for path in tmp_path.iterdir()} == {"lost+found", first.id, second.id}
+        assert results.store.nbytes == 2 * 48
+        assert np.array_equal(read(results, first), np.full((3, 4), 10, np.float32))
+    with keeping(service, tmp_path, ttl=0.05) as results:
+        time.sleep(0.1)
+        with pytest.raises(NoResult):
+            results.open(first)
+
+
+def test_a_result_that_was_damaged_between_two_processes_is_not_served(service: Service, tmp_path: Path) -> None:
+    with keeping(service, tmp_path) as results:
+        job = made(service, results)
+    (tmp_path / job.id).write_bytes(bytes(48))
+    with keeping(service, tmp_path) as results, pytest.raises(NoResult):
+        results.open(job)
+    assert not (tmp_path / job.id).exists()

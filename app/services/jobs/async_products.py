@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from app.store.records import JobRecord
 from app.store.repository import JobRepository
 
 _LOG = logging.getLogger(__name__)
+_DIGEST: Final = "sha256"  # of a job's result: the checksum of C's bytes
 _REMEMBERED: Final = 1024  # errors that are kept as they were raised
 RecordJob = Callable[[Any, str], None]
 Outcome = tuple[str, dict[str, Any] | None, TilewiseError | None]
@@ -31,7 +32,7 @@ Outcome = tuple[str, dict[str, Any] | None, TilewiseError | None]
 class AsyncProducts:
     """Jobs of kind matmul; their results, in `folder`, are kept for `ttl` seconds and up to `most` bytes of them.
 
-    Neither survives a restart: what was under way is failed then, code lost, and the folder is emptied.
+    What was under way at a restart is failed then, code lost; results survive it, if their jobs name them.
     """
 
     def __init__(
@@ -45,13 +46,23 @@ class AsyncProducts:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="results")
 
     def start(self) -> None:
-        """Fail what an earlier process left unfinished, and forget its results."""
-        self.store.start()
+        """Fail what an earlier process left unfinished, and take up its results."""
+        self.store.start(self._ages)
         self._writer.submit(int).result()  # its thread is there from now on
         lost = {"code": "lost", "error": "the service restarted before the product was made"}
         for job in self._database.read(lambda session: JobRepository(session).unfinished()):
             if job.kind == "matmul":
                 self._jobs.end(job.id, "failed", None, lost)
+
+    def _ages(self, names: Sequence[str]) -> dict[str, float]:
+        """The seconds since the jobs of these ids were made, of those whose results are kept."""
+        jobs = self._database.read(lambda session: [JobRepository(session).get(name) for name in names])
+        now = datetime.now(UTC)
+        return {
+            job.id: max(0.0, (now - job.finished_at).total_seconds())
+            for job in jobs
+            if job is not None and job.finished_at is not None and _DIGEST in (job.result or {})
+        }
 
     def stop(self) -> None:
         """Write what is still to be written, and remove nothing any more."""
@@ -120,7 +131,8 @@ class AsyncProducts:
 
     def open(self, job: JobRecord) -> BinaryIO:
         """The file of C's bytes; raises NoResult if it has none, or it is not kept any more."""
-        found = self.store.open(job.id) if job.state == "succeeded" else None
+        digest = (job.result or {}).get(_DIGEST, "")
+        found = self.store.open(job.id, digest) if job.state == "succeeded" else None
         if found is None:
             over = " any more" if job.state in ENDED else ""
             raise NoResult(f"job {job.id} is {job.state} and has no result{over}", state=job.state)
@@ -144,9 +156,8 @@ class AsyncProducts:
             self._apply_cancellation(job_id, token)
             product = self._matmul.multiply(buffers, device_id, kernel, token)
             token.raise_if_cancelled()
-            if buffers.pending_result is None:
-                self.store.put(job_id, buffers.result)
-            return "succeeded", _facts(buffers, product), None
+            kept = {} if buffers.pending_result is not None else {_DIGEST: self.store.put(job_id, buffers.result)}
+            return "succeeded", _facts(buffers, product) | kept, None
         except Cancelled as error:
             return "cancelled", None, error
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import file_digest, sha256
 from pathlib import Path
 from time import monotonic
 from typing import BinaryIO, Final
@@ -11,6 +13,7 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from app.dtypes import Array
+from app.store.folders import sync_folder
 
 _LOOK: Final = 30.0  # seconds between looks for what is too old
 
@@ -26,6 +29,7 @@ class ResultStore:
         self._folder, self._clock = folder, clock
         self._kept: dict[str, tuple[int, float]] = {}  # bytes and the moment, by name, oldest first
         self._writing: dict[str, int] = {}  # bytes by name of what is being written
+        self._unchecked: set[str] = set()  # names of what an earlier process left
         self._lock = threading.Condition()
         self._ending = threading.Event()
 
@@ -35,11 +39,20 @@ class ResultStore:
         with self._lock:
             return self._taken()
 
-    def start(self) -> None:
-        """Remove what an earlier process left, and start the thread that removes what is too old."""
+    def start(self, ages: Callable[[Sequence[str]], Mapping[str, float]] = lambda _: {}) -> None:
+        """Take up what an earlier process kept, and start the thread that removes what is too old.
+
+        `ages` gives the seconds since each of some names was kept; files that it does not name are removed. What is no
+        file, such as the lost+found of a volume, stays.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
-        for path in self._folder.iterdir():
-            path.unlink()
+        found = {path.name: path.stat().st_size for path in self._folder.iterdir() if path.is_file()}
+        known, now = ages(tuple(found)), self._clock()
+        for name in found.keys() - known.keys():
+            self._path(name).unlink()
+        for name in sorted(known.keys() & found.keys(), key=lambda each: -known[each]):
+            self._kept[name] = found[name], now - known[name]
+            self._unchecked.add(name)
         look = max(0.1, min(self.ttl, _LOOK))
 
         def sweep() -> None:
@@ -52,31 +65,48 @@ class ResultStore:
         """Stop the thread; what is kept stays until the next start."""
         self._ending.set()
 
-    def put(self, name: str, array: Array) -> None:
-        """Keep an array; raises OSError where the disk does not take it."""
-        aside = self._folder / f"{name}.part"
+    def put(self, name: str, array: Array) -> str:
+        """Keep an array, on disk when it returns its SHA-256; raises OSError where the disk does not take it."""
+        aside, data = self._folder / f"{name}.part", array.reshape(-1).view(np.uint8).data
         self._reserve(name, array.nbytes)
         try:
             with aside.open("wb") as file:
-                file.write(array.reshape(-1).view(np.uint8).data)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
             with self._lock:
                 aside.rename(self._path(name))
                 self._kept[name] = self._writing.pop(name), self._clock()
         except OSError:
             aside.unlink(missing_ok=True)
             raise
+        else:
+            sync_folder(self._folder)
+            return sha256(data).hexdigest()
         finally:
             with self._lock:
                 self._writing.pop(name, None)
                 self._lock.notify_all()
 
-    def open(self, name: str) -> BinaryIO | None:
-        """The file of an array's bytes, which stays readable once it is open; None if it is not kept any more."""
+    def open(self, name: str, digest: str) -> BinaryIO | None:
+        """The file of an array's bytes, which stays readable once it is open; None if it is not kept any more.
+
+        What an earlier process kept is compared with its SHA-256 first, and removed if it is damaged.
+        """
         self.sweep()
         try:
-            return self._path(name).open("rb")
+            file = self._path(name).open("rb")
         except FileNotFoundError:
             return None
+        if name in self._unchecked:
+            if file_digest(file, "sha256").hexdigest() != digest:
+                file.close()
+                with self._lock:
+                    self._remove(name)
+                return None
+            self._unchecked.discard(name)
+            file.seek(0)
+        return file
 
     def sweep(self) -> None:
         """Remove what is too old."""
@@ -100,7 +130,8 @@ class ResultStore:
         return sum(size for size, _ in self._kept.values()) + sum(self._writing.values())
 
     def _remove(self, name: str) -> None:
-        del self._kept[name]
+        self._kept.pop(name, None)
+        self._unchecked.discard(name)
         self._path(name).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
