@@ -33,6 +33,8 @@ from app.services.access.secret import read_secret
 from app.services.best.lookup import BestConfigs
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
+from app.services.health.cordons import Cordons
+from app.services.health.status import ServiceHealth
 from app.services.jobs.async_products import AsyncProducts
 from app.services.jobs.idempotency import Idempotency
 from app.services.jobs.service import JobService
@@ -77,6 +79,9 @@ def opened(
         defaults = DefaultVerification(fleet, quarantine, best, matmul.failures, matmul.deadlines, context.forecasts)
         threads.callback(defaults.join)
         stack.callback(defaults.stop)
+        cordons = Cordons(fleet.units, settings.data_dir / "cordons.json")
+        health = ServiceHealth(fleet, defaults, cordons, matmul, best, database, settings.data_dir)
+        stack.callback(health.stop)
         regions = SharedMemoryRegistry(fleet, allowed=settings.shared_memory == "on")
         stack.callback(regions.close)
         results, idempotency = _kept(settings, database, jobs, matmul)
@@ -89,7 +94,7 @@ def opened(
         tuning.start()
         access = _access(stack, settings, database)
         known = settings.data_dir, database, fleet, best, jobs, tuning, matmul, matrices, regions, results
-        yield Service(*known, idempotency, misses, quarantine, defaults, access, closing or threading.Event())
+        yield Service(*known, idempotency, misses, quarantine, defaults, health, access, closing or threading.Event())
 
 
 def _access(stack: ExitStack, settings: Settings, database: Database) -> Access:
@@ -191,6 +196,7 @@ def create_app(
             state.slot.open(service)
             state.threads.start()
             service.defaults.start()
+            service.health.start()
             try:
                 yield
             finally:

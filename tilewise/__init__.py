@@ -5,6 +5,7 @@ Standard library and NumPy only, and ml_dtypes for bfloat16.
 
 from __future__ import annotations
 
+from tilewise._cordons import Cordon
 from tilewise._futures import AsyncSubmitted, Submitted
 from tilewise._keys import ApiKey
 from tilewise._requests import Page
@@ -110,6 +111,7 @@ __all__ = [
     "Closing",
     "CompileFailed",
     "Conditions",
+    "Cordon",
     "Covered",
     "CrossOrigin",
     "Device",

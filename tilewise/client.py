@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from tilewise._cordons import Cordoning
 from tilewise._futures import AsyncSubmitted, Submitted
 from tilewise._jobs import Following
 from tilewise._keys import Managing
@@ -21,7 +22,7 @@ from tilewise.arguments import ProductArguments
 LOCAL = "http://127.0.0.1:8000"
 
 
-class Calls(Multiplying, Following, Keeping, Managing):
+class Calls(Multiplying, Following, Keeping, Managing, Cordoning):
     """All that can be asked of a service, written once."""
 
     def __init__(

@@ -25,8 +25,10 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.devices.gpu_health import GpuReading
 from app.errors import StoreFailed
 from app.server import LoopLag
+from app.services.health.status import STATES
 from app.services.jobs.service import ENDED
 from app.services.service import Service
 
@@ -36,6 +38,12 @@ _MADE: Final = "tilewise.made"  # where a request's scope says which device made
 _JOBS: Final = ("queued", "running", *sorted(ENDED))  # told even where there is none: an alert compares
 _KEPT: Final = 4096  # metrics with labels of one kind
 _EXPONENT: Final = re.compile(rb"(?<= )[0-9.]+e[+-][0-9]+$", re.MULTILINE)  # some readers stop at the e
+_SENSORS: Final[Mapping[str, tuple[str, str]]] = {
+    "celsius": ("tilewise_device_temperature_celsius", "The GPU's temperature."),
+    "watts": ("tilewise_device_power_watts", "The power that the GPU draws."),
+    "remapped_rows": ("tilewise_device_remapped_rows", "Rows of the GPU's memory that were remapped."),
+}
+_ERRORS: Final = ("corrected", "uncorrected")
 
 
 class Metrics:
@@ -189,6 +197,7 @@ class _Now(Collector):
         )
         yield GaugeMetricFamily("tilewise_ready", "1 once products are served.", float(service.ready() is None))
         yield _restarts(service)
+        yield from _health(service)
         yield from _residents(service)
         yield from _tuning(service)
         yield CounterMetricFamily(
@@ -251,6 +260,68 @@ def _restarts(service: Service) -> Metric:
         for role in ("products", "trials"):
             family.add_metric([unit.device.id, role], max(0, getattr(unit, role).generation - 1))
     return family
+
+
+def _health(service: Service) -> Iterable[Metric]:
+    """What the service's health says at this moment."""
+    state = GaugeMetricFamily(
+        "tilewise_device_state", "1 for the state that a device is in.", labels=["device", "state"]
+    )
+    for device in service.health.devices():
+        for name in STATES:
+            state.add_metric([device.device, name], float(device.state == name))
+    yield state
+    yield _verified(service)
+    yield from _of_children(service)
+    gpus = service.health.gpus
+    if gpus is not None:
+        xids = CounterMetricFamily("tilewise_device_xids", "Xids that the driver reported.", labels=["device", "xid"])
+        for (name, number), count in list(gpus.xids.items()):
+            xids.add_metric([name, str(number)], count)
+        yield xids
+        yield from _of_sensors(dict(gpus.readings))
+
+
+def _verified(service: Service) -> Metric:
+    family = CounterMetricFamily(
+        "tilewise_verification_products", "Products with known answers, of idle devices.", labels=["device"]
+    )
+    for device, verification in service.health.verification.items():
+        family.add_metric([device], verification.total)
+    return family
+
+
+def _of_children(service: Service) -> Iterable[Metric]:
+    """How often children hung, and how often they were killed by nobody of the service: by the OOM killer, say."""
+    labels = ["device", "role"]
+    hangs = CounterMetricFamily("tilewise_child_hangs", "Children that hung.", labels=labels)
+    kills = CounterMetricFamily("tilewise_child_kills", "Children that were killed from outside.", labels=labels)
+    for unit in service.fleet.units:
+        for role, worker in (("products", unit.products), ("trials", unit.trials)):
+            hangs.add_metric([unit.device.id, role], worker.hangs)
+            kills.add_metric([unit.device.id, role], worker.kills_from_outside)
+    return hangs, kills
+
+
+def _of_sensors(readings: Mapping[str, GpuReading]) -> Iterable[Metric]:
+    for member, (name, text) in _SENSORS.items():
+        family = GaugeMetricFamily(name, text, labels=["device"])
+        for device, reading in readings.items():
+            value = getattr(reading, member)
+            if value is not None:
+                family.add_metric([device], value)
+        yield family
+    errors = GaugeMetricFamily(
+        "tilewise_device_memory_errors",
+        "Errors of the GPU's memory since its driver was loaded.",
+        labels=["device", "kind"],
+    )
+    for device, reading in readings.items():
+        for kind in _ERRORS:
+            count = getattr(reading, kind)
+            if count is not None:
+                errors.add_metric([device, kind], count)
+    yield errors
 
 
 def _tuning(service: Service) -> Iterable[Metric]:

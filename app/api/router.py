@@ -28,7 +28,7 @@ from app.api.routes import (
     trials,
     tune,
 )
-from app.api.schemas import ProductMembers, TuneRequest
+from app.api.schemas import Cordoning, ProductMembers, TuneRequest
 from app.api.state import State
 from app.server import TransferLimits
 
@@ -62,7 +62,7 @@ def include(app: FastAPI, *, max_body_bytes: int, limits: TransferLimits = Trans
     app.add_middleware(Counted, metrics=state.metrics, guard=state.guard)
     routes = [route for module in ROUTERS for route in module.router.routes]
     app.router.routes[:0] = routes
-    describe(app, [ProblemDetails, TuneRequest, *keys.MODELS, *_INFERENCE_MODELS], _schemas, keys.EXAMPLES)
+    describe(app, [ProblemDetails, TuneRequest, Cordoning, *keys.MODELS, *_INFERENCE_MODELS], _schemas, keys.EXAMPLES)
 
 
 def _schemas() -> dict[str, Any]:

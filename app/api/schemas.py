@@ -79,6 +79,14 @@ class Nothing(StrictModel):
     """A query string with nothing in it: a parameter that means nothing is a mistake."""
 
 
+class Cordoning(StrictModel):
+    """Why a device is cordoned."""
+
+    reason: Annotated[
+        str, Field(min_length=1, max_length=200, description="What those are told whom the device refuses.")
+    ]
+
+
 class ProblemFilter(StrictModel):
     """Which problems: each member that is given narrows them down."""
 

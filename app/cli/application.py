@@ -65,6 +65,8 @@ COMMANDS: Final = {
         ("tilewise replay tiled.jsonl.gz", "tilewise replay tiled.jsonl.gz --strategy random --trials 100"),
     ),
     "devices": Command("devices", ("tilewise devices", "tilewise devices --json --url http://localhost:8000")),
+    "cordon": Command("cordons", ('tilewise cordon cuda:1 --reason "its memory fails"',)),
+    "uncordon": Command("cordons", ("tilewise uncordon cuda:1",)),
     "kernels": Command("devices", ("tilewise kernels", "tilewise kernels --json --url http://localhost:8000")),
     "migrate": Command("serve", ("tilewise migrate", "tilewise migrate --check", "tilewise migrate --to 0007")),
     "keys": Command(

@@ -18,6 +18,7 @@ from app.cli.database_session import Stored, problem_of, read_answer
 from app.devices import worker_entry
 from app.devices.backend import Reading
 from app.main import opened
+from app.services.health.cordons import OPERATOR
 from app.services.principal import ANONYMOUS
 from app.services.service import Service
 from app.services.tuning.request import TuneSpec
@@ -25,7 +26,7 @@ from app.settings import Settings
 from app.tuning.budget import Budget
 from kernels import CATALOGUE
 from kernels.problem import Problem
-from tilewise import Device, Event, Job, Kernel, Product
+from tilewise import Cordon, Device, Event, Job, Kernel, Product
 from tilewise.arguments import ProductArguments, TuneArguments
 from tilewise.decoding import from_json
 
@@ -103,6 +104,16 @@ class Local(Stored):
         """As Client.devices."""
         devices = (unit.device for unit in self._service.fleet.units)
         return [from_json(Device, {**asdict(device), "model": device.model}) for device in devices]
+
+    def cordon(self, device: str, reason: str) -> Cordon:
+        """As Client.cordon."""
+        cordon = self._service.health.cordons.cordon(self._service.fleet.unit(device), reason, OPERATOR)
+        return from_json(Cordon, {"device": device, "cordoned": True, **asdict(cordon)})
+
+    def uncordon(self, device: str) -> Cordon:
+        """As Client.uncordon."""
+        self._service.health.cordons.uncordon(self._service.fleet.unit(device))
+        return Cordon(device, cordoned=False)
 
     def kernels(self) -> list[Kernel]:
         """As Client.kernels."""

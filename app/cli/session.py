@@ -16,7 +16,7 @@ from app.cli.options import usage
 from app.devices.last_devices import remembered
 from app.errors import DatabaseOwned
 from app.settings import Settings
-from tilewise import Analysis, Best, Client, Device, Event, Job, Kernel, Miss, Page, Problem, Product, Trial
+from tilewise import Analysis, Best, Client, Cordon, Device, Event, Job, Kernel, Miss, Page, Problem, Product, Trial
 from tilewise.arguments import ProductArguments, TuneArguments
 
 T = TypeVar("T")
@@ -100,6 +100,14 @@ class Session(Records, Protocol):
 
     def kernels(self) -> list[Kernel]:
         """List the kernels."""
+        ...
+
+    def cordon(self, device: str, reason: str) -> Cordon:
+        """Have a device refuse products and tunes."""
+        ...
+
+    def uncordon(self, device: str) -> Cordon:
+        """Have a device serve again."""
         ...
 
 

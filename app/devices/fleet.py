@@ -14,6 +14,8 @@ from typing import Any
 from app.devices import worker_entry
 from app.devices.backend import Vendor
 from app.devices.compiler_pool import Compilers
+from app.devices.gpu_health import GpuReader
+from app.devices.gpu_reader import GpuHealthProcess
 from app.devices.last_devices import remember
 from app.devices.lease import Lease, Priority
 from app.devices.process import Worker
@@ -45,6 +47,11 @@ class Unit:
         """Builds that can be compiled at once; 1 if the device's own process compiles."""
         return self.compilers.width if self.is_compiled_ahead else 1
 
+    @property
+    def takes_products(self) -> bool:
+        """Whether products are neither refused, as of a device that is cordoned, nor is its process lost."""
+        return self.products.takes_calls
+
     def ahead(self, build: Build) -> Future[None]:
         """Start to have a build's binary in the cache on disk, and return at once.
 
@@ -75,11 +82,15 @@ class Unit:
 
 @dataclass(frozen=True)
 class Fleet:
-    """Every device that could be opened, the memory that all children share, and why others were not opened."""
+    """Every device that could be opened, the memory that all children share, and why others were not opened.
+
+    `gpus` reads the health of those that have a UUID by which NVIDIA's driver knows them; None: there is none.
+    """
 
     units: tuple[Unit, ...]
     slab: Slab
     reasons: tuple[str, ...] = ()
+    gpus: GpuReader | None = None
 
     def unit(self, device_id: str | None = None) -> Unit:
         """The unit of a device, or the first; raises NoDevice if there is none, UnknownDevice for an unknown id."""
@@ -115,7 +126,16 @@ def open_fleet(devices: str, cache_dir: Path, slab_bytes: int) -> Iterator[Fleet
         for reason in reasons:
             _LOG.log(logging.INFO if units else logging.WARNING, "%s", reason)
         remember(cache_dir, devices, [unit.device for unit in units])
-        yield Fleet(tuple(units), slab, tuple(reasons))
+        yield Fleet(tuple(units), slab, tuple(reasons), _gpus(units, stack))
+
+
+def _gpus(units: Iterable[Unit], stack: ExitStack) -> GpuReader | None:
+    uuids = [unit.device.uuid for unit in units if unit.device.platform == "cuda" and unit.device.uuid]
+    if not uuids:
+        return None
+    reader = GpuHealthProcess(uuids)
+    stack.callback(reader.close)
+    return reader
 
 
 def _asked(devices: str) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from app.devices.backend import Backend, Buffer, Reading, Vendor
+from app.devices.gpu_health import GpuReader, GpuReading
 from app.devices.process.worker_main import WorkerLink
 from app.devices.slab import attach
 from app.dtypes import Array
@@ -108,6 +109,20 @@ def shared_memory(held: WorkerContext) -> SharedDeviceMemory:
         raise Unsupported(f"processes cannot share the memory of {device.id}")
     sharing: SharedDeviceMemory = held.state(_cuda().Sharing)
     return sharing
+
+
+def gpu_health(uuids: tuple[str, ...]) -> GpuReader:
+    """Set up a child that watches GPUs without holding one; raises NoDevice without NVIDIA's management library."""
+    reader: GpuReader | None = _cuda().open_health(uuids)
+    if reader is None:
+        raise NoDevice("NVIDIA's management library cannot be opened")
+    return reader
+
+
+def read_gpus(reader: GpuReader, link: WorkerLink, seconds: float) -> list[GpuReading]:
+    """Wait for events for at most so long, and read every GPU."""
+    del link
+    return reader.read(seconds)
 
 
 def compiler() -> None:

@@ -48,6 +48,7 @@ TilewiseError
 │   ├── WrongResult           500 wrong_result
 │   ├── ChildDied             503 child_died
 │   ├── ChildLost             503 child_lost
+│   ├── DeviceCordoned        503 device_cordoned
 │   ├── ChildTimedOut         503 child_timed_out
 │   └── NoDevice              503 no_device
 └── StartRefused              the service does not start
@@ -68,6 +69,7 @@ from app.errors.failed import (
     Closing,
     CompileFailed,
     DatabaseOwned,
+    DeviceCordoned,
     DeviceError,
     DeviceTimeUsed,
     LaunchFailed,
@@ -130,6 +132,7 @@ __all__ = [
     "CompileFailed",
     "CrossOrigin",
     "DatabaseOwned",
+    "DeviceCordoned",
     "DeviceError",
     "DeviceTimeUsed",
     "Forbidden",

@@ -93,6 +93,12 @@ class ChildLost(DeviceError):
     code, status, retry_after = "child_lost", 503, 5
 
 
+class DeviceCordoned(DeviceError):
+    """The device is cordoned, by an operator or since it failed: it makes no products and runs no tunes."""
+
+    code, status, retry_after = "device_cordoned", 503, 60
+
+
 class NoDevice(DeviceError):
     """No device could be opened."""
 

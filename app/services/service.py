@@ -11,6 +11,7 @@ from app.services.access.caller import Access
 from app.services.best.lookup import BestConfigs
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
+from app.services.health.status import ServiceHealth
 from app.services.jobs.async_products import AsyncProducts
 from app.services.jobs.idempotency import Idempotency
 from app.services.jobs.service import JobService
@@ -40,15 +41,10 @@ class Service:
     misses: MissCounter
     quarantine: Quarantine
     defaults: DefaultVerification
+    health: ServiceHealth
     access: Access
     closing: threading.Event
 
     def ready(self) -> str | None:
-        """Why products are not served yet, or None: a device is ready once its lowest default is verified."""
-        if self.closing.is_set():
-            return "the service is shutting down"
-        states = self.defaults.states()
-        if not states:
-            return "; ".join(self.fleet.reasons) or "no device was asked for"
-        reasons = [state.reason for state in states if state.reason is not None]
-        return "; ".join(reasons) if len(reasons) == len(states) else None
+        """Why products are not served now; None if a device serves them."""
+        return "the service is shutting down" if self.closing.is_set() else self.health.unready()

@@ -6,19 +6,24 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from pathlib import Path
+from typing import Final, TypeVar
 
-from sqlalchemy.exc import InternalError, OperationalError
+from sqlalchemy import text
+from sqlalchemy.exc import DatabaseError, InternalError, OperationalError
 from sqlalchemy.orm import Session
 
 from app.errors import Closing, StoreFailed
-from app.store.engines import normalised, reader_engine, writer_engine
+from app.store.engines import is_sqlite, normalised, reader_engine, writer_engine
 from app.store.lock import owned
 from app.store.schema import current_revision, migrate, migrate_to, revisions
 
 __all__ = ["Database", "current_revision", "migrate", "migrate_to", "open_database", "owned", "revisions"]
 
 T = TypeVar("T")
+_FAILURES: Final = {DatabaseError, OperationalError, InternalError}  # not their other kinds, such as broken constraints
+_MAGIC: Final = b"SQLite format 3\0"  # which every database of SQLite begins with
+_REWRITE: Final = text("UPDATE alembic_version SET version_num = version_num")
 
 
 class Database:
@@ -28,6 +33,9 @@ class Database:
         parsed = normalised(url)
         self.url = url
         self.failures = 0  # queries and commits that the database failed, since it was opened
+        self.fault: str | None = None  # what the last write failed of; None if it was committed
+        self._file = Path(parsed.database or "") if is_sqlite(parsed) else None
+        self._inode: int | None = None
         self._counting = threading.Lock()
         self._closed = False
         self._writing: int | None = None
@@ -55,6 +63,29 @@ class Database:
         with self._translated(), Session(self._reader) as session, session.begin():
             return work(session)
 
+    def probe(self) -> None:
+        """Write a row again, and commit it; raises StoreFailed, also for a file that was deleted or overwritten."""
+        try:
+            if self._file is not None:
+                self._expect_own_file(self._file)
+            self.write(lambda session: session.execute(_REWRITE))
+        except StoreFailed as error:
+            self.fault = error.message
+            raise
+
+    def _expect_own_file(self, file: Path) -> None:
+        """Raise StoreFailed unless the name still leads to the database that was opened: SQLite would not notice."""
+        try:
+            with file.open("rb") as opened:
+                inode, magic = file.stat().st_ino, opened.read(len(_MAGIC))
+        except OSError as error:
+            raise StoreFailed(f"the database's file cannot be read: {error.strerror}") from error
+        self._inode = self._inode or inode
+        if inode != self._inode:
+            raise StoreFailed("the database's file was replaced by another under the service: restart it")
+        if magic != _MAGIC:
+            raise StoreFailed("the database's file was overwritten: restore it")
+
     def close(self) -> None:
         """Wait for the writes that were asked for, then close every connection; SQLite folds its log into the file."""
         self._thread.shutdown(wait=True)
@@ -66,15 +97,23 @@ class Database:
         self._writing = threading.get_ident()
 
     def _commit(self, work: Callable[[Session], T]) -> T:
-        with self._translated(), Session(self._writer, expire_on_commit=False) as session, session.begin():
-            return work(session)
+        try:
+            with self._translated(), Session(self._writer, expire_on_commit=False) as session, session.begin():
+                done = work(session)
+        except StoreFailed as error:
+            self.fault = error.message
+            raise
+        self.fault = None
+        return done
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
         """Translate and count errors of the database; raises StoreFailed."""
         try:
             yield
-        except (OperationalError, InternalError) as error:
+        except DatabaseError as error:
+            if type(error) not in _FAILURES:
+                raise  # what was asked of it is wrong, not the database
             with self._counting:
                 self.failures += 1
             raise StoreFailed(f"the database failed: {error.orig}") from error

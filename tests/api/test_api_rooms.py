@@ -50,7 +50,9 @@ def test_a_kernels_source_is_the_whole_text_that_is_compiled(client: httpx.Clien
 
 def test_version_and_health_are_where_they_are_looked_for(client: httpx.Client) -> None:
     assert client.get("/version").json() == {"name": "tilewise", "version": version("tilewise")}
-    assert client.get("/health").json() == client.get("/health/ready").json()
+    health, ready = client.get("/health").json(), client.get("/health/ready").json()
+    assert (health["status"], health["reasons"]) == (ready["status"], ready["reasons"])
+    assert (health["store"], [device["serves"] for device in health["devices"]]) == ("ok", [True])
 
 
 def test_a_kernels_space_is_held_against_a_problem(client: httpx.Client) -> None:

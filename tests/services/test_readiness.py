@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import httpx
 import numpy as np
 import pytest
-from fastapi import FastAPI
 
-from app.api.state import state_of
 from app.errors import DeviceError, WrongResult
-from app.main import create_app
 from app.services.matmul import kernel_choice, readiness
 from app.services.matmul import service as matmul
-from app.services.matmul.buffers import Product
-from app.services.service import Service
 from kernels.problem import Problem
 from tests.support.services.faulty_kernels import (
     ENDLESS_KERNEL,
@@ -30,7 +19,7 @@ from tests.support.services.faulty_kernels import (
     break_kernels,
     endless_compilation,
 )
-from tests.support.services.service_settings import settings
+from tests.support.services.running_service import Client, product, settled, started, until
 from tests.support.started_services import compiling_alone
 
 PROBLEM = Problem(256, 256, 256)  # of the class that is verified at the start
@@ -70,60 +59,6 @@ def impatient(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
     del compiled
     monkeypatch.setattr(kernel_choice, "_FIRST", 10.0)
     monkeypatch.setattr(kernel_choice, "_LONGEST", 10.0)
-
-
-class Client:
-    """Asks an application that runs in this process, so that its kernels can be broken."""
-
-    def __init__(self, app: FastAPI, loop: asyncio.AbstractEventLoop) -> None:
-        self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
-        self._loop = loop
-
-    def get(self, path: str, params: dict[str, int] | None = None) -> httpx.Response:
-        return asyncio.run_coroutine_threadsafe(self._http.get(path, params=params), self._loop).result(60)
-
-
-@contextmanager
-def started(folder: Path) -> Iterator[tuple[Client, Service]]:
-    app, loop = create_app(settings(folder)), asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    lifespan = app.router.lifespan_context(app)
-    try:
-        asyncio.run_coroutine_threadsafe(lifespan.__aenter__(), loop).result(60)
-        try:
-            yield Client(app, loop), state_of(app).slot.get()
-        finally:
-            asyncio.run_coroutine_threadsafe(lifespan.__aexit__(None, None, None), loop).result(60)
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
-def until(client: Client, holds: Callable[[dict[str, Any]], bool], seconds: float = 90.0) -> dict[str, Any]:
-    """What GET /health/ready says once something holds for it."""
-    end = time.monotonic() + seconds
-    while not holds(told := dict(client.get("/health/ready").json())):
-        assert time.monotonic() < end, told
-        time.sleep(0.05)
-    return told
-
-
-def settled(told: dict[str, Any]) -> bool:
-    return told["pending"] == 0 and told.get("code") != "not_ready"
-
-
-def product(service: Service, problem: Problem, kernel: str | None = None) -> Product:
-    """A product, which is right."""
-    rng = np.random.default_rng(problem.m)
-    with service.matmul.reserve(problem) as placed:
-        placed.a[...], placed.b[...] = rng.standard_normal(placed.a.shape), rng.standard_normal(placed.b.shape)
-        placed.c[...] = np.nan
-        made = service.matmul.multiply(placed, kernel=kernel)
-        reference = placed.a.astype(np.float64) @ placed.b
-        assert np.linalg.norm(placed.c - reference) < 1e-6 * np.linalg.norm(reference)
-        return made
 
 
 def best_config(client: Client, problem: Problem) -> str:

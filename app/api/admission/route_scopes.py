@@ -28,6 +28,8 @@ _OTHERS: Final[Mapping[str, Scopes]] = {
     "POST /keys": _MANAGE,
     "DELETE /keys/{key_id}": _MANAGE,
     "DELETE /bests": _MANAGE,
+    "POST /devices/{device}/cordon": _MANAGE,
+    "POST /devices/{device}/uncordon": _MANAGE,
     "POST /tune": _TUNE,
     "DELETE /jobs/{job_id}": _WORK,
     "GET /jobs/{job_id}/result": _WORK,

@@ -151,6 +151,14 @@ _ERROR: Final[dict[str, Any]] = {
     "retry_after": 1,
 }
 EXAMPLES: Final[dict[str, Any]] = {
+    "Cordoning": {"reason": "its memory fails"},
+    "DeviceCordon": {
+        "device": "cuda:0",
+        "cordoned": True,
+        "reason": "its memory fails",
+        "by": "operator",
+        "since": "2026-11-23T09:30:00Z",
+    },
     "TuneRequest": {
         "shapes": [{"m": 512, "n": 512, "k": 512}, [4096, 16, 4096, 8], "500x600x400"],
         "dtype": "float32",

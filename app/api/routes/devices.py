@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
+from fastapi import Path
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
-from app.api.errors import documented
+from app.api.body.json_body import read_json
+from app.api.errors import documented, timed_out
 from app.api.openapi.direct_route import DirectRouter
+from app.api.openapi.parameters import body
 from app.api.params import read_query
 from app.api.responses import Answer, reply
-from app.api.schemas import Nothing
-from app.api.state import service_of
+from app.api.schemas import Cordoning, Nothing
+from app.api.state import service_of, threads_of
 from app.devices.fleet import Unit
 from app.services.best.quarantine import QuarantinedConfig
+from app.services.health.cordons import OPERATOR, Cordon
 
 router = DirectRouter("devices")
 
@@ -108,6 +112,62 @@ class Devices(Answer):
 
     devices: list[Device]
     reasons: list[str]
+
+
+class DeviceCordon(Answer):
+    """Whether a device is cordoned: it makes no products and runs no tunes then."""
+
+    device: Annotated[str, Field(examples=["cuda:0"])]
+    cordoned: bool
+    reason: str | None = None
+    by: Annotated[str | None, Field(description="operator, or health: the service itself.")] = None
+    since: datetime | None = None
+
+    @classmethod
+    def of(cls, device: str, cordon: Cordon | None) -> DeviceCordon:
+        """Take a device's cordon, or that there is none."""
+        if cordon is None:
+            return cls(device=device, cordoned=False)
+        return cls.model_validate({"device": device, "cordoned": True, **asdict(cordon)})
+
+
+DeviceId = Annotated[str, Path(description="A device's id.", examples=["cuda:0"])]
+_CORDONING: Final = documented(
+    errors.UnknownDevice, errors.BodyTooLarge, errors.UnsupportedMediaType, errors.Invalid, errors.NoDevice
+)
+
+
+@router.post(
+    "/devices/{device}/cordon",
+    summary="Cordon a device",
+    response_model=DeviceCordon,
+    responses=_CORDONING | timed_out(),
+    openapi_extra={"requestBody": body(Cordoning)},
+)
+async def cordon_device(request: Request, device: DeviceId) -> Response:
+    """Have a device refuse products and tunes until it is uncordoned, over restarts; what runs on it is finished.
+
+    A device that is cordoned already stays so for its first reason.
+    """
+    asked, service = await read_json(Cordoning, request), service_of(request)
+    unit = service.fleet.unit(device)
+    cordon = await threads_of(request).call(service.health.cordons.cordon, unit, asked.reason, OPERATOR)
+    return reply(DeviceCordon.of(unit.device.id, cordon))
+
+
+@router.post(
+    "/devices/{device}/uncordon",
+    summary="Uncordon a device",
+    response_model=DeviceCordon,
+    responses=documented(errors.UnknownDevice, errors.Invalid, errors.NoDevice),
+)
+async def uncordon_device(request: Request, device: DeviceId) -> Response:
+    """Have a device serve again, from new processes; one that is not cordoned is left as it is."""
+    read_query(Nothing, request)
+    service = service_of(request)
+    unit = service.fleet.unit(device)
+    await threads_of(request).call(service.health.cordons.uncordon, unit)
+    return reply(DeviceCordon.of(unit.device.id, None))
 
 
 @router.get(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from datetime import datetime
 from importlib.metadata import version
 from typing import Annotated, Any, Final, Literal
 
@@ -44,9 +46,10 @@ class Version(Answer):
 
 
 class Ready(Answer):
-    """Products are served: a device's lowest float32 default was verified.
+    """Products are served now: a device has verified its lowest float32 default, and its process answers.
 
-    `degraded` says that something else than usual serves, such as the kernel below one that is quarantined.
+    `degraded` says that something is wrong all the same: a kernel that is quarantined, a store that cannot be written,
+    a device that does not serve.
     """
 
     status: Literal["ready", "degraded"] = "ready"
@@ -63,22 +66,61 @@ async def health_live(request: Request) -> Response:
     return reply(Live())
 
 
+class CordonedBy(Answer):
+    """Why a device makes no products and runs no tunes."""
+
+    reason: str
+    by: Annotated[Literal["operator", "health"], Field(description="Who cordoned it.")]
+    since: datetime
+
+
+class HealthOfDevice(Answer):
+    """One device now."""
+
+    device: Annotated[str, Field(examples=["cuda:0"])]
+    state: Literal["ok", "degraded", "failed", "cordoned", "starting"]
+    serves: Annotated[bool, Field(description="It makes products now.")]
+    reasons: Annotated[list[str], Field(description="What is wrong with it.")]
+    served: Annotated[
+        float | None, Field(description="Seconds since its last product, or verification of an idle device.")
+    ]
+    cordon: CordonedBy | None
+
+
+class Health(Answer):
+    """Everything now: the service, its devices and its store."""
+
+    status: Literal["ready", "degraded", "not_ready"]
+    reasons: list[str]
+    devices: list[HealthOfDevice]
+    store: Annotated[Literal["ok", "failed"], Field(description="Whether the last write was committed.")]
+
+
 @router.get("/health/ready", summary="Are products served?", response_model=Ready, responses=documented() | _UNREADY)
 async def health_ready(request: Request) -> Response:
-    """200 once the lowest float32 default of a device was verified in this process; the others follow."""
+    """200 as long as a device serves products: its lowest float32 default was verified, its process answers."""
     service = service_of(request)
     reason, states = service.ready(), service.defaults.states()
     counts = {name: sum(getattr(state, name) for state in states) for name in ("verified", "pending", "total")}
     if reason is not None:
         return problem(503, "not_ready", reason, counts, {"Retry-After": "1"})
-    reasons = service.defaults.degraded()
+    reasons = service.health.degraded()
     return reply(Ready(status="degraded" if reasons else "ready", reasons=reasons, **counts))
 
 
-@router.get("/health", summary="Are products served?", response_model=Ready, responses=documented() | _UNREADY)
+@router.get("/health", summary="What is wrong?", response_model=Health, responses=documented())
 async def health(request: Request) -> Response:
-    """The same as /health/ready."""
-    return await health_ready(request)
+    """Each device and the store, as they are now; 200 whatever is wrong."""
+    service = service_of(request)
+    unready, reasons = service.ready(), service.health.degraded()
+    return reply(
+        Health(
+            status="not_ready" if unready else ("degraded" if reasons else "ready"),
+            reasons=list(dict.fromkeys([unready, *reasons] if unready else reasons)),
+            devices=[HealthOfDevice.model_validate(asdict(each)) for each in service.health.devices()],
+            store="failed" if service.health.store.fault else "ok",
+        )
+    )
 
 
 @router.get("/version", summary="The service's version", response_model=Version, responses=documented())

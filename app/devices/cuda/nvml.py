@@ -58,11 +58,16 @@ def memory(bus: str) -> tuple[int, int] | None:
     return None if failed else (figures[1], figures[0])
 
 
+def throttle_reasons(bits: int) -> tuple[str, ...]:
+    """Why clocks are lower than they could be, in words."""
+    return tuple(name for bit, name in _REASONS.items() if bits & bit)
+
+
 class Sensors:
     """The sensors of the GPU at a PCI address; NVML stays open until the process ends, so that reading is cheap."""
 
     def __init__(self, bus: str) -> None:
-        self._library = _open()
+        self._library = open_library()
         self._device = _handle(self._library, bus) if self._library else None
 
     def read(self) -> Reading | None:
@@ -76,7 +81,7 @@ class Sensors:
             memory_mhz=self._number("nvmlDeviceGetClockInfo", ctypes.c_uint, _MEMORY),
             watts=None if milliwatts is None else milliwatts / 1e3,
             celsius=self._number("nvmlDeviceGetTemperature", ctypes.c_uint, _GPU),
-            throttled=tuple(name for bit, name in _REASONS.items() if int(reasons or 0) & bit),
+            throttled=throttle_reasons(int(reasons or 0)),
         )
 
     def _number(self, function: str, kind: type[ctypes.c_uint | ctypes.c_ulonglong], *which: int) -> float | None:
@@ -101,7 +106,8 @@ def _text(library: ctypes.CDLL, function: str, *arguments: object) -> str:
     return "" if failed else buffer.value.decode(errors="replace")
 
 
-def _open() -> ctypes.CDLL | None:
+def open_library() -> ctypes.CDLL | None:
+    """NVML, initialised; None without it."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
         return None if library.nvmlInit_v2() else library
@@ -111,7 +117,7 @@ def _open() -> ctypes.CDLL | None:
 
 @contextmanager
 def _opened() -> Iterator[ctypes.CDLL | None]:
-    library = _open()
+    library = open_library()
     try:
         yield library
     finally:

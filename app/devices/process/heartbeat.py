@@ -1,8 +1,8 @@
 """Heartbeats: a thread of the worker process writes them, the parent looks for them and tells a hang from work.
 
 A thread that computes with the interpreter's lock starves the heartbeat for as long as it does, as a compiler may for
-minutes. So a process without one is looked at a second time: it is hung if it is stopped, or if none of its threads and
-descendants has taken any processor time since. What computes without an end is left to the deadline of its phase.
+minutes. So a process without one is looked at more closely: it hangs if it is stopped, or if none of its threads and
+descendants took any processor time for a second. What computes without an end is left to the deadline of its phase.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from app.devices.threads import HEARTBEAT
 
 INTERVAL: Final = 0.25  # seconds between two beats, and between two looks
 _MISSED: Final = 8  # looks in turn without a beat: counted, so that a host that was suspended condemns nothing
-_SECOND: Final = 4  # looks until the second one
+_QUIET: Final = 4  # looks in turn before which the process did nothing
 _EARLY: Final = 2  # looks after which a stopped process is told of
 _STOPPED: Final = {"T", "t"}
 _COMM_END: Final = ")"  # a process's name may have blanks, and ends at the last of these
@@ -55,9 +55,9 @@ def start(page: Beats) -> None:
 
 
 class Hang(NamedTuple):
-    """How a process hangs: `is_stopped` by a signal from outside, or asleep in a call that does not return."""
+    """Why a process is killed that did not fail: for a cause that `is_outside` of what it runs, or as that hangs."""
 
-    is_stopped: bool
+    is_outside: bool
     reason: str
 
 
@@ -67,32 +67,35 @@ class HeartbeatMonitor:
     def __init__(self, pid: int, page: Beats) -> None:
         self._pid, self._page = pid, page
         self._beats, self._missed = page.beats, 0
-        self._ticks: int | None = None
+        self._ticks: int | None = None  # its processor time at the last look
+        self._quiet = 0
         self.is_awake = self.is_stopped = False
 
     def look(self) -> Hang | None:
         """Look once: how the process hangs, or None."""
         beats = self._page.beats
         if beats != self._beats:
-            self._beats, self._missed, self._ticks, self.is_stopped = beats, 0, None, False
+            self._beats, self._missed, self.is_stopped = beats, 0, False
+            self._ticks, self._quiet = None, 0
             return None
         self._missed += 1
         self.is_stopped = self._missed >= _EARLY and _state(self._pid) in _STOPPED
+        self._count_quiet()
         if self._missed < _MISSED:
             return None
         if self.is_stopped:
-            return Hang(is_stopped=True, reason=f"it was stopped for {self._missed * INTERVAL:g} s")
-        return self._second_look() if self.is_awake else None
+            return Hang(is_outside=True, reason=f"it was stopped for {self._missed * INTERVAL:g} s")
+        if self.is_awake and self._quiet >= _QUIET:
+            return Hang(is_outside=False, reason=f"it did nothing for {self._quiet * INTERVAL:g} s")
+        return None
 
-    def _second_look(self) -> Hang | None:
-        """Whether the process did nothing at all since the last such look."""
-        if (self._missed - _MISSED) % _SECOND:
-            return None
+    def _count_quiet(self) -> None:
+        """Count the looks in turn before which the process did nothing at all."""
+        if self._missed < _MISSED - _QUIET:
+            return
         ticks, is_running = _activity(self._pid, self._page.beating_thread)
-        before, self._ticks = self._ticks, ticks
-        if is_running or before is None or ticks != before:
-            return None
-        return Hang(is_stopped=False, reason=f"it did nothing for {self._missed * INTERVAL:g} s")
+        self._quiet = 0 if is_running or ticks != self._ticks else self._quiet + 1
+        self._ticks = ticks
 
 
 def _activity(pid: int, beating: int) -> tuple[int, bool]:

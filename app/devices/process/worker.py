@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from app.devices.lease import Lease, LeaseTicket, Priority, PriorityLock
 from app.devices.process.call import PendingCall, RemoteCall
-from app.devices.process.heartbeat import INTERVAL
+from app.devices.process.heartbeat import INTERVAL, Hang
 from app.devices.process.process import WorkerProcess
 from app.devices.process.stop import GLANCE, CallStopped, Until, never, wait
 from app.devices.process.worker_main import PAGE, DeadlinePage
@@ -43,10 +43,11 @@ class Worker:
         descriptors: tuple[int, ...] = (),
         lease: Lease | None = None,
         starting: float = 60.0,
-        on_lost: Callable[[threading.Event], None] | None = None,
+        on_lost: Callable[[threading.Event], None] = lambda _: None,
     ) -> None:
         self.name, self.generation = name, 0
         self.is_lost, self._on_lost = False, on_lost
+        self._refusal: TilewiseError | None = None
         self.hangs = self.kills_from_outside = 0
         self._setup, self._arguments, self._starting = setup, arguments, starting
         self._descriptors, self._lease = descriptors, lease
@@ -67,14 +68,24 @@ class Worker:
     @property
     def trouble(self) -> str | None:
         """Why the worker cannot begin a call now; None if it can."""
-        run, state, failure = self._run, self._state, self._failure
+        run, state = self._run, self._state
         if self.is_lost:
             return "its process does not end although it was killed"
         if state == "ready" and run is not None:
             return "its process does not answer" if run.heartbeat.is_stopped else None
         if state == "idle":
-            return failure.message if failure is not None else "it has no process"
+            return self._failure.message if self._failure is not None else "it has no process"
         return "it is closed" if state == "closed" else "its process is being replaced"
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no process, and none is wanted until somebody needs one."""
+        return self._state == "idle"
+
+    @property
+    def takes_calls(self) -> bool:
+        """Whether calls are neither refused at once nor wait for a process that does not end."""
+        return not self.is_lost and self._refusal is None
 
     @property
     def waiting(self) -> int:
@@ -155,7 +166,7 @@ class Worker:
         """The process with its channel locked, if it is ready and not in use; else None."""
         with self._changed:
             run = self._run if self._state == "ready" else None
-            if run is None or not run.is_alive() or not run.using.acquire(blocking=False):
+            if run is None or not self.takes_calls or not run.is_alive() or not run.using.acquire(blocking=False):
                 return None
             run.used = True
             return run
@@ -173,9 +184,20 @@ class Worker:
 
     def kill(self) -> None:
         """Kill the process with everything it started; it is replaced."""
-        run = self._run
-        if run is not None:
+        if (run := self._run) is not None:
             self._end(run)
+
+    def replace(self, reason: str) -> None:
+        """Kill the process for a reason that is not its work's: the call that runs fails as by a kill from outside."""
+        if (run := self._run) is not None and not run.is_killed:
+            run.hang = Hang(is_outside=True, reason=reason)
+            self._end(run)
+
+    def refuse(self, refusal: TilewiseError | None) -> None:
+        """Have calls raise an error before they begin, those that wait too; None: have them begin again."""
+        with self._changed:
+            self._refusal = refusal
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Kill the process for good, and wait until it is gone; calls that wait raise Closing."""
@@ -232,11 +254,11 @@ class Worker:
             if self._state == "ready" and self._run is not None and not self._run.is_alive():
                 self._state = "ending"
             asked = self._state in {"wanted", "starting"}
+            self._expect_calls()
             while self._state != "ready" or self._run is None:
+                self._expect_calls()
                 if self._state == "closed":
                     raise Closing(f"{self.name} is closed")
-                if self.is_lost:
-                    raise ChildLost(f"{self.name} is lost: {self.trouble}")
                 if self._state == "idle" and asked and self._failure is not None:
                     raise type(self._failure)(self._failure.message, **self._failure.facts)
                 if self._state == "idle":
@@ -245,13 +267,25 @@ class Worker:
                 wait(self._is_changed, until)
             return self._run
 
+    def expect_calls(self) -> None:
+        """Raise what calls are refused with, if they are, or ChildLost."""
+        with self._changed:
+            self._expect_calls()
+
+    def _expect_calls(self) -> None:
+        """Raise as `expect_calls`; called under the condition's lock."""
+        if self._refusal is not None:
+            raise type(self._refusal)(self._refusal.message, **self._refusal.facts)
+        if self.is_lost:
+            raise ChildLost(f"{self.name} is lost: {self.trouble}")
+
     def _is_changed(self, seconds: float | None) -> bool:
         """Wait for the state to change; called under the condition's lock.
 
         A Condition that is notified in the instant of its timeout says that it was not: the state itself is compared.
         """
-        before = self._state, self._run, self.is_lost
-        return self._changed.wait(seconds) or before != (self._state, self._run, self.is_lost)
+        before = self._state, self._run, self.is_lost, self._refusal
+        return self._changed.wait(seconds) or before != (self._state, self._run, self.is_lost, self._refusal)
 
     def _request_process(self) -> None:
         """Ask the supervisor for a process; called under the condition's lock.
@@ -314,7 +348,7 @@ class Worker:
         if isinstance(failure, ChildDied):
             failure = ChildDied(f"{failure.message} ({run.cause})", **failure.facts)
         useless = not run.used and monotonic() - born < _SHORT_LIFE  # replacing it at once might never end
-        is_stopped = run.hang is not None and run.hang.is_stopped  # which says nothing of the next one
+        is_stopped = run.hang is not None and run.hang.is_outside  # which says nothing of the next one
         is_left = (failure is not None or useless) and not is_stopped
         self._set_state("idle" if is_left else "wanted", failure if is_left else None)
 
@@ -333,8 +367,7 @@ class Worker:
     def _lose(self, run: WorkerProcess) -> None:
         """Refuse calls until the process has ended."""
         _LOG.error("%s is lost: process %d does not end although it was killed", self.name, run.pid)
-        if self._on_lost is not None:
-            self._on_lost(run.ended)
+        self._on_lost(run.ended)
         with self._changed:
             self.is_lost = True
             self._changed.notify_all()
@@ -361,7 +394,7 @@ class Worker:
 
 def _explained(error: ChildDied, run: WorkerProcess, ours: bool) -> DeviceError:
     """The error of a call whose process has ended, with the cause of that; `ours`: this process had killed it."""
-    if run.hang is not None and not run.hang.is_stopped:
+    if run.hang is not None and not run.hang.is_outside:
         return ChildTimedOut(f"{error.message} ({run.cause})", **error.facts)
     is_outside = run.hang is not None or (run.was_told_to_end and not ours)
     return ChildDied(f"{error.message} ({run.cause})", **error.facts, **({"outside": True} if is_outside else {}))

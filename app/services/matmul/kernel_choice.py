@@ -13,6 +13,7 @@ from app.devices.fleet import Unit
 from app.errors import (
     ChildLost,
     CompileFailed,
+    DeviceCordoned,
     DeviceError,
     NoDevice,
     StoreFailed,
@@ -223,4 +224,4 @@ def stage_of(error: DeviceError) -> str:
 
 def another_may_do(error: DeviceError) -> bool:
     """Whether a failed product may be made by another kernel; not if there is no worker."""
-    return not isinstance(error, NoDevice | ChildLost) and error.facts.get("stage") != "start"
+    return not isinstance(error, NoDevice | ChildLost | DeviceCordoned) and error.facts.get("stage") != "start"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import prod
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Final
 
 import numpy as np
@@ -16,7 +16,7 @@ from app.devices.fleet import Fleet, Unit
 from app.devices.process import PendingCall
 from app.devices.slab import SlabRegion
 from app.dtypes import Array, numpy_dtype
-from app.errors import ChildDied, DeviceError, NoRoom, TooLarge, Unsupported
+from app.errors import ChildDied, DeviceCordoned, DeviceError, NoRoom, TooLarge, Unsupported
 from app.services.access.usage import DeviceSeconds
 from app.services.best.lookup import BestConfigs, covering, unemulated
 from app.services.best.misses import MissCounter
@@ -77,6 +77,7 @@ class MatmulService:
         self._fleet, self._best, self._quarantine = fleet, best, quarantine
         self._selector = KernelSelector(best, quarantine, misses, vendor=vendor)
         self.failures, self.deadlines = ServingFailures(quarantine, best), BuildDeadlines()
+        self.made_at: dict[str, float] = {}  # when a device made its last product, by the monotonic clock
         self._prepared: set[tuple[str, Build]] = set()
         self._known_to_fit: set[Problem] = set()  # problems that were found to fit: the devices do not change
 
@@ -243,6 +244,7 @@ class MatmulService:
         if result.decline_flags:
             return None
         self.deadlines.learn(unit, result.build)
+        self.made_at[unit.device.id] = monotonic()
         self._selector.count(buffers.problem, unit)
         self._account(buffers, result, 1)
         if buffers.ticket is not None:
@@ -262,6 +264,13 @@ class MatmulService:
                 result, together = self._launch_with_retry(buffers, unit, choice, token, tries)
             except DeviceError as error:
                 kind = self.failures.record(unit, choice.launch, error)
+                if (
+                    isinstance(error, DeviceCordoned)
+                    and device_id is None
+                    and (other := self._least_busy(buffers)) != unit
+                ):
+                    unit = other
+                    continue
                 if kernel is not None or not another_may_do(error):
                     raise
                 _LOG.warning("%s failed to make %s (%s): %s", choice.kernel, problem.key, kind, error.message)
@@ -269,6 +278,7 @@ class MatmulService:
                 continue
             if not result.decline_flags:
                 self.deadlines.learn(unit, result.build)
+                self.made_at[unit.device.id] = monotonic()
                 choice = replace(choice, declined=choice.declined or declined)
                 return choice.product(unit, result, together, started, tries.seconds)
             problem, kernel, declined = strictly(problem), None, reason(result.decline_flags)
@@ -334,7 +344,8 @@ class MatmulService:
             ahead = buffers.transfer.uploaded_bytes(unit) if buffers.transfer else 0
             return self._batcher.waiting(unit), -ahead - self.device_cache.cached_bytes(unit, buffers.keys)
 
-        usable = [unit for unit in self._fleet.units if unit.device.id not in self._quarantine.unready]
+        unready = self._quarantine.unready
+        usable = [unit for unit in self._fleet.units if unit.takes_products and unit.device.id not in unready]
         return min(usable or self._fleet.units, key=eager, default=first)
 
     def _prepare(self, unit: Unit, launch: Launch | None, allowed: float) -> float:

@@ -207,12 +207,14 @@ def _units(fleet: Fleet, device_ids: Sequence[str]) -> list[Unit]:
         return [first, *map(fleet.unit, device_ids[1:])]
     models: dict[str, Unit] = {}
     for unit in fleet.units:
-        models.setdefault(unit.device.model, unit)
-    return list(models.values())
+        if unit.trials.takes_calls:
+            models.setdefault(unit.device.model, unit)
+    return list(models.values()) or [first]
 
 
 def _check(problem: Problem, unit: Unit, kernels: Sequence[str] | None) -> None:
-    """Refuse at once what no trial could measure."""
+    """Refuse at once what no trial could measure, and any trial on a device that is cordoned or lost."""
+    unit.trials.expect_calls()
     names = [kernel.name for kernel in covering(problem, unit.device)]
     if kernels and not set(kernels) & set(names):
         reasons = "; ".join(f"{name}: {CATALOGUE[name].refusal(problem, unit.device)}" for name in kernels)

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from app.devices.fleet import Unit
 from app.devices.lease import Priority
 from app.devices.process import GLANCE, CallStopped, Until, never
-from app.errors import ChildDied, ChildTimedOut, CompileFailed, DeviceError, LaunchFailed
+from app.errors import ChildDied, ChildLost, ChildTimedOut, CompileFailed, DeviceCordoned, DeviceError, LaunchFailed
 from app.services.tuning.progress import FINALS, PREPARING, SEARCH
 from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, InterleavedSamples, OutOfTime
@@ -204,6 +204,8 @@ class TrialRunner:
         with self._counted():
             try:
                 return self._twice(work)
+            except (DeviceCordoned, ChildLost):
+                raise  # no candidate of this device can be tried
             except DeviceError as error:
                 self._kinds[kernel, config] = kind_of(error)
                 return Rejected(kernel, config, _stage(error), error.message)

@@ -1,0 +1,1 @@
+"""Health: what can serve now, by device; cordons; the verification of idle devices."""

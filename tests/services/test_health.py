@@ -1,0 +1,180 @@
+"""Readiness is a function of now: children, the store, cordons and verification products, each seen while it lasts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.devices.process import PendingCall
+from app.errors import DeviceCordoned
+from app.services.health import host, status, verification
+from app.services.health.status import told
+from app.services.service import Service
+from kernels.problem import Problem
+from tests.support.services.running_service import Client, product, settled, started, until
+
+PROBLEM = Problem(96, 80, 64)
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[tuple[Client, Service]]:
+    with started(folder) as (client, service):
+        until(client, settled)
+        product(service, PROBLEM)
+        yield client, service
+
+
+def await_true(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def stop_and_time_a_product(client: Client, service: Service) -> tuple[float, set[int]]:
+    """Stop the serving child: seconds until a product is made again, and what readiness answered meanwhile."""
+    answers, made = set[int](), threading.Event()
+
+    def ask() -> None:
+        while not made.is_set():
+            answers.add(client.get("/health/ready").status_code)
+            time.sleep(0.05)
+
+    asking = threading.Thread(target=ask)
+    os.kill(service.fleet.unit().products.pid or 0, signal.SIGSTOP)
+    began = time.monotonic()
+    asking.start()
+    product(service, PROBLEM)
+    took = time.monotonic() - began
+    made.set()
+    asking.join()
+    return took, answers
+
+
+def test_product_of_a_stopped_child_is_made_by_the_next_and_readiness_tells(tmp_path: Path) -> None:
+    with serving(tmp_path) as (client, service):
+        took, answers = stop_and_time_a_product(client, service)
+        assert took < 20, "on a busy host a new process takes longer than finding that one hangs"
+        assert 503 in answers
+        assert client.get("/health/ready").status_code == 200
+        assert not service.quarantine.entries(service.fleet.unit().device), "no config is to blame"
+
+
+@pytest.mark.slow
+def test_a_child_stopped_five_times_serves_again_each_time(tmp_path: Path) -> None:
+    with serving(tmp_path) as (client, service):
+        for _ in range(5):
+            took, answers = stop_and_time_a_product(client, service)
+            assert took < 5
+            assert 503 in answers
+
+
+@pytest.mark.parametrize("fault", ["deleted", "overwritten", "replaced"])
+def test_a_store_that_is_gone_is_seen_and_products_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    for name in ("_PROBE", "_FAILING"):
+        monkeypatch.setattr(host, name, 0.1)
+    with serving(tmp_path) as (client, service):
+        (file,) = (path for path in tmp_path.rglob("*.db") if path.is_file())
+        kept = file.with_name("kept")
+        file.rename(kept)
+        if fault != "deleted":
+            file.write_bytes(b"garbage " * 512 if fault == "overwritten" else kept.read_bytes())
+        answer = dict[str, Any]()
+
+        def is_failed() -> bool:
+            answer.update(client.get("/health").json())
+            return bool(answer["store"] == "failed")
+
+        await_true(is_failed)
+        assert answer["status"] == "degraded"
+        assert any(reason.startswith("store_failed: ") for reason in answer["reasons"])
+        assert client.get("/health/ready").status_code == 200
+        product(service, PROBLEM)
+        kept.replace(file)
+        await_true(lambda: client.get("/health").json()["store"] == "ok")
+        assert client.get("/health/ready").json()["status"] == "ready"
+
+
+def test_changes_of_health_are_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(status, "_LOOK", 0.05)
+    caplog.set_level("INFO", "app.services.health.status")
+    with serving(tmp_path) as (_, service):
+        unit = service.fleet.unit()
+        caplog.clear()
+        service.health.cordons.cordon(unit, "a fan is broken", "operator")
+        time.sleep(0.5)
+        service.health.cordons.uncordon(unit)
+        await_true(lambda: any(record.getMessage() == "opencl:0 is ok" for record in caplog.records))
+        told = [record.getMessage() for record in caplog.records if record.name == "app.services.health.status"]
+    assert told[0] == "opencl:0 is cordoned: it is cordoned by operator: a fan is broken"
+    assert len(told) == len(set(told))
+
+
+def test_a_cordoned_device_refuses_products_and_tunes_over_restarts(tmp_path: Path) -> None:
+    tune = {"shapes": [{"m": 64, "n": 64, "k": 64}]}
+    with serving(tmp_path) as (client, service):
+        service.health.cordons.cordon(service.fleet.unit(), "a fan is broken", "operator")
+        with pytest.raises(DeviceCordoned, match="a fan is broken"):
+            product(service, PROBLEM)
+        assert client.post("/tune", tune).json()["code"] == "device_cordoned"
+        assert client.get("/health/ready").status_code == 503
+    with started(tmp_path) as (client, service):
+        assert client.get("/health").json()["devices"][0]["state"] == "cordoned"
+        with pytest.raises(DeviceCordoned):
+            product(service, PROBLEM)
+        service.health.cordons.uncordon(service.fleet.unit())
+        until(client, settled)
+        product(service, PROBLEM)
+
+
+def test_idle_device_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification, "_EVERY", 0.1)
+    with serving(tmp_path) as (client, service):
+        one = service.health.verification["opencl:0"]
+        await_true(lambda: one.total > 2)
+        assert one.failure is None
+        assert client.get("/health").json()["devices"][0]["served"] < 5
+
+
+def test_two_wrong_verification_products_cordon_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(tmp_path) as (client, service):
+        unit = service.fleet.unit()
+        begin = unit.products.begin
+
+        def corrupting(function: Any, request: Any, **options: Any) -> PendingCall[Any] | None:
+            """Flip a bit of C, as a device does whose memory is broken."""
+            pending = begin(function, request, **options)
+
+            def finish(ended: Callable[[], Any]) -> Any:
+                result = ended()
+                np.frombuffer(service.fleet.slab._map, np.uint32)[request.c // 4 + 77] ^= 1 << 20
+                return result
+
+            return pending and pending.then(finish)
+
+        monkeypatch.setattr(unit.products, "begin", corrupting)
+        monkeypatch.setattr(verification, "_EVERY", 0.1)
+        await_true(lambda: service.health.cordons.of(unit.device) is not None)
+        (device,) = client.get("/health").json()["devices"]
+        assert device["cordon"]["by"] == "health"
+        assert "verification products" in device["cordon"]["reason"]
+        assert client.get("/health/ready").status_code == 503
+
+
+def test_reasons_that_callers_are_told_have_one_line_and_no_paths() -> None:
+    reason = "opencl:0 failed during verify: /home/me/cache/ab.so: no\nTraceback (most recent call last):\n  File"
+    assert told(reason) == "opencl:0 failed during verify: (a file): no"
+    assert len(told("x" * 10_000)) == 300
