@@ -102,10 +102,12 @@ async def health_ready(request: Request) -> Response:
     service = service_of(request)
     reason, states = service.ready(), service.defaults.states()
     counts = {name: sum(getattr(state, name) for state in states) for name in ("verified", "pending", "total")}
+    is_open = service.access.authentication == "none"  # or else reasons are for /health, which needs a key
     if reason is not None:
-        return problem(503, "not_ready", reason, counts, {"Retry-After": "1"})
+        told = reason if is_open else "no product can be served now"
+        return problem(503, "not_ready", told, counts, {"Retry-After": "1"})
     reasons = service.health.degraded()
-    return reply(Ready(status="degraded" if reasons else "ready", reasons=reasons, **counts))
+    return reply(Ready(status="degraded" if reasons else "ready", reasons=reasons if is_open else [], **counts))
 
 
 @router.get("/health", summary="What is wrong?", response_model=Health, responses=documented())
