@@ -79,7 +79,7 @@ class SimulatedHeartbeat:
         since = self.process.stopped_at
         self.is_stopped = since is not None
         late = since is not None and self.process.simulation.now - since >= _HANGING
-        return Hang(is_stopped=True, reason="it was stopped") if late else None
+        return Hang(is_outside=True, reason="it was stopped") if late else None
 
 
 class SimulatedProcess:
