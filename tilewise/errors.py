@@ -15,7 +15,8 @@ ClientError
 │   └── OverShare, RateLimited, DeviceTimeUsed, QueueFull, NoRoom, StoreFailed, Closing
 └── Failed                any other status from 500
     └── DeviceError
-        └── CompileFailed, LaunchFailed, WrongResult, ChildDied, ChildTimedOut, NoDevice
+        └── CompileFailed, LaunchFailed, WrongResult, ChildDied, ChildTimedOut, ChildLost, DeviceCordoned,
+            NoDevice
 
 A code that is none of these is raised as the group of its status.
 """
@@ -277,6 +278,14 @@ class ChildDied(DeviceError):
 
 class ChildTimedOut(DeviceError):
     """The process that holds the device outlived its deadline."""
+
+
+class ChildLost(DeviceError):
+    """The process that holds the device does not end, and the device is lost until it does."""
+
+
+class DeviceCordoned(DeviceError):
+    """The device was taken out of service, by an operator or because it failed."""
 
 
 class NoDevice(DeviceError):

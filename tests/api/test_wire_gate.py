@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -248,7 +249,7 @@ class Full:
         self.slab.lend(2**20 - room)
         self.admission = Admission(AdmissionLimits(queue, 2**20, {"x": 2**30}))
         self.matmul, self.fleet, self.matrices = self, self, self
-        self.count = 0
+        self.count, self.closing = 0, threading.Event()
 
     def counts(self) -> Full:
         return self
