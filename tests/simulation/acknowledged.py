@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, cast
 
-from app.errors import NoResult, Unauthenticated
+from app.errors import Unauthenticated
 from app.main import opened
 from app.services.access.api_keys import ApiKeys
 from app.services.access.secret import read_secret
@@ -128,11 +128,8 @@ def _expect_results(database: Database, data: Path, known: Sequence[Fact]) -> No
 
 
 def _expect_whole(products: AsyncProducts, job: JobRecord, digest: str) -> None:
-    try:
-        file = products.open(job)
-    except NoResult:
-        return
-    with file:
+    """Expect the bytes of a result; raises NoResult if the file was lost."""
+    with products.open(job) as file:
         assert sha256(file.read()).hexdigest() == digest, f"the result of {job.id} is torn"
 
 
