@@ -1,7 +1,8 @@
 """Remembers the devices opened last, for commands that need to know them without opening them.
 
 They are valid until one of their sources changes: the setting, the CPU and its memory, the NVIDIA driver and its
-GPUs, the libraries, their settings, and the code that reads the properties.
+GPUs, the libraries, their settings, and the code that reads the properties. The sources name the file, so that
+services of different settings may share a cache.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 from kernels.device import Device, Limits
 
-_FILE: Final = "devices.json"
+_KEPT: Final = 8  # files; those of sources that are gone are the oldest
 _LIBRARIES: Final = ("pyopencl", "pocl-binary-distribution", "cupy-cuda12x", "cupy-cuda13x", "nvidia-cuda-nvrtc-cu12")
 _SETTINGS: Final = re.compile(r"(CUDA|CUPY|NVIDIA|POCL|OCL)_")
 _NVIDIA: Final = Path("/proc/driver/nvidia")
@@ -26,11 +27,13 @@ _NVIDIA: Final = Path("/proc/driver/nvidia")
 
 def remember(cache_dir: Path, asked: str, devices: Iterable[Device]) -> None:
     """Store the devices opened for a setting; ignores a file that cannot be written."""
-    content = {"host": _host(asked), "devices": [asdict(device) for device in devices]}
-    aside = cache_dir / f".{_FILE}.{os.getpid()}"
+    path = _path(cache_dir, asked)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        aside.write_text(json.dumps(content), encoding="utf-8")
-        aside.replace(cache_dir / _FILE)
+        aside.write_text(json.dumps([asdict(device) for device in devices]), encoding="utf-8")
+        aside.replace(path)
+        for old in sorted(cache_dir.glob("devices-*.json"), key=_modified, reverse=True)[_KEPT:]:
+            old.unlink(missing_ok=True)
     except OSError:
         aside.unlink(missing_ok=True)
 
@@ -38,12 +41,23 @@ def remember(cache_dir: Path, asked: str, devices: Iterable[Device]) -> None:
 def remembered(cache_dir: Path, asked: str) -> tuple[Device, ...] | None:
     """The devices that the same setting opened last; None if a source may have changed."""
     try:
-        content = json.loads((cache_dir / _FILE).read_text(encoding="utf-8"))
-        devices = tuple(_device(members) for members in content["devices"])
+        content = json.loads(_path(cache_dir, asked).read_text(encoding="utf-8"))
+        devices = tuple(_device(members) for members in content)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     unsure = any(device.platform == "cuda" for device in devices) and not (_NVIDIA / "version").exists()
-    return devices if devices and not unsure and content["host"] == _host(asked) else None
+    return devices if devices and not unsure else None
+
+
+def _path(cache_dir: Path, asked: str) -> Path:
+    return cache_dir / f"devices-{_host(asked)[:16]}.json"
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # another process removed it
+        return 0.0
 
 
 def _device(members: dict[str, Any]) -> Device:

@@ -27,6 +27,7 @@ from tests.simulation.recorded_service import settings
 from tests.support.services.tuning_fixture import brief_finals
 
 _PATIENCE: Final = 90.0  # seconds
+_KEPT: Final = 86400.0  # seconds of results and answers: none of them is over when its recording is cut
 _ORDER: Final = {"queued": 0, "running": 1}
 Fact = dict[str, Any]
 
@@ -115,7 +116,7 @@ def _expect_trials(database: Database, known: Sequence[Fact]) -> None:
 def _expect_results(database: Database, data: Path, known: Sequence[Fact]) -> None:
     """Expect results whole or not at all, and every product that was accepted to have ended."""
     jobs = JobService(database)
-    products = AsyncProducts(database, jobs, cast("Any", None), data / "results", 60.0)
+    products = AsyncProducts(database, jobs, cast("Any", None), data / "results", _KEPT)
     products.start()
     try:
         accepted = [fact["job_id"] for fact in known if fact["kind"] == "attached"]
@@ -135,7 +136,7 @@ def _expect_whole(products: AsyncProducts, job: JobRecord, digest: str) -> None:
 
 def _expect_answers(database: Database, known: Sequence[Fact]) -> None:
     """Expect no repeated request to be done again, and answers to be what they were."""
-    idempotency = Idempotency(database, 86400.0)
+    idempotency = Idempotency(database, _KEPT)
     idempotency.start()
     for fact in known:
         if fact["kind"] in {"attached", "answered"}:

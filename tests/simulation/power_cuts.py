@@ -59,6 +59,16 @@ class Recording:
         """The recording of a service that made none of these calls."""
         return replace(self, moments=tuple(moment for moment in self.moments if moment.call.name not in names))
 
+    def unfinished_tunes(self) -> list[int]:
+        """Places after a tune job told of a trial and before it told its end: all but its last are of an open job."""
+        places, tuning = list[int](), False
+        for at, moment in enumerate(self.moments):
+            if self.is_acknowledgement(moment):
+                tuning = b'"kind": "trial"' in moment.call.texts[0]
+            elif tuning:
+                places.append(at)
+        return places
+
     def cuts(self, rng: random.Random, count: int) -> list[int]:
         """Places in the moments before which power is cut: at every sync in turn, and as many anywhere."""
         everywhere = range(len(self.moments) + 1)

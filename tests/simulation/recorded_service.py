@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +35,7 @@ from tests.support.store.stored_records import TRIAL, add_job, add_trial, best, 
 
 OLDER: Final = ("0002", "0005")  # revisions that are migrated from
 SLAB: Final = 2**22
+JOB: Final = "0" * 32  # the one that is stored before the service begins
 
 
 class Log:
@@ -48,7 +50,9 @@ class Log:
 
 def settings(data: Path) -> Settings:
     """Settings of the recorded service, and of those that take its data up."""
-    return Settings(data_dir=data, devices="opencl", slab_bytes=SLAB, max_body_bytes=SLAB, idle_tuning="off")
+    return Settings(
+        data_dir=data, devices="opencl", slab_bytes=SLAB, max_body_bytes=SLAB, idle_tuning="off", result_ttl=86400
+    )
 
 
 def migrations(url: str, log: Log) -> None:
@@ -57,14 +61,14 @@ def migrations(url: str, log: Log) -> None:
     log("migrated")
     with open_database(url) as database:
         spec = TuneSpec((Problem(8, 8, 8),), ("opencl:0",), ("naive",), budget=Budget(2, 60.0))
-        add_job(database, request=spec.to_json())
-        log("job", id="job", state="queued")
-        trial = add_trial(database, TRIAL)
-        log("trial", job_id="job", id=trial.id, median_ms=trial.median_ms)
+        add_job(database, JOB, request=spec.to_json())
+        log("job", id=JOB, state="queued")
+        trial = add_trial(database, replace(TRIAL, job_id=JOB))
+        log("trial", job_id=JOB, id=trial.id, median_ms=trial.median_ms)
         promote(database, best(trial))
         log("best", model=trial.device_model, problem=trial.problem.key, trial=trial.id)
-        database.write(lambda session: JobRepository(session).finish("job", "succeeded", None, None, trial.created_at))
-        log("job", id="job", state="succeeded")
+        database.write(lambda session: JobRepository(session).finish(JOB, "succeeded", None, None, trial.created_at))
+        log("job", id=JOB, state="succeeded")
     for revision in OLDER:
         with changing(url) as connection:
             command.downgrade(configuration(connection), revision)

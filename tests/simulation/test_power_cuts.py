@@ -48,12 +48,6 @@ def test_a_service_that_never_syncs_would_be_found_out(recording: Recording, see
 
 def test_tune_jobs_go_on_after_a_cut_of_power(recording: Recording, seed: int, tmp_path: Path) -> None:
     """The whole service is opened on what is left, at moments at which a job was acknowledged and had not ended."""
-    running, places = False, []
-    for at, moment in enumerate(recording.moments):
-        if recording.is_acknowledgement(moment):
-            line = moment.call.texts[0]
-            running = (b'"job"' in line and b'"queued"' in line) or (b'"trial"' in line and running)
-        elif running:
-            places.append(at)
+    places = recording.unfinished_tunes()
     chosen = random.Random(seed).sample(places, RESUMED)
     assert sum(resume(recording, at, seed, tmp_path / str(at)) for at in chosen) > 0

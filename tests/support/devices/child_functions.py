@@ -201,11 +201,9 @@ def sleep_with_the_lock(_: Any, __: WorkerLink, seconds: int) -> str:
 
 
 def compute_with_the_lock(_: Any, __: WorkerLink, seconds: float) -> float:
-    """Compute without ever giving up the interpreter's lock; gives the seconds that it took."""
-    count, started, took = 10**6, time.perf_counter(), 0.0
-    sum(range(count))
-    took = time.perf_counter() - started
-    sum(range(int(count * seconds / took)))
+    """Compute so long without ever giving up the interpreter's lock, all of it in C; gives the seconds it took."""
+    started = time.perf_counter()
+    any(map((started + seconds).__le__, iter(time.perf_counter, None)))
     return time.perf_counter() - started
 
 
