@@ -52,3 +52,16 @@ def scopes_of(names: Iterable[str]) -> frozenset[Scope]:
 
 ANONYMOUS: Final = Principal("anonymous")
 IDLE: Final = Principal("idle")
+ADMIN: Final = Principal("admin")
+_USER: Final = "uid-"
+_RESERVED: Final = frozenset(principal.name for principal in (ANONYMOUS, IDLE, ADMIN))
+
+
+def user_name(uid: int) -> str:
+    """The name of the principal that a user of this host is."""
+    return f"{_USER}{uid}"
+
+
+def is_reserved(name: str) -> bool:
+    """Whether the service itself gives principals this name, so that no key may."""
+    return name in _RESERVED or name.startswith(_USER)

@@ -147,6 +147,9 @@ def test_what_is_one_principals_is_404_to_another(guarded: Guarded) -> None:
             assert ben.get(path).status_code == 404, path
         for job in jobs:
             assert ben.delete(f"/jobs/{job}").status_code == 404
+        for more in ("", "&format=replay"):
+            assert ann.get(f"/trials?job_id={jobs[0]}{more}").status_code == 200
+            assert ben.get(f"/trials?job_id={jobs[0]}{more}").status_code == 404
         assert ben.delete("/matrices/weights").status_code == 404
         assert ben.post("/matmul?a=weights&b=weights").status_code == 404
         assert {job["id"] for job in ben.get("/jobs").json()["jobs"]}.isdisjoint(jobs)
@@ -213,6 +216,19 @@ def test_what_changed_and_what_was_denied_is_audited(tmp_path: Path) -> None:
     ]
     assert {line["peer"] for line in lines} == {"127.0.0.1"}
     assert "Bearer" not in (tmp_path / "data" / "audit.jsonl").read_text()
+
+
+def test_a_product_is_audited_where_it_stays(guarded: Guarded) -> None:
+    product: dict[str, Any] = {"a": [[1, 2]], "b": [[3], [4]]}
+    with guarded.as_(guarded.key("fay")) as fay:
+        assert fay.post("/matmul", json=product).status_code == 200
+        assert fay.post(f"/matmul?{SHAPE}&c=kept", content=EYE.tobytes() * 2, headers=RAW).status_code == 201
+        assert fay.post("/matmul", json=product, headers={"Prefer": "respond-async"}).status_code == 202
+    lines = [line for line in guarded.audit() if line["principal"] == "fay"]
+    assert [(line["path"], line["status"], "job" in line) for line in lines] == [
+        ("/matmul", 201, False),
+        ("/matmul", 202, True),
+    ]
 
 
 def test_beyond_loopback_somebody_must_be_asked_for(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from time import time
 
 import pytest
 
-from app.errors import StartRefused, Unauthenticated, UnknownApiKey
+from app.errors import Invalid, StartRefused, Unauthenticated, UnknownApiKey
 from app.services.access import api_keys
-from app.services.access.api_keys import ADMIN, ApiKeys
+from app.services.access.api_keys import ApiKeys
 from app.services.access.secret import read_secret
-from app.services.principal import Principal, UsageQuota, scopes_of
+from app.services.principal import ADMIN, Principal, UsageQuota, scopes_of
 from app.store.database import Database, migrate, open_database
 
 READ = scopes_of(["read"])
@@ -45,6 +45,13 @@ def made(keys: ApiKeys, name: str = "ann", *, lifetime: timedelta | None = None)
 def test_a_token_is_its_principal_with_scopes_and_quota(keys: ApiKeys) -> None:
     _, token = made(keys)
     assert keys.principal_of_token(token) == Principal("ann", READ, QUOTA)
+
+
+@pytest.mark.parametrize("name", ["anonymous", "idle", "admin", "uid-0"])
+def test_no_key_takes_a_name_of_the_services_own_principals(keys: ApiKeys, name: str) -> None:
+    with pytest.raises(Invalid, match="another name"):
+        keys.create(name, READ)
+    assert keys.list() == []
 
 
 def test_the_store_has_no_token(keys: ApiKeys, database: Database, tmp_path: Path) -> None:

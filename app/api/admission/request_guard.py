@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from time import monotonic
 from typing import Final, cast
@@ -32,8 +33,8 @@ _LOOKED_AT: Final = frozenset({b"host", b"authorization", b"cookie", b"origin", 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._~!$&'()*+,;=%-]{1,255})(?::([0-9]{0,5}))?")
 _JOB: Final = re.compile(rb"/jobs/([0-9a-zA-Z-]{1,64})")
-_UNCHANGING: Final = ("/matmul", "/infer", "/index")  # how the paths end at which nothing is changed
-_NAMED: Final = b"c="  # in a query: the product becomes a resident matrix
+_READING: Final = ("/matmul", "/infer", "/index")  # how the paths end that change nothing, but for these answers:
+_CHANGED: Final = frozenset({HTTPStatus.CREATED, HTTPStatus.ACCEPTED})  # a resident matrix, a job
 _BEARER: Final = re.compile(rb"bearer +([A-Za-z0-9._~+/=-]{1,512})", re.IGNORECASE)
 
 
@@ -116,9 +117,9 @@ class RequestGuard:
         """Write an answered request to the audit log, unless it only made a product or opened a session."""
         path: str = scope["path"]
         access = self._access()
-        job = next((_JOB.fullmatch(value) for name, value in headers if name.lower() == b"location"), None)
-        if access is None or (job is None and path.endswith(_UNCHANGING) and _NAMED not in scope["query_string"]):
+        if access is None or (path.endswith(_READING) and status not in _CHANGED):
             return
+        job = next((_JOB.fullmatch(value) for name, value in headers if name.lower() == b"location"), None)
         principal = cast("Principal", scope["extensions"].get(PRINCIPAL, ANONYMOUS))
         what = principal.name, scope["method"], path, _client(scope).address, status
         access.audit.changed(AuditEntry(*what, job=job[1].decode() if job else None))

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
+from app.api.admission.request_guard import principal_of
 from app.api.errors import documented
 from app.api.openapi.direct_route import DirectRouter
 from app.api.paging import misses_page, trials_page
@@ -32,7 +33,8 @@ _REPLAY: Final[dict[int | str, dict[str, Any]]] = {
     "/trials",
     summary="List trials, oldest first",
     response_model=Trials,
-    responses=_REPLAY | documented(errors.UnknownDevice, errors.Invalid, errors.StoreFailed, errors.NoDevice),
+    responses=_REPLAY
+    | documented(errors.UnknownDevice, errors.UnknownJob, errors.Invalid, errors.StoreFailed, errors.NoDevice),
     query=TrialsQuery,
 )
 async def list_trials(request: Request) -> Response:
@@ -41,6 +43,8 @@ async def list_trials(request: Request) -> Response:
     With `format=replay` everything that the filters name, as a recording that `tilewise replay` plays a tune on.
     """
     asked, service = read_query(TrialsQuery, request), service_of(request)
+    if asked.job_id is not None:
+        await threads_of(request).call(service.jobs.get, asked.job_id, principal_of(request))
     filters = {
         "device_model": None if asked.device is None else service.fleet.unit(asked.device).device.model,
         "problem": asked.members(),

@@ -13,13 +13,12 @@ from pathlib import Path
 from time import time
 from typing import Final
 
-from app.errors import StartRefused, Unauthenticated, UnknownApiKey
-from app.services.principal import Principal, Scope, UsageQuota, scopes_of
+from app.errors import Invalid, StartRefused, Unauthenticated, UnknownApiKey
+from app.services.principal import ADMIN, Principal, Scope, UsageQuota, is_reserved, scopes_of
 from app.store.database import Database
 from app.store.records import ApiKeyRecord
 from app.store.repository import ApiKeyRepository
 
-ADMIN: Final = Principal("admin")
 _PREFIX: Final = "tw_"  # what scanners for leaked keys know one by
 _ADMIN_ID: Final = "admin"  # no key has this id: theirs are hexadecimal
 SESSION_SECONDS: Final = 12 * 3600
@@ -65,7 +64,12 @@ class ApiKeys:
         lifetime: timedelta | None = None,
         certificate: bool = False,
     ) -> tuple[ApiKeyRecord, str | None]:
-        """Make a key of a principal; gives its token, which is shown nowhere again, or None for a certificate's."""
+        """Make a key of a principal; gives its token, which is shown nowhere again, or None for a certificate's.
+
+        Raises Invalid for a name that the service gives principals of its own.
+        """
+        if is_reserved(name):
+            raise Invalid(f"{name!r} is a principal of the service: a key needs another name")
         key_id, now = secrets.token_hex(6), datetime.now(UTC)
         token = None if certificate else f"{_PREFIX}{key_id}_{secrets.token_urlsafe(32)}"
         record = ApiKeyRecord(

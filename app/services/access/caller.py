@@ -11,7 +11,7 @@ from app.errors import Unauthenticated
 from app.services.access.api_keys import ApiKeys
 from app.services.access.audit import AuditLog
 from app.services.access.usage import RequestRates
-from app.services.principal import ANONYMOUS, Principal, Scope
+from app.services.principal import ANONYMOUS, Principal, Scope, user_name
 
 Authentication: TypeAlias = Literal["none", "keys", "mtls"]
 
@@ -56,5 +56,5 @@ class Access:
 
 def _user(uid: int) -> Principal:
     """A user of this host, by way of the Unix socket: the service's own and root may do everything."""
-    name = f"uid-{uid}"
+    name = user_name(uid)
     return Principal(name) if uid in {0, os.geteuid()} else Principal(name, _OTHER_USERS)
