@@ -14,6 +14,7 @@ from sqlalchemy.exc import DatabaseError, InternalError, OperationalError
 from sqlalchemy.orm import Session
 
 from app.errors import Closing, StoreFailed
+from app.store.database_file import DatabaseFile
 from app.store.engines import is_sqlite, normalised, reader_engine, writer_engine
 from app.store.lock import owned
 from app.store.schema import current_revision, migrate, migrate_to, revisions
@@ -22,7 +23,6 @@ __all__ = ["Database", "current_revision", "migrate", "migrate_to", "open_databa
 
 T = TypeVar("T")
 _FAILURES: Final = {DatabaseError, OperationalError, InternalError}  # not their other kinds, such as broken constraints
-_MAGIC: Final = b"SQLite format 3\0"  # which every database of SQLite begins with
 _REWRITE: Final = text("UPDATE alembic_version SET version_num = version_num")
 
 
@@ -34,8 +34,7 @@ class Database:
         self.url = url
         self.failures = 0  # queries and commits that the database failed, since it was opened
         self.fault: str | None = None  # what the last write failed of; None if it was committed
-        self._file = Path(parsed.database or "") if is_sqlite(parsed) else None
-        self._inode: int | None = None
+        self._file = DatabaseFile(Path(parsed.database or "")) if is_sqlite(parsed) else None
         self._counting = threading.Lock()
         self._closed = False
         self._writing: int | None = None
@@ -67,24 +66,11 @@ class Database:
         """Write a row again, and commit it; raises StoreFailed, also for a file that was deleted or overwritten."""
         try:
             if self._file is not None:
-                self._expect_own_file(self._file)
+                self._file.expect_unchanged()
             self.write(lambda session: session.execute(_REWRITE))
         except StoreFailed as error:
             self.fault = error.message
             raise
-
-    def _expect_own_file(self, file: Path) -> None:
-        """Raise StoreFailed unless the name still leads to the database that was opened: SQLite would not notice."""
-        try:
-            with file.open("rb") as opened:
-                inode, magic = file.stat().st_ino, opened.read(len(_MAGIC))
-        except OSError as error:
-            raise StoreFailed(f"the database's file cannot be read: {error.strerror}") from error
-        self._inode = self._inode or inode
-        if inode != self._inode:
-            raise StoreFailed("the database's file was replaced by another under the service: restart it")
-        if magic != _MAGIC:
-            raise StoreFailed("the database's file was overwritten: restore it")
 
     def close(self) -> None:
         """Wait for the writes that were asked for, then close every connection; SQLite folds its log into the file."""
@@ -92,6 +78,8 @@ class Database:
         self._closed = True
         self._reader.dispose()
         self._writer.dispose()
+        if self._file is not None:
+            self._file.close()
 
     def _started(self) -> None:
         self._writing = threading.get_ident()
@@ -116,7 +104,8 @@ class Database:
                 raise  # what was asked of it is wrong, not the database
             with self._counting:
                 self.failures += 1
-            raise StoreFailed(f"the database failed: {error.orig}") from error
+            name = getattr(error.orig, "sqlite_errorname", "")  # says of an I/O error which
+            raise StoreFailed(f"the database failed: {error.orig}{name and f' ({name})'}") from error
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 
@@ -76,3 +78,22 @@ def test_a_killed_writer_leaves_a_sound_file(sqlite_url: str) -> None:
     assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
     connection.close()
+
+
+def test_what_another_process_opens_stays_this_ones(sqlite_url: str) -> None:
+    """Whoever closes a file that no other process has locked removes its log: looking at the file must keep locks."""
+    path = sqlite_url.removeprefix("sqlite:///")
+    look = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); n = c.execute('SELECT count(*) FROM jobs').fetchone()"
+    )
+
+    def seen_by_another() -> str:
+        command = [sys.executable, "-c", f"{look}; c.close(); print(*n)", path]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    migrate(sqlite_url)
+    with open_database(sqlite_url) as database:
+        for number in range(1, 4):
+            add_job(database, f"{number}")
+            database.probe()
+            assert seen_by_another() == f"{number}"
