@@ -21,6 +21,12 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
+def processor_seconds(pid: int) -> float:
+    """What all threads of a process have taken of the processors."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def gone_within(pids: list[int], seconds: float) -> bool:
     limit = time.monotonic() + seconds
     while any(alive(pid) for pid in pids):
