@@ -10,6 +10,8 @@ import ssl
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
+from time import monotonic
 from typing import Any, Final
 
 from tilewise._http1 import HEAD_END, LONGEST_HEAD, Head, parse_head
@@ -19,6 +21,7 @@ from tilewise.errors import UnreadableAnswer
 _MOST_PIECES: Final = 1024  # IOV_MAX
 _TURN: Final = 2**22  # bytes moved without a wait before others have their turn
 _PIECE: Final = 2**14
+LONGEST_ERROR: Final = 2**20  # bytes of an error that are read
 _WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _GONE: Final = (BrokenPipeError, ConnectionResetError)
 _CHUNK: Final = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;.*)?")
@@ -94,13 +97,13 @@ class Connection:
         del self._ahead[:count]
         return count
 
-    def until(self, mark: bytes) -> Flow[bytes]:
-        """Receive up to `mark`, and give what stands before it."""
+    def until(self, mark: bytes, deadline: float = inf) -> Flow[bytes]:
+        """Receive up to `mark`, and give what stands before it; raises TimeoutError if it has not come by then."""
         piece = memoryview(bytearray(_PIECE))
         while (end := self._ahead.find(mark)) < 0:
             if len(self._ahead) > LONGEST_HEAD:
                 raise UnreadableAnswer("the answer's head has no end", None, "unreadable")
-            count = yield from self._arrived(piece)
+            count = yield from self._arrived(piece, deadline)
             if not count:
                 raise ConnectionResetError(errno.ECONNRESET, "the service hung up")
             self._ahead += piece[:count]
@@ -109,23 +112,27 @@ class Connection:
         return found
 
     def head(self) -> Flow[Head]:
-        """The next answer's head; what only says that one will come is skipped."""
+        """The next answer's head; what only says that one will come is skipped, and makes nobody wait for longer."""
+        deadline = monotonic() + self.patience
         while True:
-            head = parse_head((yield from self.until(HEAD_END)))
+            head = parse_head((yield from self.until(HEAD_END, deadline)))
             if head.status >= 200:  # noqa: PLR2004 - below stands what precedes an answer
                 return head
+            if monotonic() > deadline:
+                raise TimeoutError
 
     def _sent(self, queue: deque[memoryview]) -> int:
         if self._tls:
             return self.sock.send(queue[0])
         return self.sock.sendmsg([queue[number] for number in range(min(len(queue), _MOST_PIECES))])
 
-    def _arrived(self, view: memoryview) -> Flow[int]:
+    def _arrived(self, view: memoryview, deadline: float = inf) -> Flow[int]:
         while True:
             try:
                 count = self.sock.recv_into(view)
             except _WOULD_BLOCK as block:
-                yield Wait(self.sock, WRITE if isinstance(block, ssl.SSLWantWriteError) else READ, self.patience)
+                patience = max(0.0, min(self.patience, deadline - monotonic()))
+                yield Wait(self.sock, WRITE if isinstance(block, ssl.SSLWantWriteError) else READ, patience)
             except ssl.SSLEOFError:
                 return 0
             else:
@@ -195,6 +202,14 @@ class Body:
         """All that is left of it."""
         found, piece = bytearray(), memoryview(bytearray(_PIECE if self.length is None else min(self.length, 2**20)))
         while count := (yield from self.some(piece)):
+            found += piece[:count]
+        return bytes(found)
+
+    def excerpt(self) -> Flow[bytes]:
+        """What is left of it, where that is no more than an error's or an end's; a longer or slower one is cut off."""
+        found, piece = bytearray(), memoryview(bytearray(_PIECE))
+        deadline = monotonic() + self._connection.patience
+        while len(found) < LONGEST_ERROR and monotonic() < deadline and (count := (yield from self.some(piece))):
             found += piece[:count]
         return bytes(found)
 

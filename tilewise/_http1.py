@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from tilewise.decoding import decoded
 from tilewise.errors import ClientError, UnreadableAnswer, error_of
 
 HEAD_END: Final = b"\r\n\r\n"
@@ -16,6 +16,7 @@ LONGEST_HEAD: Final = 2**16
 _STATUS: Final = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [^\r\n]*)?")
 _BAD: Final = re.compile(r"[\x00-\x20\x7f]|[^\x00-\x7f]")
 _BAD_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]|[^\x00-\xff]")
+_LENGTH: Final = re.compile(r"[0-9]{1,18}")
 _BODILESS: Final = (204, 304)
 
 
@@ -65,7 +66,7 @@ class Head:
                 raise UnreadableAnswer("the answer is encoded in a way nobody asked for", self.status, "unreadable")
             return "chunked"
         length = self.headers.get("content-length")
-        if length is not None and not (length.isascii() and length.isdecimal()):
+        if length is not None and not _LENGTH.fullmatch(length):
             raise UnreadableAnswer("the answer has no readable length", self.status, "unreadable")
         return None if length is None else int(length)
 
@@ -86,7 +87,7 @@ class Reply:
     def json(self) -> Any:
         """Read the body's value; raises UnreadableAnswer if it is no JSON."""
         try:
-            return json.loads(self.body)
+            return decoded(self.body)
         except ValueError as error:
             message = "the answer is no JSON: is this a Tilewise service?"
             raise UnreadableAnswer(message, self.status, "unreadable") from error
@@ -94,7 +95,7 @@ class Reply:
     def error(self) -> ClientError:
         """Read the answer as an error, whoever wrote it."""
         try:
-            body = json.loads(self.body)
+            body = decoded(self.body)
         except ValueError:
             body = None
         return error_of(self.status, body, self.headers.get("retry-after"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,6 +16,8 @@ from tilewise._requests import Asking
 from tilewise._sansio import Flow, Operation, Work
 from tilewise._shared_memory import Shared
 from tilewise.arguments import ProductArguments
+from tilewise.decoding import decoded
+from tilewise.errors import UnreadableAnswer
 from tilewise.models import Job, Matrix, Product
 
 RAW: Final = "application/octet-stream"
@@ -184,10 +185,13 @@ def _made(c: Any, headers: Mapping[str, str]) -> Product:
 
 
 def parse_config(header: str) -> Mapping[str, int]:
-    """Read X-Config: an object, or BM=16,BN=16."""
-    if header.startswith("{"):
-        return dict(json.loads(header))
-    return {name: int(value) for name, _, value in (pair.partition("=") for pair in header.split(",") if pair)}
+    """Read X-Config: an object, or BM=16,BN=16; raises UnreadableAnswer if it is neither."""
+    try:
+        if header.startswith("{"):
+            return dict(decoded(header))
+        return {name: int(value) for name, _, value in (pair.partition("=") for pair in header.split(",") if pair)}
+    except ValueError as error:
+        raise UnreadableAnswer("the answer's config cannot be read", None, "unreadable") from error
 
 
 def parse_server_timing(header: str) -> Mapping[str, float]:

@@ -59,7 +59,7 @@ def _header(head: Head, body: Body) -> Flow[tuple[np.dtype[Any], tuple[int, ...]
     yield from body.fill(memoryview(text))
     try:
         shape, fortran, dtype = npy_format.read_array_header_1_0(io.BytesIO(bytes(start[8:] + text)))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnreadableAnswer(f"the answer is no .npy: {error}", head.status, "unreadable") from error
     told = head.headers.get("x-dtype", "")
     return numpy_dtype(told) if (dtype, told) == (_PAIRS, "bfloat16") else dtype, shape, fortran

@@ -91,8 +91,20 @@ def _foreign(value: Operand) -> Array:
         return value
     if isinstance(value, Matrix):
         return np.broadcast_to(np.empty((), numpy_dtype(value.dtype)), value.shape)
+    value = _resolved(value)
     found = imported(value) if isinstance(value, Exported) else None
     return np.asarray(value) if found is None else found
+
+
+def _resolved(value: Any) -> Any:
+    """A tensor whose elements are in memory: PyTorch's may say that those there are to be negated or conjugated.
+
+    Its own export does not tell of the former (PyTorch, torch.Tensor.resolve_neg).
+    """
+    for name in ("resolve_conj", "resolve_neg"):
+        resolve = getattr(value, name, None)
+        value = resolve() if callable(resolve) else value
+    return value
 
 
 def plan(a: Operand, b: Operand, precision: str = "strict", *, folded: bool = True) -> Plan:

@@ -98,7 +98,7 @@ class Transport:
         try:
             head, body = yield from self._asked(connection, ask)
             opened = Opened(head.status, connection, body)
-            rest = (yield from body.whole()) if head.status >= 300 else b""  # noqa: PLR2004 - HTTP's own boundary
+            rest = (yield from body.excerpt()) if head.status >= 300 else b""  # noqa: PLR2004 - HTTP's own boundary
         except BaseException:
             connection.close()
             raise
@@ -142,7 +142,7 @@ class Transport:
             landed: tuple[T] | None = None
             if head.status < 300 or head.status == done:  # noqa: PLR2004 - HTTP's own boundary
                 landed = ((yield from landing(head, body)),)
-            rest = yield from body.whole()
+            rest = yield from body.excerpt()
         except BaseException:
             connection.close()
             raise

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from typing import Any, Final
 
+from tilewise.decoding import decoded
+from tilewise.errors import UnreadableAnswer
 from tilewise.models import Event
+
+_LONGEST: Final = 2**20  # bytes of one event
 
 
 class Parser:
@@ -13,21 +17,33 @@ class Parser:
 
     def __init__(self) -> None:
         self._rest = b""
-        self._identity, self._name, self._data = 0, "", list[str]()
+        self._identity, self._name, self._data, self._size = 0, "", list[str](), 0
 
     def feed(self, piece: bytes) -> Iterator[Event | None]:
-        """Give the events that are whole by now, each once, and None for a comment: a sign of life."""
+        """Give the events that are whole by now, each once, and None for a comment: a sign of life.
+
+        Raises UnreadableAnswer for what is no stream of events, or one event without end.
+        """
         *lines, self._rest = (self._rest + piece).split(b"\n")
         for raw in lines:
-            line = raw.decode("utf-8").removesuffix("\r")
+            line = raw.decode("utf-8", errors="replace").removesuffix("\r")
             if line.startswith(":"):
                 yield None
             elif line:
                 self._member(line)
             else:
                 if self._data:
-                    yield Event(self._identity, self._name, json.loads("\n".join(self._data)))
-                self._name, self._data = "", []
+                    yield Event(self._identity, self._name, self._value())
+                self._name, self._data, self._size = "", [], 0
+        if len(self._rest) + self._size > _LONGEST:
+            raise UnreadableAnswer("an event has no end", None, "unreadable")
+
+    def _value(self) -> dict[str, Any]:
+        try:
+            value: dict[str, Any] = decoded("\n".join(self._data))
+        except ValueError as error:
+            raise UnreadableAnswer("an event is no JSON", None, "unreadable") from error
+        return value
 
     def _member(self, line: str) -> None:
         member, _, value = line.partition(":")
@@ -38,3 +54,4 @@ class Parser:
             self._name = value
         elif member == "data":
             self._data.append(value)
+            self._size += len(value)

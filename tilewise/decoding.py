@@ -1,7 +1,8 @@
-"""Decode JSON objects into frozen dataclasses by the types of their fields."""
+"""Decode JSON, and its objects into frozen dataclasses by the types of their fields."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -10,6 +11,14 @@ from types import UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+
+
+def decoded(text: bytes | str) -> Any:
+    """Decode a JSON text; raises ValueError if it is none, or is nested deeper than Python can follow."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("the JSON is nested too deeply") from error
 
 
 def from_json(kind: type[T], body: Mapping[str, Any]) -> T:

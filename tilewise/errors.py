@@ -295,10 +295,12 @@ class NoDevice(DeviceError):
 def error_of(status: int | None, body: object, retry_after: str | None = None) -> ClientError:
     """The error that an answer or a failed job tells of, whoever wrote it (a proxy's page has no code)."""
     members = body if isinstance(body, dict) else {}
-    code = str(members.get("code", "error"))
-    message = members.get("error") or members.get("detail") or members.get("title")
+    told = members.get("code")
+    code = told if isinstance(told, str) else "error"
+    said = (members.get(name) for name in ("error", "detail", "title"))
+    message = next((text for text in said if isinstance(text, str) and text), None)
     kind = _kinds().get(code) or _group(status)
-    return kind(str(message or f"the service answered {status}"), status, code, members, seconds_of(retry_after))
+    return kind(message or f"the service answered {status}", status, code, members, seconds_of(retry_after))
 
 
 def seconds_of(retry_after: str | None) -> float | None:

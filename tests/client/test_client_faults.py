@@ -9,10 +9,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from tests.support.client.scripted_server import CLOSE, STALL, Scripted, answer
 from tilewise import (
     AsyncClient,
     Client,
+    ClientError,
     Malformed,
     Matrix,
     NoRoom,
@@ -29,6 +31,7 @@ from tilewise import (
     UnreadableAnswer,
     _shared_memory,
 )
+from tilewise._sse import Parser
 
 A, B = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((3, 2), np.float32)
 C = A @ B
@@ -265,3 +268,71 @@ def test_stalled_shared_memory_is_told_and_not_used_again(ask: Ask, monkeypatch:
     with Scripted([OFFERED, TAKEN, STALL, TAKEN]) as server, pytest.raises(TimedOut):
         ask(server.url, "matmul", A, B, timeout=0.3)
     assert "unregister" in server.heads()[-1]
+
+
+class Endless:
+    """A service that answers with a first part, then with the same again and again for as long as it is heard."""
+
+    def __init__(self, first: bytes, again: bytes) -> None:
+        self.sent = 0
+        self._first, self._again = first, again
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                with connection, suppress(OSError):
+                    connection.recv(2**16)
+                    connection.sendall(self._first)
+                    while True:
+                        connection.sendall(self._again)
+                        self.sent += len(self._again)
+
+
+def test_an_error_without_end_is_read_for_a_mebibyte_at_most(ask: Ask) -> None:
+    for framing, again in (
+        (b"", b"x" * 2**16),
+        (b"Transfer-Encoding: chunked\r\n", b"10000\r\n" + b"x" * 2**16 + b"\r\n"),
+    ):
+        with Endless(b"HTTP/1.1 500 Said\r\n" + framing + b"\r\n", again) as server:
+            with pytest.raises(ClientError) as refused:
+                ask(server.url, "devices", timeout=30)
+            assert refused.value.status == 500
+            assert server.sent < 2**25  # with what lies in the sockets' buffers
+
+
+def test_answers_that_only_precede_another_end_with_the_timeout(ask: Ask) -> None:
+    with Endless(b"", b"HTTP/1.1 102 Processing\r\n\r\n" * 100) as server, pytest.raises(TimedOut):
+        ask(server.url, "devices", timeout=0.3)
+
+
+def test_json_nested_too_deeply_is_no_answer(ask: Ask) -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000
+    with Scripted([answer(200, deep), answer(500, b'{"error":' + deep + b"}")]) as server:
+        with pytest.raises(UnreadableAnswer):
+            ask(server.url, "devices")
+        with pytest.raises(ClientError, match="the service answered 500"):
+            ask(server.url, "devices")
+    with Scripted([answer(500, {"error": ["a"], "code": {"b": 1}})]) as server:
+        with pytest.raises(ClientError, match="the service answered 500") as refused:
+            ask(server.url, "devices")
+        assert refused.value.code == "error"
+    config = '{"a":' + "[" * 20_000 + "]" * 20_000 + "}"
+    with Scripted([answer(200, C.tobytes(), X_Config=config)]) as server, pytest.raises(UnreadableAnswer):
+        ask(server.url, "product", A, B)
+
+
+def test_an_event_that_cannot_be_read_is_no_answer() -> None:
+    for stream in (b"data: " + b"[" * 100_000 + b"\n\n", b"data: {\n\n", b"data: " + b"x" * 2**21):
+        with pytest.raises(UnreadableAnswer):
+            list(Parser().feed(stream))

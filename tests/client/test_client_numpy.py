@@ -217,6 +217,36 @@ def test_arrays_of_other_libraries_are_taken(multiply: Multiply) -> None:
         assert np.array_equal(multiply(Exporting(a, is_on_device=True), b), a @ b)
 
 
+class Lazy:
+    """A tensor as PyTorch's: its elements are to be negated before they are used, which its export does not tell."""
+
+    def __init__(self, stored: Array, *, is_negated: bool) -> None:
+        self._stored, self._is_negated = stored, is_negated
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
+        raise TypeError("the elements are to be negated: call resolve_neg()")
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._stored.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def resolve_neg(self) -> Lazy:
+        """Negate them in memory."""
+        return Lazy(-self._stored, is_negated=False) if self._is_negated else self
+
+    def resolve_conj(self) -> Lazy:
+        """Leave them, which are real."""
+        return self
+
+
+def test_tensors_whose_elements_are_to_be_negated_are(multiply: Multiply) -> None:
+    a, b = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+    assert np.array_equal(multiply(Lazy(a, is_negated=True), b), -a @ b)
+    assert np.array_equal(multiply(a, Lazy(b, is_negated=False)), a @ b)
+
+
 def test_types_are_promoted_as_numpy_does_and_others_refused(multiply: Multiply) -> None:
     halves, singles = np.ones((2, 3), np.float16), np.ones((3, 2), np.float32)
     assert multiply(halves, singles).dtype == np.float32
