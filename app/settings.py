@@ -109,6 +109,9 @@ class Settings(BaseSettings):
     )
     url: str | None = Field(default=None, description="A running service: the command line then speaks HTTP to it.")
     log_level: str = Field(default="info", description="debug, info, warning or error.")
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="The log on standard error: lines for people, or one JSON object a line."
+    )
 
     @property
     def database(self) -> str:

@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.devices.gpu_health import GpuReading
 from app.errors import StoreFailed
+from app.observability import request_context
 from app.server import LoopLag
 from app.services.health.status import STATES
 from app.services.jobs.service import ENDED
@@ -140,12 +141,13 @@ class Counted:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status, headers, started = 500, (), perf_counter()
+        status, headers, started, own = 500, (), perf_counter(), _identified(scope)
 
         async def watched(message: Message) -> None:
             nonlocal status, headers
             if message["type"] == "http.response.start":
                 status, headers = message["status"], message["headers"]
+                message = {**message, "headers": [*headers, *own]} if own else message
             await send(message)
 
         try:
@@ -208,6 +210,16 @@ class _Now(Collector):
         )
         yield from _disk(service)
         yield from _store(service)
+
+
+def _identified(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """Give a request that comes by way of another server than ours its id; gives the header that its answer gets."""
+    extensions = scope.setdefault("extensions", {})
+    if request_context.EXTENSION in extensions:
+        return []
+    extensions[request_context.EXTENSION] = context = request_context.context_of(scope["headers"])
+    request_context.assign(context)
+    return [(request_context.HEADER, context.request_id.encode())]
 
 
 def _disk(service: Service) -> Iterable[Metric]:

@@ -23,6 +23,7 @@ from app.api.state import State, state_of
 from app.cli import startup_messages
 from app.errors import StartRefused, TilewiseError
 from app.main import Drain, Fleets, Server, create_app, transfer_limits
+from app.observability import logs
 from app.server import AdmissionCheck, ConnectionLimits, SystemdNotifier, protocol_factory
 from app.services.service import Service
 from app.settings import Settings
@@ -44,7 +45,8 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
     """
     sys.setswitchinterval(_HANDOVER)
     os.umask(0o077)  # data, results and the database are nobody else's
-    _log(settings)
+    logs.configure(settings.log_format, settings.log_level)
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # a form's sender is told what is wrong with it
     notifier = SystemdNotifier.from_environment()  # before there are children, which would inherit it
     listener = _listener(settings.host, settings.port)
     address = _address(listener, "https" if settings.tls_certificate else "http")
@@ -113,12 +115,6 @@ def _expect_authentication(settings: Settings) -> None:
             f"{settings.host} can be reached from other machines: set TILEWISE_AUTH=keys, and make a key with "
             "`tilewise keys create NAME`; or TILEWISE_INSECURE=yes, and whoever reaches the port uses the device"
         )
-
-
-def _log(settings: Settings) -> None:
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    logging.getLogger("app").setLevel(settings.log_level.upper())
-    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # a form's sender is told what is wrong with it
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -16,6 +16,8 @@ from typing import Final
 from starlette.responses import Response
 from uvicorn.server import ServerState
 
+from app.observability import request_context
+from app.observability.request_context import context_of
 from app.server.connection_limits import ConnectionLimits
 from app.server.http import HEAD, LINGER, AdmissionCheck, PendingAdmissions
 from app.server.response_encoder import rendered
@@ -25,6 +27,7 @@ _MANY: Final = 64  # connections that are looked at in a row
 _PAUSE: Final = 0.005  # seconds between two looks while some were refused: waking up costs more than a refusal
 _SHORT: Final = 1.0  # seconds in which the system may have descriptors or memory again
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*(?=\r\n)", re.IGNORECASE)
+_ID: Final = re.compile(rb"\r\nx-request-id:[ \t]*([^\r\n\t ]{1,128})[ \t]*(?=\r\n)", re.IGNORECASE)
 _EXPECTS: Final = re.compile(rb"\r\nexpect:[ \t]*100-continue[ \t]*\r\n", re.IGNORECASE)
 _WORDS: Final = 3  # of a request's first line
 _LINGERING: Final = 64  # refused connections that are still open
@@ -132,10 +135,13 @@ class Acceptor:
         if self._tls is not None:
             connection.close()
             return
+        head = b""
         with suppress(OSError):  # nothing has come yet
-            connection.recv(HEAD)  # a connection that is closed with bytes unread is reset
+            head = connection.recv(HEAD)  # a connection that is closed with bytes unread is reset
+        context = context_of((request_context.HEADER, value) for value in _ID.findall(head))
+        headers = [*self._state.default_headers, (request_context.HEADER, context.request_id.encode())]
         with suppress(OSError):  # the client is gone again
-            connection.send(rendered(answer, self._state.default_headers, closes=True))
+            connection.send(rendered(answer, headers, closes=True))
         self._refused.append((connection, monotonic() + LINGER))
         if len(self._refused) > _LINGERING:  # their descriptors are needed by those who are served
             self._refused.popleft()[0].close()

@@ -14,6 +14,8 @@ from starlette.types import Scope
 from uvicorn import Config
 from uvicorn.server import ServerState
 
+from app.observability import request_context
+from app.observability.request_context import RequestContext, context_of
 from app.server.peer import PRINCIPAL, Authenticator
 from app.server.request import EXTENSION, Connection, ErrorResponse, RequestCycle, RequestHead, StreamingCycle
 from app.server.response_encoder import rendered
@@ -60,6 +62,7 @@ class HttpParser:
         self._connection, self._config, self._server, self._loop = connection, config, server_state, loop
         self._app_state, self._gate, self._error, self._authenticate = app_state, gate, error, authenticate
         self._url, self._headers, self._expects_continue = b"", list[tuple[bytes, bytes]](), False
+        self._context: RequestContext | None = None  # of the request whose head was complete last
         self._tail, self._idle = b"", 0
         self._keep_alive: asyncio.TimerHandle | None = None
         self._parser = self._renewed()
@@ -128,7 +131,7 @@ class HttpParser:
 
     def on_message_begin(self) -> None:
         """For the parser: a head begins."""
-        self._url, self._headers, self._expects_continue = b"", [], False
+        self._url, self._headers, self._expects_continue, self._context = b"", [], False, None
 
     def on_url(self, url: bytes) -> None:
         """For the parser: a part of the URL."""
@@ -143,21 +146,14 @@ class HttpParser:
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """For the parser: a head is complete. Start its request, or refuse it."""
+        """For the parser: a head is complete. Start its request, or refuse it; what they log has its id."""
         chunked, length = self._framing()
-        scope = self._scope()
-        refused = self._refused(scope, None if chunked else length)
-        if refused is not None:
-            self._turn_away(refused, None if chunked else length)
-            return
-        stays = self._is_persistent() and not self._parser.should_upgrade()  # there is nothing to upgrade to
-        head = RequestHead(scope, self._server.default_headers, stays, self._expects_continue)
-        made = (head, self._connection, self._answered)
-        self.cycle = StreamingCycle(*made, length) if length else RequestCycle(*made)
-        self.begun, self.streams, self._idle = True, chunked, 0
-        task = self._loop.create_task(self.cycle.run(self._config.loaded_app, self._error))
-        self._server.tasks.add(task)
-        task.add_done_callback(self._server.tasks.discard)
+        self._context = context_of(self._headers)
+        token = request_context.assign(self._context)
+        try:
+            self._begin(self._scope(), chunked, length)
+        finally:
+            request_context.restore(token)
 
     def on_body(self, body: bytes) -> None:
         """For the parser: data of a chunked body."""
@@ -179,8 +175,28 @@ class HttpParser:
             cycle.disconnect()  # nothing may follow this answer, nor the part of its own that has left
         if not answered:
             answer = self._error(status, _CODES[status], message)
-            self._connection.write(rendered(answer, self._server.default_headers, closes=True))
+            self._connection.write(rendered(answer, self._answer_headers(), closes=True))
         transport.close()
+
+    def _begin(self, scope: Scope, chunked: bool, length: int) -> None:
+        """Start a request, or refuse it."""
+        refused = self._refused(scope, None if chunked else length)
+        if refused is not None:
+            self._turn_away(refused, None if chunked else length)
+            return
+        stays = self._is_persistent() and not self._parser.should_upgrade()  # there is nothing to upgrade to
+        head = RequestHead(scope, self._answer_headers(), stays, self._expects_continue)
+        made = (head, self._connection, self._answered)
+        self.cycle = StreamingCycle(*made, length) if length else RequestCycle(*made)
+        self.begun, self.streams, self._idle = True, chunked, 0
+        task = self._loop.create_task(self.cycle.run(self._config.loaded_app, self._error))
+        self._server.tasks.add(task)
+        task.add_done_callback(self._server.tasks.discard)
+
+    def _answer_headers(self) -> list[tuple[bytes, bytes]]:
+        """What every answer has: the server's headers, and the request's id."""
+        self._context = self._context or context_of(self._headers)
+        return [*self._server.default_headers, (request_context.HEADER, self._context.request_id.encode())]
 
     def _answered(self) -> None:
         """The answer is complete: go on with what the connection has."""
@@ -212,7 +228,7 @@ class HttpParser:
         The connection ends with a chunked body, which nobody parses, and with one that only the client knows to come.
         """
         stays = self._is_persistent() and not self._expects_continue and length is not None
-        self._connection.write(rendered(answer, self._server.default_headers, closes=not stays))
+        self._connection.write(rendered(answer, self._answer_headers(), closes=not stays))
         if stays:
             self._parser = self._renewed()  # the old one waits for the body
             self._server.total_requests += 1
@@ -251,7 +267,7 @@ class HttpParser:
             "query_string": url.query or b"",
             "headers": self._headers,
             "state": self._app_state.copy(),
-            "extensions": {EXTENSION: connection},
+            "extensions": {EXTENSION: connection, request_context.EXTENSION: self._context},
         }
 
     def _renewed(self) -> httptools.HttpRequestParser:

@@ -27,13 +27,13 @@ def compiling_alone() -> Iterator[None]:
 
 
 @contextmanager
-def settled(data_dir: Path, **settings: str) -> Iterator[Started]:
-    """A service on the OpenCL device that has verified all its defaults."""
+def settled(data_dir: Path, key: str | None = None, **settings: str) -> Iterator[Started]:
+    """A service on the OpenCL device that has verified all its defaults; `key` is one that may ask for that."""
     with ExitStack() as stack:
         with compiling_alone():
             running = stack.enter_context(started(data_dir, devices="opencl", **settings))
             until = time.monotonic() + STARTING
-            with Client(running.url) as client:
+            with Client(running.url, key=key) as client:
                 while client.readiness().pending:
                     assert time.monotonic() < until, running.log.read_text()
                     time.sleep(0.05)

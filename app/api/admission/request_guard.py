@@ -20,6 +20,7 @@ from starlette.types import Scope as ASGIScope
 from app.api.admission.route_scopes import PUBLIC, RouteScopes
 from app.api.errors import refusal
 from app.errors import CrossOrigin, Forbidden, Malformed, Misdirected, TilewiseError, Unauthenticated
+from app.observability import request_context
 from app.server import PRINCIPAL, Peer
 from app.services.access.audit import AuditEntry, AuditLog
 from app.services.access.caller import Access, Caller
@@ -122,7 +123,8 @@ class RequestGuard:
         job = next((_JOB.fullmatch(value) for name, value in headers if name.lower() == b"location"), None)
         principal = cast("Principal", scope["extensions"].get(PRINCIPAL, ANONYMOUS))
         what = principal.name, scope["method"], path, _client(scope).address, status
-        access.audit.changed(AuditEntry(*what, job=job[1].decode() if job else None))
+        named = job[1].decode() if job else None
+        access.audit.changed(AuditEntry(*what, job=named, request_id=request_id_of(scope)))
 
     @cached_property
     def _scopes(self) -> RouteScopes:
@@ -183,7 +185,14 @@ def knows_principal(scope: ASGIScope) -> bool:
 def note_denial(audit: AuditLog, scope: ASGIScope, peer: Peer, error: TilewiseError) -> None:
     """Write a denied request to the audit log."""
     name = str(error.facts.get("principal", ANONYMOUS.name))
-    audit.denied(AuditEntry(name, scope["method"], scope["path"], peer.address, error.status, error.code))
+    what = name, scope["method"], scope["path"], peer.address, error.status, error.code
+    audit.denied(AuditEntry(*what, request_id=request_id_of(scope)))
+
+
+def request_id_of(scope: ASGIScope) -> str | None:
+    """The id of a request, as its server or our middleware found it."""
+    context = (scope.get("extensions") or {}).get(request_context.EXTENSION)
+    return None if context is None else str(context.request_id)
 
 
 def refused(error: TilewiseError) -> Response:

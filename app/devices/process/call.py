@@ -14,6 +14,7 @@ from app.devices.lease import Lease, LeaseTicket, Priority
 from app.devices.process.process import WorkerProcess
 from app.devices.process.stop import GLANCE, CallStopped, Until, never, wait
 from app.errors import ChildDied, ChildTimedOut, DeviceError, TilewiseError
+from app.observability.request_context import current
 
 _LAST: Final = {"done", "error", "failed", "stopped"}  # what a child says at the end
 _STOP: Final = b"stop"  # what a child hears that waits for the device and is not to have it any more
@@ -58,7 +59,9 @@ class RemoteCall:
     def ask(self, function: Callable[..., Any], arguments: tuple[Any, ...], deadline: float) -> None:
         """Have the child begin the function; raises ChildDied."""
         self._stage = self._stage or function.__name__
-        request = self._run.speaker.dumps((function, arguments, self._ticket is not None))
+        context = current()
+        self._run.caller = told = None if context is None else (context.request_id, context.trace_id)
+        request = self._run.speaker.dumps((function, arguments, self._ticket is not None, told))
         self._run.deadline_page.allow(deadline)
         self._run.deadline_page.ask_to_stop(self._until().ask)
         with self._alive():

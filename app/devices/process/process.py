@@ -12,13 +12,15 @@ import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from app.devices.process.heartbeat import Hang, HeartbeatMonitor
 from app.devices.process.memory_limit import GIB
+from app.devices.process.output import relay
 from app.devices.process.words import Speaker
 from app.devices.process.worker_main import Channel, DeadlinePage
 from app.devices.threads import PARKED
+from app.observability import logs
 
 _SENT: Final = {-signal.SIGKILL, -signal.SIGTERM}
 _PROGRAM: Final = "from app.devices.process.worker_main import main; main()"
@@ -45,7 +47,7 @@ class WorkerProcess:
         lifeline, self._lifeline = os.pipe()
         inherited = (theirs.fileno(), lifeline, board_fd, flag_fd)
         try:
-            self._process = _spawn(name, inherited, descriptors)
+            self._process, output = _spawn(name, inherited, descriptors)
         except OSError:
             ours.close()
             os.close(self._lifeline)
@@ -54,6 +56,9 @@ class WorkerProcess:
             theirs.close()
             os.close(lifeline)
         self.heartbeat = HeartbeatMonitor(self.pid, deadline_page)
+        self.caller: tuple[str, str | None] | None = None  # the request and the trace of the call under way
+        if output is not None:
+            relay(output, name, lambda: self.caller)
         self.channel: Channel = Connection(ours.detach())
         self._poll = select.poll()
         self._poll.register(self.channel.fileno(), select.POLLIN)
@@ -128,14 +133,21 @@ def _has_ended(pid: int, options: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | options) is not None
 
 
-def _spawn(name: str, inherited: tuple[int, ...], descriptors: tuple[int, ...]) -> subprocess.Popen[Any]:
+def _spawn(
+    name: str, inherited: tuple[int, ...], descriptors: tuple[int, ...]
+) -> tuple[subprocess.Popen[Any], IO[bytes] | None]:
+    """The process, and what it and its libraries print, where the log is JSON: else that goes where ours does."""
     arguments = [str(number) for number in (*inherited, os.getpid())]
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", _PROGRAM, *arguments, name],
+    form, level = logs.configured()
+    is_relayed = form == "json"
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", _PROGRAM, *arguments, form, level, name],
         stdin=subprocess.DEVNULL,
-        stdout=2,  # what a device library prints is no answer of ours
+        stdout=subprocess.PIPE if is_relayed else 2,  # what a device library prints is no answer of ours
+        stderr=subprocess.STDOUT if is_relayed else None,
         env={**PARKED, **os.environ, "PYTHONPATH": path},
         pass_fds=[fd for fd in (*inherited, *descriptors) if fd >= 0],
         start_new_session=True,
     )
+    return process, process.stdout

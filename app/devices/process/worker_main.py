@@ -16,13 +16,14 @@ from contextlib import contextmanager
 from math import inf
 from multiprocessing.connection import Connection
 from time import monotonic
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from app.devices.process import heartbeat
 from app.devices.process.memory_limit import MemoryLimit, compiler_memory
 from app.devices.process.stop import CallStopped
 from app.devices.process.words import Hearer
 from app.errors import TilewiseError
+from app.observability import logs, request_context
 
 PAGE: Final = 4096
 _PR_SET_PDEATHSIG: Final = 1
@@ -181,11 +182,13 @@ class WorkerLink:
 
 
 def main() -> None:
-    """Run as a child: the arguments are the connection's, lifeline's, board's and flag's descriptors, and the parent.
+    """Run as a child, of which the arguments are descriptors, the parent, and how to log.
 
-    Ends with the parent, whatever the parent dies of: by the kernel's signal, and by the lifeline's end of file.
+    The descriptors are the connection's, lifeline's, board's and flag's; the log has a format and a level. Ends with
+    the parent, whatever the parent dies of: by the kernel's signal, and by the lifeline's end of file.
     """
     connection, lifeline, deadline_page, flag, parent = map(int, sys.argv[1:6])
+    logs.configure(cast("logs.LogFormat", sys.argv[6]), sys.argv[7])
     _end_with_parent(lifeline, parent)
     faulthandler.enable()
     channel: Channel = Connection(connection)
@@ -233,7 +236,8 @@ def _serve(channel: Channel, link: WorkerLink) -> None:
 def _answer(link: WorkerLink, run: Callable[..., Any], hearer: Hearer, request: bytes) -> bytes:
     """Whatever happens is an answer: a value, an error of ours, or the text of any other."""
     try:
-        function, arguments, granted = hearer.loads(request)
+        function, arguments, granted, caller = hearer.loads(request)
+        request_context.assign(None if caller is None else request_context.remote(*caller))
         link.begin(granted)
         return pickle.dumps(("done", run(function, *arguments)))
     except CallStopped:

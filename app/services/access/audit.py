@@ -35,6 +35,7 @@ class AuditEntry:
     status: int
     code: str | None = None
     job: str | None = None
+    request_id: str | None = None
 
 
 class AuditLog:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from app.devices.fleet import Fleet, Unit
 from app.errors import BudgetTooSmall, Invalid, NotTuned, OverShare, QueueFull, TilewiseError
+from app.observability.request_context import RequestContext, current, entered
 from app.services.access.usage import DeviceSeconds
 from app.services.best.misses import MissCounter
 from app.services.jobs.service import ENDED, JobService, new_job
@@ -70,7 +71,8 @@ class TuningService:
         self._queues = {unit.device.id: JobQueue(context.jobs.is_followed) for unit in fleet.units}
         self._threads: list[threading.Thread] = []
         self._running: dict[str, JobProgress] = {}
-        self._known: set[str] = set()  # jobs that wait for a thread, or have one
+        # Jobs that wait for a thread, or have one, with the request that each came of.
+        self._known: dict[str, RequestContext | None] = {}
         self.used = DeviceSeconds("tuning")
         self._submitting = threading.Lock()  # held while a job is created, upgraded or taken up
         self.idle_trials = 0
@@ -257,14 +259,15 @@ class TuningService:
         """Queue a job for its first device's thread; if that device is gone, for the first thread there is."""
         queue = self._queues.get(spec.devices[0]) or next(iter(self._queues.values()), None)
         if queue is not None:
-            self._known.add(job_id)
+            self._known[job_id] = current()
             queue.put(job_id, idle=spec.idle)
 
     def _serve(self, unit: Unit, queue: JobQueue) -> None:
         while not self._closing.is_set():
             job_id = queue.take(None if self._background is None else _LOOK)
             if job_id is not None:
-                self._run(job_id, queue)
+                with entered(self._known.get(job_id)):
+                    self._run(job_id, queue)
             elif self._background is not None and not self._closing.is_set():
                 self._create_background_job(self._background, unit)
 
@@ -295,7 +298,7 @@ class TuningService:
                 self._executor.fail(job_id, error)
         finally:
             if job_id not in queue:
-                self._known.discard(job_id)
+                self._known.pop(job_id, None)
             self._running.pop(job_id, None)
             self._jobs.set_times(job_id, None)
             self._jobs.mark_inactive(job_id)
