@@ -216,7 +216,8 @@ def create_app(
 
 def transfer_limits(settings: Settings) -> TransferLimits:
     """How slow a client may be."""
-    return TransferLimits(settings.idle_timeout, settings.transfer_timeout, settings.min_transfer_rate)
+    rate, timeout = settings.min_transfer_rate, settings.slab_timeout
+    return TransferLimits(settings.idle_timeout, settings.transfer_timeout, rate, timeout)
 
 
 @dataclass(frozen=True)

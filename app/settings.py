@@ -38,6 +38,12 @@ class Settings(BaseSettings):
     min_transfer_rate: int = Field(
         default=2**14, ge=0, description="Bytes a second that a client must move, after its first ten seconds."
     )
+    slab_timeout: float = Field(
+        default=60.0,
+        gt=0,
+        description="Seconds that moving an operand or a result may take, at its rate, of the memory that it holds; a "
+        "slower transfer is ended where others find no room.",
+    )
     auth: Literal["none", "keys", "mtls"] = Field(
         default="none", description="Who is let in: everybody, bearers of API keys, or of client certificates too."
     )

@@ -13,10 +13,10 @@ from starlette.types import Message, Receive, Scope, Send
 from app.api.body.flow_control import TooSlow, TransferWatchdog
 from app.api.formats import json_matrix, npy, npz, safetensors
 from app.api.formats.operand_spec import bytes_of
-from app.api.state import state_of
+from app.api.state import State, state_of
 from app.dtypes import Array
 from app.errors import TilewiseError
-from app.server import EXTENSION, TransferLimits
+from app.server import EXTENSION
 from app.server.thread_pool import FEW, RequestThreads
 from app.services.matmul.buffers import Product
 
@@ -111,7 +111,8 @@ async def sending(response: Response, scope: Scope, send: Send) -> AsyncIterator
     """
     wire: Transport | None = scope.get("extensions", {}).get(EXTENSION)
     sent = 0
-    clock = TransferWatchdog(state_of(scope["app"]).limits, lambda: sent - (wire.pending if wire else 0))
+    state = state_of(scope["app"])
+    clock = TransferWatchdog(state.limits, lambda: sent - (wire.pending if wire else 0), state.slow_transfers)
 
     async def put(piece: bytes) -> None:
         nonlocal sent
@@ -200,7 +201,7 @@ class SlabResponse(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             early, late = _cut(self._pieces, self._length - FEW)
             try:
-                await _send(early, send, wire, state_of(scope["app"]).limits, self._there)
+                await _send(early, send, wire, state_of(scope["app"]), self._there)
                 await self._there(self._length)
             except BaseException as error:
                 if wire is not None:
@@ -239,7 +240,7 @@ async def _send(
     pieces: Sequence[memoryview],
     send: Send,
     wire: Transport | None,
-    pace: TransferLimits,
+    state: State,
     there: Callable[[int], Awaitable[None]],
 ) -> None:
     """Send pieces, each when the connection holds nothing of the one before: none is copied but by the system.
@@ -247,7 +248,8 @@ async def _send(
     Where the connection cannot tell, copies are sent. `there` waits until what is to be sent is there.
     """
     sent = 0
-    clock = TransferWatchdog(pace, lambda: sent - (wire.pending if wire else 0))
+    clock = TransferWatchdog(state.limits, lambda: sent - (wire.pending if wire else 0), state.slow_transfers)
+    clock.held = sum(map(len, pieces))
     for whole in pieces:
         for at in range(0, len(whole), _PIECE):
             piece = whole[at : at + _PIECE]

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 
 from app.api.admission.load_shedding import LoadShedder
 from app.api.admission.request_guard import RequestGuard
-from app.api.body.flow_control import UploadSlots
+from app.api.body.flow_control import SlowTransfers, UploadSlots
 from app.api.inference.statistics import InferenceStatistics
 from app.api.metrics import Metrics
 from app.api.rendered_answers import RenderedAnswers
@@ -82,6 +82,7 @@ class State:
     load_shedder: LoadShedder
     guard: RequestGuard
     limits: TransferLimits
+    slow_transfers: SlowTransfers
     threads: RequestThreads = field(default_factory=RequestThreads)
     upload_slots: UploadSlots = field(default_factory=UploadSlots)
     small_products: SmallProductQueue = field(default_factory=SmallProductQueue)
@@ -95,7 +96,8 @@ class State:
         slot = ServiceSlot()
         metrics = Metrics(slot.get)
         guard = RequestGuard(slot.access, routes)
-        return cls(slot, metrics, LoadShedder(slot.get, metrics), guard, limits)
+        slow = SlowTransfers()
+        return cls(slot, metrics, LoadShedder(slot.get, metrics, slow.end), guard, limits, slow)
 
     def install(self, app: Any) -> None:
         """Make this the state of an application of Starlette's."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
+from app.api.body.flow_control import SlowTransfers
 from app.api.body.stream import staging
 from app.api.errors import timed_out
 from app.server.thread_pool import FEW, RequestThreads
@@ -38,7 +39,7 @@ def test_large_early_bytes_are_copied_in_a_thread() -> None:
     threads, pieces = Watched(), [bytes([byte]) * FEW for byte in range(1, 20)]
 
     async def grown() -> bytes:
-        async with staging(0, lend, threads) as area:
+        async with staging(0, lend, threads, SlowTransfers()) as area:
             for piece in pieces:
                 await area.write(piece)
             return bytes(area.data)

@@ -256,7 +256,7 @@ class Full:
 
 
 def load_shedder_of(service: Full) -> LoadShedder:
-    return LoadShedder(lambda: cast("Service", service), Metrics(lambda: cast("Service", service)))
+    return LoadShedder(lambda: cast("Service", service), Metrics(lambda: cast("Service", service)), lambda: False)
 
 
 def code(answer: Response | None) -> str | None:

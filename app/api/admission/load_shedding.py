@@ -24,10 +24,13 @@ _PRODUCTS: Final = (b"/matmul", b"/infer")  # how the paths end at which product
 
 
 class LoadShedder:
-    """What the wire asks before it makes a request: under a storm of requests a refusal must cost next to nothing."""
+    """What the wire asks before it makes a request: under a storm of requests a refusal must cost next to nothing.
 
-    def __init__(self, service: Callable[[], Service], metrics: Metrics) -> None:
-        self._service, self._metrics = service, metrics
+    `make_room` has slow transfers give their memory back, and tells whether there are any.
+    """
+
+    def __init__(self, service: Callable[[], Service], metrics: Metrics, make_room: Callable[[], bool]) -> None:
+        self._service, self._metrics, self._make_room = service, metrics, make_room
         self._answers: dict[tuple[object, ...], Response] = {}
 
     def refused(self, method: bytes, url: bytes, nbytes: int, ahead: PendingAdmissions) -> Response | None:
@@ -39,6 +42,8 @@ class LoadShedder:
         try:
             _expect_room(self._service(), needed, ahead)
         except Busy as error:
+            if isinstance(error, NoRoom) and self._make_room():
+                return None  # it waits for the room
             answer = self._answer(error)
             self._metrics.request("POST", "refused", error.status, perf_counter() - started)
             _LOG.debug("POST %s is refused: %s", url.decode("latin-1"), error.message)

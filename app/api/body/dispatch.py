@@ -24,6 +24,11 @@ ANSWERS: Final = (json_matrix.MEDIA, npy.MEDIA, RAW, safetensors.MEDIA, npz.MEDI
 Reader = Callable[[Request, ProductOptions, BodyContext], Awaitable[None]]
 
 
+def _unchecked(nbytes: int) -> None:
+    """Let a body be as long as it is."""
+    del nbytes
+
+
 def media_of(request: Request, names: tuple[str, ...] = OPERANDS) -> str:
     """The request's media type; raises UnsupportedMediaType for one that is not read for such matrices.
 
@@ -95,9 +100,9 @@ async def _npy(request: Request, wanted: ProductOptions, context: BodyContext) -
         places[name][...] = header.array(area.data).reshape(places[name].shape)
 
     body.expect(header.described.nbytes)
-    async with staging(header.described.nbytes, context.lend, context.threads) as area:
-        async for piece in body.pieces():
-            await area.write(piece)
+    async with staging(header.described.nbytes, context.lend, context.threads, context.slow) as area:
+        body.hold(area.lent_bytes)
+        await area.receive_pieces(body, _unchecked)
         npy.check_size(name, header.described.nbytes, len(area.data))
         await context.fill(ParsedBody(found, wanted, fill), area)
 
@@ -107,6 +112,7 @@ async def _receive_matrices(body: Body, found: TensorSpecs, wanted: ProductOptio
     nbytes = sum(each.nbytes for each in found.values())
     body.expect(nbytes)
     places = await context.allocate(found, wanted)
+    body.hold(context.sink.nbytes(found, wanted))
     async with body.slot(nbytes):
         for name in found:
             await context.receive_operand(body, name, bytes_of(places[name]))
@@ -151,15 +157,13 @@ async def _staged(body: Body, context: BodyContext, load: Callable[[memoryview],
 
 @asynccontextmanager
 async def _whole(
-    body: Body, context: BodyContext, check: Callable[[int], None] = lambda _: None
+    body: Body, context: BodyContext, check: Callable[[int], None] = _unchecked
 ) -> AsyncIterator[StagedBody]:
     """A body that is received whole; `check` is called with its length so far."""
-    async with staging(body.length or 0, context.lend, context.threads) as area:
+    async with staging(body.length or 0, context.lend, context.threads, context.slow) as area:
         if body.length is not None:
             await area.receive(body)
-        async for piece in body.pieces():
-            await area.write(piece)
-            check(len(area.data))
+        await area.receive_pieces(body, check)
         yield area
 
 

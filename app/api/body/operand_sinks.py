@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from starlette.requests import Request
 
 from app.api.admission.request_guard import principal_of
+from app.api.body.flow_control import SlowTransfers
 from app.api.body.stream import Body, Lend, StagedBody
 from app.api.body.upload_overlap import UploadOverlap
 from app.api.formats.operand_spec import (
@@ -25,7 +26,7 @@ from app.api.formats.operand_spec import (
     problem_of,
     told_problem,
 )
-from app.api.state import service_of, threads_of
+from app.api.state import service_of, state_of, threads_of
 from app.devices.slab import Slab
 from app.errors import TooLarge
 from app.server.thread_pool import RequestThreads
@@ -85,12 +86,18 @@ class BodyContext:
     stack: AsyncExitStack
     max_body_bytes: int
     slab_bytes: int
+    slow: SlowTransfers
     _upload: UploadOverlap | None = field(default=None, init=False)
 
     async def allocate(self, specs: TensorSpecs, options: ProductOptions, fill: Fill | None = None) -> Places:
         """Buffers of the matrices, until the stack closes; raises TooLarge, NoRoom, Unsupported."""
-        size, buffers = self.sink.nbytes(specs, options), self.sink.allocate(specs, options, fill)
-        places = await self.stack.enter_async_context(self.threads.entered(buffers, size if fill else 0))
+        size = self.sink.nbytes(specs, options) if fill else 0
+
+        def attempt() -> Awaitable[Places]:
+            buffers = self.sink.allocate(specs, options, fill)
+            return self.stack.enter_async_context(self.threads.entered(buffers, size))
+
+        places = await self.slow.make_room(attempt)
         if self.sink.is_uncommitted():
             await self.threads.call(self.sink.commit)
         return places
@@ -122,7 +129,8 @@ def body_context(request: Request, sink: OperandSink, stack: AsyncExitStack) -> 
     """The context in which a request's body is read."""
     service, threads = service_of(request), threads_of(request)
     slab = service.fleet.slab
-    return BodyContext(sink, partial(lent, slab), threads, stack, service.matmul.max_bytes, slab.nbytes)
+    slow = state_of(request.app).slow_transfers
+    return BodyContext(sink, partial(lent, slab), threads, stack, service.matmul.max_bytes, slab.nbytes, slow)
 
 
 @contextmanager

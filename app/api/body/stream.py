@@ -11,7 +11,7 @@ import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from app.api.body.flow_control import TooSlow, TransferWatchdog, UploadSlots
+from app.api.body.flow_control import SlowTransfers, TooSlow, TransferWatchdog, UploadSlots
 from app.api.errors import too_large
 from app.api.state import state_of
 from app.errors import BodyTooLarge, InvalidMatrix, Malformed, UnsupportedMediaType
@@ -88,9 +88,16 @@ class RequestStream:
 class Body:
     """The body of one request, wherever it comes from. A client that sends too slowly is answered 408."""
 
-    def __init__(self, source: ByteSource, length: int | None, limits: TransferLimits, slots: UploadSlots) -> None:
+    def __init__(
+        self,
+        source: ByteSource,
+        length: int | None,
+        limits: TransferLimits,
+        slots: UploadSlots,
+        slow: SlowTransfers,
+    ) -> None:
         self.length, self._slots, self._has_slot = length, slots, False
-        self._source, self._clock = source, TransferWatchdog(limits, lambda: source.received)
+        self._source, self._clock = source, TransferWatchdog(limits, lambda: source.received, slow)
         self._taken = 0
         self._start, self._expected = 0, length
 
@@ -104,6 +111,10 @@ class Body:
         if self.length is not None and self.length - self._taken != nbytes:
             raise wrong_length(nbytes, self.length - self._taken)
         self._start, self._expected = self._taken, nbytes
+
+    def hold(self, nbytes: int) -> None:
+        """Say that so many bytes of the slab are kept until the body is there."""
+        self._clock.held = nbytes
 
     async def some(self, most: int) -> bytes:
         """At least one byte, at most `most`; none once the body has ended."""
@@ -158,7 +169,7 @@ def body_of(request: Request) -> Body:
     """The request's body: straight from the socket where the server can, else as the framework gives it."""
     source = source_of(request) or RequestStream(request)
     state = state_of(request.app)
-    return Body(source, declared_length(request), state.limits, state.upload_slots)
+    return Body(source, declared_length(request), state.limits, state.upload_slots, state.slow_transfers)
 
 
 def source_of(request: Request) -> ByteSource | None:
@@ -199,7 +210,8 @@ def unpacked_body(request: Request, limit: int) -> Body:
     if coding is None:
         return body
     state = state_of(request.app)
-    return Body(DecompressedBody(body, coding, limit, state.threads), None, state.limits, state.upload_slots)
+    source = DecompressedBody(body, coding, limit, state.threads)
+    return Body(source, None, state.limits, state.upload_slots, state.slow_transfers)
 
 
 class DecompressedBody:
@@ -214,8 +226,8 @@ class DecompressedBody:
 
     @property
     def received(self) -> int:
-        """Compressed bytes that came."""
-        return self._body.taken
+        """Bytes that came, decompressed."""
+        return self._size
 
     def has(self, nbytes: int) -> bool:
         """As ByteSource: what is not decompressed yet cannot be counted."""
@@ -246,9 +258,10 @@ class DecompressedBody:
         """Refuse what is over the limit, or unpacks to far more than was sent; raises BodyTooLarge."""
         if self._size > self._limit:
             raise too_large(self._limit, self._size)
-        most = max(_FREE, _RATIO * self.received)
+        sent = self._body.taken
+        most = max(_FREE, _RATIO * sent)
         if self._size > most:
-            message = f"the body unpacks to more than {_RATIO} times the {self.received} bytes that were sent"
+            message = f"the body unpacks to more than {_RATIO} times the {sent} bytes that were sent"
             raise BodyTooLarge(message, limit=most, size=self._size)
 
     async def _fed(self) -> bool:
@@ -280,8 +293,8 @@ class DecompressedBody:
 class StagedBody:
     """A body of any length while it is received: `data` is what has come."""
 
-    def __init__(self, lend: Lend, threads: RequestThreads) -> None:
-        self._lend, self._threads = lend, threads
+    def __init__(self, lend: Lend, threads: RequestThreads, slow: SlowTransfers) -> None:
+        self._lend, self._threads, self._slow = lend, threads, slow
         self._held = AsyncExitStack()
         self._memory = memoryview(bytearray(FEW))
         self._size = 0
@@ -301,7 +314,9 @@ class StagedBody:
         if nbytes <= len(self._memory):
             return
         async with AsyncExitStack() as held:
-            memory = await held.enter_async_context(self._threads.entered(self._lend(nbytes)))
+            memory = await self._slow.make_room(
+                lambda: held.enter_async_context(self._threads.entered(self._lend(nbytes)))
+            )
             await self._threads.sized(self._size, _copy, memory[: self._size], self.data)
             old, self._held, self._memory = self._held, held.pop_all(), memory
         await old.aclose()
@@ -316,10 +331,21 @@ class StagedBody:
 
     async def receive(self, body: Body) -> None:
         """Receive the rest of a body of declared length; raises TooLarge, NoRoom."""
-        rest = (body.length or 0) - body.taken
-        await self.reserve(self._size + rest)
-        await body.fill(self._memory[self._size : self._size + rest])
-        self._size += rest
+        await self.receive_next(body, (body.length or 0) - body.taken)
+
+    async def receive_next(self, body: Body, nbytes: int) -> None:
+        """Receive exactly so many bytes of a body; raises TooLarge, NoRoom."""
+        await self.reserve(self._size + nbytes)
+        body.hold(self.lent_bytes)
+        await body.fill(self._memory[self._size : self._size + nbytes])
+        self._size += nbytes
+
+    async def receive_pieces(self, body: Body, check: Callable[[int], None]) -> None:
+        """Receive the rest of a body of any length; `check` is called with what has come so far."""
+        async for piece in body.pieces():
+            await self.write(piece)
+            body.hold(self.lent_bytes)
+            check(self._size)
 
     async def aclose(self) -> None:
         """Release the memory."""
@@ -333,9 +359,9 @@ def _copy(target: memoryview, source: memoryview) -> None:
 
 
 @asynccontextmanager
-async def staging(nbytes: int, lend: Lend, threads: RequestThreads) -> AsyncIterator[StagedBody]:
+async def staging(nbytes: int, lend: Lend, threads: RequestThreads, slow: SlowTransfers) -> AsyncIterator[StagedBody]:
     """A staging area with memory for `nbytes` at first."""
-    area = StagedBody(lend, threads)
+    area = StagedBody(lend, threads, slow)
     try:
         await area.reserve(nbytes)
         yield area

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import AsyncExitStack
 from time import perf_counter
 from typing import Any, Final
@@ -101,12 +101,17 @@ async def _received(request: Request, stack: AsyncExitStack, started: float) -> 
     answer_coding(request)  # refuses what is not acceptable before it is computed
     body = unpacked_body(request, service.matmul.max_bytes)
     service.matmul.expect_place(principal_of(request))
-    asked = await read(request, body, service, threads)
+    asked = await read(request, body)
     if asked.region is not None or any(isinstance(tensor.source, RegionRef) for tensor in asked.inputs):
         expect_local(request)
     expect_servable(service, ProductOptions(device=asked.device, kernel=asked.kernel), principal_of(request))
     body.expect(asked.following)
-    placed = await stack.enter_async_context(threads.entered(placing(service, asked, principal_of(request))))
+
+    def attempt() -> Awaitable[PlacedOperands]:
+        return stack.enter_async_context(threads.entered(placing(service, asked, principal_of(request))))
+
+    placed = await state_of(request.app).slow_transfers.make_room(attempt)
+    body.hold(placed.buffers.problem.bytes)
     transfer = placed.buffers.transfer
     upload = UploadOverlap(transfer, threads, stack) if transfer is not None else None
     for tensor in asked.inputs:

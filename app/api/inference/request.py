@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -11,14 +11,14 @@ from typing import Final
 from starlette.requests import Request
 
 from app.api.body.operand_sinks import lent
-from app.api.body.stream import Body, StagedBody
+from app.api.body.stream import Body, staging
 from app.api.formats import json_matrix
 from app.api.formats.operand_spec import bytes_of
 from app.api.inference import json_tensors
 from app.api.inference.schemas import Inference, Listed, RegionRef, Tensor, understood
+from app.api.state import service_of, state_of, threads_of
 from app.dtypes import Array
 from app.errors import Malformed
-from app.server.thread_pool import FEW, RequestThreads
 from app.services.matmul.buffers import OperandBuffers
 from app.services.principal import Principal
 from app.services.service import Service
@@ -42,9 +42,10 @@ class PlacedOperands:
         return HostSpan(bytes_of(self.buffers.c), self.buffers.offsets[2])
 
 
-async def read(request: Request, body: Body, service: Service, threads: RequestThreads) -> Inference:
+async def read(request: Request, body: Body) -> Inference:
     """The request's JSON part; raises Malformed, BodyTooLarge and what `understood` does."""
-    async with _text(_length(request, body), body, service, threads) as text:
+    threads = threads_of(request)
+    async with _text(_length(request, body), body, request) as text:
         return await threads.parse(len(text), understood, text)
 
 
@@ -94,26 +95,13 @@ def _length(request: Request, body: Body) -> int | None:
 
 
 @asynccontextmanager
-async def _text(length: int | None, body: Body, service: Service, threads: RequestThreads) -> AsyncIterator[memoryview]:
+async def _text(length: int | None, body: Body, request: Request) -> AsyncIterator[memoryview]:
     """The JSON part, in the slab where it is long."""
-
-    def lend(nbytes: int) -> AbstractContextManager[memoryview]:
-        return lent(service.fleet.slab, nbytes)
-
-    if length is None:
-        area = StagedBody(lend, threads)
-        try:
-            async for piece in body.pieces():
-                await area.write(piece)
-                json_matrix.check_length(len(area.data))
-            yield area.data
-        finally:
-            await area.aclose()
-    elif length <= FEW:
-        text = memoryview(bytearray(length))
-        await body.fill(text)
-        yield text
-    else:
-        async with threads.entered(lend(length)) as text:
-            await body.fill(text)
-            yield text
+    lend, slow = partial(lent, service_of(request).fleet.slab), state_of(request.app).slow_transfers
+    async with staging(length or 0, lend, threads_of(request), slow) as area:
+        body.hold(area.lent_bytes)
+        if length is None:
+            await area.receive_pieces(body, json_matrix.check_length)
+        else:
+            await area.receive_next(body, length)
+        yield area.data

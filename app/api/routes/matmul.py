@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import lru_cache
 from time import perf_counter
 from typing import Any, Final
@@ -32,7 +32,7 @@ from app.api.routes.matmul_async import ACCEPTED, accepted
 from app.api.routes.matrices import LEFT, Matrix
 from app.api.schemas import ProductQuery, options_of
 from app.api.state import service_of, state_of, threads_of
-from app.errors import TilewiseError
+from app.errors import NoRoom, TilewiseError
 from app.services.matmul.buffers import Product
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.service import AT_ONCE
@@ -220,7 +220,12 @@ async def _small_product(request: Request) -> Response | None:
     if source is None or not source.has(nbytes):
         return None
     matmul = service_of(request).matmul
-    with matmul.reserve(problem, device_id=device, committed=False, principal=principal_of(request)) as buffers:
+    with ExitStack() as stack:
+        reserved = matmul.reserve(problem, device_id=device, committed=False, principal=principal_of(request))
+        try:
+            buffers = stack.enter_context(reserved)
+        except NoRoom:
+            return None  # there may be room in a moment
         if matmul.is_uncommitted(buffers):
             return None
         body, a, b = await source.take(nbytes), bytes_of(buffers.a), bytes_of(buffers.b)

@@ -15,6 +15,7 @@ import numpy as np
 from starlette.requests import Request
 
 from app.api.body.dispatch import media_of, receive
+from app.api.body.flow_control import SlowTransfers
 from app.api.body.operand_sinks import BodyContext, ProductSink, lent
 from app.api.formats.operand_spec import ONE, Fill, Places, ProductOptions, TensorSpec, TensorSpecs, check_shape
 from app.api.state import State
@@ -135,7 +136,7 @@ class Counter:
         sink = SlabSink(self.slab, sent.names)
         async with AsyncExitStack() as stack:
             lend = partial(lent, self.slab)
-            context = BodyContext(sink, lend, self._threads, stack, MOST, self.slab.nbytes)
+            context = BodyContext(sink, lend, self._threads, stack, MOST, self.slab.nbytes, SlowTransfers())
             await receive(request, media_of(request, sent.names), sent.wanted, context)
             copies = {name: array.copy() for name, array in sink.places.items()}
             sink.places = {}

@@ -99,8 +99,9 @@ def until(holds: Callable[[], object], seconds: float = 20) -> None:
 
 
 @contextmanager
-def running(folder: Path, fleet: Fleets | None = None) -> Iterator[Running]:
-    settings = Settings(data_dir=folder, devices="opencl", slab_bytes=2**29, max_body_bytes=2**28)
+def running(folder: Path, fleet: Fleets | None = None, **changes: Any) -> Iterator[Running]:
+    chosen = {"devices": "opencl", "slab_bytes": 2**29, "max_body_bytes": 2**28, **changes}
+    settings = Settings(data_dir=folder, **chosen)
     app, listener = create_app(settings, fleet=fleet), socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         app,
