@@ -10,7 +10,7 @@ class FlowControl:
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._reads = True
+        self._reads, self._ended = True, False
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -33,12 +33,16 @@ class FlowControl:
 
     def pause_reading(self) -> None:
         """Leave what comes in the system's memory."""
-        if self._reads:
+        if self._reads and not self._ended:
             self._reads = False
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read again."""
-        if not self._reads:
+        if not self._reads and not self._ended:
             self._reads = True
             self._transport.resume_reading()
+
+    def end_reading(self) -> None:
+        """For the transport: nothing comes any more, and it is not asked to read again."""
+        self._ended = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -24,7 +25,16 @@ HEAD: Final = 2**16  # bytes of a request's head, and of what is no data in a ch
 LINGER: Final = 2.0  # seconds in which a client that still sends may hear why it was refused
 _END: Final = b"\r\n\r\n"
 _ENDLESS: Final = 2**62  # bytes to drop of a body whose length nobody knows
-_CODES: Final = {400: "bad_request", 408: "request_timeout", 431: "request_header_fields_too_large"}
+_CODES: Final = {
+    400: "bad_request",
+    408: "request_timeout",
+    431: "request_header_fields_too_large",
+    501: "not_implemented",
+    505: "http_version_not_supported",
+}
+_SPOKEN: Final = ("HTTP/1.0", "HTTP/1.1")
+_VERSION: Final = re.compile("HTTP/[0-9]+[.][0-9]+")
+_CHUNKED_HEAD: Final = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @dataclass(slots=True)
@@ -37,6 +47,21 @@ class PendingAdmissions:
 
 # Of a method, a URL, a body's length and who is let in with it: the refusal, or None if it is let in.
 AdmissionCheck: TypeAlias = Callable[[bytes, bytes, int, PendingAdmissions], Response | None]
+
+
+class Unserved(ValueError):
+    """A head that is answered with a status of its own rather than 400."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+class _BodyEvents:
+    """What a parser calls that reads a body alone."""
+
+    def __init__(self, http: HttpParser) -> None:
+        self.on_body, self.on_message_complete = http.on_body, http.on_message_complete
 
 
 class HttpParser:
@@ -63,7 +88,7 @@ class HttpParser:
         self._app_state, self._gate, self._error, self._authenticate = app_state, gate, error, authenticate
         self._url, self._headers, self._expects_continue = b"", list[tuple[bytes, bytes]](), False
         self._context: RequestContext | None = None  # of the request whose head was complete last
-        self._tail, self._idle = b"", 0
+        self._tail, self._idle, self._head = b"", 0, list[bytes]()
         self._keep_alive: asyncio.TimerHandle | None = None
         self._parser = self._renewed()
         self.cycle: RequestCycle | None = None
@@ -77,12 +102,18 @@ class HttpParser:
     def feed(self, data: bytes) -> None:
         """Parse bytes; what is no HTTP is answered with 400."""
         self._expect_no_next()
+        if not self.streams:
+            self._head.append(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            pass  # to nothing: it is answered over HTTP/1.1, and the connection ends
-        except httptools.HttpParserError:
-            self.refuse(400, "what was sent is no HTTP request")
+            if self.streams:  # there is nothing to upgrade to: the body comes still, and the connection ends with it
+                self._parser = httptools.HttpRequestParser(_BodyEvents(self))
+                self._parser.feed_data(_CHUNKED_HEAD)
+        except httptools.HttpParserError as error:
+            fault = error.__context__
+            unserved = fault if isinstance(fault, Unserved) else _unspoken(self._request_line())
+            self.refuse(unserved.status, unserved.message)
 
     def shutdown(self) -> None:
         """End the connection, once the request under way is answered."""
@@ -147,6 +178,9 @@ class HttpParser:
 
     def on_headers_complete(self) -> None:
         """For the parser: a head is complete. Start its request, or refuse it; what they log has its id."""
+        if (line := self._request_line()).rpartition(" ")[2] not in _SPOKEN:
+            raise _unspoken(line)
+        self._head.clear()
         chunked, length = self._framing()
         self._context = context_of(self._headers)
         token = request_context.assign(self._context)
@@ -163,6 +197,8 @@ class HttpParser:
 
     def on_message_complete(self) -> None:
         """For the parser: a request is whole; one that was turned away has no cycle."""
+        if self.streams and self._parser.should_upgrade():
+            return  # the parser takes what follows for another protocol's
         self.streams = False
         if self.cycle is not None:
             self.cycle.end_body()
@@ -185,7 +221,8 @@ class HttpParser:
             self._turn_away(refused, None if chunked else length)
             return
         stays = self._is_persistent() and not self._parser.should_upgrade()  # there is nothing to upgrade to
-        head = RequestHead(scope, self._answer_headers(), stays, self._expects_continue)
+        waits = self._expects_continue and scope["http_version"] != "1.0"  # RFC 9110, section 10.1.1
+        head = RequestHead(scope, self._answer_headers(), stays, waits)
         made = (head, self._connection, self._answered)
         self.cycle = StreamingCycle(*made, length) if length else RequestCycle(*made)
         self.begun, self.streams, self._idle = True, chunked, 0
@@ -279,7 +316,7 @@ class HttpParser:
     def _framing(self) -> tuple[bool, int]:
         """Whether the body is chunked, and its declared length, which all who read the headers find as a plain number.
 
-        Raises ValueError, which the parser turns into a refusal.
+        Raises ValueError, which the parser turns into a refusal, and Unserved for a coding but chunked.
         """
         chunked, length = False, 0
         for at, (name, value) in enumerate(self._headers):
@@ -288,5 +325,27 @@ class HttpParser:
                     raise ValueError(f"{value!r} is no length")
                 length = int(digits)
                 self._headers[at] = name, b"%d" % length
-            chunked = chunked or name == b"transfer-encoding"
+            elif name == b"transfer-encoding":
+                self._expect_chunked(value)
+                chunked = True
         return chunked, length
+
+    def _expect_chunked(self, value: bytes) -> None:
+        """Refuse what a body is coded with, unless it is chunked, once, of HTTP/1.1 (RFC 9112, section 6.1)."""
+        if self._parser.get_http_version() == "1.0":
+            raise ValueError("HTTP/1.0 has no Transfer-Encoding")
+        for coding in value.lower().split(b","):
+            if coding.strip(b" \t") not in {b"", b"chunked"}:
+                raise Unserved(501, "the body's Transfer-Encoding is not chunked alone")
+
+    def _request_line(self) -> str:
+        """The first line of the head that is being parsed, as far as it has come."""
+        return b"".join(self._head).lstrip(b"\r\n").partition(b"\r\n")[0].decode("latin-1")
+
+
+def _unspoken(line: str) -> Unserved:
+    """Why a request of this first line is none that is served."""
+    version = line.rpartition(" ")[2]
+    if _VERSION.fullmatch(version) and version not in _SPOKEN:
+        return Unserved(505, f"the request is of {version}, which is not spoken here: use HTTP/1.1")
+    return Unserved(400, "what was sent is no HTTP request")

@@ -10,6 +10,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from app.server.flow_control import FlowControl
+from app.server.half_close import HalfClosedWatch
 from app.server.http import HEAD, LINGER, AdmissionCheck, HttpParser, PendingAdmissions
 from app.server.peer import Authenticator, Peer, peer_of
 from app.server.request import ErrorResponse, RequestCycle, StreamingCycle
@@ -74,6 +75,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
         self._head, self._dropping, self._read, self._lingers = 0, 0, 0, False
         self._timer: asyncio.TimerHandle | None = None
         self._lost = asyncio.Event()
+        self._ended: HalfClosedWatch | None = None
         self.source: StreamingCycle | None = None
 
     # For the transport.
@@ -95,6 +97,9 @@ class BulkProtocol(asyncio.BufferedProtocol):
         """Wake whoever waits for bytes to come, or to leave."""
         del exc
         self._unset_timer()
+        if self._ended is not None:
+            self._ended.stop()
+            self._ended = None  # it refers to this
         self._lost.set()
         self._server_state.connections.discard(cast("Any", self))
         self._http.disconnect()
@@ -105,8 +110,17 @@ class BulkProtocol(asyncio.BufferedProtocol):
             self.source = None
             self._http.forget()
 
-    def eof_received(self) -> None:
-        """Let the transport close: a client that ends its side is gone."""
+    def eof_received(self) -> bool:
+        """Whether the transport stays: a client that has ended its side may wait for its answer still.
+
+        Over TLS it cannot: asyncio closes such a transport.
+        """
+        has_requests = not self._lacks_body() if self._http.is_busy else bool(self._held)
+        if self.scheme == "https" or self._lingers or not has_requests:
+            return False
+        self.flow.end_reading()
+        self._ended = HalfClosedWatch(self, self._loop)
+        return True
 
     def pause_writing(self) -> None:
         """Have answers wait."""
@@ -148,7 +162,18 @@ class BulkProtocol(asyncio.BufferedProtocol):
         """How many of these bytes belong to a discarded body."""
         dropped = min(self._dropping, nbytes)
         self._dropping -= dropped
+        if dropped and not (self._dropping or self._lingers):
+            self._unset_timer()
         return dropped
+
+    def takes_interim(self) -> bool:
+        """Whether the request under way may be sent an interim response now."""
+        cycle = self._http.cycle
+        return cycle is not None and cycle.takes_interim
+
+    def _lacks_body(self) -> bool:
+        """Whether a part of the body of the request under way has not come."""
+        return self._http.streams or (self.source is not None and self.source.left > len(self._held))
 
     def _yield_turn(self) -> None:
         """Let the others read: uvloop would go on as long as there is more, and so would asyncio at its next look."""
@@ -214,13 +239,13 @@ class BulkProtocol(asyncio.BufferedProtocol):
     def answered(self, cycle: RequestCycle) -> None:
         """Go on with the next request; what is left of this one's body is read and dropped."""
         self.source = None
-        if self._http.streams:
-            self._expect_head()
-        elif isinstance(cycle, StreamingCycle):
+        if isinstance(cycle, StreamingCycle):
             self._dropping = cycle.left - len(self.early(cycle.left))
-            if cycle.lingers:
-                self._linger()
-        if self._held and not self._lingers:
+        if self._http.streams or self._dropping:
+            self._expect_head()  # what is left of the body has the time that a head has
+        if isinstance(cycle, StreamingCycle) and cycle.lingers:
+            self._linger()
+        if (self._held or self._ended) and not self._lingers:
             self._loop.call_soon(self._take, b"")
 
     def turned_away(self, length: int, stays: bool) -> None:
@@ -229,6 +254,8 @@ class BulkProtocol(asyncio.BufferedProtocol):
         self._unset_timer()
         if not stays:
             self._linger()
+        elif length:
+            self._expect_head()
 
     def _linger(self) -> None:
         """Close once the client has sent what it was about to send, or has had the time."""
@@ -250,6 +277,8 @@ class BulkProtocol(asyncio.BufferedProtocol):
             else:
                 data = self._feed(data)
                 data = data[self._dropped(len(data)) :]
+        if self._ended is not None and (not self._http.is_busy or self._lacks_body()):
+            self._close()  # what it still lacks does not come
         self.regulate()
 
     def _stream(self, data: bytes) -> bytes:
@@ -264,11 +293,12 @@ class BulkProtocol(asyncio.BufferedProtocol):
         """Give a head, or a part of one, to the parser; gives what follows it."""
         end = self._http.until_end(data)
         self._head += end
+        if self._head > HEAD:
+            self._http.refuse(431, f"the request's head has more than {HEAD} bytes")
+            return b""
         self._http.feed(data[:end])
         if self._http.begun:
             self._begin()
-        elif self._head > HEAD:
-            self._http.refuse(431, f"the request's head has more than {HEAD} bytes")
         elif self._head:
             self._expect_head()
         return data[end:]

@@ -137,6 +137,11 @@ class RequestCycle:
         else:
             raise RuntimeError(f"{kind} is out of turn")
 
+    @property
+    def takes_interim(self) -> bool:
+        """Whether an interim response may be sent now: HTTP/1.0 has none (RFC 9110, section 15.2)."""
+        return not self.response_started and self._head.scope["http_version"] != "1.0"
+
     def add_chunk(self, data: bytes) -> None:
         """Hold a part of the body until it is asked for; reading pauses if much is held."""
         if self.response_complete:

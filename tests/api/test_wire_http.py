@@ -155,7 +155,7 @@ def told(answer: tuple[int, dict[str, str], bytes]) -> tuple[int, str]:
 def test_what_is_no_http_is_refused_in_the_one_shape_of_errors(wired: Wired) -> None:
     for sent in (
         b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
-        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/x\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
     ):
         with wired.connect() as connection, Answers(connection) as answers:
