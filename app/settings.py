@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -27,7 +27,9 @@ class Settings(BaseSettings):
         default="auto", description="auto, none, or ids and platforms such as cuda or cuda:0,opencl:0."
     )
     host: str = Field(default="127.0.0.1", description="The address to listen on.")
-    port: int = Field(default=8000, ge=0, le=65535, description="The port to listen on; 0 takes a free one.")
+    port: Annotated[int, Field(ge=0, le=65535)] | Literal["off"] = Field(
+        default=8000, description="The port to listen on; 0 takes a free one, off none: then there is the socket alone."
+    )
     uds: Path | None = Field(default=None, description="A Unix socket to listen on beside the port, for its user only.")
     tls_certificate: Path | None = Field(default=None, description="PEM file of a certificate chain: then HTTPS only.")
     tls_key: Path | None = Field(default=None, description="PEM file of the certificate's key, where it is another.")

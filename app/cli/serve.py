@@ -48,14 +48,14 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
     logs.configure(settings.log_format, settings.log_level)
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # a form's sender is told what is wrong with it
     notifier = SystemdNotifier.from_environment()  # before there are children, which would inherit it
-    listener = _listener(settings.host, settings.port)
-    address = _address(listener, "https" if settings.tls_certificate else "http")
+    listener, address = _opened(settings)
     _expect_authentication(settings)
     closing = threading.Event()
     application = create_app(settings, f"pid {os.getpid()} at {address}", closing, fleet=fleet)
     plain = _Plain(application)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(listener)
+        if listener is not None:
+            stack.enter_context(listener)
         uds = stack.enter_context(_unix_listener(settings.uds))
         state = state_of(application)
         # Strangers are not told how busy the service is: their connections get as far as their heads.
@@ -68,7 +68,7 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
         if until_eof:
             threading.Thread(target=_until_eof, name="until eof", daemon=True).start()
         try:
-            server.run(sockets=[listener])
+            server.run(sockets=[] if listener is None else [listener])
         except KeyboardInterrupt:
             print("stopped", file=sys.stderr)
             return
@@ -110,11 +110,26 @@ def _expect_authentication(settings: Settings) -> None:
     """Refuse to be open to other machines, or to check certificates of nobody; raises StartRefused."""
     if settings.auth == "mtls" and None in {settings.tls_certificate, settings.tls_clients}:
         raise StartRefused("TILEWISE_AUTH=mtls needs TILEWISE_TLS_CERTIFICATE and TILEWISE_TLS_CLIENTS")
-    if settings.auth == "none" and settings.insecure == "no" and not _is_loopback(settings.host):
+    open_to_others = settings.port != "off" and not _is_loopback(settings.host)
+    if settings.auth == "none" and settings.insecure == "no" and open_to_others:
         raise StartRefused(
             f"{settings.host} can be reached from other machines: set TILEWISE_AUTH=keys, and make a key with "
             "`tilewise keys create NAME`; or TILEWISE_INSECURE=yes, and whoever reaches the port uses the device"
         )
+
+
+def _opened(settings: Settings) -> tuple[socket.socket | None, str]:
+    """The socket of a port, unless there is none, and the service's address; raises StartRefused."""
+    if settings.port != "off":
+        listener = _listener(settings.host, settings.port)
+        return listener, _address(listener, "https" if settings.tls_certificate else "http")
+    if settings.uds is None:
+        raise StartRefused("without a port there is nowhere to listen: set TILEWISE_UDS, or give --uds")
+    return None, _unix_address(settings.uds)
+
+
+def _unix_address(path: Path) -> str:
+    return f"unix://{path.absolute()}"
 
 
 def _listener(host: str, port: int) -> socket.socket:
@@ -190,7 +205,8 @@ class _Announcing(Server):
     ) -> None:
         super().__init__(config, closing, uds, gate, limits, drain)
         self._service, self._notifier = service, notifier or SystemdNotifier(None)
-        self._addresses = [address, *([f"unix:{uds.getsockname()}"] if uds is not None else [])]
+        unix = [] if uds is None else [_unix_address(Path(uds.getsockname()))]
+        self._addresses = list(dict.fromkeys([address, *unix]))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -184,7 +184,7 @@ def _opened(stack: ExitStack, here: Callable[[], AbstractContextManager[T]], con
 
 def address_of(owner: str) -> str | None:
     """Where the owner of a database listens, by what it says of itself; None if it is no service."""
-    found = re.search(r" at (https?://\S+)", owner)
+    found = re.search(r" at ((?:https?|unix)://\S+)", owner)
     everywhere = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
     address = found.group(1) if found else None
     for one, loopback in everywhere.items():

@@ -33,7 +33,7 @@ class Started:
 
 @contextmanager
 def started(data_dir: Path, **settings: str) -> Iterator[Started]:
-    """Run `tilewise serve` on a free port with its data in `data_dir`, and stop it at the end.
+    """Run `tilewise serve`, with its data in `data_dir`, on a free port of loopback if none is chosen; then stop it.
 
     `settings` are TILEWISE_* by their names in lower case. Raises NoDevice, and StartRefused with the log's end.
     """
@@ -45,7 +45,7 @@ def started(data_dir: Path, **settings: str) -> Iterator[Started]:
     with log.open("wb") as sink:
         process = subprocess.Popen(
             # -P: a folder named app where the user stands is not ours.
-            [sys.executable, "-P", "-m", "app.cli", "serve", "--host", "127.0.0.1", "--port", "0", "--until-eof"],
+            [sys.executable, "-P", "-m", "app.cli", "serve", "--until-eof"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=sink,
@@ -64,7 +64,8 @@ def _environment(data_dir: Path, settings: dict[str, str]) -> dict[str, str]:
     home = str(Path(app.__file__).parent.parent)
     path = os.pathsep.join(filter(None, [home, inherited.get("PYTHONPATH")]))
     chosen = {f"TILEWISE_{name.upper()}": value for name, value in settings.items()}
-    return {**inherited, "PYTHONPATH": path, "TILEWISE_DATA_DIR": str(data_dir.resolve()), **chosen}
+    listening = {"TILEWISE_HOST": "127.0.0.1", "TILEWISE_PORT": "0"}
+    return {**inherited, "PYTHONPATH": path, "TILEWISE_DATA_DIR": str(data_dir.resolve()), **listening, **chosen}
 
 
 def _wait_for_address(process: subprocess.Popen[bytes], log: Path) -> str:
@@ -76,7 +77,7 @@ def _wait_for_address(process: subprocess.Popen[bytes], log: Path) -> str:
             line = stdout.readline().decode()
             if not line:
                 break
-            if found := re.search(r"https?://\S+", line):
+            if found := re.search(r"(?:https?|unix)://\S+", line):
                 return found.group()
     raise _refusal(process, log)
 

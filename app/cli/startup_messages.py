@@ -20,7 +20,8 @@ _SELDOM: Final = 5.0  # and in the end
 
 def opening_lines(service: Service, address: str) -> Iterator[str]:
     """Say where the pages are, where the data, and which devices there are and why there are no others."""
-    yield f"  pages    {address}/ and the reference at {address}/docs"
+    if not address.startswith("unix:"):
+        yield f"  pages    {address}/ and the reference at {address}/docs"
     yield f"  data     {service.data_dir}"
     for unit in service.fleet.units:
         device = unit.device

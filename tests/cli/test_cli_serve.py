@@ -216,6 +216,33 @@ def test_unix_socket_and_tls_serve_and_sigterm_cleans_up(
     assert not path.exists()
 
 
+def test_without_a_port_the_socket_alone_is_served(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tilewise.sock"
+    with started(tmp_path, devices="none", port="off", uds=str(path), host="0.0.0.0") as service:  # noqa: S104
+        assert service.url == f"unix://{path}"
+        with Client(service.url) as client:
+            assert list(client.jobs()) == []
+        assert not listening(service.process.pid)
+        monkeypatch.setenv("TILEWISE_DATA_DIR", str(tmp_path))
+        found = run("jobs", "--json")  # by what the owner of the database says of itself
+        assert found.code == 0, found.err
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(9) in (0, -signal.SIGTERM)
+    assert not path.exists()
+    ran = run("serve", "--port", "off")
+    assert ran.code == 1
+    assert ran.err == "tilewise: without a port there is nowhere to listen: set TILEWISE_UDS, or give --uds\n"
+    assert "a port is a number from 0 to 65535, or off" in run("serve", "--port", "70000").err
+
+
+def listening(pid: int) -> list[str]:
+    """The inodes of a process's TCP sockets that listen."""
+    own = {str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()}
+    tables = [Path(f"/proc/{pid}/net/{name}").read_text().splitlines() for name in ("tcp", "tcp6")]
+    lines = [line.split() for table in tables for line in table]
+    return [line[9] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in own]
+
+
 def test_missing_certificate_or_socket_is_said_in_a_sentence(run: Run, tmp_path: Path) -> None:
     for name, complaint in (("uds", "cannot listen on "), ("tls-certificate", "TLS cannot be had from ")):
         ran = run("serve", "--port", 0, f"--{name}", tmp_path / "no" / "such" / "file")

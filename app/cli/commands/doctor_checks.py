@@ -114,6 +114,8 @@ def _owner(folder: Path) -> str:
 
 def _port(settings: Settings) -> Check:
     """Whether serve could listen, or who does."""
+    if settings.port == "off":
+        return Check("port", "ok", "there is none: the Unix socket alone is listened on")
     place = f"{settings.host} port {settings.port}"
     with socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET) as trying:
         trying.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

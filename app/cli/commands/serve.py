@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from app.cli import render
 from app.cli.options import Json, settings, shapes_of, usage
 
+_HIGHEST_PORT: Final = 65535
+
 
 def serve(
     host: Annotated[str | None, typer.Option(help="The address to listen on; by default TILEWISE_HOST.")] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="The port; 0 takes a free one; by default TILEWISE_PORT.")
+        str | None,
+        typer.Option(help="The port; 0 takes a free one, off none; by default TILEWISE_PORT.", metavar="INTEGER|off"),
     ] = None,
     uds: Annotated[
         Path | None, typer.Option(help="A Unix socket to listen on beside the port; by default TILEWISE_UDS.")
@@ -31,9 +34,18 @@ def serve(
     """Run the service, and say where it listens, on which devices, and when it is ready."""
     from app.cli import serve as serving  # noqa: PLC0415 - the other commands need not load a server
 
-    options = {"host": host, "port": port, "uds": uds, "tls_certificate": tls_certificate, "tls_key": tls_key}
+    options = {"host": host, "port": _port(port), "uds": uds, "tls_certificate": tls_certificate, "tls_key": tls_key}
     given = {name: value for name, value in options.items() if value is not None}
     serving.serve(settings().model_copy(update=given), until_eof=until_eof)
+
+
+def _port(text: str | None) -> int | str | None:
+    """A port, or off, as it is typed."""
+    if text is None or text == "off":
+        return text
+    if not (text.isascii() and text.isdecimal() and int(text) <= _HIGHEST_PORT):
+        raise typer.BadParameter(f"a port is a number from 0 to {_HIGHEST_PORT}, or off, got {text!r}")
+    return int(text)
 
 
 def demo(
