@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 HEADER: Final = b"x-request-id"
 EXTENSION: Final = "tilewise.request"  # of a request's scope's extensions: its RequestContext
+_READ: Final = frozenset({HEADER, b"traceparent", b"tracestate"})
 _SANE: Final = re.compile(rb"[A-Za-z0-9._:@/+=-]{1,128}")
 # W3C Trace Context, section 3.2: version, trace-id, parent-id, flags; later versions may append to it.
 _TRACEPARENT: Final = re.compile(
@@ -44,6 +45,7 @@ class RequestContext(NamedTuple):
         return None if self.parent is None else self.parent.trace_id
 
 
+_random_bits = random.getrandbits  # an id is no secret, and this takes a twentieth of a system call's time
 _CURRENT: Final[ContextVar[RequestContext | None]] = ContextVar("request context", default=None)
 current = _CURRENT.get
 assign = _CURRENT.set
@@ -62,7 +64,7 @@ def entered(context: RequestContext | None) -> Iterator[None]:
 
 def made_id() -> str:
     """An id of 32 hexadecimal digits, which can be a trace's too."""
-    return f"{random.getrandbits(128) or 1:032x}"
+    return f"{_random_bits(128):032x}"
 
 
 def remote(request_id: str, trace_id: str | None) -> RequestContext:
@@ -76,13 +78,16 @@ def context_of(headers: Iterable[tuple[bytes, bytes]]) -> RequestContext:
     A sane X-Request-ID that is sent once is taken; the id is made otherwise. A traceparent that is malformed, or sent
     twice, is none.
     """
+    told = [field for field in headers if field[0] in _READ]
+    if not told:
+        return RequestContext(made_id())
     request_id, parent, state = b"", b"", b""
-    for name, value in headers:
+    for name, value in told:
         if name == HEADER:
             request_id = value if not request_id else b"?"
         elif name == b"traceparent":
             parent = value if not parent else b"?"
-        elif name == b"tracestate":
+        else:
             state = state + b"," + value if state else value
     known = request_id.decode() if request_id and _SANE.fullmatch(request_id) else made_id()
     return RequestContext(known, traceparent_of(parent, state) if parent else None)

@@ -20,7 +20,7 @@ from app.observability import request_context
 from app.observability.request_context import context_of
 from app.server.connection_limits import ConnectionLimits
 from app.server.http import HEAD, LINGER, AdmissionCheck, PendingAdmissions
-from app.server.response_encoder import rendered
+from app.server.response_encoder import lines_of, rendered
 
 _LOG = logging.getLogger(__name__)
 _MANY: Final = 64  # connections that are looked at in a row
@@ -139,9 +139,9 @@ class Acceptor:
         with suppress(OSError):  # nothing has come yet
             head = connection.recv(HEAD)  # a connection that is closed with bytes unread is reset
         context = context_of((request_context.HEADER, value) for value in _ID.findall(head))
-        headers = [*self._state.default_headers, (request_context.HEADER, context.request_id.encode())]
+        lines = lines_of([*self._state.default_headers, (request_context.HEADER, context.request_id.encode())])
         with suppress(OSError):  # the client is gone again
-            connection.send(rendered(answer, headers, closes=True))
+            connection.send(rendered(answer, lines, closes=True))
         self._refused.append((connection, monotonic() + LINGER))
         if len(self._refused) > _LINGERING:  # their descriptors are needed by those who are served
             self._refused.popleft()[0].close()

@@ -19,7 +19,7 @@ from app.observability import request_context
 from app.observability.request_context import RequestContext, context_of
 from app.server.peer import PRINCIPAL, Authenticator
 from app.server.request import EXTENSION, Connection, ErrorResponse, RequestCycle, RequestHead, StreamingCycle
-from app.server.response_encoder import rendered
+from app.server.response_encoder import lines_of, rendered
 
 HEAD: Final = 2**16  # bytes of a request's head, and of what is no data in a chunked body, in a row
 LINGER: Final = 2.0  # seconds in which a client that still sends may hear why it was refused
@@ -88,6 +88,8 @@ class HttpParser:
         self._app_state, self._gate, self._error, self._authenticate = app_state, gate, error, authenticate
         self._url, self._headers, self._expects_continue = b"", list[tuple[bytes, bytes]](), False
         self._context: RequestContext | None = None  # of the request whose head was complete last
+        self._default_headers: list[tuple[bytes, bytes]] | None = None
+        self._default_lines = b""
         self._tail, self._idle, self._head = b"", 0, list[bytes]()
         self._keep_alive: asyncio.TimerHandle | None = None
         self._parser = self._renewed()
@@ -211,7 +213,7 @@ class HttpParser:
             cycle.disconnect()  # nothing may follow this answer, nor the part of its own that has left
         if not answered:
             answer = self._error(status, _CODES[status], message)
-            self._connection.write(rendered(answer, self._answer_headers(), closes=True))
+            self._connection.write(rendered(answer, self._answer_lines(), closes=True))
         transport.close()
 
     def _begin(self, scope: Scope, chunked: bool, length: int) -> None:
@@ -222,7 +224,7 @@ class HttpParser:
             return
         stays = self._is_persistent() and not self._parser.should_upgrade()  # there is nothing to upgrade to
         waits = self._expects_continue and scope["http_version"] != "1.0"  # RFC 9110, section 10.1.1
-        head = RequestHead(scope, self._answer_headers(), stays, waits)
+        head = RequestHead(scope, self._answer_lines(), stays, waits)
         made = (head, self._connection, self._answered)
         self.cycle = StreamingCycle(*made, length) if length else RequestCycle(*made)
         self.begun, self.streams, self._idle = True, chunked, 0
@@ -230,10 +232,13 @@ class HttpParser:
         self._server.tasks.add(task)
         task.add_done_callback(self._server.tasks.discard)
 
-    def _answer_headers(self) -> list[tuple[bytes, bytes]]:
-        """What every answer has: the server's headers, and the request's id."""
+    def _answer_lines(self) -> bytes:
+        """What every answer has: the server's headers, which change once a second, and the request's id."""
+        if self._default_headers is not self._server.default_headers:
+            self._default_headers = self._server.default_headers
+            self._default_lines = lines_of(self._default_headers)
         self._context = self._context or context_of(self._headers)
-        return [*self._server.default_headers, (request_context.HEADER, self._context.request_id.encode())]
+        return b"%bx-request-id: %b\r\n" % (self._default_lines, self._context.request_id.encode())
 
     def _answered(self) -> None:
         """The answer is complete: go on with what the connection has."""
@@ -265,7 +270,7 @@ class HttpParser:
         The connection ends with a chunked body, which nobody parses, and with one that only the client knows to come.
         """
         stays = self._is_persistent() and not self._expects_continue and length is not None
-        self._connection.write(rendered(answer, self._answer_headers(), closes=not stays))
+        self._connection.write(rendered(answer, self._answer_lines(), closes=not stays))
         if stays:
             self._parser = self._renewed()  # the old one waits for the body
             self._server.total_requests += 1

@@ -29,7 +29,7 @@ class RequestHead(NamedTuple):  # a frozen dataclass takes a microsecond longer,
     """What a request's head says, and the headers that every answer has."""
 
     scope: Scope
-    answer_headers: Headers
+    answer_lines: bytes
     keep_alive: bool
     expects_continue: bool
 
@@ -167,7 +167,7 @@ class RequestCycle:
         self._encoder.keep_alive = False
 
     def _start(self, status: int, headers: Headers) -> None:
-        head, scope = self._encoder.head(status, [*self._head.answer_headers, *headers]), self._head.scope
+        head, scope = self._encoder.head(status, headers, self._head.answer_lines), self._head.scope
         self.response_started, self.expects_continue = True, False
         _LOG.debug("%s %s: %d", scope["method"], scope["path"], status)
         self._connection.write(head)

@@ -20,11 +20,15 @@ _BODILESS: Final = (204, 304)
 _CLOSES: Final = b"connection: close\r\n"
 
 
-def rendered(answer: Response, headers: Headers, *, closes: bool) -> bytes:
-    """A whole answer with these headers before its own, for what has not become a request."""
-    lines = [b"%b: %b\r\n" % field for field in (*headers, *answer.raw_headers)]
+def lines_of(headers: Headers) -> bytes:
+    """Headers of our own as they are sent."""
+    return b"".join([b"%b: %b\r\n" % field for field in headers])
+
+
+def rendered(answer: Response, lines: bytes, *, closes: bool) -> bytes:
+    """A whole answer with these lines before its own headers, for what has not become a request."""
     end = _CLOSES + b"\r\n" if closes else b"\r\n"
-    return b"".join([_STATUS_LINES[answer.status_code], *lines, end, bytes(answer.body)])
+    return b"".join([_STATUS_LINES[answer.status_code], lines, lines_of(answer.raw_headers), end, bytes(answer.body)])
 
 
 class ResponseEncoder:
@@ -35,9 +39,9 @@ class ResponseEncoder:
         self._has_body = method != "HEAD"
         self._left: int | None = None  # bytes that the Content-Length still promises; None for an answer in chunks
 
-    def head(self, status: int, headers: Headers) -> bytes:
-        """The status line and the headers; raises RuntimeError for a header that cannot be sent."""
-        lines = [_STATUS_LINES[status]]
+    def head(self, status: int, headers: Headers, before: bytes = b"") -> bytes:
+        """The status line, lines of headers `before`, and headers; raises RuntimeError for one that cannot be sent."""
+        lines = [_STATUS_LINES[status], before]
         length, chunked, says_close = 0, None, False
         for name, value in headers:
             if _NO_NAME.search(name) or _NO_VALUE.search(value):
