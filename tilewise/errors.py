@@ -14,6 +14,7 @@ ClientError
 ├── Busy                  429 and 503: the same request may succeed later
 │   └── OverShare, RateLimited, DeviceTimeUsed, QueueFull, NoRoom, StoreFailed, Closing
 └── Failed                any other status from 500
+    ├── InternalError
     └── DeviceError
         └── CompileFailed, LaunchFailed, WrongResult, ChildDied, ChildTimedOut, ChildLost, DeviceCordoned,
             NoDevice
@@ -254,6 +255,10 @@ class Closing(Busy):
 
 class Failed(ClientError):
     """The service has a fault; its log says which."""
+
+
+class InternalError(Failed):
+    """The service has a fault; its log says which, by body["id"] where there is one."""
 
 
 class DeviceError(Failed):

@@ -43,6 +43,7 @@ TilewiseError
 │   ├── StoreFailed           503 store_failed
 │   └── Closing               503 closing
 ├── DeviceError               a device or its child failed
+│   ├── InternalError         500 internal_error
 │   ├── CompileFailed         500 compile_failed
 │   ├── LaunchFailed          500 launch_failed
 │   ├── WrongResult           500 wrong_result
@@ -72,6 +73,7 @@ from app.errors.failed import (
     DeviceCordoned,
     DeviceError,
     DeviceTimeUsed,
+    InternalError,
     LaunchFailed,
     NoDevice,
     NoRoom,
@@ -136,6 +138,7 @@ __all__ = [
     "DeviceError",
     "DeviceTimeUsed",
     "Forbidden",
+    "InternalError",
     "Invalid",
     "InvalidMatrix",
     "InvalidRegion",

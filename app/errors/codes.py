@@ -43,7 +43,6 @@ _CLASSLESS: Final = (
     ErrorCode("request_header_fields_too_large", 431, "The request's line and headers are longer than 64 KiB."),
     ErrorCode("not_implemented", 501, "The body's Transfer-Encoding is another than chunked alone."),
     ErrorCode("http_version_not_supported", 505, "The request is of another version than HTTP/1.0 and HTTP/1.1."),
-    ErrorCode("internal_error", 500, "The service has a fault; its log says which."),
     ErrorCode(
         "too_many_connections",
         503,

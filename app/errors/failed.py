@@ -57,6 +57,12 @@ class DeviceError(TilewiseError):
     """A device or its child failed."""
 
 
+class InternalError(DeviceError):
+    """The service has a fault; its log says which, by the fact id where there is one."""
+
+    code = "internal_error"
+
+
 class CompileFailed(DeviceError):
     """A compiler refused the text; the message is the compiler's own."""
 

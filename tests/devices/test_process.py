@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -11,7 +12,7 @@ import pytest
 
 from app.devices.lease import Lease, Priority
 from app.devices.process.process import WorkerProcess
-from app.errors import ChildDied, ChildTimedOut, Closing, DeviceError, LaunchFailed, NoDevice, NoRoom
+from app.errors import ChildDied, ChildTimedOut, Closing, InternalError, LaunchFailed, NoDevice, NoRoom
 from tests.support.devices import child_functions
 from tests.support.devices.child_factory import Making
 from tests.support.devices.process_lifetimes import alive, end_and_expect_no_children, start_parent
@@ -45,13 +46,21 @@ def test_our_errors_travel_with_their_facts_and_the_child_lives_on(make: Making)
     assert child.generation == 1
 
 
-def test_any_other_exception_comes_back_as_its_traceback(make: Making) -> None:
+def test_an_exception_that_nobody_foresaw_is_logged_and_callers_hear_its_id(
+    make: Making, caplog: pytest.LogCaptureFixture
+) -> None:
     child = make()
-    with pytest.raises(DeviceError, match=r"in break_down[^$]*ZeroDivisionError: a bug of ours") as failure:
+    with pytest.raises(InternalError) as failure:
         child.call(child_functions.break_down)
-    assert failure.value.facts["stage"] == "break_down"
-    with pytest.raises(DeviceError, match="cannot pickle"):
+    number, message = failure.value.facts["id"], failure.value.message
+    assert failure.value.facts == {"id": number, "stage": "break_down"}
+    assert message.endswith(f"failed during break_down: the log tells of error {number}")
+    assert re.search(
+        rf"error {number}:\nTraceback(.|\n)*in break_down(.|\n)*ZeroDivisionError: a bug of ours", caplog.text
+    )
+    with pytest.raises(InternalError) as failure:
         child.call(child_functions.answer_with_the_unspeakable)
+    assert "cannot pickle" in str(failure.value.__cause__)
     assert child.call(child_functions.echo, 1) == ("state", 1)
     assert child.generation == 1
 
@@ -137,7 +146,7 @@ def test_what_the_setup_raises_is_raised_by_the_call_each_time(make: Making) -> 
 
 def test_a_setup_that_cannot_travel_is_an_error_and_not_a_wait(make: Making) -> None:
     child = make(lambda: None)
-    with pytest.raises(DeviceError, match="cannot be set up"):
+    with pytest.raises(InternalError, match="cannot be set up: the log"):
         child.start()
 
 
@@ -224,8 +233,9 @@ def test_taken_device_is_waited_for_by_a_leased_call(make: Making, lease: Lease)
 
 
 def test_a_lease_inside_a_lease_is_refused(make: Making) -> None:
-    with pytest.raises(DeviceError, match="leased already"):
+    with pytest.raises(InternalError) as failure:
         make().call(child_functions.lease_twice)
+    assert "leased already" in str(failure.value.__cause__)
 
 
 def test_a_product_waits_for_one_launch_of_a_measurement(make: Making) -> None:

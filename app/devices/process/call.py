@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from math import inf
+from secrets import token_hex
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
 from app.devices.lease import Lease, LeaseTicket, Priority
 from app.devices.process.process import WorkerProcess
 from app.devices.process.stop import GLANCE, CallStopped, Until, never, wait
-from app.errors import ChildDied, ChildTimedOut, DeviceError, TilewiseError
+from app.errors import ChildDied, ChildTimedOut, DeviceError, InternalError, TilewiseError
 from app.observability.request_context import current
 
+_LOG = logging.getLogger(__name__)
 _LAST: Final = {"done", "error", "failed", "stopped"}  # what a child says at the end
 _STOP: Final = b"stop"  # what a child hears that waits for the device and is not to have it any more
 
@@ -161,11 +165,20 @@ class RemoteCall:
         if kind == "stopped":
             raise CallStopped
         if kind == "failed":
-            raise DeviceError(f"{self._name} failed during {self._stage}:\n{answer}", stage=self._stage)
+            raise logged_fault(f"{self._name} failed during {self._stage}", self._stage, answer)
         error: TilewiseError = answer
         if isinstance(error, DeviceError):
             error.facts.setdefault("stage", self._stage)
         raise error
+
+
+def logged_fault(what: str, stage: str | None, trace: str | None = None) -> InternalError:
+    """The error of an exception that nobody foresaw, by default the one in hand: its trace is not for callers."""
+    number, trace = token_hex(6), trace or traceback.format_exc()
+    _LOG.error("%s, error %s:\n%s", what, number, trace)
+    error = InternalError(f"{what}: the log tells of error {number}", id=number, stage=stage)
+    error.__cause__ = RuntimeError(trace)
+    return error
 
 
 T = TypeVar("T")

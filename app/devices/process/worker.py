@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any, Final
 
 from app.devices.lease import Lease, LeaseTicket, Priority, PriorityLock
-from app.devices.process.call import PendingCall, RemoteCall
+from app.devices.process.call import PendingCall, RemoteCall, logged_fault
 from app.devices.process.heartbeat import INTERVAL, Hang
 from app.devices.process.process import WorkerProcess
 from app.devices.process.stop import GLANCE, CallStopped, Until, never, wait
@@ -110,7 +110,7 @@ class Worker:
         With `leased` the function starts with the lease if the device is free, without a request for it.
 
         `deadline` seconds hold until the function names its first phase. Our errors that it raises are raised here;
-        facts `fatal=True` also replace the process. Raises DeviceError with the traceback for other errors,
+        facts `fatal=True` also replace the process. Raises InternalError for others, whose traces are logged,
         ChildTimedOut if a phase exceeded its deadline or the process hung (it is killed), ChildDied if the process died
         (facts: outside, if it was stopped or killed by a signal that was not ours), ChildLost if a killed one does not
         end, and Closing. The lease is released in any case.
@@ -379,8 +379,8 @@ class Worker:
             call.hold(self._setup, self._arguments, self._starting)
         except TilewiseError as error:
             return error
-        except Exception as error:  # noqa: BLE001 - such as a setup that no child could import: callers must hear of it
-            return DeviceError(f"{self.name} cannot be set up: {error}", stage="start")
+        except Exception:  # noqa: BLE001 - such as a setup that no child could import: callers must hear of it
+            return logged_fault(f"{self.name} cannot be set up", "start")
         return None
 
     def _set_state(self, state: str, failure: TilewiseError | None) -> None:
