@@ -79,7 +79,7 @@ def opened(
         defaults = DefaultVerification(fleet, quarantine, best, matmul.failures, matmul.deadlines, context.forecasts)
         threads.callback(defaults.join)
         stack.callback(defaults.stop)
-        cordons = Cordons(fleet.units, settings.data_dir / "cordons.json")
+        cordons = Cordons(fleet.units, database, settings.data_dir / "cordons.json")
         health = ServiceHealth(fleet, defaults, cordons, matmul, best, database, settings.data_dir)
         stack.callback(health.stop)
         regions = SharedMemoryRegistry(fleet, allowed=settings.shared_memory == "on")

@@ -104,7 +104,9 @@ class Settings(BaseSettings):
         default=2**34, ge=1, description="Bytes of disk for such results; beyond it the oldest go first."
     )
     idempotency_ttl: int = Field(
-        default=86400, ge=0, description="Seconds that the first answer to an Idempotency-Key is kept and replayed."
+        default=86400,
+        ge=0,
+        description="Seconds of running that the first answer to an Idempotency-Key is kept and replayed.",
     )
     vendor: Literal["off", "serve"] = Field(
         default="off", description="serve: products may come from the vendor's library where it is faster."

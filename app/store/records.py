@@ -176,7 +176,8 @@ class AnswerRecord:
     """A principal's Idempotency-Key, the fingerprint of its request, and the first answer.
 
     `status` is None until there is an answer; `body` is its text, None if that is the result of the job, as a matrix
-    is. `job_id` names the job that the request made or joined, as soon as that is stored.
+    is. `job_id` names the job that the request made or joined, as soon as that is stored. `service_seconds` is when the
+    request came, by the clock of Idempotency.
     """
 
     principal: str
@@ -187,6 +188,7 @@ class AnswerRecord:
     status: int | None = None
     headers: dict[str, str] | None = None
     body: str | None = None
+    service_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,3 +206,13 @@ class ApiKeyRecord:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class CordonRecord:
+    """A device that serves nothing: why, by whom (`operator` or `health`), and since when."""
+
+    device: str
+    reason: str
+    imposed_by: str
+    since: datetime

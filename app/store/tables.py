@@ -276,7 +276,7 @@ class AnswerRow(Base):
     """A caller's Idempotency-Key, the request it came with, and the first answer, once there is one."""
 
     __tablename__ = "answers"
-    __table_args__ = (Index(None, "created_at"),)
+    __table_args__ = (Index(None, "service_seconds"),)
 
     principal: Mapped[str] = mapped_column(primary_key=True)
     key: Mapped[str] = mapped_column(primary_key=True)
@@ -286,6 +286,7 @@ class AnswerRow(Base):
     headers: Mapped[dict[str, Any] | None]
     body: Mapped[str | None]
     created_at: Mapped[datetime]
+    service_seconds: Mapped[float]
 
 
 class ApiKeyRow(Base):
@@ -301,3 +302,14 @@ class ApiKeyRow(Base):
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
+
+
+class CordonRow(Base):
+    """A device that serves nothing, by what names it beyond a start."""
+
+    __tablename__ = "cordons"
+
+    device: Mapped[str] = mapped_column(primary_key=True)
+    reason: Mapped[str] = mapped_column(Prose)
+    imposed_by: Mapped[str]
+    since: Mapped[datetime]

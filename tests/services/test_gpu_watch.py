@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from ctypes.util import find_library
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +23,9 @@ from app.devices.lease import Lease
 from app.devices.process import Worker
 from app.errors import ChildDied, DeviceCordoned, DeviceError
 from app.services.health import gpus
-from app.services.health.cordons import HEALTH, OPERATOR, Cordons
+from app.services.health.cordons import HEALTH, OPERATOR, Cordon, Cordons
 from app.services.health.gpus import GpuWatch
+from app.store.database import Database, migrate
 from tests.support.devices import child_functions
 from tests.support.kernels.devices import H200
 
@@ -57,8 +60,15 @@ def unit() -> Iterator[Unit]:
     lease.close()
 
 
+def stored(folder: Path) -> Database:
+    """A store in a folder, which the process closes with its end."""
+    url = f"sqlite:///{folder / 'tilewise.db'}"
+    migrate(url)
+    return Database(url)
+
+
 def watch(unit: Unit, folder: Path, *readings: GpuReading | DeviceError) -> tuple[GpuWatch, Cordons, list[str]]:
-    cordons, checked = Cordons([unit], folder / "cordons.json"), list[str]()
+    cordons, checked = Cordons([unit], stored(folder), folder / "cordons.json"), list[str]()
     return GpuWatch(ScriptedReader(*readings), [unit], cordons, checked.append), cordons, checked
 
 
@@ -79,10 +89,10 @@ def test_xid_that_condemns_cordons_the_device_and_ends_what_runs(unit: Unit, tmp
     cordon = cordons.of(unit.device)
     assert cordon is not None
     assert cordon.by == HEALTH
-    assert Cordons([unit], tmp_path / "cordons.json").of(unit.device) == cordon
+    assert Cordons([unit], stored(tmp_path), tmp_path / "cordons.json").of(unit.device) == cordon
     cordons.uncordon(unit)
     assert unit.products.call(child_functions.echo, 1) == ("state", 1)
-    assert Cordons([unit], tmp_path / "cordons.json").of(unit.device) is None
+    assert Cordons([unit], stored(tmp_path), tmp_path / "cordons.json").of(unit.device) is None
 
 
 def test_recoverable_xid_replaces_the_processes(unit: Unit, tmp_path: Path) -> None:
@@ -129,13 +139,29 @@ def test_an_operators_cordon_keeps_its_reason(unit: Unit, tmp_path: Path) -> Non
     assert cordons.of(unit.device) == first
 
 
+def test_cordons_of_an_old_file_are_taken_over_once(unit: Unit, tmp_path: Path) -> None:
+    file = tmp_path / "cordons.json"
+    since = "2026-11-23T10:00:00+00:00"
+    file.write_text(json.dumps({UUID: {"reason": "a fan", "by": OPERATOR, "since": since}}))
+    with closing(stored(tmp_path)) as database:
+        cordons = Cordons([unit], database, file)
+        assert cordons.of(unit.device) == Cordon("a fan", OPERATOR, since)
+        assert not unit.takes_products
+        cordons.uncordon(unit)
+        assert not file.exists()
+        assert Cordons([unit], database, file).of(unit.device) is None
+
+
 def test_cordons_that_cannot_be_read_or_written_are_told_of_and_nothing_fails(
     unit: Unit, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "cordons.json"
     file.write_text('{"GPU-1": []}')
-    assert Cordons([unit], file).of(unit.device) is None
-    cordons = Cordons([unit], tmp_path / "no folder" / "cordons.json")
+    database = stored(tmp_path)
+    cordons = Cordons([unit], database, file)
+    assert cordons.of(unit.device) is None
+    assert file.exists()
+    database.close()
     cordons.cordon(unit, "it is moved", OPERATOR)
     assert not unit.takes_products
     assert ["cannot be read" in text or "not stored" in text for text in caplog.messages].count(True) == 2

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from sqlalchemy import text
 
 from app.errors import KeyInUse, KeyReused, StoreFailed
+from app.services.jobs import idempotency
 from app.services.jobs.idempotency import Idempotency, IdempotentRequest, fingerprint
 from app.services.jobs.service import new_job
 from app.services.principal import ANONYMOUS, Principal
@@ -22,11 +25,11 @@ SAME = fingerprint("POST", "/tune", b"", b"{}")
 
 
 @contextmanager
-def keys(folder: Path, ttl: float = 60) -> Iterator[Idempotency]:
+def keys(folder: Path, ttl: float = 60, clock: Callable[[], float] = monotonic) -> Iterator[Idempotency]:
     url = f"sqlite:///{folder / 'keys.db'}"
     migrate(url)
     with open_database(url) as database:
-        idempotency = Idempotency(database, ttl)
+        idempotency = Idempotency(database, ttl, clock)
         idempotency.start()
         yield idempotency
 
@@ -145,6 +148,32 @@ def test_a_key_is_forgotten_once_its_time_is_over(tmp_path: Path) -> None:
     with keys(tmp_path, ttl=0) as idempotency:
         idempotency.answered(begun(idempotency), 202, {}, "{}")
         begun(idempotency)
+
+
+def test_a_key_outlasts_a_jump_of_the_wall_clock_and_the_time_in_which_the_service_is_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uptime = [1000.0]
+    with keys(tmp_path, clock=lambda: uptime[0]) as kept:
+        kept.answered(begun(kept, "first"), 202, {}, "{}")
+        uptime[0] += 40
+        kept.answered(begun(kept, "second"), 202, {}, "{}")
+        monkeypatch.setattr(idempotency, "datetime", DaysLater)
+        assert isinstance(kept.claim(ANONYMOUS, "first", SAME), AnswerRecord)
+    uptime[0] = 5.0  # the host was started again
+    with keys(tmp_path, clock=lambda: uptime[0]) as kept:
+        assert isinstance(kept.claim(ANONYMOUS, "first", SAME), AnswerRecord)
+        uptime[0] += 21
+        begun(kept, "first")  # 61 s of running after it came
+        assert isinstance(kept.claim(ANONYMOUS, "second", SAME), AnswerRecord)
+
+
+class DaysLater(datetime):
+    """A wall clock that is two days late."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> DaysLater:
+        return super().now(tz) + timedelta(days=2)
 
 
 def test_a_restart_keeps_answers_and_jobs_and_forgets_what_made_neither(tmp_path: Path) -> None:

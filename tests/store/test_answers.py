@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, timedelta
+from datetime import UTC
 
 import pytest
 from alembic import command
@@ -57,11 +57,12 @@ def test_what_came_to_nothing_is_released_and_an_answer_is_not(database: Databas
 
 def test_what_is_old_is_forgotten_unless_it_is_under_way(database: Database) -> None:
     claim(database)
-    claim(database, replace(FIRST, key="answered"))
+    claim(database, replace(FIRST, key="answered", service_seconds=7.0))
+    assert database.read(lambda session: FirstAnswerRepository(session).newest()) == 7.0
     database.write(lambda session: FirstAnswerRepository(session).answer("anonymous", "answered", 202, {}, "{}"))
-    database.write(lambda session: FirstAnswerRepository(session).forget(NOW))
+    database.write(lambda session: FirstAnswerRepository(session).forget(7.0))
     assert claim(database, replace(FIRST, key="answered")) is not None, "it is not older than that moment"
-    database.write(lambda session: FirstAnswerRepository(session).forget(NOW + timedelta(seconds=1)))
+    database.write(lambda session: FirstAnswerRepository(session).forget(8.0))
     assert claim(database, replace(FIRST, key="answered")) is None
     assert claim(database) == FIRST
 

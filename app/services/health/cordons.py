@@ -1,24 +1,24 @@
 """Cordons: devices that make no products and run no tunes, by an operator's word or since they failed.
 
-They are kept in a file of the data folder, and not in the database: they are this host's, and a store that fails is no
-reason to serve from a device that does.
+They are kept in the store, and held in memory: one that the store fails to take holds until the service ends.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from app.devices.fleet import Unit
-from app.errors import DeviceCordoned
+from app.errors import DeviceCordoned, TilewiseError
+from app.store.database import Database
+from app.store.records import CordonRecord
+from app.store.repository import CordonRepository
 from kernels.device import Device
 
 _LOG: Final = logging.getLogger(__name__)
@@ -36,12 +36,17 @@ class Cordon:
 
 
 class Cordons:
-    """The cordons of a host's devices, in a file; safe from any thread."""
+    """The cordons of a host's devices; safe from any thread.
 
-    def __init__(self, units: Iterable[Unit], file: Path) -> None:
-        self._units, self._file = tuple(units), file
+    `file` is where they were before they were in the store: it is read once, and moved aside.
+    """
+
+    def __init__(self, units: Iterable[Unit], database: Database, file: Path) -> None:
+        self._units, self._database = tuple(units), database
         self._lock = threading.Lock()
-        self._cordons = _read(file)
+        _import(file, database)
+        stored = database.read(lambda session: CordonRepository(session).all())
+        self._cordons = {record.device: _cordon(record) for record in stored}
         for unit in self._units:
             cordon = self.of(unit.device)
             if cordon is not None:
@@ -61,34 +66,35 @@ class Cordons:
             if name not in self._cordons:
                 self._cordons[name] = Cordon(reason, by, datetime.now(UTC).isoformat(timespec="seconds"))
                 _LOG.warning("%s is cordoned by %s: %s", unit.device.id, by, reason)
-                self._store()
+                _refuse(unit, self._cordons[name])
+                self._store(name)
             _refuse(unit, self._cordons[name])
             return self._cordons[name]
 
     def uncordon(self, unit: Unit) -> None:
         """Have a device serve again, from new processes; nothing if it is not cordoned."""
         with self._lock:
-            if self._cordons.pop(_name(unit.device), None) is None:
+            name = _name(unit.device)
+            if self._cordons.pop(name, None) is None:
                 return
-            self._store()
+            self._store(name)
             _LOG.warning("%s is not cordoned any more", unit.device.id)
         for worker in {unit.products, unit.trials}:
             worker.replace("the device was cordoned")
             worker.refuse(None)
 
-    def _store(self) -> None:
-        """Replace the file, durably; called under the lock."""
-        partial = self._file.with_suffix(".part")
+    def _store(self, name: str) -> None:
+        """Store what a device's cordon is now; called under the lock."""
+        cordon = self._cordons.get(name)
+
+        def store(session: Any) -> None:
+            repository = CordonRepository(session)
+            repository.delete(name) if cordon is None else repository.save(_record(name, cordon))
+
         try:
-            with partial.open("w", encoding="utf-8") as file:
-                json.dump({name: asdict(cordon) for name, cordon in self._cordons.items()}, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self._file)
-        except OSError as error:
-            _LOG.warning("the cordons are not stored: %s", error.strerror or error)
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
+            self._database.write(store)
+        except TilewiseError as error:
+            _LOG.warning("the cordons are not stored: %s", error.message)
 
 
 def _refuse(unit: Unit, cordon: Cordon) -> None:
@@ -102,13 +108,23 @@ def _name(device: Device) -> str:
     return device.uuid or f"{device.id} {device.name}"
 
 
-def _read(file: Path) -> dict[str, Cordon]:
-    """The cordons that were stored; none if there is no file, or it cannot be read."""
+def _record(name: str, cordon: Cordon) -> CordonRecord:
+    since = datetime.fromisoformat(cordon.since)
+    return CordonRecord(name, cordon.reason, cordon.by, since if since.tzinfo else since.replace(tzinfo=UTC))
+
+
+def _cordon(record: CordonRecord) -> Cordon:
+    return Cordon(record.reason, record.imposed_by, record.since.isoformat(timespec="seconds"))
+
+
+def _import(file: Path, database: Database) -> None:
+    """Store the cordons of a file, as they were kept before, and move it aside; one that cannot be read stays."""
     try:
         stored = json.loads(file.read_text(encoding="utf-8"))
-        return {str(name): Cordon(**cordon) for name, cordon in stored.items()}
+        records = [_record(str(name), Cordon(**cordon)) for name, cordon in stored.items()]
+        database.write(lambda session: CordonRepository(session).save(*records))
+        file.rename(file.with_suffix(".json.old"))
     except FileNotFoundError:
-        return {}
+        return
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        _LOG.warning("the stored cordons cannot be read: %s", error)
-        return {}
+        _LOG.warning("the cordons in %s cannot be read: %s", file, error)

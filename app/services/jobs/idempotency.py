@@ -8,11 +8,12 @@ waits. A key whose request made no job is free again, and so is one whose job fa
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from hashlib import sha256
+from time import monotonic
 from typing import Any
 
 from app.errors import KeyInUse, KeyReused
@@ -35,24 +36,33 @@ class IdempotentRequest:
 
 
 class Idempotency:
-    """The keys of one database, each kept for `ttl` seconds after its request came. Every method blocks for a query."""
+    """The keys of one database, each kept for `ttl` seconds after its request came. Every method blocks for a query.
 
-    def __init__(self, database: Database, ttl: float) -> None:
+    Those are seconds in which the service runs: they go on from the newest stored request at a start, and the wall
+    clock, which may be set to another day, has no part in them.
+    """
+
+    def __init__(self, database: Database, ttl: float, clock: Callable[[], float] = monotonic) -> None:
         self.ttl = ttl
-        self._database = database
+        self._database, self._clock, self._began = database, clock, clock()
         self._open: set[IdempotentRequest] = set()
         self._lock = threading.Lock()
 
     def start(self) -> None:
         """Give up the requests that an earlier process neither answered nor made a job of."""
-        self._database.write(lambda session: FirstAnswerRepository(session).abandon())
+
+        def abandon(session: Any) -> float:
+            FirstAnswerRepository(session).abandon()
+            return FirstAnswerRepository(session).newest()
+
+        self._began = self._clock() - self._database.write(abandon)
 
     def claim(self, principal: Principal, key: str, fingerprint: str) -> IdempotentRequest | AnswerRecord:
         """An attempt where the key is new, else what became of the first; raises KeyInUse, KeyReused.
 
         What was never answered has no status, but a job: its process ended, or could not write.
         """
-        attempt, now = IdempotentRequest(principal.name, key), datetime.now(UTC)
+        attempt, now = IdempotentRequest(principal.name, key), self._clock() - self._began
         with self._lock:
             known = self._database.write(
                 lambda session: self._claim(FirstAnswerRepository(session), attempt, fingerprint, now)
@@ -93,10 +103,10 @@ class Idempotency:
             self._database.write(lambda session: FirstAnswerRepository(session).release(*_place(attempt)))
 
     def _claim(
-        self, answers: FirstAnswerRepository, attempt: IdempotentRequest, fingerprint: str, now: datetime
+        self, answers: FirstAnswerRepository, attempt: IdempotentRequest, fingerprint: str, now: float
     ) -> AnswerRecord | None:
-        answers.forget(now - timedelta(seconds=self.ttl))
-        record = AnswerRecord(attempt.principal, attempt.key, fingerprint, now)
+        answers.forget(now - self.ttl)
+        record = AnswerRecord(attempt.principal, attempt.key, fingerprint, datetime.now(UTC), service_seconds=now)
         known = answers.claim(record)
         if known is None or known.status is not None or known.job_id is not None or attempt in self._open:
             return known

@@ -2,6 +2,7 @@
 
 from app.store.repository.api_keys import ApiKeyRepository
 from app.store.repository.bests import BestRepository
+from app.store.repository.cordons import CordonRepository
 from app.store.repository.devices import DeviceRepository
 from app.store.repository.faults import FaultRepository
 from app.store.repository.idempotency import FirstAnswerRepository
@@ -12,6 +13,7 @@ from app.store.repository.trials import TrialRepository
 __all__ = [
     "ApiKeyRepository",
     "BestRepository",
+    "CordonRepository",
     "DeviceRepository",
     "FaultRepository",
     "FirstAnswerRepository",

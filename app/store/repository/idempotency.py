@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from datetime import datetime
 from typing import Final
 
-from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from app.store.records import AnswerRecord
@@ -56,9 +55,13 @@ class FirstAnswerRepository:
         """Forget the requests that an earlier process neither answered nor made a job of."""
         self._session.execute(delete(AnswerRow).where(AnswerRow.status.is_(None), AnswerRow.job_id.is_(None)))
 
-    def forget(self, before: datetime) -> None:
-        """Delete answers from before a moment, except of requests in progress."""
-        old = (AnswerRow.created_at < before, AnswerRow.status.is_not(None) | AnswerRow.job_id.is_not(None))
+    def newest(self) -> float:
+        """When the newest request came, in seconds of the service; 0 if there is none."""
+        return self._session.scalar(select(func.max(AnswerRow.service_seconds))) or 0.0
+
+    def forget(self, before: float) -> None:
+        """Delete answers to requests from before a second of the service, except those in progress."""
+        old = (AnswerRow.service_seconds < before, AnswerRow.status.is_not(None) | AnswerRow.job_id.is_not(None))
         self._session.execute(delete(AnswerRow).where(*old))
 
 

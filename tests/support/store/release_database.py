@@ -22,8 +22,14 @@ from sqlalchemy.orm import Session
 from app.services.access.api_keys import ApiKeys
 from app.services.principal import UsageQuota
 from app.store.database import Database, migrate, open_database, revisions
-from app.store.records import AnswerRecord
-from app.store.repository import DeviceRepository, FaultRepository, FirstAnswerRepository, MissRepository
+from app.store.records import AnswerRecord, CordonRecord
+from app.store.repository import (
+    CordonRepository,
+    DeviceRepository,
+    FaultRepository,
+    FirstAnswerRepository,
+    MissRepository,
+)
 from tests.support.store.stored_records import (
     DEVICE,
     NOW,
@@ -60,6 +66,7 @@ def content(database: Database) -> str:
     def add(session: Session) -> None:
         DeviceRepository(session).save(DEVICE)
         FaultRepository(session).add(fault("wrong", job_id="tuned"), fault("compile", job_id="tuned"))
+        CordonRepository(session).save(CordonRecord("GPU-1234", "a fan is broken", "operator", MOMENT))
         MissRepository(session).add([miss(PROBLEM, 5), miss(replace(PROBLEM, m=7), 2)])
         FirstAnswerRepository(session).claim(AnswerRecord("ann", "key", "print", MOMENT, "tuned"))
         session.flush()
