@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
@@ -242,17 +241,17 @@ class Server(uvicorn.Server):
         gate: server.AdmissionCheck | None = None,
         limits: server.ConnectionLimits | None = None,
         drain: Drain | None = None,
+        tls: server.ReloadingTls | None = None,
     ) -> None:
         super().__init__(config)
         self._closing, self._uds, self._gate, self._limits = closing, uds, gate, limits
-        self._drain = drain or Drain()
+        self._drain, self._tls = drain or Drain(), tls
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen: connections come by way of acceptors alone."""
         await super().startup([])
-        tls = self.config.ssl if self.config.is_ssl else None
         for listener in sockets or []:
-            self._accept(listener, tls)
+            self._accept(listener, self._tls)
         if self._uds is not None:
             self._accept(self._uds, None)
 
@@ -287,7 +286,7 @@ class Server(uvicorn.Server):
         for task in self.server_state.tasks:
             task.cancel()
 
-    def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def _accept(self, listener: socket.socket, tls: server.ReloadingTls | None) -> None:
         acceptor = server.Acceptor(listener, self._protocol, self._gate, self.server_state, tls, self._limits)
         acceptor.start(self.config.backlog)
         self.servers.append(cast("Any", acceptor))  # it is closed as a loop's server is

@@ -70,6 +70,15 @@ class Metrics:
             "tilewise_event_loop_lag_seconds",
             "Seconds by which the event loop was late, looked at four times a second.",
         )
+        self._invalid = Counter(
+            "tilewise_invalid_requests",
+            "What was sent and is no request, by its answer's status.",
+            ["status"],
+            registry=self._registry,
+        )
+        self._handshakes = Counter(
+            "tilewise_tls_handshake_failures", "TLS handshakes that failed, or took too long.", registry=self._registry
+        )
         self._connections = Gauge("tilewise_open_connections", "Connections that are open.", registry=self._registry)
         ProcessCollector(registry=self._registry)
         self._registry.register(_Now(service))
@@ -94,6 +103,14 @@ class Metrics:
         """Count an answered request."""
         self._answered(method, route, str(status)).inc()
         self._routed(route).observe(seconds)
+
+    def invalid_request(self, status: int) -> None:
+        """Count what was answered without being a request."""
+        self._invalid.labels(str(status)).inc()
+
+    def failed_handshake(self) -> None:
+        """Count a connection that got no further."""
+        self._handshakes.inc()
 
     def product(self, scope: Scope, device: str, seconds: Mapping[str, float]) -> None:
         """Count a product by its phases; how long its answer takes is counted at the end of the request of `scope`."""

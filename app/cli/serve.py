@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import socket
-import ssl
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -24,7 +23,14 @@ from app.cli import startup_messages
 from app.errors import StartRefused, TilewiseError
 from app.main import Drain, Fleets, Server, create_app, transfer_limits
 from app.observability import logs
-from app.server import AdmissionCheck, ConnectionLimits, SystemdNotifier, protocol_factory
+from app.server import (
+    AdmissionCheck,
+    ConnectionLimits,
+    ReloadingTls,
+    SystemdNotifier,
+    TlsFiles,
+    protocol_factory,
+)
 from app.services.service import Service
 from app.settings import Settings
 
@@ -63,7 +69,8 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
         limits = ConnectionLimits.of(settings.connections, settings.connections_per_address, problem)
         drain = Drain(settings.drain_seconds, state.tasks)
         config = _config(plain, state, settings, loop)
-        server = _Announcing(config, closing, address, uds, gate, state.slot.get, notifier, limits, drain)
+        tls = _tls(settings, state.metrics.failed_handshake)
+        server = _Announcing(config, closing, address, uds, gate, state.slot.get, notifier, limits, drain, tls)
         state.metrics.count_connections(lambda: len(server.server_state.connections))
         if until_eof:
             threading.Thread(target=_until_eof, name="until eof", daemon=True).start()
@@ -81,10 +88,10 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
 def _config(application: Application, state: State, settings: Settings, loop: Loop) -> uvicorn.Config:
     # Its own lines about starting say less than ours; a line a request would cost more than a small request.
     talkative = settings.log_level == "debug"
-    certificate, key = settings.tls_certificate, settings.tls_key
+    how = transfer_limits(settings), problem, state.load_shedder.refused, state.guard
     config = uvicorn.Config(
         application,
-        http=protocol_factory(transfer_limits(settings), problem, state.load_shedder.refused, state.guard),
+        http=protocol_factory(*how, state.metrics.invalid_request),
         loop=loop,
         log_config=None,
         log_level="debug" if talkative else "warning",
@@ -93,17 +100,21 @@ def _config(application: Application, state: State, settings: Settings, loop: Lo
         ws="none",
         timeout_graceful_shutdown=5,
         timeout_keep_alive=75,
-        ssl_certfile=certificate,
-        ssl_keyfile=key,
-        ssl_ca_certs=None if settings.tls_clients is None else str(settings.tls_clients),
-        # A client without a certificate may have a key.
-        ssl_cert_reqs=ssl.CERT_OPTIONAL if settings.auth == "mtls" else ssl.CERT_NONE,
     )
-    try:
-        config.load()
-    except OSError as error:  # ssl.SSLError too
-        raise StartRefused(f"TLS cannot be had from {certificate}: {error.strerror or error}") from error
+    config.load()
     return config
+
+
+def _tls(settings: Settings, failed: Callable[[], None]) -> ReloadingTls | None:
+    """TLS for the port, or None; `failed` is told of handshakes that do. Raises StartRefused."""
+    if settings.tls_certificate is None:
+        return None
+    clients = settings.tls_clients if settings.auth == "mtls" else None
+    try:
+        return ReloadingTls(TlsFiles(settings.tls_certificate, settings.tls_key, clients), failed)
+    except OSError as error:  # ssl.SSLError too
+        message = f"TLS cannot be had from {settings.tls_certificate}: {error.strerror or error}"
+        raise StartRefused(message) from error
 
 
 def _expect_authentication(settings: Settings) -> None:
@@ -202,8 +213,9 @@ class _Announcing(Server):
         notifier: SystemdNotifier | None = None,
         limits: ConnectionLimits | None = None,
         drain: Drain | None = None,
+        tls: ReloadingTls | None = None,
     ) -> None:
-        super().__init__(config, closing, uds, gate, limits, drain)
+        super().__init__(config, closing, uds, gate, limits, drain, tls)
         self._service, self._notifier = service, notifier or SystemdNotifier(None)
         unix = [] if uds is None else [_unix_address(Path(uds.getsockname()))]
         self._addresses = list(dict.fromkeys([address, *unix]))

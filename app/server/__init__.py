@@ -13,6 +13,7 @@ from app.server.peer import PRINCIPAL, Authenticator, Peer
 from app.server.protocol import BulkProtocol, protocol_factory
 from app.server.request import EXTENSION
 from app.server.systemd import SystemdNotifier
+from app.server.tls import ReloadingTls, TlsFiles
 from app.server.transfer_limits import TransferLimits
 
 __all__ = [
@@ -26,7 +27,9 @@ __all__ = [
     "LoopLag",
     "Peer",
     "PendingAdmissions",
+    "ReloadingTls",
     "SystemdNotifier",
+    "TlsFiles",
     "TransferLimits",
     "protocol_factory",
 ]

@@ -6,12 +6,11 @@ import asyncio
 import logging
 import re
 import socket
-import ssl
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
-from typing import Final
+from typing import Final, cast
 
 from starlette.responses import Response
 from uvicorn.server import ServerState
@@ -21,6 +20,7 @@ from app.observability.request_context import context_of
 from app.server.connection_limits import ConnectionLimits
 from app.server.http import HEAD, LINGER, AdmissionCheck, PendingAdmissions
 from app.server.response_encoder import lines_of, rendered
+from app.server.tls import ReloadingTls
 
 _LOG = logging.getLogger(__name__)
 _MANY: Final = 64  # connections that are looked at in a row
@@ -30,6 +30,7 @@ _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*(?=\r
 _ID: Final = re.compile(rb"\r\nx-request-id:[ \t]*([^\r\n\t ]{1,128})[ \t]*(?=\r\n)", re.IGNORECASE)
 _EXPECTS: Final = re.compile(rb"\r\nexpect:[ \t]*100-continue[ \t]*\r\n", re.IGNORECASE)
 _WORDS: Final = 3  # of a request's first line
+_HANDSHAKE: Final = 5.0  # seconds that a TLS handshake may take
 _LINGERING: Final = 64  # refused connections that are still open
 
 
@@ -40,7 +41,7 @@ class Acceptor:
     100-continue, RFC 9110, 10.1.1) costs a read and a write there, where a transport, a parser and a request would come
     to nothing. That earns its place: at ten times the products that can be made, half of the refusals came within 6 to
     13 ms, and without it within 1.7 to 4.7 s, which clients and service on two processors spent on connections alone.
-    What TLS hides is refused once it is parsed.
+    What TLS hides is refused once it is parsed; where there are too many connections, some hear so over TLS.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Acceptor:
         make: Callable[[], asyncio.BaseProtocol],
         gate: AdmissionCheck | None,
         state: ServerState,
-        tls: ssl.SSLContext | None = None,
+        tls: ReloadingTls | None = None,
         limits: ConnectionLimits | None = None,
     ) -> None:
         self._listener, self._make, self._gate, self._state, self._tls = listener, make, gate, state, tls
@@ -57,6 +58,7 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._refused: deque[tuple[socket.socket, float]] = deque()  # with when they are closed at the latest
         self._tasks: dict[asyncio.Task[None], str] = {}  # with the client's address
+        self._refusing = set[asyncio.Task[None]]()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, backlog: int) -> None:
@@ -133,7 +135,7 @@ class Acceptor:
 
     def _refuse(self, connection: socket.socket, answer: Response) -> None:
         if self._tls is not None:
-            connection.close()
+            self._refuse_over_tls(connection, answer)
             return
         head = b""
         with suppress(OSError):  # nothing has come yet
@@ -146,6 +148,24 @@ class Acceptor:
         if len(self._refused) > _LINGERING:  # their descriptors are needed by those who are served
             self._refused.popleft()[0].close()
 
+    def _refuse_over_tls(self, connection: socket.socket, answer: Response) -> None:
+        """Tell a client why it is refused, which takes a handshake: those beyond a few are closed without a word."""
+        if len(self._refusing) >= _LINGERING:
+            connection.close()
+            return
+        lines = lines_of([*self._state.default_headers, (request_context.HEADER, request_context.made_id().encode())])
+        words = rendered(answer, lines, closes=True)
+        task = self._loop.create_task(self._tell(connection, RefusingProtocol(words)))
+        self._refusing.add(task)
+        task.add_done_callback(self._refusing.discard)
+
+    async def _tell(self, connection: socket.socket, protocol: RefusingProtocol) -> None:
+        """Refuse a connection, and wait until its client has closed it, or has had the time."""
+        await self._connect(connection, lambda: protocol)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(protocol.gone.wait(), LINGER)
+        protocol.abort()
+
     def _let_go(self) -> None:
         """Close those that have heard why, and have closed or have had the time."""
         now = monotonic()
@@ -157,13 +177,47 @@ class Acceptor:
                 connection.close()
 
     def _hand_over(self, connection: socket.socket, address: str) -> None:
-        task = self._loop.create_task(self._connect(connection))
+        task = self._loop.create_task(self._connect(connection, self._make, address))
         self._tasks[task] = address
         task.add_done_callback(self._tasks.pop)
 
-    async def _connect(self, connection: socket.socket) -> None:
-        with suppress(OSError):  # the client is gone again
-            await self._loop.connect_accepted_socket(self._make, connection, ssl=self._tls)
+    async def _connect(
+        self, connection: socket.socket, make: Callable[[], asyncio.BaseProtocol], address: str = ""
+    ) -> None:
+        if self._tls is None:
+            with suppress(OSError):  # the client is gone again
+                await self._loop.connect_accepted_socket(make, connection)
+            return
+        try:
+            await self._loop.connect_accepted_socket(
+                make, connection, ssl=self._tls.context(), ssl_handshake_timeout=_HANDSHAKE
+            )
+        except OSError as error:
+            if address:
+                self._tls.note_failure(address, error)
+
+
+class RefusingProtocol(asyncio.Protocol):
+    """A connection that is told why it is refused; `gone` is set once its client has closed it."""
+
+    def __init__(self, words: bytes) -> None:
+        self.gone = asyncio.Event()
+        self._words, self._transport = words, cast("asyncio.Transport | None", None)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Tell it."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._words)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wake who waits for it."""
+        del exc
+        self.gone.set()
+
+    def abort(self) -> None:
+        """Close it, if it is open."""
+        if self._transport is not None:
+            self._transport.abort()
 
 
 def _peeked(connection: socket.socket) -> tuple[bytes, bytes, int] | None:

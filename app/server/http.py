@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,11 +17,13 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from app.observability import request_context
+from app.observability.limited_log import LimitedLog
 from app.observability.request_context import RequestContext, context_of
-from app.server.peer import PRINCIPAL, Authenticator
+from app.server.peer import PRINCIPAL, Authenticator, Peer
 from app.server.request import EXTENSION, Connection, ErrorResponse, RequestCycle, RequestHead, StreamingCycle
 from app.server.response_encoder import lines_of, rendered
 
+_LOG: Final = logging.getLogger(__name__)
 HEAD: Final = 2**16  # bytes of a request's head, and of what is no data in a chunked body, in a row
 LINGER: Final = 2.0  # seconds in which a client that still sends may hear why it was refused
 _END: Final = b"\r\n\r\n"
@@ -64,6 +67,18 @@ class _BodyEvents:
         self.on_body, self.on_message_complete = http.on_body, http.on_message_complete
 
 
+class InvalidRequests:
+    """Notes what has not become a request, with who sent it; `count` is told each one's status."""
+
+    def __init__(self, count: Callable[[int], None] = lambda _: None) -> None:
+        self._log, self._count = LimitedLog(_LOG), count
+
+    def note(self, peer: Peer, status: int, message: str) -> None:
+        """Count one, and log it unless there were too many in this minute."""
+        self._count(status)
+        self._log.warning("%s is answered %d: %s", peer.address or f"user {peer.uid}", status, message)
+
+
 class HttpParser:
     """The requests of one connection. `begun` is set when a head is complete, `streams` until a chunked body is whole.
 
@@ -81,11 +96,13 @@ class HttpParser:
         gate: AdmissionCheck,
         error: ErrorResponse,
         authenticate: Authenticator | None = None,
+        invalid: InvalidRequests | None = None,
     ) -> None:
         if not config.loaded:
             config.load()
         self._connection, self._config, self._server, self._loop = connection, config, server_state, loop
         self._app_state, self._gate, self._error, self._authenticate = app_state, gate, error, authenticate
+        self._invalid = invalid or InvalidRequests()
         self._url, self._headers, self._expects_continue = b"", list[tuple[bytes, bytes]](), False
         self._context: RequestContext | None = None  # of the request whose head was complete last
         self._default_headers: list[tuple[bytes, bytes]] | None = None
@@ -212,6 +229,7 @@ class HttpParser:
         if cycle is not None and not cycle.response_complete:
             cycle.disconnect()  # nothing may follow this answer, nor the part of its own that has left
         if not answered:
+            self._invalid.note(self._connection.peer, status, message)
             answer = self._error(status, _CODES[status], message)
             self._connection.write(rendered(answer, self._answer_lines(), closes=True))
         transport.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
 
@@ -11,7 +12,7 @@ from uvicorn.server import ServerState
 
 from app.server.flow_control import FlowControl
 from app.server.half_close import HalfClosedWatch
-from app.server.http import HEAD, LINGER, AdmissionCheck, HttpParser, PendingAdmissions
+from app.server.http import HEAD, LINGER, AdmissionCheck, HttpParser, InvalidRequests, PendingAdmissions
 from app.server.peer import Authenticator, Peer, peer_of
 from app.server.request import ErrorResponse, RequestCycle, StreamingCycle
 from app.server.transfer_limits import TransferLimits
@@ -31,10 +32,14 @@ def protocol_factory(
     error: ErrorResponse,
     gate: AdmissionCheck = _open,
     authenticate: Authenticator | None = None,
+    count_invalid: Callable[[int], None] = lambda _: None,
 ) -> Any:
-    """What uvicorn's `http=` takes: it makes connections, which share the bytes that they read into."""
+    """What uvicorn's `http=` takes: it makes connections, which share the bytes that they read into.
+
+    `count_invalid` is told the status of what has not become a request.
+    """
     scratch, watchdog = memoryview(bytearray(_SCRATCH)), WriteWatchdog(limits)
-    made = partial(BulkProtocol, limits=limits, error=error, gate=gate)
+    made = partial(BulkProtocol, limits=limits, error=error, gate=gate, invalid=InvalidRequests(count_invalid))
     return partial(made, authenticate=authenticate, scratch=scratch, watchdog=watchdog)
 
 
@@ -63,12 +68,14 @@ class BulkProtocol(asyncio.BufferedProtocol):
         error: ErrorResponse,
         gate: AdmissionCheck,
         authenticate: Authenticator | None,
+        invalid: InvalidRequests,
         scratch: memoryview,
         watchdog: WriteWatchdog,
     ) -> None:
         self._loop = _loop or asyncio.get_event_loop()
         self._server_state = server_state
-        self._http = HttpParser(self, config, server_state, app_state, self._loop, gate, error, authenticate)
+        how = gate, error, authenticate, invalid
+        self._http = HttpParser(self, config, server_state, app_state, self._loop, *how)
         self._limits, self._scratch, self._watchdog = limits, scratch, watchdog
         self.progress = WriteProgress()
         self._held = b""

@@ -20,6 +20,7 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 
+from app.server import ReloadingTls, TlsFiles
 from tests.support.api.wire_server import EITHER, Answers, Loop, Wired, chance_of, head, served
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -83,7 +84,7 @@ def test_tls_carries_bodies_and_answers_whole(loop: Loop, tmp_path: Path) -> Non
     context = ssl.create_default_context(cafile=tmp_path / "c.pem")
     data, size = chance_of(3).randbytes(3_000_000), 6_000_000
     with (
-        served(loop, certificate=pem) as wired,
+        served(loop, tls=ReloadingTls(TlsFiles(pem))) as wired,
         context.wrap_socket(wired.connect(), server_hostname="localhost") as connection,
         Answers(connection) as answers,
     ):

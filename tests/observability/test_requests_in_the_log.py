@@ -73,10 +73,9 @@ def test_what_is_refused_by_its_head_or_is_no_request_has_one(service: Logged) -
     assert (answer.status_code, answer.headers["X-Request-ID"]) == (401, "denied-1")
     (line,) = found(service.audit, "denied-1")
     assert (line["status"], line["path"]) == (401, "/jobs")
-    place = urlsplit(service.url)
-    with socket.create_connection((place.hostname, place.port), timeout=20) as wire:
-        wire.sendall(b"GARBAGE\r\n\r\n")
-        head = wire.recv(4096).partition(b"\r\n\r\n")[0].lower()
+    with wire(service) as sent:
+        sent.sendall(b"GARBAGE\r\n\r\n")
+        head = sent.recv(4096).partition(b"\r\n\r\n")[0].lower()
     assert head.startswith(b"http/1.1 400")
     assert re.search(rb"\r\nx-request-id: [0-9a-f]{32}(\r|$)", head)
 
@@ -93,6 +92,29 @@ def test_lines_of_a_tune_have_the_id_and_the_trace_of_its_request(service: Logge
     assert {line["level"] for line in lines} == {"info"}
     (audited,) = found(service.audit, "tune-1")
     assert audited["job"] == answer.json()["id"]
+
+
+def test_what_is_no_request_is_counted_and_told_a_few_times_with_who_sent_it(service: Logged) -> None:
+    with service.client() as client:
+        before = counted(client, 'tilewise_invalid_requests_total{status="400"}')
+        for _ in range(40):
+            with wire(service) as sent:
+                sent.sendall(b"\x16\x03\x01 no request\r\n\r\n")
+                assert sent.recv(4096).startswith(b"HTTP/1.1 400 ")
+        assert counted(client, 'tilewise_invalid_requests_total{status="400"}') == before + 40
+    told = [line for line in service.log() if line["logger"] == "app.server.http"]
+    assert 1 <= len(told) < 40
+    assert told[0]["message"].startswith("127.0.0.1 is answered 400: ")
+
+
+def counted(client: httpx.Client, name: str) -> float:
+    found = re.search(rf"^{re.escape(name)} (\S+)$", client.get("/metrics").text, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+def wire(service: Logged) -> socket.socket:
+    place = urlsplit(service.url)
+    return socket.create_connection((str(place.hostname), int(place.port or 0)), timeout=20)
 
 
 def test_every_line_is_an_object(service: Logged) -> None:

@@ -10,8 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Final, Literal, Self
 
 import pytest
 import uvicorn
@@ -25,7 +24,14 @@ from app.api.errors import problem
 from app.api.response import SlabResponse
 from app.api.state import State
 from app.main import Server
-from app.server import EXTENSION, AdmissionCheck, ConnectionLimits, TransferLimits, protocol_factory
+from app.server import (
+    EXTENSION,
+    AdmissionCheck,
+    ConnectionLimits,
+    ReloadingTls,
+    TransferLimits,
+    protocol_factory,
+)
 
 Loop = Literal["asyncio", "uvloop"]
 LOOPS: Final[tuple[Loop, ...]] = ("asyncio", "uvloop")
@@ -137,7 +143,7 @@ def served(
     loop: Loop,
     limits: TransferLimits | None = None,
     uds: socket.socket | None = None,
-    certificate: Path | None = None,
+    tls: ReloadingTls | None = None,
     routes: Sequence[BaseRoute] = (),
     gate: AdmissionCheck | None = None,
     connections: ConnectionLimits | None = None,
@@ -148,7 +154,6 @@ def served(
     app.router.routes.extend(routes)
     app.state.wired, limits = wired, limits or TransferLimits()
     State.new(limits).install(app)
-    given: dict[str, Any] = {"ssl_certfile": certificate, "ssl_keyfile": certificate} if certificate else {}
     config = uvicorn.Config(
         app,
         http=protocol_factory(limits, problem) if gate is None else protocol_factory(limits, problem, gate),
@@ -157,9 +162,8 @@ def served(
         access_log=False,
         ws="none",
         timeout_graceful_shutdown=2,
-        **given,
     )
-    server = Server(config, threading.Event(), uds, gate, connections)
+    server = Server(config, threading.Event(), uds, gate, connections, tls=tls)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     try:
