@@ -15,6 +15,7 @@ from tests.support.started_services import settled
 from tilewise import Client, ClientError
 
 
+@pytest.mark.slow
 def test_a_cordon_is_told_wherever_the_device_is_asked_for_and_ends(tmp_path: Path) -> None:
     with settled(tmp_path) as running, Client(running.url) as client, httpx.Client(base_url=running.url) as http:
         made = client.cordon("opencl:0", "a fan is broken")

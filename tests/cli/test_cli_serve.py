@@ -93,6 +93,7 @@ def test_a_host_that_others_reach_is_served_if_its_owner_says_how(tmp_path: Path
     assert process.returncode == 0
 
 
+@pytest.mark.slow
 def test_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> None:
     words = [*COMMAND, "demo", "--shapes", "64x64x64", "--seconds", "4", "--keep"]
     env = environment(tmp_path, TMPDIR=str(tmp_path))
@@ -134,6 +135,7 @@ def test_serve_says_its_pages_data_devices_and_when_it_is_ready(tmp_path: Path) 
     assert complaints.splitlines()[-1] == "stopped"
 
 
+@pytest.mark.slow
 def test_interrupted_demo_says_that_it_stopped(tmp_path: Path) -> None:
     words = [*COMMAND, "demo", "--shapes", "64", "--seconds", "60"]
     env = environment(tmp_path, TMPDIR=str(tmp_path))

@@ -84,6 +84,7 @@ def test_callers_of_the_container_show_a_key_that_is_never_committed() -> None:
         assert f"> {path}" in text.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_the_health_check_passes_if_products_are_served(
     tmp_path: Path,
@@ -145,6 +146,7 @@ def test_a_base_image_may_be_pinned_and_none_is_invented() -> None:
     assert re.search(r'--build-arg "?BASE=python:3\.12-slim@\$', guide)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="PoCL is of x86-64")
 @pytest.mark.timeout(180)
 def test_the_service_works_under_the_containers_filter_of_system_calls(

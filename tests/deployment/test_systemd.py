@@ -163,6 +163,7 @@ def test_the_unit_has_what_a_gpu_needs_and_no_more() -> None:
     assert f"TILEWISE_ADMIN_KEY_FILE=%d/{credential.partition(':')[0]}" in " ".join(service["Environment"])
 
 
+@pytest.mark.slow
 @analyze
 @pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="PoCL is of x86-64")
 @pytest.mark.timeout(180)

@@ -267,6 +267,7 @@ def test_phases_take_turns_in_shared_memory(stages: int, trans: tuple[bool, bool
         assert (c == reference(problem, a, b)).all(), k
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_defaults_and_configs_at_random_compile_and_spill_nothing(

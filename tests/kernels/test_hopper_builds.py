@@ -36,6 +36,7 @@ def compiled(one: Launch) -> str:
     return log.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "precision"), CLASSES[1:])
 def test_defaults_compile_without_spills_or_serialized_wgmma(dtype: str, precision: str) -> None:
     times = []

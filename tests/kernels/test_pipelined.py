@@ -238,7 +238,8 @@ def compiles(chosen: Config, problem: Problem, device: Device, directory: Path) 
 SHAPES = ((1024, 1024, 1024), (4096, 4096, 4096), (300, 200, 300), (256, 256, 16384), (1023, 1023, 1023))
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 10])
 def test_whatever_the_rules_leave_compiles_and_spills_nothing(count: int, tmp_path: Path) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
@@ -249,10 +250,9 @@ def test_whatever_the_rules_leave_compiles_and_spills_nothing(count: int, tmp_pa
         compiles(draw.choice(SPACE.legal(problem, device)), problem, device, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", sorted(DEVICES))
-@pytest.mark.parametrize(
-    "shape", [(4096, 4096, 4096), *(pytest.param(shape, marks=pytest.mark.slow) for shape in BARS)], ids=str
-)
+@pytest.mark.parametrize("shape", [(4096, 4096, 4096), *BARS], ids=str)
 def test_defaults_compile_and_spill_nothing(architecture: str, shape: tuple[int, int, int], tmp_path: Path) -> None:
     device = DEVICES[architecture]
     for turned in TRANSPOSITIONS[:1] if shape == BARS[6] else TRANSPOSITIONS:

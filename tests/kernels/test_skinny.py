@@ -300,6 +300,7 @@ def test_only_a_short_side_suits(m: int, n: int, *, suited: bool) -> None:
     assert SKINNY.covers(Problem(m, n, 1000), H200) is suited
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_defaults_and_what_the_rules_leave_spill_nothing(architecture: str, tmp_path: Path) -> None:
     cuda = pytest.importorskip("app.devices.cuda")

@@ -150,6 +150,7 @@ def test_configs_that_differ_in_slices_and_order_share_a_binary() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_slices_teams_and_copies_compile_and_spill_nothing(architecture: str, tmp_path: Path) -> None:
     cuda = pytest.importorskip("app.devices.cuda")

@@ -125,6 +125,7 @@ def compiles(chosen: Config, problem: Problem, architecture: str, directory: Pat
     assert cubin.registers * launch.threads * chosen["MIN_BLOCKS"] <= 65536, (chosen, problem.key, architecture)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("architecture", "dtype"), [("sm_80", "float64"), ("sm_90", "float32")])
 def test_a_default_and_a_config_at_random_compile_and_spill_nothing(
     architecture: str, dtype: str, tmp_path: Path

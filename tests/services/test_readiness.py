@@ -151,6 +151,7 @@ def made_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: dict[str
         assert "build" not in product(service, OTHER).seconds
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_small_product_that_kills_its_child_is_left_to_the_kernel_below(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -170,6 +171,7 @@ def test_small_product_that_kills_its_child_is_left_to_the_kernel_below(
             assert np.array_equal(placed.c, np.full((40, 41), 42, np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_device_without_its_lowest_kernel_is_not_ready_and_recovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
