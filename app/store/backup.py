@@ -90,7 +90,7 @@ def restore(source: Path, url: str, secret: Path, *, replace: bool = False) -> M
     is there, is newer than this program; StartRefused if there is a database and it is not to be replaced.
     """
     parsed = normalised(url)
-    with owned(url, f"pid {os.getpid()} (tilewise restore)"), _unpacked(source) as (manifest, folder):
+    with owned(url, f"pid {os.getpid()} (tilewise restore)", make=False), _unpacked(source) as (manifest, folder):
         _expect_known(manifest, source)
         _expect_replaceable(url, replace)
         if is_sqlite(parsed) != (manifest.database == _SQLITE):
@@ -199,7 +199,7 @@ def _expect_sound(database: Path, manifest: Manifest) -> None:
             found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(10)")]
             found += [f"a reference is broken: {row}" for row in connection.execute("PRAGMA foreign_key_check")]
             revision = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise BackupBroken(f"the backup's database cannot be read: {error}") from error
     if found != ["ok"] or revision != (manifest.revision,):
         raise BackupBroken(f"the backup's database is broken: {'; '.join(found)}, schema {revision}")

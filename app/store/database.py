@@ -99,6 +99,10 @@ class Database:
         """Translate and count errors of the database; raises StoreFailed."""
         try:
             yield
+        except UnicodeDecodeError as error:
+            with self._counting:
+                self.failures += 1
+            raise StoreFailed(f"the database is damaged: {error}") from error
         except DatabaseError as error:
             if type(error) not in _FAILURES:
                 raise  # what was asked of it is wrong, not the database

@@ -101,6 +101,8 @@ def refusing(url: URL) -> Iterator[None]:
     """Turn whatever the database or its driver says while the service starts into StartRefused."""
     try:
         yield
+    except UnicodeDecodeError as error:  # of a name in the schema, which the driver's own error would tell
+        raise StartRefused(f"{url.render_as_string()} is damaged: {error}") from error
     except SQLAlchemyError as error:
         reason = getattr(error, "orig", None) or error
         raise StartRefused(f"{url.render_as_string()} cannot be opened: {reason}") from error

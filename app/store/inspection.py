@@ -37,7 +37,7 @@ def examine(url: str) -> DatabaseReport:
 
 def _owner(url: str) -> str:
     try:
-        with owned(url, "tilewise doctor"):
+        with owned(url, "tilewise doctor", make=False):
             return ""
     except DatabaseOwned as error:
         return str(error.facts.get("owner", "another process"))
@@ -48,6 +48,6 @@ def _broken(file: Path) -> str:
     try:
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
             lines = [str(row[0]) for row in connection.execute("PRAGMA quick_check(10)")]
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise StartRefused(f"{file} cannot be read: {error}") from error
     return "" if lines == ["ok"] else "; ".join(lines)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
@@ -16,7 +17,8 @@ from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, Strin
 from sqlalchemy.exc import IntegrityError
 
 import app
-from app.errors import SchemaUnknown
+from app.errors import SchemaUnknown, StartRefused
+from app.store.database_state import expect_content, is_marked, lost, mark_made
 from app.store.engines import is_sqlite, migration_engine, normalised, reader_engine, refusing
 from app.store.lock import LOCKS, MIGRATION
 from app.store.tables import Base
@@ -38,14 +40,22 @@ _alembic = threading.Lock()  # Alembic keeps the migration under way in a global
 def migrate(url: str) -> None:
     """Create or migrate the database's schema in one transaction; other processes wait meanwhile.
 
-    Raises SchemaUnknown if a newer program migrated it, StartRefused if the
-    database cannot be opened.
+    Raises SchemaUnknown if a newer program migrated it, StartRefused if the database cannot be opened, or is gone or
+    emptied where there was one.
     """
+    parsed = normalised(url)
+    file = Path(parsed.database or "") if is_sqlite(parsed) else None
+    if file is not None:
+        expect_content(file)
     with changing(url) as connection:
-        if inspect(connection).get_table_names():
-            _upgrade(connection)
+        if names := set(inspect(connection).get_table_names()):
+            _upgrade(connection, names)
+        elif file is not None and is_marked(file):
+            raise lost(file, "has no tables")
         else:
             _create(connection)
+    if file is not None:
+        mark_made(file, revisions()[-1])
 
 
 def revisions() -> list[str]:
@@ -108,11 +118,16 @@ def _create(connection: Connection) -> None:
     connection.execute(_VERSION.insert().values(version_num=revisions()[-1]))
 
 
-def _upgrade(connection: Connection) -> None:
-    """Run the migrations that the database has not seen; raises SchemaUnknown."""
+def _upgrade(connection: Connection, names: AbstractSet[str]) -> None:
+    """Run the migrations that the database has not seen; raises SchemaUnknown, StartRefused."""
     known, found = revisions(), _found(connection)
     _refuse_unknown(known, found)
+    ours = set(Base.metadata.tables)
+    if not found and ours & names:
+        raise StartRefused("the database has tables and does not say of which schema: restore a backup")
     if found == known[-1:]:
+        if missing := sorted(ours - names):
+            raise StartRefused(f"the database has no {', '.join(missing)} any more: restore a backup")
         return
     from alembic import command  # noqa: PLC0415 - it takes a quarter of a second
 
