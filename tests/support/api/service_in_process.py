@@ -43,6 +43,12 @@ class Refusals:
     left: int = 0
 
 
+def left_to_refuse(held: WorkerContext, link: WorkerLink) -> int:
+    """How many large allocations the device still refuses."""
+    del link
+    return held.state(Refusals).left
+
+
 def starve(held: WorkerContext, link: WorkerLink, times: int) -> int:
     """Have the device refuse as many large allocations from now on; gives how many are left of the last order."""
     del link
