@@ -207,6 +207,8 @@ def create_app(
         version=version("tilewise"),
         summary="Finds the tile size that makes each matrix product fast, proves it, and serves the products.",
         lifespan=lifespan,
+        docs_url=None,  # its pages have scripts in them
+        redoc_url=None,
     )
     router.include(app, max_body_bytes=settings.max_body_bytes, limits=transfer_limits(settings))
     web.include(app)

@@ -7,7 +7,7 @@ ClientError
 ├── Refused               the caller can mend it: any other status from 400 to 499
 │   └── Malformed, NotAcceptable, BodyTooLarge, UnsupportedMediaType, Invalid, InvalidMatrix, RefusedConfig,
 │       Unsupported, TooLarge, QuotaExceeded, KeyInUse, KeyReused, Cancelled, SharedMemoryOff, InvalidRegion,
-│       RegionExists, BudgetTooSmall, Unauthenticated, Forbidden, CrossOrigin, Misdirected
+│       RegionExists, BudgetTooSmall, Unauthenticated, Forbidden, CrossOrigin, Misdirected, PreconditionFailed
 ├── NotFound              404 and 410
 │   └── UnknownDevice, UnknownKernel, UnknownJob, UnknownMatrix, MatrixGone, UnknownModel, UnknownRegion, NoResult,
 │       NotTuned, UnknownApiKey
@@ -99,6 +99,10 @@ class Malformed(Refused):
 
 class NotAcceptable(Refused):
     """The service writes no form that was asked for."""
+
+
+class PreconditionFailed(Refused):
+    """What was to be replaced has changed since: body["version"]."""
 
 
 class BodyTooLarge(Refused):

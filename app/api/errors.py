@@ -72,7 +72,7 @@ def problem(
         "error": message,
     }
     text = json.dumps(body, default=str, separators=(",", ":"))  # integers of any size: figures may be a caller's own
-    return Response(text, status, dict(headers or {}), MEDIA)
+    return Response(text, status, {"Cache-Control": "no-store", **(headers or {})}, MEDIA)
 
 
 def refusal(error: TilewiseError) -> Response:

@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.devices.gpu_health import GpuReading
 from app.errors import StoreFailed
 from app.observability import request_context
-from app.server import LoopLag
+from app.observability.loop_lag import LoopLag
 from app.services.health.status import STATES
 from app.services.jobs.service import ENDED
 from app.services.service import Service

@@ -9,6 +9,7 @@ from typing import Final
 
 from starlette.requests import Request
 
+VARY: Final = {"Vary": "Accept"}  # of an answer whose form Accept chooses (RFC 9110, section 12.5.5)
 MAX_WAIT: Final = 60.0  # seconds that a request waits for its job
 MAX_LENGTH: Final = 1024  # characters of one field that are read
 _TCHARS: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110, section 5.6.2

@@ -13,6 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 from app.api.body.flow_control import TooSlow, TransferWatchdog
 from app.api.formats import json_matrix, npy, npz, safetensors
 from app.api.formats.operand_spec import bytes_of
+from app.api.negotiation import VARY
 from app.api.state import State, state_of
 from app.dtypes import Array
 from app.errors import TilewiseError
@@ -42,6 +43,7 @@ def product_headers(product: Product, c: Array, seconds: Mapping[str, float]) ->
         "X-Shape": "x".join(map(str, c.shape)),
         "X-Dtype": c.dtype.name,
         "Server-Timing": timing,
+        **VARY,
     }
 
 

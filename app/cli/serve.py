@@ -31,6 +31,7 @@ from app.server import (
     TlsFiles,
     protocol_factory,
 )
+from app.server.security_headers import of_every_answer
 from app.services.service import Service
 from app.settings import Settings
 
@@ -100,6 +101,7 @@ def _config(application: Application, state: State, settings: Settings, loop: Lo
         ws="none",
         timeout_graceful_shutdown=5,
         timeout_keep_alive=75,
+        headers=of_every_answer(tls=settings.tls_certificate is not None),
     )
     config.load()
     return config

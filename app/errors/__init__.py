@@ -11,6 +11,7 @@ TilewiseError
 │   ├── RegionExists          409 region_exists
 │   ├── KeyInUse              409 key_in_use
 │   ├── Cancelled             409 cancelled
+│   ├── PreconditionFailed    412 precondition_failed
 │   ├── BodyTooLarge          413 body_too_large
 │   ├── UnsupportedMediaType  415 unsupported_media_type
 │   ├── Misdirected           421 misdirected
@@ -103,6 +104,7 @@ from app.errors.refused import (
     NotAcceptable,
     NotFound,
     NotTuned,
+    PreconditionFailed,
     QuotaExceeded,
     Refused,
     RefusedConfig,
@@ -155,6 +157,7 @@ __all__ = [
     "NotFound",
     "NotTuned",
     "OverShare",
+    "PreconditionFailed",
     "QueueFull",
     "QuotaExceeded",
     "RateLimited",

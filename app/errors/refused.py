@@ -63,6 +63,12 @@ class Cancelled(Refused):
     code, status = "cancelled", 409
 
 
+class PreconditionFailed(Refused):
+    """The resource is not as If-Match or If-None-Match says; facts: version, what it is now, null if it is not."""
+
+    code, status = "precondition_failed", 412
+
+
 class BodyTooLarge(Refused):
     """A body over TILEWISE_MAX_BODY_BYTES; facts: limit, size."""
 

@@ -8,7 +8,6 @@ documentation has are used: it opens sockets, runs the event loop and the lifesp
 from app.server.acceptor import Acceptor
 from app.server.connection_limits import ConnectionLimits
 from app.server.http import AdmissionCheck, PendingAdmissions
-from app.server.loop_lag import LoopLag
 from app.server.peer import PRINCIPAL, Authenticator, Peer
 from app.server.protocol import BulkProtocol, protocol_factory
 from app.server.request import EXTENSION
@@ -24,7 +23,6 @@ __all__ = [
     "Authenticator",
     "BulkProtocol",
     "ConnectionLimits",
-    "LoopLag",
     "Peer",
     "PendingAdmissions",
     "ReloadingTls",

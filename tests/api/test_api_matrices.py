@@ -399,9 +399,9 @@ def test_the_openapi_document_tells_of_matrices(client: httpx.Client) -> None:
     one, all_ = paths["/matrices/{name}"], paths["/matrices"]
     statuses = {method: set(operation["responses"]) for method, operation in one.items()}
     assert statuses == {
-        "put": {"200", "201", "400", "408", "413", "415", "422", "500", "503", "507"},
+        "put": {"200", "201", "400", "408", "412", "413", "415", "422", "500", "503", "507"},
         "get": {"200", "404", "406", "410", "422", "500"},
-        "delete": {"204", "404", "410", "422", "500"},
+        "delete": {"204", "404", "410", "412", "422", "500"},
     }
     assert set(all_["get"]["responses"]) == {"200", "422", "500"}
     assert set(one["put"]["requestBody"]["content"]) == {media.partition(";")[0] for media in PUT}

@@ -139,7 +139,7 @@ def test_metrics_can_be_read_by_prometheus(client: httpx.Client) -> None:
 
 
 def test_pages_and_documents_work_with_no_internet(client: httpx.Client) -> None:
-    for path in ("/", "/docs", "/redoc"):
+    for path in ("/", "/docs"):
         page = client.get(path)
         assert page.status_code == 200
         assert "text/html" in page.headers["content-type"]
@@ -153,8 +153,9 @@ def test_pages_and_documents_work_with_no_internet(client: httpx.Client) -> None
 @pytest.mark.parametrize("name", sorted(path.name for path in app.web.STATIC.iterdir()))
 def test_pages_fetch_nothing_from_elsewhere(client: httpx.Client, name: str) -> None:
     text = (Path(app.web.STATIC) / name).read_text(encoding="utf-8")
-    assert not re.findall(r"""(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}""", text)
-    if name != "index.html":
+    told = text.replace("xmlns='http://www.w3.org/2000/svg'", "")  # a name, which nobody asks for
+    assert not re.findall(r"""(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}""", told)
+    if not name.endswith(".html"):
         assert client.get(f"/static/{name}").text == text
 
 

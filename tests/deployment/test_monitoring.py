@@ -25,7 +25,7 @@ import yaml  # type: ignore[import-untyped]  # the types would be one more packa
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.cli.spawn import started
-from app.server import LoopLag
+from app.observability.loop_lag import LoopLag
 from tilewise import Client
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"

@@ -45,7 +45,7 @@ class PackedResponse(Response):
     ) -> None:
         self.status_code, self.background = 200, None
         self._pieces, self._coding, self._threads, self._held = pieces, coding, threads, held
-        self.init_headers({**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"})
+        self.init_headers({**headers, "Content-Encoding": coding})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send what the packer gives, as it comes: its length is known only then."""

@@ -133,7 +133,7 @@ async def _answer(
     """C the way it is wanted; raises InvalidRegion if the memory for it is gone."""
     threads, coding, c = threads_of(request), answer_coding(request), placed.buffers.result
     output: dict[str, Any] = {"name": "C", "datatype": DATATYPES[c.dtype.name], "shape": c.shape}
-    headers = {**product_headers(product, c, seconds), "Content-Type": _JSON}
+    headers = {**product_headers(product, c, seconds), "Content-Type": _JSON, "Vary": "Accept-Encoding"}
     pieces: list[bytes | memoryview]
     if placed.output is not None:
         await threads.work(placed.output.write, placed.c)  # clients take parameters beside it for bytes that follow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
@@ -17,6 +17,7 @@ from app.api.response import SlabResponse
 
 Endpoint: TypeAlias = Callable[..., Awaitable[Response]]
 E = TypeVar("E", bound=Endpoint)
+_OWN: Final = "private, no-cache"  # what one principal is told now (RFC 9111, section 5.2.2)
 
 
 class DirectRoute(Route):
@@ -52,6 +53,8 @@ class DirectRoute(Route):
             await super().handle(scope, receive, send)
             return
         response = await self.endpoint(Request(scope, receive, send), **scope["path_params"])
+        if self._method == "GET":
+            response.headers.setdefault("Cache-Control", _OWN)
         if method == "HEAD":
             response = _Bodiless(response)
         await response(scope, receive, send)

@@ -11,11 +11,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from app.api.errors import documented
-from app.api.negotiation import best_media, listed
+from app.api.negotiation import VARY, best_media, listed
 from app.api.openapi.direct_route import DirectRouter
 from app.api.responses import Answer, reply
 from app.errors import NotFound
 from app.errors.codes import PATH, ErrorCode, error_codes
+from app.server.security_headers import PAGE
 
 router = DirectRouter("operations")
 
@@ -31,10 +32,10 @@ _PAGE: Final[dict[int | str, dict[str, Any]]] = {
 _HEAD: Final = (
     '<!doctype html><html lang="en"><meta charset="utf-8">'
     '<meta name="viewport" content="width=device-width"><title>{title}</title>'
-    "<style>body{{font:1rem/1.6 system-ui;max-width:40rem;margin:2rem auto;padding:0 1rem}}</style>"
+    '<link rel="stylesheet" href="{up}static/style.css">'
 )
-
-
+_KEPT: Final = {**VARY, "Cache-Control": "no-cache"}  # it says the same to everybody
+_PAGE_HEADERS: Final = {**PAGE, **VARY}
 _AGAIN: Final = "The same request may succeed later: wait as <code>Retry-After</code> says."
 
 
@@ -73,11 +74,12 @@ async def get_errors(request: Request) -> Response:
     """Every code that the body of an error may carry, by status."""
     found = sorted(error_codes().values(), key=lambda each: (each.status, each.code))
     if not _wants_html(request):
-        return reply(ErrorPages(errors=[ErrorPage.of(each) for each in found]))
+        return reply(ErrorPages(errors=[ErrorPage.of(each) for each in found]), headers=_KEPT)
     items = "".join(
         f'<li>{each.status} <a href="{PATH}/{each.code}">{each.code}</a>: {escape(each.meaning)}' for each in found
     )
-    return HTMLResponse(f"{_HEAD.format(title='Errors')}<h1>Errors</h1><ul>{items}</ul>")
+    head = _HEAD.format(title="Errors", up="")
+    return HTMLResponse(f"{head}<h1>Errors</h1><ul>{items}</ul>", headers=_PAGE_HEADERS)
 
 
 @router.get(
@@ -92,10 +94,12 @@ async def get_error(request: Request, code: Code) -> Response:
     if found is None:
         raise NotFound(f"there is no error {code}; {PATH} lists them")
     if not _wants_html(request):
-        return reply(ErrorPage.of(found))
+        return reply(ErrorPage.of(found), headers=_KEPT)
     again = f"<p>{_AGAIN}</p>" if found.retry_after is not None else ""
     text = f"<p><b>{found.status} {escape(found.title)}.</b> {escape(found.meaning)}</p>{again}"
-    return HTMLResponse(f'{_HEAD.format(title=code)}<h1>{code}</h1>{text}<p><a href="{PATH}">All errors</a></p>')
+    end = f'<p><a href="{PATH}">All errors</a></p>'
+    head = _HEAD.format(title=code, up="../")
+    return HTMLResponse(f"{head}<h1>{code}</h1>{text}{end}", headers=_PAGE_HEADERS)
 
 
 def _wants_html(request: Request) -> bool:

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.body.dispatch import answer_media
 from app.api.formats import json_matrix, npy, npz
-from app.api.negotiation import listed
+from app.api.negotiation import VARY, listed
 from app.api.response import PiecesResponse, prefix, sending
 from app.api.state import service_of, threads_of
 from app.dtypes import numpy_dtype
@@ -65,6 +65,7 @@ def _headers(made: dict[str, Any]) -> dict[str, str]:
         "X-Shape": "x".join(map(str, made["shape"])),
         "X-Dtype": made["dtype"],
         "Server-Timing": timing,
+        **VARY,
     }
 
 

@@ -25,6 +25,7 @@ from app.api.negotiation import listed, preference
 from app.api.openapi.direct_route import DirectRouter
 from app.api.openapi.parameters import header
 from app.api.params import USUAL, parse_query
+from app.api.preconditions import etag
 from app.api.products import expect_servable, product_of
 from app.api.response import PiecesResponse, SlabResponse, encode, product_headers, product_json
 from app.api.responses import reply
@@ -183,7 +184,7 @@ async def matmul(request: Request) -> Response:
         state.metrics.product(request.scope, product.device.id, seconds)
         headers = product_headers(product, c, seconds) | sink.headers()
         if answer == json_matrix.MEDIA and sink.result is not None:
-            return reply(Matrix.of(service, sink.result), 201, headers)
+            return reply(Matrix.of(service, sink.result), 201, headers | {"ETag": etag(sink.result.key)})
         if answer == json_matrix.MEDIA:
             return PiecesResponse(await threads.sized(c.nbytes, product_json, product, c), answer, headers)
         coming = await _download(request, transfer, product, stack)

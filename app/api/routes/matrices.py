@@ -21,10 +21,11 @@ from app.api.body.operand_sinks import RAW, body_context
 from app.api.errors import documented, timed_out
 from app.api.formats import json_matrix
 from app.api.formats.operand_spec import ONE, Fill, Places, ProductOptions, TensorSpec, TensorSpecs, check_shape
-from app.api.negotiation import listed
+from app.api.negotiation import VARY, listed
 from app.api.openapi.direct_route import DirectRouter
 from app.api.openapi.parameters import header
 from app.api.params import paged, read_query
+from app.api.preconditions import IF_MATCH, IF_NONE_MATCH, condition_of, etag
 from app.api.response import SlabResponse, encode
 from app.api.responses import Answer, reply
 from app.api.schemas import MatricesQuery, MatrixQuery, Nothing
@@ -40,6 +41,10 @@ router = DirectRouter("matrices")
 
 MatrixName = Annotated[str, Path(description="The matrix's name.", pattern=f"^{NAME}$", examples=["weights"])]
 _BINARY: Final = {"type": "string", "format": "binary"}
+CONDITIONS: Final = [
+    header(IF_MATCH, "Only if the matrix has this ETag; `*`: only if there is one."),
+    header(IF_NONE_MATCH, "`*`: only if there is no matrix of that name; an ETag: unless it is that version."),
+]
 _ROWS: Final = {"type": "array", "minItems": 1, "items": {"type": "array", "minItems": 1}}
 
 
@@ -79,12 +84,13 @@ class Matrices(Answer):
     next: str | None
 
 
-_LOCATION: Final = {"Location": {"description": "The matrix's place.", "schema": {"type": "string"}}}
+_ETAG: Final = {"ETag": {"description": "The version's entity tag, for If-Match.", "schema": {"type": "string"}}}
+_LOCATION: Final = _ETAG | {"Location": {"description": "The matrix's place.", "schema": {"type": "string"}}}
 LEFT: Final[dict[int | str, dict[str, Any]]] = {
     201: {"model": Matrix, "description": "With `?c=`: C, which was left resident.", "headers": _LOCATION}
 }
 _PUT: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"model": Matrix, "description": "The matrix, which took the place of another version."},
+    200: {"model": Matrix, "description": "The matrix, which took the place of another version.", "headers": _ETAG},
     201: {"model": Matrix, "description": "The matrix, which is new.", "headers": _LOCATION},
 }
 _GOT: Final[dict[int | str, dict[str, Any]]] = {
@@ -92,7 +98,8 @@ _GOT: Final[dict[int | str, dict[str, Any]]] = {
         "model": Matrix,
         "description": "What it is, or its data by Accept.",
         "content": {media: {"schema": _BINARY} for media in ANSWERS if media != json_matrix.MEDIA},
-        "headers": {
+        "headers": _ETAG
+        | {
             name: {"description": f"With data: its {text}.", "schema": {"type": "string"}}
             for name, text in {"X-Shape": "sizes", "X-Dtype": "type", "X-Version": "version"}.items()
         },
@@ -166,13 +173,15 @@ async def get_matrix(request: Request, name: MatrixName) -> Response:
     media = answer_media(listed(request, "accept"), json_matrix.MEDIA)
     service, threads = service_of(request), threads_of(request)
     if media == json_matrix.MEDIA:
-        return reply(Matrix.of(service, *await threads.call(service.matrices.get, principal_of(request), name)))
+        resident, used_at = await threads.call(service.matrices.get, principal_of(request), name)
+        return reply(Matrix.of(service, resident, used_at), headers={"ETag": etag(resident.key), **VARY})
     async with AsyncExitStack() as stack:
         using = service.matrices.pin(principal_of(request), name)
         resident = await stack.enter_async_context(threads.entered(using))
         array = _array(service, resident)
         shape = "x".join(map(str, resident.shape))
         headers = {"X-Shape": shape, "X-Dtype": resident.dtype, "X-Version": str(resident.key)}
+        headers |= {"ETag": etag(resident.key), **VARY}
         held = AsyncExitStack() if request.method == "HEAD" else stack.pop_all()  # nothing is sent that must be held
         return SlabResponse(await encode(media, array, threads), media, headers, held)
 
@@ -184,6 +193,7 @@ async def get_matrix(request: Request, name: MatrixName) -> Response:
     | timed_out()
     | documented(
         errors.Malformed,
+        errors.PreconditionFailed,
         errors.BodyTooLarge,
         errors.UnsupportedMediaType,
         errors.Invalid,
@@ -196,6 +206,7 @@ async def get_matrix(request: Request, name: MatrixName) -> Response:
     ),
     query=MatrixQuery,
     openapi_extra={
+        "parameters": CONDITIONS,
         "requestBody": {
             "required": True,
             "content": {media: {"schema": _BINARY} for media in FORMS}
@@ -209,12 +220,15 @@ async def put_matrix(request: Request, name: MatrixName) -> Response:
     It comes as rows of JSON numbers, as one .npy, as an archive, a form or a safetensors file with one member, or as
     plain bytes, little-endian, with `shape` in the query; gzip or deflate may be its
     Content-Encoding. Products that began with the version before end with it. One that is `evictable` may be dropped,
-    the least recently used first, where others need its room.
+    the least recently used first, where others need its room. `If-Match` with an ETag replaces that version alone,
+    `If-None-Match: *` none at all: the answer is 412 otherwise, and nothing is kept.
     """
-    asked = read_query(MatrixQuery, request)
+    asked, condition = read_query(MatrixQuery, request), condition_of(request)
     check_name(name)
     media = media_of(request, ONE)
     service, threads = service_of(request), threads_of(request)
+    if condition is not None:
+        service.matrices.expect(principal_of(request), name, condition)
     sink = MatrixSink(service, principal_of(request), name, asked)
     async with AsyncExitStack() as stack:
         await receive(
@@ -222,21 +236,24 @@ async def put_matrix(request: Request, name: MatrixName) -> Response:
         )
         if sink.pending is None:
             raise RuntimeError("the matrix has no place yet")
-        has_replaced = await threads.call(sink.pending.keep)
-        answer = Matrix.of(service, sink.pending.resident)
-        return reply(answer, 200, {}) if has_replaced else reply(answer, 201, {"Location": f"/matrices/{name}"})
+        has_replaced = await threads.call(sink.pending.keep, condition)
+        resident = sink.pending.resident
+        place = {} if has_replaced else {"Location": f"/matrices/{name}"}
+        return reply(Matrix.of(service, resident), 200 if has_replaced else 201, {"ETag": etag(resident.key), **place})
 
 
 @router.delete(
     "/matrices/{name}",
     summary="Forget a matrix",
     status_code=204,
-    responses=documented(errors.UnknownMatrix, errors.MatrixGone, errors.Invalid),
+    responses=documented(errors.UnknownMatrix, errors.MatrixGone, errors.PreconditionFailed, errors.Invalid),
+    openapi_extra={"parameters": CONDITIONS},
 )
 async def delete_matrix(request: Request, name: MatrixName) -> Response:
-    """Forget a matrix. Products that began with it end with it."""
+    """Forget a matrix, under the same conditions as it is put. Products that began with it end with it."""
     read_query(Nothing, request)
-    await threads_of(request).call(service_of(request).matrices.delete, principal_of(request), name)
+    delete, condition = service_of(request).matrices.delete, condition_of(request)
+    await threads_of(request).call(delete, principal_of(request), name, condition)
     return Response(status_code=204)
 
 

@@ -9,16 +9,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from math import prod
-from typing import Final
+from typing import Final, TypeAlias
 
 from app.devices.slab import Slab, SlabRegion
-from app.errors import Invalid, MatrixGone, QuotaExceeded, TooLarge, UnknownMatrix
+from app.errors import Invalid, MatrixGone, PreconditionFailed, QuotaExceeded, TooLarge, UnknownMatrix
 from app.services.principal import Principal
 from kernels.problem import ITEMSIZE
 
 NAME: Final = r"[A-Za-z0-9._-]{1,100}"
+Condition: TypeAlias = Callable[[int | None], bool]  # of the version that a name has now, None if it has none
 _REMEMBERED: Final = 4096  # names of evicted matrices that are answered by "gone" rather than "unknown"
 
 
@@ -54,13 +56,14 @@ class ResidentMatrix:
 
 @dataclass(frozen=True, slots=True)
 class PendingMatrix:
-    """A matrix that is being received or made: its bytes may be written.
-
-    `keep` gives it its name, and says whether that replaces another.
-    """
+    """A matrix that is being received or made: its bytes may be written."""
 
     resident: ResidentMatrix
-    keep: Callable[[], bool]
+    name_it: Callable[[Condition | None], bool]
+
+    def keep(self, condition: Condition | None = None) -> bool:
+        """Give it its name, and say whether that replaces another; raises PreconditionFailed."""
+        return self.name_it(condition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ class ResidentMatrices:
         now = datetime.now(UTC)
         entry = _NamedMatrix(ResidentMatrix(key, owner, name, dtype, shape, evictable, region, now), now, pins=1)
         try:
-            yield PendingMatrix(entry.resident, lambda: self._keep(entry))
+            yield PendingMatrix(entry.resident, partial(self._keep, entry))
         finally:
             self._release_quota(key)
             self._unpin(entry)
@@ -156,10 +159,18 @@ class ResidentMatrices:
             entries = [self._named[owner.name, name] for name in mine[:limit]]
             return [(entry.resident, entry.used_at) for entry in entries]
 
-    def delete(self, owner: Principal, name: str) -> None:
-        """Delete a matrix; raises UnknownMatrix, MatrixGone."""
+    def expect(self, owner: Principal, name: str, condition: Condition) -> None:
+        """Raise PreconditionFailed if the condition does not hold now."""
         with self._lock:
-            self._unname(self._find(owner, name))
+            self._expect_condition(owner, name, condition)
+
+    def delete(self, owner: Principal, name: str, condition: Condition | None = None) -> None:
+        """Delete a matrix; raises UnknownMatrix, MatrixGone, PreconditionFailed."""
+        with self._lock:
+            entry = self._find(owner, name)
+            if condition is not None:
+                self._expect_condition(owner, name, condition)
+            self._unname(entry)
 
     def view(self, resident: ResidentMatrix) -> memoryview:
         """The bytes of a pinned matrix, writable while it is pending."""
@@ -227,10 +238,20 @@ class ResidentMatrices:
         with self._lock:
             self._claims.pop(key, None)
 
-    def _keep(self, entry: _NamedMatrix) -> bool:
+    def _expect_condition(self, owner: Principal, name: str, condition: Condition) -> None:
+        """Raise PreconditionFailed; called under the lock."""
+        entry = self._named.get((owner.name, name))
+        version = None if entry is None else entry.resident.key
+        if not condition(version):
+            found = "there is none" if version is None else f"its version is {version}"
+            raise PreconditionFailed(f"the matrix {name} is not as the request says: {found}", version=version)
+
+    def _keep(self, entry: _NamedMatrix, condition: Condition | None) -> bool:
         resident = entry.resident
         where = (resident.owner.name, resident.name)
         with self._lock:
+            if condition is not None:
+                self._expect_condition(resident.owner, resident.name, condition)
             old = self._named.get(where)
             if old is not None:
                 self._unname(old)

@@ -1,10 +1,13 @@
 // The page at /: everything it shows comes from the same API that programs use.
 
+import { askForKey } from "./login.js";
+
 const $ = (id) => document.getElementById(id);
 
 /** Ask the service; an error of its one shape becomes an Error with its sentence. */
 async function ask(path, options) {
   const answer = await fetch(path, options);
+  if (answer.status === 401) askForKey();
   const body = await answer.json();
   if (!answer.ok) throw new Error(body.error ?? `the service answered ${answer.status}`);
   return { body, headers: answer.headers };

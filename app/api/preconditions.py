@@ -1,0 +1,39 @@
+"""If-Match and If-None-Match (RFC 9110, section 13.1), and the ETag that they name: a version of this run."""
+
+from __future__ import annotations
+
+from secrets import token_hex
+from typing import Final
+
+from starlette.requests import Request
+
+from app.services.matmul.resident_matrices import Condition
+
+IF_MATCH: Final = "If-Match"
+IF_NONE_MATCH: Final = "If-None-Match"
+_RUN: Final = token_hex(4)  # versions begin anew with each run
+_ANY: Final = {"*"}
+
+
+def etag(version: int) -> str:
+    """The entity tag of a version."""
+    return f'"{_RUN}-{version}"'
+
+
+def condition_of(request: Request) -> Condition | None:
+    """What a request says must hold of the version that there is; None if it says nothing.
+
+    If-None-Match counts where there is no If-Match (RFC 9110, section 13.2.2).
+    """
+    if (wanted := _tags(request, IF_MATCH)) is not None:
+        return lambda version: version is not None and (wanted == _ANY or etag(version) in wanted)
+    if (unwanted := _tags(request, IF_NONE_MATCH)) is not None:
+        weak = {tag.removeprefix("W/") for tag in unwanted}
+        return lambda version: version is None or not (weak == _ANY or etag(version) in weak)
+    return None
+
+
+def _tags(request: Request, name: str) -> set[str] | None:
+    """The tags of a list field, or None. A tag of ours has no comma: one that has is none of ours in two pieces."""
+    lines = request.headers.getlist(name)
+    return {tag.strip(" \t") for line in lines for tag in line.split(",")} if lines else None
