@@ -69,7 +69,9 @@ def opened(
         database = stack.enter_context(open_database(settings.database))
         threads = stack.enter_context(ExitStack())  # these end once the devices are closed
         fleet = stack.enter_context(
-            (fleets or partial(open_fleet, settings.devices, settings.cache))(settings.slab_bytes)
+            (fleets or partial(open_fleet, settings.devices, settings.cache, sandboxed=settings.sandbox == "on"))(
+                settings.slab_bytes
+            )
         )
         quarantine, best = _known(fleet, database)
         jobs, misses = _writing(stack, database)

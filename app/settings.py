@@ -117,6 +117,9 @@ class Settings(BaseSettings):
     shared_memory: Literal["off", "on"] = Field(
         default="off", description="on: callers on this host may name their shared memory under /v2 in place of bodies."
     )
+    sandbox: Literal["on", "off"] = Field(
+        default="on", description="off: the devices' processes are not confined where the system has the means."
+    )
     url: str | None = Field(default=None, description="A running service: the command line then speaks HTTP to it.")
     log_level: str = Field(default="info", description="debug, info, warning or error.")
     log_format: Literal["text", "json"] = Field(

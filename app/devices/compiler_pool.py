@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from app.devices import worker_entry
 from app.devices.process import Worker
+from app.devices.sandbox import Sandbox
 from app.errors import Closing
 from kernels.launch import Build
 
@@ -30,10 +31,12 @@ class Compilers:
     are remembered. A build that failed is compiled again.
     """
 
-    def __init__(self, cache_dir: Path) -> None:
+    def __init__(self, cache_dir: Path, sandbox: Sandbox | None = None) -> None:
         self.width = max(1, len(os.sched_getaffinity(0)) - 1)
         self._cache_dir = cache_dir
-        self._children = [Worker(f"compiler {number}", worker_entry.compiler, ()) for number in range(self.width)]
+        self._children = [
+            Worker(f"compiler {number}", worker_entry.compiler, (), sandbox=sandbox) for number in range(self.width)
+        ]
         self._idle = self._children.copy()
         self._lock = threading.Lock()
         self._jobs: dict[Key, Future[None]] = {}

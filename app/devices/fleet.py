@@ -13,12 +13,14 @@ from typing import Any
 
 from app.devices import worker_entry
 from app.devices.backend import Vendor
+from app.devices.binary_cache import CACHES, make_private
 from app.devices.compiler_pool import Compilers
 from app.devices.gpu_health import GpuReader
 from app.devices.gpu_reader import GpuHealthProcess
 from app.devices.last_devices import remember
 from app.devices.lease import Lease, Priority
 from app.devices.process import Worker
+from app.devices.sandbox import Part, Sandbox, Support, of_platform, support
 from app.devices.slab import Slab
 from app.devices.worker_entry import WorkerContext
 from app.errors import DeviceError, NoDevice, StartRefused, UnknownDevice
@@ -85,12 +87,14 @@ class Fleet:
     """Every device that could be opened, the memory that all children share, and why others were not opened.
 
     `gpus` reads the health of those that have a UUID by which NVIDIA's driver knows them; None: there is none.
+    `restricted` are the parts of their sandbox that hold, of sandbox.PARTS.
     """
 
     units: tuple[Unit, ...]
     slab: Slab
     reasons: tuple[str, ...] = ()
     gpus: GpuReader | None = None
+    restricted: tuple[Part, ...] = ()
 
     def unit(self, device_id: str | None = None) -> Unit:
         """The unit of a device, or the first; raises NoDevice if there is none, UnknownDevice for an unknown id."""
@@ -104,21 +108,24 @@ class Fleet:
 
 
 @contextmanager
-def open_fleet(devices: str, cache_dir: Path, slab_bytes: int) -> Iterator[Fleet]:
+def open_fleet(devices: str, cache_dir: Path, slab_bytes: int, *, sandboxed: bool = True) -> Iterator[Fleet]:
     """Open the devices asked for: auto, none, or platforms and ids such as "cuda" or "cuda:0,opencl:0".
 
     auto takes every CUDA device, or the CPU if there is none. For a device that cannot be opened the fleet has a
-    reason; that is no error. Raises StartRefused if `devices` is invalid.
+    reason; that is no error. Their processes enter a sandbox, if the system has the means. Raises StartRefused if
+    `devices` is invalid, or the cache cannot be trusted.
     """
     asked = _asked(devices)
+    _prepare(cache_dir)
+    supported = _support(sandboxed=sandboxed)
     with ExitStack() as stack:
         slab = Slab(slab_bytes)
         stack.callback(slab.close)
-        compilers = Compilers(cache_dir)
+        compilers = Compilers(cache_dir, of_platform(supported, "cuda", cache_dir))
         stack.callback(compilers.close)
         found, reasons = _discover(asked, cache_dir)
         units = []
-        for unit in _opened(found, cache_dir, slab, compilers, stack):
+        for unit in _opened(found, cache_dir, slab, compilers, stack, supported):
             if isinstance(unit, Unit):
                 units.append(unit)
             else:
@@ -126,14 +133,35 @@ def open_fleet(devices: str, cache_dir: Path, slab_bytes: int) -> Iterator[Fleet
         for reason in reasons:
             _LOG.log(logging.INFO if units else logging.WARNING, "%s", reason)
         remember(cache_dir, devices, [unit.device for unit in units])
-        yield Fleet(tuple(units), slab, tuple(reasons), _gpus(units, stack))
+        gpus = _gpus(units, stack, of_platform(supported, "cuda", cache_dir))
+        yield Fleet(tuple(units), slab, tuple(reasons), gpus, supported.parts)
 
 
-def _gpus(units: Iterable[Unit], stack: ExitStack) -> GpuReader | None:
+def _prepare(cache_dir: Path) -> None:
+    """Make the folders of compiled kernels; raises StartRefused if others may write to them."""
+    try:
+        for name in CACHES:
+            make_private(cache_dir / name)
+    except OSError as error:
+        raise StartRefused(str(error) if error.errno is None else f"{cache_dir} cannot be used: {error}") from error
+
+
+def _support(*, sandboxed: bool) -> Support:
+    """What is restricted of the processes; told once where that is less than all."""
+    if not sandboxed:
+        _LOG.info("devices' processes are not confined: TILEWISE_SANDBOX is off")
+        return Support()
+    found = support()
+    if found.missing:
+        _LOG.info("this system has no means to restrict %s of devices' processes", ", ".join(found.missing))
+    return found
+
+
+def _gpus(units: Iterable[Unit], stack: ExitStack, sandbox: Sandbox) -> GpuReader | None:
     uuids = [unit.device.uuid for unit in units if unit.device.platform == "cuda" and unit.device.uuid]
     if not uuids:
         return None
-    reader = GpuHealthProcess(uuids)
+    reader = GpuHealthProcess(uuids, sandbox)
     stack.callback(reader.close)
     return reader
 
@@ -150,7 +178,10 @@ def _asked(devices: str) -> list[str]:
 
 
 def _discover(asked: list[str], cache_dir: Path) -> tuple[list[Device], list[str]]:
-    """Ask the drivers, in a child that may hang or crash."""
+    """Ask the drivers, in a child that may hang or crash, and runs no kernel.
+
+    It is not confined: where a GPU's devices are missing, CUDA has a program make them that needs its privileges.
+    """
     found: dict[str, Device] = {}
     reasons: list[str] = []
     child = Worker("discovery", worker_entry.nothing, ())
@@ -173,11 +204,11 @@ def _discover(asked: list[str], cache_dir: Path) -> tuple[list[Device], list[str
 
 
 def _opened(
-    found: list[Device], cache_dir: Path, slab: Slab, compilers: Compilers, stack: ExitStack
+    found: list[Device], cache_dir: Path, slab: Slab, compilers: Compilers, stack: ExitStack, supported: Support
 ) -> Iterator[Unit | str]:
     """Start every device's children at once; gives a unit, or why there is none, for each."""
     with ThreadPoolExecutor(max_workers=max(1, len(found)), thread_name_prefix="opening") as pool:
-        parts = [_children(device, cache_dir, slab, stack) for device in found]
+        parts = [_children(device, cache_dir, slab, stack, supported) for device in found]
         started = [pool.submit(_start, products, trials) for _, products, trials in parts]
         for device, (lease, products, trials), vendor in zip(found, parts, started, strict=True):
             try:
@@ -186,8 +217,10 @@ def _opened(
                 yield f"{device.id}: {error.message}"
 
 
-def _children(device: Device, cache_dir: Path, slab: Slab, stack: ExitStack) -> tuple[Lease, Worker, Worker]:
-    lease = Lease()
+def _children(
+    device: Device, cache_dir: Path, slab: Slab, stack: ExitStack, supported: Support
+) -> tuple[Lease, Worker, Worker]:
+    lease, sandbox = Lease(), of_platform(supported, device.platform, cache_dir)
     stack.callback(lease.close)
 
     def child(role: str) -> Worker:
@@ -199,6 +232,7 @@ def _children(device: Device, cache_dir: Path, slab: Slab, stack: ExitStack) -> 
             descriptors=(slab.fd,),
             lease=lease,
             on_lost=slab.hold_back,
+            sandbox=sandbox,
         )
         stack.callback(one.close)
         return one

@@ -8,6 +8,7 @@ from typing import Final
 from app.devices import worker_entry
 from app.devices.gpu_health import GpuReading
 from app.devices.process import Worker
+from app.devices.sandbox import Sandbox
 
 _PATIENCE: Final = 10.0  # seconds that a look may take beyond the time that it waits
 
@@ -15,8 +16,8 @@ _PATIENCE: Final = 10.0  # seconds that a look may take beyond the time that it 
 class GpuHealthProcess:
     """A GpuReader in a child process, which is started by the first look; raises DeviceError where that fails."""
 
-    def __init__(self, uuids: Sequence[str]) -> None:
-        self._worker = Worker("GPU health", worker_entry.gpu_health, (tuple(uuids),))
+    def __init__(self, uuids: Sequence[str], sandbox: Sandbox | None = None) -> None:
+        self._worker = Worker("GPU health", worker_entry.gpu_health, (tuple(uuids),), sandbox=sandbox)
 
     def read(self, seconds: float) -> list[GpuReading]:
         """Wait for events for at most so long, and read every GPU; raises DeviceError, Closing."""

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from app.cli.spawn import Started
+from app.devices.sandbox import PARTS, support
 from tests.support.cli.command_line import Run
 
 pytest_plugins = ["tests.support.cli.command_line"]
 
 EXAMINED = {"program", "cuda libraries", "opencl libraries", "NVIDIA driver", "opencl:0"}
-LOCAL = {"data folder", "kernels' folder", "port", "database", "memory lock limit", "CPU clocks"}
+LOCAL = {"data folder", "kernels' folder", "port", "database", "sandbox", "memory lock limit", "CPU clocks"}
 
 
 def test_doctor_examines_everything_and_has_each_device_make_a_product(run: Run, where: list[str]) -> None:
@@ -26,6 +27,22 @@ def test_doctor_examines_everything_and_has_each_device_make_a_product(run: Run,
     assert "a product of 64x48x32" in checks["opencl:0"]["found"]
     assert "PoCL" in checks["opencl:0"]["found"]
     assert all(check["advice"] for check in checks.values() if check["state"] != "ok")
+
+
+def test_doctor_says_what_is_not_restricted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWISE_DEVICES", "none")
+
+    def found() -> dict[str, str]:
+        checks = run("doctor", "--json").json["checks"]
+        (check,) = (check for check in checks if check["name"] == "sandbox")
+        return {name: check[name] for name in ("state", "found")}
+
+    missing = support().missing
+    assert found()["state"] == ("warning" if missing else "ok")
+    assert all(part in found()["found"] for part in PARTS)
+    monkeypatch.setenv("TILEWISE_SANDBOX", "off")
+    assert found()["state"] == "warning"
+    assert found()["found"].startswith("off")
 
 
 def test_doctor_prints_a_table(run: Run, service: Started) -> None:

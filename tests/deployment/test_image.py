@@ -14,6 +14,7 @@ import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import httpx
 import numpy as np
@@ -21,6 +22,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # the types would be one more package for one test
 
 from app.cli.spawn import started
+from app.devices.sandbox import support
 from app.settings import Settings
 from tilewise import Client
 
@@ -169,6 +171,8 @@ def test_the_service_works_under_the_containers_filter_of_system_calls(
         a = np.arange(64 * 48, dtype=np.float32).reshape(64, 48) % 7
         assert np.array_equal(client.matmul(a, a.T), a @ a.T)
         assert client.tune("48x48x48", trials=2, wait=True).state == "succeeded"
+        with urlopen(f"{service.url}/health", timeout=60) as answer:  # noqa: S310 - the service just started
+            assert json.load(answer)["sandbox"] == list(support().parts)
 
 
 def _healthy(program: str) -> bool:

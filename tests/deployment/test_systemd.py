@@ -15,11 +15,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
 
 from app.cli.spawn import started
+from app.devices.sandbox import support
 from app.server import SystemdNotifier
 from tilewise import Client
 
@@ -182,6 +184,8 @@ def test_product_is_made_under_the_units_system_call_filter(tmp_path: Path, monk
         a = np.arange(64 * 48, dtype=np.float32).reshape(64, 48) % 7
         assert np.array_equal(client.matmul(a, a.T), a @ a.T)
         assert client.tune("64x64x48", seconds=2, wait=True).state == "succeeded"
+        with urlopen(f"{service.url}/health", timeout=60) as answer:  # noqa: S310 - the service just started
+            assert json.load(answer)["sandbox"] == list(support().parts)
     assert allowed_calls().isdisjoint({"mount", "ptrace", "reboot", "bpf", "init_module", "setuid", "chroot"})
 
 

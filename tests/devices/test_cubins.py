@@ -68,6 +68,24 @@ def test_a_binary_without_its_facts_is_compiled_again(tmp_path: Path) -> None:
     assert json.loads(facts.read_text(encoding="utf-8")) == before
 
 
+@pytest.mark.parametrize("of", ["binary", "facts", "facts that are none", "an older cache"])
+def test_a_binary_whose_bytes_were_changed_is_compiled_again_and_never_loaded(tmp_path: Path, of: str) -> None:
+    first = cuda.compile_cubin(build_of("naive"), "sm_90", tmp_path)
+    binary, facts = first.path.read_bytes(), first.path.with_suffix(".json")
+    told = json.loads(facts.read_text(encoding="utf-8"))
+    if of == "binary":
+        first.path.write_bytes(binary[:-1] + bytes([binary[-1] ^ 1]))
+    elif of == "facts":
+        facts.write_text(json.dumps(told | {"registers": 1}), encoding="utf-8")
+    elif of == "an older cache":
+        facts.write_text(json.dumps({"registers": 1, "spills": 0, "warnings": []}), encoding="utf-8")
+    else:
+        facts.write_text("[" * 10_000, encoding="utf-8")
+    assert cuda.compile_cubin(build_of("naive"), "sm_90", tmp_path) == first
+    assert first.path.read_bytes() == binary
+    assert json.loads(facts.read_text(encoding="utf-8")) == told
+
+
 def test_array_in_local_memory_counts_as_spilling(tmp_path: Path) -> None:
     text = """
     extern "C" __global__ void matmul(float *a, float *b, float *c, long long m, long long n, long long k) {

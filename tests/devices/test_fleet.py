@@ -13,6 +13,7 @@ import pytest
 from app.devices.compiler_pool import Compilers
 from app.devices.fleet import Fleet, _children, _start, open_fleet
 from app.devices.lease import Priority
+from app.devices.sandbox import Support
 from app.errors import ChildTimedOut, Closing, CompileFailed, NoDevice, StartRefused, UnknownDevice
 from kernels import CATALOGUE
 from kernels.launch import Build
@@ -215,6 +216,7 @@ from pathlib import Path
 from tests.support.devices import device_functions
 from app.devices.fleet import open_fleet
 from app.devices.lease import Priority
+from app.devices.sandbox import Support
 with open_fleet(sys.argv[2], Path(sys.argv[1]), 2**20) as fleet:
     unit = fleet.unit()
     assert not {"cupy", "cupy_backends", "pyopencl"} & set(sys.modules), "the parent imported a device library"
@@ -237,7 +239,7 @@ def test_parent_loads_no_device_library_and_child_dies_with_it(cache_dir: Path) 
 def test_an_exclusive_device_has_one_child_for_both(fleet: Fleet, cache_dir: Path) -> None:
     device = replace(fleet.unit().device, exclusive=True)
     with ExitStack() as stack:
-        _, products, trials = _children(device, cache_dir, fleet.slab, stack)
+        _, products, trials = _children(device, cache_dir, fleet.slab, stack, Support())
         assert trials is products
         assert _start(products, trials) == fleet.unit().vendor
 

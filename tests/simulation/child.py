@@ -192,7 +192,9 @@ class SimulatedProcess:
 def processes(simulation: Simulation, made: Callable[[SimulatedProcess], None]) -> Callable[..., SimulatedProcess]:
     """What stands in for WorkerProcess; `made` is told of each."""
 
-    def start(name: str, page: DeadlinePage, _board: int, flag: int, _descriptors: Any) -> SimulatedProcess:
+    def start(
+        name: str, page: DeadlinePage, _board: int, flag: int, _descriptors: Any, _sandbox: Any
+    ) -> SimulatedProcess:
         return SimulatedProcess(simulation, made, name, page, flag)
 
     return start

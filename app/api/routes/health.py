@@ -16,6 +16,7 @@ from app.api.errors import MEDIA, documented, problem
 from app.api.openapi.direct_route import DirectRouter
 from app.api.responses import Answer, reply
 from app.api.state import service_of, state_of, threads_of
+from app.devices.sandbox import Part
 
 router = DirectRouter("operations")
 
@@ -94,6 +95,10 @@ class Health(Answer):
     reasons: list[str]
     devices: list[HealthOfDevice]
     store: Annotated[Literal["ok", "failed"], Field(description="Whether the last write was committed.")]
+    sandbox: Annotated[
+        list[Part],
+        Field(description="What is restricted of the processes that run kernels."),
+    ]
 
 
 @router.get("/health/ready", summary="Are products served?", response_model=Ready, responses=documented() | _UNREADY)
@@ -121,6 +126,7 @@ async def health(request: Request) -> Response:
             reasons=list(dict.fromkeys([unready, *reasons] if unready else reasons)),
             devices=[HealthOfDevice.model_validate(asdict(each)) for each in service.health.devices()],
             store="failed" if service.health.store.fault else "ok",
+            sandbox=list(service.fleet.restricted),
         )
     )
 

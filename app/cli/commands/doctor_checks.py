@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, Literal
 
-from app.devices import host
+from app.devices import host, sandbox
 from app.errors import TilewiseError
 from app.settings import Settings
 from tilewise import Client, ClientError
@@ -49,6 +49,7 @@ def of_host(settings: Settings, url: str | None) -> Iterator[Check]:
         yield _folder(name, folder)
     yield _port(settings)
     yield _database(settings)
+    yield _sandbox(settings)
     yield _locked_memory(settings)
     yield _governor()
 
@@ -150,6 +151,18 @@ def _database(settings: Settings) -> Check:
     if found.revision != found.newest:
         return Check("database", "warning", f"{told}, and this program's is {found.newest}", "tilewise migrate")
     return Check("database", "ok", told)
+
+
+def _sandbox(settings: Settings) -> Check:
+    """What is restricted of the processes that run kernels."""
+    if settings.sandbox == "off":
+        return Check("sandbox", "warning", "off: kernels' processes may do what this user may", "TILEWISE_SANDBOX=on")
+    found = sandbox.support()
+    told = f"restricted of kernels' processes: {', '.join(found.parts) or 'nothing'}"
+    if found.missing:
+        advice = "a kernel with Landlock (Linux 6.12 has all of it), and a container that allows it"
+        return Check("sandbox", "warning", f"{told}; this system cannot restrict {', '.join(found.missing)}", advice)
+    return Check("sandbox", "ok", told)
 
 
 def _locked_memory(settings: Settings) -> Check:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,7 @@ class Cubin:
 
 
 def compile_cubin(build: Build, architecture: str, cache_dir: Path) -> Cubin:
-    """Compile a build for an architecture such as sm_90, or find it compiled; needs no GPU.
+    """Compile a build for an architecture such as sm_90, or find it compiled and unchanged; needs no GPU.
 
     Raises CompileFailed with the compiler's words.
     """
@@ -42,14 +41,12 @@ def compile_cubin(build: Build, architecture: str, cache_dir: Path) -> Cubin:
     macros = tuple(f"-D{name}={value}" for name, value in build.macros)
     key = binary_cache.name(build.digest, *given, _compiler())
     path = cache_dir / "cuda" / f"{key}.cubin"
-    facts = binary_cache.read(path.with_suffix(".json"))
-    if facts is None or not path.exists():
+    facts = binary_cache.read(path)
+    if facts is None:
         binary, log = _nvrtc(build, (*given, *macros))
-        binary_cache.write(path, binary)
-        facts = json.dumps(_usage(log, build.entry) | {"warnings": _WAITS.findall(log)}).encode()
-        binary_cache.write(path.with_suffix(".json"), facts)
-    found = json.loads(facts)
-    return Cubin(path, found["registers"], found["spills"], tuple(found.get("warnings", ())))
+        facts = {**_usage(log, build.entry), "warnings": _WAITS.findall(log)}
+        binary_cache.write(path, binary, facts)
+    return Cubin(path, facts["registers"], facts["spills"], tuple(facts["warnings"]))
 
 
 def _compiler() -> str:

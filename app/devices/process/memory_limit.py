@@ -34,13 +34,20 @@ class MemoryLimit:
 
     def __init__(self) -> None:
         self._before: tuple[int, int] | None = None
+        self._peak: int | None = None  # a file that is kept open
+
+    def prepare(self) -> None:
+        """Open what is needed, for a process that is to enter a sandbox, which lets nobody write to /proc."""
+        with suppress(OSError):
+            self._peak = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
 
     def lower(self, nbytes: int) -> int:
         """Allow `nbytes` more than are in use; returns the memory in use."""
         self.lift()
         self._before = before = resource.getrlimit(resource.RLIMIT_DATA)
         with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts again from here
+            if self._peak is not None:
+                os.write(self._peak, b"5")  # the peak starts again from here
         resident, data = _taken()
         least = min([data + nbytes, *(each for each in before if each != resource.RLIM_INFINITY)])
         resource.setrlimit(resource.RLIMIT_DATA, (least, before[1]))

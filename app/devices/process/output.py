@@ -37,5 +37,5 @@ def _is_record(text: str) -> bool:
     """Whether a line is one of the worker's log."""
     try:
         return text.startswith("{") and isinstance(json.loads(text), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import select
 import signal
 import socket
@@ -19,6 +20,7 @@ from app.devices.process.memory_limit import GIB
 from app.devices.process.output import relay
 from app.devices.process.words import Speaker
 from app.devices.process.worker_main import Channel, DeadlinePage
+from app.devices.sandbox import Sandbox
 from app.devices.threads import PARKED
 from app.observability import logs
 
@@ -34,7 +36,13 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, name: str, deadline_page: DeadlinePage, board_fd: int, flag_fd: int, descriptors: tuple[int, ...]
+        self,
+        name: str,
+        deadline_page: DeadlinePage,
+        board_fd: int,
+        flag_fd: int,
+        descriptors: tuple[int, ...],
+        sandbox: Sandbox | None = None,
     ) -> None:
         self.deadline_page, self.speaker, self.used = deadline_page, Speaker(), False
         self._outgrown = 0  # bytes that it was held to and died of
@@ -46,10 +54,12 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         inherited = (theirs.fileno(), lifeline, board_fd, flag_fd)
+        self.channel: Channel = Connection(ours.detach())
+        self.channel.send_bytes(pickle.dumps(sandbox))  # which lies in the socket before the process is there
         try:
             self._process, output = _spawn(name, inherited, descriptors)
         except OSError:
-            ours.close()
+            self.channel.close()
             os.close(self._lifeline)
             raise
         finally:
@@ -59,7 +69,6 @@ class WorkerProcess:
         self.caller: tuple[str, str | None] | None = None  # the request and the trace of the call under way
         if output is not None:
             relay(output, name, lambda: self.caller)
-        self.channel: Channel = Connection(ours.detach())
         self._poll = select.poll()
         self._poll.register(self.channel.fileno(), select.POLLIN)
 

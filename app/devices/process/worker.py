@@ -17,6 +17,7 @@ from app.devices.process.heartbeat import INTERVAL, Hang
 from app.devices.process.process import WorkerProcess
 from app.devices.process.stop import GLANCE, CallStopped, Until, never, wait
 from app.devices.process.worker_main import PAGE, DeadlinePage
+from app.devices.sandbox import Sandbox
 from app.errors import ChildDied, ChildLost, ChildTimedOut, Closing, DeviceError, TilewiseError
 
 _SHORT_LIFE: Final = 1.0  # seconds: a child that dies younger, and unused, is not replaced until somebody needs one
@@ -26,7 +27,7 @@ _PATIENCE: Final = 5.0  # seconds that closing waits for a killed process, which
 
 
 class Worker:
-    """A child process that holds `setup(*arguments)` as its state and runs one function at a time.
+    """A child process, in a sandbox, that holds `setup(*arguments)` as its state and runs one function at a time.
 
     It starts at `start` or the first call, has `starting` seconds for its setup, and ends with this process, whatever
     that dies of. A child that is killed, dies or hangs is replaced in the background. One that does not end of its kill
@@ -44,20 +45,19 @@ class Worker:
         lease: Lease | None = None,
         starting: float = 60.0,
         on_lost: Callable[[threading.Event], None] = lambda _: None,
+        sandbox: Sandbox | None = None,
     ) -> None:
         self.name, self.generation = name, 0
         self.is_lost, self._on_lost = False, on_lost
-        self._refusal: TilewiseError | None = None
         self.hangs = self.kills_from_outside = 0
         self._setup, self._arguments, self._starting = setup, arguments, starting
-        self._descriptors, self._lease = descriptors, lease
-        self._calls = PriorityLock()
-        self._changed = threading.Condition()
+        self._descriptors, self._lease, self._sandbox = descriptors, lease, sandbox
+        self._calls, self._changed = PriorityLock(), threading.Condition()
         self._state = "idle"  # idle, wanted, starting, ready, ending; closed at the end
         self._failure: TilewiseError | None = None
+        self._refusal: TilewiseError | None = None
         self._run: WorkerProcess | None = None
         self._supervisor: threading.Thread | None = None
-        self._page_fd = -1
 
     @property
     def pid(self) -> int | None:
@@ -300,14 +300,14 @@ class Worker:
         self._changed.notify_all()
 
     def _supervise(self) -> None:
-        self._page_fd = os.memfd_create("tilewise-board")
-        os.ftruncate(self._page_fd, PAGE)
-        deadline_page = DeadlinePage(self._page_fd)
+        page_fd = os.memfd_create("tilewise-board")
+        os.ftruncate(page_fd, PAGE)
+        deadline_page = DeadlinePage(page_fd)
         try:
             while self._await_request():
-                self._run_process(deadline_page)
+                self._run_process(deadline_page, page_fd)
         finally:
-            os.close(self._page_fd)
+            os.close(page_fd)
 
     def _await_request(self) -> bool:
         with self._changed:
@@ -317,11 +317,11 @@ class Worker:
             self._state = "starting"
             return True
 
-    def _run_process(self, deadline_page: DeadlinePage) -> None:
+    def _run_process(self, deadline_page: DeadlinePage, page_fd: int) -> None:
         """One process from its start to its end."""
         flag = self._lease.flag_fd if self._lease is not None else -1
         try:
-            run = WorkerProcess(self.name, deadline_page, self._page_fd, flag, self._descriptors)
+            run = WorkerProcess(self.name, deadline_page, page_fd, flag, self._descriptors, self._sandbox)
         except OSError as error:
             self._set_state("idle", DeviceError(f"{self.name} cannot be started: {error}"))
             return

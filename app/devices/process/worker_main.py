@@ -22,7 +22,8 @@ from app.devices.process import heartbeat
 from app.devices.process.memory_limit import MemoryLimit, compiler_memory
 from app.devices.process.stop import CallStopped
 from app.devices.process.words import Hearer
-from app.errors import TilewiseError
+from app.devices.sandbox import Sandbox
+from app.errors import DeviceError, TilewiseError
 from app.observability import logs, request_context
 
 PAGE: Final = 4096
@@ -96,6 +97,10 @@ class WorkerLink:
         self._channel, self._board, self._flag = channel, deadline_page, flag
         self._leased = self._granted = False
         self._limit = MemoryLimit()
+
+    def prepare(self) -> None:
+        """Open what limits need, before the process enters its sandbox."""
+        self._limit.prepare()
 
     def begin(self, granted: bool) -> None:
         """A function is about to run; `granted` says that it has the device already, for the first lease it takes."""
@@ -189,14 +194,18 @@ def main() -> None:
     """
     connection, lifeline, deadline_page, flag, parent = map(int, sys.argv[1:6])
     logs.configure(cast("logs.LogFormat", sys.argv[6]), sys.argv[7])
-    _end_with_parent(lifeline, parent)
+    _die_with_parent(parent)
     faulthandler.enable()
     channel: Channel = Connection(connection)
     shared = mmap.mmap(flag, PAGE, prot=mmap.PROT_READ) if flag >= 0 else None
     try:
         page = DeadlinePage(deadline_page)
+        link = WorkerLink(channel, page, shared)
+        link.prepare()
+        failure = _confine(pickle.loads(channel.recv_bytes()))  # noqa: S301 - the parent wrote it
+        _watch_lifeline(lifeline)
         heartbeat.start(page)
-        _serve(channel, WorkerLink(channel, page, shared))
+        _serve(channel, link, failure)
     except (EOFError, OSError):
         pass  # the parent closed the connection, or died
     finally:
@@ -205,11 +214,24 @@ def main() -> None:
         os._exit(0)
 
 
-def _end_with_parent(lifeline: int, parent: int) -> None:
+def _die_with_parent(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
+
+def _confine(sandbox: Sandbox | None) -> TilewiseError | None:
+    """Enter the sandbox before there is a second thread, which would stay outside; why that failed, or None."""
+    os.umask(0o077)  # what it writes is its user's alone
+    try:
+        if sandbox is not None:
+            sandbox.enter()
+    except OSError as error:
+        return DeviceError(f"it cannot be confined: {error}; TILEWISE_SANDBOX=off does without")
+    return None
+
+
+def _watch_lifeline(lifeline: int) -> None:
     def watch() -> None:
         while os.read(lifeline, 1):
             pass
@@ -218,11 +240,13 @@ def _end_with_parent(lifeline: int, parent: int) -> None:
     threading.Thread(target=watch, name="lifeline", daemon=True).start()
 
 
-def _serve(channel: Channel, link: WorkerLink) -> None:
-    """Set up, say so, then answer one call after another until the connection ends."""
+def _serve(channel: Channel, link: WorkerLink, failure: TilewiseError | None = None) -> None:
+    """Set up, say so, then answer one call after another until the connection ends; a failure is the first answer."""
     state, hearer = list[Any](), Hearer()
 
     def set_up(setup: Callable[..., Any], *arguments: Any) -> None:
+        if failure is not None:
+            raise failure
         state.append(setup(*arguments))
 
     def run(function: Callable[..., Any], *arguments: Any) -> Any:

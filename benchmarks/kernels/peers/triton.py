@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -179,7 +178,7 @@ def place(order: Order, cache_dir: Path) -> Path:
 
 def missing(places: Mapping[Order, Path]) -> dict[Path, Order]:
     """The orders that are to be compiled, each by its place: some have the same binary."""
-    return {path: order for order, path in places.items() if not path.with_suffix(".json").exists()}
+    return {path: order for order, path in places.items() if binary_cache.read(path) is None}
 
 
 @contextmanager
@@ -199,7 +198,7 @@ def _begin(folder: str) -> None:
 
 def read(order: Order, path: Path) -> Cubin:
     """The binary of an order that was compiled."""
-    return Cubin(order, path, **json.loads(path.with_suffix(".json").read_text(encoding="utf-8")))
+    return Cubin(order, path, **(binary_cache.read(path) or {"reason": "the binary was changed"}))
 
 
 def compile_one(order: Order, path: Path) -> None:
@@ -208,8 +207,7 @@ def compile_one(order: Order, path: Path) -> None:
         binary, facts = _compiled(order)
     except Exception as error:  # noqa: BLE001  whatever Triton cannot compile is a reason
         binary, facts = b"", {"reason": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
-    binary_cache.write(path, binary)
-    binary_cache.write(path.with_suffix(".json"), json.dumps(facts).encode())
+    binary_cache.write(path, binary, facts)
 
 
 def _compiled(order: Order) -> tuple[bytes, dict[str, Any]]:
