@@ -14,7 +14,7 @@ from math import inf
 from time import monotonic
 from typing import Any, Final
 
-from tilewise._http1 import HEAD_END, LONGEST_HEAD, Head, parse_head
+from tilewise._http1 import HEAD_END, LONGEST_HEAD, ResponseHead, parse_head
 from tilewise._sansio import READ, WRITE, Flow, Pause, Resolve, Wait
 from tilewise.errors import UnreadableAnswer
 
@@ -28,7 +28,7 @@ _CHUNK: Final = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;.*)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Address:
     """Where a service listens: a host and port, or the path of a Unix socket; with TLS where `tls` is given."""
 
     host: str
@@ -111,7 +111,7 @@ class Connection:
         del self._ahead[: end + len(mark)]
         return found
 
-    def head(self) -> Flow[Head]:
+    def head(self) -> Flow[ResponseHead]:
         """The next answer's head; what only says that one will come is skipped, and makes nobody wait for longer."""
         deadline = monotonic() + self.patience
         while True:
@@ -160,7 +160,7 @@ class Connection:
 class Body:
     """An answer's body as it comes."""
 
-    def __init__(self, connection: Connection, head: Head) -> None:
+    def __init__(self, connection: Connection, head: ResponseHead) -> None:
         framing = head.framing()
         self._connection = connection
         self._chunked = framing == "chunked"
@@ -227,7 +227,7 @@ def _empty(line: bytes) -> None:
         raise UnreadableAnswer("the answer's chunks cannot be read", None, "unreadable")
 
 
-def connect(place: Place, patience: float) -> Flow[Connection]:
+def connect(place: Address, patience: float) -> Flow[Connection]:
     """Connect, by the first address that takes it; raises OSError."""
     addresses = [(socket.AF_UNIX, place.path)] if place.path else []
     for family, *_, address in [] if place.path else (yield Resolve(place.host, place.port)):
@@ -263,7 +263,7 @@ def _connected(sock: socket.socket, address: Any, patience: float) -> Flow[None]
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def _secured(sock: socket.socket, place: Place, patience: float) -> Flow[socket.socket]:
+def _secured(sock: socket.socket, place: Address, patience: float) -> Flow[socket.socket]:
     if place.tls is None:
         return sock
     secure = place.tls.wrap_socket(sock, server_hostname=place.host, do_handshake_on_connect=False)

@@ -1,4 +1,4 @@
-"""Cordoning: devices that an operator has refuse work, and serve again."""
+"""CordonMethods: devices that an operator has refuse work, and serve again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import quote
 
-from tilewise._http1 import Ask
-from tilewise._requests import Asking
+from tilewise._http1 import HttpRequest
+from tilewise._requests import RequestMethods
 from tilewise._sansio import Flow, Operation
 
 
@@ -23,21 +23,21 @@ class Cordon:
     since: datetime | None = None
 
 
-class Cordoning(Asking):
+class CordonMethods(RequestMethods):
     """Cordons of devices. Every method raises ClientError if the service refuses."""
 
     @Operation
     def cordon(self, device: str, reason: str) -> Flow[Cordon]:
         """Have a device refuse products and tunes until it is uncordoned; gives its cordon, or the one it had."""
         body = (memoryview(json.dumps({"reason": reason}).encode()),)
-        ask = Ask("POST", f"{_place(device)}/cordon", body, {"Content-Type": "application/json"}, again=True)
+        ask = HttpRequest("POST", f"{_place(device)}/cordon", body, {"Content-Type": "application/json"}, again=True)
         return self._as(Cordon, (yield from self.transport.exchange(ask)))
 
     @Operation
     def uncordon(self, device: str) -> Flow[Cordon]:
         """Have a device that is cordoned serve again."""
         return self._as(
-            Cordon, (yield from self.transport.exchange(Ask("POST", f"{_place(device)}/uncordon", again=True)))
+            Cordon, (yield from self.transport.exchange(HttpRequest("POST", f"{_place(device)}/uncordon", again=True)))
         )
 
 

@@ -23,7 +23,7 @@ _FAILING: Final = (BufferError, RuntimeError, TypeError, ValueError, AttributeEr
 
 
 @runtime_checkable
-class Exported(Protocol):
+class SupportsDLPack(Protocol):
     """An array of another library, by DLPack."""
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -38,7 +38,7 @@ class Exported(Protocol):
 class _Renamed:
     """An array of bfloat16, exported as the integers of 16 bits that lie in its memory; any other as it is."""
 
-    def __init__(self, value: Exported) -> None:
+    def __init__(self, value: SupportsDLPack) -> None:
         self._value = value
         self.is_bfloat = False
 
@@ -55,7 +55,7 @@ class _Renamed:
         return self._value.__dlpack_device__()
 
 
-def imported(value: Exported) -> NDArray[Any] | None:
+def imported(value: SupportsDLPack) -> NDArray[Any] | None:
     """The array in its own memory, or copied to the host where it is a device's; None if it cannot be had so."""
     from_dlpack: Any = np.from_dlpack
     for options in ({}, {"device": "cpu"}):  # the second has a device copy it to the host; NumPy 2.1

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tilewise import _npy
-from tilewise._http1 import Ask
-from tilewise._jobs import Following, place
-from tilewise._operands import Array, Plan
-from tilewise._sansio import Blocking, Flow, Operation, Waiting
+from tilewise._http1 import HttpRequest
+from tilewise._jobs import JobMethods, place
+from tilewise._operands import Array, OperandPlan
+from tilewise._sansio import AsyncRunner, Flow, Operation, SyncRunner
 from tilewise.errors import TimedOut, error_of
 from tilewise.models import Job
 
@@ -16,7 +16,7 @@ from tilewise.models import Job
 class Pending:
     """A product that was submitted; `id` is its job's, None if there was nothing to compute."""
 
-    def __init__(self, client: Following, asked: Plan, job: Job | None) -> None:
+    def __init__(self, client: JobMethods, asked: OperandPlan, job: Job | None) -> None:
         self.id = None if job is None else job.id
         self.shape, self.dtype = asked.shape, asked.dtype
         self._client, self._asked = client, asked
@@ -39,30 +39,30 @@ class Pending:
     @Operation
     def done(self) -> Flow[bool]:
         """Tell whether the job has ended, well or not."""
-        return self.id is None or (yield from Following.job.within(self._client, self.id)).ended
+        return self.id is None or (yield from JobMethods.job.within(self._client, self.id)).ended
 
     @Operation
     def cancel(self) -> Flow[None]:
         """Ask the service to give the product up."""
         if self.id is not None:
-            yield from Following.cancel.within(self._client, self.id)
+            yield from JobMethods.cancel.within(self._client, self.id)
 
     def _fetched(self, timeout: float | None) -> Flow[Array]:
         identity = str(self.id)
-        job = yield from Following.wait.within(self._client, identity, timeout)
+        job = yield from JobMethods.wait.within(self._client, identity, timeout)
         if not job.ended:
             raise TimedOut(f"job {identity} is {job.state} after {timeout} s")
         if job.state != "succeeded":
             told = job.error or {"code": "cancelled", "error": f"job {identity} was {job.state}"}
             raise error_of(None, dict(told))
         room = np.empty(self._asked.made, self._asked.dtype)
-        ask = Ask("GET", f"{place(identity)}/result", (), {"Accept": _npy.MEDIA}, again=True)
+        ask = HttpRequest("GET", f"{place(identity)}/result", (), {"Accept": _npy.MEDIA}, again=True)
         return (yield from self._client.transport.land(ask, _npy.read(room)))
 
 
-class Submitted(Pending, Blocking):
+class Submitted(Pending, SyncRunner):
     """A product that a Client has submitted."""
 
 
-class AsyncSubmitted(Pending, Waiting):
+class AsyncSubmitted(Pending, AsyncRunner):
     """A product that an AsyncClient has submitted."""

@@ -21,7 +21,7 @@ _BODILESS: Final = (204, 304)
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class HttpRequest:
     """One request. `again` says that sending it twice does no harm, `patient` that a busy service is waited for.
 
     `done` is the status that says, where an earlier answer was lost, that the request was heard then. `timeout` is in
@@ -50,7 +50,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ResponseHead:
     """An answer's head. Header names are in small letters; what came more than once is joined by commas."""
 
     status: int
@@ -77,7 +77,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpResponse:
     """One answer. `body` is empty if it was read into the caller's memory."""
 
     status: int
@@ -101,7 +101,7 @@ class Reply:
         return error_of(self.status, body, self.headers.get("retry-after"))
 
 
-def parse_head(text: bytes) -> Head:
+def parse_head(text: bytes) -> ResponseHead:
     """Read an answer's head, without its empty line; raises UnreadableAnswer if it is no HTTP."""
     first, *lines = text.split(b"\r\n")
     status = _STATUS.fullmatch(first)
@@ -114,7 +114,7 @@ def parse_head(text: bytes) -> Head:
             raise UnreadableAnswer("the answer has a header that is none", None, "unreadable")
         key, text_value = name.lower(), value.strip(" \t")
         headers[key] = f"{headers[key]}, {text_value}" if key in headers else text_value
-    return Head(int(status[2]), headers, int(status[1]))
+    return ResponseHead(int(status[2]), headers, int(status[1]))
 
 
 def target(path: str, query: Mapping[str, object | None]) -> str:

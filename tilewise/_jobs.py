@@ -1,4 +1,4 @@
-"""Following: jobs asked for, waited for, and told of as they go."""
+"""JobMethods: jobs asked for, waited for, and told of as they go."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import quote
 
-from tilewise._http1 import Ask
+from tilewise._http1 import HttpRequest
 from tilewise._matmul import key
 from tilewise._pool import KEY
-from tilewise._requests import Asking
-from tilewise._sansio import Flow, Operation, Pause, Stream, Telling, Told, upcoming
+from tilewise._requests import RequestMethods
+from tilewise._sansio import Flow, Operation, Pause, Stream, StreamFlow, StreamItem, upcoming
 from tilewise._sse import Parser
 from tilewise.arguments import TuneArguments
 from tilewise.errors import ClientError
@@ -24,7 +24,7 @@ SILENCE: Final = 45.0
 POLL: Final = 0.1
 
 
-class Following(Asking):
+class JobMethods(RequestMethods):
     """Jobs. Every method raises ClientError if the service refuses."""
 
     @Operation
@@ -66,7 +66,7 @@ class Following(Asking):
     @Operation
     def cancel(self, job_id: str) -> Flow[Job]:
         """Ask that a job ends; gives it as it then stands (cancelling takes until the running trial's end)."""
-        return self._as(Job, (yield from self.transport.exchange(Ask("DELETE", place(job_id), again=True))))
+        return self._as(Job, (yield from self.transport.exchange(HttpRequest("DELETE", place(job_id), again=True))))
 
     @Operation
     def wait(self, job_id: str, timeout: float | None = None) -> Flow[Job]:
@@ -74,7 +74,7 @@ class Following(Asking):
         return (yield from self._ended(job_id, timeout))
 
     @Stream
-    def events(self, job_id: str, after: int = 0, patience: float = 60.0) -> Telling[Event]:
+    def events(self, job_id: str, after: int = 0, patience: float = 60.0) -> StreamFlow[Event]:
         """Give the job's events with an id above `after`, as they come, to its end.
 
         A broken stream is resumed where it broke; UnreachableError once nothing has answered for `patience` seconds.
@@ -87,7 +87,7 @@ class Following(Asking):
         until = time.monotonic() + wait
         while True:
             try:
-                yield from self.transport.exchange(Ask("GET", "/health/ready", again=True, patient=False))
+                yield from self.transport.exchange(HttpRequest("GET", "/health/ready", again=True, patient=False))
             except ClientError:
                 if time.monotonic() >= until:
                     return False
@@ -100,7 +100,7 @@ class Following(Asking):
         headers = {"Content-Type": "application/json", KEY: key()}
         headers |= {"Prefer": f"wait={patience:g}"} if patience else {}
         data = (memoryview(json.dumps(arguments.body()).encode()),)
-        ask = Ask("POST", "/tune", data, headers, again=True, timeout=self.transport.timeout + patience)
+        ask = HttpRequest("POST", "/tune", data, headers, again=True, timeout=self.transport.timeout + patience)
         job = self._as(Job, (yield from self.transport.exchange(ask)))
         return (yield from self._ended(job.id, None)) if wait is True and not job.ended else job
 
@@ -111,7 +111,7 @@ class Following(Asking):
             pass
         return self._as(Job, (yield from self._get(place(job_id))))
 
-    def _events(self, job_id: str, after: int, patience: float, until: float) -> Telling[Event]:
+    def _events(self, job_id: str, after: int, patience: float, until: float) -> StreamFlow[Event]:
         """As events, and at most to `until` on the monotonic clock."""
         heard = time.monotonic()
         while True:
@@ -121,7 +121,7 @@ class Following(Asking):
                 while (told := (yield from upcoming(events))) is not None:
                     heard = time.monotonic()
                     if told.value is not None:
-                        yield Told(told.value)
+                        yield StreamItem(told.value)
                         after = told.value.id
                     if told.value is not None and told.value.name == "end":
                         return
@@ -139,18 +139,20 @@ class Following(Asking):
         if tired:
             raise self.transport.unreachable(failure) if isinstance(failure, OSError) else failure
 
-    def _stream(self, job_id: str, after: int, until: float) -> Telling[Event | None]:
+    def _stream(self, job_id: str, after: int, until: float) -> StreamFlow[Event | None]:
         """One connection's events, None for a sign of life."""
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": str(after)} if after else {})
         timeout = max(0.001, min(SILENCE, until - time.monotonic()))
-        opened = yield from self.transport.open(Ask("GET", f"{place(job_id)}/events", (), headers, timeout=timeout))
+        opened = yield from self.transport.open(
+            HttpRequest("GET", f"{place(job_id)}/events", (), headers, timeout=timeout)
+        )
         try:
             if opened.status == 204:  # noqa: PLR2004 - HTTP's word for: the job has ended, there is nothing more
                 raise _EndedError("the job has ended", opened.status)
             parser = Parser()
             while piece := (yield from opened.some(max(0.0, min(SILENCE, until - time.monotonic())))):
                 for event in parser.feed(piece):
-                    yield Told(event)
+                    yield StreamItem(event)
         finally:
             opened.close()
 

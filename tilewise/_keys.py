@@ -1,4 +1,4 @@
-"""Managing: API keys made, listed and revoked."""
+"""KeyMethods: API keys made, listed and revoked."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import quote
 
-from tilewise._http1 import Ask
-from tilewise._requests import Asking
+from tilewise._http1 import HttpRequest
+from tilewise._requests import RequestMethods
 from tilewise._sansio import Flow, Operation
 from tilewise.decoding import from_json
 
@@ -35,7 +35,7 @@ class ApiKey:
     key: str | None = None
 
 
-class Managing(Asking):
+class KeyMethods(RequestMethods):
     """API keys, for whoever has the scope `manage`. Every method raises ClientError if the service refuses."""
 
     @Operation
@@ -57,7 +57,7 @@ class Managing(Asking):
             "quota": dict(quota or {}),
         }
         body = memoryview(json.dumps(asked).encode())
-        return self._as(ApiKey, (yield from self.transport.exchange(Ask("POST", "/keys", (body,), _JSON))))
+        return self._as(ApiKey, (yield from self.transport.exchange(HttpRequest("POST", "/keys", (body,), _JSON))))
 
     @Operation
     def list_keys(self) -> Flow[list[ApiKey]]:
@@ -67,5 +67,5 @@ class Managing(Asking):
     @Operation
     def revoke_key(self, key_id: str) -> Flow[ApiKey]:
         """End a key: the next request with it is refused."""
-        ask = Ask("DELETE", f"/keys/{quote(key_id, safe='')}", again=True)
+        ask = HttpRequest("DELETE", f"/keys/{quote(key_id, safe='')}", again=True)
         return self._as(ApiKey, (yield from self.transport.exchange(ask)))

@@ -1,4 +1,4 @@
-"""Multiplying: products as numpy.matmul gives them, of operands that are sent or that the service keeps."""
+"""MatmulMethods: products as numpy.matmul gives them, of operands that are sent or that the service keeps."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from tilewise._http1 import Ask, target
-from tilewise._operands import Array, Operand, Plan, arrayed, check_out, flat, is_room, plan
+from tilewise._http1 import HttpRequest, target
+from tilewise._operands import Array, Operand, OperandPlan, arrayed, check_out, flat, is_room, plan
 from tilewise._pool import KEY, Transport, into
-from tilewise._requests import Asking
+from tilewise._requests import RequestMethods
 from tilewise._sansio import Flow, Operation, Work
 from tilewise._shared_memory import Shared
 from tilewise.arguments import ProductArguments
@@ -24,7 +24,7 @@ RAW: Final = "application/octet-stream"
 _LARGE: Final = 2**20  # bytes that are worth a thread of their own where an event loop would wait for them
 
 
-def plan_of(a: Operand, b: Operand, arguments: ProductArguments, *, folded: bool = True) -> Plan:
+def plan_of(a: Operand, b: Operand, arguments: ProductArguments, *, folded: bool = True) -> OperandPlan:
     """As operands.plan, of the transposes that are asked for."""
     turned = _turned(a, arguments.trans_a), _turned(b, arguments.trans_b)
     return plan(*turned, arguments.precision, folded=folded)
@@ -36,7 +36,7 @@ def _turned(operand: Operand, transposed: bool) -> Operand:
     return operand.T if isinstance(operand, Matrix) else arrayed(operand).swapaxes(-1, -2)
 
 
-class Multiplying(Asking):
+class MatmulMethods(RequestMethods):
     """Products. Every method raises ClientError if the service refuses."""
 
     def __init__(self, transport: Transport, *, shared_memory: bool) -> None:
@@ -105,13 +105,15 @@ class Multiplying(Asking):
         ask = yield from self._asked(asked, arguments, {"Content-Type": RAW}, c=name, evictable=evictable or None)
         return self._as(Matrix, (yield from self.transport.exchange(ask)))
 
-    def _queued(self, asked: Plan, arguments: ProductArguments) -> Flow[Job]:
+    def _queued(self, asked: OperandPlan, arguments: ProductArguments) -> Flow[Job]:
         """Have a product made as a job."""
         headers = {"Content-Type": RAW, "Prefer": "respond-async", KEY: key()}
         ask = yield from self._asked(asked, arguments, headers)
         return self._as(Job, (yield from self.transport.exchange(ask)))
 
-    def _product(self, asked: Plan, arguments: ProductArguments, out: Array | tuple[Array] | None) -> Flow[Product]:
+    def _product(
+        self, asked: OperandPlan, arguments: ProductArguments, out: Array | tuple[Array] | None
+    ) -> Flow[Product]:
         given = check_out(out, asked)
         straight = given is not None and is_room(given, asked)
         room = given.reshape(asked.made) if given is not None and straight else np.empty(asked.made, asked.dtype)
@@ -127,7 +129,7 @@ class Multiplying(Asking):
             np.copyto(given, asked.answer(room), casting="same_kind")
         return _made(given, headers)
 
-    def _landed(self, asked: Plan, arguments: ProductArguments, room: Array) -> Flow[Mapping[str, str]]:
+    def _landed(self, asked: OperandPlan, arguments: ProductArguments, room: Array) -> Flow[Mapping[str, str]]:
         """Have C put into `room`, through shared memory where both sides have it; gives the answer's headers."""
         options = asdict(arguments) | {"trans_a": asked.a.transposed, "trans_b": asked.b.transposed}
         headers = yield from self.shared.product(asked, options, room)
@@ -137,8 +139,8 @@ class Multiplying(Asking):
         return (yield from self.transport.land(ask, into(flat(room)))).headers
 
     def _asked(
-        self, asked: Plan, arguments: ProductArguments, headers: Mapping[str, str], **more: object | None
-    ) -> Flow[Ask]:
+        self, asked: OperandPlan, arguments: ProductArguments, headers: Mapping[str, str], **more: object | None
+    ) -> Flow[HttpRequest]:
         if asked.problem is None:
             raise ValueError("an empty product asks the service for nothing")
         used = {"a": asked.a.name, "b": asked.b.name}
@@ -150,10 +152,10 @@ class Multiplying(Asking):
         # A product changes nothing at the service, or puts the same in the same place: it may be asked for twice, but
         # where it takes the place of its own operand.
         again = "c" not in names or names["c"] not in used.values()
-        return Ask("POST", where, body, headers, again=again)
+        return HttpRequest("POST", where, body, headers, again=again)
 
 
-def bytes_of(asked: Plan) -> Flow[list[memoryview]]:
+def bytes_of(asked: OperandPlan) -> Flow[list[memoryview]]:
     """Both operands' bytes: copied, where they must be, without keeping an event loop."""
 
     def gathered() -> list[memoryview]:

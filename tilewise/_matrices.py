@@ -1,18 +1,18 @@
-"""Keeping: matrices that stay with the service, so that a product need not send them again."""
+"""MatrixMethods: matrices that stay with the service, so that a product need not send them again."""
 
 from __future__ import annotations
 
 from urllib.parse import quote
 
 from tilewise import _npy
-from tilewise._http1 import Ask, target
+from tilewise._http1 import HttpRequest, target
 from tilewise._operands import Array, Operand, arrayed
-from tilewise._requests import Asking, Page
+from tilewise._requests import Page, RequestMethods
 from tilewise._sansio import Flow, Operation, Work
 from tilewise.models import Matrix
 
 
-class Keeping(Asking):
+class MatrixMethods(RequestMethods):
     """Resident matrices. Every method raises ClientError if the service refuses."""
 
     @Operation
@@ -27,7 +27,7 @@ class Keeping(Asking):
         native = array.astype(array.dtype.newbyteorder("="), copy=False)
         body: list[memoryview] = yield Work(lambda: _npy.written(native))
         where = target(_place(name), {"evictable": evictable or None, "dtype": native.dtype.name})
-        ask = Ask("PUT", where, body, {"Content-Type": _npy.MEDIA}, again=True)
+        ask = HttpRequest("PUT", where, body, {"Content-Type": _npy.MEDIA}, again=True)
         return self._as(Matrix, (yield from self.transport.exchange(ask)))
 
     @Operation
@@ -36,21 +36,21 @@ class Keeping(Asking):
         name, transposed = (matrix.name, matrix.transposed) if isinstance(matrix, Matrix) else (matrix, False)
         if out is not None and (transposed or not out.flags.c_contiguous or not out.flags.writeable):
             raise ValueError("out is a writeable C-contiguous array, and of the matrix, not of its transpose")
-        ask = Ask("GET", _place(name), (), {"Accept": _npy.MEDIA}, again=True)
+        ask = HttpRequest("GET", _place(name), (), {"Accept": _npy.MEDIA}, again=True)
         array = yield from self.transport.land(ask, _npy.read(out))
         return array.swapaxes(-1, -2) if transposed else array
 
     @Operation
     def matrix(self, name: str) -> Flow[Matrix]:
         """Give the resident matrix of a name, as an operand."""
-        ask = Ask("GET", _place(name), (), {"Accept": "application/json"}, again=True)
+        ask = HttpRequest("GET", _place(name), (), {"Accept": "application/json"}, again=True)
         return self._as(Matrix, (yield from self.transport.exchange(ask)))
 
     @Operation
     def delete(self, matrix: Matrix | str) -> Flow[None]:
         """Have the service forget a resident matrix."""
         name = matrix.name if isinstance(matrix, Matrix) else matrix
-        yield from self.transport.exchange(Ask("DELETE", _place(name), again=True, done=404))
+        yield from self.transport.exchange(HttpRequest("DELETE", _place(name), again=True, done=404))
 
     @Operation
     def matrices(self, *, cursor: str | None = None, limit: int = 100) -> Flow[Page[Matrix]]:

@@ -11,9 +11,9 @@ from numpy.lib import format as npy_format
 
 from tilewise._connection import Body
 from tilewise._dtypes import numpy_dtype
-from tilewise._http1 import Head
-from tilewise._operands import Array, Stored, flat, lying
-from tilewise._pool import Landing
+from tilewise._http1 import ResponseHead
+from tilewise._operands import Array, StoredOperand, flat, lying
+from tilewise._pool import ResponseReader
 from tilewise._sansio import Flow
 from tilewise.errors import UnreadableAnswer
 
@@ -24,20 +24,20 @@ _PAIRS: Final = np.dtype("V2")
 
 def written(array: Array) -> list[memoryview]:
     """An array as a .npy in pieces; one matrix that lies transposed is in Fortran order."""
-    stored = lying(array) if array.ndim == len(("rows", "columns")) else Stored(array, transposed=False)
+    stored = lying(array) if array.ndim == len(("rows", "columns")) else StoredOperand(array, transposed=False)
     out = io.BytesIO()
     described = {"descr": npy_format.dtype_to_descr(array.dtype), "fortran_order": stored.transposed}
     npy_format.write_array_header_1_0(out, {**described, "shape": array.shape})
     return [memoryview(out.getvalue()), *stored.pieces()]
 
 
-def read(room: Array | None) -> Landing[Array]:
+def read(room: Array | None) -> ResponseReader[Array]:
     """A landing that reads a .npy, into `room` where given; raises UnreadableAnswer if it is none that fits.
 
     NumPy's files have no word for bfloat16: the answer's headers have.
     """
 
-    def landing(head: Head, body: Body) -> Flow[Array]:
+    def landing(head: ResponseHead, body: Body) -> Flow[Array]:
         dtype, shape, fortran = yield from _header(head, body)
         c = np.empty(shape, dtype) if room is None else room
         if (c.dtype, c.size) != (dtype, prod(shape)) or (fortran and len(shape) > 1):
@@ -49,7 +49,7 @@ def read(room: Array | None) -> Landing[Array]:
     return landing
 
 
-def _header(head: Head, body: Body) -> Flow[tuple[np.dtype[Any], tuple[int, ...], bool]]:
+def _header(head: ResponseHead, body: Body) -> Flow[tuple[np.dtype[Any], tuple[int, ...], bool]]:
     start = bytearray(10)
     yield from body.fill(memoryview(start))
     length = int.from_bytes(start[8:], "little")

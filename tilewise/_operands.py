@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tilewise._dlpack import Exported, imported
+from tilewise._dlpack import SupportsDLPack, imported
 from tilewise._dtypes import DTYPES, numpy_dtype
 from tilewise.models import Matrix
 from tilewise.shapes import Problem
@@ -19,11 +19,11 @@ Array = NDArray[Any]
 WORTHWHILE: Final = 2**16
 
 
-Operand = ArrayLike | Matrix | Exported
+Operand = ArrayLike | Matrix | SupportsDLPack
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stored:
+class StoredOperand:
     """One operand as it is sent: what lies in memory is op(operand), or its transpose where `transposed`.
 
     A resident one has its `name`; its array then tells only its shape and dtype.
@@ -39,7 +39,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class OperandPlan:
     """What is asked for to have numpy.matmul's answer: a problem, None if nothing is to be computed, and operands.
 
     C comes as `made` (its shape as the service makes it), is transposed in its last two where `mirrored`, and then has
@@ -47,8 +47,8 @@ class Plan:
     """
 
     problem: Problem | None
-    a: Stored
-    b: Stored
+    a: StoredOperand
+    b: StoredOperand
     dtype: np.dtype[Any]
     made: tuple[int, ...]
     shape: tuple[int, ...]
@@ -92,7 +92,7 @@ def _foreign(value: Operand) -> Array:
     if isinstance(value, Matrix):
         return np.broadcast_to(np.empty((), numpy_dtype(value.dtype)), value.shape)
     value = _resolved(value)
-    found = imported(value) if isinstance(value, Exported) else None
+    found = imported(value) if isinstance(value, SupportsDLPack) else None
     return np.asarray(value) if found is None else found
 
 
@@ -107,7 +107,7 @@ def _resolved(value: Any) -> Any:
     return value
 
 
-def plan(a: Operand, b: Operand, precision: str = "strict", *, folded: bool = True) -> Plan:
+def plan(a: Operand, b: Operand, precision: str = "strict", *, folded: bool = True) -> OperandPlan:
     """Say what two operands make; raises ValueError where they do not fit each other, TypeError if not floats.
 
     One that is broadcast over a batch is sent once: the batch is then folded into the other's rows, unless `folded` is
@@ -126,10 +126,10 @@ def plan(a: Operand, b: Operand, precision: str = "strict", *, folded: bool = Tr
     batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     shape = (*batch, *left.shape[-2:-1][vectors[0] :], *right.shape[-1:][vectors[1] :])
     if not prod(batch) * left.size * right.size:
-        return Plan(None, Stored(left, False), Stored(right, False), dtype, shape, shape, batch)
+        return OperandPlan(None, StoredOperand(left, False), StoredOperand(right, False), dtype, shape, shape, batch)
     names = tuple(value.name if isinstance(value, Matrix) else None for value in (a, b))
     turned = tuple(isinstance(value, Matrix) and value.transposed for value in (a, b))
-    pair = _Pair(_as(left, dtype), _as(right, dtype), names, turned, batch, shape)
+    pair = _OperandPair(_as(left, dtype), _as(right, dtype), names, turned, batch, shape)
     return pair.plan(precision, folded)
 
 
@@ -138,7 +138,7 @@ def _as(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Pair:
+class _OperandPair:
     """Two operands of at least two dimensions and one dtype that fit each other, none of them empty."""
 
     left: Array
@@ -148,7 +148,7 @@ class _Pair:
     batch: tuple[int, ...]
     shape: tuple[int, ...]
 
-    def plan(self, precision: str, folded: bool) -> Plan:
+    def plan(self, precision: str, folded: bool) -> OperandPlan:
         """Choose how the batch travels."""
         m, k, n = *self.left.shape[-2:], self.right.shape[-1]
         count = prod(self.batch)
@@ -166,29 +166,29 @@ class _Pair:
                 )
         return self._made(_whole(self.left, self.batch), _whole(self.right, self.batch), (m, n, k, count), precision)
 
-    def _made(self, left: Array, right: Array, sizes: tuple[int, int, int, int], precision: str) -> Plan:
+    def _made(self, left: Array, right: Array, sizes: tuple[int, int, int, int], precision: str) -> OperandPlan:
         stacked = sizes[3] == 1 and prod(self.batch) > 1
         a = self._stored(0, left, whole=stacked)
         b = self._stored(1, right, whole=False)
         made = (*self.batch, left.shape[-2], right.shape[-1])
         problem = Problem(*sizes, left.dtype.name, precision, a.transposed, b.transposed)
-        return Plan(problem, a, b, left.dtype, made, self.shape, self.batch)
+        return OperandPlan(problem, a, b, left.dtype, made, self.shape, self.batch)
 
-    def _mirrored(self, precision: str, sizes: tuple[int, int, int, int]) -> Plan:
+    def _mirrored(self, precision: str, sizes: tuple[int, int, int, int]) -> OperandPlan:
         """C's transpose: B's matrices, transposed and one under another, times A's transpose."""
         rows, columns = _whole(self.right, self.batch).swapaxes(-1, -2), _single(self.left).T
-        a = Stored(rows, transposed=False)
+        a = StoredOperand(rows, transposed=False)
         name = self.names[0]
-        b = Stored(columns, not self.turned[0], name) if name else lying(columns)
+        b = StoredOperand(columns, not self.turned[0], name) if name else lying(columns)
         made = (*self.batch, rows.shape[-2], columns.shape[-1])
         problem = Problem(*sizes, rows.dtype.name, precision, a.transposed, b.transposed)
-        return Plan(problem, a, b, rows.dtype, made, self.shape, self.batch, mirrored=True)
+        return OperandPlan(problem, a, b, rows.dtype, made, self.shape, self.batch, mirrored=True)
 
-    def _stored(self, side: int, array: Array, *, whole: bool) -> Stored:
+    def _stored(self, side: int, array: Array, *, whole: bool) -> StoredOperand:
         """An operand as it is sent; a `whole` one is a stack of rows, which cannot be sent transposed."""
         if self.names[side]:
-            return Stored(array, self.turned[side], self.names[side])
-        return Stored(array, transposed=False) if whole else lying(array)
+            return StoredOperand(array, self.turned[side], self.names[side])
+        return StoredOperand(array, transposed=False) if whole else lying(array)
 
 
 def _whole(array: Array, batch: tuple[int, ...]) -> Array:
@@ -199,10 +199,10 @@ def _single(array: Array) -> Array:
     return cast("Array", array[(0,) * (array.ndim - 2)])
 
 
-def lying(array: Array) -> Stored:
+def lying(array: Array) -> StoredOperand:
     """Give an operand in the orientation in which it can be sent from where it lies; as it is, where both can."""
     turned = array.swapaxes(-1, -2)
-    return Stored(array, transposed=_run(array)[1] < WORTHWHILE <= _run(turned)[1] or _better(array, turned))
+    return StoredOperand(array, transposed=_run(array)[1] < WORTHWHILE <= _run(turned)[1] or _better(array, turned))
 
 
 def _better(array: Array, turned: Array) -> bool:
@@ -233,7 +233,7 @@ def flat(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def check_out(out: Array | tuple[Array] | None, plan: Plan) -> Array | None:
+def check_out(out: Array | tuple[Array] | None, plan: OperandPlan) -> Array | None:
     """Give the array that an answer is to go to; raises TypeError, ValueError as NumPy does if it cannot."""
     given = out[0] if isinstance(out, tuple) and len(out) == 1 else out
     if given is None:
@@ -252,7 +252,7 @@ def check_out(out: Array | tuple[Array] | None, plan: Plan) -> Array | None:
     return given
 
 
-def is_room(out: Array, plan: Plan) -> bool:
+def is_room(out: Array, plan: OperandPlan) -> bool:
     """Tell whether the bytes that come may go straight into `out`."""
     return (
         plan.straight

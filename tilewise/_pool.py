@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from tilewise._connection import Body, Connection, Place, connect
-from tilewise._http1 import Ask, Head, Reply
+from tilewise._connection import Address, Body, Connection, connect
+from tilewise._http1 import HttpRequest, HttpResponse, ResponseHead
 from tilewise._sansio import Flow, Pause
 from tilewise.errors import ClientError, TimedOut, UnreachableError, UnreadableAnswer
 
@@ -25,10 +25,10 @@ HOPELESS: Final = ("no_device",)
 _PIECE: Final = 2**16
 
 T = TypeVar("T")
-Landing = Callable[[Head, Body], Flow[T]]
+ResponseReader = Callable[[ResponseHead, Body], Flow[T]]
 
 
-class Opened:
+class OpenResponse:
     """An answer that is read as it comes; close it."""
 
     def __init__(self, status: int, connection: Connection, body: Body) -> None:
@@ -66,11 +66,11 @@ class Transport:
         self._idle: deque[Connection] = deque()
         self._owner = os.getpid()
 
-    def exchange(self, ask: Ask) -> Flow[Reply]:
+    def exchange(self, ask: HttpRequest) -> Flow[HttpResponse]:
         """Send, and give the answer below 300 with its whole body; as `land` else."""
         return (yield from self.land(ask, _whole))
 
-    def land(self, ask: Ask, landing: Landing[T]) -> Flow[T]:
+    def land(self, ask: HttpRequest, landing: ResponseReader[T]) -> Flow[T]:
         """Send, and have `landing` read the body of the answer, if it is one below 300.
 
         Raises ClientError. Sent again, a bounded number of times: after 429 and 503 with Retry-After, and after a
@@ -92,19 +92,19 @@ class Transport:
             yield Pause(self._pause(reply, ask, turn))
         raise AssertionError("the last round returns or raises")
 
-    def open(self, ask: Ask) -> Flow[Opened]:
+    def open(self, ask: HttpRequest) -> Flow[OpenResponse]:
         """Send, and give the answer to be read as it comes, on its own connection; raises ClientError, OSError."""
         connection = yield from connect(self.place, ask.timeout or self.timeout)
         try:
             head, body = yield from self._asked(connection, ask)
-            opened = Opened(head.status, connection, body)
+            opened = OpenResponse(head.status, connection, body)
             rest = (yield from body.excerpt()) if head.status >= 300 else b""  # noqa: PLR2004 - HTTP's own boundary
         except BaseException:
             connection.close()
             raise
         if head.status >= 300:  # noqa: PLR2004
             connection.close()
-            raise Reply(head.status, head.headers, rest).error()
+            raise HttpResponse(head.status, head.headers, rest).error()
         return opened
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class Transport:
         reason = failure.strerror or failure
         return UnreachableError(f"the connection to {self.url} failed: {reason or type(failure).__name__}")
 
-    def _pause(self, reply: Reply, ask: Ask, turn: int) -> float:
+    def _pause(self, reply: HttpResponse, ask: HttpRequest, turn: int) -> float:
         """Seconds until a refused request is sent again; raises the refusal if it is not."""
         error = reply.error()
         busy = reply.status in BUSY or (reply.status == IN_FLIGHT and turn > 0 and KEY in ask.headers)
@@ -134,7 +134,9 @@ class Transport:
             raise error
         return told * random.uniform(1.0, 1.1)  # noqa: S311 - so that those turned away do not return as one
 
-    def _once(self, ask: Ask, landing: Landing[T], done: int | None) -> Flow[tuple[Reply, tuple[T] | None]]:
+    def _once(
+        self, ask: HttpRequest, landing: ResponseReader[T], done: int | None
+    ) -> Flow[tuple[HttpResponse, tuple[T] | None]]:
         """One try: the answer, and what was made of it where it is no refusal, or has the status `done`."""
         connection = yield from self._taken(ask.timeout or self.timeout)
         try:
@@ -150,9 +152,9 @@ class Transport:
             self._idle.append(connection)
         else:
             connection.close()
-        return Reply(head.status, head.headers, rest), landed
+        return HttpResponse(head.status, head.headers, rest), landed
 
-    def _asked(self, connection: Connection, ask: Ask) -> Flow[tuple[Head, Body]]:
+    def _asked(self, connection: Connection, ask: HttpRequest) -> Flow[tuple[ResponseHead, Body]]:
         first = memoryview(ask.head(self._host, self._prefix, self._headers))
         whole = yield from connection.send([first, *ask.body])
         head = yield from connection.head()
@@ -181,14 +183,14 @@ class Transport:
 _FINAL: Final = (ConnectionRefusedError, FileNotFoundError, TimeoutError, ssl.SSLCertVerificationError)
 
 
-def _whole(head: Head, body: Body) -> Flow[Reply]:
-    return Reply(head.status, head.headers, (yield from body.whole()))
+def _whole(head: ResponseHead, body: Body) -> Flow[HttpResponse]:
+    return HttpResponse(head.status, head.headers, (yield from body.whole()))
 
 
-def into(view: memoryview) -> Landing[Head]:
+def into(view: memoryview) -> ResponseReader[ResponseHead]:
     """A landing that fills `view`; raises UnreadableAnswer if the body has another length."""
 
-    def landing(head: Head, body: Body) -> Flow[Head]:
+    def landing(head: ResponseHead, body: Body) -> Flow[ResponseHead]:
         if head.status != 200 or body.length not in {None, view.nbytes}:  # noqa: PLR2004 - another has no such body
             found = "none of that kind" if head.status != 200 else str(body.length)  # noqa: PLR2004
             raise _unexpected(view.nbytes, found, head.status)
@@ -205,11 +207,11 @@ def _unexpected(expected: int, found: str, status: int) -> ClientError:
     return UnreadableAnswer(f"{expected} bytes were expected, the answer has {found}", status, "unreadable")
 
 
-def _parsed(url: str, tls: ssl.SSLContext | None) -> tuple[str, Place, str, str]:
+def _parsed(url: str, tls: ssl.SSLContext | None) -> tuple[str, Address, str, str]:
     """A service's address: as told, where it listens, the Host header, and what stands before every path."""
     parts = urlsplit(url if "://" in url or url.startswith("unix:") else f"http://{url}")
     if parts.scheme == "unix" and not parts.netloc and parts.path:
-        return url, Place("localhost", 0, unquote(parts.path)), "localhost", ""
+        return url, Address("localhost", 0, unquote(parts.path)), "localhost", ""
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(f"a service's address is http://host:port or unix:///path, got {url!r}")
     prefix, secure = parts.path.rstrip("/"), parts.scheme == "https"
@@ -217,5 +219,5 @@ def _parsed(url: str, tls: ssl.SSLContext | None) -> tuple[str, Place, str, str]
     if not secure and tls is not None:
         raise ValueError(f"{url!r} is no https:// address: nothing there speaks TLS")
     context = (tls or ssl.create_default_context()) if secure else None
-    place = Place(parts.hostname, parts.port or (443 if secure else 80), None, context)
+    place = Address(parts.hostname, parts.port or (443 if secure else 80), None, context)
     return f"{parts.scheme}://{host}{prefix}", place, host, prefix

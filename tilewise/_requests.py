@@ -1,4 +1,4 @@
-"""Asking: what a client reads of a service: bests, misses, jobs, trials, devices, kernels."""
+"""RequestMethods: what a client reads of a service: bests, misses, jobs, trials, devices, kernels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Literal, TypeVar
 
-from tilewise._http1 import Ask, Reply, target
+from tilewise._http1 import HttpRequest, HttpResponse, target
 from tilewise._pool import Transport
 from tilewise._sansio import Flow, Operation
 from tilewise.decoding import from_json
@@ -25,8 +25,8 @@ class Page(list[T]):
         self.next = following
 
 
-class Asking:
-    """Questions that change nothing. Every method raises ClientError if the service refuses."""
+class RequestMethods:
+    """Requests that change nothing. Every method raises ClientError if the service refuses."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -76,7 +76,7 @@ class Asking:
     def delete_best(self, problem: Problem | ShapeLike, *, device: str | None = None) -> Flow[None]:
         """Have the service forget the stored best of a problem, or of a shape in float32; raises NotTuned."""
         where = target("/bests", _filter(problem, None) | {"device": device})
-        yield from self.transport.exchange(Ask("DELETE", where))
+        yield from self.transport.exchange(HttpRequest("DELETE", where))
 
     @Operation
     def misses(
@@ -153,7 +153,7 @@ class Asking:
     def readiness(self) -> Flow[Readiness]:
         """Tell whether products are served, and why not; raises UnreachableError if nobody answers."""
         try:
-            reply = yield from self.transport.exchange(Ask("GET", "/health/ready", again=True, patient=False))
+            reply = yield from self.transport.exchange(HttpRequest("GET", "/health/ready", again=True, patient=False))
         except UnreachableError:
             raise
         except ClientError as error:
@@ -184,8 +184,8 @@ class Asking:
         found = yield from self._list("/kernels", "kernels")
         return [from_json(Kernel, entry) for entry in found]
 
-    def _get(self, path: str, query: Mapping[str, object | None] | None = None) -> Flow[Reply]:
-        return (yield from self.transport.exchange(Ask("GET", target(path, query or {}), again=True)))
+    def _get(self, path: str, query: Mapping[str, object | None] | None = None) -> Flow[HttpResponse]:
+        return (yield from self.transport.exchange(HttpRequest("GET", target(path, query or {}), again=True)))
 
     def _page(self, kind: type[T], member: str, query: Mapping[str, object | None]) -> Flow[Page[T]]:
         body = (yield from self._get(f"/{member}", query)).json()
@@ -197,7 +197,7 @@ class Asking:
         body = (yield from self._get(path, query)).json()
         return list(body[member] if isinstance(body, dict) else body)
 
-    def _as(self, kind: type[T], reply: Reply) -> T:
+    def _as(self, kind: type[T], reply: HttpResponse) -> T:
         try:
             return from_json(kind, reply.json())
         except (TypeError, KeyError, ValueError) as error:

@@ -58,7 +58,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Told(Generic[T]):
+class StreamItem(Generic[T]):
     """What a stream's flow tells its reader before it goes on."""
 
     value: T
@@ -66,19 +66,19 @@ class Told(Generic[T]):
 
 Step = Wait | Pause | Resolve | Work
 Flow = Generator[Step, Any, T]
-Telling = Generator[Step | Told[T], Any, None]
+StreamFlow = Generator[Step | StreamItem[T], Any, None]
 
 
-class Blocking:
+class SyncRunner:
     """Whoever has its flows driven by waiting in the calling thread."""
 
 
-class Waiting:
+class AsyncRunner:
     """Whoever has its flows driven by an asyncio event loop that can watch sockets (asyncio's own, or uvloop)."""
 
 
 class Operation(Generic[P, T]):
-    """A method written as a flow: of a Blocking object it is a function, of a Waiting one a coroutine function."""
+    """A method written as a flow: of a SyncRunner it is a function, of an AsyncRunner a coroutine function."""
 
     def __init__(self, flow: Callable[Concatenate[Any, P], Flow[T]]) -> None:
         self._flow = flow
@@ -87,16 +87,16 @@ class Operation(Generic[P, T]):
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, instance: Blocking, owner: type) -> Callable[P, T]: ...
+    def __get__(self, instance: SyncRunner, owner: type) -> Callable[P, T]: ...
     @overload
-    def __get__(self, instance: Waiting, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, instance: AsyncRunner, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
     def __get__(self, instance: object, owner: type) -> Any:
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, instance: object, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Run it for an object."""
         flow = self._flow(instance, *args, **kwargs)
-        return driven(flow) if isinstance(instance, Blocking) else awaited(flow)
+        return driven(flow) if isinstance(instance, SyncRunner) else awaited(flow)
 
     def within(self, instance: object, *args: P.args, **kwargs: P.kwargs) -> Flow[T]:
         """The flow itself, for another flow to go through."""
@@ -104,27 +104,27 @@ class Operation(Generic[P, T]):
 
 
 class Stream(Generic[P, T]):
-    """A method written as a telling flow: of a Blocking object it gives an iterator, of a Waiting one an async one."""
+    """A method written as a flow of items: of a SyncRunner it gives an iterator, of an AsyncRunner an async one."""
 
-    def __init__(self, flow: Callable[Concatenate[Any, P], Telling[T]]) -> None:
+    def __init__(self, flow: Callable[Concatenate[Any, P], StreamFlow[T]]) -> None:
         self._flow = flow
         update_wrapper(self, flow)
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, instance: Blocking, owner: type) -> Callable[P, Iterator[T]]: ...
+    def __get__(self, instance: SyncRunner, owner: type) -> Callable[P, Iterator[T]]: ...
     @overload
-    def __get__(self, instance: Waiting, owner: type) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(self, instance: AsyncRunner, owner: type) -> Callable[P, AsyncIterator[T]]: ...
     def __get__(self, instance: object, owner: type) -> Any:
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, instance: object, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Tell it for an object."""
         flow = self._flow(instance, *args, **kwargs)
-        return told(flow) if isinstance(instance, Blocking) else told_async(flow)
+        return told(flow) if isinstance(instance, SyncRunner) else told_async(flow)
 
-    def within(self, instance: object, *args: P.args, **kwargs: P.kwargs) -> Telling[T]:
+    def within(self, instance: object, *args: P.args, **kwargs: P.kwargs) -> StreamFlow[T]:
         """The flow itself, for another flow to read."""
         return self._flow(instance, *args, **kwargs)
 
@@ -159,7 +159,7 @@ async def awaited(flow: Flow[T]) -> T:
         return cast("T", done.value)
 
 
-def told(flow: Telling[T]) -> Iterator[T]:
+def told(flow: StreamFlow[T]) -> Iterator[T]:
     """Give what a flow tells, waiting in this thread."""
     try:
         while (item := driven(upcoming(flow))) is not None:
@@ -168,7 +168,7 @@ def told(flow: Telling[T]) -> Iterator[T]:
         flow.close()
 
 
-async def told_async(flow: Telling[T]) -> AsyncIterator[T]:
+async def told_async(flow: StreamFlow[T]) -> AsyncIterator[T]:
     """Give what a flow tells, waiting on the running event loop."""
     try:
         while (item := await awaited(upcoming(flow))) is not None:
@@ -177,11 +177,11 @@ async def told_async(flow: Telling[T]) -> AsyncIterator[T]:
         flow.close()
 
 
-def upcoming(flow: Telling[T]) -> Flow[Told[T] | None]:
+def upcoming(flow: StreamFlow[T]) -> Flow[StreamItem[T] | None]:
     """Go through a telling flow until it tells something; None at its end."""
     try:
         step = next(flow)
-        while not isinstance(step, Told):
+        while not isinstance(step, StreamItem):
             try:
                 came = yield step
             except BaseException as error:  # noqa: BLE001 - the telling flow decides

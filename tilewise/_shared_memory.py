@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from tilewise._http1 import Ask
-from tilewise._operands import Array, Plan, Stored
+from tilewise._http1 import HttpRequest
+from tilewise._operands import Array, OperandPlan, StoredOperand
 from tilewise._pool import Transport
 from tilewise._sansio import Flow, Work
 from tilewise.errors import ClientError, TimedOut
@@ -54,7 +54,7 @@ class Shared:
         self.dropped: deque[Region] = deque()
         self._owner = os.getpid()
 
-    def product(self, asked: Plan, options: Mapping[str, Any], room: Array) -> Flow[Mapping[str, str] | None]:
+    def product(self, asked: OperandPlan, options: Mapping[str, Any], room: Array) -> Flow[Mapping[str, str] | None]:
         """Make a product, and give the answer's headers; None if it has to go through the socket.
 
         Whatever goes wrong here goes through the socket, which tells what is wrong with the product itself.
@@ -88,7 +88,9 @@ class Shared:
                 region.memory.close()
             if self._owner == os.getpid():
                 with suppress(ClientError):
-                    yield from self._transport.exchange(Ask("POST", f"{_REGIONS}/{region.name}/unregister", again=True))
+                    yield from self._transport.exchange(
+                        HttpRequest("POST", f"{_REGIONS}/{region.name}/unregister", again=True)
+                    )
 
     def _is_offered(self) -> Flow[bool]:
         if self._owner != os.getpid():  # a forked child's descriptors are its parent's regions
@@ -97,7 +99,9 @@ class Shared:
             self._owner = os.getpid()
         if self._offered is None:
             try:
-                told = (yield from self._transport.exchange(Ask("GET", "/v2", again=True, patient=False))).json()
+                told = (
+                    yield from self._transport.exchange(HttpRequest("GET", "/v2", again=True, patient=False))
+                ).json()
                 self._offered = "system_shared_memory" in told.get("extensions", ())
             except TimedOut:
                 raise
@@ -135,11 +139,11 @@ class Shared:
         return Region(name, memory, size)
 
 
-def _registration(name: str, nbytes: int) -> Ask:
+def _registration(name: str, nbytes: int) -> HttpRequest:
     return _post(f"{_REGIONS}/{name}/register", {"key": f"/{name}", "offset": 0, "byte_size": nbytes})
 
 
-def _infer(asked: Plan, options: Mapping[str, Any], region: Region, ends: tuple[int, int, int]) -> Ask:
+def _infer(asked: OperandPlan, options: Mapping[str, Any], region: Region, ends: tuple[int, int, int]) -> HttpRequest:
     inputs = [
         _tensor("A", asked, asked.a, _part(region, 0, asked.a.array.size * asked.dtype.itemsize)),
         _tensor("B", asked, asked.b, _part(region, ends[0], asked.b.array.size * asked.dtype.itemsize)),
@@ -149,14 +153,14 @@ def _infer(asked: Plan, options: Mapping[str, Any], region: Region, ends: tuple[
     return _post("/v2/models/matmul/infer", {"parameters": given, "inputs": inputs, "outputs": outputs})
 
 
-def _tensor(name: str, asked: Plan, stored: Stored, part: Mapping[str, Any]) -> dict[str, Any]:
+def _tensor(name: str, asked: OperandPlan, stored: StoredOperand, part: Mapping[str, Any]) -> dict[str, Any]:
     rows, columns = asked.sizes(name)
     batch = asked.problem.batch if asked.problem else 1
     shape = [*([batch] if batch > 1 else []), *((columns, rows) if stored.transposed else (rows, columns))]
     return {"name": name, "datatype": _DATATYPES[asked.dtype.name], "shape": shape, "parameters": part}
 
 
-def _sent(asked: Plan, region: Region, second: int) -> None:
+def _sent(asked: OperandPlan, region: Region, second: int) -> None:
     """Copy both operands into the region, each as it is stored."""
     for offset, stored in ((0, asked.a), (second, asked.b)):
         array = stored.array.swapaxes(-1, -2) if stored.transposed else stored.array
@@ -175,6 +179,6 @@ def _up(nbytes: int) -> int:
     return -(-nbytes // _ALIGNED) * _ALIGNED
 
 
-def _post(path: str, body: object) -> Ask:
+def _post(path: str, body: object) -> HttpRequest:
     # Not sent again behind a broken connection: the first may still be at work on the region.
-    return Ask("POST", path, (memoryview(json.dumps(body).encode()),), {"Content-Type": "application/json"})
+    return HttpRequest("POST", path, (memoryview(json.dumps(body).encode()),), {"Content-Type": "application/json"})

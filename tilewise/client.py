@@ -8,21 +8,21 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from tilewise._cordons import Cordoning
+from tilewise._cordons import CordonMethods
 from tilewise._futures import AsyncSubmitted, Submitted
-from tilewise._jobs import Following
-from tilewise._keys import Managing
-from tilewise._matmul import Multiplying, plan_of
-from tilewise._matrices import Keeping
+from tilewise._jobs import JobMethods
+from tilewise._keys import KeyMethods
+from tilewise._matmul import MatmulMethods, plan_of
+from tilewise._matrices import MatrixMethods
 from tilewise._operands import Operand
 from tilewise._pool import Transport
-from tilewise._sansio import Blocking, Flow, Operation, Waiting, awaited, driven
+from tilewise._sansio import AsyncRunner, Flow, Operation, SyncRunner, awaited, driven
 from tilewise.arguments import ProductArguments
 
 LOCAL = "http://127.0.0.1:8000"
 
 
-class Calls(Multiplying, Following, Keeping, Managing, Cordoning):
+class ClientMethods(MatmulMethods, JobMethods, MatrixMethods, KeyMethods, CordonMethods):
     """All that can be asked of a service, written once."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Calls(Multiplying, Following, Keeping, Managing, Cordoning):
         self.transport.close()
 
 
-class Client(Calls, Blocking):
+class Client(ClientMethods, SyncRunner):
     """A service at `url`: http://host:port, https://host:port, or unix:///path of a Unix socket.
 
     Usable from any number of threads; close it, or use it as a context manager. `timeout` bounds each wait for the
@@ -87,7 +87,7 @@ class Client(Calls, Blocking):
         return Submitted(self, asked, driven(self._queued(asked, arguments)) if asked.problem else None)
 
 
-class AsyncClient(Calls, Waiting):
+class AsyncClient(ClientMethods, AsyncRunner):
     """As Client, for asyncio: its methods are coroutine functions, `events` gives an asynchronous iterator.
 
     Usable from any number of tasks.

@@ -9,13 +9,13 @@ import pytest
 from numpy.typing import NDArray
 
 from tilewise import Matrix
-from tilewise._operands import WORTHWHILE, Plan, is_room, plan
+from tilewise._operands import WORTHWHILE, OperandPlan, is_room, plan
 
 Array = NDArray[Any]
 SIDE = 256  # a float32 matrix of so many rows and columns is worth a piece of its own
 
 
-def sent(asked: Plan) -> list[memoryview]:
+def sent(asked: OperandPlan) -> list[memoryview]:
     return [*asked.a.pieces(), *asked.b.pieces()]
 
 
@@ -23,7 +23,7 @@ def lies_in(piece: memoryview, array: Array) -> bool:
     return bool(np.shares_memory(np.frombuffer(piece, np.uint8), array))
 
 
-def sizes(asked: Plan) -> tuple[int, ...]:
+def sizes(asked: OperandPlan) -> tuple[int, ...]:
     problem = asked.problem
     assert problem is not None
     return (problem.batch, problem.m, problem.n, problem.k)
