@@ -101,7 +101,7 @@ def _content(file: IO[str]) -> str:
 def _lock_file(database: Path) -> IO[str]:
     try:
         make_folder(database.parent)
-        return database.with_name(f"{database.name}.lock").open("a+", encoding="utf-8")
+        return database.with_name(f"{database.name}.lock").open("a+", encoding="utf-8", errors="replace")
     except OSError as error:
         raise StartRefused(f"the lock file beside {database} cannot be opened: {error}") from error
 

@@ -81,3 +81,11 @@ def test_a_long_name_is_cut_where_the_server_would_cut_it(postgres_url: str) -> 
 def test_a_lock_file_that_cannot_be_made_is_told() -> None:
     with pytest.raises(StartRefused, match="the lock file beside"), owned("sqlite:////proc/none/tilewise.db", FIRST):
         pass
+
+
+def test_a_lock_file_that_a_power_cut_tore_is_taken_and_written_anew(sqlite_url: str) -> None:
+    lock = Path(f"{sqlite_url.removeprefix('sqlite:///')}.lock")
+    lock.parent.mkdir(exist_ok=True)
+    lock.write_bytes(b"pid 7 \xfe\x90\x80")
+    with owned(sqlite_url, FIRST):
+        assert lock.read_text(encoding="utf-8") == f"{FIRST}\n"
