@@ -128,6 +128,14 @@ def test_without_the_sandbox_a_process_may_do_what_its_user_may(
     assert [(record.levelname, record.message.count(",")) for record in told] == [("INFO", len(PARTS) - 1)]
 
 
+def test_a_user_without_a_home_has_a_sandbox(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 2)  # of whom the system knows nothing, as in some clusters
+    with pytest.raises(RuntimeError):
+        Path.home()
+    assert str(cache / "cuda") in of_platform(SUPPORT, "cuda", cache).write
+
+
 def test_a_process_that_cannot_be_confined_runs_nothing(make: Making) -> None:
     child = make(sandbox=sandbox_functions.Failing(SUPPORT))
     with pytest.raises(DeviceError, match="cannot be confined"):

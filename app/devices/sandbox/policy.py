@@ -6,8 +6,8 @@ import ctypes
 import os
 import socket
 import sys
-import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,7 +27,11 @@ _SYSTEM: Final = (
 # Where distributions put the driver's libraries, and what its daemons and MPS share with processes.
 _DRIVER: Final = ("/etc", "/opt", "/run", "/var/run", "/snap", "/mnt/wsl")
 _DRIVER_FOLDERS: Final = ("CUDA_HOME", "CUDA_PATH")
-_DRIVER_CACHES: Final = ("CUDA_CACHE_PATH", "CUPY_CACHE_DIR", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
+_DRIVER_CACHES: Final = (
+    *("CUDA_CACHE_PATH", "CUPY_CACHE_DIR", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"),
+    *("TMPDIR", "TEMP", "TMP"),
+)
+_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - MPS's pipes are there too
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,7 @@ def of_platform(support: Support, platform: str, cache_dir: Path) -> Sandbox:
     if platform != "cuda":
         return Sandbox(support, read, (str(cache / "bin"), str(cache / "pocl"), "/dev/null"))
     read = (*read, *_DRIVER, *_named(_DRIVER_FOLDERS))
-    homes = (str(Path.home() / ".nv"), str(Path.home() / ".cupy"), tempfile.gettempdir(), "/tmp")  # noqa: S108 - MPS's
-    write = (str(cache / "cuda"), *homes, *_named(_DRIVER_CACHES))
+    write = (str(cache / "cuda"), *_homes(), *_TEMPORARY, *_named(_DRIVER_CACHES))
     families = (socket.AF_UNIX, socket.AF_NETLINK)
     return Sandbox(support, read, write, ("/dev", "/proc"), tuple(map(int, families)), alone=False)
 
@@ -72,6 +75,12 @@ def _python() -> Iterator[str]:
     """Where Python and its packages are loaded from."""
     yield from (sys.executable, sys.prefix, sys.base_prefix, sys.exec_prefix)
     yield from (str(Path(entry).absolute()) for entry in sys.path)
+
+
+def _homes() -> Iterator[str]:
+    """Where the driver and CuPy keep things, if this user has a home."""
+    with suppress(RuntimeError):
+        yield from (str(Path.home() / ".nv"), str(Path.home() / ".cupy"))
 
 
 def _libraries() -> Iterator[str]:
