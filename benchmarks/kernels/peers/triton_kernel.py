@@ -10,6 +10,20 @@ import triton.language as tl
 
 
 @triton.jit
+def rows_and_columns(tile, m, n, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
+    """The rows and columns of a tile: GROUP rows of tiles are done column by column.
+
+    Programs that run together share what they read then.
+    """
+    tiles_m, tiles_n = tl.cdiv(m, BM), tl.cdiv(n, BN)
+    top = tile // (GROUP * tiles_n) * GROUP
+    rows = min(tiles_m - top, GROUP)
+    i = (top + tile % (GROUP * tiles_n) % rows) * BM + tl.arange(0, BM)
+    j = tile % (GROUP * tiles_n) // rows * BN + tl.arange(0, BN)
+    return i, j
+
+
+@triton.jit
 def sums_of_tile(
     a,
     b,
@@ -33,15 +47,7 @@ def sums_of_tile(
 
     Rows and columns past the edges wrap around, and are not to be stored.
     """
-    # GROUP rows of tiles are done column by column, so that programs that run together share what they read.
-    tiles_m, tiles_n = tl.cdiv(m, BM), tl.cdiv(n, BN)
-    top = tile // (GROUP * tiles_n) * GROUP
-    rows = min(tiles_m - top, GROUP)
-    tile_m = top + tile % (GROUP * tiles_n) % rows
-    tile_n = tile % (GROUP * tiles_n) // rows
-
-    i = tile_m * BM + tl.arange(0, BM)
-    j = tile_n * BN + tl.arange(0, BN)
+    i, j = rows_and_columns(tile, m, n, BM, BN, GROUP)
     steps = first * BK + tl.arange(0, BK)
     if TRANS_A:
         from_a = a + (i % m)[:, None] + steps[None, :] * m
