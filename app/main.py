@@ -36,6 +36,7 @@ from app.services.health.cordons import Cordons
 from app.services.health.status import ServiceHealth
 from app.services.jobs.async_products import AsyncProducts
 from app.services.jobs.idempotency import Idempotency
+from app.services.jobs.retention import Keep, Retention, RetentionLimits
 from app.services.jobs.service import JobService
 from app.services.matmul.readiness import DefaultVerification
 from app.services.matmul.resident_matrices import MatrixQuota, ResidentMatrices
@@ -85,8 +86,7 @@ def opened(
         stack.callback(health.stop)
         regions = SharedMemoryRegistry(fleet, allowed=settings.shared_memory == "on")
         stack.callback(regions.close)
-        results, idempotency = _kept(settings, database, jobs, matmul)
-        stack.callback(results.stop)
+        results, idempotency = _kept(stack, settings, database, jobs, matmul)
         background = _background(settings, context, misses, matmul)
         tuning = TuningService(
             context, fleet, misses, defaults.await_settled, queue=settings.jobs, background=background
@@ -150,14 +150,27 @@ def _background(
 
 
 def _kept(
-    settings: Settings, database: Database, jobs: JobService, matmul: MatmulService
+    stack: ExitStack, settings: Settings, database: Database, jobs: JobService, matmul: MatmulService
 ) -> tuple[AsyncProducts, Idempotency]:
     """What is kept of products that are jobs, and of requests with a key; both take up what was left unfinished."""
-    keep = settings.data_dir / "results", settings.result_ttl, settings.result_bytes
+    keep = settings.data_dir / "results", settings.result_ttl, settings.result_bytes, settings.result_files
     results, idempotency = AsyncProducts(database, jobs, matmul, *keep), Idempotency(database, settings.idempotency_ttl)
     results.start()
+    stack.callback(results.stop)
     idempotency.start()
+    retention = Retention(database, _retention_limits(settings), results.store.holds)
+    stack.callback(retention.stop)
+    retention.start()
     return results, idempotency
+
+
+def _retention_limits(settings: Settings) -> RetentionLimits:
+    """How much is kept of what is stored."""
+    return RetentionLimits(
+        jobs=Keep(settings.jobs_kept, settings.jobs_days),
+        trials=Keep(settings.trials_kept, settings.trials_days),
+        misses=Keep(settings.misses_kept, settings.misses_days),
+    )
 
 
 def _serving(

@@ -101,8 +101,19 @@ class Settings(BaseSettings):
         default=3600, ge=0, description="Seconds that the result of an asynchronous product is kept."
     )
     result_bytes: int = Field(
-        default=2**34, ge=1, description="Bytes of disk for such results; beyond it the oldest go first."
+        default=2**34, ge=1, description="Bytes of the disk's blocks for such results; beyond it the oldest go first."
     )
+    result_files: int = Field(default=2**16, ge=1, description="Files of such results; beyond it the oldest go first.")
+    jobs_kept: int = Field(
+        default=100_000, ge=0, description="Jobs that have ended that are kept in the database; the oldest go first."
+    )
+    jobs_days: float | None = Field(default=None, gt=0, description="Days after which such a job goes in any case.")
+    trials_kept: int = Field(
+        default=1_000_000, ge=0, description="Trials that are kept; the oldest to which no best refers go first."
+    )
+    trials_days: float | None = Field(default=None, gt=0, description="Days after which such a trial goes in any case.")
+    misses_kept: int = Field(default=10_000, ge=0, description="Misses that are kept; the rarest go first.")
+    misses_days: float | None = Field(default=None, gt=0, description="Days after which a miss goes in any case.")
     idempotency_ttl: int = Field(
         default=86400,
         ge=0,

@@ -140,7 +140,7 @@ class Stored:
 
     def recording(self, job_id: str) -> str:
         """As Client.recording."""
-        return self._jobs.recordings(job_id=job_id)
+        return "".join(self._jobs.recordings(job_id=job_id))
 
 
 def read_answer(kind: type[T], answer: responses.Answer) -> T:

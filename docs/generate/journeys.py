@@ -34,7 +34,7 @@ from app.cli.spawn import started
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "explanation" / "architecture.md"
 # Threads that run whether or not there is a request, by how their names begin.
-_PERIODIC: Final = ("misses", "results", "late writes", "verify defaults", "lifeline", "announce")
+_PERIODIC: Final = ("misses", "retention", "results", "late writes", "verify defaults", "lifeline", "announce")
 _DONE, _NOT_READY = (200, 202), 503
 _RECORDER: Final = """
 import mmap, os, sys, threading

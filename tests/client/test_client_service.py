@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -172,5 +173,9 @@ def test_many_threads_share_one_client(service: Served) -> None:
 
 def test_misses_name_what_was_asked_for_and_not_tuned(client: Client) -> None:
     client.best_config(37, 41, 43, dtype="float64")
-    missed = next(each for each in client.misses(limit=1000) if each.problem.m == 37)
+    until = time.monotonic() + 60
+    while not (found := [each for each in client.misses(limit=1000) if each.problem.m == 37]):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    (missed,) = found
     assert (missed.problem.dtype, missed.count, missed.match) == ("float64", 1, "default")

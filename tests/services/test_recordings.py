@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
+from sqlalchemy.orm import Session
 
 from app.services.jobs.export import recordings
+from app.services.jobs.service import JobService, new_job
 from app.services.service import Service
+from app.store.database import Database, migrate, open_database
+from app.store.records import TrialRecord
+from app.store.repository import DeviceRepository, JobRepository, TrialRepository
 from app.tuning.outcome import Rejected
 from app.tuning.replay import lines, read
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.problem import Problem
+from kernels.space import Config
 from tests.support.services.trial_rows import PROBLEM, rejected, trial
 
 SMALL, LARGE = ({"BM": size, "BN": size, "BK": 8} for size in (8, 16))
@@ -66,3 +76,49 @@ def test_the_text_of_recordings_says_the_same_again(device: Device) -> None:
     assert [list(one.outcomes) for one in again] == [list(one.outcomes) for one in made]
     for one, other in zip(again, made, strict=True):
         assert list(one.outcomes.values()) == [pytest.approx(samples) for samples in other.outcomes.values()]
+
+
+def test_recordings_are_read_a_space_at_a_time(tmp_path: Path, device: Device) -> None:
+    url = f"sqlite:///{tmp_path / 'tilewise.db'}"
+    migrate(url)
+    with open_database(url) as database:
+        rows = stored(database, device)
+        jobs = ReadAtOnce(database)
+        pieces = jobs.recordings()
+        assert jobs.read == []
+        assert "".join(pieces) == "".join(lines(recordings(rows, [device])))
+        assert jobs.read == [700, 700, 700, 700], "no more than the trials of one space"
+        assert "".join(jobs.recordings(kernel="vendor")) == ""
+
+
+def stored(database: Database, device: Device) -> list[TrialRecord]:
+    """Trials of four problems, of the vendor's library too, in a job."""
+    config = CATALOGUE["tiled"].space.config(SMALL)
+    rows = [
+        trial(device, Problem(size, 8, 8), id=None, config=Config.of({**config, "BM": number}), kernel=kernel)
+        for size in (8, 16, 24, 32)
+        for number in range(700)
+        for kernel in ("tiled", *(("vendor",) if number == 0 else ()))
+    ]
+
+    def add(session: Session) -> None:
+        DeviceRepository(session).save(device)
+        JobRepository(session).add(replace(new_job("tune", {}), id=rows[0].job_id))
+        for row in rows:
+            TrialRepository(session).add(row)
+
+    database.write(add)
+    return rows
+
+
+class ReadAtOnce(JobService):
+    """Notes how many trials were read for each space."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.read: list[int] = []
+
+    def _all_trials(self, filters: Mapping[str, object]) -> Sequence[TrialRecord]:
+        found = super()._all_trials(filters)
+        self.read.append(len(found))
+        return found

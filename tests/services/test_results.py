@@ -82,15 +82,26 @@ def test_a_result_is_kept_and_then_its_time_is_over(service: Service, tmp_path: 
 
 
 def test_beyond_so_many_bytes_the_oldest_results_go_first(service: Service, tmp_path: Path) -> None:
-    with keeping(service, tmp_path, most=100) as results:
+    with keeping(service, tmp_path, most=2 * 4096) as results:
         first, second, third = (made(service, results) for _ in range(3))
         with pytest.raises(NoResult):
             results.open(first)
         assert read(results, second).shape == read(results, third).shape == (3, 4)
-        assert results.store.nbytes == 2 * 48
-        with service.matmul.reserve(Problem(30, 4, 5)) as placed, pytest.raises(TooLarge) as refused:
+        assert results.store.nbytes == 2 * 4096, "blocks of the disk"
+        with service.matmul.reserve(Problem(3000, 4, 5)) as placed, pytest.raises(TooLarge) as refused:
             results.create(placed)
-    assert refused.value.facts == {"limit": 100, "size": 480}
+    assert refused.value.facts == {"limit": 8192, "size": 48000}
+
+
+def test_beyond_so_many_files_the_oldest_results_go_first(tmp_path: Path) -> None:
+    shelf = ResultStore(tmp_path, 60, 2**30, files=3)
+    shelf.start()
+    for number in range(10):
+        shelf.put(str(number), np.zeros(1, np.uint8))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["7", "8", "9"]
+    assert [shelf.holds(str(number)) for number in (6, 7)] == [False, True]
+    assert shelf.nbytes == 3 * 4096
+    shelf.stop()
 
 
 def test_a_result_that_is_open_is_read_to_its_end_though_its_time_is_over(tmp_path: Path) -> None:
@@ -156,7 +167,7 @@ def test_what_cannot_be_written_leaves_its_room_to_others(tmp_path: Path) -> Non
     assert shelf.nbytes == 0
     shelf.start()
     shelf.put("two", np.zeros(80, np.uint8))
-    assert shelf.nbytes == 80
+    assert shelf.nbytes == 4096
     shelf.stop()
 
 
@@ -291,7 +302,7 @@ def test_results_survive_a_restart_with_their_age_and_what_no_job_names_goes(ser
     (tmp_path / f"{first.id}.part").write_bytes(b"x")
     with keeping(service, tmp_path) as results:
         assert {path.name for path in tmp_path.iterdir()} == {"lost+found", first.id, second.id}
-        assert results.store.nbytes == 2 * 48
+        assert results.store.nbytes == 2 * 4096
         assert np.array_equal(read(results, first), np.full((3, 4), 10, np.float32))
     with keeping(service, tmp_path, ttl=0.05) as results:
         time.sleep(0.1)

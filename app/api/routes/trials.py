@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from app import errors
 from app.api.admission.request_guard import principal_of
@@ -17,6 +18,7 @@ from app.api.responses import reply
 from app.api.schemas import MissesQuery, TrialsQuery
 from app.api.state import service_of, threads_of
 from app.api.trials_schema import Misses, Trials
+from app.server.thread_pool import RequestThreads
 
 router = DirectRouter("trials")
 
@@ -54,9 +56,22 @@ async def list_trials(request: Request) -> Response:
         "round": asked.round,
     }
     if asked.format == "replay":
-        text = await threads_of(request).call(service.jobs.recordings, **filters)
-        return Response(text, media_type=_LINES)
+        pieces = _read(service.jobs.recordings(**filters), threads_of(request))
+        first = await anext(pieces, "")  # an error that is there at once is an answer of its own
+        return StreamingResponse(_joined(first, pieces), media_type=_LINES)
     return reply(await threads_of(request).call(trials_page, service.jobs, filters, asked))
+
+
+async def _read(pieces: Iterator[str], threads: RequestThreads) -> AsyncIterator[str]:
+    """Pieces of text, each read in a thread once the one before has been sent."""
+    while piece := await threads.call(next, pieces, ""):
+        yield piece
+
+
+async def _joined(first: str, rest: AsyncIterator[str]) -> AsyncIterator[str]:
+    yield first
+    async for piece in rest:
+        yield piece
 
 
 @router.get(
@@ -67,7 +82,10 @@ async def list_trials(request: Request) -> Response:
     query=MissesQuery,
 )
 async def list_misses(request: Request) -> Response:
-    """What was answered by less than an exact config, most often first. TILEWISE_IDLE_TUNING=on tunes it by itself."""
+    """What was answered by less than an exact config, most often first, as of some seconds ago.
+
+    TILEWISE_IDLE_TUNING=on tunes it by itself.
+    """
     asked, service = read_query(MissesQuery, request), service_of(request)
     model = None if asked.device is None else service.fleet.unit(asked.device).device.model
     return reply(await threads_of(request).call(misses_page, service.misses, model, asked))

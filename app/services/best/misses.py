@@ -72,8 +72,7 @@ class MissCounter:
         problem: Mapping[str, Any] | None = None,
         after: MissPlace | None = None,
     ) -> Sequence[MissRecord]:
-        """The shapes asked for most often, first the most, as the store gives them. Blocks for two queries."""
-        self.flush()
+        """The shapes asked for most often, first the most, as they were last stored. Blocks for a query."""
         return self._database.read(
             lambda session: MissRepository(session).most_frequent(limit, device_model, problem, after)
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from app.errors import Cancelled, NoResult, StoreFailed, TilewiseError, TooLarge
-from app.services.jobs.result_store import ResultStore
+from app.services.jobs.result_store import FILES, ResultStore
 from app.services.jobs.service import ENDED, JobService, new_job
 from app.services.matmul.buffers import OperandBuffers, Product
 from app.services.matmul.device_queue import CancelToken
@@ -30,15 +30,22 @@ Outcome = tuple[str, dict[str, Any] | None, TilewiseError | None]
 
 
 class AsyncProducts:
-    """Jobs of kind matmul; their results, in `folder`, are kept for `ttl` seconds and up to `most` bytes of them.
+    """Jobs of kind matmul; their results, in `folder`, are kept for `ttl` seconds, up to `most` bytes and `files`.
 
     What was under way at a restart is failed then, code lost; results survive it, if their jobs name them.
     """
 
     def __init__(
-        self, database: Database, jobs: JobService, matmul: MatmulService, folder: Path, ttl: float, most: int = 2**34
+        self,
+        database: Database,
+        jobs: JobService,
+        matmul: MatmulService,
+        folder: Path,
+        ttl: float,
+        most: int = 2**34,
+        files: int = FILES,
     ) -> None:
-        self.store = ResultStore(folder, ttl, most)
+        self.store = ResultStore(folder, ttl, most, files=files)
         self._database, self._jobs, self._matmul = database, jobs, matmul
         self._errors: dict[str, TilewiseError] = {}
         self._lock = threading.Lock()

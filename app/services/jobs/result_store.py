@@ -16,28 +16,39 @@ from app.dtypes import Array
 from app.store.folders import sync_folder
 
 _LOOK: Final = 30.0  # seconds between looks for what is too old
+_BLOCK: Final = 4096  # bytes of the disk that a file takes at least
+FILES: Final = 2**16
 
 
 class ResultStore:
-    """Keeps arrays in `folder` for `ttl` seconds, and no more than `most` bytes of them; safe from any thread.
+    """Keeps arrays in `folder` for `ttl` seconds, no more than `files`, in `most` bytes; safe from any thread.
 
-    Files that are being written count: if only they are in the way, the next waits for them.
+    Bytes are those of the disk's blocks. Files that are being written count: if only they are in the way, the next
+    waits for them.
     """
 
-    def __init__(self, folder: Path, ttl: float, most: int, clock: Callable[[], float] = monotonic) -> None:
-        self.ttl, self.most = ttl, most
+    def __init__(
+        self, folder: Path, ttl: float, most: int, clock: Callable[[], float] = monotonic, files: int = FILES
+    ) -> None:
+        self.ttl, self.most, self.files = ttl, most, files
         self._folder, self._clock = folder, clock
         self._kept: dict[str, tuple[int, float]] = {}  # bytes and the moment, by name, oldest first
         self._writing: dict[str, int] = {}  # bytes by name of what is being written
+        self._nbytes = 0
         self._unchecked: set[str] = set()  # names of what an earlier process left
         self._lock = threading.Condition()
         self._ending = threading.Event()
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept now, or are being written."""
+        """Bytes of blocks that are kept now, or are being written."""
         with self._lock:
-            return self._taken()
+            return self._nbytes
+
+    def holds(self, name: str) -> bool:
+        """Whether an array is kept, or is being written."""
+        with self._lock:
+            return name in self._kept or name in self._writing
 
     def start(self, ages: Callable[[Sequence[str]], Mapping[str, float]] = lambda _: {}) -> None:
         """Take up what an earlier process kept, and start the thread that removes what is too old.
@@ -51,7 +62,8 @@ class ResultStore:
         for name in found.keys() - known.keys():
             self._path(name).unlink()
         for name in sorted(known.keys() & found.keys(), key=lambda each: -known[each]):
-            self._kept[name] = found[name], now - known[name]
+            self._kept[name] = _blocks(found[name]), now - known[name]
+            self._nbytes += _blocks(found[name])
             self._unchecked.add(name)
         look = max(0.1, min(self.ttl, _LOOK))
 
@@ -68,7 +80,7 @@ class ResultStore:
     def put(self, name: str, array: Array) -> str:
         """Keep an array, on disk when it returns its SHA-256; raises OSError where the disk does not take it."""
         aside, data = self._folder / f"{name}.part", array.reshape(-1).view(np.uint8).data
-        self._reserve(name, array.nbytes)
+        self._reserve(name, _blocks(array.nbytes))
         try:
             with aside.open("wb") as file:
                 file.write(data)
@@ -85,7 +97,7 @@ class ResultStore:
             return sha256(data).hexdigest()
         finally:
             with self._lock:
-                self._writing.pop(name, None)
+                self._nbytes -= self._writing.pop(name, 0)
                 self._lock.notify_all()
 
     def open(self, name: str, digest: str) -> BinaryIO | None:
@@ -119,20 +131,25 @@ class ResultStore:
         """Make room for what is to be written; more than all room if the store is empty."""
         self.sweep()
         with self._lock:
-            while (self._kept or self._writing) and self._taken() + nbytes > self.most:
+            while (count := len(self._kept) + len(self._writing)) and (
+                count >= self.files or self._nbytes + nbytes > self.most
+            ):
                 if self._kept:
                     self._remove(next(iter(self._kept)))
                 else:
                     self._lock.wait()
             self._writing[name] = nbytes
-
-    def _taken(self) -> int:
-        return sum(size for size, _ in self._kept.values()) + sum(self._writing.values())
+            self._nbytes += nbytes
 
     def _remove(self, name: str) -> None:
-        self._kept.pop(name, None)
+        self._nbytes -= self._kept.pop(name, (0, 0.0))[0]
         self._unchecked.discard(name)
         self._path(name).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
         return self._folder / name
+
+
+def _blocks(nbytes: int) -> int:
+    """What a file of so many bytes takes of the disk; an empty one has a name and an inode."""
+    return max(1, -(-nbytes // _BLOCK)) * _BLOCK

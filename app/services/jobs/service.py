@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from time import monotonic
 from typing import Any, Final
 from uuid import uuid4
@@ -25,6 +26,7 @@ from app.tuning.replay import lines
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
 CANCELLING: Final = "cancelling"  # a running job's state, as it is told, once its cancellation is asked for
 _PAGE: Final = 5000  # trials read at once
+_LINES: Final = 500  # of recordings in one piece
 _EACH: Final = 8  # events that there may be for one trial, in the order of their numbers
 _TOLD, _FIRST_PREPARING, _SEARCHING, _FINALS, _PREPARING, _CANCELLING, _END = range(1, 8)
 
@@ -132,13 +134,22 @@ class JobService:
         """Stored trials by device_model, problem_key, kernel, state, job_id, round, after (an id) and limit."""
         return self._database.read(lambda session: TrialRepository(session).search(**filters))
 
-    def recordings(self, **filters: Any) -> str:
-        """All trials by the filters of `trials` but `after` and `limit`, as the text of recordings."""
+    def recordings(self, **filters: Any) -> Iterator[str]:
+        """All trials by the filters of `trials` but `after` and `limit`, as the text of recordings, in pieces.
+
+        The trials of one space are in memory at a time.
+        """
+        devices = self._database.read(lambda session: DeviceRepository(session).all())
+        for space in self._database.read(lambda session: TrialRepository(session).spaces(**filters)):
+            text = lines(recordings(self._all_trials(filters | space), devices))
+            while piece := "".join(islice(text, _LINES)):
+                yield piece
+
+    def _all_trials(self, filters: Mapping[str, Any]) -> Sequence[TrialRecord]:
         found: list[TrialRecord] = []
         while page := self.trials(**filters, after=found[-1].id if found else 0, limit=_PAGE):
             found += page
-        devices = self._database.read(lambda session: DeviceRepository(session).all())
-        return "".join(lines(recordings(found, devices)))
+        return found
 
     def counts(self) -> JobCounts:
         """How many jobs and trials there are, by state."""

@@ -39,6 +39,7 @@ class BackgroundTuning:
         return None
 
     def _candidates(self, device: Device) -> Iterator[tuple[Problem, tuple[ListedConfig, ...] | None]]:
+        self._misses.flush()
         for miss in self._misses.most_frequent(device_model=device.model):
             if is_exact(self._best, miss.problem, device.id):
                 self._misses.forget(device.model, miss.problem)

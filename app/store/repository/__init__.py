@@ -8,6 +8,7 @@ from app.store.repository.faults import FaultRepository
 from app.store.repository.idempotency import FirstAnswerRepository
 from app.store.repository.jobs import JobRepository
 from app.store.repository.misses import MissRepository
+from app.store.repository.pruning import PruneRepository
 from app.store.repository.trials import TrialRepository
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "FirstAnswerRepository",
     "JobRepository",
     "MissRepository",
+    "PruneRepository",
     "TrialRepository",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from math import log2
 from typing import Any, Final
 
-from sqlalchemy import and_, delete, or_, select
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from app.store.records import KnownRecord, TrialRecord
@@ -19,6 +19,7 @@ _ROUNDS: Final = ("search", "final")  # a report's trials repeat two of these
 _SIZES: Final = ("m", "n", "k", "batch")
 _FAMILY: Final = tuple(name for name in PROBLEM if name not in _SIZES)
 _VENDOR: Final = "vendor"
+_SPACE: Final = ("device_model", "problem_key", "kernel", "kernel_digest")
 
 
 class TrialRepository:
@@ -52,6 +53,7 @@ class TrialRepository:
         state: str | None = None,
         job_id: str | None = None,
         round: str | None = None,  # noqa: A002 - the column's name
+        kernel_digest: str | None = None,
         after: int = 0,
         limit: int = 100,
     ) -> list[TrialRecord]:
@@ -59,18 +61,28 @@ class TrialRepository:
 
         `problem` has some or all members of a problem.
         """
-        wanted = {
-            TrialRow.device_model: device_model,
-            TrialRow.problem_key: problem_key,
-            TrialRow.kernel: kernel,
-            TrialRow.state: state,
-            TrialRow.job_id: job_id,
-            TrialRow.round: round,
-        }
-        given = [column == value for column, value in wanted.items() if value is not None]
-        given += alike(TrialRow, problem or {})
+        given = _matching(
+            problem,
+            device_model=device_model,
+            problem_key=problem_key,
+            kernel=kernel,
+            kernel_digest=kernel_digest,
+            state=state,
+            job_id=job_id,
+            round=round,
+        )
         query = select(TrialRow).where(TrialRow.id > after, *given).order_by(TrialRow.id).limit(limit)
         return [trial_of(row) for row in self._session.scalars(query)]
+
+    def spaces(self, problem: Mapping[str, Any] | None = None, **filters: str | None) -> list[dict[str, str]]:
+        """The device models, problems and kernels' texts of the trials that match the filters, the oldest first.
+
+        The vendor's library is not among them: it has no space.
+        """
+        columns = [getattr(TrialRow, name) for name in _SPACE]
+        query = select(*columns).where(TrialRow.kernel != _VENDOR, *_matching(problem, **filters))
+        rows = self._session.execute(query.group_by(*columns).order_by(func.min(TrialRow.id)))
+        return [dict(zip(_SPACE, row, strict=True)) for row in rows]
 
     def top(self, job_id: str, device_model: str, problem: Problem, count: int = 8) -> list[TrialRecord]:
         """The fastest configs that a job measured on a problem and model, finalists first.
@@ -140,6 +152,12 @@ class TrialRepository:
         here = [place for place in found if place[0] == device_model and place[1] != problem]
         there = [place for place in found if place[0] != device_model]
         return [*sorted(there, key=lambda place: place[0])[:most], *_nearest(here, problem)[:most]]
+
+
+def _matching(problem: Mapping[str, Any] | None, **values: str | None) -> list[ColumnElement[bool]]:
+    """That a trial has some members of a problem, and columns the values that are given."""
+    given = [getattr(TrialRow, name) == value for name, value in values.items() if value is not None]
+    return [*given, *alike(TrialRow, problem or {})]
 
 
 def _nearest(places: Iterable[tuple[str, Problem]], problem: Problem) -> list[tuple[str, Problem]]:
