@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,17 +13,19 @@ from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
 from types import FrameType
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 import uvicorn
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
+from prometheus_client.core import Metric
 
 from app import server, web
 from app.api import router
 from app.api.state import state_of
 from app.devices.fleet import Fleet, open_fleet
 from app.errors import StartRefused
+from app.observability.tracing import Tracer
 from app.server import TransferLimits
 from app.services.access.api_keys import ApiKeys
 from app.services.access.audit import AuditLog
@@ -53,6 +55,29 @@ from app.store.repository import DeviceRepository
 
 _LOOK: Final = 0.1  # seconds between looks for a second signal
 Fleets: TypeAlias = Callable[[int], AbstractContextManager[Fleet]]  # opens devices with so many bytes of slab
+
+
+class Telemetry(Tracer, Protocol):
+    """What sends traces and metrics until it is stopped."""
+
+    def start(self) -> None:
+        """Send metrics from now on."""
+        ...
+
+    def stop(self) -> None:
+        """Send what is left; blocks for seconds where nobody takes it."""
+        ...
+
+
+def _telemetry(settings: Settings, families: Callable[[], Iterable[Metric]]) -> Telemetry | None:
+    """OpenTelemetry, which is imported where it is on alone; raises StartRefused if it is not installed."""
+    if settings.otel == "off":
+        return None
+    try:
+        from app.observability.otel import OtelTelemetry  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise StartRefused(f"TILEWISE_OTEL=on needs the extra otel: pip install 'tilewise[otel]' ({error})") from error
+    return OtelTelemetry(families)
 
 
 @contextmanager
@@ -205,10 +230,14 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        telemetry = _telemetry(settings, state_of(app).metrics.families)
         with opened(settings, who, closing, fleet) as service:
             state = state_of(app)
             state.slot.open(service)
             state.threads.start()
+            state.tracing.tracer = telemetry
+            if telemetry is not None:
+                telemetry.start()
             service.defaults.start()
             service.health.start()
             try:
@@ -216,6 +245,8 @@ def create_app(
             finally:
                 service.closing.set()
                 state.threads.stop()
+                if telemetry is not None:
+                    await asyncio.get_running_loop().run_in_executor(None, telemetry.stop)
 
     app: FastAPI = FastAPIOffline(
         title="Tilewise",

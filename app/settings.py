@@ -132,6 +132,9 @@ class Settings(BaseSettings):
         default="on", description="off: the devices' processes are not confined where the system has the means."
     )
     url: str | None = Field(default=None, description="A running service: the command line then speaks HTTP to it.")
+    otel: Literal["off", "on"] = Field(
+        default="off", description="on: traces and metrics are sent by OTLP, where OTEL_* say; needs tilewise[otel]."
+    )
     log_level: str = Field(default="info", description="debug, info, warning or error.")
     log_format: Literal["text", "json"] = Field(
         default="text", description="The log on standard error: lines for people, or one JSON object a line."

@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import lru_cache
 from importlib.metadata import version
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -22,20 +22,18 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
-from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from app.devices.gpu_health import GpuReading
 from app.errors import StoreFailed
-from app.observability import request_context
 from app.observability.loop_lag import LoopLag
 from app.services.health.status import STATES
 from app.services.jobs.service import ENDED
 from app.services.service import Service
 
 _SECONDS: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_MADE: Final = "tilewise.made"  # where a request's scope says which device made its product, and when
+# Where a request's scope says which device made its product, when, and the seconds of receiving it.
+MADE: Final = "tilewise.made"
 _JOBS: Final = ("queued", "running", *sorted(ENDED))  # told even where there is none: an alert compares
 _KEPT: Final = 4096  # metrics with labels of one kind
 _EXPONENT: Final = re.compile(rb"(?<= )[0-9.]+e[+-][0-9]+$", re.MULTILINE)  # some readers stop at the e
@@ -115,7 +113,7 @@ class Metrics:
     def product(self, scope: Scope, device: str, seconds: Mapping[str, float]) -> None:
         """Count a product by its phases; how long its answer takes is counted at the end of the request of `scope`."""
         self.phases(device, seconds)
-        scope[_MADE] = device, perf_counter()
+        scope[MADE] = device, perf_counter(), seconds.get("receive", 0.0)
 
     def phases(self, device: str, seconds: Mapping[str, float]) -> None:
         """Count phases of a product, which may be answered another time."""
@@ -127,71 +125,13 @@ class Metrics:
         self._phase("send", device).observe(send)
         self._total(device).observe(total)
 
+    def families(self) -> Iterable[Metric]:
+        """Everything. Blocks for a query."""
+        return self._registry.collect()
+
     def text(self) -> bytes:
         """Everything in Prometheus' text format, numbers without exponents. Blocks for a query."""
         return _EXPONENT.sub(_plain, generate_latest(self._registry))
-
-
-class Guard(Protocol):
-    """Who is asked before a request that the server has not asked of, and told of what may have changed something."""
-
-    def admit(self, scope: Scope) -> Response | None:
-        """The refusal of a request, or None."""
-        ...
-
-    def note_change(self, scope: Scope, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Write a request that was answered to the audit log."""
-        ...
-
-
-class Counted:
-    """ASGI middleware that counts every request by its route's template, and has changes audited."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics, guard: Guard) -> None:
-        self._app, self._metrics, self._guard = app, metrics, guard
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and count it at its end."""
-        if scope["type"] == "lifespan":
-            await self._lifespan(scope, receive, send)
-            return
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        status, headers, started, own = 500, (), perf_counter(), _identified(scope)
-
-        async def watched(message: Message) -> None:
-            nonlocal status, headers
-            if message["type"] == "http.response.start":
-                status, headers = message["status"], message["headers"]
-                message = {**message, "headers": [*headers, *own]} if own else message
-            await send(message)
-
-        try:
-            await (self._guard.admit(scope) or self._app)(scope, receive, watched)
-        finally:
-            if scope["method"] not in _SAFE:
-                self._guard.note_change(scope, status, headers)
-            route = getattr(scope.get("route"), "path", "none")
-            ended = perf_counter()
-            self._metrics.request(_method(scope["method"]), route, status, ended - started)
-            if _MADE in scope:
-                device, made = scope[_MADE]
-                self._metrics.sent(device, ended - made, ended - started)
-
-    async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Measure how late the loop is while the application serves: before, it opens devices on the loop."""
-        lag = self._metrics.loop_lag()
-
-        async def watched(message: Message) -> None:
-            if message["type"] == "lifespan.startup.complete":
-                lag.start()
-            await send(message)
-
-        try:
-            await self._app(scope, receive, watched)
-        finally:
-            lag.stop()
 
 
 class _Now(Collector):
@@ -227,16 +167,6 @@ class _Now(Collector):
         )
         yield from _disk(service)
         yield from _store(service)
-
-
-def _identified(scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Give a request that comes by way of another server than ours its id; gives the header that its answer gets."""
-    extensions = scope.setdefault("extensions", {})
-    if request_context.EXTENSION in extensions:
-        return []
-    extensions[request_context.EXTENSION] = context = request_context.context_of(scope["headers"])
-    request_context.assign(context)
-    return [(request_context.HEADER, context.request_id.encode())]
 
 
 def _disk(service: Service) -> Iterable[Metric]:
@@ -367,8 +297,3 @@ def _by(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
     for value, count in counts.items():
         family.add_metric([value], count)
     return family
-
-
-def _method(method: str) -> str:
-    """A method that HTTP knows: what callers invent must not grow the registry."""
-    return method if method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} else "other"

@@ -10,7 +10,7 @@ from app.api import errors
 from app.api.inference import infer, metadata, shared_memory
 from app.api.inference.answers import InferResponse
 from app.api.inference.schemas import InferRequest
-from app.api.metrics import Counted
+from app.api.middleware import Counted
 from app.api.openapi.document import describe
 from app.api.responses import ProblemDetails
 from app.api.routes import (
@@ -59,7 +59,7 @@ def include(app: FastAPI, *, max_body_bytes: int, limits: TransferLimits = Trans
     state = State.new(limits, lambda: app.router.routes)
     state.install(app)
     errors.install(app, max_body_bytes)
-    app.add_middleware(Counted, metrics=state.metrics, guard=state.guard)
+    app.add_middleware(Counted, metrics=state.metrics, guard=state.guard, tracing=state.tracing)
     routes = [route for module in ROUTERS for route in module.router.routes]
     app.router.routes[:0] = routes
     describe(app, [ProblemDetails, TuneRequest, Cordoning, *keys.MODELS, *_INFERENCE_MODELS], _schemas, keys.EXAMPLES)

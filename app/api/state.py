@@ -17,6 +17,7 @@ from app.api.body.flow_control import SlowTransfers, UploadSlots
 from app.api.inference.statistics import InferenceStatistics
 from app.api.metrics import Metrics
 from app.api.rendered_answers import RenderedAnswers
+from app.observability.tracing import TracerSlot
 from app.server import TransferLimits
 from app.server.thread_pool import RequestThreads
 from app.services.access.caller import Access
@@ -87,6 +88,7 @@ class State:
     upload_slots: UploadSlots = field(default_factory=UploadSlots)
     small_products: SmallProductQueue = field(default_factory=SmallProductQueue)
     rendered: RenderedAnswers = field(default_factory=RenderedAnswers)
+    tracing: TracerSlot = field(default_factory=TracerSlot)
     inference: InferenceStatistics = field(default_factory=InferenceStatistics)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)  # that outlive their requests
 

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -59,7 +60,7 @@ class Compilers:
             job = self._jobs.get(key)
             if job is None:
                 try:
-                    job = self._threads.submit(self._run, build, architecture, deadline)
+                    job = self._threads.submit(copy_context().run, self._run, build, architecture, deadline)
                 except RuntimeError as error:
                     raise Closing("the compilers are closed") from error
                 self._jobs[key] = job

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DatabaseError, InternalError, OperationalError
 from sqlalchemy.orm import Session
 
 from app.errors import Closing, StoreFailed
+from app.observability.tracing import traced
 from app.store.database_file import DatabaseFile
 from app.store.engines import is_sqlite, normalised, reader_engine, writer_engine
 from app.store.lock import owned
@@ -49,17 +50,18 @@ class Database:
         """
         if threading.get_ident() == self._writing:
             raise RuntimeError("a write within a write would wait for itself: use the session at hand")
-        try:
-            future = self._thread.submit(self._commit, work)
-        except RuntimeError as error:
-            raise Closing("the database is closed") from error
-        return future.result()
+        with traced("store write"):
+            try:
+                future = self._thread.submit(self._commit, work)
+            except RuntimeError as error:
+                raise Closing("the database is closed") from error
+            return future.result()
 
     def read(self, work: Callable[[Session], T]) -> T:
         """Run `work` in the calling thread on one unchanging state of the database; raises Closing once closed."""
         if self._closed:
             raise Closing("the database is closed")
-        with self._translated(), Session(self._reader) as session, session.begin():
+        with traced("store read"), self._translated(), Session(self._reader) as session, session.begin():
             return work(session)
 
     def probe(self) -> None:

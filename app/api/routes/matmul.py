@@ -34,6 +34,7 @@ from app.api.routes.matrices import LEFT, Matrix
 from app.api.schemas import ProductQuery, options_of
 from app.api.state import service_of, state_of, threads_of
 from app.errors import NoRoom, TilewiseError
+from app.observability.tracing import trace_phases
 from app.services.matmul.buffers import Product
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.service import AT_ONCE
@@ -200,6 +201,7 @@ async def _download(
 
     def ended(seconds: float) -> None:
         state_of(request.app).metrics.phases(product.device.id, {"d2h": seconds})
+        trace_phases(perf_counter() - seconds, [("d2h", seconds)])
 
     download = DownloadOverlap(transfer, threads_of(request), ended)
     stack.push_async_callback(download.stop)

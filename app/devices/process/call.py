@@ -18,6 +18,7 @@ from app.devices.process.process import WorkerProcess
 from app.devices.process.stop import GLANCE, CallStopped, Until, never, wait
 from app.errors import ChildDied, ChildTimedOut, DeviceError, InternalError, TilewiseError
 from app.observability.request_context import current
+from app.observability.tracing import PhaseSpans
 
 _LOG = logging.getLogger(__name__)
 _LAST: Final = {"done", "error", "failed", "stopped"}  # what a child says at the end
@@ -44,6 +45,7 @@ class RemoteCall:
         self._name, self._run, self._lease, self._priority = name, run, lease, priority
         self._until = until
         self._stage, self._leased = stage, leased
+        self._spans = PhaseSpans(name)
         self._ticket: LeaseTicket | None = None
         self._message: tuple[Any, ...] | None = None
         self.is_broken = True
@@ -83,12 +85,18 @@ class RemoteCall:
 
     def end(self) -> Any:
         """The function's value; raises as Worker.call."""
-        with self._alive():
-            while (message := self._message or self._receive())[0] not in _LAST:
-                self._message = None
-                self._handle(*message)
-        self.is_broken = False
-        return self._unwrap(*message)
+        try:
+            with self._alive():
+                while (message := self._message or self._receive())[0] not in _LAST:
+                    self._message = None
+                    self._handle(*message)
+            self.is_broken = False
+            value = self._unwrap(*message)
+        except BaseException as error:
+            self._spans.leave(error)
+            raise
+        self._spans.leave()
+        return value
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
@@ -132,6 +140,7 @@ class RemoteCall:
     def _handle(self, kind: str, detail: Any = None) -> None:
         if kind == "phase":
             self._stage = detail
+            self._spans.enter(detail)
         else:
             self.close()
         if kind in {"lease", "offer"}:
@@ -143,7 +152,8 @@ class RemoteCall:
         if self._lease is not None:
             self._ticket = self._lease.queue(self._priority)
             try:
-                wait(self._is_granted, self._until)
+                with self._spans.waiting():
+                    wait(self._is_granted, self._until)
             except CallStopped:
                 self.close()
                 word = _STOP

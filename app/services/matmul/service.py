@@ -17,6 +17,7 @@ from app.devices.process import PendingCall
 from app.devices.slab import SlabRegion
 from app.dtypes import Array, numpy_dtype
 from app.errors import ChildDied, DeviceCordoned, DeviceError, NoRoom, TooLarge, Unsupported
+from app.observability.tracing import Attributes, trace_phases
 from app.services.access.usage import DeviceSeconds
 from app.services.best.lookup import BestConfigs, covering, unemulated
 from app.services.best.misses import MissCounter
@@ -47,6 +48,8 @@ from kernels.problem import Problem
 _LOG: Final = logging.getLogger(__name__)
 AT_ONCE: Final = 2**16  # bytes of a product that is made in less time than a thread takes to be woken
 _PAGE: Final = 4096
+# Spans by phase, where they have another name; compiling and verifying are traced where they happen.
+_SPANS: Final[dict[str, str | None]] = {"kernel": "launch", "build": None}
 _REMEMBERED_PROBLEMS: Final = 4096  # problems
 _PATIENCE: Final = 20.0  # seconds at least for a launch's first use, which leaves a client's patience for the next one
 
@@ -249,7 +252,9 @@ class MatmulService:
         self._account(buffers, result, 1)
         if buffers.ticket is not None:
             buffers.ticket.leave_queue()
-        return choice.product(unit, result, 1, started)
+        made = choice.product(unit, result, 1, started)
+        _trace(made, started)
+        return made
 
     def _multiply_or_fall_back(
         self, buffers: OperandBuffers, device_id: str | None, kernel: str | None, token: CancelToken
@@ -280,7 +285,9 @@ class MatmulService:
                 self.deadlines.learn(unit, result.build)
                 self.made_at[unit.device.id] = monotonic()
                 choice = replace(choice, declined=choice.declined or declined)
-                return choice.product(unit, result, together, started, tries.seconds)
+                made = choice.product(unit, result, together, started, tries.seconds)
+                _trace(made, started)
+                return made
             problem, kernel, declined = strictly(problem), None, reason(result.decline_flags)
 
     def _chosen(self, problem: Problem, unit: Unit, kernel: str | None, tries: FailedAttempts) -> KernelChoice:
@@ -356,6 +363,13 @@ class MatmulService:
         unit.prepare(launch.build, allowed)
         self._prepared.add(key)
         return perf_counter() - started if unit.is_compiled_ahead else 0.0
+
+
+def _trace(made: Product, started: float) -> None:
+    """Spans of a product's phases."""
+    where = {"tilewise.device": made.device.id, "tilewise.kernel": made.kernel}
+    told: Attributes = {**where, "tilewise.together": made.together}
+    trace_phases(started, [(_SPANS.get(name, name), took) for name, took in made.seconds.items()], told)
 
 
 def _empty(problem: Problem) -> Array:

@@ -12,6 +12,7 @@ from typing import Any
 from app.devices.fleet import Unit
 from app.devices.process import CallStopped
 from app.errors import Closing, DeviceError, TilewiseError
+from app.observability.tracing import traced
 from app.services.best.lookup import BestConfigs, gflops, timing_of
 from app.services.best.misses import MissCounter
 from app.services.tuning.progress import JobProgress
@@ -96,7 +97,8 @@ class JobExecutor:
         unit, problem, started = tuner.unit, tuner.problem, perf_counter()
         before = None if number in results else self._promoted_before(job, unit, problem)
         try:
-            best = before or tuner.tune()
+            with traced("tune shape", {"tilewise.device": unit.device.id, "tilewise.problem": problem.key}):
+                best = before or tuner.tune()
             if best is None:
                 return
             results[number] = _result(best, unit.device)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from app.devices.fleet import Fleet, Unit
 from app.errors import BudgetTooSmall, Invalid, NotTuned, OverShare, QueueFull, TilewiseError
 from app.observability.request_context import RequestContext, current, entered
+from app.observability.tracing import traced
 from app.services.access.usage import DeviceSeconds
 from app.services.best.misses import MissCounter
 from app.services.jobs.service import ENDED, JobService, new_job
@@ -266,7 +267,7 @@ class TuningService:
         while not self._closing.is_set():
             job_id = queue.take(None if self._background is None else _LOOK)
             if job_id is not None:
-                with entered(self._known.get(job_id)):
+                with entered(self._known.get(job_id)), traced("tune job", {"tilewise.job": job_id}):
                     self._run(job_id, queue)
             elif self._background is not None and not self._closing.is_set():
                 self._create_background_job(self._background, unit)

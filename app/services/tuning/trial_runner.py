@@ -15,6 +15,7 @@ from app.devices.fleet import Unit
 from app.devices.lease import Priority
 from app.devices.process import GLANCE, CallStopped, Until, never
 from app.errors import ChildDied, ChildLost, ChildTimedOut, CompileFailed, DeviceCordoned, DeviceError, LaunchFailed
+from app.observability.tracing import traced
 from app.services.tuning.progress import FINALS, PREPARING, SEARCH
 from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, InterleavedSamples, OutOfTime
@@ -201,7 +202,8 @@ class TrialRunner:
         kernel, config = _place(contender)
         _LOG.info("attempt %s %s %s %s", self._fixture.job_id, self._fixture.problem.key, kernel, config)
         self._kinds.pop((kernel, config), None)
-        with self._counted():
+        told = {"tilewise.kernel": kernel, "tilewise.config": str(config)}
+        with traced("trial", told), self._counted():
             try:
                 return self._twice(work)
             except (DeviceCordoned, ChildLost):
