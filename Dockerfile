@@ -14,10 +14,10 @@ print('uv==' + p['version'], *('--hash=' + w['hash'] for w in p['wheels']))" > /
  && python3 -m venv /tmp/tools \
  && /tmp/tools/bin/pip install --quiet --require-hashes --requirement /tmp/uv.txt \
  && python3 -m venv --without-pip /opt/tilewise \
- && /tmp/tools/bin/uv export --quiet --frozen --no-emit-project --extra cublas --extra postgres -o /tmp/run.txt \
+ && /tmp/tools/bin/uv export --quiet --frozen --no-emit-project --extra cublas --extra postgres --extra otel -o /tmp/run.txt \
  && /tmp/tools/bin/uv export --quiet --frozen --no-emit-project --only-group build -o /tmp/build.txt \
  && /tmp/tools/bin/uv export --quiet --frozen --format cyclonedx1.5 --preview-features sbom-export \
-      --extra cublas --extra postgres -o /opt/tilewise/sbom.cdx.json \
+      --extra cublas --extra postgres --extra otel -o /opt/tilewise/sbom.cdx.json \
  && /tmp/tools/bin/uv pip install --quiet --require-hashes --python /opt/tilewise/bin/python --compile-bytecode -r /tmp/run.txt \
  && /tmp/tools/bin/uv pip install --quiet --require-hashes --python /tmp/tools/bin/python -r /tmp/build.txt
 COPY app ./app
