@@ -255,6 +255,7 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,  # its pages have scripts in them
         redoc_url=None,
+        redirect_slashes=False,  # a path is what it is: a client would lose its body, and its method, on the way
     )
     router.include(app, max_body_bytes=settings.max_body_bytes, limits=transfer_limits(settings))
     web.include(app)

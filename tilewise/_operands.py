@@ -242,14 +242,21 @@ def check_out(out: Array | tuple[Array] | None, plan: OperandPlan) -> Array | No
         raise TypeError(f"out is an array, got {type(given).__name__}")
     if not np.can_cast(plan.dtype, given.dtype, "same_kind"):
         raise TypeError(f"out of {given.dtype} cannot take a product of {plan.dtype}")
-    core = len(plan.shape) - len(plan.batch)
-    ends = given.ndim - core
-    fits = ends >= 0 and given.shape[ends:] == plan.shape[len(plan.batch) :]
-    if not fits or np.broadcast_shapes(given.shape[:ends], plan.batch) != given.shape[:ends]:
+    if not _takes(given.shape, plan):
         raise ValueError(f"out has the shape {given.shape}, the product {plan.shape}")
     if not given.flags.writeable:
         raise ValueError("out is read-only")
     return given
+
+
+def _takes(shape: tuple[int, ...], plan: OperandPlan) -> bool:
+    """Tell whether an array of a shape takes the product: broadcast in its batch, or without its first sizes of 1."""
+    spare = max(0, len(plan.shape) - len(shape))
+    if any(size != 1 for size in plan.shape[:spare]):
+        return False
+    made, lead = plan.shape[spare:], max(0, len(plan.batch) - spare)
+    ends = len(shape) - len(made) + lead
+    return shape[ends:] == made[lead:] and np.broadcast_shapes(shape[:ends], made[:lead]) == shape[:ends]
 
 
 def is_room(out: Array, plan: OperandPlan) -> bool:

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, Final, TypeVar
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
 from app.api.errors import invalid
@@ -42,6 +42,12 @@ class StrictModel(BaseModel):
         return cls.MEANT.get(name) or (near[0] if near else None)
 
 
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# Of an integer in JSON, where 8, 8.0 and 8e0 are one number (RFC 8259, section 6); in a query string digits alone are.
+WHOLE: Final = BeforeValidator(_whole)
 M = TypeVar("M", bound=StrictModel)
 
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from starlette.requests import Request
 
 from app.api.formats.operand_spec import ProductOptions
-from app.api.params import USUAL, PageQuery, StrictModel, parse_query
+from app.api.params import USUAL, WHOLE, PageQuery, StrictModel, parse_query
 from app.errors import Invalid
 from app.services.matmul.resident_matrices import NAME
 from app.services.tuning.request import TuneSpec
@@ -50,7 +50,7 @@ def _sizes(value: object) -> object:
     return value
 
 
-Size = Annotated[int, Field(ge=1, le=LARGEST)]
+Size = Annotated[int, Field(ge=1, le=LARGEST), WHOLE]
 ConfigText = Annotated[str, StringConstraints(pattern=r"^[A-Z_]{1,16}=[0-9]{1,9}(,[A-Z_]{1,16}=[0-9]{1,9}){0,15}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[ -~]{1,200}$")]  # what an id or a key is made of
 MatrixName = Annotated[str, StringConstraints(pattern=f"^{NAME}$"), Field(examples=["weights"])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx
 import numpy as np
+import pytest
 
 from tilewise import Client
 
@@ -26,6 +27,16 @@ def test_what_cannot_be_emulated_here_is_strict_and_says_why(client: httpx.Clien
     assert answer.headers["x-precision"] == answer.json()["precision"] == "strict"
     assert REASON in answer.json()["declined"]
     assert answer.headers["x-declined"] == answer.json()["declined"]
+
+
+@pytest.mark.parametrize("kernel", [None, "naive", "tiled", "vendor"])
+def test_what_has_no_tf32_here_is_strict_although_it_is_allowed(client: httpx.Client, kernel: str | None) -> None:
+    query = {"precision": "tf32"} | ({} if kernel is None else {"kernel": kernel})
+    answer = client.post("/matmul", json=BODY, params=query)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-precision"] == answer.json()["precision"] == "strict"
+    best = client.get("/best-config", params={"m": 3, "n": 2, "k": 4, "precision": "tf32"}).json()
+    assert (best["problem"]["precision"], best["precision"]) == ("tf32", "strict")
 
 
 def test_a_job_and_its_result_say_the_same(client: httpx.Client) -> None:

@@ -231,8 +231,8 @@ WRONG: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "integers": ("INT32", lambda server: server.infer("matmul", inputs(A.astype(np.int32), B.astype(np.int32)))),
     "kernel": ("no kernel magic", lambda server: server.infer("matmul", inputs(A, B), parameters={"kernel": "magic"})),
     "parameter": (
-        "tile is not known",
-        lambda server: server.infer("matmul", inputs(A, B), parameters={"tile": 1}),
+        "trans_a must be true or false",
+        lambda server: server.infer("matmul", inputs(A, B), parameters={"trans_a": 1}),
     ),
     "output": (
         "must be C",

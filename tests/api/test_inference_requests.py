@@ -230,7 +230,7 @@ def changed(path: str, value: Any) -> Document:
         ("inputs.0.name", "D", "inputs.0.name"),
         ("inputs.0.shape", [], "inputs.0.shape"),
         ("inputs.0.shape", [2, -3], "inputs.0.shape.1"),
-        ("inputs.0.shape", [2.0, 3.0], "inputs.0.shape.0"),
+        ("inputs.0.shape", [2.5, 3.0], "inputs.0.shape.0"),
         ("inputs.0.shape", [2**40, 2**40], "inputs.0.shape.0"),
         ("inputs.0.shape", [6], "dimensions"),
         ("inputs.0.shape", [1, 1, 2, 3], "dimensions"),
@@ -254,7 +254,6 @@ def changed(path: str, value: Any) -> Document:
         ("parameters.precision", "loose", "parameters.precision"),
         ("parameters.device", "cuda:7", "no device cuda:7"),
         ("parameters.kernel", "magic", "no kernel magic"),
-        ("parameters.triton_tile", 16, "parameters.triton_tile"),
         ("outputs.0.name", "D", "outputs.0.name"),
         ("outputs", [{"name": "C"}] * 2, "outputs"),
         ("outputs.0.parameters", {"shared_memory_region": "r", "shared_memory_byte_size": 1}, "has 1"),
@@ -272,7 +271,56 @@ def test_overflow_rounds_to_infinity_and_beyond_double_is_refused(client: httpx.
     answer = client.post(INFER, json=document)
     assert product(answer)[0, 1] == np.inf
     text = json.dumps(changed("inputs.0.data", ["X", 0, 0, 0, 0, 0])).replace('"X"', "9" * 400 + ", NaN")
-    refused(client.post(INFER, content=text.replace("NaN, 0,", "NaN,")), 422, "too large")
+    refused(client.post(INFER, content=text.replace("NaN, 0,", "NaN,")), 400, "beyond every double")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ([[0, 1, 2], [3, 4, 5]], "its shape is"),
+        ([[0, 1], [2, 3, 4], [5]], "not nested evenly"),
+        ([[0], [1], [2], [3], [4], [5]], "its shape is"),
+        ([0, 1, 2, 3, 4], "5 numbers"),
+        ([[0, 1], [2, 3], [4, "5"]], "no number"),
+    ],
+)
+def test_data_that_contradict_the_shape_are_400(client: httpx.Client, data: list[Any], words: str) -> None:
+    document = listed()
+    document["inputs"][0] |= {"shape": [3, 2], "data": data}
+    document["inputs"][1] |= {"shape": [2, 1], "data": [[1], [1]]}
+    refused(client.post(INFER, json=document), 400, words)
+    document["inputs"][0]["data"] = [[0, 1], [2, 3], [4, 5]]
+    np.testing.assert_array_equal(product(client.post(INFER, json=document)), [[1], [5], [9]])
+
+
+def test_parameters_that_mean_nothing_here_are_ignored(client: httpx.Client) -> None:
+    parameters = {"triton_enable_empty_final_response": True, "mine": {"a": [1]}}
+    assert np.array_equal(product(client.post(INFER, json=listed(parameters=parameters))), A @ B)
+
+
+def test_a_size_is_the_same_number_however_json_writes_it(client: httpx.Client) -> None:
+    text = json.dumps(listed())
+    shape = json.dumps([*A.shape])
+    assert shape in text
+    whole = text.replace(shape, json.dumps([f"{size}.0" for size in A.shape]).replace('"', ""), 1)
+    assert np.array_equal(product(client.post(INFER, content=whole)), A @ B)
+    for size, status in (("2.5", 422), ("1e300", 422), ("1e400", 400), ("9" * 400, 400)):
+        broken = text.replace(shape, f"[{size}, 2]", 1)
+        assert client.post(INFER, content=broken).status_code == status, size
+        order = f'{{"shapes": [{{"m": {size}, "n": 8, "k": 8}}]}}'
+        answer = client.post("/tune", content=order, headers={"Content-Type": "application/json"})
+        assert answer.status_code == status, size
+
+
+def test_a_path_is_what_it_is(client: httpx.Client) -> None:
+    for path in ("/v2/", "/devices/", "/errors/", "/docs/"):
+        answer = client.get(path, follow_redirects=False)
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), path
+
+
+def test_the_models_metadata_says_which_types_json_has(client: httpx.Client) -> None:
+    told = client.get("/v2/models/matmul").json()["parameters"]
+    assert told == {"datatypes": "FP16, BF16, FP32, FP64", "json_needs_convert": "FP16, BF16"}
 
 
 def test_what_the_protocol_lets_others_add_is_passed_over(client: httpx.Client) -> None:

@@ -17,7 +17,7 @@ from app.api.formats import json_matrix, number_lists
 from app.api.formats.operand_spec import OPERANDS, ProductOptions, TensorSpec
 from app.api.inference import json_tensors
 from app.dtypes import Array
-from app.errors import InvalidMatrix, Refused
+from app.errors import Malformed, Refused
 
 ROOT: Final = Path(__file__).parents[2]
 SIZE: Final = 2**24
@@ -166,7 +166,7 @@ def test_lists_that_contradict_their_shape_are_refused(
     if form == "in blocks":
         monkeypatch.setattr(json_tensors, "SHORT", 0)
         monkeypatch.setattr(number_lists, "_BLOCK", 12)
-    with pytest.raises(InvalidMatrix):
+    with pytest.raises(Malformed):
         filled(data)
 
 

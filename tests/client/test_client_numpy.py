@@ -128,12 +128,12 @@ def test_a_product_has_numpys_values_shape_type_and_order(multiply: Multiply, ca
 
 
 @many(40)
-@hypothesis.given(case=cases(), more=st.integers(0, 2), dtype=st.sampled_from(["f4", "f8", ">f8", "c16"]), lie=LAYOUTS)
+@hypothesis.given(case=cases(), more=st.integers(-2, 2), dtype=st.sampled_from(["f4", "f8", ">f8", "c16"]), lie=LAYOUTS)
 def test_out_takes_what_numpys_takes(multiply: Multiply, case: Case, more: int, dtype: str, lie: str) -> None:
     a, b = operands(case)
     expected = np.matmul(a, b)
     layout = "C" if lie in {"broadcast", "read-only"} else lie
-    shape = ((2,) * more + expected.shape) or (1,)
+    shape = ((2,) * more + expected.shape)[max(0, -more) :] or (1,)
     outs = [laid(shape, layout, dtype, np.random.default_rng(1)).reshape(shape) for _ in range(2)]
     try:
         np.matmul(a, b, out=outs[0])
@@ -161,6 +161,15 @@ def test_shapes_that_numpy_refuses_are_refused_and_no_others(
             multiply(a, b)
     else:
         assert np.array_equal(multiply(a, b), expected)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (1, 3, 5), (2, 1, 3, 5)])
+def test_out_may_lack_the_first_sizes_of_1(multiply: Multiply, shape: tuple[int, ...]) -> None:
+    a, b = np.arange(12.0).reshape(1, 1, 3, 4), np.arange(20.0).reshape(4, 5)
+    out, expected = np.zeros(shape), np.zeros(shape)
+    np.matmul(a, b, out=expected)
+    assert multiply(a, b, out=out) is out
+    assert np.array_equal(out, expected)
 
 
 def test_out_may_be_one_of_the_operands(multiply: Multiply) -> None:

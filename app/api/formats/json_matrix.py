@@ -24,6 +24,7 @@ MOST: Final = 2**24  # elements of an answer
 _BLOCK: Final = 2**15  # elements written at once
 _NUMBERS: Final = {float, int}
 _HALF: Final = 2  # bytes of an element that JSON has no numbers of
+CONVERTED: Final = tuple(dtype for dtype, size in ITEMSIZE.items() if size == _HALF)
 _ONE_LIST: Final = re.compile(rb"\A[ \t\r\n]*\[")
 _OPERAND_LIST: Final = re.compile(rb'"[ab]"[ \t\r\n]*:[ \t\r\n]*\[')
 _RANKS: Final = (2, 3)

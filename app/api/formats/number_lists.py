@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -83,7 +84,20 @@ def with_names(text: bytes) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        return json.loads(text)
+        return json.loads(text, parse_float=_double, parse_int=_integer)
+
+
+def _double(text: str) -> float:
+    """A number; raises ValueError beyond every double, as the other parser does."""
+    if math.isinf(value := float(text)):
+        raise ValueError("a number is beyond every double")
+    return value
+
+
+def _integer(text: str) -> int:
+    """A number without a fraction; raises ValueError beyond every double."""
+    _double(text)
+    return int(text)
 
 
 def _check_rest(nbytes: int) -> None:

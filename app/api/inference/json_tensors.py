@@ -13,7 +13,7 @@ import orjson
 from app.api.formats.number_lists import SHORT, NumberList, SplitText, parsed, split, with_names
 from app.api.formats.operand_spec import TensorSpec
 from app.dtypes import Array, rounded, widened
-from app.errors import InvalidMatrix
+from app.errors import InvalidMatrix, Malformed
 
 _NUMBERS: Final = {float, int}
 _BLOCK: Final = 2**15  # elements written at once
@@ -21,14 +21,17 @@ _DATA_LIST: Final = re.compile(rb'"data"[ \t\r\n]*:[ \t\r\n]*\[')
 
 
 def split_text(text: memoryview) -> SplitText:
-    """A JSON text's value and its long lists; raises Malformed, InvalidMatrix."""
+    """A JSON text's value and its long lists; raises Malformed."""
     if len(text) > SHORT:
-        return split(text, _DATA_LIST, with_names)
+        try:
+            return split(text, _DATA_LIST, with_names)
+        except InvalidMatrix as error:
+            raise Malformed(error.message, **error.facts) from error
     return SplitText(parsed(bytes(text), with_names), {})
 
 
 def fill(data: Any, described: TensorSpec, out: Array) -> None:
-    """Copy a tensor's list into `out`, rounding to its type; raises InvalidMatrix if it is no list of numbers."""
+    """Copy a tensor's list into `out`, rounding to its type; raises Malformed if it is no list of numbers."""
     if isinstance(data, NumberList):
         _check_extents(data.shape, described)
         data.copy_to(out)
@@ -36,17 +39,17 @@ def fill(data: Any, described: TensorSpec, out: Array) -> None:
     flat, expected = _flat(data, described), prod(described.shape)
     if len(flat) != expected:
         message = f"{described.name} has {len(flat)} numbers, its shape {list(described.shape)} has {expected}"
-        raise InvalidMatrix(message, operand=described.name, expected=expected, size=len(flat))
+        raise Malformed(message, operand=described.name, expected=expected, size=len(flat))
     target = out.reshape(-1)
     for at in range(0, len(flat), _BLOCK):
         part = flat[at : at + _BLOCK]
         if not _NUMBERS.issuperset(map(type, part)):
             wrong = next(index for index, value in enumerate(part) if type(value) not in _NUMBERS)
-            raise InvalidMatrix(f"element {at + wrong} of {described.name} is no number", operand=described.name)
+            raise Malformed(f"element {at + wrong} of {described.name} is no number", operand=described.name)
         try:
             target[at : at + _BLOCK] = rounded(np.array(part, np.float64), target.dtype)
         except OverflowError as error:  # an integer beyond every double
-            raise InvalidMatrix(f"{described.name} has a number that is too large: {error}") from error
+            raise Malformed(f"{described.name} has a number that is too large: {error}") from error
 
 
 def write(c: Array) -> list[bytes]:
@@ -60,7 +63,7 @@ def write(c: Array) -> list[bytes]:
 
 
 def _flat(data: Any, described: TensorSpec) -> list[Any]:
-    """The numbers of a flat list, or of lists nested as the shape says; raises InvalidMatrix."""
+    """The numbers of a flat list, or of lists nested as the shape says; raises Malformed."""
     level = data if isinstance(data, list) else [data]
     if not level or not isinstance(level[0], list):
         return level
@@ -68,7 +71,7 @@ def _flat(data: Any, described: TensorSpec) -> list[Any]:
     for _ in described.shape[1:]:
         lengths = {len(member) if isinstance(member, list) else -1 for member in level}
         if len(lengths) != 1 or -1 in lengths:
-            raise InvalidMatrix(f"the lists of {described.name} are not nested evenly", operand=described.name)
+            raise Malformed(f"the lists of {described.name} are not nested evenly", operand=described.name)
         extents += lengths
         level = list(chain.from_iterable(level))
     _check_extents(tuple(extents), described)
@@ -76,10 +79,10 @@ def _flat(data: Any, described: TensorSpec) -> list[Any]:
 
 
 def _check_extents(extents: tuple[int, ...], described: TensorSpec) -> None:
-    """Refuse lists that are neither flat nor nested as the shape says; raises InvalidMatrix."""
+    """Refuse lists that are neither flat nor nested as the shape says; raises Malformed."""
     if extents not in {(prod(described.shape),), described.shape}:
         message = f"the data of {described.name} is {list(extents)}, its shape is {list(described.shape)}"
-        raise InvalidMatrix(message, operand=described.name, shape=list(described.shape))
+        raise Malformed(message, operand=described.name, shape=list(described.shape))
 
 
 def _block(flat: Array) -> bytes:

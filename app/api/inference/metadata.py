@@ -13,6 +13,8 @@ from starlette.responses import Response
 from app import errors
 from app.api.body.json_body import read_document
 from app.api.errors import MEDIA, documented, problem, timed_out
+from app.api.formats import json_matrix
+from app.api.inference.datatypes import DATATYPES, DTYPES
 from app.api.inference.model import MODEL, VERSION, ModelName, expect, versioned
 from app.api.inference.schemas import Scalar
 from app.api.openapi.direct_route import DirectRouter
@@ -24,6 +26,7 @@ from app.errors import Unsupported
 router = DirectRouter("inference")
 
 PLATFORM: Final = "tilewise"
+_CONVERTED: Final = tuple(DATATYPES[dtype] for dtype in json_matrix.CONVERTED)
 _EXTENSIONS: Final = ("binary_tensor_data", "model_configuration", "model_repository", "parameters", "statistics")
 _UNREADY: Final[dict[int | str, dict[str, Any]]] = {
     503: {
@@ -78,6 +81,9 @@ class ModelMetadata(Answer):
     platform: Literal["tilewise"]
     inputs: list[TensorMetadata]
     outputs: list[TensorMetadata]
+    parameters: Annotated[
+        dict[str, Scalar], Field(description="Which types there are, and which need a parameter to be JSON numbers.")
+    ]
 
 
 class TensorConfig(Answer):
@@ -233,6 +239,7 @@ async def model_metadata(request: Request) -> Response:
     del request
     tensors = {name: TensorMetadata(name=name, datatype="FP32", shape=[-1, -1]) for name in "ABC"}
     told: dict[str, Any] = {"name": MODEL, "versions": [VERSION], "platform": PLATFORM}
+    told["parameters"] = {"datatypes": ", ".join(DTYPES), "json_needs_convert": ", ".join(_CONVERTED)}
     return reply(ModelMetadata(**told, inputs=[tensors["A"], tensors["B"]], outputs=[tensors["C"]]))
 
 

@@ -13,7 +13,7 @@ from app.api.formats.number_lists import SplitText
 from app.api.formats.operand_spec import ProductOptions, TensorSpec, is_stacked, problem_of
 from app.api.inference.datatypes import DTYPES
 from app.api.inference.json_tensors import split_text
-from app.api.params import StrictModel, validated
+from app.api.params import WHOLE, StrictModel, validated
 from app.api.schemas import Convert, DeviceId, Name, Precision, TransA, TransB
 from app.errors import Invalid, Malformed, Unsupported
 from kernels.problem import ITEMSIZE, LARGEST, Problem
@@ -27,10 +27,11 @@ _DATA: Final = {
     "examples": [[1.0, 2.0, 3.0, 4.0]],
 }
 
-Bytes = Annotated[int, Field(ge=0, le=_LAST)]
+Bytes = Annotated[int, Field(ge=0, le=_LAST), WHOLE]
 Datatype = Annotated[str, Field(description=f"One of {', '.join(DTYPES)}.", examples=["FP32"])]
 Scalar: TypeAlias = bool | int | float | str
-Extent = Annotated[int, Field(ge=0, le=LARGEST)]
+Extent = Annotated[int, Field(ge=0, le=LARGEST), WHOLE]
+Integer = Annotated[int, WHOLE]
 
 
 class _Open(StrictModel):
@@ -65,11 +66,11 @@ class OutputParameters(_SharedMemoryParameters):
     """Where the output is wanted."""
 
     binary_data: Annotated[bool | None, Field(description="Whether as bytes that follow the JSON.")] = None
-    classification: Annotated[int, Field(description="Not offered: 0.")] = 0
+    classification: Annotated[Integer, Field(description="Not offered: 0.")] = 0
 
 
-class RequestParameters(StrictModel):
-    """How to multiply. What the protocol reserves beside is read and changes nothing."""
+class RequestParameters(_Open):
+    """How to multiply. Others are ignored, as the protocol has it, and so is what it reserves."""
 
     precision: Annotated[Precision | None, Field(description="Which arithmetic may be used; strict by default.")] = None
     kernel: Annotated[Name | None, Field(description="Force one kernel, such as naive or vendor.")] = None
@@ -78,8 +79,8 @@ class RequestParameters(StrictModel):
     device: DeviceId = None
     convert: Convert = None
     binary_data_output: Annotated[bool, Field(description="Answer in bytes where the output does not say.")] = False
-    priority: Annotated[int, Field(description="Not weighed.")] = 0
-    timeout: Annotated[int | None, Field(description="Microseconds; not weighed.")] = None
+    priority: Annotated[Integer, Field(description="Not weighed.")] = 0
+    timeout: Annotated[Integer | None, Field(description="Microseconds; not weighed.")] = None
     sequence_id: Annotated[int | str, Field(description="Not weighed.")] = 0
     sequence_start: bool = False
     sequence_end: bool = False

@@ -21,7 +21,7 @@ from app.api.errors import documented, timed_out
 from app.api.inference.schemas import Bytes
 from app.api.openapi.direct_route import DirectRouter
 from app.api.openapi.parameters import body
-from app.api.params import StrictModel, validated
+from app.api.params import WHOLE, StrictModel, validated
 from app.api.responses import Answer
 from app.api.schemas import Name
 from app.api.state import service_of, threads_of
@@ -33,6 +33,7 @@ router = DirectRouter("inference")
 
 RegionName = Annotated[str, Path(pattern="^[ -~]{1,200}$")]
 
+RegionBytes = Annotated[int, Field(ge=1, le=2**63 - 1), WHOLE]
 _SYSTEM: Final = "/v2/systemsharedmemory"
 _CUDA: Final = "/v2/cudasharedmemory"
 
@@ -42,7 +43,7 @@ class SystemRegistration(StrictModel):
 
     key: Annotated[Name, Field(description="What shm_open took.", examples=["/operands"])]
     offset: Annotated[Bytes, Field(description="Where in it the region begins.")] = 0
-    byte_size: Annotated[Bytes, Field(ge=1, description="The region's bytes.")]
+    byte_size: Annotated[RegionBytes, Field(description="The region's bytes.")]
 
 
 class RawHandle(StrictModel):
@@ -55,8 +56,8 @@ class CudaRegistration(StrictModel):
     """Memory of a CUDA device that another process of this host allocated."""
 
     raw_handle: RawHandle
-    device_id: Annotated[int, Field(ge=0, le=LARGEST)]
-    byte_size: Annotated[Bytes, Field(ge=1, description="The region's bytes.")]
+    device_id: Annotated[int, Field(ge=0, le=LARGEST), WHOLE]
+    byte_size: Annotated[RegionBytes, Field(description="The region's bytes.")]
 
 
 class SystemStatus(Answer):

@@ -17,7 +17,7 @@ from app.api.body.json_body import read_json
 from app.api.errors import documented
 from app.api.openapi.direct_route import DirectRouter
 from app.api.openapi.parameters import body
-from app.api.params import StrictModel, read_query
+from app.api.params import WHOLE, StrictModel, read_query
 from app.api.responses import Answer, reply
 from app.api.schemas import Nothing
 from app.api.state import service_of, threads_of
@@ -29,6 +29,8 @@ router = DirectRouter("keys")
 
 _TEN_YEARS = 10 * 366 * 86400
 _Scope = Literal["read", "tune", "multiply", "manage", "metrics"]
+Count = Annotated[int, Field(ge=0), WHOLE]
+Lifetime = Annotated[int, Field(ge=1, le=_TEN_YEARS), WHOLE]
 PrincipalName = Annotated[
     str, Field(description="On whose behalf the key's bearer acts.", pattern=r"^[ -~]{1,200}$", examples=["ann"])
 ]
@@ -41,11 +43,11 @@ class QuotaMembers(StrictModel):
 
     requests_per_second: Annotated[float | None, Field(gt=0, le=1e6)] = None
     share: Annotated[float | None, Field(gt=0, le=1, description="Of the product queue and the slab.")] = None
-    bytes_in_flight: Annotated[int | None, Field(ge=0)] = None
+    bytes_in_flight: Count | None = None
     tune_seconds_per_hour: Annotated[float | None, Field(ge=0)] = None
     product_seconds_per_hour: Annotated[float | None, Field(ge=0)] = None
-    jobs: Annotated[int | None, Field(ge=0, description="Tune jobs that have not ended.")] = None
-    resident_bytes: Annotated[int | None, Field(ge=0)] = None
+    jobs: Annotated[Count | None, Field(description="Tune jobs that have not ended.")] = None
+    resident_bytes: Count | None = None
 
 
 class KeyRequest(StrictModel):
@@ -53,9 +55,7 @@ class KeyRequest(StrictModel):
 
     principal: PrincipalName
     scopes: Scopes = Field(default=["read", "tune", "multiply"])
-    seconds: Annotated[int | None, Field(ge=1, le=_TEN_YEARS, description="After which it expires; never if null.")] = (
-        None
-    )
+    seconds: Annotated[Lifetime | None, Field(description="After which it expires; never if null.")] = None
     certificate: Annotated[
         bool, Field(description="No key is made: `principal` is the subject of a client certificate that acts.")
     ] = False

@@ -65,7 +65,7 @@ class BestAnswer:
     @property
     def precision(self) -> str:
         """The precision that the launch computes in."""
-        return self.launch.problem.precision
+        return precision_of(self.launch, self.device)
 
     @property
     def instructions(self) -> str:
@@ -82,6 +82,12 @@ class BestAnswer:
 def instructions_of(launch: Launch, device: Device) -> str:
     """The path by which a launch's products reach an arithmetic unit of a device, such as fma or wgmma."""
     return CATALOGUE[launch.kernel].instructions(launch.problem, device)
+
+
+def precision_of(launch: Launch, device: Device) -> str:
+    """The precision that a launch computes in: where TF32 is allowed, fused multiply-adds are strict all the same."""
+    is_strict = launch.problem.precision == "tf32" and instructions_of(launch, device) == "fma"
+    return "strict" if is_strict else launch.problem.precision
 
 
 def timing_of(trial: TrialRecord) -> Timing | None:

@@ -21,6 +21,7 @@ from app.errors import (
     Unsupported,
     WrongResult,
 )
+from app.services.best.answer import precision_of
 from app.services.best.lookup import BestConfigs, covering, default_launch
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
@@ -28,6 +29,7 @@ from app.services.matmul.buffers import Product
 from app.services.tuning.trial_runner import kind_of
 from app.worker.serving.product import MultiplyResult
 from kernels import CATALOGUE
+from kernels.device import Device
 from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
@@ -70,9 +72,16 @@ class KernelChoice:
             instructions or unit.vendor.name or self.kernel,
             {"queue": max(0.0, waited), **phases},
             together,
-            self.problem.precision,
+            self._precision(unit.device),
             self.declined,
         )
+
+    def _precision(self, device: Device) -> str:
+        """The precision that it is made in, which is strict where a vendor's library has no TF32 to use."""
+        if self.launch is not None:
+            return precision_of(self.launch, device)
+        precision = self.problem.precision
+        return "strict" if precision == "tf32" and not device.limits.tensor_tf32 else precision
 
 
 @dataclass(slots=True)
