@@ -10,7 +10,6 @@ from app.api import errors
 from app.api.inference import infer, metadata, shared_memory
 from app.api.inference.answers import InferResponse
 from app.api.inference.schemas import InferRequest
-from app.api.middleware import Counted
 from app.api.openapi.document import describe
 from app.api.responses import ProblemDetails
 from app.api.routes import (
@@ -30,6 +29,7 @@ from app.api.routes import (
 )
 from app.api.schemas import Cordoning, ProductMembers, TuneRequest
 from app.api.state import State
+from app.api.telemetry.middleware import Counted
 from app.server import TransferLimits
 
 # In this order: the first is the one that has no time to lose.

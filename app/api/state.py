@@ -15,8 +15,8 @@ from app.api.admission.load_shedding import LoadShedder
 from app.api.admission.request_guard import RequestGuard
 from app.api.body.flow_control import SlowTransfers, UploadSlots
 from app.api.inference.statistics import InferenceStatistics
-from app.api.metrics import Metrics
 from app.api.rendered_answers import RenderedAnswers
+from app.api.telemetry.metrics import Metrics
 from app.observability.tracing import TracerSlot
 from app.server import TransferLimits
 from app.server.thread_pool import RequestThreads

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from uvicorn.server import ServerState
 
 from app.api.admission.load_shedding import LoadShedder
-from app.api.metrics import Metrics
+from app.api.telemetry.metrics import Metrics
 from app.devices.slab import Slab
 from app.errors import QueueFull
 from app.server import Acceptor, PendingAdmissions, acceptor

@@ -11,7 +11,7 @@ from typing import Final
 from starlette.responses import Response
 
 from app.api.errors import refusal
-from app.api.metrics import Metrics
+from app.api.telemetry.metrics import Metrics
 from app.errors import Busy, Closing, NoRoom
 from app.server import PendingAdmissions
 from app.services.service import Service

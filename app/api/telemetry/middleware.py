@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.metrics import MADE, Metrics
+from app.api.telemetry.metrics import MADE, Metrics
 from app.observability import request_context
 from app.observability.tracing import Span, TracerSlot, begin_request, epoch_of
 

@@ -1,0 +1,1 @@
+"""What is counted and traced of requests, and what GET /metrics tells."""
