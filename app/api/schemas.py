@@ -62,7 +62,9 @@ Columns = Annotated[Size, Field(description="Columns of op(B) and C.", examples=
 Depth = Annotated[Size, Field(description="Columns of op(A), rows of op(B).", examples=[256])]
 Batch = Annotated[Size, Field(description="Independent products of this shape.")]
 DtypeField = Annotated[Dtype, Field(description="Element type of A, B and C.")]
-PrecisionField = Annotated[Precision, Field(description="Which arithmetic may be used; strict is fused multiply-adds.")]
+_SIZED: Final = "{}: plain bytes need it, what others say agrees with it."
+PRECISION: Final = "Which arithmetic may be used: `emulated` of float32 and float64 alone, `tf32` of float32 alone."
+PrecisionField = Annotated[Precision, Field(description=PRECISION)]
 TransA = Annotated[bool, Field(description="A is stored as k x m.")]
 TransB = Annotated[bool, Field(description="B is stored as n x k.")]
 Convert = Annotated[
@@ -96,7 +98,7 @@ class ProblemFilter(StrictModel):
         str | None,
         AfterValidator(_readable),
         Field(
-            description="Only this shape, m x n x k, and x batch where it has one.",
+            description="Only this shape, m x n x k (x batch); sizes that are given beside it agree with it.",
             examples=["512x512x512"],
             json_schema_extra={"pattern": _SHAPE_PATTERN},
         ),
@@ -248,8 +250,8 @@ class ProductMembers(StrictModel):
 
     MEANT = {"A": "a", "B": "b"}  # noqa: RUF012 - it is a ClassVar in Asked
 
-    dtype: Annotated[Dtype | None, Field(description="Element type; what binary operands say must agree.")] = None
-    precision: Annotated[Precision | None, Field(description="Which arithmetic may be used; strict by default.")] = None
+    dtype: Annotated[Dtype | None, Field(description="Element type; what binary operands say agrees.")] = None
+    precision: Annotated[Precision | None, Field(description=PRECISION)] = None
     trans_a: Annotated[bool | None, Field(description="A is stored as k x m.")] = None
     trans_b: Annotated[bool | None, Field(description="B is stored as n x k.")] = None
     batch: Annotated[Size | None, Field(description="Independent products; operands are three-dimensional.")] = None
@@ -263,13 +265,13 @@ class ProductMembers(StrictModel):
 class ProductQuery(ProductMembers):
     """The query of a product. Sizes are needed for application/octet-stream, and must agree elsewhere."""
 
-    m: Annotated[Size | None, Field(description="Rows of op(A) and C.")] = None
-    n: Annotated[Size | None, Field(description="Columns of op(B) and C.")] = None
-    k: Annotated[Size | None, Field(description="Columns of op(A), rows of op(B).")] = None
+    m: Annotated[Size | None, Field(description=_SIZED.format("Rows of op(A) and C"))] = None
+    n: Annotated[Size | None, Field(description=_SIZED.format("Columns of op(B) and C"))] = None
+    k: Annotated[Size | None, Field(description=_SIZED.format("Columns of op(A), rows of op(B)"))] = None
     a: Annotated[MatrixName | None, Field(description="A is this resident matrix; the body does not have it.")] = None
     b: Annotated[MatrixName | None, Field(description="B is this resident matrix; the body does not have it.")] = None
     c: Annotated[MatrixName | None, Field(description="Leave C resident, called so.")] = None
-    evictable: Annotated[bool | None, Field(description="C may be dropped where room is needed.")] = None
+    evictable: Annotated[bool | None, Field(description="C may be dropped for room; with `c` alone.")] = None
 
     def options(self) -> ProductOptions:
         """The domain's value; raises Invalid."""
@@ -298,7 +300,7 @@ class MatrixQuery(StrictModel):
         str | None,
         Field(
             pattern=r"^[1-9][0-9]{0,8}(x[1-9][0-9]{0,8}){1,2}$",
-            description="Its rows x columns, as stored; of a batch how many there are x rows x columns.",
+            description="Rows x columns as stored, of a batch count x rows x columns; plain bytes need it.",
             examples=["256x128"],
         ),
     ] = None
@@ -358,10 +360,8 @@ class AnalysisQuery(StrictModel):
     m: Rows
     n: Columns
     k: Depth
-    tile: Annotated[Size | None, Field(description="The tile's side; any, legal or not.", examples=[16])] = None
-    config: Annotated[ConfigText | None, Field(description="In the tile's place.", examples=["BM=32,BN=16,BK=8"])] = (
-        None
-    )
+    tile: Annotated[Size | None, Field(description="The tile's side; either it or `config`.", examples=[16])] = None
+    config: Annotated[ConfigText | None, Field(description="In place of `tile`.", examples=["BM=32,BN=16,BK=8"])] = None
     batch: Batch = 1
     dtype: DtypeField = "float32"
     kernel: Annotated[Literal["tiled", "naive"], Field(description="Whose memory traffic.")] = "tiled"
@@ -375,9 +375,9 @@ class AnalysisQuery(StrictModel):
 class KernelQuery(StrictModel):
     """A problem to hold a kernel's space against; all of m, n and k, or none."""
 
-    m: Annotated[Size | None, Field(description="Rows of op(A) and C.")] = None
-    n: Annotated[Size | None, Field(description="Columns of op(B) and C.")] = None
-    k: Annotated[Size | None, Field(description="Columns of op(A), rows of op(B).")] = None
+    m: Annotated[Size | None, Field(description="Rows of op(A) and C; with `n` and `k`.")] = None
+    n: Annotated[Size | None, Field(description="Columns of op(B) and C; with `m` and `k`.")] = None
+    k: Annotated[Size | None, Field(description="Columns of op(A), rows of op(B); with `m` and `n`.")] = None
     batch: Batch = 1
     dtype: DtypeField = "float32"
     precision: PrecisionField = "strict"
@@ -387,6 +387,7 @@ class KernelQuery(StrictModel):
     config: Annotated[
         ConfigText | None,
         Field(
-            description="One config: how it is launched, or the rule that refuses it.", examples=["BM=16,BN=16,BK=16"]
+            description="One config, with `m`, `n` and `k`: how it is launched, or what refuses it.",
+            examples=["BM=16,BN=16,BK=16"],
         ),
     ] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -110,3 +111,35 @@ def test_text_is_declared_as_text_alone(document: dict[str, Any]) -> None:
     assert set(document["paths"]["/jobs/{job_id}/events"]["get"]["responses"]["200"]["content"]) == {
         "text/event-stream"
     }
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "words"),
+    [
+        ("/analysis", "tile", "either it or `config`"),
+        ("/analysis", "config", "In place of `tile`"),
+        ("/kernels/{name}", "m", "with `n` and `k`"),
+        ("/kernels/{name}", "config", "with `m`, `n` and `k`"),
+        ("/bests", "shape", "agree with it"),
+        ("/trials", "shape", "agree with it"),
+        ("/matmul", "m", "plain bytes need it"),
+        ("/matmul", "evictable", "with `c` alone"),
+        ("/matmul", "precision", "`tf32` of float32 alone"),
+        ("/best-config", "precision", "`tf32` of float32 alone"),
+        ("/matrices/{name}", "shape", "plain bytes need it"),
+    ],
+)
+def test_a_rule_between_parameters_is_said_where_they_are(
+    document: dict[str, Any], path: str, name: str, words: str
+) -> None:
+    told = [each for method in document["paths"][path].values() for each in method.get("parameters", ())]
+    assert any(each["name"] == name and words in each.get("description", "") for each in told)
+
+
+def test_a_rule_between_members_is_said_in_their_schema(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    assert "one of data and the parameters" in schemas["InferInput"]["description"]
+    assert "with `shared_memory_byte_size`" in json.dumps(schemas["InputParameters"])
+    assert "One A and one B" in json.dumps(schemas["InferRequest"])
+    assert "`tf32` of float32 alone" in json.dumps(schemas["TuneRequest"])
+    assert "`tf32` of float32 alone" in json.dumps(schemas["RequestParameters"])

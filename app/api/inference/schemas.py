@@ -14,7 +14,7 @@ from app.api.formats.operand_spec import ProductOptions, TensorSpec, is_stacked,
 from app.api.inference.datatypes import DTYPES
 from app.api.inference.json_tensors import split_text
 from app.api.params import WHOLE, StrictModel, validated
-from app.api.schemas import Convert, DeviceId, Name, Precision, TransA, TransB
+from app.api.schemas import PRECISION, Convert, DeviceId, Name, Precision, TransA, TransB
 from app.errors import Invalid, Malformed, Unsupported
 from kernels.problem import ITEMSIZE, LARGEST, Problem
 
@@ -28,7 +28,9 @@ _DATA: Final = {
 }
 
 Bytes = Annotated[int, Field(ge=0, le=_LAST), WHOLE]
-Datatype = Annotated[str, Field(description=f"One of {', '.join(DTYPES)}.", examples=["FP32"])]
+Datatype = Annotated[
+    str, Field(description="Of both inputs.", examples=["FP32"], json_schema_extra={"enum": [*DTYPES]})
+]
 Scalar: TypeAlias = bool | int | float | str
 Extent = Annotated[int, Field(ge=0, le=LARGEST), WHOLE]
 Integer = Annotated[int, WHOLE]
@@ -43,7 +45,9 @@ class _Open(StrictModel):
 class _SharedMemoryParameters(_Open):
     """Where a tensor's bytes are, when they are not in the JSON text."""
 
-    shared_memory_region: Annotated[Name | None, Field(description="A registered region's name.")] = None
+    shared_memory_region: Annotated[
+        Name | None, Field(description="A registered region's name; with `shared_memory_byte_size`.")
+    ] = None
     shared_memory_byte_size: Annotated[Bytes | None, Field(description="Bytes of it that the tensor has.")] = None
     shared_memory_offset: Annotated[Bytes, Field(description="Where in the region they begin.")] = 0
 
@@ -72,7 +76,7 @@ class OutputParameters(_SharedMemoryParameters):
 class RequestParameters(_Open):
     """How to multiply. Others are ignored, as the protocol has it, and so is what it reserves."""
 
-    precision: Annotated[Precision | None, Field(description="Which arithmetic may be used; strict by default.")] = None
+    precision: Annotated[Precision | None, Field(description=PRECISION)] = None
     kernel: Annotated[Name | None, Field(description="Force one kernel, such as naive or vendor.")] = None
     trans_a: TransA = False
     trans_b: TransB = False
@@ -87,7 +91,7 @@ class RequestParameters(_Open):
 
 
 class InferInput(_Open):
-    """One operand, as it is stored."""
+    """One operand, as stored: with one of data and the parameters binary_data_size and shared_memory_region."""
 
     name: Literal["A", "B"]
     datatype: Datatype
@@ -108,7 +112,7 @@ class InferRequest(_Open):
 
     id: Annotated[str | None, Field(max_length=1000, description="Is answered as it is.")] = None
     parameters: RequestParameters = RequestParameters()
-    inputs: Annotated[list[InferInput], Field(min_length=2, max_length=2, description="A and B, in any order.")]
+    inputs: Annotated[list[InferInput], Field(min_length=2, max_length=2, description="One A and one B, in any order.")]
     outputs: Annotated[tuple[InferOutput, ...], Field(max_length=1, strict=False, description="C, or nothing.")] = ()
 
 

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
+from app.api.admission.preconditions import etag
 from app.api.admission.request_guard import principal_of
 from app.api.body import multipart
 from app.api.body.dispatch import ANSWERS, answer_media, media_of, receive
@@ -25,7 +26,6 @@ from app.api.negotiation import listed, preference
 from app.api.openapi.direct_route import DirectRouter
 from app.api.openapi.parameters import header
 from app.api.params import USUAL, parse_query
-from app.api.preconditions import etag
 from app.api.products import expect_servable, product_of
 from app.api.response import PiecesResponse, SlabResponse, encode, product_headers, product_json
 from app.api.responses import reply

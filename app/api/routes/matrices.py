@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
+from app.api.admission.preconditions import IF_MATCH, IF_NONE_MATCH, condition_of, etag
 from app.api.admission.request_guard import principal_of
 from app.api.body.dispatch import ANSWERS, FORMS, answer_media, media_of, receive
 from app.api.body.operand_sinks import RAW, body_context
@@ -25,7 +26,6 @@ from app.api.negotiation import VARY, listed
 from app.api.openapi.direct_route import DirectRouter
 from app.api.openapi.parameters import header
 from app.api.params import paged, read_query
-from app.api.preconditions import IF_MATCH, IF_NONE_MATCH, condition_of, etag
 from app.api.response import SlabResponse, encode
 from app.api.responses import Answer, reply
 from app.api.schemas import MatricesQuery, MatrixQuery, Nothing
