@@ -24,7 +24,9 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # the types would be one more package for one test
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.api.telemetry.metrics import _of_sensors
 from app.cli.spawn import started
+from app.devices.gpu_health import GpuReading
 from app.observability.loop_lag import LoopLag
 from tilewise import Client
 
@@ -34,6 +36,13 @@ DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana" / "tilewise.json").re
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
 RULES = [rule for group in yaml.safe_load((PROMETHEUS / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
+GPU_METRICS = {
+    "tilewise_device_memory_errors_total",
+    "tilewise_device_power_watts",
+    "tilewise_device_remapped_rows",
+    "tilewise_device_temperature_celsius",
+    "tilewise_device_xids_total",
+}
 promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 
 
@@ -64,6 +73,7 @@ def test_metrics_follow_the_rules_while_the_database_fails(tmp_path: Path) -> No
         text = client.get("/metrics").text
         lint = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
         assert (lint.returncode, lint.stdout, lint.stderr) == (0, "", "")
+        assert_documented(text)
         before = samples(text)
         assert before["tilewise_store_up"] == 1
         assert before["tilewise_store_errors_total"] == 0
@@ -76,6 +86,40 @@ def test_metrics_follow_the_rules_while_the_database_fails(tmp_path: Path) -> No
         assert after["tilewise_store_up"] == 0
         assert after["tilewise_store_errors_total"] >= 1
         assert set(after) >= {name for name in before if not name.startswith(("tilewise_jobs", "tilewise_trials"))}
+
+
+def assert_documented(text: str) -> None:
+    """Every metric's type, labels and meaning are in the reference, which has no others but those of GPUs."""
+    told = documented()
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+    meanings = dict(re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE))
+    assert {name: (kind, text) for name, (kind, _, text) in told.items() if name in kinds} == {
+        name: (kind, meanings[name]) for name, kind in kinds.items()
+    }
+    assert told.keys() - kinds.keys() == GPU_METRICS
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            name = next(name for name in (sample.name, re.sub("_(bucket|sum|count)$", "", sample.name)) if name in told)
+            assert sample.labels.keys() - {"le"} == told[name][1], name
+
+
+def documented() -> dict[str, tuple[str, set[str], str]]:
+    """Type, labels and meaning of each metric in the reference."""
+    page = (DEPLOY.parent / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\S+)` \| (\w+) \| (.*?) ?\| (.*) \|$", page, re.MULTILINE)
+    return {name: (kind, set(re.findall("`(.*?)`", labels)), text) for name, kind, labels, text in rows}
+
+
+def test_gpus_metrics_follow_the_rules_and_are_documented() -> None:
+    reading = GpuReading("GPU-1", corrected=3, uncorrected=1, remapped_rows=2, celsius=50.0, watts=300.0)
+    told = documented()
+    families = list(_of_sensors({"cuda:0": reading}))
+    assert {family.samples[0].name for family in families} == GPU_METRICS - {"tilewise_device_xids_total"}
+    for family in families:
+        for sample in family.samples:
+            assert (family.type, set(sample.labels), family.documentation) == told[sample.name]
+            assert sample.name.endswith("_total") == (family.type == "counter")
+    assert told["tilewise_device_memory_errors_total"][0] == "counter"
 
 
 @promtool

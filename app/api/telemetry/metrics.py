@@ -180,7 +180,9 @@ def _disk(service: Service) -> Iterable[Metric]:
     yield GaugeMetricFamily(
         "tilewise_data_size_bytes", "Bytes of the data folder's disk.", found.f_blocks * found.f_frsize
     )
-    yield GaugeMetricFamily("tilewise_data_free_inodes", "Files that it still takes.", found.f_favail)
+    yield GaugeMetricFamily(
+        "tilewise_data_free_inodes", "Files that the data folder's disk still takes.", found.f_favail
+    )
 
 
 def _store(service: Service) -> Iterable[Metric]:
@@ -201,12 +203,16 @@ def _store(service: Service) -> Iterable[Metric]:
 
 def _residents(service: Service) -> Iterable[Metric]:
     tally, copies = service.matrices.counts(), service.matmul.device_cache
-    yield GaugeMetricFamily("tilewise_resident_matrices", "Matrices that are kept by name.", tally.count)
-    yield GaugeMetricFamily("tilewise_resident_bytes", "Their bytes in the slab.", tally.nbytes)
-    yield _by("tilewise_resident_device_bytes", "Bytes of their copies on a device.", "device", copies.bytes())
-    yield CounterMetricFamily("tilewise_resident_evictions", "Matrices that gave way to others.", tally.evictions)
-    yield CounterMetricFamily("tilewise_resident_hits", "Operands that were on the device already.", copies.hits)
-    yield CounterMetricFamily("tilewise_resident_loads", "Resident operands that were copied to it.", copies.loads)
+    yield GaugeMetricFamily("tilewise_resident_matrices", "Matrices that are resident.", tally.count)
+    yield GaugeMetricFamily("tilewise_resident_bytes", "Bytes of the slab that resident matrices take.", tally.nbytes)
+    text = "Bytes of a device's memory that copies of resident matrices take."
+    yield _by("tilewise_resident_device_bytes", text, "device", copies.bytes())
+    for what, text, count in (
+        ("evictions", "Resident matrices that gave way to others.", tally.evictions),
+        ("hits", "Resident operands that were on the device already.", copies.hits),
+        ("loads", "Resident operands that had to be copied to the device.", copies.loads),
+    ):
+        yield CounterMetricFamily(f"tilewise_resident_{what}", text, count)
 
 
 def _plain(number: re.Match[bytes]) -> bytes:
@@ -270,7 +276,7 @@ def _of_sensors(readings: Mapping[str, GpuReading]) -> Iterable[Metric]:
             if value is not None:
                 family.add_metric([device], value)
         yield family
-    errors = GaugeMetricFamily(
+    errors = CounterMetricFamily(
         "tilewise_device_memory_errors",
         "Errors of the GPU's memory since its driver was loaded.",
         labels=["device", "kind"],
@@ -287,7 +293,7 @@ def _tuning(service: Service) -> Iterable[Metric]:
     yield CounterMetricFamily("tilewise_tune_seconds", "Seconds spent on tune jobs.", service.tuning.total)
     yield CounterMetricFamily(
         "tilewise_tune_child_seconds",
-        "Those of them inside children, compiling, verifying and measuring.",
+        "Seconds of tune jobs inside children, compiling, verifying and measuring.",
         service.tuning.inside,
     )
 
