@@ -22,9 +22,10 @@ from prometheus_client.core import Metric
 
 from app import server, web
 from app.api import router
+from app.api.errors import refusal
 from app.api.state import state_of
 from app.devices.fleet import Fleet, open_fleet
-from app.errors import StartRefused
+from app.errors import Closing, StartRefused
 from app.observability.tracing import Tracer
 from app.server import TransferLimits
 from app.services.access.api_keys import ApiKeys
@@ -336,7 +337,9 @@ class Server(uvicorn.Server):
             task.cancel()
 
     def _accept(self, listener: socket.socket, tls: server.ReloadingTls | None) -> None:
-        acceptor = server.Acceptor(listener, self._protocol, self._gate, self.server_state, tls, self._limits)
+        closing = refusal(Closing("the service is shutting down"))
+        given = self._protocol, self._gate, self.server_state, tls, self._limits, closing
+        acceptor = server.Acceptor(listener, *given)
         acceptor.start(self.config.backlog)
         self.servers.append(cast("Any", acceptor))  # it is closed as a loop's server is
 

@@ -19,6 +19,7 @@ from app.observability import request_context
 from app.observability.request_context import context_of
 from app.server.connection_limits import ConnectionLimits
 from app.server.http import HEAD, LINGER, AdmissionCheck, PendingAdmissions
+from app.server.protocol import BulkProtocol
 from app.server.response_encoder import lines_of, rendered
 from app.server.tls import ReloadingTls
 
@@ -42,6 +43,7 @@ class Acceptor:
     to nothing. That earns its place: at ten times the products that can be made, half of the refusals came within 6 to
     13 ms, and without it within 1.7 to 4.7 s, which clients and service on two processors spent on connections alone.
     What TLS hides is refused once it is parsed; where there are too many connections, some hear so over TLS.
+    `closing` is the answer to those whom the system let in and whom the end of the service overtakes.
     """
 
     def __init__(
@@ -52,9 +54,10 @@ class Acceptor:
         state: ServerState,
         tls: ReloadingTls | None = None,
         limits: ConnectionLimits | None = None,
+        closing: Response | None = None,
     ) -> None:
         self._listener, self._make, self._gate, self._state, self._tls = listener, make, gate, state, tls
-        self._limits = limits
+        self._limits, self._closing, self._closed = limits, closing, False
         self._loop = asyncio.get_running_loop()
         self._refused: deque[tuple[socket.socket, float]] = deque()  # with when they are closed at the latest
         self._tasks: dict[asyncio.Task[None], str] = {}  # with the client's address
@@ -68,15 +71,22 @@ class Acceptor:
         self._loop.add_reader(self._listener, self._look)
 
     def close(self) -> None:
-        """Take no more connections; the listening socket is its owner's to close."""
+        """Take no more connections, and refuse those that wait; the listening socket is its owner's to close."""
+        self._closed = True
         self._loop.remove_reader(self._listener)
         if self._timer is not None:
             self._timer.cancel()
-        while self._refused:
-            self._refused.popleft()[0].close()
+        with suppress(OSError):  # nobody waits any more
+            while self._closing is not None:
+                connection, _ = self._listener.accept()
+                connection.setblocking(False)
+                self._refuse(connection, self._closing)
 
     async def wait_closed(self) -> None:
-        """Return: nothing is left to wait for."""
+        """Wait until those that were refused have heard why, or have had the time."""
+        while self._refused or self._refusing:
+            self._let_go()
+            await asyncio.sleep(_PAUSE)
 
     def _look(self) -> None:
         """Take what has come; where some are refused, those who come next wait a little, and are looked at together."""
@@ -186,7 +196,9 @@ class Acceptor:
     ) -> None:
         if self._tls is None:
             with suppress(OSError):  # the client is gone again
-                await self._loop.connect_accepted_socket(make, connection)
+                _, protocol = await self._loop.connect_accepted_socket(make, connection)
+                if self._closed and isinstance(protocol, BulkProtocol):  # too late to be told with the others
+                    protocol.shutdown()
             return
         try:
             await self._loop.connect_accepted_socket(

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
@@ -135,8 +136,12 @@ class HttpParser:
             self.refuse(unserved.status, unserved.message)
 
     def shutdown(self) -> None:
-        """End the connection, once the request under way is answered."""
-        if self.cycle is None or self.cycle.response_complete:
+        """End the connection, once the request under way is answered; where none ever was, one may be on its way."""
+        if self.cycle is None:
+            answer = self._error(HTTPStatus.SERVICE_UNAVAILABLE, "closing", "the service is shutting down")
+            self._connection.write(rendered(answer, self._answer_lines(), closes=True))
+            self._connection.turned_away(_ENDLESS, stays=False)
+        elif self.cycle.response_complete:
             self._connection.transport.close()
         else:
             self.cycle.close_after()

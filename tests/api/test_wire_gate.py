@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast
 
@@ -209,12 +210,38 @@ def test_who_comes_while_there_are_no_descriptors_is_looked_at_later(
             line = await asyncio.wait_for(reader.readline(), 10)
             made.close()
             writer.close()
+            await asyncio.wait_for(made.wait_closed(), 10)
             return line, time.monotonic() - started
 
     line, seconds = asyncio.run(heard())
     assert line.startswith(b"HTTP/1.1 503 ")
     assert seconds >= 0.1
     assert "too many open files" in caplog.text
+
+
+def test_who_waits_to_be_accepted_when_the_service_ends_hears_so() -> None:
+    async def heard() -> bytes:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            made = Acceptor(
+                listener,
+                asyncio.Protocol,
+                None,
+                ServerState(),
+                closing=Response(b"over", HTTPStatus.SERVICE_UNAVAILABLE),
+            )
+            made.start(8)
+            with socket.create_connection(listener.getsockname()) as client:  # the loop has not looked
+                client.sendall(head("POST", "/x", length=1))
+                made.close()
+                listener.close()
+                told = client.recv(2**16)
+            await asyncio.wait_for(made.wait_closed(), 10)
+            return told
+
+    told = asyncio.run(heard())
+    assert told.startswith(b"HTTP/1.1 503 ")
+    assert told.endswith(b"over")
 
 
 @pytest.mark.parametrize(

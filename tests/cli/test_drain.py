@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import socket
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -96,3 +98,16 @@ def test_what_cannot_be_finished_is_told_that_the_service_closes(
                 assert answer.headers["retry-after"] == "1"
         assert service.process.wait(15) in (0, -signal.SIGTERM)
         assert time.monotonic() - begun < 15
+
+
+def test_a_connection_that_has_asked_nothing_yet_hears_of_the_end(tmp_path: Path) -> None:
+    """What it asks may be on its way."""
+    with started(tmp_path, devices="none") as service:
+        where = httpx.URL(service.url)
+        with socket.create_connection((where.host, where.port or 0), 30) as fresh:
+            assert httpx.get(service.url + "/health/live").status_code == 200  # the one before is accepted
+            service.process.send_signal(signal.SIGTERM)
+            head, _, body = fresh.recv(2**16).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert json.loads(body)["code"] == "closing"
+        assert service.process.wait(15) in (0, -signal.SIGTERM)

@@ -1,6 +1,6 @@
 """kill -9 at random moments, again and again, half of them of the server's process alone; then see what is left.
 
-    python -m benchmarks.serving.kill [--kills 200] [--seed 0]
+    python -m benchmarks.serving.faults.kill [--kills 200] [--seed 0]
 
 After every kill: no child outlives its parent by 2 s. At the end: every trial that a client saw is there and
 unchanged, no saved (job, problem, kernel, config) was attempted again, and every job finishes.

@@ -1,0 +1,1 @@
+"""What is acknowledged while processes are killed, stopped and ended."""
