@@ -86,6 +86,11 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
             raise plain.refusal or StartRefused("the service did not start: its log says why")
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a record of uvicorn's tells more than the sentence that a refused start ends with."""
+    return "startup failed" not in record.getMessage()
+
+
 def _config(application: Application, state: State, settings: Settings, loop: Loop) -> uvicorn.Config:
     # Its own lines about starting say less than ours; a line a request would cost more than a small request.
     talkative = settings.log_level == "debug"
@@ -104,6 +109,7 @@ def _config(application: Application, state: State, settings: Settings, loop: Lo
         headers=of_every_answer(tls=settings.tls_certificate is not None),
     )
     config.load()
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     return config
 
 

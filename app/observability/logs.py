@@ -59,6 +59,18 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(members, default=str)
 
 
+class StderrHandler(logging.Handler):
+    """Writes records to what standard error is by then."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record; what cannot be written is reported as logging reports it."""
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001 - a log that cannot be written fails nothing
+            self.handleError(record)
+
+
 def is_fault(error: BaseException) -> bool:
     """Whether an error is a fault of ours, whose trace is told, and not what a caller or a disk did."""
     return not isinstance(error, _EXTERNAL)
@@ -71,7 +83,7 @@ def one_line(error: BaseException) -> str:
 
 def configure(form: LogFormat, level: str) -> None:
     """Write the log of this process to standard error: ours from `level` on, others' from warnings on."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StderrHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     root = logging.getLogger()
     for each in root.handlers[:]:

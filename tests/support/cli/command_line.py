@@ -6,6 +6,7 @@ PYTEST_DONT_REWRITE: the fixtures here are a plugin of the tests that also impor
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from app.cli import main
 from app.cli.spawn import Started
+from app.observability.logs import StderrHandler
 from tests.support.started_services import settled
 
 # Of a tune where it matters neither which kernels are tried nor how often: others take seconds to compile.
@@ -44,6 +46,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, hom
     def ran(*words: object) -> Ran:
         capsys.readouterr()
         code = main([str(word) for word in words])
+        for handler in [one for one in logging.getLogger().handlers if isinstance(one, StderrHandler)]:
+            logging.getLogger().removeHandler(handler)  # a command that serves adds it
         said = capsys.readouterr()
         return Ran(code, said.out, said.err)
 
