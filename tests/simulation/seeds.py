@@ -37,18 +37,25 @@ class Tally:
 
 def runs(what: str, seeds: Iterable[int]) -> Tally:
     """Do runs, and print those that fail."""
-    tally = Tally()
+    tally, level = Tally(), logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    for seed in seeds:
-        tally.runs += 1
-        try:
-            simulation, outcomes = RUNS[what](seed)
-            tally.steps += simulation.steps
-            tally.outcomes += outcomes
-        except Exception as error:  # noqa: BLE001 - whatever it is, the run failed
-            tally.failures[seed] = f"{type(error).__name__}: {error}"[:500]
-            print(f"seed {seed} of {what}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+    try:
+        for seed in seeds:
+            _run(what, seed, tally)
+    finally:
+        logging.disable(level)
     return tally
+
+
+def _run(what: str, seed: int, tally: Tally) -> None:
+    tally.runs += 1
+    try:
+        simulation, outcomes = RUNS[what](seed)
+        tally.steps += simulation.steps
+        tally.outcomes += outcomes
+    except Exception as error:  # noqa: BLE001 - whatever it is, the run failed
+        tally.failures[seed] = f"{type(error).__name__}: {error}"[:500]
+        print(f"seed {seed} of {what}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
 
 
 def measure(what: str, first: int, count: int, processes: int) -> Iterator[dict[str, object]]:

@@ -17,7 +17,7 @@ import numpy as np
 from app.devices.backend import Backend, Buffer, Operands
 from app.devices.process import Worker, WorkerLink
 from app.dtypes import numpy_dtype
-from app.errors import TilewiseError
+from app.errors import TilewiseError, WrongResult
 from kernels.device import Device
 from kernels.kernel import Kernel
 from kernels.launch import Launch
@@ -81,7 +81,14 @@ def identity(bench: Bench, _: WorkerLink) -> Device | None:
 
 
 def check(bench: Bench, _: WorkerLink, place: str, one: Sample) -> Usage:
-    """Compile what is CUDA's, run or interpret what can be; raises AssertionError and the project's own errors."""
+    """Compile what is CUDA's, run or interpret what can be; raises WrongResult and the project's other errors."""
+    try:
+        return _checked(bench, place, one)
+    except AssertionError as error:
+        raise WrongResult(str(error)) from None  # whose text reaches the parent
+
+
+def _checked(bench: Bench, place: str, one: Sample) -> Usage:
     if place == INTERPRETER:
         expect_interpreted(one)
         return Usage(0, 0)
