@@ -92,7 +92,7 @@ def test_default_that_hangs_at_start_is_replaced_by_the_one_below(
 
 
 def quarantined_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: str, fault: str) -> None:
-    break_kernels(monkeypatch, {kernel: endless_compilation(tmp_path) if fault == "#" else fault})
+    break_kernels(monkeypatch, {kernel: endless_compilation() if fault == "#" else fault})
     with started(tmp_path) as (client, service):
         told = until(client, settled)
         assert (told["status"], told["verified"], told["total"]) == ("degraded", 2, 3)
@@ -135,7 +135,7 @@ def made_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: dict[str
     with started(tmp_path) as (client, service):
         until(client, settled)
         assert best_config(client, OTHER) == "register_tiled"
-        endless = endless_compilation(tmp_path)
+        endless = endless_compilation()
         break_kernels(monkeypatch, {name: endless if fault == "#" else fault for name, fault in faults.items()})
         service.best.changed()
         serving = next(name for name in RUNGS if name not in faults)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -86,8 +87,8 @@ def break_kernels(monkeypatch: pytest.MonkeyPatch, bad: Mapping[str, str]) -> No
     monkeypatch.setattr(import_module("kernels.kernel"), "source", broken)
 
 
-def endless_compilation(folder: Path) -> str:
-    """Something that no compiler comes to the end of: a pipe that nobody writes to."""
-    pipe = folder / "endless.h"
+def endless_compilation() -> str:
+    """Something that no compiler comes to the end of: a pipe that nobody writes to, where a child may read."""
+    pipe = Path(tempfile.mkdtemp(dir=os.environ["TILEWISE_CACHE_DIR"])) / "endless.h"
     os.mkfifo(pipe)
     return f'#include "{pipe}"'
