@@ -181,7 +181,7 @@ def _healthy(program: str) -> bool:
 
 def _exported(uv: str) -> list[str]:
     words = ["export", "--quiet", "--frozen", "--offline", "--no-emit-project", "--no-hashes", "--no-annotate"]
-    extras = ["--extra", "cublas", "--extra", "postgres"]
+    extras = ["--extra", "cublas", "--extra", "otel", "--extra", "postgres"]
     return subprocess.run(
         [uv, *words, *extras], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout.splitlines()

@@ -50,6 +50,8 @@ def test_a_folder_of_code_is_its_users_alone(tmp_path: Path) -> None:
 def test_a_folder_that_others_may_have_put_code_into_is_not_used(tmp_path: Path, place: str) -> None:
     (tmp_path / "pocl" / "a").mkdir(parents=True)
     (tmp_path / "pocl" / "a" / "kernel").touch()
+    for folder in ("pocl", "pocl/a"):
+        (tmp_path / folder).chmod(0o755)  # whatever the umask is: in a private folder nobody could
     (tmp_path / "pocl" / place).chmod(0o777)
     with pytest.raises(StartRefused, match="others may have put code"), open_fleet("none", tmp_path, 2**20):
         pass
@@ -68,6 +70,7 @@ def test_a_link_in_place_of_a_folder_is_not_followed(tmp_path: Path) -> None:
 def test_code_of_somebody_else_is_not_used(tmp_path: Path, place: str) -> None:
     (tmp_path / "cuda").mkdir()
     (tmp_path / "cuda" / "kernel").touch()
+    (tmp_path / "cuda").chmod(0o755)
     os.chown(tmp_path / "cuda" / place, STRANGER, -1)
     with pytest.raises(StartRefused, match="others may have put code"), open_fleet("none", tmp_path, 2**20):
         pass
