@@ -7,10 +7,11 @@ ClientError
 ├── Refused               the caller can mend it: any other status from 400 to 499
 │   └── Malformed, NotAcceptable, BodyTooLarge, UnsupportedMediaType, Invalid, InvalidMatrix, RefusedConfig,
 │       Unsupported, TooLarge, QuotaExceeded, KeyInUse, KeyReused, Cancelled, SharedMemoryOff, InvalidRegion,
-│       RegionExists, BudgetTooSmall, Unauthenticated, Forbidden, CrossOrigin, Misdirected, PreconditionFailed
+│       InvalidFile, RegionExists, BudgetTooSmall, Unauthenticated, Forbidden, CrossOrigin, Misdirected,
+│       PreconditionFailed
 ├── NotFound              404 and 410
 │   └── UnknownDevice, UnknownKernel, UnknownJob, UnknownMatrix, MatrixGone, UnknownModel, UnknownRegion, NoResult,
-│       NotTuned, UnknownApiKey
+│       NotTuned, UnknownApiKey, UnknownImport
 ├── Busy                  429 and 503: the same request may succeed later
 │   └── OverShare, RateLimited, DeviceTimeUsed, QueueFull, NoRoom, StoreFailed, Closing
 └── Failed                any other status from 500
@@ -177,6 +178,10 @@ class InvalidRegion(Refused):
     """Shared memory that is not there, not the caller's to lend, or too small: `limit`, `size`."""
 
 
+class InvalidFile(Refused):
+    """A file to be imported that is not of its format, or is cut: `line`, `column`."""
+
+
 class RegionExists(Refused):
     """Shared memory is registered under this name already."""
 
@@ -219,6 +224,10 @@ class NoResult(NotFound):
 
 class NotTuned(NotFound):
     """An exact answer was asked for, and there is none."""
+
+
+class UnknownImport(NotFound):
+    """The caller has imported nothing of that id, or it has expired."""
 
 
 class UnknownApiKey(NotFound):

@@ -16,6 +16,7 @@ TilewiseError
 │   ├── UnsupportedMediaType  415 unsupported_media_type
 │   ├── Misdirected           421 misdirected
 │   ├── Invalid               422 invalid
+│   ├── InvalidFile           422 invalid_file
 │   ├── InvalidMatrix         422 invalid_matrix
 │   ├── InvalidRegion         422 invalid_region
 │   ├── RefusedConfig         422 refused_config
@@ -33,6 +34,7 @@ TilewiseError
 │   ├── MatrixGone            410 matrix_gone
 │   ├── UnknownApiKey         404 unknown_api_key
 │   ├── UnknownJob            404 unknown_job
+│   ├── UnknownImport         404 unknown_import
 │   ├── NoResult              404 no_result
 │   └── NotTuned              404 not_tuned
 ├── Busy                      try again after retry_after seconds
@@ -93,6 +95,7 @@ from app.errors.refused import (
     CrossOrigin,
     Forbidden,
     Invalid,
+    InvalidFile,
     InvalidMatrix,
     InvalidRegion,
     KeyInUse,
@@ -114,6 +117,7 @@ from app.errors.refused import (
     Unauthenticated,
     UnknownApiKey,
     UnknownDevice,
+    UnknownImport,
     UnknownJob,
     UnknownKernel,
     UnknownMatrix,
@@ -142,6 +146,7 @@ __all__ = [
     "Forbidden",
     "InternalError",
     "Invalid",
+    "InvalidFile",
     "InvalidMatrix",
     "InvalidRegion",
     "KeyInUse",
@@ -173,6 +178,7 @@ __all__ = [
     "Unauthenticated",
     "UnknownApiKey",
     "UnknownDevice",
+    "UnknownImport",
     "UnknownJob",
     "UnknownKernel",
     "UnknownMatrix",

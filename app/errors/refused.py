@@ -93,6 +93,12 @@ class Invalid(Refused):
     code, status = "invalid", 422
 
 
+class InvalidFile(Refused):
+    """A file that is not of its format, or is cut; facts: line, column, both from 1."""
+
+    code, status = "invalid_file", 422
+
+
 class InvalidMatrix(Refused):
     """Operands that are no matrices, or do not fit each other."""
 
@@ -193,6 +199,12 @@ class UnknownJob(NotFound):
     """No job of that id."""
 
     code = "unknown_job"
+
+
+class UnknownImport(NotFound):
+    """The caller has imported nothing of that id, or it has expired."""
+
+    code = "unknown_import"
 
 
 class NoResult(NotFound):

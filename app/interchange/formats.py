@@ -1,0 +1,108 @@
+"""The formats by name: what a file of each is read as, and by whose words it is named where it does not say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from app.errors import InvalidFile
+from app.interchange import bundle, kernel_tuner, store_results, t4, table, wisdom
+from app.interchange.json_text import decoded, refused
+from app.interchange.results import ResultsFile, TuningResults
+from kernels.problem import Problem
+
+_SIZES: Final = ("m", "n", "k", "batch")
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """A format: its media type, the ending of a file's name, and what it holds."""
+
+    name: str
+    media: str
+    suffix: str
+    holds: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileSubject:
+    """What a file's results are of, where the file does not say it; `problem` has some of a problem's members."""
+
+    device: str | None = None
+    kernel: str | None = None
+    problem: Mapping[str, Any] = field(default_factory=dict)
+
+
+FORMATS: Final[Mapping[str, FileFormat]] = {
+    one.name: one
+    for one in (
+        FileFormat("bundle", "application/vnd.tilewise.bundle+jsonl", ".bundle.jsonl", "bests and trials, whole"),
+        FileFormat("kernel-tuner", "application/json", ".json", "one space, a cache of Kernel Tuner"),
+        FileFormat("t4", "application/json", ".t4.json", "one space, in the schema that tuners share"),
+        FileFormat("store-results", "application/json", ".results.json", "a kernel's configs near the best"),
+        FileFormat("wisdom", "application/x-ndjson", ".wisdom", "a kernel's five best, for Kernel Launcher"),
+        FileFormat("csv", "text/csv", ".csv", "trials, a row each"),
+        FileFormat("parquet", "application/vnd.apache.parquet", ".parquet", "trials, a row each"),
+    )
+}
+
+
+def parse(name: str, data: bytes, subject: FileSubject) -> ResultsFile:
+    """Read a file of a format. Raises InvalidFile, and Unsupported where a library is not installed."""
+    if name == "bundle":
+        return bundle.read(decoded(data))
+    found = table.read_parquet(data) if name == "parquet" else _READERS[name](decoded(data), subject)
+    try:
+        return ResultsFile(tuple(_placed(space, subject) for space in found))
+    except InvalidFile:
+        raise
+    except ValueError as error:
+        raise refused(str(error), 1, 1) from error
+
+
+def detected(data: bytes) -> str | None:
+    """The format of a file by what it begins with; None for none."""
+    if data[:4] == b"PAR1":
+        return "parquet"
+    head = data[:65536].decode("utf-8-sig", "replace").lstrip()
+    if not head.startswith(("{", "#", "//")):
+        return "csv" if "config" in head.partition("\n")[0] and "," in head.partition("\n")[0] else None
+    marks = {
+        f'"{bundle.FORMAT}"': "bundle",
+        '"tunable_parameters"': "store-results" if '"kernel_name"' in head else "wisdom",
+        '"tune_params_keys"': "kernel-tuner",
+        '"schema_version"': "t4",
+        '"configuration"': "t4",
+    }
+    return next((name for mark, name in marks.items() if mark in head), None)
+
+
+def _placed(space: TuningResults, subject: FileSubject) -> TuningResults:
+    """A space with what the subject says of it; raises InvalidFile where its problem is not known then."""
+    if space.objective != kernel_tuner.TIME and not any(one.samples_ms for one in space.results):
+        raise refused(f"the objective is {space.objective}: only times are read", max(space.line, 1), 1)
+    named = replace(space, device=subject.device or space.device, kernel=subject.kernel or space.kernel)
+    return named if named.problem is not None else replace(named, problem=_problem(named, subject.problem))
+
+
+def _problem(space: TuningResults, given: Mapping[str, Any]) -> Problem:
+    sizes = dict(zip(_SIZES, space.size, strict=False)) if len(space.size) in {3, 4} else {}
+    members = sizes | dict(given)
+    if not members.keys() >= set(_SIZES[:3]):
+        told = f"a size of {list(space.size)}" if space.size else "no size"
+        message = f"the file has {told} and does not say which product that is: give m, n and k"
+        raise refused(message, max(space.line, 1), 1)
+    try:
+        return Problem(**members)
+    except ValueError as error:
+        raise refused(str(error), max(space.line, 1), 1) from error
+
+
+_READERS: Final[Mapping[str, Callable[[str, FileSubject], list[TuningResults]]]] = {
+    "kernel-tuner": lambda text, _: [kernel_tuner.read(text)],
+    "t4": lambda text, subject: [t4.read(text, subject.device or "", subject.kernel or "")],
+    "store-results": lambda text, _: store_results.read(text),
+    "wisdom": lambda text, _: wisdom.read(text),
+    "csv": lambda text, _: table.read_csv(text),
+}
