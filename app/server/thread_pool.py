@@ -22,6 +22,7 @@ T = TypeVar("T")
 FEW: Final = 2**16  # bytes that are parsed or copied in less than a millisecond
 _SHORT: Final = 32  # calls that wait for a query, a copy or a parser at once: more than a few only wait for each other
 _PRODUCTS: Final = 256  # that wait for a device at once: as many as the queue takes where nothing is set
+_DEVICES: Final = 16  # of a host at most: each has one begun product, and none waits for another device's
 _LOG: Final = logging.getLogger(__name__)
 _STACK: Final = 2**20  # bytes of address space a thread, where the system's default is 8 MiB
 
@@ -134,7 +135,7 @@ class RequestThreads:
     def __init__(self) -> None:
         self._short = ThreadPool(_SHORT, "short calls")
         self._products = ThreadPool(_PRODUCTS, "products")
-        self._ends = ThreadPool(1, "begun products")
+        self._ends = ThreadPool(_DEVICES, "begun products")
         self._parsers = ThreadPool(1, "long texts")
 
     def start(self) -> None:

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from app.server.thread_pool import ThreadPool
+from app.server.thread_pool import RequestThreads, ThreadPool
 
 WHO: ContextVar[str] = ContextVar("WHO", default="nobody")
 
@@ -33,6 +33,20 @@ def test_calls_run_in_as_many_threads_as_there_are_and_the_rest_in_order() -> No
     assert asyncio.run(main()) == list(range(20))
     assert sorted(seen) == list(range(20))
     pool.stop()
+
+
+def test_the_end_of_one_devices_product_waits_for_no_other_devices() -> None:
+    threads, go = RequestThreads(), threading.Event()
+
+    async def main() -> None:
+        first = asyncio.ensure_future(threads.end(go.wait, 60))
+        await asyncio.wait_for(threads.end(go.is_set), 60)
+        assert not first.done()
+        go.set()
+        assert await first
+
+    asyncio.run(main())
+    threads.stop()
 
 
 def test_what_a_call_raises_and_the_callers_context_pass_through() -> None:

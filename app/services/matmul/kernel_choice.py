@@ -29,6 +29,7 @@ from app.services.matmul.buffers import Product
 from app.services.tuning.trial_runner import kind_of
 from app.worker.serving.product import MultiplyResult
 from kernels import CATALOGUE
+from kernels.cost_model import predict
 from kernels.device import Device
 from kernels.launch import Launch
 from kernels.problem import Problem
@@ -38,6 +39,8 @@ _LOG: Final = logging.getLogger(__name__)
 _SLOWER: Final = 8.0  # times the slowest build that was seen to end: one that takes longer is taken for hung
 _FIRST: Final = 60.0  # seconds for a build while none has been seen to end
 _LONGEST: Final = 120.0
+_BUILD: Final = 0.5  # seconds that a build takes at least, roughly
+_USUAL: Final = 256  # the size of the problems whose defaults are verified at the start
 _STAGES: Final = {"multiply": "launch", "verify_class": "launch"}  # a call that named no phase was launching
 
 
@@ -135,6 +138,23 @@ class KernelSelector:
         """What is left once some kernels' configs have failed to make a product; raises Unsupported."""
         answer = self._best.below(problem, unit.device.id, failed)
         return KernelChoice(answer.kernel, answer.launch, answer.match, answer.launch.problem, answer.declined)
+
+    def lowest(self, choice: KernelChoice, unit: Unit) -> KernelChoice | None:
+        """The lowest kernel in place of one that is not built, in a config that serves every size; None if it is slow.
+
+        Others wait while a product is made: one that would take longer than a build is worth none.
+        """
+        problem = choice.problem
+        kernel = covering(problem, unit.device)[0]
+        try:
+            config = kernel.default(replace(problem, m=_USUAL, n=_USUAL, k=_USUAL, batch=1), unit.device)
+            launch = kernel.launch(config, problem, unit.device)
+        except ValueError:
+            return None
+        is_held = self._quarantine.holds(unit.device, kernel.name, config, problem) is not None
+        if is_held or predict(kernel, config, problem, unit.device) > _BUILD:
+            return None
+        return KernelChoice(kernel.name, launch, "default", problem, choice.declined)
 
     def _forced(self, name: str, problem: Problem, unit: Unit, declined: str | None) -> KernelChoice:
         record, kernel = self._best.record(unit.device.model, problem), CATALOGUE[name]

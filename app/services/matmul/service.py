@@ -37,6 +37,7 @@ from app.services.matmul.kernel_choice import (
     another_may_do,
     strictly,
 )
+from app.services.matmul.pending_builds import PendingBuilds
 from app.services.matmul.resident_matrices import PendingMatrix, ResidentMatrix
 from app.services.principal import ANONYMOUS, Principal
 from app.worker.serving import product
@@ -82,6 +83,7 @@ class MatmulService:
         self.failures, self.deadlines = ServingFailures(quarantine, best), BuildDeadlines()
         self.made_at: dict[str, float] = {}  # when a device made its last product, by the monotonic clock
         self._prepared: set[tuple[str, Build]] = set()
+        self._builds = PendingBuilds()
         self._known_to_fit: set[Problem] = set()  # problems that were found to fit: the devices do not change
 
     def expect_place(self, principal: Principal) -> None:
@@ -222,7 +224,7 @@ class MatmulService:
         if self._batcher.waiting(unit) or not self._selector.ready(buffers.problem, unit):
             return None
         choice = self._selector.choose(buffers.problem, unit, None, counted=False)
-        if choice.launch is None or (unit.device.id, choice.launch.build) not in self._prepared:
+        if choice.launch is None or not self._builds.is_built(unit, choice.launch):
             return None
         allowed = self.deadlines.seconds(unit, _PATIENCE)
         request = product.MultiplyRequest(choice.problem, choice.launch, *buffers.offsets, allowed=allowed)
@@ -266,7 +268,10 @@ class MatmulService:
             choice = self._chosen(problem, unit, kernel, tries)
             began, lost = perf_counter(), tries.seconds
             try:
-                result, together = self._launch_with_retry(buffers, unit, choice, token, tries)
+                with self._builds.place(unit, choice.launch) as has_place:
+                    if not (has_place or kernel):
+                        choice = self._selector.lowest(choice, unit) or choice
+                    result, together = self._launch_with_retry(buffers, unit, choice, token, tries)
             except DeviceError as error:
                 kind = self.failures.record(unit, choice.launch, error)
                 if (
@@ -326,6 +331,7 @@ class MatmulService:
         transfer = buffers.transfer
         request = transfer.attach_to(request, unit) if transfer else request
         result, together = self._batcher.run(unit, request, token, buffers.principal)
+        self._builds.learn(unit, choice.launch)
         if transfer and not result.decline_flags:
             transfer.mark_used(request)
         self._account(buffers, result, together)

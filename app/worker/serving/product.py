@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,11 +27,13 @@ from kernels.fp32_emulation import least_k
 from kernels.fp32_emulation import reason as reason_of
 from kernels.launch import Launch
 from kernels.problem import Problem
+from kernels.space import Config
 
 COMPILING = 60.0  # seconds a compilation or a verification may take, where nobody says otherwise
 _VECTOR = 16  # bytes of the widest load
 _SMALL_GRID = 65_535  # threads up to which PoCL compiles a launch on its own
 _KNOWN = 512  # launches that are remembered
+LaunchClass: TypeAlias = tuple[str, Config, bool, bool, bool, bool, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +250,7 @@ def _verified(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: fl
     if digest not in programs:
         link.phase("compile", allowed)
         programs[digest] = held.backend.compile(launch.build)
-    # A device may compile anew for a large grid: that counts as compiling, and is over before the lease is asked for.
-    large = launch.grid * launch.block[0] > _SMALL_GRID
-    kind = (digest, launch.config, launch.problem.batch > 1, large, *aligned(launch.problem))
+    kind = class_of(launch)
     if kind not in verified:
         link.phase("compile", allowed)
         held.backend.warm(programs[digest], launch)
@@ -258,6 +258,16 @@ def _verified(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: fl
         check(held, link, programs[digest], launch, allowed)
         verified.add(kind)
     return programs[digest]
+
+
+@lru_cache(_KNOWN)
+def class_of(launch: Launch) -> LaunchClass:
+    """What is compiled and verified once for all launches that are alike.
+
+    A device may compile anew for a large grid: that counts as compiling, and is over before the lease is asked for.
+    """
+    large = launch.grid * launch.block[0] > _SMALL_GRID
+    return launch.build.digest, launch.config, launch.problem.batch > 1, large, *aligned(launch.problem)
 
 
 def aligned(problem: Problem) -> tuple[bool, bool, bool]:
