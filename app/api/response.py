@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Protocol
 
@@ -23,6 +23,7 @@ from app.services.matmul.buffers import Product
 
 _LOG = logging.getLogger(__name__)
 _PIECE: Final = 2**21  # bytes handed to the connection at once
+_GATHERED: Final = 2**19  # the same of a text, which is written while it is sent
 
 
 def product_headers(product: Product, c: Array, seconds: Mapping[str, float]) -> dict[str, str]:
@@ -47,7 +48,7 @@ def product_headers(product: Product, c: Array, seconds: Mapping[str, float]) ->
     }
 
 
-def product_json(product: Product, c: Array) -> list[bytes]:
+def product_json(product: Product, c: Array) -> Iterator[bytes]:
     """C and what made it as JSON, in pieces."""
     members: dict[str, Any] = {
         "dtype": c.dtype.name,
@@ -76,24 +77,41 @@ def prefix(media: str, dtype: str, shape: tuple[int, ...]) -> bytes:
     return writers[media](dtype, shape) if media in writers else b""
 
 
-class PiecesResponse(Response):
-    """An answer that is there in pieces."""
+class TextResponse(Response):
+    """An answer in pieces of text that are written as it is sent: no more of it is kept than its connection holds.
 
-    def __init__(self, pieces: list[bytes], media: str, headers: Mapping[str, str]) -> None:
+    One of few bytes of data is written at once, and its length is told. `held` is closed once the last byte was taken.
+    """
+
+    def __init__(
+        self,
+        pieces: Iterator[bytes],
+        nbytes: int,
+        headers: Mapping[str, str],
+        threads: RequestThreads,
+        held: AsyncExitStack | None = None,
+    ) -> None:
         self.status_code, self.background = 200, None
-        self._pieces = pieces
-        self.init_headers({**headers, "Content-Type": media, "Content-Length": str(sum(map(len, pieces)))})
+        self._pieces, self._nbytes, self._threads = pieces, nbytes, threads
+        self._held, self._text = held or AsyncExitStack(), None if nbytes > FEW else b"".join(pieces)
+        length = {} if self._text is None else {"Content-Length": str(len(self._text))}
+        self.init_headers({**headers, **length})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send them in turn; few bytes at once, without a look at the clock."""
         del receive
-        if sum(map(len, self._pieces)) <= FEW:
+        if self._text is not None:
+            await self._held.aclose()
             await send(start_of(self))
-            await send({"type": "http.response.body", "body": b"".join(self._pieces)})
+            await send({"type": "http.response.body", "body": self._text})
             return
-        async with sending(self, scope, send) as put:
-            for piece in _gathered(self._pieces):
+        async with self._held, sending(self, scope, send, self._nbytes) as put:
+            while piece := await self._threads.call(_gathered, self._pieces):
                 await put(piece)
+
+    async def aclose(self) -> None:
+        """Give back unsent what is held."""
+        await self._held.aclose()
 
 
 Put = Callable[[bytes], Awaitable[None]]
@@ -105,8 +123,10 @@ def start_of(response: Response) -> Message:
 
 
 @asynccontextmanager
-async def sending(response: Response, scope: Scope, send: Send) -> AsyncIterator[Put]:
+async def sending(response: Response, scope: Scope, send: Send, held: int = 0) -> AsyncIterator[Put]:
     """Send an answer whose pieces the block puts, each of which has left the connection when `put` returns.
+
+    It holds so many bytes of the slab meanwhile.
 
     The time between them is not the client's. One that reads too slowly is cut off, and what was not sent is dropped:
     the block then ends early.
@@ -115,6 +135,7 @@ async def sending(response: Response, scope: Scope, send: Send) -> AsyncIterator
     sent = 0
     state = state_of(scope["app"])
     clock = TransferWatchdog(state.limits, lambda: sent - (wire.pending if wire else 0), state.slow_transfers)
+    clock.held = held
 
     async def put(piece: bytes) -> None:
         nonlocal sent
@@ -135,16 +156,15 @@ async def sending(response: Response, scope: Scope, send: Send) -> AsyncIterator
             raise
 
 
-def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces that are worth a message each."""
+def _gathered(pieces: Iterator[bytes]) -> bytes:
+    """The next pieces, as far as they are worth a message; nothing at the end."""
     few, size = list[bytes](), 0
     for piece in pieces:
         few.append(piece)
         size += len(piece)
-        if size > FEW:
-            yield b"".join(few)
-            few, size = [], 0
-    yield b"".join(few)
+        if size > _GATHERED:
+            break
+    return b"".join(few)
 
 
 class Transport(Protocol):

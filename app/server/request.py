@@ -85,7 +85,8 @@ class RequestCycle:
         self.disconnected = self.response_started = self.response_complete = False
         self.expects_continue = head.expects_continue
         self._head, self._connection, self._answered = head, connection, answered
-        self._encoder = ResponseEncoder(head.scope["method"], keep_alive=head.keep_alive)
+        knows_chunks = head.scope["http_version"] != "1.0"
+        self._encoder = ResponseEncoder(head.scope["method"], keep_alive=head.keep_alive, knows_chunks=knows_chunks)
         self._body, self._more_body = bytearray(), True
         self._changed = asyncio.Event()  # there is more to receive, or nothing any more
 

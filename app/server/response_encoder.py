@@ -32,11 +32,14 @@ def rendered(answer: Response, lines: bytes, *, closes: bool) -> bytes:
 
 
 class ResponseEncoder:
-    """One answer. `keep_alive` says whether the connection goes on after it; an answer's own header may end it."""
+    """One answer. `keep_alive` says whether the connection goes on after it; an answer's own header may end it.
 
-    def __init__(self, method: str, *, keep_alive: bool) -> None:
-        self.keep_alive = keep_alive
-        self._has_body = method != "HEAD"
+    One of unknown length ends with the connection where the client knows no chunks (RFC 9112, section 6.1).
+    """
+
+    def __init__(self, method: str, *, keep_alive: bool, knows_chunks: bool = True) -> None:
+        self.keep_alive, self._knows_chunks = keep_alive, knows_chunks
+        self._has_body, self._chunks = method != "HEAD", False
         self._left: int | None = None  # bytes that the Content-Length still promises; None for an answer in chunks
 
     def head(self, status: int, headers: Headers, before: bytes = b"") -> bytes:
@@ -54,20 +57,25 @@ class ResponseEncoder:
                     length, chunked = 0, True
                 case b"connection":
                     says_close = says_close or b"close" in value.lower().replace(b" ", b"").split(b",")
+        is_endless = chunked is None and self._has_body and status not in _BODILESS
+        self._chunks = chunked is True or (is_endless and self._knows_chunks)
+        if is_endless and not self._knows_chunks:
+            self.keep_alive = False
         if says_close:
             self.keep_alive = False
         elif not self.keep_alive:
             lines.append(_CLOSES)
-        if chunked is None and self._has_body and status not in _BODILESS:
-            chunked = True
+        if is_endless and self._knows_chunks:
             lines.append(b"transfer-encoding: chunked\r\n")
-        self._left = None if chunked else length
+        self._left = None if chunked or is_endless else length
         return b"".join([*lines, b"\r\n"])
 
     def body(self, data: bytes, *, ends: bool) -> bytes:
         """A piece of the body as it is sent; raises RuntimeError if the body is not as long as Content-Length says."""
         if not self._has_body:
             return b""
+        if self._left is None and not self._chunks:
+            return data
         if self._left is None:
             chunk = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
             return chunk + b"0\r\n\r\n" if ends else chunk

@@ -6,6 +6,7 @@ import io
 import json
 import struct
 import threading
+import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from app.api.formats import npy as npy_format
 from app.api.formats import npz as npz_format
 from app.api.formats import safetensors as tensors_format
 from app.api.formats.operand_spec import ParsedBody, ProductOptions, TensorSpec, is_stacked, problem_of
+from app.api.inference import json_tensors
 from app.dtypes import Array
 from app.errors import BodyTooLarge, Invalid, InvalidMatrix, Malformed, TilewiseError
 from kernels.problem import Problem
@@ -163,7 +165,7 @@ def test_json_says_what_is_not_finite_with_strings() -> None:
     assert json.loads(text) == {"c": [[1.5, "NaN"], ["Infinity", "-Infinity"]], "dtype": "float32"}
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (2, 3, 5), (1, 2, 2), (400, 200), (2, 1, 40_000)])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (2, 3, 5), (1, 2, 2), (400, 200), (2, 1, 40_000), (3, 70_001)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_json_answers_read_back_as_the_same_numbers(shape: tuple[int, ...], dtype: str) -> None:
     c = np.random.default_rng(3).standard_normal(shape).astype(dtype)
@@ -171,6 +173,18 @@ def test_json_answers_read_back_as_the_same_numbers(shape: tuple[int, ...], dtyp
     read = json.loads(b"".join(rows_format.write(c, {"match": "exact"})))
     values = np.array([[float(value) for value in row] for row in np.array(read["c"], object).reshape(-1, shape[-1])])
     np.testing.assert_array_equal(values.astype(dtype).reshape(shape), c)
+
+
+@pytest.mark.parametrize("shape", [(1500, 1500), (1, 2_250_000)])
+def test_the_text_of_a_large_answer_is_never_there_whole(shape: tuple[int, int]) -> None:
+    c = np.full(shape, 1 / 3, np.float32)
+    for pieces in (rows_format.write(c, {}), json_tensors.write(c)):
+        tracemalloc.start()
+        size = sum(map(len, pieces))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert size > 10 * c.size
+        assert peak < 2**21
 
 
 @pytest.mark.parametrize(

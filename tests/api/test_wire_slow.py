@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app.api.inference.compression import PackedResponse
-from app.api.response import PiecesResponse, Transport
+from app.api.response import TextResponse, Transport
 from app.api.routes.job_result import _FileResponse
 from app.server import EXTENSION, TransferLimits
 from app.server.thread_pool import RequestThreads
@@ -30,7 +30,7 @@ async def pieces(_: Request) -> Response:
     """Large pieces, and many that are tiny."""
     few = [DATA[at : at + 5] for at in range(0, 100_000, 5)]
     large = [DATA[at : at + 400_000] for at in range(100_000, len(DATA), 400_000)]
-    return PiecesResponse([*few, *large], "x/y", {})
+    return TextResponse(iter([*few, *large]), len(DATA), {}, THREADS)
 
 
 async def file(_: Request) -> Response:
@@ -93,8 +93,19 @@ def test_a_client_that_reads_has_every_byte_however_it_pauses(wired: Wired, kind
                 time.sleep(0.001)
     start, body = bytes(body).partition(b"\r\n\r\n")[::2]  # type: ignore[assignment]
     assert start.startswith(b"HTTP/1.1 200")
-    if kind == "packed":
-        body = bytearray(zlib.decompress(dechunked(bytes(body))))
+    whole = bytes(body) if kind == "file" else dechunked(bytes(body))
+    assert (zlib.decompress(whole) if kind == "packed" else whole) == DATA
+
+
+def test_a_client_of_http_1_0_has_an_answer_of_unknown_length_as_it_is_and_then_the_end(wired: Wired) -> None:
+    body = bytearray()
+    with wired.connect() as connection:
+        connection.sendall(b"GET /pieces HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n")
+        while piece := connection.recv(2**20):
+            body += piece
+    start, body = bytes(body).partition(b"\r\n\r\n")[::2]  # type: ignore[assignment]
+    assert b"transfer-encoding" not in start.lower()
+    assert b"connection: close" in start.lower()
     assert bytes(body) == DATA
 
 

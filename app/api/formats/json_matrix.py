@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, Final
+from math import prod
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import orjson
@@ -145,27 +146,54 @@ def _shown(value: Any) -> str:
     return orjson.dumps(value).decode()[:40]
 
 
-def write(c: Array, members: dict[str, Any]) -> list[bytes]:
+Numbers: TypeAlias = Callable[[int, int], Array]  # of the first element and how many: some of C's, in their order
+
+
+def write(c: Array, members: dict[str, Any]) -> Iterator[bytes]:
     """C and what made it, as pieces of one JSON text."""
-    stacked = c.ndim > len(("m", "n"))
-    return [b'{"c":', *(_listed(map(_matrix, c)) if stacked else _matrix(c)), b",", orjson.dumps(members)[1:]]
+    flat = c.reshape(-1)
+    return write_numbers(c.shape, lambda start, count: flat[start : start + count], members)
 
 
-def _matrix(matrix: Array) -> list[bytes]:
-    step = max(1, _BLOCK // matrix.shape[1])
-    return _listed([_block(matrix[at : at + step])] for at in range(0, len(matrix), step))
+def write_numbers(shape: tuple[int, ...], numbers: Numbers, members: dict[str, Any]) -> Iterator[bytes]:
+    """As `write`, of a C that is read piece by piece."""
+    *stack, m, n = shape
+    matrices = (_rows_of(numbers, at * m * n, m, n) for at in range(prod(stack)))
+    yield b'{"c":'
+    yield from _listed(matrices) if stack else next(matrices)
+    yield b","
+    yield orjson.dumps(members)[1:]
 
 
-def _listed(members: Iterable[list[bytes]]) -> list[bytes]:
-    pieces = [b"["]
+def _rows_of(numbers: Numbers, start: int, m: int, n: int) -> Iterator[bytes]:
+    """A matrix, whose first element is at `start`: few of its rows, or a part of one, at once."""
+    if n > _BLOCK:
+        return _listed(_listed(_flat(numbers, start + row * n, n)) for row in range(m))
+    step = max(1, _BLOCK // n)
+    return _listed(
+        iter([_block(numbers(start + row * n, min(step, m - row) * n).reshape(-1, n))]) for row in range(0, m, step)
+    )
+
+
+def _flat(numbers: Numbers, start: int, count: int) -> Iterator[Iterator[bytes]]:
+    for at in range(0, count, _BLOCK):
+        yield iter([_block(numbers(start + at, min(_BLOCK, count - at)))])
+
+
+def _listed(members: Iterable[Iterator[bytes]]) -> Iterator[bytes]:
+    before = b"["
     for member in members:
-        pieces += [*member, b","]
-    pieces[-1] = b"]"
-    return pieces
+        yield before
+        yield from member
+        before = b","
+    yield b"]"
 
 
 def _block(rows: Array) -> bytes:
-    """Some rows without the outer brackets. The writer has null for what is not finite: names take its place."""
+    """Some rows, or a part of one, without the outer brackets.
+
+    The writer has null for what is not finite: names take its place.
+    """
     rows = widened(rows)
     text = orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
     finite = np.isfinite(rows)

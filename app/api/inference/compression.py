@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -37,14 +37,14 @@ class PackedResponse(Response):
 
     def __init__(
         self,
-        pieces: Sequence[bytes | memoryview],
+        pieces: Iterable[bytes | memoryview],
         coding: str,
         headers: Mapping[str, str],
         threads: RequestThreads,
         held: AsyncExitStack,
     ) -> None:
         self.status_code, self.background = 200, None
-        self._pieces, self._coding, self._threads, self._held = pieces, coding, threads, held
+        self._pieces, self._coding, self._threads, self._held = iter(pieces), coding, threads, held
         self.init_headers({**headers, "Content-Encoding": coding})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,7 +56,7 @@ class PackedResponse(Response):
 
     async def _packed(self) -> AsyncIterator[bytes]:
         packer = zlib.compressobj(_LEVEL, wbits=CODINGS[self._coding])
-        for piece in self._pieces:
+        while piece := await self._threads.call(next, self._pieces, b""):
             for at in range(0, len(piece), _PACKED):
                 part = memoryview(piece)[at : at + _PACKED]
                 if packed := await self._threads.sized(len(part), packer.compress, part):

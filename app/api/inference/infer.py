@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from contextlib import AsyncExitStack
+from itertools import chain
 from time import perf_counter
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from app.api.inference.shared_memory import expect_local
 from app.api.openapi.direct_route import DirectRouter
 from app.api.openapi.parameters import REFERENCE, header
 from app.api.products import expect_servable, product_of
-from app.api.response import SlabResponse, product_headers
+from app.api.response import SlabResponse, TextResponse, product_headers
 from app.api.state import service_of, state_of, threads_of
 from app.services.matmul.buffers import Product
 
@@ -144,7 +145,10 @@ async def _answer(
         pieces = [text, placed.c.view]
     else:
         text = _text(asked, product, output)
-        pieces = [text[:-3], b',"data":', *await threads.sized(c.nbytes, json_tensors.write, c), text[-3:]]
+        written = chain([text[:-3], b',"data":'], json_tensors.write(c), [text[-3:]])
+        if coding is None:
+            return TextResponse(written, c.nbytes, headers, threads, stack.pop_all())
+        return PackedResponse(written, coding, headers, threads, stack.pop_all())
     if coding is not None:
         return PackedResponse(pieces, coding, headers, threads, stack.pop_all())
     return SlabResponse(pieces, headers.pop("Content-Type"), headers, stack.pop_all())

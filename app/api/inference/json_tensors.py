@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import chain
 from math import prod
 from typing import Any, Final
@@ -52,14 +53,14 @@ def fill(data: Any, described: TensorSpec, out: Array) -> None:
             raise Malformed(f"{described.name} has a number that is too large: {error}") from error
 
 
-def write(c: Array) -> list[bytes]:
+def write(c: Array) -> Iterator[bytes]:
     """C's elements in row-major order as one JSON list, in pieces."""
-    flat = c.reshape(-1)
-    pieces = [b"["]
+    flat, before = c.reshape(-1), b"["
     for at in range(0, len(flat), _BLOCK):
-        pieces += [_block(flat[at : at + _BLOCK]), b","]
-    pieces[-1] = b"]"
-    return pieces
+        yield before
+        yield _block(flat[at : at + _BLOCK])
+        before = b","
+    yield b"]"
 
 
 def _flat(data: Any, described: TensorSpec) -> list[Any]:

@@ -13,7 +13,7 @@ from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from app.api.openapi.parameters import parameters
-from app.api.response import SlabResponse
+from app.api.response import SlabResponse, TextResponse
 
 Endpoint: TypeAlias = Callable[..., Awaitable[Response]]
 E = TypeVar("E", bound=Endpoint)
@@ -104,7 +104,7 @@ class _Bodiless:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
         start = {"status": self._response.status_code, "headers": self._response.raw_headers}
-        if isinstance(self._response, SlabResponse):
+        if isinstance(self._response, SlabResponse | TextResponse):
             await self._response.aclose()
         await send({"type": "http.response.start", **start})
         await send({"type": "http.response.body", "body": b""})

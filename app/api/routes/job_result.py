@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from os import fstat
+from contextlib import AsyncExitStack, closing
+from math import prod
+from os import fstat, pread
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -14,13 +15,12 @@ from starlette.types import Receive, Scope, Send
 from app.api.body.dispatch import answer_media
 from app.api.formats import json_matrix, npy, npz
 from app.api.negotiation import VARY, listed
-from app.api.response import PiecesResponse, prefix, sending
+from app.api.response import TextResponse, prefix, sending
 from app.api.state import service_of, threads_of
-from app.dtypes import numpy_dtype
+from app.dtypes import Array, numpy_dtype
 from app.errors import TooLarge
 from app.server.thread_pool import RequestThreads
 from app.store.records import JobRecord
-from kernels.problem import ITEMSIZE
 
 _MEMBERS: Final = ("dtype", "kernel", "config", "match", "instructions", "precision", "declined")
 _PIECE: Final = 2**20  # bytes read at once
@@ -38,7 +38,7 @@ async def result_of(request: Request, job: JobRecord, convert: bool | None, own:
         json_matrix.check_dtype(made["dtype"], convert)
     file = await threads.call(service.results.open, job)
     if media == json_matrix.MEDIA:
-        return PiecesResponse(await threads.call(_text, file, made), media, _headers(made))
+        return _text(file, made, threads)
     kind = (made["dtype"], tuple(made["shape"]))
     front, end = await threads.call(_around, file, *kind) if media == npz.MEDIA else (prefix(media, *kind), b"")
     return _FileResponse((front, end), file, media, _headers(made), threads)
@@ -69,15 +69,23 @@ def _headers(made: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _text(file: BinaryIO, made: dict[str, Any]) -> list[bytes]:
-    with closing(file):
-        size = fstat(file.fileno()).st_size
-        elements = size // ITEMSIZE[made["dtype"]]
-        if elements > json_matrix.MOST:
-            message = f"JSON takes {json_matrix.MOST} elements, C has {elements}: ask for another form"
-            raise TooLarge(message, limit=json_matrix.MOST, size=elements)
-        c = np.frombuffer(file.read(), numpy_dtype(made["dtype"])).reshape(made["shape"])
-        return json_matrix.write(c, {name: made[name] for name in _MEMBERS})
+def _text(file: BinaryIO, made: dict[str, Any], threads: RequestThreads) -> Response:
+    """C in JSON, read as it is sent; raises TooLarge."""
+    held = AsyncExitStack()
+    held.callback(file.close)
+    dtype, shape = numpy_dtype(made["dtype"]), tuple(made["shape"])
+    elements = prod(shape)
+    if elements > json_matrix.MOST:
+        file.close()
+        message = f"JSON takes {json_matrix.MOST} elements, C has {elements}: ask for another form"
+        raise TooLarge(message, limit=json_matrix.MOST, size=elements)
+
+    def numbers(start: int, count: int) -> Array:
+        return np.frombuffer(pread(file.fileno(), count * dtype.itemsize, start * dtype.itemsize), dtype)
+
+    pieces = json_matrix.write_numbers(shape, numbers, {name: made[name] for name in _MEMBERS})
+    headers = {**_headers(made), "Content-Type": json_matrix.MEDIA}
+    return TextResponse(pieces, elements * dtype.itemsize, headers, threads, held)
 
 
 class _FileResponse(Response):

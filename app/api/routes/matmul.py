@@ -27,7 +27,7 @@ from app.api.openapi.direct_route import DirectRouter
 from app.api.openapi.parameters import header
 from app.api.params import USUAL, parse_query
 from app.api.products import expect_servable, product_of
-from app.api.response import PiecesResponse, SlabResponse, encode, product_headers, product_json
+from app.api.response import SlabResponse, TextResponse, encode, product_headers, product_json
 from app.api.responses import reply
 from app.api.routes.matmul_async import ACCEPTED, accepted
 from app.api.routes.matrices import LEFT, Matrix
@@ -187,7 +187,8 @@ async def matmul(request: Request) -> Response:
         if answer == json_matrix.MEDIA and sink.result is not None:
             return reply(Matrix.of(service, sink.result), 201, headers | {"ETag": etag(sink.result.key)})
         if answer == json_matrix.MEDIA:
-            return PiecesResponse(await threads.sized(c.nbytes, product_json, product, c), answer, headers)
+            headers["Content-Type"] = answer
+            return TextResponse(product_json(product, c), c.nbytes, headers, threads, stack.pop_all())
         coming = await _download(request, transfer, product, stack)
         return SlabResponse(await encode(answer, c, threads), answer, headers, stack.pop_all(), coming=coming)
 
