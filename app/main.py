@@ -35,6 +35,7 @@ from app.services.access.secret import read_secret
 from app.services.best.lookup import BestConfigs
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
+from app.services.exports.service import ExportService
 from app.services.health.cordons import Cordons
 from app.services.health.status import ServiceHealth
 from app.services.jobs.async_products import AsyncProducts
@@ -121,7 +122,9 @@ def opened(
         tuning.start()
         access = _access(stack, settings, database)
         known = settings.data_dir, database, fleet, best, jobs, tuning, matmul, matrices, regions, results
-        yield Service(*known, idempotency, misses, quarantine, defaults, health, access, closing or threading.Event())
+        ending = closing or threading.Event()
+        kept = idempotency, misses, quarantine, defaults, health, access
+        yield Service(*known, *kept, ExportService(fleet, best), ending)
 
 
 def _access(stack: ExitStack, settings: Settings, database: Database) -> Access:

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kernels.launch import COUNTERS, Build, Step
-from kernels.problem import Problem
+from kernels.problem import Problem, larger
 from kernels.rules import LINE_BYTES
 from kernels.sources import source
 
@@ -110,7 +110,7 @@ def split_operands(problem: Problem) -> SplitOperands:
 
 def slab_of(k: int) -> int:
     """How much of k a block of the survey looks at: a multiple of 64."""
-    return max(LEAST_SLAB, -(-k // (MOST_SLABS * SIDE)) * SIDE)
+    return larger(LEAST_SLAB, -(-k // (MOST_SLABS * SIDE)) * SIDE)
 
 
 def reason(verdict: int) -> str:
@@ -134,7 +134,7 @@ def _steps(problem: Problem, slabs: int) -> tuple[Step, ...]:
     row_absmax, split = (
         _build(problem, file, entry) for file, entry in zip(FILES, ("row_absmax", "split_fp16"), strict=True)
     )
-    parts = max(1, problem.k // SPAN)
+    parts = larger(1, problem.k // SPAN)
     return Step(row_absmax, blocks * slabs, (THREADS, 1)), Step(split, blocks * parts, (THREADS, 1))
 
 

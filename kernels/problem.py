@@ -40,6 +40,27 @@ def parse_shape(text: str) -> tuple[int, int, int, int]:
     return m, n, k, batch[0] if batch else 1
 
 
+def smaller(one: int, other: int) -> int:
+    """The smaller of two sizes: of traced ones (app.exports) its expression, where min() would decide which it is."""
+    return min(one, other) if _are_plain(one, other) else _traced("smaller", one, other)
+
+
+def larger(one: int, other: int, *more: int) -> int:
+    """The largest of sizes, as `smaller`."""
+    found = max(one, other) if _are_plain(one, other) else _traced("larger", one, other)
+    return larger(found, *more) if more else found
+
+
+def _are_plain(one: int, other: int) -> bool:
+    return isinstance(one, int) and isinstance(other, int)
+
+
+def _traced(which: str, one: int, other: int) -> int:
+    traced, plain = (one, other) if hasattr(one, which) else (other, one)
+    found: int = getattr(traced, which)(plain)
+    return found
+
+
 def shape_text(m: int, n: int, k: int, batch: int = 1) -> str:
     """Write a shape as parse_shape reads it: 512x512x512, or 4096x16x4096 x 8 for a batch."""
     return f"{m}x{n}x{k}" if batch == 1 else f"{m}x{n}x{k} x {batch}"

@@ -52,7 +52,7 @@ class RequestMethods:
         """
         sizes = sizes_of(m, n, k, batch)
         problem = Problem(sizes.m, sizes.n, sizes.k, sizes.batch, dtype, precision, trans_a, trans_b)
-        query = {**_members(problem), "device": device, "match": match}
+        query = {**members_of(problem), "device": device, "match": match}
         return self._as(Best, (yield from self._get("/best-config", query)))
 
     @Operation
@@ -208,14 +208,14 @@ class RequestMethods:
 def _filter(problem: Problem | ShapeLike | None, dtype: str | None) -> dict[str, object | None]:
     """The members of a query that name one problem, or every problem of a shape."""
     if isinstance(problem, Problem):
-        return _members(problem)
+        return members_of(problem)
     if problem is None:
         return {"dtype": dtype}
     shape = shape_of(problem)
     return {**asdict(shape), "dtype": dtype}
 
 
-def _members(problem: Problem) -> dict[str, object | None]:
+def members_of(problem: Problem) -> dict[str, object | None]:
     """A problem as the members of a query."""
     flags = {name: str(getattr(problem, name)).lower() for name in ("trans_a", "trans_b")}
     return asdict(problem) | flags

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from tilewise._cordons import CordonMethods
+from tilewise._exports import ExportMethods
 from tilewise._futures import AsyncSubmitted, Submitted
 from tilewise._jobs import JobMethods
 from tilewise._keys import KeyMethods
@@ -22,7 +23,7 @@ from tilewise.arguments import ProductArguments
 LOCAL = "http://127.0.0.1:8000"
 
 
-class ClientMethods(MatmulMethods, JobMethods, MatrixMethods, KeyMethods, CordonMethods):
+class ClientMethods(MatmulMethods, JobMethods, MatrixMethods, KeyMethods, CordonMethods, ExportMethods):
     """All that can be asked of a service, written once."""
 
     def __init__(

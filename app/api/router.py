@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from app.api import errors
+from app.api.exports import take
 from app.api.inference import infer, metadata, shared_memory
 from app.api.inference.answers import InferResponse
 from app.api.inference.schemas import InferRequest
@@ -46,6 +47,7 @@ ROUTERS = (
     devices,
     kernels,
     analysis,
+    take,
     limits,
     error_pages,
     health,

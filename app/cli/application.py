@@ -60,6 +60,14 @@ COMMANDS: Final = {
     "misses": Command("records", ("tilewise misses", "tilewise misses --limit 10")),
     "analyse": Command("devices", ("tilewise analyse 55x43x48", "tilewise analyse 1024 --tile 32 --kernel naive")),
     "export": Command("replay", ("tilewise export 4a1fd5a0 -o tiled.jsonl.gz", "tilewise export 4a1fd5a0 -o -")),
+    "take": Command(
+        "exports.take",
+        (
+            "tilewise take 512x512x512 --as json -o product",
+            "tilewise take 4096x4096x4096 --dtype bf16 --as c -o product --url http://localhost:8000",
+            "tilewise take 1024 --as c --kernel hopper --dtype half --arch sm_90 -o product",
+        ),
+    ),
     "replay": Command(
         "replay",
         ("tilewise replay tiled.jsonl.gz", "tilewise replay tiled.jsonl.gz --strategy random --trials 100"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 
@@ -18,6 +18,7 @@ from app.cli.database_session import Stored, problem_of, read_answer
 from app.devices import worker_entry
 from app.devices.backend import Reading
 from app.main import opened
+from app.services.exports.service import ExportSpec
 from app.services.health.cordons import OPERATOR
 from app.services.principal import ANONYMOUS
 from app.services.service import Service
@@ -74,6 +75,20 @@ class Local(Stored):
         search = (devices, arguments.kernels, arguments.strategy, budget)
         spec = TuneSpec(tuple(map(problem_of, problems)), *search, retune=arguments.retune)
         return read_answer(Job, responses.Job.of(self._service.tuning.submit(spec, ANONYMOUS)))
+
+    def take(
+        self,
+        problem: tilewise.Problem,
+        target: str,
+        *,
+        device: str | None = None,
+        arch: str | None = None,
+        kernel: str | None = None,
+        config: Mapping[str, int] | None = None,
+    ) -> bytes:
+        """As Client.take."""
+        spec = ExportSpec(target, problem_of(problem), device, arch, kernel, config)
+        return self._service.exports.take(spec).zip()
 
     def events(self, job_id: str, after: int = 0) -> Iterator[Event]:
         """As Client.events."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, fields
 from typing import Literal, Protocol, TypeVar
@@ -92,6 +92,19 @@ class Session(Records, Protocol):
 
     def devices(self) -> list[Device]:
         """List the devices."""
+        ...
+
+    def take(
+        self,
+        problem: Problem,
+        target: str,
+        *,
+        device: str | None = None,
+        arch: str | None = None,
+        kernel: str | None = None,
+        config: Mapping[str, int] | None = None,
+    ) -> bytes:
+        """Give a winner as a zip of files."""
         ...
 
     def reasons(self) -> tuple[str, ...]:

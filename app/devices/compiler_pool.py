@@ -75,6 +75,13 @@ class Compilers:
             except CancelledError:
                 continue  # somebody who had asked for the same build ahead has given it up
 
+    def both(self, build: Build, architecture: str) -> worker_entry.CompiledBuild:
+        """A build's cubin, which is the one in the cache, and its PTX; raises as `compile`, and Closing at the end."""
+        try:
+            return self._threads.submit(copy_context().run, self._both, build, architecture).result()
+        except RuntimeError as error:
+            raise Closing("the compilers are closed") from error
+
     def cancel(self, builds: Iterable[Build], architecture: str) -> None:
         """Give up the builds that no compiler has begun; one that is begun is finished, for the cache."""
         with self._lock:
@@ -99,6 +106,16 @@ class Compilers:
         finally:
             self._idle.append(child)
         self._slowest = max(self._slowest or 0.0, monotonic() - started)
+
+    def _both(self, build: Build, architecture: str) -> worker_entry.CompiledBuild:
+        child, allowed = self._idle.pop(), 2 * self.deadline
+        try:
+            found: worker_entry.CompiledBuild = child.call(
+                worker_entry.compile_both, build, architecture, self._cache_dir, allowed, deadline=allowed
+            )
+        finally:
+            self._idle.append(child)
+        return found
 
     def _forget_a_failed_one(self, key: Key, job: Future[None]) -> None:
         if job.cancelled() or job.exception() is not None:

@@ -95,6 +95,16 @@ class Fleet:
     reasons: tuple[str, ...] = ()
     gpus: GpuReader | None = None
     restricted: tuple[Part, ...] = ()
+    compilers: Compilers | None = None
+
+    def compile_both(self, build: Build, architecture: str) -> worker_entry.CompiledBuild:
+        """A build's cubin and PTX for a CUDA architecture, whether or not such a device is here.
+
+        Raises CompileFailed, ChildTimedOut, ChildDied, Closing, and NoDevice where there is no compiler.
+        """
+        if self.compilers is None:
+            raise NoDevice("there is no compiler of CUDA's kernels here")
+        return self.compilers.both(build, architecture)
 
     def unit(self, device_id: str | None = None) -> Unit:
         """The unit of a device, or the first; raises NoDevice if there is none, UnknownDevice for an unknown id."""
@@ -134,7 +144,7 @@ def open_fleet(devices: str, cache_dir: Path, slab_bytes: int, *, sandboxed: boo
             _LOG.log(logging.INFO if units else logging.WARNING, "%s", reason)
         remember(cache_dir, devices, [unit.device for unit in units])
         gpus = _gpus(units, stack, of_platform(supported, "cuda", cache_dir))
-        yield Fleet(tuple(units), slab, tuple(reasons), gpus, supported.parts)
+        yield Fleet(tuple(units), slab, tuple(reasons), gpus, supported.parts, compilers)
 
 
 def _prepare(cache_dir: Path) -> None:

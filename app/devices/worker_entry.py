@@ -136,6 +136,26 @@ def compile_cubin(_: None, link: WorkerLink, build: Build, architecture: str, ca
     _cuda().compile_cubin(build, architecture, cache_dir)
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledBuild:
+    """A build's cubin and PTX, with registers and bytes of local memory of a thread; None if unknown."""
+
+    cubin: bytes
+    ptx: str
+    registers: int | None
+    spills: int | None
+
+
+def compile_both(
+    _: None, link: WorkerLink, build: Build, architecture: str, cache_dir: Path, deadline: float
+) -> CompiledBuild:
+    """A build's cubin, the cached one if there is any, and its PTX; raises CompileFailed."""
+    link.phase("compile", deadline)
+    cubin = _cuda().compile_cubin(build, architecture, cache_dir)
+    ptx = _cuda().compile_ptx(build, architecture)
+    return CompiledBuild(cubin.path.read_bytes(), ptx, cubin.registers, cubin.spills)
+
+
 def _expect_a_driver() -> None:
     """Raise NoDevice if no driver is installed, sooner than importing CuPy would tell."""
     try:

@@ -11,6 +11,7 @@ from app.services.access.caller import Access
 from app.services.best.lookup import BestConfigs
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
+from app.services.exports.service import ExportService
 from app.services.health.status import ServiceHealth
 from app.services.jobs.async_products import AsyncProducts
 from app.services.jobs.idempotency import Idempotency
@@ -43,6 +44,7 @@ class Service:
     defaults: DefaultVerification
     health: ServiceHealth
     access: Access
+    exports: ExportService
     closing: threading.Event
 
     def ready(self) -> str | None:

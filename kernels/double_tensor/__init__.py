@@ -10,7 +10,7 @@ from kernels.device import Device
 from kernels.double_tensor.plan import plan, shared_bytes, threads
 from kernels.double_tensor.space import ARCHITECTURES, SPACE, SPLITS
 from kernels.kernel import Kernel
-from kernels.problem import Problem
+from kernels.problem import Problem, larger, smaller
 from kernels.rules import WARP
 from kernels.space import Config
 from kernels.split_k import fan, k_tiles_per_split
@@ -91,7 +91,7 @@ def _clocks(config: Config, problem: Problem, device: Device) -> float:
 
 
 def _supports(problem: Problem) -> bool:
-    return min(problem.m, problem.n) > SHORT and max(problem.m, problem.n, problem.k) > SMALL
+    return smaller(problem.m, problem.n) > SHORT and larger(problem.m, problem.n, problem.k) > SMALL
 
 
 DOUBLE_TENSOR: Final = Kernel(

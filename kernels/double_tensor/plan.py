@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.launch import COUNTERS, Plan
-from kernels.problem import Problem
+from kernels.problem import Problem, smaller
 from kernels.rules import WARP, blocks, registers_granted
 from kernels.space import Config
 from kernels.split_k import fan, k_tiles, k_tiles_per_split, partials_bytes, split_fits
@@ -51,5 +51,5 @@ def plan(config: Config, problem: Problem) -> Plan:
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
         workspace_bytes=4 * COUNTERS + partials_bytes(config, problem, splits) if splits > 1 else 0,
-        scalars=(min(config["GROUP_M"], down), splits, fan(splits), per_split * config["BK"]),
+        scalars=(smaller(config["GROUP_M"], down), splits, fan(splits), per_split * config["BK"]),
     )

@@ -8,7 +8,7 @@ from typing import Final
 from kernels import packing
 from kernels.fp32_emulation import split_operands
 from kernels.launch import COUNTERS, Plan, Step, TensorMap, dtype_macros
-from kernels.problem import Problem
+from kernels.problem import Problem, smaller
 from kernels.rules import LINE_BYTES, VECTOR_BYTES, WARP
 from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, k_tiles, k_tiles_per_split, reduce_step
@@ -100,7 +100,7 @@ def partials_bytes(config: Config, problem: Problem, splits: int) -> int:
 def splits_of(config: Config, problem: Problem) -> int:
     """Splits of k that are not empty; 1 if their partial sums do not fit."""
     splits = -(-k_tiles(config, problem) // k_tiles_per_split(config, problem))
-    return splits if partials_bytes(config, problem, splits) <= PARTIALS_BYTES else 1
+    return splits if splits == 1 or partials_bytes(config, problem, splits) <= PARTIALS_BYTES else 1
 
 
 def ragged(problem: Problem) -> bool:
@@ -121,7 +121,7 @@ def plan(config: Config, problem: Problem) -> Plan:
         leading, end, verdict = made.scalars, made.end, None
         before = (packing.pack_k_major(problem, config["PACK_K"]),) if config["PACK_K"] else ()
     work_tiles = splits * tiles(config, problem)
-    blocks = min(
+    blocks = smaller(
         work_tiles * config["CLUSTER"], config["BLOCKS"] * config["MIN_BLOCKS"] or work_tiles * config["CLUSTER"]
     )
     partials = partials_bytes(config, problem, splits) if splits > 1 else 0

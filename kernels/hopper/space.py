@@ -25,7 +25,7 @@ from kernels.hopper.plan import (
     tile_rows,
     work_tiles,
 )
-from kernels.problem import Problem
+from kernels.problem import Problem, larger
 from kernels.rules import LINE_BYTES, VECTOR_BYTES
 from kernels.space import Config, Rule, Space
 from kernels.split_k import PARTIALS_BYTES, k_tiles, k_tiles_per_split
@@ -217,7 +217,7 @@ def _split_fits(config: Config, problem: Problem, _: Device) -> bool:
 
 
 def _counted(config: Config, problem: Problem, _: Device) -> bool:
-    most = max(problem.m, problem.n, problem.k * planes(problem), problem.batch)
+    most = larger(problem.m, problem.n, problem.k * planes(problem), problem.batch)
     return most <= MOST - 512 and work_tiles(config, problem) <= MOST
 
 

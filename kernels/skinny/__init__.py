@@ -10,7 +10,7 @@ from typing import Final
 
 from kernels.device import Device
 from kernels.kernel import Kernel
-from kernels.problem import Problem
+from kernels.problem import Problem, smaller
 from kernels.rules import VECTOR_BYTES, blocks
 from kernels.skinny.plan import (
     accumulator_packs,
@@ -133,7 +133,7 @@ def _default(problem: Problem, device: Device) -> Config:
 
 
 def _supports(problem: Problem) -> bool:
-    return min(problem.m, problem.n) <= SUITED
+    return smaller(problem.m, problem.n) <= SUITED
 
 
 def _preferred_untuned(problem: Problem, device: Device) -> bool:

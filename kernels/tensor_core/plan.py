@@ -8,7 +8,7 @@ from typing import Final
 from kernels.fp32_emulation import SplitOperands, split_operands
 from kernels.launch import COUNTERS, Plan
 from kernels.packing import pack_k_major, packed_k_major
-from kernels.problem import Problem
+from kernels.problem import Problem, larger, smaller
 from kernels.rules import LINE_BYTES, VECTOR_BYTES, WARP, blocks, registers_granted
 from kernels.space import Config
 from kernels.split_k import PARTIALS_BYTES, counters, fan, k_tiles, k_tiles_per_split
@@ -115,7 +115,7 @@ def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a config, correct also on problems for which it is not legal."""
     per_split = k_tiles_per_split(config, problem) if split_fits(config, problem) else k_tiles(config, problem)
     splits = -(-k_tiles(config, problem) // per_split)
-    own = (min(config["GROUP_M"], -(-problem.m // config["BM"])), splits, fan(splits), per_split * config["BK"])
+    own = (smaller(config["GROUP_M"], -(-problem.m // config["BM"])), splits, fan(splits), per_split * config["BK"])
     sums = partials_bytes(config, problem, splits) if splits > 1 else 0
     if emulated(problem):
         return _of_fp16_terms(config, problem, split_operands(problem), sums, own)
@@ -138,7 +138,7 @@ def _of_fp16_terms(config: Config, problem: Problem, split: SplitOperands, sums:
         grid=blocks(config, problem) * splits,
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
-        workspace_bytes=max(split.end * LINE_BYTES, begin + sums),
+        workspace_bytes=larger(split.end * LINE_BYTES, begin + sums),
         scalars=(*split.scalars, first, *own),
         before=split.before,
         verdict_at=split.verdict_at,

@@ -5,7 +5,17 @@ from __future__ import annotations
 from app.devices.cuda.backend import CudaBackend, discover, occupancy_blocks
 from app.devices.cuda.ipc import Sharing
 from app.devices.cuda.nvml_health import open_health
-from app.devices.cuda.nvrtc import Cubin, compile_cubin
+from app.devices.cuda.nvrtc import Cubin, compile_cubin, compile_ptx
 from app.devices.cuda.pinned_memory import lock
 
-__all__ = ["Cubin", "CudaBackend", "Sharing", "compile_cubin", "discover", "lock", "occupancy_blocks", "open_health"]
+__all__ = [
+    "Cubin",
+    "CudaBackend",
+    "Sharing",
+    "compile_cubin",
+    "compile_ptx",
+    "discover",
+    "lock",
+    "occupancy_blocks",
+    "open_health",
+]

@@ -11,10 +11,12 @@ from typing import Final
 from cupy.cuda import compiler, nvrtc
 
 from app.devices import binary_cache
-from app.devices.cuda.nvrtc_options import options
+from app.devices.cuda.nvrtc_options import options, target
 from app.errors import CompileFailed
 from kernels.launch import Build
 
+# What only an architecture with the suffix a has.
+_SPECIFIC: Final = re.compile(r"\bwgmma\b|\bsetmaxnreg\b")
 _WAITS: Final = re.compile(r"^.*\bC75\d\d\b.*$", re.MULTILINE)
 
 
@@ -49,22 +51,34 @@ def compile_cubin(build: Build, architecture: str, cache_dir: Path) -> Cubin:
     return Cubin(path, facts["registers"], facts["spills"], tuple(facts["warnings"]))
 
 
+def compile_ptx(build: Build, architecture: str) -> str:
+    """Compile a build to PTX, for this architecture and, without instructions of its own, for those after it.
+
+    Raises CompileFailed with the compiler's words.
+    """
+    given = [option for option in options(architecture) if not option.startswith(("-arch", "--ptxas"))]
+    exact = target(architecture) if _SPECIFIC.search(build.text) else architecture
+    macros = (f"-D{name}={value}" for name, value in build.macros)
+    ptx, _ = _nvrtc(build, (f"-arch={exact.replace('sm_', 'compute_')}", *given, *macros), "ptx")
+    return ptx.decode().rstrip("\0")
+
+
 def _compiler() -> str:
     major, minor = nvrtc.getVersion()
     return f"NVRTC {major}.{minor}"
 
 
-def _nvrtc(build: Build, given: tuple[str, ...]) -> tuple[bytes, str]:
-    """Compile to a cubin; gives it with the log. _NVRTCProgram is CuPy's own name: nothing public makes a cubin."""
+def _nvrtc(build: Build, given: tuple[str, ...], method: str = "cubin") -> tuple[bytes, str]:
+    """Compile; gives the binary with the log. _NVRTCProgram is CuPy's own name: nothing public makes a cubin."""
     log = io.StringIO()
     try:
-        program = compiler._NVRTCProgram(build.text, f"{build.name}.cu", method="cubin")  # noqa: SLF001 - as said above
+        program = compiler._NVRTCProgram(build.text, f"{build.name}.cu", method=method)  # noqa: SLF001 - as said above
         binary, _ = program.compile(given, log)
     except compiler.CompileException as error:
         raise CompileFailed(error.get_message().strip()) from error
     except (nvrtc.NVRTCError, RuntimeError) as error:
         raise CompileFailed(f"NVRTC: {error}") from error
-    return bytes(binary), log.getvalue()
+    return binary.encode() if isinstance(binary, str) else bytes(binary), log.getvalue()
 
 
 def _usage(log: str, entry: str) -> dict[str, int | None]:

@@ -1,0 +1,1 @@
+"""Winners as files of other programs, over HTTP."""

@@ -1,0 +1,1 @@
+"""Commands that write winners as files of other programs."""

@@ -1,0 +1,370 @@
+/* How a product is checked and queued: a part of tilewise_gemm.c. The recipe and its binaries are in tilewise_recipe.h,
+ * which is written for a winner. */
+#ifndef TILEWISE_PRODUCT_H
+#define TILEWISE_PRODUCT_H
+#include "tilewise_gemm.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "tilewise_driver.h"
+#include "tilewise_launch.h"
+#include "tilewise_recipe.h"
+
+#define TW_MOST_LAUNCHES 4
+#define TW_MOST_NEEDS 64
+#define TW_UNASKED 49152 /* bytes of shared memory that every launch may have */
+#define TW_ALIGNMENT 16
+#define TW_L2_128 2 /* CU_TENSOR_MAP_L2_PROMOTION_L2_128B */
+#if defined(_MSC_VER)
+#define TW_THREAD __declspec(thread)
+#else
+#define TW_THREAD __thread
+#endif
+
+static TW_THREAD char tw_message[512];
+
+typedef struct {
+    tw_expression dims[5], strides[4], offset;
+} tw_read_map;
+
+typedef struct {
+    tw_expression grid, arguments[TW_MOST_ARGUMENTS];
+    tw_read_map maps[TW_MOST_MAPS];
+    void *module, *function;
+} tw_read_launch;
+
+typedef struct {
+    tw_expression needs[TW_MOST_NEEDS], workspace;
+    tw_read_launch launches[TW_MOST_LAUNCHES];
+} tw_read_recipe;
+
+struct tw_gemm {
+    tw_driver_table driver;
+    tw_read_recipe read;
+    int device;
+    void *context;
+    atomic_flag busy; /* whose workspace is grown, and whose launches are queued, one product at a time */
+    uint64_t workspace;
+    int64_t workspace_bytes;
+};
+
+static int32_t tw_fail(int32_t status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(tw_message, sizeof tw_message, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+static int32_t tw_check(const tw_driver *driver, int status, const char *doing)
+{
+    const char *words = NULL;
+    if (status == 0) {
+        return TW_OK;
+    }
+    if (driver->cuGetErrorString(status, &words) != 0 || !words) {
+        words = "unknown error";
+    }
+    return tw_fail(TW_CUDA, "%s: CUDA error %d: %s", doing, status, words);
+}
+
+static void tw_free_recipe(tw_read_recipe *read)
+{
+    for (int at = 0; at < TW_MOST_NEEDS; at++) {
+        free(read->needs[at].steps);
+    }
+    free(read->workspace.steps);
+    for (int at = 0; at < TW_MOST_LAUNCHES; at++) {
+        tw_read_launch *const launch = &read->launches[at];
+        free(launch->grid.steps);
+        for (int each = 0; each < TW_MOST_ARGUMENTS; each++) {
+            free(launch->arguments[each].steps);
+        }
+        for (int each = 0; each < TW_MOST_MAPS; each++) {
+            free(launch->maps[each].offset.steps);
+            for (int dim = 0; dim < 5; dim++) {
+                free(launch->maps[each].dims[dim].steps);
+            }
+            for (int dim = 0; dim < 4; dim++) {
+                free(launch->maps[each].strides[dim].steps);
+            }
+        }
+    }
+}
+
+static int tw_read_a_map(const tw_map_recipe *recipe, tw_read_map *read)
+{
+    int right = tw_read(recipe->offset, &read->offset);
+    for (int dim = 0; right && dim < recipe->rank; dim++) {
+        right = tw_read(recipe->dims[dim], &read->dims[dim]);
+        right = right && (dim + 1 == recipe->rank || tw_read(recipe->strides[dim], &read->strides[dim]));
+    }
+    return right;
+}
+
+static int tw_read_a_launch(const tw_launch_recipe *recipe, tw_read_launch *read)
+{
+    int maps = 0, right = recipe->argument_count <= TW_MOST_ARGUMENTS && tw_read(recipe->grid, &read->grid);
+    for (int at = 0; right && at < recipe->argument_count; at++) {
+        const tw_argument_recipe *const argument = &recipe->arguments[at];
+        if (argument->map) {
+            right = maps < TW_MOST_MAPS && tw_read_a_map(argument->map, &read->maps[maps]);
+            maps++;
+        } else if (argument->operand < 0) {
+            right = tw_read(argument->value, &read->arguments[at]);
+        }
+    }
+    return right;
+}
+
+/* Read the recipe's expressions; what was read before one that cannot be is freed with the rest. */
+static int tw_read_all(const tw_recipe *recipe, tw_read_recipe *read)
+{
+    int right = recipe->need_count <= TW_MOST_NEEDS && recipe->launch_count <= TW_MOST_LAUNCHES;
+    for (int at = 0; right && at < recipe->need_count; at++) {
+        right = tw_read(recipe->needs[at].not_negative, &read->needs[at]);
+    }
+    right = right && tw_read(recipe->workspace_bytes, &read->workspace);
+    for (int at = 0; right && at < recipe->launch_count; at++) {
+        right = tw_read_a_launch(&recipe->launches[at], &read->launches[at]);
+    }
+    return right;
+}
+
+static int tw_has_maps(const tw_recipe *recipe)
+{
+    int found = 0;
+    for (int at = 0; at < recipe->launch_count; at++) {
+        for (int each = 0; each < recipe->launches[at].argument_count; each++) {
+            found |= recipe->launches[at].arguments[each].map != NULL;
+        }
+    }
+    return found;
+}
+
+/* Check that sizes are in the class; `sizes` are batch, m, n and k. */
+static int32_t tw_in_class(const tw_recipe *recipe, const tw_read_recipe *read, const int64_t *sizes)
+{
+    for (int at = 0; at < 4; at++) {
+        if (sizes[at] < 1 || sizes[at] > TW_LARGEST) {
+            return tw_fail(TW_OUTSIDE_CLASS, "%s must be from 1 to %d, and is %lld", tw_names[at], TW_LARGEST,
+                           (long long)sizes[at]);
+        }
+    }
+    for (int at = 0; at < recipe->need_count; at++) {
+        int64_t value = -1;
+        if (!tw_value(&read->needs[at], sizes, &value) || value < 0) {
+            return tw_fail(TW_OUTSIDE_CLASS, "%s; the product is %lld x %lld x %lld x %lld", recipe->needs[at].sentence,
+                           (long long)sizes[1], (long long)sizes[2], (long long)sizes[3], (long long)sizes[0]);
+        }
+    }
+    return TW_OK;
+}
+
+static int32_t tw_load(tw_gemm *gemm, const tw_launch_recipe *recipe, tw_read_launch *read)
+{
+    const tw_driver *const driver = &gemm->driver.functions;
+    int status = driver->cuModuleLoadData(&read->module, recipe->cubin);
+    int32_t failed;
+    if (status == TW_NO_BINARY && recipe->ptx) {
+        status = driver->cuModuleLoadData(&read->module, recipe->ptx);
+    }
+    if ((failed = tw_check(driver, status, "the kernel cannot be loaded")) != TW_OK) {
+        read->module = NULL;
+        return failed;
+    }
+    failed = tw_check(driver, driver->cuModuleGetFunction(&read->function, read->module, recipe->entry), recipe->entry);
+    if (failed == TW_OK && recipe->shared_bytes > TW_UNASKED) {
+        status = driver->cuFuncSetAttribute(read->function, TW_MAX_DYNAMIC_SHARED, (int)recipe->shared_bytes);
+        failed = tw_check(driver, status, "the GPU has too little shared memory");
+    }
+    return failed;
+}
+
+static int32_t tw_enter(const tw_gemm *gemm, int *pushed)
+{
+    const tw_driver *const driver = &gemm->driver.functions;
+    void *current = NULL;
+    *pushed = driver->cuCtxGetCurrent(&current) != 0 || current != gemm->context;
+    return *pushed ? tw_check(driver, driver->cuCtxPushCurrent(gemm->context), "the context cannot be entered") : TW_OK;
+}
+
+static void tw_leave(const tw_gemm *gemm, int pushed)
+{
+    void *left;
+    if (pushed) {
+        gemm->driver.functions.cuCtxPopCurrent(&left);
+    }
+}
+
+static int32_t tw_open_in(tw_gemm *gemm, int32_t device)
+{
+    const tw_driver *const driver = &gemm->driver.functions;
+    const char *const missing = tw_load_driver(&gemm->driver, tw_has_maps(&tw_the_recipe));
+    int pushed = 0;
+    int32_t failed;
+    if (missing) {
+        return tw_fail(TW_NO_DRIVER, "there is no NVIDIA driver that has %s", missing);
+    }
+    if (driver->cuInit(0) != 0 || driver->cuDeviceGet(&gemm->device, device) != 0) {
+        return tw_fail(TW_NO_DRIVER, "the NVIDIA driver shows no GPU %d", (int)device);
+    }
+    if (!tw_read_all(&tw_the_recipe, &gemm->read)) {
+        return tw_fail(TW_NO_MEMORY, "the recipe cannot be read: there is no memory");
+    }
+    failed = tw_check(driver, driver->cuDevicePrimaryCtxRetain(&gemm->context, gemm->device), "the GPU cannot be used");
+    if (failed != TW_OK) {
+        gemm->context = NULL;
+        return failed;
+    }
+    failed = tw_enter(gemm, &pushed);
+    for (int at = 0; failed == TW_OK && at < tw_the_recipe.launch_count; at++) {
+        failed = tw_load(gemm, &tw_the_recipe.launches[at], &gemm->read.launches[at]);
+    }
+    tw_leave(gemm, pushed);
+    return failed;
+}
+
+int32_t TW_CALL tw_open(int32_t device, tw_gemm **gemm)
+{
+    int32_t failed;
+    if (!gemm) {
+        return tw_fail(TW_ARGUMENT, "there is no place for the handle");
+    }
+    *gemm = calloc(1, sizeof **gemm);
+    if (!*gemm) {
+        return tw_fail(TW_NO_MEMORY, "there is no memory");
+    }
+    atomic_flag_clear(&(*gemm)->busy);
+    failed = tw_open_in(*gemm, device);
+    if (failed != TW_OK) {
+        tw_close(*gemm);
+        *gemm = NULL;
+    }
+    return failed;
+}
+
+/* Have a workspace of so many bytes; a larger one than before is fresh, and its counters are zero. */
+static int32_t tw_grow(tw_gemm *gemm, int64_t bytes, void *stream)
+{
+    const tw_driver *const driver = &gemm->driver.functions;
+    int status;
+    if (bytes <= gemm->workspace_bytes) {
+        return TW_OK;
+    }
+    if (gemm->workspace) {
+        driver->cuCtxSynchronize();
+        driver->cuMemFree(gemm->workspace);
+        gemm->workspace = 0;
+        gemm->workspace_bytes = 0;
+    }
+    status = driver->cuMemAlloc(&gemm->workspace, (size_t)bytes);
+    if (status != 0) {
+        gemm->workspace = 0;
+        return tw_check(driver, status, "there is no memory for the workspace");
+    }
+    gemm->workspace_bytes = bytes;
+    status = driver->cuMemsetD8Async(gemm->workspace, 0, (size_t)tw_the_recipe.zeroed_bytes, stream);
+    return tw_check(driver, status, "the workspace cannot be cleared");
+}
+
+static int32_t tw_encode(const tw_gemm *gemm, const tw_map_recipe *recipe, const tw_read_map *read, const int64_t *sizes,
+                         const uint64_t *pointers, void *map)
+{
+    static const uint32_t ones[5] = {1, 1, 1, 1, 1};
+    int64_t offset = 0, dims[5] = {0}, strides[5] = {0};
+    uint64_t lengths[5], steps[5];
+    int right = tw_value(&read->offset, sizes, &offset);
+    for (int dim = 0; right && dim < recipe->rank; dim++) {
+        right = tw_value(&read->dims[dim], sizes, &dims[dim]);
+        right = right && (dim + 1 == recipe->rank || tw_value(&read->strides[dim], sizes, &strides[dim]));
+        lengths[dim] = (uint64_t)dims[dim];
+        steps[dim] = (uint64_t)strides[dim];
+    }
+    if (!right) {
+        return tw_fail(TW_OUTSIDE_CLASS, "a size of the launch leaves 64 bits");
+    }
+    return tw_check(&gemm->driver.functions,
+                    gemm->driver.functions.cuTensorMapEncodeTiled(
+                        map, recipe->element, (uint32_t)recipe->rank,
+                        (void *)(uintptr_t)(pointers[recipe->operand] + (uint64_t)offset), lengths, steps, recipe->box,
+                        ones, 0, recipe->swizzle, TW_L2_128, 0),
+                    "the tensor map cannot be encoded");
+}
+
+static int32_t tw_queue(const tw_gemm *gemm, const tw_launch_recipe *recipe, const tw_read_launch *read,
+                        const int64_t *sizes, uint64_t *pointers, void *stream)
+{
+    _Alignas(64) unsigned char maps[TW_MOST_MAPS][128];
+    int64_t grid = 0, values[TW_MOST_ARGUMENTS];
+    void *parameters[TW_MOST_ARGUMENTS];
+    int made = 0;
+    for (int at = 0; at < recipe->argument_count; at++) {
+        const tw_argument_recipe *const argument = &recipe->arguments[at];
+        parameters[at] = &values[at];
+        if (argument->map) {
+            const int32_t failed = tw_encode(gemm, argument->map, &read->maps[made], sizes, pointers, maps[made]);
+            if (failed != TW_OK) {
+                return failed;
+            }
+            parameters[at] = maps[made++];
+        } else if (argument->operand >= 0) {
+            parameters[at] = &pointers[argument->operand];
+        } else if (!tw_value(&read->arguments[at], sizes, &values[at])) {
+            return tw_fail(TW_OUTSIDE_CLASS, "a size of the launch leaves 64 bits");
+        }
+    }
+    if (!tw_value(&read->grid, sizes, &grid) || grid < 1 || grid > TW_LARGEST) {
+        return tw_fail(TW_OUTSIDE_CLASS, "the grid has %lld blocks", (long long)grid);
+    }
+    return tw_check(&gemm->driver.functions,
+                    gemm->driver.functions.cuLaunchKernel(read->function, (unsigned)grid, 1, 1, recipe->block[0],
+                                                          recipe->block[1], 1, recipe->shared_bytes, stream, parameters,
+                                                          NULL),
+                    recipe->entry);
+}
+
+static int32_t tw_queue_all(tw_gemm *gemm, uint64_t *pointers, const int64_t *sizes, void *stream)
+{
+    int64_t bytes = 0;
+    int32_t failed;
+    if (!tw_value(&gemm->read.workspace, sizes, &bytes)) {
+        return tw_fail(TW_OUTSIDE_CLASS, "the workspace leaves 64 bits");
+    }
+    while (bytes > 0 && atomic_flag_test_and_set_explicit(&gemm->busy, memory_order_acquire)) {
+    }
+    failed = tw_grow(gemm, bytes, stream);
+    pointers[3] = gemm->workspace;
+    for (int at = 0; failed == TW_OK && at < tw_the_recipe.launch_count; at++) {
+        failed = tw_queue(gemm, &tw_the_recipe.launches[at], &gemm->read.launches[at], sizes, pointers, stream);
+    }
+    if (bytes > 0) {
+        atomic_flag_clear_explicit(&gemm->busy, memory_order_release);
+    }
+    return failed;
+}
+
+int32_t TW_CALL tw_matmul(tw_gemm *gemm, const void *a, const void *b, void *c, int64_t m, int64_t n, int64_t k,
+                          int64_t batch, void *stream)
+{
+    uint64_t pointers[4] = {(uintptr_t)a, (uintptr_t)b, (uintptr_t)c, 0};
+    const int64_t sizes[4] = {batch, m, n, k};
+    int pushed = 0;
+    int32_t failed;
+    if (!gemm || !a || !b || !c) {
+        return tw_fail(TW_ARGUMENT, "a pointer is null");
+    }
+    if ((pointers[0] | pointers[1] | pointers[2]) % TW_ALIGNMENT) {
+        return tw_fail(TW_ARGUMENT, "a matrix does not begin at a multiple of %d bytes", TW_ALIGNMENT);
+    }
+    if ((failed = tw_in_class(&tw_the_recipe, &gemm->read, sizes)) == TW_OK &&
+        (failed = tw_enter(gemm, &pushed)) == TW_OK) {
+        failed = tw_queue_all(gemm, pointers, sizes, stream);
+        tw_leave(gemm, pushed);
+    }
+    return failed;
+}
+#endif

@@ -1,0 +1,150 @@
+"""C = op(A) x op(B) by CuPy: the measured cubin, launched as manifest.json says on CuPy's current stream.
+
+Matrices are row-major, [rows, columns] or [batch, rows, columns], and contiguous. A product outside the class of the
+export raises OutsideClass: nothing here computes it another way. bfloat16 is handed in and out as its bits, uint16.
+"""
+
+import ctypes
+import json
+from functools import lru_cache
+from itertools import cycle, islice
+from math import ceil
+from pathlib import Path
+
+import cupy
+import numpy as np
+from tilewise_recipe import OutsideClass, QueuedMap, product
+
+HERE = Path(__file__).parent
+MANIFEST = json.loads((HERE / "manifest.json").read_text())
+PROBLEM = MANIFEST["problem"]
+DTYPE = np.dtype(np.uint16 if PROBLEM["dtype"] == "bfloat16" else PROBLEM["dtype"])
+ELEMENTS = {"float16": 6, "float32": 7, "bfloat16": 9, "tfloat32": 11}  # CUtensorMapDataType
+SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
+L2_128B = 2
+BUSY_BYTES = 2**27
+SAMPLES, GRAPHS = 50, 12
+
+
+class Declined(ArithmeticError):
+    """Emulated arithmetic would not keep its bound on these operands: C is undefined."""
+
+
+def sizes_of(a_shape, b_shape):
+    """m, n, k and batch of stored operands; raises OutsideClass where they do not fit each other."""
+    batch = a_shape[0] if len(a_shape) == 3 else 1
+    m, k = reversed(a_shape[-2:]) if PROBLEM["trans_a"] else a_shape[-2:]
+    depth, n = reversed(b_shape[-2:]) if PROBLEM["trans_b"] else b_shape[-2:]
+    if depth != k or batch != (b_shape[0] if len(b_shape) == 3 else 1):
+        raise OutsideClass(f"A is {a_shape} and B is {b_shape}: they cannot be multiplied")
+    return m, n, k, batch
+
+
+@lru_cache(maxsize=4096)
+def encoded(tensor, address):
+    """A tensor map's 128 bytes, as an argument that is passed by value."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    room = (ctypes.c_uint8 * 192)()
+    at = -ctypes.addressof(room) % 64
+    rank = len(tensor.sizes)
+    status = driver.cuTensorMapEncodeTiled(
+        ctypes.c_void_p(ctypes.addressof(room) + at),
+        ctypes.c_int(ELEMENTS[tensor.element]),
+        ctypes.c_uint32(rank),
+        ctypes.c_void_p(address + tensor.offset),
+        (ctypes.c_uint64 * rank)(*tensor.sizes),
+        (ctypes.c_uint64 * max(rank - 1, 1))(*tensor.strides),
+        (ctypes.c_uint32 * rank)(*tensor.box),
+        (ctypes.c_uint32 * rank)(*(1,) * rank),
+        *map(ctypes.c_int, (0, SWIZZLES[tensor.swizzle], L2_128B, 0)),
+    )
+    if status:
+        raise RuntimeError(f"cuTensorMapEncodeTiled gives {status} for {tensor}")
+    return np.frombuffer(bytes(room)[at : at + 128], dtype="V128").copy()
+
+
+class Gemm:
+    """The kernel on CuPy's current device."""
+
+    def __init__(self):
+        self._workspace = None
+        self._kernels = {}
+        for launch in MANIFEST["launches"]:
+            module = cupy.RawModule(path=str(HERE / MANIFEST["binaries"][launch["entry"]]["cubin"]))
+            kernel = module.get_function(launch["entry"])
+            if launch["shared_bytes"] > 48 * 1024:
+                kernel.max_dynamic_shared_size_bytes = launch["shared_bytes"]
+            self._kernels[launch["entry"]] = kernel
+
+    def multiply(self, a, b, c=None):
+        """Queue a product of CuPy's arrays on the current stream, and give C."""
+        sizes = sizes_of(a.shape, b.shape)
+        found = product(MANIFEST, *sizes)
+        for name, array in (("A", a), ("B", b), *((("C", c),) if c is not None else ())):
+            if array.dtype != DTYPE or not array.flags.c_contiguous or array.data.ptr % 16:
+                raise OutsideClass(f"{name} must be contiguous {DTYPE} that begins at a multiple of 16 bytes")
+        if c is None:
+            c = cupy.empty((*a.shape[:-2], sizes[0], sizes[1]), DTYPE)
+        workspace = self._grown(found)
+        places = {"a": a.data.ptr, "b": b.data.ptr, "c": c.data.ptr, "workspace": workspace}
+        for launch in found.launches:
+            given = tuple(_argument(each, places) for each in launch.arguments)
+            self._kernels[launch.entry]((launch.grid,), launch.block, given, shared_mem=launch.shared_bytes)
+        return c
+
+    def multiply_host(self, a, b):
+        """Multiply NumPy's arrays, and wait; raises Declined."""
+        left, right = (cupy.asarray(np.ascontiguousarray(each, DTYPE)) for each in (a, b))
+        out = self.multiply(left, right).get()
+        self.raise_if_declined()
+        return out
+
+    def raise_if_declined(self):
+        """Wait, and raise Declined if the last product was: only emulated arithmetic ever is."""
+        at = MANIFEST["verdict_at"]
+        if at is not None and int(self._workspace[at : at + 4].view(cupy.uint32)[0]):
+            raise Declined("the operands are not such that emulated arithmetic keeps its bound")
+
+    def seconds(self, a, b):
+        """Seconds of launches with cold caches: each by events, or the mean of a graph as the service took it."""
+        left, right = (cupy.asarray(np.ascontiguousarray(each, DTYPE)) for each in (a, b))
+        sets = [(left.copy(), right.copy(), self.multiply(left, right)) for _ in range(MANIFEST["measured"]["sets"])]
+        busy = cupy.empty(BUSY_BYTES, cupy.uint8)
+        stream = cupy.cuda.Stream(non_blocking=True)
+        cupy.cuda.runtime.deviceSynchronize()
+        with stream:
+            self.multiply(*sets[0])
+            once = self._took(stream, busy, lambda: self.multiply(*sets[-1]))
+            if MANIFEST["measured"]["policy"] != "graph":
+                return [self._took(stream, busy, lambda s=s: self.multiply(*s)) for s in islice(cycle(sets), SAMPLES)]
+            count = ceil(2e-3 / once)
+            stream.begin_capture()
+            for each in islice(cycle(sets), count):
+                self.multiply(*each)
+            graph = stream.end_capture()
+            self._took(stream, busy, lambda: graph.launch(stream))
+            return [self._took(stream, busy, lambda: graph.launch(stream)) / count for _ in range(GRAPHS)]
+
+    @staticmethod
+    def _took(stream, busy, launch):
+        start, end = cupy.cuda.Event(), cupy.cuda.Event()
+        busy.data.memset_async(0, BUSY_BYTES, stream)
+        start.record(stream)
+        launch()
+        end.record(stream)
+        end.synchronize()
+        return 1e-3 * cupy.cuda.get_elapsed_time(start, end)
+
+    def _grown(self, found):
+        """The address of the workspace, as large as is needed: the first bytes of a fresh one are zero."""
+        needed = found.workspace_bytes
+        if needed and (self._workspace is None or self._workspace.nbytes < needed):
+            self._workspace = cupy.empty(needed, cupy.uint8)
+            self._workspace.data.memset_async(0, found.zeroed_bytes, cupy.cuda.get_current_stream())
+        return self._workspace.data.ptr if needed else 0
+
+
+def _argument(argument, places):
+    if isinstance(argument, QueuedMap):
+        return encoded(argument, places[argument.operand])
+    return np.uint64(places[argument]) if isinstance(argument, str) else np.int64(argument)

@@ -1,0 +1,61 @@
+"""Multiplies, compares with float64, and times the kernel as the service does: python check.py [M N K [BATCH]].
+
+The exit status is 0 if every element is within the bound. Operands rotate through sets that are together three times
+the last-level cache, so that each launch finds cold caches.
+"""
+
+import json
+import sys
+from statistics import median
+
+import numpy as np
+from tilewise_gemm import MANIFEST, Gemm
+from tilewise_recipe import OutsideClass
+
+PROBLEM = MANIFEST["problem"]
+BOUND = MANIFEST["error_bound"]
+BFLOAT16 = PROBLEM["dtype"] == "bfloat16"  # NumPy has no such type: its bits are uint16
+
+
+def operand(generator, rows, columns, batch):
+    """Random numbers that every element type holds exactly: 1/64 to 2, of either sign."""
+    size = (batch, rows, columns)
+    values = generator.integers(1, 129, size) * generator.choice((-1.0, 1.0), size) / 64
+    if BFLOAT16:
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return values.astype(PROBLEM["dtype"])
+
+
+def wide(array):
+    """The numbers of an array as float64."""
+    if BFLOAT16:
+        return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return array.astype(np.float64)
+
+
+def main(words):
+    """Check and time one product; give the exit status."""
+    m, n, k, batch = [*map(int, words), *(1,) * (4 - len(words))] if words else [PROBLEM[name] for name in ("m", "n", "k", "batch")]
+    generator = np.random.default_rng(42)
+    a = operand(generator, *((k, m) if PROBLEM["trans_a"] else (m, k)), batch)
+    b = operand(generator, *((n, k) if PROBLEM["trans_b"] else (k, n)), batch)
+    gemm = Gemm()
+    try:
+        c = wide(gemm.multiply_host(a, b))
+    except OutsideClass as refusal:
+        print(refusal, file=sys.stderr)
+        return 2
+    left = wide(a).swapaxes(1, 2) if PROBLEM["trans_a"] else wide(a)
+    right = wide(b).swapaxes(1, 2) if PROBLEM["trans_b"] else wide(b)
+    error = float(np.max(np.abs(c - left @ right) / (np.abs(left) @ np.abs(right))))
+    bound = BOUND["per_k"] * k + BOUND["rounding"]
+    seconds = gemm.seconds(a, b)
+    told = {"m": m, "n": n, "k": k, "batch": batch, "max_scaled": error, "bound": bound, "right": error <= bound}
+    told["median_ms"] = 1e3 * median(seconds) if seconds else None
+    told["measured_ms"] = MANIFEST["measured"]["median_ms"]
+    print(json.dumps(told))
+    return 0 if error <= bound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Winners to take away: found, compiled, and written as files of a target."""

@@ -1,0 +1,120 @@
+"""The target c: compiled by gcc and clang without a warning, and called against a driver that records launches."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import pytest
+
+from app.exports.interpreter import QueuedMap, product
+from app.exports.manifest import manifest_of
+from app.exports.targets import exported
+from app.exports.winner import ExportBinary, Winner
+from kernels.launch import Build
+from kernels.problem import Problem
+from tests.support.exports import winners
+
+SUPPORT = Path(winners.__file__).parent
+WARNINGS = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Werror")
+COMPILERS = [
+    pytest.param(each, marks=pytest.mark.skipif(which(each) is None, reason=f"there is no {each}"))
+    for each in ("gcc", "clang")
+]
+PROBLEMS = {
+    "hopper": Problem(256, 256, 4096, dtype="float16", trans_a=True),
+    "tensor_core": Problem(512, 512, 2048, precision="emulated"),
+    "naive": Problem(64, 64, 64),
+}
+
+
+def stands_in(build: Build) -> ExportBinary:
+    """A build with bytes that a real cubin and PTX begin with: nothing here runs on a GPU."""
+    return ExportBinary(build, b"\x7fELF" + build.entry.encode(), ".version 8.8\n.target sm_90\n")
+
+
+def taken(kernel: str, folder: Path, target: str = "c") -> Winner:
+    made = winners.winner(kernel, PROBLEMS[kernel], compiled=stands_in)
+    for name, data in exported(made, target).items():
+        (folder / name).write_bytes(data)
+    return made
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a libcuda.so.1 that has no GPU."""
+    folder = tmp_path_factory.mktemp("driver")
+    made = folder / "libcuda.so.1"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", made, SUPPORT / "fake_cuda.c"], check=True)
+    return folder
+
+
+def called(program: Path, driver: Path, manifest: dict[str, Any], *sizes: int, **more: str) -> tuple[str, list[str]]:
+    """What the program prints, and what the driver was asked for."""
+    log = program.parent / "log"
+    log.unlink(missing_ok=True)
+    taking = ";".join(f"{each['entry']}={','.join(map(_bytes, each['args']))}" for each in manifest["launches"])
+    own = {"LD_LIBRARY_PATH": str(driver), "FAKE_CUDA_LOG": str(log), "FAKE_CUDA_ARGUMENTS": taking}
+    ran = subprocess.run(
+        [program, *map(str, sizes)], env=os.environ | own | more, capture_output=True, text=True, check=False
+    )
+    return ran.stdout, log.read_text().splitlines() if log.exists() else []
+
+
+def _bytes(argument: dict[str, Any]) -> str:
+    return "128" if "tensor_map" in argument else "8"
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("kernel", PROBLEMS)
+def test_export_compiles_and_launches_what_its_manifest_says(
+    kernel: str, compiler: str, driver: Path, tmp_path: Path
+) -> None:
+    made = taken(kernel, tmp_path)
+    manifest, problem = manifest_of(made), made.problem
+    own: list[Path | str] = [tmp_path / "tilewise_gemm.c", SUPPORT / "caller.c", "-ldl"]
+    subprocess.run([compiler, *WARNINGS, f"-I{tmp_path}", "-o", tmp_path / "caller", *own], check=True)
+    subprocess.run(
+        [compiler, *WARNINGS, "-o", tmp_path / "check", tmp_path / "tilewise_check.c", "-ldl", "-lm"], check=True
+    )
+    said, log = called(tmp_path / "caller", driver, manifest, problem.m, problem.n, problem.k)
+    expected = product(manifest, problem.m, problem.n, problem.k)
+    launched = [line.split()[1:] for line in log if line.startswith("launch")]
+    assert len(launched) == 2 * len(expected.launches)  # one product in the GPU's memory, and one in the host's
+    for found, launch in zip(launched, 2 * expected.launches, strict=True):
+        assert found[:5] == [launch.entry, str(launch.grid), *map(str, launch.block), str(launch.shared_bytes)]
+        given = [
+            (number, value)
+            for number, value in zip(found[5:], launch.arguments, strict=True)
+            if not isinstance(value, str)
+        ]
+        assert all(number == ("map" if isinstance(value, QueuedMap) else str(value)) for number, value in given)
+    assert f"workspace {expected.workspace_bytes}\nmatmul 0 \nmisaligned 1 " in said
+    assert "null 1 a pointer is null\nfinish 0\nhost 0\n" in said
+    assert log.count(f"zero {expected.zeroed_bytes}") == bool(expected.workspace_bytes)
+    assert [line for line in log if line.startswith("load")] == ["load cubin"] * len(expected.launches)
+    large = {launch.entry: launch.shared_bytes for launch in expected.launches if launch.shared_bytes > 48 * 1024}
+    assert {line for line in log if line.startswith("attribute")} == {f"attribute {e} 8 {n}" for e, n in large.items()}
+    assert log[-1] == "release 0"
+
+
+@pytest.mark.skipif(which("gcc") is None, reason="there is no gcc")
+def test_export_refuses_what_it_is_not_for_and_takes_ptx_on_another_gpu(driver: Path, tmp_path: Path) -> None:
+    made = taken("hopper", tmp_path)
+    manifest, problem = manifest_of(made), made.problem
+    own: list[Path | str] = [tmp_path / "tilewise_gemm.c", SUPPORT / "caller.c", "-ldl"]
+    subprocess.run(["gcc", *WARNINGS, f"-I{tmp_path}", "-o", tmp_path / "caller", *own], check=True)
+    said, log = called(tmp_path / "caller", driver, manifest, problem.m + 1, problem.n, problem.k)
+    assert "workspace -1\nmatmul 2 m must be a multiple of 8 (else there would be" in said
+    assert f"the product is {problem.m + 1} x {problem.n} x {problem.k} x 1" in said
+    assert not [line for line in log if line.startswith("launch")]
+    sizes = (problem.m, problem.n, problem.k)
+    said, log = called(tmp_path / "caller", driver, manifest, *sizes, FAKE_CUDA_ARCHITECTURE="other")
+    loads = [line for line in log if line.startswith("load")]
+    assert loads == ["load cubin", "load ptx"] * len(manifest["launches"])
+    assert "matmul 0" in said
+    said, _ = called(tmp_path / "caller", tmp_path, manifest, *sizes)
+    assert said == "open 3 there is no NVIDIA driver that has libcuda.so.1 (nvcuda.dll)\n" or which("nvidia-smi")
