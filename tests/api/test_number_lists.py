@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from time import process_time
 from typing import Any, Final
 
 import numpy as np
@@ -186,3 +187,25 @@ def filled(data: list[Any]) -> Array:
     out: Array = np.zeros((3, 2), np.float32)
     json_tensors.fill(text.list_of(text.value["data"]), TensorSpec("A", "float32", (3, 2)), out)
     return out
+
+
+def test_a_text_of_many_lists_of_numbers_is_refused_before_all_are_read() -> None:
+    text = b"{" + b'"a":[[1]],' * 20_000 + b'"b":[[1]]}'
+    with pytest.raises(Malformed, match="at most 16 lists"):
+        json_matrix.load(memoryview(text), ProductOptions())
+
+
+def seconds_of(a: str, shape: tuple[int, int]) -> float:
+    """Processor time in which the rows of a are read and copied; the shortest of three."""
+    text, times = f'{{"a":[{a}],"b":[[1]]}}'.encode(), []
+    for _ in range(3):
+        began = process_time()
+        parsed = json_matrix.load(memoryview(text), ProductOptions())
+        parsed.fill({"a": np.empty(shape, np.float32), "b": np.empty((1, 1), np.float32)})
+        times.append(process_time() - began)
+    return min(times)
+
+
+def test_short_rows_take_no_longer_than_long_ones_by_far() -> None:
+    short, long = seconds_of(",".join(["[1]"] * 16_000), (16_000, 1)), seconds_of(str([1.0] * 12_000), (1, 12_000))
+    assert short < 15 * long  # a copy for each row took 60 times as long

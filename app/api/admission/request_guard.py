@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from time import monotonic
 from typing import Final, cast
 
@@ -27,6 +26,7 @@ from app.services.access.caller import Access, Caller
 from app.services.principal import ANONYMOUS, Principal
 
 COOKIE: Final = "tilewise_session"
+_SESSION: Final = re.compile(rb"(?:^|;)[ \t]*%b=([^;]*)" % COOKIE.encode())  # RFC 6265, section 4.2.1
 _MOMENT: Final = 0.5  # seconds in which the operator's file and the clock are not looked at again
 _REMEMBERED: Final = 4096
 _FEW, _SHORT = 12, 128  # headers that are looked at, and characters of a path, of what is worth remembering
@@ -226,13 +226,10 @@ def _caller(head: HeadFields) -> Caller:
 
 
 def _session(head: HeadFields) -> str | None:
+    """The session in the cookies: found in one pass, where a parser of all of them takes a tenth of a second."""
     for value in head.values(b"cookie"):
-        try:
-            morsel = SimpleCookie(value.decode("latin-1")).get(COOKIE)
-        except CookieError:
-            continue
-        if morsel is not None:
-            return morsel.value
+        if found := _SESSION.search(value):
+            return found[1].strip().strip(b'"').decode("latin-1")
     return None
 
 

@@ -121,21 +121,27 @@ def _fill(name: str, value: list[Any] | NumberList, described: TensorSpec, out: 
     if isinstance(value, NumberList):
         value.copy_to(out)
         return
+    numbers = [SPECIAL.get(each, each) if type(each) is str else each for each in _members(value, described)]
+    if _NUMBERS.issuperset(map(type, numbers)):
+        out.reshape(-1)[:] = rounded(np.array(numbers, np.float64), out.dtype)
+        return
     rows = chain.from_iterable(value) if is_stacked(described) else iter(value)
-    for index, (row, target) in enumerate(zip(rows, out.reshape(-1, described.shape[-1]), strict=True)):
-        numbers = row if _NUMBERS.issuperset(map(type, row)) else _numbers(name, index, row)
-        target[:] = rounded(np.array(numbers, np.float64), out.dtype)
+    for index, row in enumerate(rows):
+        _expect_numbers(name, index, row)
 
 
-def _numbers(name: str, index: int, row: list[Any]) -> list[float]:
-    numbers = []
+def _members(value: list[Any], described: TensorSpec) -> Iterator[Any]:
+    """What is in the rows, in order."""
+    rows = chain.from_iterable(value) if is_stacked(described) else value
+    return chain.from_iterable(rows)
+
+
+def _expect_numbers(name: str, index: int, row: list[Any]) -> None:
+    """Raise InvalidMatrix for the first member of a row that is no number."""
     for column, value in enumerate(row):
-        number = SPECIAL.get(value) if isinstance(value, str) else value if type(value) in _NUMBERS else None
-        if number is None:
+        if type(value) not in _NUMBERS and not (isinstance(value, str) and value in SPECIAL):
             message = f"row {index} of {name}, column {column}: {_shown(value)} is no number"
             raise InvalidMatrix(message, operand=name, row=index, column=column)
-        numbers.append(number)
-    return numbers
 
 
 def _shown(value: Any) -> str:

@@ -20,6 +20,7 @@ from app.errors import InvalidMatrix, Malformed
 SHORT: Final = 2**16  # bytes of a text that is read at once
 _BLOCK: Final = 2**16  # bytes that are parsed at once, in about a millisecond: other threads run in between
 _REST: Final = 2**18  # bytes of a text beside its lists
+_LISTS: Final = 16
 _DEEPEST: Final = 8  # lists within each other
 _OPEN, _CLOSE = b"[]"
 _NUMBERS: Final = {float, int}
@@ -63,6 +64,8 @@ def split(text: memoryview, key: re.Pattern[bytes], loads: Loads = orjson.loads)
     while found := key.search(text, at, min(len(text), at + _REST)):
         start = found.end() - 1
         reader, name = _Reader(text, start, loads), f"{token} {len(lists)}"
+        if len(lists) >= _LISTS:
+            raise Malformed(f"a body of more than {SHORT} bytes has at most {_LISTS} lists of numbers", limit=_LISTS)
         rest += bytes(text[at:start]) + f'"{name}"'.encode()
         lists[name], at = reader.read(), reader.at
         _check_rest(len(rest))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import ConfigDict, Field, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from app.api.formats.json_matrix import check_answer, check_dtype
 from app.api.formats.number_lists import SplitText
@@ -19,6 +19,7 @@ from app.errors import Invalid, Malformed, Unsupported
 from kernels.problem import ITEMSIZE, LARGEST, Problem
 
 _LAST: Final = 2**63 - 1
+_FEW: Final = 4  # members of a list that are looked at, where there may be two
 
 _NUMBERS: Final = {"type": "array", "items": {"type": "number"}}
 _DATA: Final = {
@@ -34,6 +35,11 @@ Datatype = Annotated[
 Scalar: TypeAlias = bool | int | float | str
 Extent = Annotated[int, Field(ge=0, le=LARGEST), WHOLE]
 Integer = Annotated[int, WHOLE]
+
+
+def _few(value: object) -> object:
+    """A list, without what is far behind its end: each member that is wrong takes a kilobyte to say."""
+    return value[:_FEW] if isinstance(value, list) else value
 
 
 class _Open(StrictModel):
@@ -112,8 +118,16 @@ class InferRequest(_Open):
 
     id: Annotated[str | None, Field(max_length=1000, description="Is answered as it is.")] = None
     parameters: RequestParameters = RequestParameters()
-    inputs: Annotated[list[InferInput], Field(min_length=2, max_length=2, description="One A and one B, in any order.")]
-    outputs: Annotated[tuple[InferOutput, ...], Field(max_length=1, strict=False, description="C, or nothing.")] = ()
+    inputs: Annotated[
+        list[InferInput],
+        BeforeValidator(_few),
+        Field(min_length=2, max_length=2, description="One A and one B, in any order."),
+    ]
+    outputs: Annotated[
+        tuple[InferOutput, ...],
+        BeforeValidator(_few),
+        Field(max_length=1, strict=False, description="C, or nothing."),
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
