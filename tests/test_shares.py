@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conftest import drawn
+from tests.support.shares import share_of
 
 CASES = [f"tests/x.py::test_one[{number}]" for number in range(20)] + ["tests/x.py::test_alone"]
 
@@ -16,3 +19,11 @@ def test_share_has_a_case_of_every_test_and_repeats_with_its_seed() -> None:
 
 def test_shares_of_many_seeds_have_every_case() -> None:
     assert set().union(*(drawn(CASES, 6, str(seed)) for seed in range(100))) == {*CASES}
+
+
+@pytest.mark.parametrize(("share", "count", "left"), [("1", 60, 60), ("12", 60, 5), ("12", 15, 2), ("12", 1, 1)])
+def test_share_of_many_draws_is_two_at_least(
+    share: str, count: int, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_SHARE", share)
+    assert share_of(count) == left

@@ -30,14 +30,14 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def sent(service: Started, pool: ThreadPoolExecutor, count: int, **headers: str) -> list[Future[httpx.Response]]:
-    """Slow products, which have all been received: so many wait, or are made."""
+    """Slow products, which have all been received: so many wait, or have been made."""
 
     def post() -> httpx.Response:
         return httpx.post(service.url + SLOW, content=ONES, headers=RAW | headers, timeout=60)
 
     made = [pool.submit(post) for _ in range(count)]
-    until = time.monotonic() + 20
-    while waiting(service) < count:
+    until = time.monotonic() + 60
+    while waiting(service) + sum(one.done() for one in made) < count:
         assert time.monotonic() < until
         time.sleep(0.01)
     return made

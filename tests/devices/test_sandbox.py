@@ -8,7 +8,6 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 
 import pytest
@@ -153,5 +152,5 @@ def test_a_sandbox_delays_a_start_by_milliseconds_at_most(cache: Path) -> None:
             child.start()
             times.append(perf_counter() - started)
             child.close()
-    without, within = map(median, seconds.values())
+    without, within = map(min, seconds.values())  # of which a busy machine says least
     assert within - without < 0.01

@@ -22,6 +22,7 @@ from kernels.problem import Problem
 from kernels.space import Config
 from tests.support.kernels.devices import H200, PROCESSOR, TRANSPOSITIONS, transposed
 from tests.support.kernels.pocl_runner import Array, operands, reference
+from tests.support.shares import share_of
 
 cuda = pytest.importorskip("app.devices.cuda")
 interpreted = pytest.importorskip("tests.ptx_interpreter.launches").interpreted
@@ -209,7 +210,7 @@ def test_whatever_the_rules_leave_compiles_and_spills_nothing(architecture: str,
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     draw = random.Random(seed)  # noqa: S311 - configs, not secrets
-    for chosen in draw.sample(SPACE.legal(CUBE, DEVICES[architecture]), count):
+    for chosen in draw.sample(SPACE.legal(CUBE, DEVICES[architecture]), share_of(count)):
         check_compiled(chosen, draw.choice(TRANSPOSITIONS), DEVICES[architecture], tmp_path)
 
 

@@ -23,6 +23,7 @@ from kernels.split_k import REDUCE_THREADS
 from tests.support.kernels.devices import H200, TRANSPOSITIONS, transposed
 from tests.support.kernels.pipelined_configs import BARS, DEVICES, planned, streamed, tile
 from tests.support.kernels.pocl_runner import Array, compiled, operands, queue, reference
+from tests.support.shares import share_of
 
 cuda = pytest.importorskip("app.devices.cuda")
 interpreter = pytest.importorskip("tests.ptx_interpreter.launches")
@@ -124,7 +125,7 @@ def test_configs_at_random_are_exact(count: int) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     draw, rng = random.Random(seed), np.random.default_rng(seed)  # noqa: S311 - configs, not secrets
-    for _ in range(count):
+    for _ in range(share_of(count)):
         chosen, problem = random_case(draw)
         a, b = operands(problem, rng, integers=True)
         # Blocks that share tiles wait for those before them.
@@ -244,7 +245,7 @@ def test_whatever_the_rules_leave_compiles_and_spills_nothing(count: int, tmp_pa
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     draw = random.Random(seed)  # noqa: S311 - configs, not secrets
-    for number in range(count):
+    for number in range(share_of(count)):
         device = DEVICES["sm_80" if number % 2 else "sm_90"]
         problem = transposed("float32", *draw.choice(TRANSPOSITIONS), *draw.choice(SHAPES))
         compiles(draw.choice(SPACE.legal(problem, device)), problem, device, tmp_path)

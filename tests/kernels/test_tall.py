@@ -30,6 +30,7 @@ from kernels.tall.space import SPACE
 from tests.support.kernels.devices import DTYPES, H200, PROCESSOR, TRANSPOSITIONS
 from tests.support.kernels.pocl_runner import compiled, multiplied, operands, queue, reference
 from tests.support.pairwise import crossed
+from tests.support.shares import share_of
 
 PRECISION = {"float32": 1e-6, "float64": 2e-15}
 LONG, THIN, DEEP = (131072, 64, 64), (262144, 16, 32), (65536, 128, 512)
@@ -112,7 +113,7 @@ def test_many_legal_configs_are_right_around_their_own_edges(dtype: str) -> None
     print(f"seed {seed}")
     queue()
     draw, rng = random.Random(seed), np.random.default_rng(seed)  # noqa: S311 - configs, not secrets
-    for _ in range(15):
+    for _ in range(share_of(15)):
         right_around_its_own_edges(dtype, draw, rng)
 
 
@@ -150,7 +151,7 @@ def test_whatever_the_rules_leave_compiles_and_spills_nothing(architecture: str,
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     draw = random.Random(seed)  # noqa: S311 - configs, not secrets
-    for _ in range(30):
+    for _ in range(share_of(30)):
         shape = draw.choice((LONG, THIN, DEEP, (100000, 33, 100), (50000, 8, 16)))
         shape = flipped(shape) if draw.random() < 0.5 else shape
         problem = sized(shape, draw.choice(DTYPES), turned=draw.choice(TRANSPOSITIONS))

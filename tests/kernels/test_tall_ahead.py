@@ -15,6 +15,7 @@ from kernels.tall.plan import short_and_long_tile, threads
 from kernels.tall.space import SPACE
 from tests.support.kernels.devices import DTYPES, H200, TRANSPOSITIONS
 from tests.support.kernels.pocl_runner import operands, reference
+from tests.support.shares import share_of
 
 interpreted = pytest.importorskip("tests.ptx_interpreter.launches").interpreted
 SHAPES = [(131072, 64, 64), (262144, 16, 32), (100000, 33, 100), (65536, 128, 512)]
@@ -53,5 +54,5 @@ def test_many_configs_are_right_as_interpreted(dtype: str) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     draw, rng = random.Random(seed), np.random.default_rng(seed)  # noqa: S311 - configs, not secrets
-    for _ in range(20):
+    for _ in range(share_of(20)):
         right_around_its_own_edges(dtype, draw, rng)

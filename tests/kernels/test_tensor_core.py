@@ -19,6 +19,7 @@ from kernels.tensor_core.space import SPACE
 from tests.support.kernels.devices import H200, TRANSPOSITIONS
 from tests.support.kernels.pocl_runner import Array, operands, reference
 from tests.support.kernels.tensor_core_configs import planned, rounded, tile
+from tests.support.shares import share_of
 
 pytest.importorskip("app.devices.cuda")
 interpreter = pytest.importorskip("tests.ptx_interpreter.launches")
@@ -180,7 +181,7 @@ def test_configs_at_random_are_exact(count: int) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     draw, rng = random.Random(seed), np.random.default_rng(seed)  # noqa: S311 - configs, not secrets
-    for _ in range(count):
+    for _ in range(share_of(count)):
         chosen, problem = random_case(draw)
         a, b = operands(problem, rng, integers=True)
         shift = element_bytes(problem) * draw.choice((0, 2)) if problem.precision != "emulated" else 0

@@ -20,6 +20,7 @@ from kernels.tensor_core.plan import first_partials_tile, register_limit, regist
 from kernels.tensor_core.space import SPACE
 from tests.support.kernels.devices import H200, PROCESSOR, TRANSPOSITIONS
 from tests.support.kernels.tensor_core_configs import DEVICES, planned, tile
+from tests.support.shares import share_of
 
 cuda = pytest.importorskip("app.devices.cuda")
 
@@ -226,7 +227,7 @@ def test_whatever_the_rules_leave_compiles_and_spills_next_to_nothing(
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     draw, device = random.Random(seed), DEVICES[architecture]  # noqa: S311 - configs, not secrets
-    for _ in range(count):
+    for _ in range(share_of(count)):
         trans_a, trans_b = draw.choice(TRANSPOSITIONS)
         like = replace(draw.choice((CUBE, TF32, SPLIT)), trans_a=trans_a, trans_b=trans_b)
         m, n, k = draw.choice(((4096, 4096, 4096), (64, 4096, 4096), (1023, 1023, 1023), (300, 300, 300)))
