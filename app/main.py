@@ -50,6 +50,7 @@ from app.services.shared_memory.registry import SharedMemoryRegistry
 from app.services.tuning.background import BackgroundTuning
 from app.services.tuning.service import TuningService
 from app.services.tuning.shape_tuner import TuningContext
+from app.services.workloads.service import WorkloadService
 from app.settings import Settings
 from app.store.database import Database, migrate, open_database, owned
 from app.store.folders import check_private, make_folder
@@ -124,7 +125,8 @@ def opened(
         known = settings.data_dir, database, fleet, best, jobs, tuning, matmul, matrices, regions, results
         ending = closing or threading.Event()
         kept = idempotency, misses, quarantine, defaults, health, access
-        yield Service(*known, *kept, ExportService(fleet, best), ending)
+        made = ExportService(fleet, best), WorkloadService(database, fleet, best, tuning)
+        yield Service(*known, *kept, *made, ending)
 
 
 def _access(stack: ExitStack, settings: Settings, database: Database) -> Access:

@@ -9,6 +9,7 @@ from tilewise._cordons import Cordon
 from tilewise._futures import AsyncSubmitted, Submitted
 from tilewise._keys import ApiKey
 from tilewise._requests import Page
+from tilewise._workloads import Incumbent, MeasuredCall, ShapeReport, Skipped, TotalTime, Workload
 from tilewise.client import AsyncClient, Client
 from tilewise.errors import (
     BodyTooLarge,
@@ -31,6 +32,7 @@ from tilewise.errors import (
     InvalidFile,
     InvalidMatrix,
     InvalidRegion,
+    InvalidWorkload,
     KeyInUse,
     KeyReused,
     LaunchFailed,
@@ -63,6 +65,7 @@ from tilewise.errors import (
     UnknownMatrix,
     UnknownModel,
     UnknownRegion,
+    UnknownWorkload,
     UnreachableError,
     UnreadableAnswer,
     Unsupported,
@@ -127,10 +130,12 @@ __all__ = [
     "Failed",
     "Figure",
     "Forbidden",
+    "Incumbent",
     "Invalid",
     "InvalidFile",
     "InvalidMatrix",
     "InvalidRegion",
+    "InvalidWorkload",
     "Job",
     "Kernel",
     "KeyInUse",
@@ -140,6 +145,7 @@ __all__ = [
     "Malformed",
     "Matrix",
     "MatrixGone",
+    "MeasuredCall",
     "Misdirected",
     "Miss",
     "NoDevice",
@@ -163,12 +169,15 @@ __all__ = [
     "RefusedConfig",
     "RegionExists",
     "Shape",
+    "ShapeReport",
     "SharedMemoryOff",
+    "Skipped",
     "StoreFailed",
     "Submitted",
     "TimedOut",
     "Timing",
     "TooLarge",
+    "TotalTime",
     "Trial",
     "Unauthenticated",
     "UnknownApiKey",
@@ -179,10 +188,12 @@ __all__ = [
     "UnknownMatrix",
     "UnknownModel",
     "UnknownRegion",
+    "UnknownWorkload",
     "UnreachableError",
     "UnreadableAnswer",
     "Unsupported",
     "UnsupportedMediaType",
     "Winner",
+    "Workload",
     "WrongResult",
 ]

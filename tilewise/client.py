@@ -18,12 +18,15 @@ from tilewise._matrices import MatrixMethods
 from tilewise._operands import Operand
 from tilewise._pool import Transport
 from tilewise._sansio import AsyncRunner, Flow, Operation, SyncRunner, awaited, driven
+from tilewise._workloads import WorkloadMethods
 from tilewise.arguments import ProductArguments
 
 LOCAL = "http://127.0.0.1:8000"
 
 
-class ClientMethods(MatmulMethods, JobMethods, MatrixMethods, KeyMethods, CordonMethods, ExportMethods):
+class ClientMethods(
+    MatmulMethods, JobMethods, MatrixMethods, KeyMethods, CordonMethods, ExportMethods, WorkloadMethods
+):
     """All that can be asked of a service, written once."""
 
     def __init__(

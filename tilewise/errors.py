@@ -7,11 +7,11 @@ ClientError
 ├── Refused               the caller can mend it: any other status from 400 to 499
 │   └── Malformed, NotAcceptable, BodyTooLarge, UnsupportedMediaType, Invalid, InvalidMatrix, RefusedConfig,
 │       Unsupported, TooLarge, QuotaExceeded, KeyInUse, KeyReused, Cancelled, SharedMemoryOff, InvalidRegion,
-│       InvalidFile, RegionExists, BudgetTooSmall, Unauthenticated, Forbidden, CrossOrigin, Misdirected,
-│       PreconditionFailed
+│       InvalidFile, InvalidWorkload, RegionExists, BudgetTooSmall, Unauthenticated, Forbidden, CrossOrigin,
+│       Misdirected, PreconditionFailed
 ├── NotFound              404 and 410
 │   └── UnknownDevice, UnknownKernel, UnknownJob, UnknownMatrix, MatrixGone, UnknownModel, UnknownRegion, NoResult,
-│       NotTuned, UnknownApiKey, UnknownImport
+│       NotTuned, UnknownApiKey, UnknownImport, UnknownWorkload
 ├── Busy                  429 and 503: the same request may succeed later
 │   └── OverShare, RateLimited, DeviceTimeUsed, QueueFull, NoRoom, StoreFailed, Closing
 └── Failed                any other status from 500
@@ -182,12 +182,20 @@ class InvalidFile(Refused):
     """A file to be imported that is not of its format, or is cut: `line`, `column`."""
 
 
+class InvalidWorkload(Refused):
+    """A file that no workload can be read from: `line`, `column`, `offset`, `limit` where there are such."""
+
+
 class RegionExists(Refused):
     """Shared memory is registered under this name already."""
 
 
 class NotFound(ClientError):
     """What was named does not exist."""
+
+
+class UnknownWorkload(NotFound):
+    """The caller keeps no workload of that id."""
 
 
 class UnknownDevice(NotFound):

@@ -24,6 +24,7 @@ _MOST: Final = 64  # query parameters; more than any route has
 USUAL: Final = 256  # bytes of a query string that is worth remembering
 _WIDEST: Final = 2**14  # characters of a query string: more than all parameters take, each at its longest
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,18})?")
 _BOOLEAN: Final = {"true": True, "false": False}
 
 
@@ -108,6 +109,8 @@ def _value(kind: str, text: str) -> Any:
     """A parameter's value, or the text itself where it is none: the model then says what it should be."""
     if kind == "integer" and _INTEGER.fullmatch(text):
         return int(text)
+    if kind == "number" and _NUMBER.fullmatch(text):
+        return float(text)
     return _BOOLEAN.get(text, text) if kind == "boolean" else text
 
 

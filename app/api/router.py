@@ -31,6 +31,7 @@ from app.api.routes import (
 from app.api.schemas import Cordoning, ProductMembers, TuneRequest
 from app.api.state import State
 from app.api.telemetry.middleware import Counted
+from app.api.workloads import routes as workloads
 from app.server import TransferLimits
 
 # In this order: the first is the one that has no time to lose.
@@ -44,6 +45,7 @@ ROUTERS = (
     tune,
     jobs,
     trials,
+    workloads,
     devices,
     kernels,
     analysis,
@@ -53,6 +55,7 @@ ROUTERS = (
     health,
     keys,
 )
+_EXAMPLES = keys.EXAMPLES | workloads.EXAMPLES
 _INFERENCE_MODELS = (InferRequest, InferResponse, shared_memory.SystemRegistration, shared_memory.CudaRegistration)
 
 
@@ -64,7 +67,7 @@ def include(app: FastAPI, *, max_body_bytes: int, limits: TransferLimits = Trans
     app.add_middleware(Counted, metrics=state.metrics, guard=state.guard, tracing=state.tracing)
     routes = [route for module in ROUTERS for route in module.router.routes]
     app.router.routes[:0] = routes
-    describe(app, [ProblemDetails, TuneRequest, Cordoning, *keys.MODELS, *_INFERENCE_MODELS], _schemas, keys.EXAMPLES)
+    describe(app, [ProblemDetails, TuneRequest, Cordoning, *keys.MODELS, *_INFERENCE_MODELS], _schemas, _EXAMPLES)
 
 
 def _schemas() -> dict[str, Any]:

@@ -42,6 +42,14 @@ COMMANDS: Final = {
             "tilewise tune 256x256x256 --dtype float64 --trans-b --url http://localhost:8000",
         ),
     ),
+    "workload": Command(
+        "workloads.workload",
+        (
+            "tilewise workload trace.json.gz",
+            "tilewise workload trace.json.gz --tune 60",
+            "tilewise workload model.onnx --free 32 --url http://localhost:8000",
+        ),
+    ),
     "best": Command("tune", ("tilewise best 1000x1200x800", "tilewise best 512 --dtype half --match exact --json")),
     "bench": Command("tune", ("tilewise bench 512", "tilewise bench 1000x1200x800 4096x16x4096 --dtype bf16 --json")),
     "matmul": Command(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from io import BytesIO
+from pathlib import Path
 
 from numpy.typing import ArrayLike
 from rich.console import Console
@@ -13,6 +16,7 @@ from rich.console import Console
 import tilewise
 from app.api import responses
 from app.api.routes import kernels as catalogue
+from app.api.workloads.responses import WorkloadAnswer
 from app.cli import matrices
 from app.cli.database_session import Stored, problem_of, read_answer
 from app.devices import worker_entry
@@ -25,9 +29,10 @@ from app.services.service import Service
 from app.services.tuning.request import TuneSpec
 from app.settings import Settings
 from app.tuning.budget import Budget
+from app.workloads.options import ReadOptions
 from kernels import CATALOGUE
 from kernels.problem import Problem
-from tilewise import Cordon, Device, Event, Job, Kernel, Product
+from tilewise import Cordon, Device, Event, Job, Kernel, Product, Workload
 from tilewise.arguments import ProductArguments, TuneArguments
 from tilewise.decoding import from_json
 
@@ -89,6 +94,32 @@ class Local(Stored):
         """As Client.take."""
         spec = ExportSpec(target, problem_of(problem), device, arch, kernel, config)
         return self._service.exports.take(spec).zip()
+
+    def create_workload(
+        self,
+        file: str | os.PathLike[str] | bytes,
+        *,
+        name: str | None = None,
+        source: str | None = None,
+        dtype: str = "float32",
+        precision: str = "strict",
+        free: int | None = None,
+        tune: float | None = None,
+        device: str | None = None,
+    ) -> Workload:
+        """As Client.create_workload."""
+        called = name if name is not None else "" if isinstance(file, bytes) else Path(file).name
+        workloads, options = self._service.workloads, ReadOptions(dtype, precision, free)
+        with BytesIO(file) if isinstance(file, bytes) else Path(file).open("rb") as stream:
+            kept, _ = workloads.create(stream, called, source, options, ANONYMOUS)
+        if tune is not None:
+            _, kept = workloads.tune(kept, tune, device, ANONYMOUS)
+        return read_answer(Workload, WorkloadAnswer.of(kept, workloads.report(kept, device)))
+
+    def workload(self, workload_id: str, *, device: str | None = None) -> Workload:
+        """As Client.workload."""
+        kept = self._service.workloads.get(workload_id, ANONYMOUS)
+        return read_answer(Workload, WorkloadAnswer.of(kept, self._service.workloads.report(kept, device)))
 
     def events(self, job_id: str, after: int = 0) -> Iterator[Event]:
         """As Client.events."""

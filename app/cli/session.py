@@ -16,7 +16,22 @@ from app.cli.options import usage
 from app.devices.last_devices import remembered
 from app.errors import DatabaseOwned
 from app.settings import Settings
-from tilewise import Analysis, Best, Client, Cordon, Device, Event, Job, Kernel, Miss, Page, Problem, Product, Trial
+from tilewise import (
+    Analysis,
+    Best,
+    Client,
+    Cordon,
+    Device,
+    Event,
+    Job,
+    Kernel,
+    Miss,
+    Page,
+    Problem,
+    Product,
+    Trial,
+    Workload,
+)
 from tilewise.arguments import ProductArguments, TuneArguments
 
 T = TypeVar("T")
@@ -88,6 +103,25 @@ class Session(Records, Protocol):
 
     def events(self, job_id: str, after: int = 0) -> Iterator[Event]:
         """Follow a job to its end."""
+        ...
+
+    def create_workload(
+        self,
+        file: str | os.PathLike[str] | bytes,
+        *,
+        name: str | None = None,
+        source: str | None = None,
+        dtype: str = "float32",
+        precision: str = "strict",
+        free: int | None = None,
+        tune: float | None = None,
+        device: str | None = None,
+    ) -> Workload:
+        """Count the products of a file, and begin to tune them."""
+        ...
+
+    def workload(self, workload_id: str, *, device: str | None = None) -> Workload:
+        """Report on a workload."""
         ...
 
     def devices(self) -> list[Device]:

@@ -19,6 +19,7 @@ TilewiseError
 │   ├── InvalidFile           422 invalid_file
 │   ├── InvalidMatrix         422 invalid_matrix
 │   ├── InvalidRegion         422 invalid_region
+│   ├── InvalidWorkload       422 invalid_workload
 │   ├── RefusedConfig         422 refused_config
 │   ├── Unsupported           422 unsupported
 │   ├── KeyReused             422 key_reused
@@ -35,6 +36,7 @@ TilewiseError
 │   ├── UnknownApiKey         404 unknown_api_key
 │   ├── UnknownJob            404 unknown_job
 │   ├── UnknownImport         404 unknown_import
+│   ├── UnknownWorkload       404 unknown_workload
 │   ├── NoResult              404 no_result
 │   └── NotTuned              404 not_tuned
 ├── Busy                      try again after retry_after seconds
@@ -98,6 +100,7 @@ from app.errors.refused import (
     InvalidFile,
     InvalidMatrix,
     InvalidRegion,
+    InvalidWorkload,
     KeyInUse,
     KeyReused,
     Malformed,
@@ -123,6 +126,7 @@ from app.errors.refused import (
     UnknownMatrix,
     UnknownModel,
     UnknownRegion,
+    UnknownWorkload,
     Unsupported,
     UnsupportedMediaType,
 )
@@ -149,6 +153,7 @@ __all__ = [
     "InvalidFile",
     "InvalidMatrix",
     "InvalidRegion",
+    "InvalidWorkload",
     "KeyInUse",
     "KeyReused",
     "LaunchFailed",
@@ -184,6 +189,7 @@ __all__ = [
     "UnknownMatrix",
     "UnknownModel",
     "UnknownRegion",
+    "UnknownWorkload",
     "Unsupported",
     "UnsupportedMediaType",
     "WrongResult",

@@ -105,6 +105,12 @@ class InvalidMatrix(Refused):
     code, status = "invalid_matrix", 422
 
 
+class InvalidWorkload(Refused):
+    """A file that no workload can be read from; facts may have line, column, offset, limit."""
+
+    code, status = "invalid_workload", 422
+
+
 class InvalidRegion(Refused):
     """Shared memory that is not there, not the caller's to lend, or too small; facts may have limit, size."""
 
@@ -205,6 +211,12 @@ class UnknownImport(NotFound):
     """The caller has imported nothing of that id, or it has expired."""
 
     code = "unknown_import"
+
+
+class UnknownWorkload(NotFound):
+    """The caller keeps no workload of that id."""
+
+    code = "unknown_workload"
 
 
 class NoResult(NotFound):

@@ -21,6 +21,7 @@ from app.services.matmul.resident_matrices import ResidentMatrices
 from app.services.matmul.service import MatmulService
 from app.services.shared_memory.registry import SharedMemoryRegistry
 from app.services.tuning.service import TuningService
+from app.services.workloads.service import WorkloadService
 from app.store.database import Database
 
 
@@ -45,6 +46,7 @@ class Service:
     health: ServiceHealth
     access: Access
     exports: ExportService
+    workloads: WorkloadService
     closing: threading.Event
 
     def ready(self) -> str | None:

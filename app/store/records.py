@@ -216,3 +216,17 @@ class CordonRecord:
     reason: str
     imposed_by: str
     since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadRecord:
+    """The counted products of a principal's file, as JSON; the job that tuned them last, and where."""
+
+    id: str
+    principal: str
+    name: str
+    source: str
+    content: dict[str, Any] = field(repr=False)
+    created_at: datetime
+    job_id: str | None = None
+    device: str | None = None

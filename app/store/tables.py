@@ -313,3 +313,20 @@ class CordonRow(Base):
     reason: Mapped[str] = mapped_column(Prose)
     imposed_by: Mapped[str]
     since: Mapped[datetime]
+
+
+class WorkloadRow(Base):
+    """The counted products of a file; `number` is the order in which they came."""
+
+    __tablename__ = "workloads"
+    __table_args__ = (UniqueConstraint("id"), Index(None, "principal", "number"), {"sqlite_autoincrement": True})
+
+    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True)
+    id: Mapped[str]
+    principal: Mapped[str]
+    name: Mapped[str] = mapped_column(Prose)
+    source: Mapped[str]
+    content: Mapped[dict[str, Any]] = mapped_column(JSON(none_as_null=True))
+    created_at: Mapped[datetime]
+    job_id: Mapped[str | None]
+    device: Mapped[str | None]

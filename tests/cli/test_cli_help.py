@@ -40,7 +40,8 @@ def test_the_examples_in_a_commands_help_are_lines_it_takes(
     monkeypatch.chdir(tmp_path)
     for name in ("a.npy", "b.npy"):
         np.save(name, np.eye(2))
-    Path("tiled.jsonl.gz").touch()
+    for name in ("tiled.jsonl.gz", "trace.json.gz", "model.onnx"):
+        Path(name).touch()
     ran = run(command, "--help")
     assert ran.code == 0
     shown = examples(ran.out)

@@ -22,6 +22,7 @@ TAGS: Final = {
     "matrices": "Matrices that stay with the service, so that products need not send them.",
     "jobs": "Work that outlives its request: tunes, and products made later.",
     "trials": "What was tried and how it went, and what is missing.",
+    "workloads": "Which products a program runs, tuned by the time that they take of it.",
     "devices": "The devices of this host.",
     "kernels": "The ladder of kernels: their spaces, their sources, and what a tile costs.",
     "operations": "Health, limits, version and metrics.",

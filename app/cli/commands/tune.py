@@ -74,7 +74,7 @@ def tune(
         )
         job = here.start_tune(arguments)
         known = job.ended
-        job = _followed(here, job, err)
+        job = followed(here, job, err)
         bests = _bests(here, job, [Problem(**asdict(each), **kind) for each in wanted], device)
     _report(job, bests, known, as_json)
     raise typer.Exit(Exit.OK if job.state == "succeeded" and not job.failures else Exit.FAILED)
@@ -103,13 +103,13 @@ def bench(
     err = render.consoles(quiet=quiet)[1]
     with session(settings(), url, "tilewise bench", err) as here:
         arguments = TuneArguments(tuple(wanted), **kind, device=device, strategy="known", seconds=seconds)
-        job = _followed(here, here.start_tune(arguments), err)
+        job = followed(here, here.start_tune(arguments), err)
         bests = _bests(here, job, [Problem(**asdict(each), **kind) for each in wanted], device)
     _report(job, bests, known=False, as_json=as_json)
     raise typer.Exit(Exit.OK if job.state == "succeeded" and not job.failures else Exit.FAILED)
 
 
-def _followed(here: Session, job: Job, err: Console) -> Job:
+def followed(here: Session, job: Job, err: Console) -> Job:
     """The job at its end; says its id, where it can be followed, and what becomes of it at Ctrl-C."""
     if job.ended:
         return job

@@ -27,7 +27,8 @@ class JobProgress:
     """The progress of one job, shape by shape, kept by the job's thread; `increase_budget` is for other threads.
 
     `budget` is each shape's, `max_trials` the trials that each takes at most, `needs` the seconds that one trial of
-    each is forecast to take, `spent` the seconds that earlier processes gave the job. `interrupted` says whether to
+    each is forecast to take, `weights` how what these leave is shared (evenly without), `spent` the seconds that
+    earlier processes gave the job. `interrupted` says whether to
     stop, `grace` how many seconds a launch then has to end. `clock` is the monotonic one.
     """
 
@@ -39,6 +40,7 @@ class JobProgress:
         clock: Callable[[], float] = time.monotonic,
         *,
         needs: Sequence[float] = (),
+        weights: Sequence[float] = (),
         spent: float = 0.0,
         grace: Callable[[], float] = lambda: GRACE,
     ) -> None:
@@ -47,6 +49,7 @@ class JobProgress:
         self.trials = 0
         self._clock, self._grace = clock, grace
         self._needs = needs or [0.0] * len(max_trials)
+        self._weights = weights if any(weights) else [1.0] * len(max_trials)
         self._changing = threading.Lock()
         self._closed = False
         self._current_budget = budget
@@ -102,14 +105,19 @@ class JobProgress:
         return NEVER if share is None else CallLimit(self._began + share, self._began + share + _LATE)
 
     def _shape_limit(self) -> float | None:
-        """Seconds of the shape under way: what one trial is forecast to take, and an even part of what that leaves."""
+        """Seconds of the shape under way: what one trial is forecast to take, and its part of what that leaves."""
         total = self.seconds
         if total is None:
             return None
         left = [shape for shape in range(len(self.max_trials)) if self._is_left(shape)]
         elapsed = self._spent + self._began - self._started
         spare = total - elapsed - sum(self._needs[shape] for shape in left)
-        return max(0.0, min(total - elapsed, self._needs[self._shape] + spare / max(1, len(left))))
+        return max(0.0, min(total - elapsed, self._needs[self._shape] + spare * self._part(left)))
+
+    def _part(self, left: Sequence[int]) -> float:
+        """The part of the shape under way of what is left to some shapes."""
+        total = sum(self._weights[shape] for shape in left)
+        return self._weights[self._shape] / total if total and self._shape in left else 1 / max(1, len(left))
 
     def shape_finished(self) -> None:
         """Take note that the shape is done, with the budget that was read last."""

@@ -21,7 +21,7 @@ from kernels.problem import Problem
 from kernels.space import Config, Space
 
 KNOWN: Final = "known"  # the strategy that searches nothing
-_BUDGET: Final = ("trials", "seconds", "gain_percent")
+_BUDGET: Final = ("trials", "seconds", "gain_percent", "weights")
 _BASELINES: Final = ("naive", "tiled")
 _LISTED: Final = 10_000  # configs, legal or not: the legal ones of a larger space are more than a budget allows
 
@@ -52,7 +52,8 @@ class TuneSpec:
     The budget covers the whole job, shared evenly among its shapes; once normalised it is a shape's. The strategy
     `known` searches nothing: the best config that is known is measured again beside the untuned default, the baselines
     and the vendor's library. Where `configs` are listed, a kernel's space is those of them that are its own. `idle`
-    work is done while no client waits. With `retune` no finished job is joined; that is not stored.
+    work is done while no client waits. With `retune` no finished job is joined; that is not stored. With `weights`, one
+    a problem, the seconds are shared by these in place of evenly.
     """
 
     problems: tuple[Problem, ...]
@@ -63,6 +64,7 @@ class TuneSpec:
     configs: tuple[ListedConfig, ...] | None = None
     idle: bool = False
     retune: bool = False
+    weights: tuple[float, ...] | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -80,12 +82,13 @@ class TuneSpec:
             **asdict(self.budget),
             **configs,
             **({"idle": True} if self.idle else {}),
+            **({} if self.weights is None else {"weights": list(self.weights)}),
         }
 
     @classmethod
     def from_json(cls, request: Mapping[str, Any]) -> TuneSpec:
         """Read a stored request."""
-        configs, kernels = request.get("configs"), request["kernels"]
+        configs, kernels, weights = request.get("configs"), request["kernels"], request.get("weights")
         return cls(
             problems=tuple(Problem(**each) for each in request["problems"]),
             devices=tuple(request["devices"]),
@@ -94,6 +97,7 @@ class TuneSpec:
             budget=_budget(request),
             configs=None if configs is None else tuple(map(ListedConfig.from_json, configs)),
             idle=bool(request.get("idle")),
+            weights=None if weights is None else tuple(weights),
         )
 
 

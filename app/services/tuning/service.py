@@ -136,6 +136,20 @@ class TuningService:
             self.used.spend(principal, principal.quota.tune_seconds_per_hour, spec.seconds or 0.0)
             return job
 
+    def affordable(self, spec: TuneSpec) -> int:
+        """How many of the spec's problems, the first of them, its seconds suffice for; at least one.
+
+        Raises as `submit`, which refuses the one if they do not.
+        """
+        spec = normalize(spec, self._fleet)
+        spent, count = 0.0, 0
+        for need in self._needs(spec):
+            spent += need
+            if spec.seconds is not None and spent > spec.seconds:
+                break
+            count += 1
+        return max(1, count)
+
     def delete_best(self, unit: Unit, problem: Problem) -> None:
         """Delete the stored best of a problem on a device's model; raises NotTuned if there is none."""
         model = unit.device.model
@@ -314,6 +328,7 @@ class TuningService:
                 self._max_trials(spec),
                 partial(self._is_interrupted, job_id, spec, queue),
                 needs=self._needs(spec),
+                weights=(spec.weights or ()) * len(spec.devices),
                 spent=job.spent_seconds or 0.0,
                 grace=lambda: GRACE if self._closing.is_set() or self._jobs.is_cancelled(job_id) else _PATIENCE,
             )

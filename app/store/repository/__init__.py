@@ -10,6 +10,7 @@ from app.store.repository.jobs import JobRepository
 from app.store.repository.misses import MissRepository
 from app.store.repository.pruning import PruneRepository
 from app.store.repository.trials import TrialRepository
+from app.store.repository.workloads import WorkloadRepository
 
 __all__ = [
     "ApiKeyRepository",
@@ -22,4 +23,5 @@ __all__ = [
     "MissRepository",
     "PruneRepository",
     "TrialRepository",
+    "WorkloadRepository",
 ]

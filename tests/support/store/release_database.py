@@ -22,13 +22,14 @@ from sqlalchemy.orm import Session
 from app.services.access.api_keys import ApiKeys
 from app.services.principal import UsageQuota
 from app.store.database import Database, migrate, open_database, revisions
-from app.store.records import AnswerRecord, CordonRecord
+from app.store.records import AnswerRecord, CordonRecord, WorkloadRecord
 from app.store.repository import (
     CordonRepository,
     DeviceRepository,
     FaultRepository,
     FirstAnswerRepository,
     MissRepository,
+    WorkloadRepository,
 )
 from tests.support.store.stored_records import (
     DEVICE,
@@ -71,6 +72,12 @@ def content(database: Database) -> str:
         FirstAnswerRepository(session).claim(AnswerRecord("ann", "key", "print", MOMENT, "tuned"))
         session.flush()
         FirstAnswerRepository(session).answer("ann", "key", *ANSWER)
+
+        WorkloadRepository(session).add(
+            WorkloadRecord(
+                "ab" * 16, "ann", "mine", "shapes", {"problems": [], "skipped": []}, MOMENT, "tuned", "cuda:0"
+            )
+        )
 
     database.write(add)
     keys = ApiKeys(database, SECRET)

@@ -1,0 +1,1 @@
+"""Workloads over HTTP: files received, kept as counted problems, tuned and reported on."""

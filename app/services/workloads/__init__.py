@@ -1,0 +1,1 @@
+"""Workloads: kept, tuned by time at stake, and reported on."""

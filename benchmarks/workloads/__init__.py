@@ -1,0 +1,1 @@
+"""Reading of workloads: how fast, and in how much memory."""
