@@ -214,7 +214,7 @@ def seconds(one: Used, head: str, unit: str, tail: str, length: int) -> float:
     return thread_time() - started
 
 
-@pytest.mark.timing
+@pytest.mark.slow
 def test_every_pattern_takes_time_in_proportion_to_its_text() -> None:
     tried, slow = 0, dict[str, str]()
     for one in used():
