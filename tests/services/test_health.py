@@ -63,9 +63,9 @@ def stop_and_time_a_product(client: Client, service: Service) -> tuple[float, se
 def test_product_of_a_stopped_child_is_made_by_the_next_and_readiness_tells(tmp_path: Path) -> None:
     with serving(tmp_path) as (client, service):
         took, answers = stop_and_time_a_product(client, service)
-        assert took < 20, "on a busy host a new process takes longer than finding that one hangs"
+        assert took < 60, "on a busy host a new process takes longer than finding that one hangs"
         assert 503 in answers
-        assert client.get("/health/ready").status_code == 200
+        await_true(lambda: client.get("/health/ready").status_code == 200, 60)
         assert not service.quarantine.entries(service.fleet.unit().device), "no config is to blame"
 
 
