@@ -97,6 +97,52 @@ def _python(folder: str, winner: Winner, manifest: Manifest) -> Files:
     return {**_all(winner, manifest), **own, **check}
 
 
+def _cpp(winner: Winner, manifest: Manifest) -> Files:
+    return _c(winner, manifest, "cpp/tilewise_gemm.hpp", "cpp/example.cpp", "cpp/example_runtime.cu")
+
+
+def _rust(winner: Winner, manifest: Manifest) -> Files:
+    """The module, its check, and the problem's constants."""
+    problem, bound = winner.problem, manifest["error_bound"]
+    kind, put, get = _RUST[problem.dtype]
+    sizes = {"M": problem.m, "N": problem.n, "K": problem.k, "BATCH": problem.batch}
+    constants = [
+        f"pub type Element = {kind};",
+        f"pub const ENCODE: fn(f64) -> Element = {put};",
+        f"pub const DECODE: fn(Element) -> f64 = {get};",
+        *(f"pub const {name}: i64 = {size};" for name, size in sizes.items()),
+        f"pub const TRANS_A: bool = {str(problem.trans_a).lower()};",
+        f"pub const TRANS_B: bool = {str(problem.trans_b).lower()};",
+        f"pub const PER_K: f64 = {bound['per_k']!r};",
+        f"pub const ROUNDING: f64 = {bound['rounding']!r};",
+    ]
+    text = "\n".join([template("rust/elements.rs").decode(), *constants, ""])
+    files = _c(winner, manifest, "rust/tilewise_gemm.rs", "rust/check.rs")
+    return {**files, "tilewise_problem.rs": text.encode()}
+
+
+def _dll(winner: Winner, manifest: Manifest) -> Files:
+    """The library's source and module; VBA has arrays of Single and Double alone, stored as they are meant."""
+    problem = winner.problem
+    if problem.dtype not in _VBA or problem.trans_a or problem.trans_b:
+        raise NotExported(
+            f"dll is for float32 and float64 without transpositions, which VBA's arrays are; not {problem}"
+        )
+    module = template("dll/tilewise.bas").decode().replace("{{type}}", _VBA[problem.dtype])
+    files = _c(winner, manifest, "dll/tilewise_vba.c", "dll/tilewise.def")
+    return {**files, "tilewise.bas": module.replace("\n", "\r\n").encode()}
+
+
+_VBA: Final = {"float32": "Single", "float64": "Double"}
+# Of each dtype: its type in Rust, and how a number is stored and read.
+_RUST: Final = {
+    "float32": ("f32", "from_f32", "of_f32"),
+    "float64": ("f64", "same", "same"),
+    "float16": ("u16", "to_half", "of_half"),
+    "bfloat16": ("u16", "to_bfloat16", "of_bfloat16"),
+}
+
+
 def _readme(winner: Winner, manifest: Manifest, target: str) -> str:
     """The ten lines of README.md."""
     chosen, problem = TARGETS[target], winner.problem
@@ -123,6 +169,7 @@ def _bound(manifest: Manifest) -> str:
 
 
 _CHECKED: Final = ("python check.py",)
+_C_CHECK: Final = ("cc -O2 -o check tilewise_check.c -ldl -lm && ./check",)
 TARGETS: Final[Mapping[str, Target]] = {
     "opencl": Target(
         "The kernel as OpenCL C, and a file for pyopencl.", ("opencl",), partial(_python, "opencl"), _CHECKED
@@ -134,7 +181,25 @@ TARGETS: Final[Mapping[str, Target]] = {
         "A C ABI with the cubin inside; the driver is opened when the program runs.",
         ("cuda",),
         _c,
-        ("cc -O2 -o check tilewise_check.c -ldl -lm", "./check"),
+        _C_CHECK,
+    ),
+    "cpp": Target(
+        "A header for C++17 over the C ABI, with an example for the host's memory and one for CUDA's runtime.",
+        ("cuda",),
+        _cpp,
+        ("cc -O2 -c tilewise_gemm.c", "c++ -std=c++17 -o example example.cpp tilewise_gemm.o -ldl", *_C_CHECK),
+    ),
+    "dll": Target(
+        "A DLL for Windows with a module for VBA, built by mingw-w64 (i686-w64-mingw32-gcc for 32 bits).",
+        ("cuda",),
+        _dll,
+        ("x86_64-w64-mingw32-gcc -shared -static-libgcc -O2 -o tilewise.dll tilewise_vba.c tilewise.def",),
+    ),
+    "rust": Target(
+        "A module of Rust's standard library alone, over the C ABI.",
+        ("cuda",),
+        _rust,
+        ("cc -O2 -c tilewise_gemm.c", "rustc -O -C link-arg=tilewise_gemm.o -C link-arg=-ldl check.rs && ./check"),
     ),
     "cupy": Target("A file for CuPy that launches the cubin.", ("cuda",), partial(_python, "cupy"), _CHECKED),
     "cuda-core": Target("A file for cuda.core that launches the cubin.", ("cuda",), partial(_python, "cuda_core")),

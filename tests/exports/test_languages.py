@@ -1,0 +1,130 @@
+"""The targets over the C ABI: compiled by their languages' compilers, and called against a driver without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import pytest
+
+from app.exports.interpreter import product
+from app.exports.targets import NotExported, exported
+from kernels.problem import Problem
+from tests.exports.test_c import SUPPORT, called, driver, stands_in, taken
+from tests.support.exports import winners
+
+__all__ = ["driver"]
+pytestmark = pytest.mark.slow
+
+RUSTC = which("rustc") or which("rustc", path=str(Path.home() / ".cargo/bin"))
+MINGW = {bits: which(f"{machine}-w64-mingw32-gcc") for bits, machine in ((64, "x86_64"), (32, "i686"))}
+WINE = which("wine64") or which("wine")
+
+
+def launched(log: list[str]) -> list[list[str]]:
+    """Entry, grid, block and shared bytes of each launch."""
+    return [line.split()[1:6] for line in log if line.startswith("launch")]
+
+
+def expected(manifest: dict[str, Any]) -> list[list[str]]:
+    """The same of a manifest, for 64 x 64 x 64."""
+    found = product(manifest, 64, 64, 64).launches
+    return [[each.entry, *map(str, (each.grid, *each.block, each.shared_bytes))] for each in found]
+
+
+def missing(program: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(which(program) is None, reason=f"there is no {program}")
+
+
+@pytest.mark.parametrize("compiler", [pytest.param(each, marks=missing(each)) for each in ("g++", "clang++")])
+def test_cpp_compiles_and_throws_the_sentence(compiler: str, driver: Path, tmp_path: Path) -> None:
+    taken("naive", tmp_path, "cpp")
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    subprocess.run(["gcc", "-O1", "-c", "tilewise_gemm.c"], cwd=tmp_path, check=True)
+    warnings = ["-std=c++17", "-Wall", "-Wextra", "-Werror"]
+    command = [compiler, *warnings, "-o", "example", "example.cpp", "tilewise_gemm.o", "-ldl"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    said, log = called(tmp_path / "example", driver, manifest, 64, 64, 64)
+    assert said == "workspace 0\ndone\n"
+    assert launched(log) == expected(manifest)
+    said, log = called(tmp_path / "example", tmp_path, manifest, 64, 64, 64)
+    assert "done" not in said or which("nvidia-smi")
+
+
+@pytest.mark.skipif(RUSTC is None, reason="there is no rustc")
+def test_rust_compiles_and_tells_a_wrong_product(driver: Path, tmp_path: Path) -> None:
+    taken("naive", tmp_path, "rust")
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    subprocess.run(["gcc", "-O1", "-c", "tilewise_gemm.c"], cwd=tmp_path, check=True)
+    command = [str(RUSTC), "-D", "warnings", "-A", "dead_code", "-C", "link-arg=tilewise_gemm.o", "-C", "link-arg=-ldl"]
+    subprocess.run([*command, "check.rs"], cwd=tmp_path, check=True)
+    said, log = called(tmp_path / "check", driver, manifest, 64, 64, 64)
+    assert '"right": false' in said  # nothing is computed: C is whatever its memory was
+    assert launched(log) == expected(manifest)
+
+
+@pytest.mark.skipif(RUSTC is None, reason="there is no rustc")
+def test_checks_tell_a_right_product_from_a_wrong_one(driver: Path, tmp_path: Path) -> None:
+    taken("naive", tmp_path, "rust")
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    subprocess.run(["gcc", "-O1", "-c", "tilewise_gemm.c"], cwd=tmp_path, check=True)
+    subprocess.run(["gcc", "-O1", "-o", "check_c", "tilewise_check.c", "-ldl", "-lm"], cwd=tmp_path, check=True)
+    link = ["-C", "link-arg=tilewise_gemm.o", "-C", "link-arg=-ldl"]
+    subprocess.run([str(RUSTC), *link, "-o", "check_rust", "check.rs"], cwd=tmp_path, check=True)
+    for program in ("check_c", "check_rust"):
+        wrong, _ = called(tmp_path / program, driver, manifest, 48, 40, 56)
+        right, _ = called(tmp_path / program, driver, manifest, 48, 40, 56, FAKE_CUDA_MULTIPLIES="1")
+        assert ('"right": false' in wrong, '"right": true' in right) == (True, True), (program, wrong, right)
+
+
+def test_dll_is_for_what_vba_has(tmp_path: Path) -> None:
+    made = winners.winner("wmma", Problem(256, 256, 256, dtype="float16"), compiled=stands_in)
+    with pytest.raises(NotExported, match="dll is for float32 and float64 without transpositions"):
+        exported(made, "dll")
+    taken("naive", tmp_path, "dll")
+    module = (tmp_path / "tilewise.bas").read_text()
+    named = set(re.findall(r"Declare (?:PtrSafe )?(?:Function|Sub) (\w+) Lib", module))
+    assert named == set((tmp_path / "tilewise.def").read_text().split()[3:])
+    declared = re.findall(r"(\w+)\(([^)]*)\)\n\{", (tmp_path / "tilewise_vba.c").read_text())
+    counts = {name: 0 if given == "void" else given.count(",") + 1 for name, given in declared if name in named}
+    for name, given in re.findall(r"(\w+) Lib \"tilewise.dll\" \(([^)]*)\)", module):
+        assert (given.count(",") + 1 if given else 0) == counts[name], name
+
+
+@pytest.mark.parametrize(
+    "bits", [pytest.param(b, marks=pytest.mark.skipif(not c, reason="there is no mingw")) for b, c in MINGW.items()]
+)
+def test_dll_builds_and_exports_plain_names(bits: int, tmp_path: Path) -> None:
+    taken("naive", tmp_path, "dll")
+    compiler, warnings = str(MINGW[bits]), ["-O1", "-Wall", "-Wextra", "-Werror"]
+    command = [compiler, "-shared", "-static-libgcc", *warnings, "-o", "tilewise.dll", "tilewise_vba.c", "tilewise.def"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    dump = [compiler.replace("gcc", "objdump"), "-p", "tilewise.dll"]
+    shown = subprocess.run(dump, cwd=tmp_path, capture_output=True, check=True).stdout.decode()
+    assert all(re.search(rf"\b{name}$", shown, re.MULTILINE) for name in ("matmul_cuda", "matmul_cuda_error"))
+
+
+@pytest.mark.skipif(WINE is None or MINGW[64] is None, reason="there is no wine, or no mingw")
+def test_dll_is_called_under_wine_against_a_driver_without_a_gpu(tmp_path: Path) -> None:
+    taken("naive", tmp_path, "dll")
+    compiler = str(MINGW[64])
+    library = [compiler, "-shared", "-static-libgcc", "-O1", "-o", "tilewise.dll", "tilewise_vba.c", "tilewise.def"]
+    subprocess.run(library, cwd=tmp_path, check=True)
+    fake = [compiler, "-shared", "-static-libgcc", "-w", "-o", "nvcuda.dll", str(SUPPORT / "fake_cuda.c")]
+    subprocess.run(fake, cwd=tmp_path, check=True)
+    program = [compiler, "-static-libgcc", "-Wall", "-Werror", "-o", "caller.exe", str(SUPPORT / "caller_windows.c")]
+    subprocess.run(program, cwd=tmp_path, check=True)
+    taking = {"FAKE_CUDA_LOG": "log", "FAKE_CUDA_ARGUMENTS": f"matmul={','.join(['8'] * 6)}"}
+    own = {"WINEPREFIX": str(tmp_path / "wine"), "WINEDEBUG": "-all", "WINEDLLOVERRIDES": "nvcuda=n", **taking}
+    ran = subprocess.run(
+        [str(WINE), "caller.exe"], cwd=tmp_path, env=os.environ | own, capture_output=True, text=True, check=False
+    )
+    refused = "matmul_cuda 2 n must be from 1 to 2147483647, and is 0"
+    assert ran.stdout.splitlines()[:2] == ["matmul_cuda 0", refused], ran
+    launches = [line.split() for line in (tmp_path / "log").read_text().splitlines() if line.startswith("launch")]
+    assert [line[9:12] for line in launches] == [["24", "40", "16"]]  # m and n are exchanged
