@@ -8,6 +8,7 @@ from __future__ import annotations
 from tilewise._cordons import Cordon
 from tilewise._futures import AsyncSubmitted, Submitted
 from tilewise._keys import ApiKey
+from tilewise._ladders import Ladder, Rung
 from tilewise._requests import Page
 from tilewise._workloads import Incumbent, MeasuredCall, ShapeReport, Skipped, TotalTime, Workload
 from tilewise.client import AsyncClient, Client
@@ -140,6 +141,7 @@ __all__ = [
     "Kernel",
     "KeyInUse",
     "KeyReused",
+    "Ladder",
     "Launch",
     "LaunchFailed",
     "Malformed",
@@ -168,6 +170,7 @@ __all__ = [
     "Refused",
     "RefusedConfig",
     "RegionExists",
+    "Rung",
     "Shape",
     "ShapeReport",
     "SharedMemoryOff",

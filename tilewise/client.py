@@ -13,6 +13,7 @@ from tilewise._exports import ExportMethods
 from tilewise._futures import AsyncSubmitted, Submitted
 from tilewise._jobs import JobMethods
 from tilewise._keys import KeyMethods
+from tilewise._ladders import LadderMethods
 from tilewise._matmul import MatmulMethods, plan_of
 from tilewise._matrices import MatrixMethods
 from tilewise._operands import Operand
@@ -25,7 +26,7 @@ LOCAL = "http://127.0.0.1:8000"
 
 
 class ClientMethods(
-    MatmulMethods, JobMethods, MatrixMethods, KeyMethods, CordonMethods, ExportMethods, WorkloadMethods
+    MatmulMethods, JobMethods, MatrixMethods, KeyMethods, CordonMethods, ExportMethods, WorkloadMethods, LadderMethods
 ):
     """All that can be asked of a service, written once."""
 

@@ -120,3 +120,20 @@ def test_workloads_belong_to_whoever_sent_them(tmp_path: Path) -> None:
             with pytest.raises(ClientError) as refused:
                 looker.create_workload(b"64\n")
             assert refused.value.code == "forbidden"
+
+
+def test_a_ladder_has_measured_losses_and_says_what_has_none(live: Started, client: httpx.Client) -> None:
+    with Client(live.url) as tilewise:
+        job = tilewise.tune(["9x21x15", "18x21x15"], trials=8, seconds=6.0, wait=120.0)
+        assert job.state == "succeeded"
+        found = tilewise.ladder(21, 15, m_from=2, m_to=30, loss=5.0)
+    assert (found.rungs[0].m_from, found.rungs[-1].m_to) == (2, 30)
+    assert sum(rung.tuned for rung in found.rungs) in {1, 2}  # a slow host has no time for the second
+    assert sum(rung.tuned + rung.untuned for rung in found.rungs) == 29
+    for rung in found.rungs:
+        assert 0 <= rung.worst_loss <= 5
+        assert rung.worst_loss_at in {9, 18}
+        assert (rung.untuned_reason is None) == (rung.untuned == 0)
+    missing = client.get("/best-config/ladder?n=22&k=15").json()
+    assert missing["code"] == "not_tuned"
+    assert client.get("/best-config/ladder?n=21&k=15&m_from=9&m_to=2").json()["code"] == "invalid"

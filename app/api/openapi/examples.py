@@ -37,6 +37,17 @@ _BASELINE: Final = {
     "error": _ACCURACY,
     "reason": None,
 }
+_RUNG: Final = {
+    "m_from": 1,
+    "m_to": 64,
+    "kernel": "tiled",
+    "config": _CONFIG,
+    "worst_loss": 0.012,
+    "worst_loss_at": 16,
+    "tuned": 3,
+    "untuned": 61,
+    "untuned_reason": "it has not been tuned, so that the exact winner there is not known",
+}
 _BEST: Final = {
     "device": "cuda:0",
     "problem": _PROBLEM,
@@ -167,6 +178,8 @@ EXAMPLES: Final[dict[str, Any]] = {
     "Job": _JOB,
     "Jobs": {"jobs": [_JOB], "next": None},
     "Best": _BEST,
+    "Rung": _RUNG,
+    "Ladder": {"device": "cuda:0", "rungs": [_RUNG]},
     "Bests": {"bests": [_BEST], "next": None},
     "Trials": {"trials": [_TRIAL], "next": None},
     "Misses": {"misses": [_MISS], "next": None},

@@ -13,10 +13,11 @@ from app.api.errors import documented
 from app.api.openapi.direct_route import DirectRouter
 from app.api.paging import bests_page
 from app.api.params import read_query
-from app.api.responses import Best, Bests, reply
-from app.api.schemas import BestQuery, BestsQuery, OneBestQuery
+from app.api.responses import Best, Bests, Ladder, reply
+from app.api.schemas import BestQuery, BestsQuery, LadderQuery, OneBestQuery
 from app.api.state import service_of, state_of, threads_of
 from app.devices.fleet import Unit
+from app.services.best.ladder import LadderService
 from app.services.service import Service
 
 router = DirectRouter("best-config")
@@ -37,6 +38,28 @@ async def best_config(request: Request) -> Response:
     """
     state = state_of(request.app)
     return state.rendered.answer(state.slot.get(), request.scope["query_string"])
+
+
+@router.get(
+    "/best-config/ladder",
+    summary="Which configs a program needs over m",
+    response_model=Ladder,
+    responses=documented(
+        errors.UnknownDevice, errors.NotTuned, errors.Invalid, errors.Unsupported, errors.NoDevice, errors.StoreFailed
+    ),
+    query=LadderQuery,
+)
+async def best_config_ladder(request: Request) -> Response:
+    """The fewest configs for all m of a range that lose no more than `loss` at any m that was tuned.
+
+    A loss is measured, never guessed: the config's time over the exact winner's, of one job and one round at that m. A
+    config reaches no further than it was measured; an m between two tuned ones belongs to the larger one's.
+    """
+    asked, service = read_query(LadderQuery, request), service_of(request)
+    unit = service.fleet.unit(asked.device)
+    ladder = LadderService(service.database, service.best).ladder
+    found = await threads_of(request).call(ladder, asked.problem(), asked.m_from, asked.m_to, unit, asked.loss)
+    return reply(Ladder.of(unit.device.id, found))
 
 
 @router.get(
