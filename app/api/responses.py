@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Literal, cast
@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from app.services.best import lookup
-from app.services.best.ladder import UNMEASURED, LadderRung
 from app.services.jobs.service import progress
 from app.store.records import JobRecord
 from app.tuning import outcome
@@ -300,44 +299,3 @@ class Bests(Answer):
 
     bests: list[Best]
     next: str | None
-
-
-class Rung(Answer):
-    """One config, for every m from `m_from` to `m_to`."""
-
-    m_from: int
-    m_to: int
-    kernel: str
-    config: Config
-    worst_loss: Annotated[float, Field(description="Of what was measured: 0.03 is three per cent longer.")]
-    worst_loss_at: Annotated[int, Field(description="The m at which it was.")]
-    tuned: Annotated[int, Field(description="For how many m the exact winner is known, and the loss was measured.")]
-    untuned: Annotated[int, Field(description="For how many there is no loss.")]
-    untuned_reason: Annotated[str | None, Field(description="Why there is none.")]
-
-    @classmethod
-    def of(cls, value: LadderRung) -> Rung:
-        """Take the domain's value."""
-        return cls(
-            m_from=value.m_from,
-            m_to=value.m_to,
-            kernel=value.config[0],
-            config=dict(value.config[1]),
-            worst_loss=value.worst[1],
-            worst_loss_at=value.worst[0],
-            tuned=len(value.tuned),
-            untuned=value.untuned,
-            untuned_reason=UNMEASURED if value.untuned else None,
-        )
-
-
-class Ladder(Answer):
-    """Which configs a program needs over m, the smallest m first."""
-
-    device: str
-    rungs: list[Rung]
-
-    @classmethod
-    def of(cls, device: str, found: Sequence[LadderRung]) -> Ladder:
-        """Take the domain's values."""
-        return cls(device=device, rungs=[Rung.of(each) for each in found])

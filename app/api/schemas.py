@@ -291,26 +291,6 @@ def _options(query: bytes) -> ProductOptions:
     return parse_query(ProductQuery, query).options()
 
 
-class LadderQuery(StrictModel):
-    """A problem whose m may be any of a range."""
-
-    n: Columns
-    k: Depth
-    m_from: Annotated[Size, Field(description="The least m.")] = 1
-    m_to: Annotated[Size, Field(description="The largest m.")] = LARGEST
-    batch: Batch = 1
-    dtype: DtypeField = "float32"
-    precision: PrecisionField = "strict"
-    trans_a: TransA = False
-    trans_b: TransB = False
-    loss: Annotated[float, Field(ge=0, le=10, description="What a rung may lose at a tuned m: 0.03 is 3 %.")] = 0.0
-    device: DeviceId = None
-
-    def problem(self) -> Problem:
-        """The domain's value, of the least m."""
-        return Problem(self.m_from, self.n, self.k, self.batch, self.dtype, self.precision, self.trans_a, self.trans_b)
-
-
 class MatrixQuery(StrictModel):
     """How a matrix arrives, and whether it must stay. Its shape is needed for application/octet-stream."""
 

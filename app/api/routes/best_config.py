@@ -10,11 +10,12 @@ from starlette.responses import Response
 
 from app import errors
 from app.api.errors import documented
+from app.api.ladder_schema import Ladder, LadderQuery
 from app.api.openapi.direct_route import DirectRouter
 from app.api.paging import bests_page
 from app.api.params import read_query
-from app.api.responses import Best, Bests, Ladder, reply
-from app.api.schemas import BestQuery, BestsQuery, LadderQuery, OneBestQuery
+from app.api.responses import Best, Bests, reply
+from app.api.schemas import BestQuery, BestsQuery, OneBestQuery
 from app.api.state import service_of, state_of, threads_of
 from app.devices.fleet import Unit
 from app.services.best.ladder import LadderService
