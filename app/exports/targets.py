@@ -133,6 +133,14 @@ def _dll(winner: Winner, manifest: Manifest) -> Files:
     return {**files, "tilewise.bas": module.replace("\n", "\r\n").encode()}
 
 
+def _numba(winner: Winner, manifest: Manifest) -> Files:
+    """The tiled kernel in Python; Numba has no form of the others' instructions, and no bfloat16."""
+    if winner.kernel != "tiled" or winner.problem.dtype not in _NUMBA:
+        raise NotExported(f"numba is for tiled in float32 and float64, not for {winner.kernel} on {winner.problem}")
+    return _python("numba", winner, manifest)
+
+
+_NUMBA: Final = ("float32", "float64")
 _VBA: Final = {"float32": "Single", "float64": "Double"}
 # Of each dtype: its type in Rust, and how a number is stored and read.
 _RUST: Final = {
@@ -202,5 +210,11 @@ TARGETS: Final[Mapping[str, Target]] = {
         ("cc -O2 -c tilewise_gemm.c", "rustc -O -C link-arg=tilewise_gemm.o -C link-arg=-ldl check.rs && ./check"),
     ),
     "cupy": Target("A file for CuPy that launches the cubin.", ("cuda",), partial(_python, "cupy"), _CHECKED),
+    "numba": Target(
+        "The tiled kernel written for Numba, with the winner's tile: not the binary that was measured.",
+        ("cuda",),
+        _numba,
+        _CHECKED,
+    ),
     "cuda-core": Target("A file for cuda.core that launches the cubin.", ("cuda",), partial(_python, "cuda_core")),
 }
