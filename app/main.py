@@ -38,6 +38,8 @@ from app.services.best.quarantine import Quarantine
 from app.services.exports.service import ExportService
 from app.services.health.cordons import Cordons
 from app.services.health.status import ServiceHealth
+from app.services.interchange.export import ResultsExport
+from app.services.interchange.imports import ImportLimits, ImportService
 from app.services.jobs.async_products import AsyncProducts
 from app.services.jobs.idempotency import Idempotency
 from app.services.jobs.retention import Keep, Retention, RetentionLimits
@@ -104,8 +106,9 @@ def opened(
         )
         quarantine, best = _known(fleet, database)
         jobs, misses = _writing(stack, database)
+        imports = ImportService(database, best, quarantine, ImportLimits(settings.import_bytes, settings.import_days))
         matmul, matrices = _serving(settings, fleet, best, quarantine, misses)
-        context = TuningContext(database, jobs, best, quarantine)
+        context = TuningContext(database, jobs, best, quarantine, imported=imports.priors)
         defaults = DefaultVerification(fleet, quarantine, best, matmul.failures, matmul.deadlines, context.forecasts)
         threads.callback(defaults.join)
         stack.callback(defaults.stop)
@@ -114,7 +117,7 @@ def opened(
         stack.callback(health.stop)
         regions = SharedMemoryRegistry(fleet, allowed=settings.shared_memory == "on")
         stack.callback(regions.close)
-        results, idempotency = _kept(stack, settings, database, jobs, matmul)
+        results, idempotency = _kept(stack, settings, database, jobs, matmul, imports)
         background = _background(settings, context, misses, matmul)
         tuning = TuningService(
             context, fleet, misses, defaults.await_settled, queue=settings.jobs, background=background
@@ -126,7 +129,7 @@ def opened(
         ending = closing or threading.Event()
         kept = idempotency, misses, quarantine, defaults, health, access
         made = ExportService(fleet, best), WorkloadService(database, fleet, best, tuning)
-        yield Service(*known, *kept, *made, ending)
+        yield Service(*known, *kept, *made, imports, ResultsExport(jobs, best), ending)
 
 
 def _access(stack: ExitStack, settings: Settings, database: Database) -> Access:
@@ -181,7 +184,12 @@ def _background(
 
 
 def _kept(
-    stack: ExitStack, settings: Settings, database: Database, jobs: JobService, matmul: MatmulService
+    stack: ExitStack,
+    settings: Settings,
+    database: Database,
+    jobs: JobService,
+    matmul: MatmulService,
+    imports: ImportService,
 ) -> tuple[AsyncProducts, Idempotency]:
     """What is kept of products that are jobs, and of requests with a key; both take up what was left unfinished."""
     keep = settings.data_dir / "results", settings.result_ttl, settings.result_bytes, settings.result_files
@@ -189,7 +197,7 @@ def _kept(
     results.start()
     stack.callback(results.stop)
     idempotency.start()
-    retention = Retention(database, _retention_limits(settings), results.store.holds)
+    retention = Retention(database, _retention_limits(settings), results.store.holds, imports.expire)
     stack.callback(retention.stop)
     retention.start()
     return results, idempotency

@@ -114,6 +114,10 @@ class Settings(BaseSettings):
     trials_days: float | None = Field(default=None, gt=0, description="Days after which such a trial goes in any case.")
     misses_kept: int = Field(default=10_000, ge=0, description="Misses that are kept; the rarest go first.")
     misses_days: float | None = Field(default=None, gt=0, description="Days after which a miss goes in any case.")
+    import_bytes: int = Field(
+        default=2**26, ge=0, description="Bytes that one caller's imports of results may take; more is answered 507."
+    )
+    import_days: float | None = Field(default=90, gt=0, description="Days after which an import expires.")
     idempotency_ttl: int = Field(
         default=86400,
         ge=0,

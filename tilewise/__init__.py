@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from tilewise._cordons import Cordon
 from tilewise._futures import AsyncSubmitted, Submitted
+from tilewise._import_source import ImportSource
+from tilewise._interchange import BestRevision, Import, Imported, ImportLine
 from tilewise._keys import ApiKey
 from tilewise._ladders import Ladder, Rung
 from tilewise._requests import Page
@@ -108,6 +110,7 @@ __all__ = [
     "AsyncSubmitted",
     "Baseline",
     "Best",
+    "BestRevision",
     "BodyTooLarge",
     "BudgetTooSmall",
     "Busy",
@@ -131,6 +134,10 @@ __all__ = [
     "Failed",
     "Figure",
     "Forbidden",
+    "Import",
+    "ImportLine",
+    "ImportSource",
+    "Imported",
     "Incumbent",
     "Invalid",
     "InvalidFile",

@@ -69,13 +69,13 @@ class RequestMethods:
 
         `problem` is one, or a shape of any dtype. The page's `next` is the `cursor` of the page after it.
         """
-        query = {"device": device, **_filter(problem, dtype), "cursor": cursor, "limit": limit}
+        query = {"device": device, **filter_members(problem, dtype), "cursor": cursor, "limit": limit}
         return (yield from self._page(Best, "bests", query))
 
     @Operation
     def delete_best(self, problem: Problem | ShapeLike, *, device: str | None = None) -> Flow[None]:
         """Have the service forget the stored best of a problem, or of a shape in float32; raises NotTuned."""
-        where = target("/bests", _filter(problem, None) | {"device": device})
+        where = target("/bests", filter_members(problem, None) | {"device": device})
         yield from self.transport.exchange(HttpRequest("DELETE", where))
 
     @Operation
@@ -89,7 +89,7 @@ class RequestMethods:
         limit: int = 100,
     ) -> Flow[Page[Miss]]:
         """List at most `limit` of the shapes that were asked for and are not tuned, most often first; as `bests`."""
-        query = {"device": device, **_filter(problem, dtype), "cursor": cursor, "limit": limit}
+        query = {"device": device, **filter_members(problem, dtype), "cursor": cursor, "limit": limit}
         return (yield from self._page(Miss, "misses", query))
 
     @Operation
@@ -122,7 +122,7 @@ class RequestMethods:
         """
         query = {
             "device": device,
-            **_filter(problem, dtype),
+            **filter_members(problem, dtype),
             "kernel": kernel,
             "state": state,
             "job_id": job_id,
@@ -205,7 +205,7 @@ class RequestMethods:
             raise UnreadableAnswer(message, reply.status, "unreadable") from error
 
 
-def _filter(problem: Problem | ShapeLike | None, dtype: str | None) -> dict[str, object | None]:
+def filter_members(problem: Problem | ShapeLike | None, dtype: str | None) -> dict[str, object | None]:
     """The members of a query that name one problem, or every problem of a shape."""
     if isinstance(problem, Problem):
         return members_of(problem)

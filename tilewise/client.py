@@ -11,6 +11,7 @@ from typing import Self
 from tilewise._cordons import CordonMethods
 from tilewise._exports import ExportMethods
 from tilewise._futures import AsyncSubmitted, Submitted
+from tilewise._interchange import InterchangeMethods
 from tilewise._jobs import JobMethods
 from tilewise._keys import KeyMethods
 from tilewise._ladders import LadderMethods
@@ -26,7 +27,15 @@ LOCAL = "http://127.0.0.1:8000"
 
 
 class ClientMethods(
-    MatmulMethods, JobMethods, MatrixMethods, KeyMethods, CordonMethods, ExportMethods, WorkloadMethods, LadderMethods
+    MatmulMethods,
+    JobMethods,
+    MatrixMethods,
+    KeyMethods,
+    CordonMethods,
+    ExportMethods,
+    WorkloadMethods,
+    InterchangeMethods,
+    LadderMethods,
 ):
     """All that can be asked of a service, written once."""
 

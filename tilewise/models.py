@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
+from tilewise._import_source import ImportSource
 from tilewise.decoding import from_json
 from tilewise.shapes import Problem
 
@@ -101,6 +102,7 @@ class Best:
     loss_bound: float | None = None
     precision: str = "strict"
     declined: str | None = None
+    source: ImportSource | None = None
 
 
 @dataclass(frozen=True, slots=True)

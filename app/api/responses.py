@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from app.services.best import lookup
+from app.services.best.answer import AnswerSource
 from app.services.jobs.service import progress
 from app.store.records import JobRecord
 from app.tuning import outcome
@@ -165,6 +166,20 @@ class Baseline(Answer):
         )
 
 
+class ImportSource(Answer):
+    """An import that an answer comes from: nobody measured it here."""
+
+    import_id: str
+    format: str
+    device: Annotated[str, Field(description="The device that the file names.")]
+    imported_at: datetime
+
+    @classmethod
+    def of(cls, value: AnswerSource | None) -> ImportSource | None:
+        """Take the domain's value."""
+        return None if value is None else cls(**asdict(value))
+
+
 class Best(Answer):
     """A kernel and config for a problem, and how exact that answer is.
 
@@ -200,6 +215,7 @@ class Best(Answer):
     ]
     environment: str | None
     tuned_at: datetime | None
+    source: Annotated[ImportSource | None, Field(description="Where it comes from, if it was imported; else null.")]
 
     @classmethod
     def of(cls, value: lookup.BestAnswer) -> Best:
@@ -227,6 +243,7 @@ class Best(Answer):
             loss_bound=value.loss_bound,
             environment=value.environment,
             tuned_at=value.tuned_at,
+            source=ImportSource.of(value.source),
         )
 
 

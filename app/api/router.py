@@ -28,6 +28,7 @@ from app.api.routes import (
     trials,
     tune,
 )
+from app.api.routes.interchange import export, imports
 from app.api.schemas import Cordoning, ProductMembers, TuneRequest
 from app.api.state import State
 from app.api.telemetry.middleware import Counted
@@ -46,6 +47,8 @@ ROUTERS = (
     jobs,
     trials,
     workloads,
+    export,
+    imports,
     devices,
     kernels,
     analysis,
@@ -55,7 +58,7 @@ ROUTERS = (
     health,
     keys,
 )
-_EXAMPLES = keys.EXAMPLES | workloads.EXAMPLES
+_EXAMPLES = keys.EXAMPLES | workloads.EXAMPLES | imports.EXAMPLES | best_config.EXAMPLES
 _INFERENCE_MODELS = (InferRequest, InferResponse, shared_memory.SystemRegistration, shared_memory.CudaRegistration)
 
 

@@ -26,6 +26,7 @@ class Command:
 
     module: str
     examples: tuple[str, ...]
+    function: str = ""  # where Python keeps the command's own name for itself
 
 
 COMMANDS: Final = {
@@ -67,7 +68,23 @@ COMMANDS: Final = {
     "bests": Command("records", ("tilewise bests", "tilewise bests --dtype fp16 --json")),
     "misses": Command("records", ("tilewise misses", "tilewise misses --limit 10")),
     "analyse": Command("devices", ("tilewise analyse 55x43x48", "tilewise analyse 1024 --tile 32 --kernel naive")),
-    "export": Command("replay", ("tilewise export 4a1fd5a0 -o tiled.jsonl.gz", "tilewise export 4a1fd5a0 -o -")),
+    "export": Command(
+        "results.interchange",
+        (
+            "tilewise export -o all.bundle.jsonl",
+            "tilewise export --format kernel-tuner --kernel tiled --shape 512x512x512 -o tiled.json",
+            "tilewise export 4a1fd5a0 -o tiled.jsonl.gz",
+        ),
+    ),
+    "import": Command(
+        "results.interchange",
+        (
+            "tilewise import all.bundle.jsonl",
+            "tilewise import cache.json --shape 4096x4096x4096 --kernel register_tiled",
+        ),
+        "import_results",
+    ),
+    "imports": Command("results.interchange", ("tilewise imports", "tilewise imports --delete 5b1f0e7c9a")),
     "take": Command(
         "exports.take",
         (
@@ -77,7 +94,7 @@ COMMANDS: Final = {
         ),
     ),
     "replay": Command(
-        "replay",
+        "results.replay",
         ("tilewise replay tiled.jsonl.gz", "tilewise replay tiled.jsonl.gz --strategy random --trials 100"),
     ),
     "devices": Command("devices", ("tilewise devices", "tilewise devices --json --url http://localhost:8000")),
@@ -135,7 +152,7 @@ def application(only: str | None = None) -> typer.Typer:
     app.callback()(_tilewise)
     for name, command in COMMANDS.items():
         if only in {None, name}:
-            function = getattr(import_module(f"app.cli.commands.{command.module}"), name)
+            function = getattr(import_module(f"app.cli.commands.{command.module}"), command.function or name)
             app.command(name, cls=PlainCommand, epilog=examples(*command.examples))(function)
     return app
 

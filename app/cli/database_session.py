@@ -11,12 +11,17 @@ import tilewise
 from app.api import responses
 from app.api.paging import bests_page, jobs_page, misses_page, trials_page
 from app.api.params import validated
+from app.api.routes.interchange import imports
+from app.api.routes.interchange.export import ExportQuery, ExportSources, exported
 from app.api.schemas import BestsQuery, JobsQuery, MissesQuery, TrialsQuery
 from app.devices.last_devices import remembered
 from app.errors import Invalid, NoDevice, UnknownDevice
+from app.interchange.formats import FileSubject
 from app.services.best.lookup import BestConfigs, KnownDevices
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
+from app.services.interchange.export import ResultsExport
+from app.services.interchange.imports import ImportLimits, ImportService
 from app.services.jobs.service import JobService
 from app.services.principal import ANONYMOUS
 from app.settings import Settings
@@ -69,9 +74,11 @@ class Stored:
         best: BestConfigs,
         misses: MissCounter,
         devices: KnownDevices,
+        results: ExportSources,
         unattended: Database | None = None,
     ) -> None:
         self._jobs, self._best, self._misses, self._devices = jobs, best, misses, devices
+        self._results = results
         self._unattended = unattended
 
     def best(
@@ -79,6 +86,7 @@ class Stored:
     ) -> Best:
         """As Records.best."""
         answer = self._best.answer(problem_of(problem), device, exact=match == "exact")
+        answer = self._results.imports.answer(answer, ANONYMOUS)
         self._misses.noted(answer)
         return read_answer(Best, responses.Best.of(answer))
 
@@ -142,6 +150,44 @@ class Stored:
         """As Client.recording."""
         return "".join(self._jobs.recordings(job_id=job_id))
 
+    def export_results(
+        self,
+        format: str = "bundle",  # noqa: A002 - the client's name for it
+        *,
+        problem: tilewise.Problem | None = None,
+        device: str | None = None,
+        kernel: str | None = None,
+        job_id: str | None = None,
+        import_id: str | None = None,
+    ) -> bytes:
+        """As Client.export_results."""
+        asked = {"device": device, "kernel": kernel, "job_id": job_id, "import_id": import_id}
+        query = validated(ExportQuery, asked | ({} if problem is None else asdict(problem)))
+        return b"".join(exported(self._results, format, query, ANONYMOUS))
+
+    def import_results(
+        self,
+        data: bytes,
+        format: str = "bundle",  # noqa: A002 - the client's name for it
+        *,
+        problem: tilewise.Problem | None = None,
+        device: str | None = None,
+        kernel: str | None = None,
+    ) -> tilewise.Imported:
+        """As Client.import_results."""
+        subject = FileSubject(device, kernel, {} if problem is None else asdict(problem))
+        record, report = self._results.imports.add(format, data, subject, ANONYMOUS)
+        return read_answer(tilewise.Imported, imports.Imported.of(record, report))
+
+    def imports(self) -> list[tilewise.Import]:
+        """As Client.imports."""
+        found = self._results.imports.list(ANONYMOUS)
+        return [read_answer(tilewise.Import, imports.Import.of(record)) for record in found]
+
+    def delete_import(self, import_id: str) -> None:
+        """As Client.delete_import."""
+        self._results.imports.delete(import_id, ANONYMOUS)
+
 
 def read_answer(kind: type[T], answer: responses.Answer) -> T:
     """What the service would answer, as its client reads it: so every kind of session says the same."""
@@ -163,9 +209,13 @@ def stored(settings: Settings, who: str) -> Iterator[Stored]:
         migrate(settings.database)
         with open_database(settings.database) as database:
             devices = _last(settings, database)
-            best = BestConfigs.load(devices, database, Quarantine.load(database))
-            misses = MissCounter(database)
-            yield Stored(JobService(database), best, misses, devices, database)
+            quarantine = Quarantine.load(database)
+            best = BestConfigs.load(devices, database, quarantine)
+            misses, jobs = MissCounter(database), JobService(database)
+            limits = ImportLimits(settings.import_bytes, settings.import_days)
+            held = ImportService(database, best, quarantine, limits)
+            results = ExportSources(jobs, held, ResultsExport(jobs, best), devices)
+            yield Stored(jobs, best, misses, devices, results, database)
             misses.flush()
 
 

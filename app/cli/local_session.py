@@ -16,6 +16,7 @@ from rich.console import Console
 import tilewise
 from app.api import responses
 from app.api.routes import kernels as catalogue
+from app.api.routes.interchange.export import ExportSources
 from app.api.workloads.responses import WorkloadAnswer
 from app.cli import matrices
 from app.cli.database_session import Stored, problem_of, read_answer
@@ -54,7 +55,8 @@ class Local(Stored):
     """The client's methods over the services of this process."""
 
     def __init__(self, service: Service) -> None:
-        super().__init__(service.jobs, service.best, service.misses, service.fleet)
+        results = ExportSources(service.jobs, service.imports, service.stored_results, service.fleet)
+        super().__init__(service.jobs, service.best, service.misses, service.fleet, results)
         self._service = service
 
     def multiply(self, a: ArrayLike, b: ArrayLike, arguments: ProductArguments) -> Product:

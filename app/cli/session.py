@@ -23,6 +23,8 @@ from tilewise import (
     Cordon,
     Device,
     Event,
+    Import,
+    Imported,
     Job,
     Kernel,
     Miss,
@@ -87,6 +89,39 @@ class Records(Protocol):
 
     def recording(self, job_id: str) -> str:
         """Give a job's trials as a recording."""
+        ...
+
+    def export_results(
+        self,
+        format: str = "bundle",  # noqa: A002 - the client's name for it
+        *,
+        problem: Problem | None = None,
+        device: str | None = None,
+        kernel: str | None = None,
+        job_id: str | None = None,
+        import_id: str | None = None,
+    ) -> bytes:
+        """Give results as a file."""
+        ...
+
+    def import_results(
+        self,
+        data: bytes,
+        format: str = "bundle",  # noqa: A002 - the client's name for it
+        *,
+        problem: Problem | None = None,
+        device: str | None = None,
+        kernel: str | None = None,
+    ) -> Imported:
+        """Take in a file of results."""
+        ...
+
+    def imports(self) -> list[Import]:
+        """List imports."""
+        ...
+
+    def delete_import(self, import_id: str) -> None:
+        """Forget an import."""
         ...
 
 

@@ -50,6 +50,16 @@ def space_lines(space: TuningResults) -> Iterator[str]:
     yield from _sorted(canonical(_trial_members(space, one)) + "\n" for one in space.results)
 
 
+def best_text(best: BestResult) -> str:
+    """Write one best."""
+    return canonical(_best_line(best))
+
+
+def read_best(text: str) -> BestResult:
+    """Read what best_text wrote; raises InvalidFile."""
+    return _best(object_of(JsonText(text).value(), "a line"), 1)
+
+
 def read(text: str) -> ResultsFile:
     """Read a bundle; raises InvalidFile where it is cut, changed, or no bundle."""
     digest, open_space = sha256(), list[TuningResults]()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -59,6 +59,35 @@ def parse(name: str, data: bytes, subject: FileSubject) -> ResultsFile:
         raise
     except ValueError as error:
         raise refused(str(error), 1, 1) from error
+
+
+def write(name: str, file: ResultsFile, generator: str, macros: store_results.Macros) -> Iterator[bytes]:
+    """Write a file of a format, or with `header` the C header of these results.
+
+    `generator` is who writes it, `macros` what a config defines for the compiler. Raises ValueError where the format
+    cannot hold these results, and Unsupported where a library is not installed.
+    """
+    if name == "parquet":
+        return iter([table.parquet_bytes(file.spaces)])
+    about = dict(zip(("autotuner", "autotuner_version"), generator.split(" ", 1), strict=False))
+    several: Mapping[str, Callable[[], Iterator[str]]] = {
+        "bundle": lambda: bundle.lines(file, generator),
+        "store-results": lambda: store_results.lines(file.spaces),
+        "header": lambda: store_results.header_lines(file.spaces, macros),
+        "wisdom": lambda: wisdom.lines(file.spaces),
+        "csv": lambda: table.csv_lines(file.spaces),
+        "kernel-tuner": lambda: kernel_tuner.lines(_only(file)),
+        "t4": lambda: t4.lines(_only(file), about),
+    }
+    return (line.encode() for line in several[name]())
+
+
+def _only(file: ResultsFile) -> TuningResults:
+    """The one space; raises ValueError where there are several."""
+    if len(file.spaces) != 1:
+        named = [f"{one.kernel} of {one.problem} on {one.device}" for one in file.spaces]
+        raise ValueError(f"the format holds one space, and there are {len(named)}: {'; '.join(named[:8])}")
+    return file.spaces[0]
 
 
 def detected(data: bytes) -> str | None:

@@ -205,7 +205,7 @@ def interval_of(value: object) -> tuple[float, float] | None:
     if not isinstance(value, Sequence) or len(value) != 2 or isinstance(value, str):  # noqa: PLR2004 - both ends
         return None
     low, high = value
-    if not all(isinstance(end, float | int) and isfinite(end) and end > 0 for end in (low, high)):
+    if not all(type(end) in {float, int} and isfinite(end) for end in (low, high)) or low > high:
         return None
     return float(low), float(high)
 

@@ -13,6 +13,8 @@ from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
 from app.services.exports.service import ExportService
 from app.services.health.status import ServiceHealth
+from app.services.interchange.export import ResultsExport
+from app.services.interchange.imports import ImportService
 from app.services.jobs.async_products import AsyncProducts
 from app.services.jobs.idempotency import Idempotency
 from app.services.jobs.service import JobService
@@ -47,6 +49,8 @@ class Service:
     access: Access
     exports: ExportService
     workloads: WorkloadService
+    imports: ImportService
+    stored_results: ResultsExport
     closing: threading.Event
 
     def ready(self) -> str | None:

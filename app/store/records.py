@@ -230,3 +230,57 @@ class WorkloadRecord:
     created_at: datetime
     job_id: str | None = None
     device: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BestRevision:
+    """What became the best of a problem (`event` promoted), or stopped to be it (deleted); `number` rises with time.
+
+    `default_ms` and `vendor_ms` were measured beside it.
+    """
+
+    number: int
+    event: str
+    at: datetime
+    device_model: str
+    problem: Problem
+    job_id: str | None
+    kernel: str
+    kernel_digest: str
+    config: Config
+    environment: str
+    median_ms: float | None
+    ci95_lo_ms: float | None
+    ci95_hi_ms: float | None
+    samples: int | None
+    policy: str | None
+    default_ms: float | None
+    vendor_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRecord:
+    """A file of results that a principal imported: `nbytes` are what is stored of it, `counts` its lines by outcome."""
+
+    id: str
+    principal: str
+    format: str
+    sha256: str
+    nbytes: int
+    counts: Mapping[str, int]
+    created_at: datetime
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedSpaceRecord:
+    """The results of one space of an import, packed, and the fastest config where that is one of a kernel's."""
+
+    import_id: str
+    kind: str
+    device: str
+    problem: Problem
+    kernel: str
+    best_config: Config | None
+    best_ms: float | None
+    packed: bytes = field(repr=False)

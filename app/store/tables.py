@@ -15,6 +15,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Text,
     TypeDecorator,
@@ -92,6 +93,7 @@ class Base(DeclarativeBase):
         datetime: Moment,
         dict[str, Any]: JSON(none_as_null=True),
         tuple[float, ...]: Samples,
+        bytes: LargeBinary,
     }
 
 
@@ -330,3 +332,69 @@ class WorkloadRow(Base):
     created_at: Mapped[datetime]
     job_id: Mapped[str | None]
     device: Mapped[str | None]
+
+
+class BestHistoryRow(Base):
+    """What became the best of a problem, or stopped to be it; rows are added and never changed."""
+
+    __tablename__ = "best_history"
+    __table_args__ = (Index(None, "problem_key", "number"), {"sqlite_autoincrement": True})
+
+    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True)
+    event: Mapped[str]
+    at: Mapped[datetime]
+    device_model: Mapped[str]
+    problem_key: Mapped[str]
+    m: Mapped[int]
+    n: Mapped[int]
+    k: Mapped[int]
+    batch: Mapped[int]
+    dtype: Mapped[str]
+    precision: Mapped[str]
+    trans_a: Mapped[bool]
+    trans_b: Mapped[bool]
+    job_id: Mapped[str | None]
+    kernel: Mapped[str]
+    kernel_digest: Mapped[str]
+    config: Mapped[dict[str, Any]] = mapped_column(JSON)
+    environment: Mapped[str]
+    median_ms: Mapped[float | None]
+    ci95_lo_ms: Mapped[float | None]
+    ci95_hi_ms: Mapped[float | None]
+    samples: Mapped[int | None]
+    policy: Mapped[str | None]
+    default_ms: Mapped[float | None]
+    vendor_ms: Mapped[float | None]
+
+
+class ImportRow(Base):
+    """A file of results that a principal imported; `counts` are its lines by what became of them."""
+
+    __tablename__ = "imports"
+    __table_args__ = (Index(None, "principal", "created_at"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    principal: Mapped[str]
+    format: Mapped[str]
+    sha256: Mapped[str]
+    nbytes: Mapped[int]
+    counts: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+
+
+class ImportedSpaceRow(Base):
+    """The results of one space of an import, packed, and the fastest of them; `kind` is space or best."""
+
+    __tablename__ = "imported_spaces"
+    __table_args__ = (Index(None, "import_id", "number"), Index(None, "problem_key", "number"))
+
+    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True)
+    import_id: Mapped[str] = mapped_column(ForeignKey("imports.id"))
+    kind: Mapped[str]
+    device: Mapped[str]
+    problem_key: Mapped[str]
+    kernel: Mapped[str]
+    best_config: Mapped[dict[str, Any] | None]
+    best_ms: Mapped[float | None]
+    packed: Mapped[bytes]

@@ -40,7 +40,7 @@ def test_the_examples_in_a_commands_help_are_lines_it_takes(
     monkeypatch.chdir(tmp_path)
     for name in ("a.npy", "b.npy"):
         np.save(name, np.eye(2))
-    for name in ("tiled.jsonl.gz", "trace.json.gz", "model.onnx"):
+    for name in ("tiled.jsonl.gz", "trace.json.gz", "model.onnx", "all.bundle.jsonl", "cache.json"):
         Path(name).touch()
     ran = run(command, "--help")
     assert ran.code == 0

@@ -37,15 +37,18 @@ from tests.support.store.stored_records import (
 
 pytest_plugins = ("tests.support.store.databases",)
 
-HEAD = "0010"
+HEAD = "0011"
 TABLES = {
     "alembic_version",
     "answers",
     "api_keys",
+    "best_history",
     "bests",
     "cordons",
     "devices",
     "faults",
+    "imported_spaces",
+    "imports",
     "jobs",
     "misses",
     "trials",
@@ -54,7 +57,7 @@ TABLES = {
 NEXT = """
 import sqlalchemy as sa
 from alembic import op
-revision, down_revision, branch_labels, depends_on = "0011", "0010", None, None
+revision, down_revision, branch_labels, depends_on = "0012", "0011", None, None
 def upgrade():
     with op.batch_alter_table("trials", recreate="auto") as batch:
         batch.add_column(sa.Column("note", sa.Text(), nullable=False, server_default="none"))
@@ -94,7 +97,7 @@ def description(connection: Connection) -> dict[str, list[str]]:
 def with_a_revision_more(monkeypatch: pytest.MonkeyPatch, folder: Path, more: str = "") -> None:
     scripts = folder / "migrations"
     shutil.copytree(schema.SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
-    (scripts / "versions" / "0011_more.py").write_text(NEXT.format(more=more))
+    (scripts / "versions" / "0012_more.py").write_text(NEXT.format(more=more))
     monkeypatch.setattr(schema, "SCRIPTS", scripts)
 
 
@@ -196,7 +199,7 @@ def test_a_newer_schema_is_refused_with_what_to_do(database_url: str) -> None:
     migrate(database_url)
     with changing(database_url) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(SchemaUnknown, match="9999, newer than this program's 0010: start the newer program, or"):
+    with pytest.raises(SchemaUnknown, match="9999, newer than this program's 0011: start the newer program, or"):
         migrate(database_url)
 
 
@@ -261,7 +264,15 @@ def test_misses_keep_their_counts_under_the_new_name_of_their_table(database_url
         database.write(lambda session: MissRepository(session).add([miss(PROBLEM, 3)]))
     with changing(database_url) as connection:
         command.downgrade(configuration(connection), "0006")
-    assert tables(database_url) == TABLES - {"misses", "api_keys", "cordons", "workloads"} | {"wants"}
+    assert tables(database_url) == TABLES - {
+        "misses",
+        "api_keys",
+        "cordons",
+        "best_history",
+        "imports",
+        "imported_spaces",
+        "workloads",
+    } | {"wants"}
     migrate(database_url)
     assert tables(database_url) == TABLES
     with open_database(database_url) as database:
@@ -303,13 +314,13 @@ def test_a_new_revision_names_types_that_outlive_the_program(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_a_revision_more(monkeypatch, tmp_path)
-    (schema.SCRIPTS / "versions" / "0011_more.py").unlink()
+    (schema.SCRIPTS / "versions" / "0012_more.py").unlink()
     migrate(sqlite_url)
 
     def written(connection: Connection) -> str:
         connection.execute(text("DROP TABLE bests"))
-        command.revision(configuration(connection), "Bests again", autogenerate=True, rev_id="0011")
-        return (schema.SCRIPTS / "versions" / "0011_bests_again.py").read_text()
+        command.revision(configuration(connection), "Bests again", autogenerate=True, rev_id="0012")
+        return (schema.SCRIPTS / "versions" / "0012_bests_again.py").read_text()
 
     with changing(sqlite_url) as connection:
         script = written(connection)

@@ -34,6 +34,8 @@ _OTHERS: Final[Mapping[str, Scopes]] = {
     "POST /workloads": _TUNE,
     "POST /workloads/{workload_id}/tune": _TUNE,
     "DELETE /workloads/{workload_id}": _TUNE,
+    "POST /import/{format}": _TUNE,
+    "DELETE /imports/{import_id}": _TUNE,
     "DELETE /jobs/{job_id}": _WORK,
     "GET /jobs/{job_id}/result": _WORK,
     "POST /matmul": _MULTIPLY,

@@ -23,6 +23,7 @@ TAGS: Final = {
     "jobs": "Work that outlives its request: tunes, and products made later.",
     "trials": "What was tried and how it went, and what is missing.",
     "workloads": "Which products a program runs, tuned by the time that they take of it.",
+    "interchange": "Results as files: exported for other programs and services, and imported from them.",
     "devices": "The devices of this host.",
     "kernels": "The ladder of kernels: their spaces, their sources, and what a tile costs.",
     "operations": "Health, limits, version and metrics.",

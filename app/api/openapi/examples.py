@@ -68,6 +68,7 @@ _BEST: Final = {
     "matched_problem": _PROBLEM,
     "expected_loss": None,
     "loss_bound": None,
+    "source": None,
     "environment": _ENVIRONMENT,
     "tuned_at": _LATER,
 }

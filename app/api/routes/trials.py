@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from app import errors
 from app.api.admission.request_guard import principal_of
@@ -17,8 +16,8 @@ from app.api.params import read_query
 from app.api.responses import reply
 from app.api.schemas import MissesQuery, TrialsQuery
 from app.api.state import service_of, threads_of
+from app.api.streamed_text import streamed
 from app.api.trials_schema import Misses, Trials
-from app.server.thread_pool import RequestThreads
 
 router = DirectRouter("trials")
 
@@ -56,22 +55,8 @@ async def list_trials(request: Request) -> Response:
         "round": asked.round,
     }
     if asked.format == "replay":
-        pieces = _read(service.jobs.recordings(**filters), threads_of(request))
-        first = await anext(pieces, "")  # an error that is there at once is an answer of its own
-        return StreamingResponse(_joined(first, pieces), media_type=_LINES)
+        return await streamed(service.jobs.recordings(**filters), threads_of(request), _LINES)
     return reply(await threads_of(request).call(trials_page, service.jobs, filters, asked))
-
-
-async def _read(pieces: Iterator[str], threads: RequestThreads) -> AsyncIterator[str]:
-    """Pieces of text, each read in a thread once the one before has been sent."""
-    while piece := await threads.call(next, pieces, ""):
-        yield piece
-
-
-async def _joined(first: str, rest: AsyncIterator[str]) -> AsyncIterator[str]:
-    yield first
-    async for piece in rest:
-        yield piece
 
 
 @router.get(

@@ -33,6 +33,16 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerSource:
+    """Where an answer comes from that nobody measured here: an import, its format, and the device that it names."""
+
+    import_id: str
+    format: str
+    device: str
+    imported_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class BestAnswer:
     """A kernel and config for a problem on a device, and how exact the answer is.
 
@@ -40,6 +50,7 @@ class BestAnswer:
     `expected_loss` is the time that is expected over what a tune would reach, and `loss_bound` what that ratio does not
     exceed 95 times in 100; None for default where no problem of the family has been tuned. `provisional` says that a
     tune of this very problem is under way and may find a better one.
+    `source` is None but for what was imported, whose match is nearest.
     `declined` says why the launch is strict though the problem is to be emulated; None where it is what was asked for.
     """
 
@@ -61,6 +72,7 @@ class BestAnswer:
     provisional: bool = False
     conditions: Mapping[str, Any] | None = None
     declined: str | None = None
+    source: AnswerSource | None = None
 
     @property
     def precision(self) -> str:

@@ -166,6 +166,10 @@ class BestConfigs:
         """Every best, in no order."""
         return list(self._snapshot.exact.values())
 
+    def devices(self) -> list[Device]:
+        """The devices that answers are for."""
+        return [unit.device for unit in self._fleet.units]
+
     def record(self, model: str, problem: Problem) -> BestRecord | None:
         """The stored best of one device model and problem."""
         return self._snapshot.exact.get((model, problem))

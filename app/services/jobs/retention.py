@@ -44,10 +44,16 @@ class RetentionLimits:
 
 
 class Retention:
-    """Prunes a database from a thread of its own; a job whose result `is_kept` stays."""
+    """Prunes a database from a thread of its own, and has others `expire`; a job whose result `is_kept` stays."""
 
-    def __init__(self, database: Database, limits: RetentionLimits, is_kept: Callable[[str], bool]) -> None:
-        self._database, self._limits, self._is_kept = database, limits, is_kept
+    def __init__(
+        self,
+        database: Database,
+        limits: RetentionLimits,
+        is_kept: Callable[[str], bool],
+        expire: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._database, self._limits, self._is_kept, self._expire = database, limits, is_kept, expire
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -68,6 +74,7 @@ class Retention:
         self._all(lambda rows, after: rows.trials(after, _ROWS, limits.trials.rows, limits.trials.before(now)))
         self._all(lambda rows, after: rows.jobs(after, _ROWS, limits.jobs.rows, limits.jobs.before(now), self._is_kept))
         self._all(lambda rows, _: rows.misses(_ROWS, limits.misses.rows, limits.misses.before(now)))
+        self._expire()
 
     def _all(self, some: Callable[[PruneRepository, int], int | None]) -> None:
         """Prune rows of a kind, some in each transaction, until none is left behind the last one that was looked at."""

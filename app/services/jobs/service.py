@@ -145,6 +145,11 @@ class JobService:
             while piece := "".join(islice(text, _LINES)):
                 yield piece
 
+    def trials_by_space(self, **filters: Any) -> Iterator[Sequence[TrialRecord]]:
+        """All trials by the filters of `recordings`, those of one device model, problem and kernel's text at a time."""
+        for space in self._database.read(lambda session: TrialRepository(session).spaces(**filters)):
+            yield self._all_trials(filters | space)
+
     def _all_trials(self, filters: Mapping[str, Any]) -> Sequence[TrialRecord]:
         found: list[TrialRecord] = []
         while page := self.trials(**filters, after=found[-1].id if found else 0, limit=_PAGE):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -26,7 +26,9 @@ from app.store.repository import BestRepository, FaultRepository, JobRepository,
 from app.tuning import tuner
 from app.tuning.budget import Budget
 from app.tuning.outcome import FORECAST, FinalReport, Measured, Outcome, Rejected
+from app.tuning.search.inputs import PriorTimes
 from app.worker.measuring import trial
+from kernels.kernel import Kernel
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -38,13 +40,17 @@ _MISSING: Final = "it was not measured beside the best"
 
 @dataclass(frozen=True)
 class TuningContext:
-    """What tunes share: the database, and the services that are told of what is measured."""
+    """What tunes share: the database, and the services that are told of what is measured.
+
+    `imported` gives the times that a principal imported of a kernel's configs, by problem.
+    """
 
     database: Database
     jobs: JobService
     best: BestConfigs
     quarantine: Quarantine
     forecasts: TrialForecasts = field(default_factory=TrialForecasts)
+    imported: Callable[[str, str, Problem], Sequence[PriorTimes]] = field(default=lambda *_: ())
 
 
 class ShapeTuner:
@@ -117,13 +123,22 @@ class ShapeTuner:
         where = self._kernels, self.unit, self.problem
         tried = [(row.kernel, row.config) for row in self._saved]
         known, refused = self._context.database.read(
-            lambda session: (known_elsewhere(session, *where), refused_here(session, *where, tried))
+            lambda session: (self._known(session, *where), refused_here(session, *where, tried))
         )
         is_known = self._strategy == KNOWN
         how = ("exhaustive" if is_known else self._strategy), self._fixture.seed
         forecast = partial(self._context.forecasts.of, device)
         what = self._kernels, self.problem, device
         return tuner.Task(*what, *how, known, refused, forecast, thorough=is_known)
+
+    def _known(
+        self, session: Any, kernels: Sequence[Kernel], unit: Unit, problem: Problem
+    ) -> dict[str, list[PriorTimes]]:
+        """The times that a search starts from: those that the job's principal imported first, of equal distances."""
+        job, known = JobRepository(session).get(self._job_id), known_elsewhere(session, kernels, unit, problem)
+        if job is None:
+            return known
+        return {name: [*self._context.imported(job.principal, name, problem), *known[name]] for name in known}
 
     def _budget(self) -> Budget:
         """Each kernel's budget as of now; raises Interrupted, which stops a strategy that is choosing configs."""

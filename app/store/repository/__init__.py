@@ -1,11 +1,13 @@
 """Every SELECT of the project: records in, records out, within the caller's transaction."""
 
 from app.store.repository.api_keys import ApiKeyRepository
+from app.store.repository.best_history import BestHistoryRepository
 from app.store.repository.bests import BestRepository
 from app.store.repository.cordons import CordonRepository
 from app.store.repository.devices import DeviceRepository
 from app.store.repository.faults import FaultRepository
 from app.store.repository.idempotency import FirstAnswerRepository
+from app.store.repository.imports import ImportRepository
 from app.store.repository.jobs import JobRepository
 from app.store.repository.misses import MissRepository
 from app.store.repository.pruning import PruneRepository
@@ -14,11 +16,13 @@ from app.store.repository.workloads import WorkloadRepository
 
 __all__ = [
     "ApiKeyRepository",
+    "BestHistoryRepository",
     "BestRepository",
     "CordonRepository",
     "DeviceRepository",
     "FaultRepository",
     "FirstAnswerRepository",
+    "ImportRepository",
     "JobRepository",
     "MissRepository",
     "PruneRepository",

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, and_, select
 from sqlalchemy.orm import Session, aliased
 
 from app.store.records import BestRecord, CrossRecord, TrialRecord
+from app.store.repository.best_history import DELETED, PROMOTED, BestHistoryRepository
 from app.store.repository.mapping import PROBLEM, problem_of, trial_of
 from app.store.tables import BestRow, TrialRow
 from kernels.problem import Problem
@@ -25,16 +26,21 @@ class BestRepository:
         self._session = session
 
     def promote(self, *records: BestRecord) -> None:
-        """Put saved trials, with the baselines beside them, in the place of whatever was best."""
+        """Put saved trials, with the baselines beside them, in the place of whatever was best, which history keeps."""
         for record in records:
             self._session.merge(_best_row(record))
+            BestHistoryRepository(self._session).add(PROMOTED, record)
 
     def delete(self, device_model: str, problem: Problem) -> bool:
         """Delete the best of a device model and problem; False if there is none. Its trials stay."""
         row = self._session.get(BestRow, (device_model, problem.key))
-        if row is not None:
-            self._session.delete(row)
-        return row is not None
+        if row is None:
+            return False
+        winner = trial_of(self._session.get_one(TrialRow, row.trial_id))
+        ended = BestRecord(device_model, problem, winner, None, None, None, None, row.tuned_at)
+        BestHistoryRepository(self._session).add(DELETED, ended)
+        self._session.delete(row)
+        return True
 
     def all(self) -> list[BestRecord]:
         """Every best with its trials, in one query, by device model and problem."""

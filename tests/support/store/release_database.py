@@ -22,12 +22,13 @@ from sqlalchemy.orm import Session
 from app.services.access.api_keys import ApiKeys
 from app.services.principal import UsageQuota
 from app.store.database import Database, migrate, open_database, revisions
-from app.store.records import AnswerRecord, CordonRecord, WorkloadRecord
+from app.store.records import AnswerRecord, CordonRecord, ImportedSpaceRecord, ImportRecord, WorkloadRecord
 from app.store.repository import (
     CordonRepository,
     DeviceRepository,
     FaultRepository,
     FirstAnswerRepository,
+    ImportRepository,
     MissRepository,
     WorkloadRepository,
 )
@@ -50,6 +51,8 @@ SECRET: Final = bytes(range(32))  # of keys, in the tests alone
 MOMENT: Final = NOW.astimezone(UTC)
 RESULT: Final[dict[str, Any]] = {"sha256": "cd" * 32, "shape": [1, 2], "dtype": "float32"}
 ANSWER: Final = 202, {"Location": "/jobs/tuned"}, '{"id":"tuned"}'  # status, headers, body
+IMPORT: Final = ImportRecord("import", "ann", "csv", "ef" * 32, 512, {"added": 1}, MOMENT, None)
+IMPORTED: Final = ImportedSpaceRecord("import", "space", "A device", PROBLEM, "tiled", TRIAL.config, 0.3, b"packed")
 
 
 def content(database: Database) -> str:
@@ -67,6 +70,7 @@ def content(database: Database) -> str:
     def add(session: Session) -> None:
         DeviceRepository(session).save(DEVICE)
         FaultRepository(session).add(fault("wrong", job_id="tuned"), fault("compile", job_id="tuned"))
+        ImportRepository(session).add(IMPORT, [IMPORTED])
         CordonRepository(session).save(CordonRecord("GPU-1234", "a fan is broken", "operator", MOMENT))
         MissRepository(session).add([miss(PROBLEM, 5), miss(replace(PROBLEM, m=7), 2)])
         FirstAnswerRepository(session).claim(AnswerRecord("ann", "key", "print", MOMENT, "tuned"))

@@ -1,0 +1,1 @@
+"""Routes by which results of tuning come and go as files."""

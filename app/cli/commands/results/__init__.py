@@ -1,0 +1,1 @@
+"""Commands on stored results as files."""

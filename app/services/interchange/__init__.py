@@ -1,0 +1,1 @@
+"""Interchange of results: what is exported of the store, and what principals import."""

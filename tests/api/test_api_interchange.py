@@ -1,0 +1,172 @@
+"""Results come and go as files: exported, imported, told line by line, started from, and forgotten."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from app.interchange import bundle, kernel_tuner
+from app.interchange.formats import FORMATS
+from app.interchange.results import BestResult, ResultsFile
+from kernels import CATALOGUE
+from kernels.problem import Problem
+from kernels.space import Config
+
+SHAPE = {"m": 48, "n": 40, "k": 24}
+OTHER = Problem(40, 48, 16)
+CHOSEN = Config.of({"BM": 8, "BN": 4, "BK": 4})
+
+
+@pytest.fixture(scope="module")
+def live_client(live: Any) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=live.url, timeout=120) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def tuned(live_client: httpx.Client) -> str:
+    """The id of a job that tuned one shape."""
+    asked = {"shapes": [SHAPE], "kernels": ["tiled"], "budget": {"trials": 6}}
+    job = live_client.post("/tune", json=asked, headers={"Prefer": "wait=60"}).json()
+    assert job["state"] == "succeeded"
+    return str(job["id"])
+
+
+@pytest.fixture(autouse=True)
+def none_left(live_client: httpx.Client) -> Iterator[None]:
+    yield
+    for one in live_client.get("/imports").json()["imports"]:
+        assert live_client.delete(f"/imports/{one['id']}").status_code == 204
+
+
+def foreign(client: httpx.Client, time_ms: float = 1e-6, **members: Any) -> bytes:
+    """A bundle with a best of this host's device that nobody measured here."""
+    device = client.get("/devices").json()["devices"][0]["model"]
+    made: dict[str, Any] = {"device": device, "problem": OTHER, "kernel": "tiled", "config": CHOSEN}
+    best = BestResult(**made | {"time_ms": time_ms, "tuned_at": "2026-11-23T00:00:00+00:00"} | members)
+    return "".join(bundle.lines(ResultsFile((), (best,)), "elsewhere 1")).encode()
+
+
+def test_what_was_tuned_is_exported_alike_twice_and_imported_as_the_same(live_client: httpx.Client, tuned: str) -> None:
+    first = live_client.get("/export/bundle", params={"job_id": tuned})
+    assert first.status_code == 200
+    assert first.headers["content-type"] == FORMATS["bundle"].media
+    assert live_client.get("/export/bundle", params={"job_id": tuned}).content == first.content
+    found = bundle.read(first.text)
+    assert [best.problem for best in found.bests] == [Problem(48, 40, 24)]
+    answer = live_client.post("/import/bundle", content=first.content)
+    assert answer.status_code == 201
+    told = answer.json()
+    assert told["imported"]["counts"] == {
+        **dict.fromkeys(("added", "better", "worse", "conflict", "refused"), 0),
+        "same": found.count,
+    }
+    assert len(told["lines"]) == found.count
+    again = live_client.get("/export/bundle", params={"import_id": told["imported"]["id"]})
+    assert bundle.read(again.text) == found
+
+
+@pytest.mark.parametrize("name", ["kernel-tuner", "t4", "store-results", "wisdom", "csv"])
+def test_each_format_holds_a_tuned_space_and_is_imported_as_the_same(
+    live_client: httpx.Client, tuned: str, name: str
+) -> None:
+    text = live_client.get(f"/export/{name}", params={"job_id": tuned, "kernel": "tiled"}).content
+    answer = live_client.post(f"/import/{name}", content=text)
+    assert answer.status_code == 201, answer.text
+    counts = answer.json()["imported"]["counts"]
+    assert counts["same"] == sum(counts.values()) > 0
+
+
+def test_a_space_is_chosen_where_a_format_holds_one(live_client: httpx.Client, tuned: str) -> None:
+    answer = live_client.get("/export/t4", params={"job_id": tuned})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert "the format holds one space, and there are" in answer.json()["error"]
+    assert live_client.get("/export/csv?shape=3x5x7").json()["code"] == "not_tuned"
+    assert live_client.get("/export/xml").json()["formats"][0] == "bundle"
+
+
+def test_a_header_defines_what_the_kernels_build_has(live_client: httpx.Client, tuned: str) -> None:
+    text = live_client.get("/export/header", params={"job_id": tuned, "kernel": "tiled"}).text
+    best = live_client.get("/best-config", params=SHAPE).json()
+    if best["kernel"] == "tiled":
+        assert all(f"#define {name} {value}\n" in text for name, value in best["config"].items())
+    assert text.count("#define DTYPE_FLOAT32 1\n") == 2
+
+
+def test_an_import_is_a_near_answer_with_its_source_until_it_is_deleted(live_client: httpx.Client) -> None:
+    query = {"m": OTHER.m, "n": OTHER.n, "k": OTHER.k}
+    before = live_client.get("/best-config", params=query).json()
+    answer = live_client.post("/import/bundle", content=foreign(live_client))
+    told = answer.json()["imported"]
+    assert answer.headers["location"] == f"/imports/{told['id']}"
+    assert live_client.get(f"/imports/{told['id']}").json() == told
+    found = live_client.get("/best-config", params=query).json()
+    assert (found["kernel"], found["config"], found["match"]) == ("tiled", dict(CHOSEN), "nearest")
+    assert found["source"]["import_id"] == told["id"]
+    assert live_client.get("/best-config", params=query | {"match": "exact"}).status_code == 404
+    assert live_client.delete(f"/imports/{told['id']}").status_code == 204
+    assert live_client.get("/best-config", params=query).json() == before
+    assert live_client.get(f"/imports/{told['id']}").json()["code"] == "unknown_import"
+
+
+def test_lines_say_what_is_better_worse_and_refused(live_client: httpx.Client, tuned: str) -> None:
+    del tuned
+    problem, worse = Problem(48, 40, 24), 1e6
+    wrong = Config.of({"BM": 7, "BN": 4, "BK": 4})
+    (known,) = live_client.get("/bests/history", params=SHAPE | {"limit": 1}).json()["history"]
+    is_certain = known["ci95_ms"][0] > 1e-6  # a busy machine's interval may hold any time
+    for members, outcome in (
+        ({"problem": problem, "time_ms": 1e-6}, "better" if is_certain else "same"),
+        ({"problem": problem, "time_ms": worse}, "worse"),
+        ({"config": wrong}, "refused"),
+        ({"kernel": "of_others"}, "added"),
+    ):
+        (line,) = live_client.post("/import/bundle", content=foreign(live_client, **members)).json()["lines"]
+        assert (line["outcome"], line["line"]) == (outcome, 2), line
+
+
+def test_a_search_starts_from_a_cache_of_another_tuner(live_client: httpx.Client) -> None:
+    config, names = {"BM": 4, "BN": 32, "BK": 8}, list(CATALOGUE["tiled"].space.parameters)
+    device = live_client.get("/devices").json()["devices"][0]["name"]
+    key = ",".join(str(config[name]) for name in names)
+    head = {"device_name": device, "kernel_name": "tiled", "problem_size": [56, 56], "tune_params_keys": names}
+    text = json.dumps(head)[:-1] + ',"cache":{\n' + json.dumps(key) + ":" + json.dumps({**config, "time": 1e-3}) + ","
+    assert live_client.post("/import/kernel-tuner", content=text.encode()).json()["code"] == "invalid_file"
+    answer = live_client.post("/import/kernel-tuner?m=56&n=56&k=40", content=text.encode())
+    assert answer.json()["imported"]["counts"]["added"] == 1
+    tune = {"shapes": ["56x56x40"], "kernels": ["tiled"], "budget": {"trials": 9}}
+    job = live_client.post("/tune", json=tune, headers={"Prefer": "wait=60"}).json()
+    trials = live_client.get("/trials", params={"job_id": job["id"], "kernel": "tiled", "round": "search"})
+    assert config in [each["config"] for each in trials.json()["trials"]][:2]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_is_no_file_of_a_format_leaves_nothing(live_client: httpx.Client, name: str) -> None:
+    answer = live_client.post(f"/import/{name}", content=b'{"cache": ')
+    assert answer.status_code == 422
+    assert answer.json()["code"] in {"invalid_file", "unsupported"}
+    assert live_client.get("/imports").json() == {"imports": []}
+
+
+def test_every_promotion_and_deletion_stays_in_the_history(live_client: httpx.Client) -> None:
+    shape = {"m": 24, "n": 24, "k": 24}
+    for _ in range(2):
+        asked = {"shapes": [shape], "kernels": ["naive"], "budget": {"trials": 1}, "retune": True}
+        assert live_client.post("/tune", json=asked, headers={"Prefer": "wait=60"}).json()["state"] == "succeeded"
+    assert live_client.delete("/bests", params=shape).status_code == 204
+    told = live_client.get("/bests/history", params=shape).json()["history"]
+    assert [one["event"] for one in told] == ["deleted", "promoted", "promoted"]
+    assert told[1]["job_id"] != told[2]["job_id"]
+    page = live_client.get("/bests/history", params=shape | {"limit": 1}).json()
+    rest = live_client.get("/bests/history", params=shape | {"cursor": page["next"]}).json()
+    assert [*page["history"], *rest["history"]] == told
+
+
+def test_a_cache_of_ours_is_what_its_reader_reads(live_client: httpx.Client, tuned: str) -> None:
+    text = live_client.get("/export/kernel-tuner", params={"job_id": tuned, "kernel": "tiled"}).text
+    space = kernel_tuner.read(text)
+    assert json.loads(text)["cache"].keys() == {",".join(map(str, one.values)) for one in space.results}
