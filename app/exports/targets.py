@@ -11,6 +11,7 @@ from typing import Any, Final
 from app.exports.c_recipe import recipe_header
 from app.exports.manifest import manifest_of, written
 from app.exports.winner import Winner
+from kernels.device import Device
 
 Files = dict[str, bytes]
 Manifest = Mapping[str, Any]
@@ -33,14 +34,9 @@ class Target:
 
 def exported(winner: Winner, target: str) -> Files:
     """All files of a target by name; raises KeyError for an unknown target, NotExported where it is not for this."""
-    chosen = TARGETS[target]
-    platform = winner.device.platform
-    if platform not in chosen.platforms:
-        made = {"cuda": "CUDA", "opencl": "OpenCL"}
-        raise NotExported(
-            f"{target} is for winners on {' and '.join(made[each] for each in chosen.platforms)}, and {winner.kernel} "
-            f"won on {winner.device.id}, which is of {made[platform]}: take it as {', '.join(targets_of(platform))}"
-        )
+    chosen, refused = TARGETS[target], refusal(target, winner.device)
+    if refused is not None:
+        raise NotExported(refused)
     manifest = manifest_of(winner)
     own = chosen.files(winner, manifest)
     return {
@@ -49,6 +45,19 @@ def exported(winner: Winner, target: str) -> Files:
         "LICENSE": template("LICENSE"),
         **own,
     }
+
+
+def refusal(target: str, device: Device) -> str | None:
+    """Why a target is not for winners on a device; None if it is. Raises KeyError for an unknown target."""
+    platforms = TARGETS[target].platforms
+    if device.platform in platforms:
+        return None
+    made = {"cuda": "CUDA", "opencl": "OpenCL"}
+    for_those = " and ".join(made[each] for each in platforms)
+    return (
+        f"{target} is for winners on {for_those}, and {device.id} is of {made[device.platform]}: take it as "
+        f"{', '.join(targets_of(device.platform))}"
+    )
 
 
 def targets_of(platform: str) -> list[str]:

@@ -12,7 +12,7 @@ from app.devices.fleet import Fleet
 from app.errors import Invalid, RefusedConfig, UnknownKernel, Unsupported
 from app.exports.archive import zipped
 from app.exports.recipe import recipe_of
-from app.exports.targets import TARGETS, NotExported, exported
+from app.exports.targets import TARGETS, NotExported, exported, refusal
 from app.exports.winner import ExportBinary, Winner
 from app.services.best.answer import BestAnswer
 from app.services.best.lookup import BestConfigs, untuned
@@ -85,14 +85,17 @@ class ExportService:
 
     def _winner(self, spec: ExportSpec) -> Winner:
         device = device_of(spec.architecture) if spec.architecture else self._fleet.unit(spec.device).device
+        refused = refusal(spec.target, device)
+        if refused is not None:
+            raise Unsupported(refused)
         if spec.kernel is None and spec.config is not None:
             raise Invalid("a config is a kernel's: give kernel, too", member="config")
         if spec.kernel is None and spec.architecture is None:
             return self._made(self._best.answer(spec.problem, spec.device))
         kernel = untuned(spec.problem, device)[0] if spec.kernel is None else _kernel(spec.kernel)
-        refusal = kernel.refusal(spec.problem, device)
-        if refusal is not None:
-            raise Unsupported(f"{kernel.name} does not compute {spec.problem} on {device.id}: {refusal}")
+        clause = kernel.refusal(spec.problem, device)
+        if clause is not None:
+            raise Unsupported(f"{kernel.name} does not compute {spec.problem} on {device.id}: {clause}")
         config = kernel.default(spec.problem, device) if spec.config is None else _config(kernel, spec.config)
         match = "default" if spec.config is None else "given"
         return self._assembled(kernel, config, spec.problem, device, match)
