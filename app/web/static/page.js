@@ -28,21 +28,37 @@ const rate = (gflops) => gflops == null ? "–" : gflops.toPrecision(4);
 const times = (other, ms) => other == null || ms == null ? "–" : `${(other / ms).toFixed(2)}×`;
 const gib = (bytes) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 
+/** A table's row; a cell is its text, its class, and the heading that stands before it where the page is narrow. */
 function row(cells, className = "") {
-  return element("tr", "", { className, children: cells.map(([text, kind]) => element("td", text, { className: kind ?? "" })) });
+  const children = cells.map(([text, kind, heading]) => {
+    const cell = element("td", text, { className: kind ?? "" });
+    if (heading) cell.dataset.heading = heading;
+    return cell;
+  });
+  return element("tr", "", { className, children });
 }
 
-async function showReady() {
+const ASKED_AGAIN_MS = 3000;
+let gone = false; // whether the service has not answered since all was shown
+
+/** Say whether the service is ready, again and again; once it is back after a silence, show everything anew. */
+async function watchReadiness() {
   const badge = $("ready");
   try {
     await ask("health/ready");
     badge.textContent = "ready";
     badge.className = "good";
   } catch (error) {
-    badge.textContent = error.message;
-    badge.className = "";
-    setTimeout(showReady, 1000);
+    const silent = error instanceof TypeError; // fetch: no answer at all
+    badge.textContent = silent ? "the service does not answer" : error.message;
+    badge.className = silent ? "bad" : "";
+    gone ||= silent;
   }
+  if (gone && badge.className !== "bad") {
+    gone = false;
+    showAll();
+  }
+  setTimeout(watchReadiness, ASKED_AGAIN_MS);
 }
 
 function card(device) {
@@ -71,7 +87,7 @@ async function showDevices() {
 async function showKernels() {
   const { body } = await ask("kernels");
   $("kernels").replaceChildren(...body.kernels.flatMap(({ name, covers }) => covers.map((one, index) => row([
-    [index ? "" : name], [one.dtype], [one.precision], [one.instructions], [one.architectures.join(" ") || one.platform],
+    [index ? "" : name], [one.dtype], [one.precision], [one.instructions], [one.architectures.join(" ") || one.platform, "config"],
   ]))));
 }
 
@@ -91,26 +107,30 @@ function missed(miss) {
   const fill = element("button", `${sizes(miss.problem)}, asked ${miss.count} ${miss.count > 1 ? "times" : "time"}`);
   fill.type = "button";
   fill.onclick = () => {
-    for (const name of ["m", "n", "k", "dtype"]) $("tune-form").elements[name].value = miss.problem[name];
+    const fields = $("tune-form").elements;
+    for (const name of ["m", "n", "k", "batch", "dtype", "precision"]) fields[name].value = miss.problem[name];
+    for (const name of ["trans_a", "trans_b"]) fields[name].checked = miss.problem[name];
+    fields.m.focus();
   };
   return element("li", "", { children: [fill] });
 }
 
-function sizes({ m, n, k, batch, dtype, precision }) {
-  return `${m}x${n}x${k}${batch > 1 ? ` x ${batch}` : ""} ${dtype}${precision === "strict" ? "" : ` ${precision}`}`;
+function sizes({ m, n, k, batch, dtype, precision, trans_a: a, trans_b: b }) {
+  const turned = a || b ? ` ${a ? "t" : "n"}${b ? "t" : "n"}` : "";
+  return `${m}x${n}x${k}${batch > 1 ? ` x ${batch}` : ""} ${dtype}${precision === "strict" ? "" : ` ${precision}`}${turned}`;
 }
 
 function bestRow(best) {
   const ms = best.timing?.median_ms;
   return row([
-    [sizes(best.problem)],
-    [`${best.kernel}, ${best.instructions}`],
-    [config(best.config)],
-    [time(ms), "n"],
-    [rate(best.gflops), "n"],
-    [times(best.baselines?.naive?.timing?.median_ms, ms), "n"],
-    [times(best.baselines?.vendor?.timing?.median_ms, ms), "n"],
-    [best.provisional ? `${best.match}, so far` : best.match],
+    [sizes(best.problem), "", "Problem"],
+    [`${best.kernel}, ${best.instructions}`, "", "Kernel"],
+    [config(best.config), "config", "Config"],
+    [time(ms), "n", "Median"],
+    [rate(best.gflops), "n", "GFLOP/s"],
+    [times(best.baselines?.naive?.timing?.median_ms, ms), "n", "Speed-up over naive"],
+    [times(best.baselines?.vendor?.timing?.median_ms, ms), "n", "over vendor"],
+    [best.provisional ? `${best.match}, so far` : best.match, "", "Answer"],
   ]);
 }
 
@@ -120,28 +140,44 @@ async function tune(event) {
   event.preventDefault();
   const given = Object.fromEntries(new FormData(event.target));
   const order = {
-    shapes: [{ m: Number(given.m), n: Number(given.n), k: Number(given.k) }],
+    shapes: [Object.fromEntries(["m", "n", "k", "batch"].map((name) => [name, Number(given[name])]))],
     dtype: given.dtype,
+    precision: given.precision,
+    trans_a: "trans_a" in given,
+    trans_b: "trans_b" in given,
     device: given.device || null,
     budget: { seconds: Number(given.seconds) },
     retune: true,
   };
-  $("job").hidden = false;
-  $("trials").replaceChildren();
-  $("bar").removeAttribute("value");
-  $("said").className = "";
-  $("said").textContent = "Asking…";
+  showJob("");
   try {
     const headers = { "Content-Type": "application/json" };
     const { body } = await ask("tune", { method: "POST", headers, body: JSON.stringify(order) });
-    follow(body.id);
+    location.hash = `job=${body.id}`; // which follows it, and again after a reload
   } catch (error) {
     fail(error);
   }
 }
 
+function showJob(id) {
+  $("job").hidden = false;
+  $("trials").replaceChildren();
+  $("bar").removeAttribute("value");
+  $("said").className = "";
+  $("said").textContent = "Asking…";
+  $("job-link").textContent = id;
+  $("job-link").href = `#job=${id}`;
+}
+
+/** Follow the job that the address names, from its first trial on. */
+function followAddress() {
+  const id = /^#job=([0-9a-f]+)$/.exec(location.hash)?.[1];
+  if (id) ask(`jobs/${id}`).then(() => follow(id)).catch(fail);
+}
+
 function follow(id) {
   stream?.close();
+  showJob(id);
   stream = new EventSource(`jobs/${id}/events`);
   const seen = new Map(); // kernel and config -> its latest trial: finalists are measured more than once
   $("cancel").hidden = false;
@@ -173,7 +209,7 @@ function follow(id) {
 }
 
 function trialRow(trial, index) {
-  const cells = [[trial.kernel], [config(trial.config)]];
+  const cells = [[trial.kernel], [config(trial.config), "config"]];
   if (trial.median_ms == null) return row([...cells, [`${trial.stage}: ${trial.reason}`, "why"], [""]]);
   return row([...cells, [time(trial.median_ms), "n"], [rate(trial.gflops), "n"]], index ? "" : "first");
 }
@@ -208,10 +244,16 @@ async function multiply(event) {
   }
 }
 
+function showAll() {
+  showDevices().catch(fail);
+  showBests().catch(() => {});
+  showKernels().catch(() => {});
+  showMisses().catch(() => {});
+  followAddress();
+}
+
 $("tune-form").addEventListener("submit", tune);
 $("try-form").addEventListener("submit", multiply);
-showReady();
-showDevices().catch(fail);
-showBests().catch(() => {});
-showKernels().catch(() => {});
-showMisses().catch(() => {});
+addEventListener("hashchange", followAddress);
+watchReadiness();
+showAll();
