@@ -35,6 +35,7 @@ from app.services.access.secret import read_secret
 from app.services.best.lookup import BestConfigs
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
+from app.services.cache.service import CacheService
 from app.services.exports.service import ExportService
 from app.services.health.cordons import Cordons
 from app.services.health.status import ServiceHealth
@@ -129,7 +130,7 @@ def opened(
         ending = closing or threading.Event()
         kept = idempotency, misses, quarantine, defaults, health, access
         made = ExportService(fleet, best), WorkloadService(database, fleet, best, tuning)
-        yield Service(*known, *kept, *made, imports, ResultsExport(jobs, best), ending)
+        yield Service(*known, *kept, *made, imports, ResultsExport(jobs, best), CacheService(database), ending)
 
 
 def _access(stack: ExitStack, settings: Settings, database: Database) -> Access:

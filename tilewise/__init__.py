@@ -5,6 +5,7 @@ Standard library and NumPy only, and ml_dtypes for bfloat16.
 
 from __future__ import annotations
 
+from tilewise._cache import CacheEntry
 from tilewise._cordons import Cordon
 from tilewise._futures import AsyncSubmitted, Submitted
 from tilewise._import_source import ImportSource
@@ -61,6 +62,7 @@ from tilewise.errors import (
     TooLarge,
     Unauthenticated,
     UnknownApiKey,
+    UnknownCacheEntry,
     UnknownDevice,
     UnknownImport,
     UnknownJob,
@@ -114,6 +116,7 @@ __all__ = [
     "BodyTooLarge",
     "BudgetTooSmall",
     "Busy",
+    "CacheEntry",
     "Cancelled",
     "ChildDied",
     "ChildLost",
@@ -191,6 +194,7 @@ __all__ = [
     "Trial",
     "Unauthenticated",
     "UnknownApiKey",
+    "UnknownCacheEntry",
     "UnknownDevice",
     "UnknownImport",
     "UnknownJob",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from tilewise._cache import CacheMethods
 from tilewise._cordons import CordonMethods
 from tilewise._exports import ExportMethods
 from tilewise._futures import AsyncSubmitted, Submitted
@@ -36,6 +37,7 @@ class ClientMethods(
     WorkloadMethods,
     InterchangeMethods,
     LadderMethods,
+    CacheMethods,
 ):
     """All that can be asked of a service, written once."""
 

@@ -11,7 +11,8 @@ ClientError
 │       Misdirected, PreconditionFailed
 ├── NotFound              404 and 410
 │   └── UnknownDevice, UnknownKernel, UnknownJob, UnknownMatrix, MatrixGone, UnknownModel, UnknownRegion, NoResult,
-│       NotTuned, UnknownApiKey, UnknownImport, UnknownWorkload
+│       NotTuned, UnknownApiKey, UnknownImport, UnknownWorkload,
+│       UnknownCacheEntry
 ├── Busy                  429 and 503: the same request may succeed later
 │   └── OverShare, RateLimited, DeviceTimeUsed, QueueFull, NoRoom, StoreFailed, Closing
 └── Failed                any other status from 500
@@ -192,6 +193,10 @@ class RegionExists(Refused):
 
 class NotFound(ClientError):
     """What was named does not exist."""
+
+
+class UnknownCacheEntry(NotFound):
+    """The caller keeps nothing under that key of the namespace."""
 
 
 class UnknownWorkload(NotFound):

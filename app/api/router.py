@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from app.api import errors
+from app.api.cache import routes as cache
 from app.api.exports import take
 from app.api.inference import infer, metadata, shared_memory
 from app.api.inference.answers import InferResponse
@@ -49,6 +50,7 @@ ROUTERS = (
     workloads,
     export,
     imports,
+    cache,
     devices,
     kernels,
     analysis,
@@ -58,7 +60,7 @@ ROUTERS = (
     health,
     keys,
 )
-_EXAMPLES = keys.EXAMPLES | workloads.EXAMPLES | imports.EXAMPLES | best_config.EXAMPLES
+_EXAMPLES = keys.EXAMPLES | workloads.EXAMPLES | imports.EXAMPLES | best_config.EXAMPLES | cache.EXAMPLES
 _INFERENCE_MODELS = (InferRequest, InferResponse, shared_memory.SystemRegistration, shared_memory.CudaRegistration)
 
 

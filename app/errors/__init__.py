@@ -37,6 +37,7 @@ TilewiseError
 │   ├── UnknownJob            404 unknown_job
 │   ├── UnknownImport         404 unknown_import
 │   ├── UnknownWorkload       404 unknown_workload
+│   ├── UnknownCacheEntry     404 unknown_cache_entry
 │   ├── NoResult              404 no_result
 │   └── NotTuned              404 not_tuned
 ├── Busy                      try again after retry_after seconds
@@ -119,6 +120,7 @@ from app.errors.refused import (
     TooLarge,
     Unauthenticated,
     UnknownApiKey,
+    UnknownCacheEntry,
     UnknownDevice,
     UnknownImport,
     UnknownJob,
@@ -182,6 +184,7 @@ __all__ = [
     "TooLarge",
     "Unauthenticated",
     "UnknownApiKey",
+    "UnknownCacheEntry",
     "UnknownDevice",
     "UnknownImport",
     "UnknownJob",

@@ -213,6 +213,12 @@ class UnknownImport(NotFound):
     code = "unknown_import"
 
 
+class UnknownCacheEntry(NotFound):
+    """The caller keeps nothing under that key of the namespace, or its time is over."""
+
+    code = "unknown_cache_entry"
+
+
 class UnknownWorkload(NotFound):
     """The caller keeps no workload of that id."""
 

@@ -11,6 +11,7 @@ from app.services.access.caller import Access
 from app.services.best.lookup import BestConfigs
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
+from app.services.cache.service import CacheService
 from app.services.exports.service import ExportService
 from app.services.health.status import ServiceHealth
 from app.services.interchange.export import ResultsExport
@@ -51,6 +52,7 @@ class Service:
     workloads: WorkloadService
     imports: ImportService
     stored_results: ResultsExport
+    cache: CacheService
     closing: threading.Event
 
     def ready(self) -> str | None:

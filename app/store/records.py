@@ -284,3 +284,18 @@ class ImportedSpaceRecord:
     best_config: Config | None
     best_ms: float | None
     packed: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRecord:
+    """An opaque result of another tuner, of a principal; `number` is None until it is saved."""
+
+    principal: str
+    namespace: str
+    key: str
+    body: bytes = field(repr=False)
+    media: str
+    etag: str
+    created_at: datetime
+    expires_at: datetime | None
+    number: int | None = None

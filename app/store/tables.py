@@ -398,3 +398,20 @@ class ImportedSpaceRow(Base):
     best_config: Mapped[dict[str, Any] | None]
     best_ms: Mapped[float | None]
     packed: Mapped[bytes]
+
+
+class CacheRow(Base):
+    """An opaque result of another tuner; `number` is the order in which they came."""
+
+    __tablename__ = "cache_entries"
+    __table_args__ = (UniqueConstraint("principal", "namespace", "key"), {"sqlite_autoincrement": True})
+
+    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True)
+    principal: Mapped[str]
+    namespace: Mapped[str]
+    key: Mapped[str]
+    body: Mapped[bytes]
+    media: Mapped[str]
+    etag: Mapped[str]
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]

@@ -32,6 +32,8 @@ _OTHERS: Final[Mapping[str, Scopes]] = {
     "POST /devices/{device}/uncordon": _MANAGE,
     "POST /tune": _TUNE,
     "POST /workloads": _TUNE,
+    "PUT /cache/{namespace}/{key}": _TUNE,
+    "DELETE /cache/{namespace}/{key}": _TUNE,
     "POST /workloads/{workload_id}/tune": _TUNE,
     "DELETE /workloads/{workload_id}": _TUNE,
     "POST /import/{format}": _TUNE,

@@ -24,6 +24,7 @@ TAGS: Final = {
     "trials": "What was tried and how it went, and what is missing.",
     "workloads": "Which products a program runs, tuned by the time that they take of it.",
     "interchange": "Results as files: exported for other programs and services, and imported from them.",
+    "cache": "Opaque results of other tuners, by namespace and key.",
     "devices": "The devices of this host.",
     "kernels": "The ladder of kernels: their spaces, their sources, and what a tile costs.",
     "operations": "Health, limits, version and metrics.",

@@ -3,6 +3,7 @@
 from app.store.repository.api_keys import ApiKeyRepository
 from app.store.repository.best_history import BestHistoryRepository
 from app.store.repository.bests import BestRepository
+from app.store.repository.cache import CacheRepository
 from app.store.repository.cordons import CordonRepository
 from app.store.repository.devices import DeviceRepository
 from app.store.repository.faults import FaultRepository
@@ -18,6 +19,7 @@ __all__ = [
     "ApiKeyRepository",
     "BestHistoryRepository",
     "BestRepository",
+    "CacheRepository",
     "CordonRepository",
     "DeviceRepository",
     "FaultRepository",

@@ -22,8 +22,16 @@ from sqlalchemy.orm import Session
 from app.services.access.api_keys import ApiKeys
 from app.services.principal import UsageQuota
 from app.store.database import Database, migrate, open_database, revisions
-from app.store.records import AnswerRecord, CordonRecord, ImportedSpaceRecord, ImportRecord, WorkloadRecord
+from app.store.records import (
+    AnswerRecord,
+    CacheRecord,
+    CordonRecord,
+    ImportedSpaceRecord,
+    ImportRecord,
+    WorkloadRecord,
+)
 from app.store.repository import (
+    CacheRepository,
     CordonRepository,
     DeviceRepository,
     FaultRepository,
@@ -77,6 +85,7 @@ def content(database: Database) -> str:
         session.flush()
         FirstAnswerRepository(session).answer("ann", "key", *ANSWER)
 
+        CacheRepository(session).save(CacheRecord("ann", "helion", "k", b"1", "application/json", "e", MOMENT, None))
         WorkloadRepository(session).add(
             WorkloadRecord(
                 "ab" * 16, "ann", "mine", "shapes", {"problems": [], "skipped": []}, MOMENT, "tuned", "cuda:0"

@@ -1,0 +1,1 @@
+"""Opaque results of other tuners, by principal, namespace and key."""
