@@ -9,9 +9,10 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, and_, case, func, literal, literal_column, select, update
 from sqlalchemy.orm import Session
 
+from app.store.column_types import Moment
 from app.store.records import JobRecord
 from app.store.repository.mapping import counted, insert, taken
-from app.store.tables import JobRow, Moment
+from app.store.tables import JobRow
 
 _UNFINISHED: Final = ("queued", "running")
 _CANCELLING: Final = and_(JobRow.state == literal_column("'running'"), JobRow.cancel_requested.is_(True))
