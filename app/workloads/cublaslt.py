@@ -13,7 +13,7 @@ from kernels.problem import Problem
 
 _CALL: Final = (b"[Trace]", b"[cublasLtMatmul]")
 _GROUP: Final = re.compile(r"\b(Adesc|Bdesc|Cdesc|Ddesc|computeDesc|algo)=\[([^\]]*)\]")
-_MEMBER: Final = re.compile(r"(\w+)=(\S+)")
+_MEMBER: Final = re.compile(r"(?<!\w)(\w++)=(\S+)")  # a long word is read once
 _DTYPES: Final = {"R_32F": "float32", "R_64F": "float64", "R_16F": "float16", "R_16BF": "bfloat16"}
 _TF32: Final = "COMPUTE_32F_FAST_TF32"
 _PLAIN: Final = ("COMPUTE_32F", "COMPUTE_64F", "COMPUTE_16F", _TF32)

@@ -12,7 +12,7 @@ from app.workloads.text import refuse, text_lines, whole
 from kernels.problem import Problem
 
 _YAML: Final = re.compile(r"\s*-\s*\{(?P<members>.*)\}\s*")
-_MEMBER: Final = re.compile(r"\s*([A-Za-z_]\w*)\s*:\s*([^,{}]*)")
+_MEMBER: Final = re.compile(r"(?<!\w)([A-Za-z_]\w*+)\s*+:\s*+([^,{}]*)")
 _OPTION: Final = re.compile(r"(?:^|\s)--?([A-Za-z_]\w*)[\s=]+([^\s-]\S*)")
 _BENCH: Final = "hipblaslt-bench"
 _DTYPES: Final = {"f32_r": "float32", "f64_r": "float64", "f16_r": "float16", "bf16_r": "bfloat16"}

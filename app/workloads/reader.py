@@ -35,12 +35,18 @@ _BEGINNING: Final = 2**16  # bytes that are looked at
 _RATIO: Final = 200  # bytes that a compressed byte may become: traces make twenty of one
 _FREE: Final = 2**24  # bytes that a file may become in any case
 _GZIP: Final = b"\x1f\x8b"
+# Each reads a line once, whatever it is: what is sent here is anybody's.
+_CUBLASLT: Final = re.compile(rb"\[cublasLt\]")
+_TUNABLEOP: Final = re.compile(rb"(?m)^(?:\xef\xbb\xbf)?(?:Validator,|[A-Za-z]{0,32}?Gemm[A-Za-z]{0,64}?TunableOp_)")
+_HIPBLASLT: Final = re.compile(rb"(?m)^[ \t]*-[ \t]*\{|hipblaslt-bench")
+_CUTLASS: Final = re.compile(rb"(?m)^(?>[^\r\n]*?\bOperation\b)[^\r\n]*\bm,n,k\b")
+_AITER: Final = re.compile(rb"(?m)^(?:[^\r\n]*,)?M,N,K\b")
 _SIGNS: Final = (
-    ("cublaslt", re.compile(rb"\[cublasLt\]")),
-    ("tunableop", re.compile(rb"(?m)^(?:\xef\xbb\xbf)?(?:Validator,|[A-Za-z]*Gemm[A-Za-z]*TunableOp_)")),
-    ("hipblaslt", re.compile(rb"(?m)^\s*-\s*\{|hipblaslt-bench")),
-    ("cutlass", re.compile(rb"(?m)^[^\r\n]*\bOperation\b[^\r\n]*\bm,n,k\b")),
-    ("aiter", re.compile(rb"(?m)^(?:[^\r\n]*,)?M,N,K\b")),
+    ("cublaslt", _CUBLASLT.search),
+    ("tunableop", _TUNABLEOP.search),
+    ("hipblaslt", _HIPBLASLT.search),
+    ("cutlass", _CUTLASS.search),
+    ("aiter", _AITER.search),
 )
 
 
@@ -91,7 +97,7 @@ def source_of(beginning: bytes) -> str:
         raise InvalidWorkload("the file is empty")
     if first in {b"{", b"["} and b"[cublasLt]" not in beginning:
         return "torch.profiler"
-    for source, sign in _SIGNS:
-        if sign.search(beginning) is not None:
+    for source, search in _SIGNS:
+        if search(beginning) is not None:
             return source
     return "onnx" if b"\0" in beginning or beginning[:1] == b"\x08" else "shapes"

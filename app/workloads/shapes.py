@@ -11,8 +11,8 @@ from app.workloads.text import refuse, text_lines
 from kernels.problem import CLASSES, PRECISIONS, parse_dtype, parse_shape
 
 _LINE: Final = re.compile(
-    r"\s*(?P<shape>[0-9]+(?:\s*[xX\u00d7]\s*[0-9]+){0,3})(?P<words>(?:\s+[A-Za-z][A-Za-z0-9]*)*)"
-    r"\s*(?:\*\s*(?P<count>[0-9]{1,15}))?\s*"
+    r"\s*+(?P<shape>[0-9]++(?:\s*+[xX\u00d7]\s*+[0-9]++){0,3})(?P<words>(?:\s++[A-Za-z][A-Za-z0-9]*+)*+)"
+    r"\s*+(?:\*\s*+(?P<count>[0-9]{1,15}))?\s*+"
 )
 _LETTERS: Final = re.compile("[nt]{2}")
 

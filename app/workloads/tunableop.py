@@ -9,7 +9,7 @@ from app.workloads.counted import ProductCounter, Workload, swapped
 from app.workloads.options import ReadOptions
 from app.workloads.text import decimal, refuse, text_lines
 
-_OPERATION: Final = re.compile(r"(?P<kind>[A-Za-z]*Gemm[A-Za-z]*TunableOp)_(?P<types>.+)_[NT]{2}")
+_OPERATION: Final = re.compile(r"(?P<kind>[A-Za-z]{0,32}?Gemm[A-Za-z]{0,64}?TunableOp)_(?P<types>.+)_[NT]{2}")
 _PARAMETERS: Final = re.compile(
     r"(?P<ta>[nt])(?P<tb>[nt])_(?P<m>[0-9]{1,10})_(?P<n>[0-9]{1,10})_(?P<k>[0-9]{1,10})"
     r"(?:_B_(?P<batch>[0-9]{1,10}))?(?P<rest>_[A-Za-z0-9_.]*)?"
