@@ -96,7 +96,11 @@ _CONDITIONS: Final = [
     header(IF_NONE_MATCH, "Only where there is none: `*`, or another than this version."),
 ]
 _GOT: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "The entry, as it was put.", "content": {"*/*": {"schema": _BINARY}}, "headers": _ETAG},
+    200: {
+        "description": "The entry, as it was put.",
+        "content": {_MEDIA: {"schema": {}}, "application/octet-stream": {"schema": _BINARY}},
+        "headers": _ETAG,
+    },
     304: {"description": "It is the version that If-None-Match names."},
 }
 _PUT: Final[dict[int | str, dict[str, Any]]] = {
