@@ -98,7 +98,7 @@ _CONDITIONS: Final = [
 _GOT: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The entry, as it was put.",
-        "content": {_MEDIA: {"schema": {}}, "application/octet-stream": {"schema": _BINARY}},
+        "content": {_MEDIA: {"schema": {}, "example": {"BM": 16}}, "application/octet-stream": {"schema": _BINARY}},
         "headers": _ETAG,
     },
     304: {"description": "It is the version that If-None-Match names."},
