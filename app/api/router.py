@@ -7,8 +7,6 @@ from typing import Any
 from fastapi import FastAPI
 
 from app.api import errors
-from app.api.cache import routes as cache
-from app.api.exports import take
 from app.api.inference import infer, metadata, shared_memory
 from app.api.inference.answers import InferResponse
 from app.api.inference.schemas import InferRequest
@@ -16,7 +14,6 @@ from app.api.openapi.document import describe
 from app.api.responses import ProblemDetails
 from app.api.routes import (
     analysis,
-    best_config,
     devices,
     error_pages,
     health,
@@ -29,11 +26,14 @@ from app.api.routes import (
     trials,
     tune,
 )
+from app.api.routes.best import best_config
+from app.api.routes.cache import entries as cache
+from app.api.routes.exports import take
 from app.api.routes.interchange import export, imports
+from app.api.routes.workloads import workloads
 from app.api.schemas import Cordoning, ProductMembers, TuneRequest
 from app.api.state import State
 from app.api.telemetry.middleware import Counted
-from app.api.workloads import routes as workloads
 from app.server import TransferLimits
 
 # In this order: the first is the one that has no time to lose.

@@ -17,7 +17,7 @@ import tilewise
 from app.api import responses
 from app.api.routes import kernels as catalogue
 from app.api.routes.interchange.export import ExportSources
-from app.api.workloads.responses import WorkloadAnswer
+from app.api.routes.workloads.responses import WorkloadAnswer
 from app.cli import matrices
 from app.cli.database_session import Stored, problem_of, read_answer
 from app.devices import worker_entry

@@ -19,9 +19,9 @@ from app.api.errors import documented, timed_out
 from app.api.openapi.direct_route import DirectRouter
 from app.api.params import PageQuery, StrictModel, paged, read_query
 from app.api.responses import reply
+from app.api.routes.workloads.responses import EXAMPLES, WorkloadAnswer, WorkloadList, WorkloadSummary
 from app.api.schemas import DeviceId, DtypeField, Precision
 from app.api.state import service_of, threads_of
-from app.api.workloads.responses import EXAMPLES, WorkloadAnswer, WorkloadList, WorkloadSummary
 from app.services.service import Service
 from app.services.workloads.service import StoredWorkload
 from app.workloads.options import ReadOptions

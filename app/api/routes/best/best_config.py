@@ -16,11 +16,11 @@ from starlette.responses import Response
 from app import errors
 from app.api.admission.request_guard import principal_of
 from app.api.errors import documented
-from app.api.ladder_schema import Ladder, LadderQuery
 from app.api.openapi.direct_route import DirectRouter
 from app.api.paging import bests_page
 from app.api.params import paged, read_query
 from app.api.responses import Answer, Best, Bests, Config, Problem, reply
+from app.api.routes.best.ladder_schema import Ladder, LadderQuery
 from app.api.schemas import BestQuery, BestsQuery, OneBestQuery
 from app.api.state import service_of, state_of, threads_of
 from app.devices.fleet import Unit

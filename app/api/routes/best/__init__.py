@@ -1,0 +1,1 @@
+"""Winners over HTTP: of a problem, and over a range of m."""
