@@ -34,10 +34,13 @@ def test_conditions_are_held_by_entity_tags(client: httpx.Client) -> None:
     assert made.status_code == 201
     assert client.put("/cache/tags/k", json=[2], headers={"If-None-Match": "*"}).json()["code"] == "precondition_failed"
     assert client.put("/cache/tags/k", json=[2], headers={"If-Match": '"other"'}).status_code == 412
+    for none in (f"W/{made.headers['ETag']}", '*, "other"'):  # a weak tag is no strong one, and * stands alone
+        assert client.put("/cache/tags/k", json=[2], headers={"If-Match": none}).status_code == 412, none
     assert client.put("/cache/tags/k", json=[2], headers={"If-Match": made.headers["ETag"]}).status_code == 200
     now = client.get("/cache/tags/k")
     assert (now.json(), now.headers["Content-Type"]) == ([2], "application/json")
-    assert client.get("/cache/tags/k", headers={"If-None-Match": now.headers["ETag"]}).status_code == 304
+    for tag in (now.headers["ETag"], f"W/{now.headers['ETag']}", "*"):
+        assert client.get("/cache/tags/k", headers={"If-None-Match": tag}).status_code == 304
 
 
 def test_an_entry_ends_with_its_time(client: httpx.Client) -> None:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
-from app.api.admission.preconditions import IF_MATCH, IF_NONE_MATCH, condition_of, etag
+from app.api.admission.preconditions import IF_MATCH, IF_NONE_MATCH, etag, version_condition_of
 from app.api.admission.request_guard import principal_of
 from app.api.body.dispatch import ANSWERS, FORMS, answer_media, media_of, receive
 from app.api.body.operand_sinks import RAW, body_context
@@ -223,7 +223,7 @@ async def put_matrix(request: Request, name: MatrixName) -> Response:
     the least recently used first, where others need its room. `If-Match` with an ETag replaces that version alone,
     `If-None-Match: *` none at all: the answer is 412 otherwise, and nothing is kept.
     """
-    asked, condition = read_query(MatrixQuery, request), condition_of(request)
+    asked, condition = read_query(MatrixQuery, request), version_condition_of(request)
     check_name(name)
     media = media_of(request, ONE)
     service, threads = service_of(request), threads_of(request)
@@ -252,7 +252,7 @@ async def put_matrix(request: Request, name: MatrixName) -> Response:
 async def delete_matrix(request: Request, name: MatrixName) -> Response:
     """Forget a matrix, under the same conditions as it is put. Products that began with it end with it."""
     read_query(Nothing, request)
-    delete, condition = service_of(request).matrices.delete, condition_of(request)
+    delete, condition = service_of(request).matrices.delete, version_condition_of(request)
     await threads_of(request).call(delete, principal_of(request), name, condition)
     return Response(status_code=204)
 

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import errors
-from app.api.admission.preconditions import IF_MATCH, IF_NONE_MATCH
+from app.api.admission.preconditions import IF_MATCH, IF_NONE_MATCH, etag_condition_of, is_known
 from app.api.admission.request_guard import principal_of
 from app.api.body.stream import unpacked_body
 from app.api.errors import documented, timed_out, too_large
@@ -23,7 +23,7 @@ from app.api.params import PageQuery, StrictModel, paged, read_query
 from app.api.responses import Answer, reply
 from app.api.schemas import Nothing
 from app.api.state import service_of, threads_of
-from app.services.cache.service import LONGEST, CacheService, EtagCondition
+from app.services.cache.service import LONGEST, CacheService
 from app.store.records import CacheRecord
 
 router = DirectRouter("cache")
@@ -140,8 +140,7 @@ async def get_cache(request: Request, namespace: Namespace, key: Key) -> Respons
     _check(namespace, key)
     found = await threads_of(request).call(_cache(request).get, principal_of(request), namespace, key)
     headers = {"ETag": found.etag, "X-Content-Type-Options": "nosniff"}
-    known = _tags(request, IF_NONE_MATCH)
-    if known is not None and known & {found.etag, f"W/{found.etag}", "*"}:
+    if is_known(request, found.etag):
         return Response(status_code=304, headers=headers)
     return Response(found.body, 200, headers, found.media)
 
@@ -187,7 +186,7 @@ async def put_cache(request: Request, namespace: Namespace, key: Key) -> Respons
             orjson.loads(body)
         except orjson.JSONDecodeError as error:
             raise errors.Malformed(f"the body is no JSON: {error}") from error
-    arguments = principal_of(request), (namespace, key), (body, media), asked.ttl, _condition(request)
+    arguments = principal_of(request), (namespace, key), (body, media), asked.ttl, etag_condition_of(request)
     record, is_new = await threads_of(request).call(_cache(request).put, *arguments)
     return reply(CacheEntry.of(record), 201 if is_new else 200, {"ETag": record.etag})
 
@@ -223,17 +222,3 @@ def _check(*names: str) -> None:
     for name in names:
         if not _NAME.fullmatch(name):
             raise errors.Invalid("a namespace and a key have 1 to 200 letters, digits and ._:-", member="key")
-
-
-def _tags(request: Request, name: str) -> set[str] | None:
-    lines = request.headers.getlist(name)
-    return {tag.strip() for line in lines for tag in line.split(",")} if lines else None
-
-
-def _condition(request: Request) -> EtagCondition | None:
-    """What must hold of the entry that there is (RFC 9110, section 13.2.2)."""
-    if (wanted := _tags(request, IF_MATCH)) is not None:
-        return lambda etag: etag is not None and bool(wanted & {etag, "*"})
-    if (unwanted := _tags(request, IF_NONE_MATCH)) is not None:
-        return lambda etag: etag is None or not unwanted & {etag, f"W/{etag}", "*"}
-    return None
