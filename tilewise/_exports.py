@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from tilewise._requests import RequestMethods, members_of
 from tilewise._sansio import Flow, Operation
+from tilewise.arguments import ExportArguments
 from tilewise.shapes import Problem, ShapeLike, sizes_of
 
 
@@ -32,6 +33,8 @@ class ExportMethods(RequestMethods):
         if not isinstance(problem, Problem):
             sizes = sizes_of(problem, None, None, None)
             problem = Problem(sizes.m, sizes.n, sizes.k, sizes.batch)
-        text = None if config is None else ",".join(f"{name}={value}" for name, value in config.items())
-        query = {**members_of(problem), "device": device, "arch": arch, "kernel": kernel, "config": text}
-        return (yield from self._get(f"/take/{quote(target, safe='')}", query)).body
+        return (yield from self._exported(ExportArguments(problem, target, device, arch, kernel, config)))
+
+    def _exported(self, arguments: ExportArguments) -> Flow[bytes]:
+        query = {**members_of(arguments.problem), **arguments.query()}
+        return (yield from self._get(f"/take/{quote(arguments.target, safe='')}", query)).body

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from tilewise._http1 import HttpRequest, target
 from tilewise._requests import Page, RequestMethods
 from tilewise._sansio import Flow, Operation, Work
+from tilewise.arguments import WorkloadArguments
 from tilewise.shapes import Problem
 
 _BINARY = {"Content-Type": "application/octet-stream"}
@@ -118,11 +119,10 @@ class WorkloadMethods(RequestMethods):
         `file` is its path, or what it holds. `dtype`, `precision` and `free`, the size of dimensions that have names,
         are for what the file leaves open. With `tune` one job begins, which spends so many seconds by time at stake.
         """
-        data: memoryview = yield Work(lambda: _read(file))
         called = name if name is not None or isinstance(file, bytes) else Path(file).name
-        query = {"name": called, "source": source, "dtype": dtype, "precision": precision}
-        where = target("/workloads", query | {"free": free, "tune": tune, "device": device})
-        ask = HttpRequest("POST", where, (data,), _BINARY, again=True)
+        arguments = WorkloadArguments(called, source, dtype, precision, free, tune, device)
+        data: memoryview = yield Work(lambda: _read(file))
+        ask = HttpRequest("POST", target("/workloads", arguments.query()), (data,), _BINARY, again=True)
         return self._as(Workload, (yield from self.transport.exchange(ask)))
 
     @Operation

@@ -1,11 +1,12 @@
-"""The arguments of products and of tune jobs, each as one value."""
+"""The arguments of products, tune jobs, workloads and exports, each as one value."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tilewise.shapes import Shape
+from tilewise.shapes import Problem, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +42,40 @@ class TuneArguments:
         members = asdict(self)
         members["budget"] = {name: members.pop(name) for name in ("trials", "seconds", "gain_percent")}
         return members
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadArguments:
+    """How a file of products is read, what its list calls it, and for how many seconds it is tuned on which device.
+
+    `dtype`, `precision` and `free`, the size of dimensions that have names, are for what the file leaves open.
+    """
+
+    name: str | None = None
+    source: str | None = None
+    dtype: str = "float32"
+    precision: str = "strict"
+    free: int | None = None
+    tune: float | None = None
+    device: str | None = None
+
+    def query(self) -> dict[str, Any]:
+        """The query of POST /workloads."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportArguments:
+    """Which problem's winner is taken away as which target: a device's, or a config for a GPU that is not there."""
+
+    problem: Problem
+    target: str
+    device: str | None = None
+    arch: str | None = None
+    kernel: str | None = None
+    config: Mapping[str, int] | None = None
+
+    def query(self) -> dict[str, Any]:
+        """The query of GET /take, whose path has the target, beside the members of the problem."""
+        text = None if self.config is None else ",".join(f"{name}={value}" for name, value in self.config.items())
+        return {"device": self.device, "arch": self.arch, "kernel": self.kernel, "config": text}

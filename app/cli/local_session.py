@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from io import BytesIO
@@ -34,7 +33,7 @@ from app.workloads.options import ReadOptions
 from kernels import CATALOGUE
 from kernels.problem import Problem
 from tilewise import Cordon, Device, Event, Job, Kernel, Product, Workload
-from tilewise.arguments import ProductArguments, TuneArguments
+from tilewise.arguments import ExportArguments, ProductArguments, TuneArguments, WorkloadArguments
 from tilewise.decoding import from_json
 
 
@@ -83,43 +82,24 @@ class Local(Stored):
         spec = TuneSpec(tuple(map(problem_of, problems)), *search, retune=arguments.retune)
         return read_answer(Job, responses.Job.of(self._service.tuning.submit(spec, ANONYMOUS)))
 
-    def take(
-        self,
-        problem: tilewise.Problem,
-        target: str,
-        *,
-        device: str | None = None,
-        arch: str | None = None,
-        kernel: str | None = None,
-        config: Mapping[str, int] | None = None,
-    ) -> bytes:
-        """As Client.take."""
-        spec = ExportSpec(target, problem_of(problem), device, arch, kernel, config)
-        return self._service.exports.take(spec).zip()
+    def export_winner(self, arguments: ExportArguments) -> bytes:
+        """As Session.export_winner."""
+        how = (arguments.device, arguments.arch, arguments.kernel, arguments.config)
+        return self._service.exports.take(ExportSpec(arguments.target, problem_of(arguments.problem), *how)).zip()
 
-    def create_workload(
-        self,
-        file: str | os.PathLike[str] | bytes,
-        *,
-        name: str | None = None,
-        source: str | None = None,
-        dtype: str = "float32",
-        precision: str = "strict",
-        free: int | None = None,
-        tune: float | None = None,
-        device: str | None = None,
-    ) -> Workload:
-        """As Client.create_workload."""
-        called = name if name is not None else "" if isinstance(file, bytes) else Path(file).name
-        workloads, options = self._service.workloads, ReadOptions(dtype, precision, free)
-        with BytesIO(file) if isinstance(file, bytes) else Path(file).open("rb") as stream:
-            kept, _ = workloads.create(stream, called, source, options, ANONYMOUS)
-        if tune is not None:
-            _, kept = workloads.tune(kept, tune, device, ANONYMOUS)
-        return read_answer(Workload, WorkloadAnswer.of(kept, workloads.report(kept, device)))
+    def start_workload(self, file: Path | bytes, arguments: WorkloadArguments) -> Workload:
+        """As Session.start_workload."""
+        called = arguments.name or ("" if isinstance(file, bytes) else file.name)
+        options = ReadOptions(arguments.dtype, arguments.precision, arguments.free)
+        workloads = self._service.workloads
+        with BytesIO(file) if isinstance(file, bytes) else file.open("rb") as stream:
+            kept, _ = workloads.create(stream, called, arguments.source, options, ANONYMOUS)
+        if arguments.tune is not None:
+            _, kept = workloads.tune(kept, arguments.tune, arguments.device, ANONYMOUS)
+        return read_answer(Workload, WorkloadAnswer.of(kept, workloads.report(kept, arguments.device)))
 
     def workload(self, workload_id: str, *, device: str | None = None) -> Workload:
-        """As Client.workload."""
+        """As Session.workload."""
         kept = self._service.workloads.get(workload_id, ANONYMOUS)
         return read_answer(Workload, WorkloadAnswer.of(kept, self._service.workloads.report(kept, device)))
 

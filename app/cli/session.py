@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, fields
-from typing import Literal, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
 
 from numpy.typing import ArrayLike
 from rich.console import Console
@@ -34,7 +35,7 @@ from tilewise import (
     Trial,
     Workload,
 )
-from tilewise.arguments import ProductArguments, TuneArguments
+from tilewise.arguments import ExportArguments, ProductArguments, TuneArguments, WorkloadArguments
 
 T = TypeVar("T")
 
@@ -140,18 +141,7 @@ class Session(Records, Protocol):
         """Follow a job to its end."""
         ...
 
-    def create_workload(
-        self,
-        file: str | os.PathLike[str] | bytes,
-        *,
-        name: str | None = None,
-        source: str | None = None,
-        dtype: str = "float32",
-        precision: str = "strict",
-        free: int | None = None,
-        tune: float | None = None,
-        device: str | None = None,
-    ) -> Workload:
+    def start_workload(self, file: Path | bytes, arguments: WorkloadArguments) -> Workload:
         """Count the products of a file, and begin to tune them."""
         ...
 
@@ -163,16 +153,7 @@ class Session(Records, Protocol):
         """List the devices."""
         ...
 
-    def take(
-        self,
-        problem: Problem,
-        target: str,
-        *,
-        device: str | None = None,
-        arch: str | None = None,
-        kernel: str | None = None,
-        config: Mapping[str, int] | None = None,
-    ) -> bytes:
+    def export_winner(self, arguments: ExportArguments) -> bytes:
         """Give a winner as a zip of files."""
         ...
 
@@ -210,7 +191,20 @@ class Remote(Client):
 
     def start_tune(self, arguments: TuneArguments) -> Job:
         """As Session.start_tune."""
-        return self.tune(**{field.name: getattr(arguments, field.name) for field in fields(arguments)})
+        return self.tune(**_members(arguments))
+
+    def start_workload(self, file: Path | bytes, arguments: WorkloadArguments) -> Workload:
+        """As Session.start_workload."""
+        return self.create_workload(file, **_members(arguments))
+
+    def export_winner(self, arguments: ExportArguments) -> bytes:
+        """As Session.export_winner."""
+        return self.take(**_members(arguments))
+
+
+def _members(arguments: TuneArguments | WorkloadArguments | ExportArguments) -> dict[str, Any]:
+    """The arguments of the client's method, by their names."""
+    return {field.name: getattr(arguments, field.name) for field in fields(arguments)}
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from app.cli.options import (
 from app.cli.session import session
 from app.exports.targets import TARGETS
 from tilewise import Problem
+from tilewise.arguments import ExportArguments
 
 
 def take(
@@ -60,7 +61,7 @@ def take(
     problem = Problem(**asdict(wanted), dtype=dtype, precision=precision, trans_a=trans_a, trans_b=trans_b)
     err = render.consoles(quiet=quiet)[1]
     with session(settings(), url, "tilewise take", err) as here:
-        data = here.take(problem, target, device=device, arch=arch, kernel=kernel, config=values)
+        data = here.export_winner(ExportArguments(problem, target, device, arch, kernel, values))
     names = _written(data, output)
     err.print(f"{output} holds {', '.join(names)}.", soft_wrap=True)
 

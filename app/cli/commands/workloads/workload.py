@@ -18,6 +18,7 @@ from app.cli.exit_codes import Exit
 from app.cli.options import DeviceId, Dtype, Json, Precision, Quiet, Url, readable, settings
 from app.cli.session import session
 from tilewise import MeasuredCall, ShapeReport, TotalTime, Workload
+from tilewise.arguments import WorkloadArguments
 
 _WORST: Final = 4  # digits of a time
 
@@ -49,9 +50,7 @@ def workload(
     out, err = render.consoles(quiet=quiet)
     data = sys.stdin.buffer.read() if str(file) == "-" else file
     with session(settings(), url, "tilewise workload", err) as here:
-        found = here.create_workload(
-            data, source=source, dtype=dtype, precision=precision, free=free, tune=tune, device=device
-        )
+        found = here.start_workload(data, WorkloadArguments(None, source, dtype, precision, free, tune, device))
         job = None if tune is None or found.job is None else followed(here, here.job(found.job), err)
         found = here.workload(found.id, device=device)
     if as_json:
