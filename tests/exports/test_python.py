@@ -8,12 +8,15 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import copyfile
+from typing import Any
 
 import pytest
 
+from app.exports.interpreter import QueuedMap, product
 from app.exports.targets import NotExported, exported
 from kernels.problem import Problem
-from tests.exports.test_c import driver, stands_in, taken
+from tests.exports.test_c import PROBLEMS, SUPPORT, driver, stands_in, taken
 from tests.support.exports import winners
 
 __all__ = ["driver"]
@@ -49,6 +52,158 @@ def test_cupy_file_encodes_the_tensor_maps_of_its_manifest(driver: Path, tmp_pat
     )
     assert ran.returncode == 0, ran.stderr
     assert log.read_text().splitlines()[:1] == ["encode 6 3 256 512 64 1 0 3 2 0"]
+
+
+def recorded(kernel: str, manifest: dict[str, Any], addresses: dict[str, int]) -> list[list[Any]]:
+    """The launches of a manifest, as a driver is told of them; None stands for a workspace's address."""
+    problem = PROBLEMS[kernel]
+    found = product(manifest, problem.m, problem.n, problem.k)
+    return [
+        [each.entry, each.grid, *each.block, each.shared_bytes, *(_told(one, addresses) for one in each.arguments)]
+        for each in found.launches
+    ]
+
+
+def _told(argument: str | int | QueuedMap, addresses: dict[str, int]) -> str | int | None:
+    if isinstance(argument, QueuedMap):
+        return "map"
+    return addresses.get(argument) if isinstance(argument, str) else argument
+
+
+def without(told: list[list[Any]], expected: list[list[Any]]) -> list[list[Any]]:
+    """What was told, with None where None is expected."""
+    return [[b if b is None else a for a, b in zip(*pair, strict=True)] for pair in zip(told, expected, strict=True)]
+
+
+@pytest.mark.skipif(find_spec("cuda.core") is None if find_spec("cuda") else True, reason="there is no cuda.core")
+@pytest.mark.parametrize("kernel", PROBLEMS)
+def test_cuda_core_launches_what_the_manifest_says(kernel: str, tmp_path: Path) -> None:
+    made = taken(kernel, tmp_path, "cuda-core")
+    library = tmp_path / "libcuda.so.1"
+    build: list[Path | str] = ["gcc", "-shared", "-fPIC", "-w", "-o", library, SUPPORT / "fake_cuda_core.c", "-ldl"]
+    subprocess.run(build, check=True)
+    manifest, problem = json.loads((tmp_path / "manifest.json").read_text()), made.problem
+    taking = ";".join(
+        f"{each['entry']}={','.join('128' if 'tensor_map' in one else '8' for one in each['args'])}"
+        for each in manifest["launches"]
+    )
+    log = tmp_path / "log"
+    own = {"LD_LIBRARY_PATH": str(tmp_path), "FAKE_CUDA_LOG": str(log), "FAKE_CUDA_ARGUMENTS": taking}
+    program = CUDA_CORE.format(sizes=(problem.m, problem.n, problem.k, 1))
+    ran = ran_in(tmp_path, ["-c", program], **own)
+    assert ran.returncode == 0, ran.stderr
+    lines = log.read_text().splitlines()
+    expected = recorded(kernel, manifest, {"a": 1 << 20, "b": 2 << 20, "c": 3 << 20})
+    told = [[_number(word) for word in line.split()[1:]] for line in lines if line.startswith("launch")]
+    assert without(told, 2 * expected) == 2 * expected
+    large = {each["entry"]: each["shared_bytes"] for each in manifest["launches"] if each["shared_bytes"] > 48 * 1024}
+    assert {line for line in lines if line.startswith("attribute")} == {
+        f"attribute {e} 8 {n}" for e, n in large.items()
+    }
+    assert [line for line in lines if line.startswith("zero")] == [
+        f"zero {manifest['zeroed_bytes']}" for _ in range(any(None in launch for launch in expected))
+    ]
+
+
+def _number(word: str) -> str | int:
+    return int(word) if word.isdecimal() else word
+
+
+CUDA_CORE = """
+from tilewise_gemm import Gemm, OutsideClass
+
+gemm, sizes = Gemm(), {sizes}
+for _ in range(2):
+    gemm.multiply(1 << 20, 2 << 20, 3 << 20, sizes)
+for wrong in (((1 << 20) + 4, 2 << 20, 3 << 20, sizes), (1 << 20, 2 << 20, 3 << 20, (0, 1, 1, 1))):
+    try:
+        gemm.multiply(*wrong)
+    except OutsideClass:
+        pass
+    else:
+        raise AssertionError(wrong)
+"""
+
+
+def ran_in(folder: Path, words: list[str], **more: str) -> subprocess.CompletedProcess[str]:
+    """What a program of Python in a folder says."""
+    environment = os.environ | more
+    return subprocess.run(
+        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("kernel", PROBLEMS)
+def test_cupy_launches_what_the_manifest_says(kernel: str, driver: Path, tmp_path: Path) -> None:
+    made = taken(kernel, tmp_path, "cupy")
+    manifest, problem, log = json.loads((tmp_path / "manifest.json").read_text()), made.problem, tmp_path / "launches"
+    copyfile(SUPPORT / "cupy_recorder.py", tmp_path / "cupy.py")
+    own = {"RECORDED_LAUNCHES": str(log), "LD_LIBRARY_PATH": str(driver)}
+    program = CUPY.format(
+        a=(problem.k, problem.m) if problem.trans_a else (problem.m, problem.k), b=(problem.k, problem.n)
+    )
+    ran = ran_in(tmp_path, ["-c", program], **own)
+    assert ran.returncode == 0, ran.stderr
+    addresses = dict(zip(("a", "b", "c"), json.loads(ran.stdout), strict=True))
+    expected = recorded(kernel, manifest, addresses)
+    told = [json.loads(line) for line in log.read_text().splitlines()]
+    assert without(told, expected) == expected
+
+
+CUPY = """
+import json
+
+import cupy
+from tilewise_gemm import DTYPE, Gemm, OutsideClass
+
+gemm = Gemm()
+a, b = cupy.empty({a}, DTYPE), cupy.empty({b}, DTYPE)
+c = gemm.multiply(a, b)
+print(json.dumps([each.data.ptr for each in (a, b, c)]))
+try:
+    gemm.multiply(a.reshape(-1)[1:].reshape(-1, 1), b)
+except OutsideClass:
+    pass
+else:
+    raise AssertionError
+"""
+
+
+def test_cupys_check_multiplies_and_times(tmp_path: Path) -> None:
+    taken("naive", tmp_path, "cupy")
+    copyfile(SUPPORT / "cupy_recorder.py", tmp_path / "cupy.py")
+    own = {"RECORDED_LAUNCHES": str(tmp_path / "launches")}
+    wrong = ran_in(tmp_path, ["check.py", "48", "40", "56"], **own)
+    right = ran_in(tmp_path, ["check.py", "48", "40", "56"], **own, RECORDED_MULTIPLIES="1")
+    assert (wrong.returncode, right.returncode) == (1, 0), (wrong, right)
+    told = json.loads(right.stdout)
+    assert (told["right"], told["median_ms"]) == (True, pytest.approx(1.0, rel=1))
+
+
+@pytest.mark.skipif(find_spec("cupy") is None, reason="there is no CuPy")
+def test_what_stands_in_for_cupy_has_its_names(tmp_path: Path) -> None:
+    real = ran_in(tmp_path, ["-c", NAMES])
+    copyfile(SUPPORT / "cupy_recorder.py", tmp_path / "cupy.py")
+    ours = ran_in(tmp_path, ["-c", NAMES])
+    assert (real.returncode, ours.returncode) == (0, 0), (real.stderr, ours.stderr)
+    assert [Path(ran.stdout.strip()).parent == tmp_path for ran in (real, ours)] == [False, True]
+
+
+NAMES = """
+import cupy
+
+print(cupy.__file__)
+for names in (
+    (cupy, "ndarray empty asarray RawModule uint8 uint32 cuda"),
+    (cupy.ndarray, "get data"),
+    (cupy.RawModule, "get_function"),
+    (cupy.cuda, "Stream Event get_current_stream get_elapsed_time runtime"),
+    (cupy.cuda.runtime, "deviceSynchronize"),
+    (cupy.cuda.Stream, "begin_capture end_capture __enter__ __exit__"),
+    (cupy.cuda.Event, "record synchronize"),
+):
+    assert all(hasattr(names[0], name) for name in names[1].split()), names
+"""
 
 
 @pytest.mark.skipif(find_spec("numba") is None, reason="there is no Numba")

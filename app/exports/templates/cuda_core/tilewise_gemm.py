@@ -28,15 +28,9 @@ L2_128B = 2
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
-class TensorMapBytes(ctypes.Structure):
-    """A CUtensorMap, passed by value."""
-
-    _fields_ = [("opaque", ctypes.c_uint64 * 16)]
-
-
 @lru_cache(maxsize=4096)
 def encoded(tensor, address):
-    """A tensor map."""
+    """A tensor map: 128 bytes at a multiple of 64, within the memory that this gives."""
     driver = ctypes.CDLL("libcuda.so.1")
     room = (ctypes.c_uint8 * 192)()
     at = -ctypes.addressof(room) % 64
@@ -54,7 +48,7 @@ def encoded(tensor, address):
     )
     if status:
         raise RuntimeError(f"cuTensorMapEncodeTiled gives {status} for {tensor}")
-    return TensorMapBytes.from_buffer_copy(bytes(room)[at : at + 128])
+    return (ctypes.c_uint8 * 128).from_buffer(room, at)
 
 
 class Gemm:
@@ -81,11 +75,11 @@ class Gemm:
             raise OutsideClass("a matrix must begin at a multiple of 16 bytes")
         places = {"a": a, "b": b, "c": c, "workspace": workspace}
         for kernel, config, arguments in launches:
-            given = [
-                places[each] if isinstance(each, str) else encoded(each, places[each.operand]) if isinstance(each, QueuedMap) else each
-                for each in arguments
-            ]
-            launch(stream, config, kernel, *given)
+            given = [given_as(each, places) for each in arguments]
+            if any(isinstance(each, ctypes.Array) for each in given):
+                launch_with_maps(stream, config, kernel, given)
+            else:
+                launch(stream, config, kernel, *given)
 
     def _planned(self, sizes):
         """What is launched for sizes, kept: only the addresses differ from call to call."""
@@ -112,12 +106,37 @@ class Gemm:
         return int(self._workspace.handle)
 
 
+def given_as(argument, places):
+    """An argument as cuda.core takes it, or as the bytes of a tensor map."""
+    if isinstance(argument, QueuedMap):
+        return encoded(argument, places[argument.operand])
+    return places[argument] if isinstance(argument, str) else argument
+
+
+def launch_with_maps(stream, config, kernel, given):
+    """As launch, which passes no structure by value: the driver does."""
+    values = [each if isinstance(each, ctypes.Array) else ctypes.c_int64(int(each)) for each in given]
+    parameters = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+    sizes = [ctypes.c_uint(each) for each in (*config.grid, *config.block, config.shmem_size)]
+    status = ctypes.CDLL("libcuda.so.1").cuLaunchKernel(
+        function_of(kernel), *sizes, ctypes.c_void_p(int(stream.handle)), parameters, None
+    )
+    if status:
+        raise RuntimeError(f"cuLaunchKernel gives {status}")
+
+
+@lru_cache(maxsize=None)
+def function_of(kernel):
+    """The driver's handle of a kernel's function in this context."""
+    function = ctypes.c_void_p()
+    handle = kernel.handle if hasattr(kernel, "handle") else kernel._handle
+    status = ctypes.CDLL("libcuda.so.1").cuKernelGetFunction(ctypes.byref(function), ctypes.c_void_p(int(handle)))
+    if status:
+        raise RuntimeError(f"cuKernelGetFunction gives {status}")
+    return function
+
+
 def allow_shared(kernel, nbytes):
     """Let a launch have more than 48 KiB of shared memory."""
-    driver = ctypes.CDLL("libcuda.so.1")
-    function = ctypes.c_void_p()
-    handle = ctypes.c_void_p(int(kernel._handle))
-    if driver.cuKernelGetFunction(ctypes.byref(function), handle) or driver.cuFuncSetAttribute(
-        function, MAX_DYNAMIC_SHARED, ctypes.c_int(nbytes)
-    ):
+    if ctypes.CDLL("libcuda.so.1").cuFuncSetAttribute(function_of(kernel), MAX_DYNAMIC_SHARED, ctypes.c_int(nbytes)):
         raise RuntimeError(f"the GPU has less than {nbytes} bytes of shared memory for a block")
