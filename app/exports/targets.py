@@ -82,6 +82,10 @@ def _ptx(winner: Winner, _: Manifest) -> Files:
     return {f"{each.entry}.ptx": each.ptx.encode() for each in winner.binaries if each.ptx is not None}
 
 
+def _sass(winner: Winner, _: Manifest) -> Files:
+    return {f"{each.entry}.sass": each.sass.encode() for each in winner.binaries if each.sass is not None}
+
+
 def _nothing(_: Winner, __: Manifest) -> Files:
     return {}
 
@@ -142,6 +146,15 @@ def _dll(winner: Winner, manifest: Manifest) -> Files:
     return {**files, "tilewise.bas": module.replace("\n", "\r\n").encode()}
 
 
+def _torch(winner: Winner, manifest: Manifest) -> Files:
+    """Two operators over the C ABI; emulated arithmetic tells its verdict at a product's end, for which none waits."""
+    if manifest["verdict_at"] is not None:
+        raise NotExported(
+            f"torch is not for emulated arithmetic, whose products have to be waited for: {winner.problem}"
+        )
+    return _c(winner, manifest, "torch/tilewise_torch.py", "torch/tilewise_torch.cpp")
+
+
 def _numba(winner: Winner, manifest: Manifest) -> Files:
     """The tiled kernel in Python; Numba has no form of the others' instructions, and no bfloat16."""
     if winner.kernel != "tiled" or winner.problem.dtype not in _NUMBA:
@@ -193,6 +206,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     ),
     "cu": Target("The source as this config compiles it.", ("cuda",), _sources),
     "ptx": Target("PTX of the oldest compiler that is supported.", ("cuda",), _ptx),
+    "sass": Target("The instructions of the cubin that was measured, by nvdisasm.", ("cuda",), _sass),
     "json": Target("The recipe of the launch alone.", _BOTH, _nothing),
     "c": Target(
         "A C ABI with the cubin inside; the driver is opened when the program runs.",
@@ -217,6 +231,12 @@ TARGETS: Final[Mapping[str, Target]] = {
         ("cuda",),
         _rust,
         ("cc -O2 -c tilewise_gemm.c", "rustc -O -C link-arg=tilewise_gemm.o -C link-arg=-ldl check.rs && ./check"),
+    ),
+    "torch": Target(
+        "Operators of PyTorch, in Python and as a C++ extension, over the C ABI.",
+        ("cuda",),
+        _torch,
+        ("cc -O2 -shared -fPIC -o libtilewise_gemm.so tilewise_gemm.c -ldl", "python tilewise_torch.py"),
     ),
     "cupy": Target("A file for CuPy that launches the cubin.", ("cuda",), partial(_python, "cupy"), _CHECKED),
     "numba": Target(

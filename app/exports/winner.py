@@ -15,13 +15,17 @@ from kernels.space import Config
 
 @dataclass(frozen=True, slots=True)
 class ExportBinary:
-    """A build with what was compiled of it: a cubin and PTX on CUDA, neither on OpenCL, which compiles the source."""
+    """A build with what was compiled of it: a cubin and PTX on CUDA, neither on OpenCL, which compiles the source.
+
+    `sass` is the cubin's instructions, for the target that is of them.
+    """
 
     build: Build
     cubin: bytes | None = None
     ptx: str | None = None
     registers: int | None = None
     spills: int | None = None
+    sass: str | None = None
 
     @property
     def entry(self) -> str:

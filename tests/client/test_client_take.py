@@ -11,13 +11,17 @@ import zipfile
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 import httpx
 import pytest
+from cuda.pathfinder import find_nvidia_binary_utility
 
 from tests.support.client.shared_service import Served
 from tilewise import Client, ClientError, Problem
 
+# Where an ELF file says where its last table begins, and the bytes and number of its entries.
+PROGRAM_HEADERS = (slice(32, 40), slice(54, 56), slice(56, 58))
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -87,9 +91,23 @@ def test_export_for_a_gpu_that_is_not_here_has_cubin_and_old_ptx(service: Served
             client.take(problem, "c", arch="sm_80", kernel="wmma", config={"BM": 128, "BN": 128, "BK": 64})
     manifest = json.loads(found["manifest.json"])
     binary = manifest["binaries"]["matmul"]
+    at, each, count = (int.from_bytes(found["matmul.cubin"][place], "little") for place in PROGRAM_HEADERS)
+    assert at + each * count == len(found["matmul.cubin"])  # nothing is cut off
     assert binary["sha256"] == sha256(found["matmul.cubin"]).hexdigest()
     assert found["matmul.cubin"].startswith(b"\x7fELF")
     assert found["matmul.cu"].startswith(b"#define BM 32\n")
     assert f".version {binary['ptx_version']}\n".encode() in found["matmul.ptx"]
     assert b".target sm_90\n" in found["matmul.ptx"]
     assert (manifest["config"], manifest["measured"]["match"]) == (given, "given")
+
+
+@pytest.mark.skipif(find_spec("cupy") is None, reason="NVRTC is loaded by CuPy")
+def test_sass_is_what_nvdisasm_says_or_a_sentence_says_that_there_is_none(service: Served) -> None:
+    problem, given = Problem(256, 256, 256, dtype="float16"), {"BM": 32, "BN": 32, "BK": 32}
+    with Client(service.url) as client:
+        if which("nvdisasm") or find_nvidia_binary_utility("nvdisasm"):
+            found = files_of(client.take(problem, "sass", arch="sm_90", kernel="wmma", config=given))
+            assert b"HMMA" in found["matmul.sass"]
+        else:
+            with pytest.raises(ClientError, match=r"sass needs nvdisasm, which is not here: CUDA's toolkit has it"):
+                client.take(problem, "sass", arch="sm_90", kernel="wmma", config=given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,9 @@ from kernels.launch import Build
 
 # What only an architecture with the suffix a has.
 _SPECIFIC: Final = re.compile(r"\bwgmma\b|\bsetmaxnreg\b")
+# Where program and section headers lie in an ELF file, and the bytes and number of each.
+_ELF_TABLES: Final = struct.Struct("<32x2Q6x4H")
+_WHOLE: Final = "whole"  # in the names of cached cubins: those before lack their last byte
 _WAITS: Final = re.compile(r"^.*\bC75\d\d\b.*$", re.MULTILINE)
 
 
@@ -41,11 +45,12 @@ def compile_cubin(build: Build, architecture: str, cache_dir: Path) -> Cubin:
     """
     given = options(architecture)
     macros = tuple(f"-D{name}={value}" for name, value in build.macros)
-    key = binary_cache.name(build.digest, *given, _compiler())
+    key = binary_cache.name(build.digest, *given, _compiler(), _WHOLE)
     path = cache_dir / "cuda" / f"{key}.cubin"
     facts = binary_cache.read(path)
     if facts is None:
         binary, log = _nvrtc(build, (*given, *macros))
+        binary = _whole(binary)
         facts = {**_usage(log, build.entry), "warnings": _WAITS.findall(log)}
         binary_cache.write(path, binary, facts)
     return Cubin(path, facts["registers"], facts["spills"], tuple(facts["warnings"]))
@@ -79,6 +84,12 @@ def _nvrtc(build: Build, given: tuple[str, ...], method: str = "cubin") -> tuple
     except (nvrtc.NVRTCError, RuntimeError) as error:
         raise CompileFailed(f"NVRTC: {error}") from error
     return binary.encode() if isinstance(binary, str) else bytes(binary), log.getvalue()
+
+
+def _whole(cubin: bytes) -> bytes:
+    """A cubin to the end of its last table: CuPy takes its last byte, a zero, for the end of a text."""
+    programs, sections, *of = _ELF_TABLES.unpack_from(cubin)
+    return cubin.ljust(max(programs + of[0] * of[1], sections + of[2] * of[3]), b"\0")
 
 
 def _usage(log: str, entry: str) -> dict[str, int | None]:

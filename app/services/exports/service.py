@@ -17,6 +17,7 @@ from app.exports.winner import ExportBinary, Winner
 from app.services.best.answer import BestAnswer
 from app.services.best.lookup import BestConfigs, untuned
 from app.services.exports.architectures import device_of
+from app.services.exports.disassembler import disassembled
 from app.tuning.measure.timing_policy import policy_of
 from kernels import CATALOGUE
 from kernels.device import Device
@@ -73,11 +74,13 @@ class ExportService:
         """Give a target's files.
 
         Raises Invalid for an unknown target, UnknownKernel, RefusedConfig, Unsupported where the target is not for the
-        winner, UnknownDevice, NoDevice, and what a compiler raises.
+        winner or its tool is not installed, UnknownDevice, NoDevice, and what a compiler raises.
         """
         if spec.target not in TARGETS:
             raise Invalid(f"a target is one of {', '.join(TARGETS)}, got {spec.target}", member="target")
         winner = self._winner(spec)
+        if spec.target == "sass":
+            winner = replace(winner, binaries=tuple(map(_disassembled, winner.binaries)))
         try:
             return Export(winner, spec.target, exported(winner, spec.target))
         except NotExported as error:
@@ -141,6 +144,10 @@ class ExportService:
             while len(self._compiled) > _KEPT:
                 self._compiled.popitem(last=False)
         return binary
+
+
+def _disassembled(binary: ExportBinary) -> ExportBinary:
+    return binary if binary.cubin is None else replace(binary, sass=disassembled(binary.cubin))
 
 
 def _kernel(name: str) -> Kernel:

@@ -35,7 +35,8 @@ def wide(array):
 
 def main(words):
     """Check and time one product; give the exit status."""
-    m, n, k, batch = [*map(int, words), *(1,) * (4 - len(words))] if words else [PROBLEM[name] for name in ("m", "n", "k", "batch")]
+    own = [PROBLEM[name] for name in ("m", "n", "k", "batch")]
+    m, n, k, batch = [*map(int, words), *(1,) * (4 - len(words))] if words else own
     generator = np.random.default_rng(42)
     a = operand(generator, *((k, m) if PROBLEM["trans_a"] else (m, k)), batch)
     b = operand(generator, *((n, k) if PROBLEM["trans_b"] else (k, n)), batch)
