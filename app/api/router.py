@@ -64,7 +64,12 @@ _EXAMPLES = keys.EXAMPLES | workloads.EXAMPLES | imports.EXAMPLES | best_config.
 _INFERENCE_MODELS = (InferRequest, InferResponse, shared_memory.SystemRegistration, shared_memory.CudaRegistration)
 
 
-def include(app: FastAPI, *, max_body_bytes: int, limits: TransferLimits = TransferLimits()) -> None:  # noqa: B008 - it is frozen
+def include(
+    app: FastAPI,
+    *,
+    max_body_bytes: int,
+    limits: TransferLimits = TransferLimits(),  # noqa: B008 - it is frozen
+) -> None:
     """Give `app` every route, the one shape of errors, and the limit of bodies; `state_of` gives what they share."""
     state = State.new(limits, lambda: app.router.routes)
     state.install(app)

@@ -35,7 +35,7 @@ def load(path: Path, dtype: str | None = None) -> Array:
         raise ValueError(f"{name} is no .npy file of numbers") from error
     if not isinstance(array, np.ndarray):
         array.close()
-        raise ValueError(f"{name} is an archive; one .npy file was expected")  # noqa: TRY004 - the file is wrong, not the argument
+        raise ValueError(f"{name} is an archive; one .npy file was expected")  # noqa: TRY004 - a wrong file
     if array.dtype == _PAIRS and dtype == "bfloat16":
         return array.view(numpy_dtype(dtype))
     if array.dtype == _PAIRS and dtype is None:

@@ -217,7 +217,7 @@ def session(settings: Settings, url: str | None, who: str, console: Console) -> 
         if url:
             yield stack.enter_context(_client(url))
             return
-        from app.cli.local_session import local  # noqa: PLC0415 - a command that speaks HTTP need not load the whole service
+        from app.cli.local_session import local  # noqa: PLC0415 - HTTP needs no whole service
 
         yield _opened(stack, lambda: local(settings, f"pid {os.getpid()} ({who})", console), console)
 
@@ -229,7 +229,7 @@ def records(settings: Settings, url: str | None, who: str, console: Console) -> 
         if url:
             yield stack.enter_context(_client(url))
             return
-        from app.cli.database_session import stored  # noqa: PLC0415 - a command that speaks HTTP need not load the database
+        from app.cli.database_session import stored  # noqa: PLC0415 - HTTP needs no database
 
         yield _opened(stack, lambda: stored(settings, f"pid {os.getpid()} ({who})"), console)
 

@@ -34,6 +34,13 @@ def recipe_header(winner: Winner, manifest: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def problem_header(manifest: Mapping[str, Any]) -> str:
+    """The problem's figures alone, for C++, which does not read tilewise_recipe.h."""
+    guard = ["#ifndef TILEWISE_PROBLEM_H", "#define TILEWISE_PROBLEM_H"]
+    size = f"#define TW_ELEMENT_BYTES {ITEMSIZE[manifest['problem']['dtype']]}"
+    return "\n".join([*guard, *_figures(manifest), size, "#endif", ""])
+
+
 def tables(manifest: Mapping[str, Any], prefix: str, *, with_binaries: bool) -> list[str]:
     """The tables of a recipe, as the variable `<prefix>_the_recipe`."""
     lines = list[str]()

@@ -8,7 +8,7 @@ from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 
-from app.exports.c_recipe import recipe_header
+from app.exports.c_recipe import problem_header, recipe_header
 from app.exports.manifest import manifest_of, written
 from app.exports.winner import Winner
 from kernels.device import Device
@@ -111,7 +111,8 @@ def _python(folder: str, winner: Winner, manifest: Manifest) -> Files:
 
 
 def _cpp(winner: Winner, manifest: Manifest) -> Files:
-    return _c(winner, manifest, "cpp/tilewise_gemm.hpp", "cpp/example.cpp", "cpp/example_runtime.cu")
+    files = _c(winner, manifest, "cpp/tilewise_gemm.hpp", "cpp/example.cpp", "cpp/example_runtime.cu")
+    return {**files, "tilewise_problem.h": problem_header(manifest).encode()}
 
 
 def _rust(winner: Winner, manifest: Manifest) -> Files:

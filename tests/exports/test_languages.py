@@ -11,6 +11,7 @@ from shutil import which
 from typing import Any
 
 import pytest
+from cuda.pathfinder import find_nvidia_header_directory
 
 from app.exports.interpreter import product
 from app.exports.targets import NotExported, exported
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.slow
 
 RUSTC = which("rustc") or which("rustc", path=str(Path.home() / ".cargo/bin"))
 MINGW = {bits: which(f"{machine}-w64-mingw32-gcc") for bits, machine in ((64, "x86_64"), (32, "i686"))}
+NVCC, RUNTIME = which("nvcc"), find_nvidia_header_directory("cudart")
 WINE = which("wine64") or which("wine")
 
 
@@ -54,6 +56,21 @@ def test_cpp_compiles_and_throws_the_sentence(compiler: str, driver: Path, tmp_p
     assert launched(log) == expected(manifest)
     said, log = called(tmp_path / "example", tmp_path, manifest, 64, 64, 64)
     assert "done" not in said or which("nvidia-smi")
+
+
+@pytest.mark.skipif(NVCC is None and RUNTIME is None, reason="there is no nvcc, and no header of CUDA's runtime")
+def test_cpps_example_for_cudas_runtime_compiles(tmp_path: Path) -> None:
+    taken("naive", tmp_path, "cpp")
+    subprocess.run(["gcc", "-O1", "-c", "tilewise_gemm.c"], cwd=tmp_path, check=True)
+    if NVCC is None:
+        command = ["g++", "-x", "c++", "-fsyntax-only", "-std=c++17", "-Wall", "-Werror", f"-I{RUNTIME}"]
+        subprocess.run([*command, "example_runtime.cu"], cwd=tmp_path, check=True)
+        return
+    command = [NVCC, "-std=c++17", "-Xcompiler", "-Wall,-Wextra,-Werror", "-o", "example"]
+    subprocess.run([*command, "example_runtime.cu", "tilewise_gemm.o", "-ldl"], cwd=tmp_path, check=True)
+    ran = subprocess.run([tmp_path / "example"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1 or which("nvidia-smi")
+    assert "CUDA driver" in ran.stderr or which("nvidia-smi"), ran  # there is none, or it is older than this runtime
 
 
 @pytest.mark.skipif(RUSTC is None, reason="there is no rustc")

@@ -157,7 +157,8 @@ static double took(timer *clock, void *graph, int first, int count)
     for (int at = 0; right && !graph && at < count; at++) {
         right = queued(clock, first + at) == TW_OK;
     }
-    right = right && timing->cuEventRecord(end, clock->stream) == 0 && driver->cuStreamSynchronize(clock->stream) == 0 &&
+    right = right && timing->cuEventRecord(end, clock->stream) == 0 &&
+            driver->cuStreamSynchronize(clock->stream) == 0 &&
             timing->cuEventElapsedTime(&milliseconds, start, end) == 0;
     return right ? milliseconds / 1e3 / count : -1;
 }

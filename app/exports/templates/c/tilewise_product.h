@@ -271,8 +271,8 @@ static int32_t tw_grow(tw_gemm *gemm, int64_t bytes, void *stream)
     return tw_check(driver, status, "the workspace cannot be cleared");
 }
 
-static int32_t tw_encode(const tw_gemm *gemm, const tw_map_recipe *recipe, const tw_read_map *read, const int64_t *sizes,
-                         const uint64_t *pointers, void *map)
+static int32_t tw_encode(const tw_gemm *gemm, const tw_map_recipe *recipe, const tw_read_map *read,
+                         const int64_t *sizes, const uint64_t *pointers, void *map)
 {
     static const uint32_t ones[5] = {1, 1, 1, 1, 1};
     int64_t offset = 0, dims[5] = {0}, strides[5] = {0};

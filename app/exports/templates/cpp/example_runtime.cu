@@ -4,12 +4,12 @@
 #include <cuda_runtime.h>
 
 #include "tilewise_gemm.hpp"
-#include "tilewise_recipe.h"
+#include "tilewise_problem.h"
 
 int main()
 {
     const tilewise::Sizes sizes{TW_M, TW_N, TW_K, TW_BATCH};
-    const size_t each = static_cast<size_t>(sizes.batch * tw_the_recipe.element_bytes);
+    const size_t each = static_cast<size_t>(sizes.batch * TW_ELEMENT_BYTES);
     void *a = nullptr, *b = nullptr, *c = nullptr;
     cudaStream_t stream = nullptr;
     if (cudaStreamCreate(&stream) != cudaSuccess || cudaMalloc(&a, each * sizes.m * sizes.k) != cudaSuccess ||

@@ -3,11 +3,14 @@ Option Explicit
 ' C = A x B by the kernel of this export. tilewise.dll lies beside the workbook, or in a folder of PATH.
 ' Arrays are of {{type}}, two-dimensional, with any lower bound: MultiplyMatrices A, B, C.
 #If VBA7 Then
-Private Declare PtrSafe Function matmul_cuda Lib "tilewise.dll" (ByRef A As {{type}}, ByRef B As {{type}}, ByRef C As {{type}}, ByVal M As Long, ByVal N As Long, ByVal K As Long) As Long
-Private Declare PtrSafe Function matmul_cuda_error Lib "tilewise.dll" (ByVal Buffer As String, ByVal Room As Long) As Long
+Private Declare PtrSafe Function matmul_cuda Lib "tilewise.dll" (ByRef A As {{type}}, _
+    ByRef B As {{type}}, ByRef C As {{type}}, ByVal M As Long, ByVal N As Long, ByVal K As Long) As Long
+Private Declare PtrSafe Function matmul_cuda_error Lib "tilewise.dll" (ByVal Buffer As String, _
+    ByVal Room As Long) As Long
 Private Declare PtrSafe Sub matmul_cuda_close Lib "tilewise.dll" ()
 #Else
-Private Declare Function matmul_cuda Lib "tilewise.dll" (ByRef A As {{type}}, ByRef B As {{type}}, ByRef C As {{type}}, ByVal M As Long, ByVal N As Long, ByVal K As Long) As Long
+Private Declare Function matmul_cuda Lib "tilewise.dll" (ByRef A As {{type}}, _
+    ByRef B As {{type}}, ByRef C As {{type}}, ByVal M As Long, ByVal N As Long, ByVal K As Long) As Long
 Private Declare Function matmul_cuda_error Lib "tilewise.dll" (ByVal Buffer As String, ByVal Room As Long) As Long
 Private Declare Sub matmul_cuda_close Lib "tilewise.dll" ()
 #End If

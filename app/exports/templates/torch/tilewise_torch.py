@@ -1,4 +1,4 @@
-"""C = op(A) x op(B) as an operator of PyTorch, over the C ABI: the measured cubin, launched on PyTorch's current stream.
+"""C = op(A) x op(B) as an operator of PyTorch over the C ABI: the measured cubin, launched on its current stream.
 
     cc -O2 -shared -fPIC -o libtilewise_gemm.so tilewise_gemm.c -ldl
     python tilewise_torch.py
