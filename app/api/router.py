@@ -16,6 +16,7 @@ from app.api.routes import (
     analysis,
     devices,
     error_pages,
+    events,
     health,
     jobs,
     kernels,
@@ -28,6 +29,7 @@ from app.api.routes import (
 )
 from app.api.routes.best import best_config
 from app.api.routes.cache import entries as cache
+from app.api.routes.charts import landscape, roofline, trace
 from app.api.routes.exports import take
 from app.api.routes.interchange import export, imports
 from app.api.routes.workloads import workloads
@@ -46,7 +48,11 @@ ROUTERS = (
     matrices,
     tune,
     jobs,
+    events,
     trials,
+    landscape,
+    roofline,
+    trace,
     workloads,
     export,
     imports,
@@ -60,7 +66,8 @@ ROUTERS = (
     health,
     keys,
 )
-_EXAMPLES = keys.EXAMPLES | workloads.EXAMPLES | imports.EXAMPLES | best_config.EXAMPLES | cache.EXAMPLES
+_CHARTS = landscape.EXAMPLES | roofline.EXAMPLES | trace.EXAMPLES
+_EXAMPLES = keys.EXAMPLES | workloads.EXAMPLES | imports.EXAMPLES | best_config.EXAMPLES | cache.EXAMPLES | _CHARTS
 _INFERENCE_MODELS = (InferRequest, InferResponse, shared_memory.SystemRegistration, shared_memory.CudaRegistration)
 
 

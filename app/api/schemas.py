@@ -354,24 +354,6 @@ class TrialsQuery(ProblemFilter, PageQuery):
     ] = "json"
 
 
-class AnalysisQuery(StrictModel):
-    """Whose traffic and arithmetic to work out: a shape, and a square tile, BM = BN = BK = tile, or a whole config."""
-
-    m: Rows
-    n: Columns
-    k: Depth
-    tile: Annotated[Size | None, Field(description="The tile's side; either it or `config`.", examples=[16])] = None
-    config: Annotated[ConfigText | None, Field(description="In place of `tile`.", examples=["BM=32,BN=16,BK=8"])] = None
-    batch: Batch = 1
-    dtype: DtypeField = "float32"
-    kernel: Annotated[Literal["tiled", "naive"], Field(description="Whose memory traffic.")] = "tiled"
-    device: DeviceId = None
-
-    def problem(self) -> Problem:
-        """The domain's value."""
-        return Problem(self.m, self.n, self.k, self.batch, self.dtype)
-
-
 class KernelQuery(StrictModel):
     """A problem to hold a kernel's space against; all of m, n and k, or none."""
 

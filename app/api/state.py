@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute
 from app.api.admission.load_shedding import LoadShedder
 from app.api.admission.request_guard import RequestGuard
 from app.api.body.flow_control import SlowTransfers, UploadSlots
+from app.api.event_broadcaster import EventBroadcaster
 from app.api.inference.statistics import InferenceStatistics
 from app.api.rendered_answers import RenderedAnswers
 from app.api.telemetry.metrics import Metrics
@@ -90,6 +91,7 @@ class State:
     rendered: RenderedAnswers = field(default_factory=RenderedAnswers)
     tracing: TracerSlot = field(default_factory=TracerSlot)
     inference: InferenceStatistics = field(default_factory=InferenceStatistics)
+    broadcaster: EventBroadcaster = field(default_factory=EventBroadcaster)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)  # that outlive their requests
 
     @classmethod

@@ -53,6 +53,20 @@ class TrialRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PointRecord:
+    """A trial without its samples and provenance: what a chart of thousands needs of each."""
+
+    id: int
+    problem: Problem
+    kernel: str
+    config: Config
+    round: str
+    state: str
+    reason: str | None
+    median_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class BestRecord:
     """The promoted trial of one device model and problem, and the trials of its report round.
 

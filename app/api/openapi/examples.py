@@ -214,6 +214,8 @@ EXAMPLES: Final[dict[str, Any]] = {
         "threads": 256,
         "occupancy": {"blocks_per_sm": 8, "fraction": 1.0, "limited_by": "threads"},
         "waves": 0.97,
+        "refusal": None,
+        "predicted_ms": 0.38,
     },
     "ProblemDetails": {
         "type": "/errors/unknown_device",

@@ -1,9 +1,10 @@
-"""GET /analysis: the arithmetic of tiling for any square tile."""
+"""GET /analysis: the arithmetic of one launch, of any kernel and config."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 from starlette.requests import Request
@@ -12,14 +13,60 @@ from starlette.responses import Response
 from app import errors
 from app.api.errors import documented
 from app.api.openapi.direct_route import DirectRouter
-from app.api.params import read_query
-from app.api.responses import Answer, Config, Problem, reply
-from app.api.schemas import AnalysisQuery, config_of
+from app.api.params import StrictModel, read_query
+from app.api.responses import Answer, Config, Problem
+from app.api.routes.charts.tables import TABLE, told
+from app.api.schemas import (
+    Batch,
+    Columns,
+    ConfigText,
+    Depth,
+    DeviceId,
+    DtypeField,
+    Name,
+    PrecisionField,
+    Rows,
+    Size,
+    TransA,
+    TransB,
+    config_of,
+)
 from app.api.state import service_of
 from kernels import CATALOGUE, cost_model, space
+from kernels import problem as kernel_problem
 from kernels.kernel import Kernel
 
 router = DirectRouter("kernels")
+
+_ANY_TILE: Final = {"naive", "tiled"}  # whose plans take any sizes
+
+
+class AnalysisQuery(StrictModel):
+    """Whose traffic and arithmetic to work out: a problem, and a square tile or a whole config."""
+
+    m: Rows
+    n: Columns
+    k: Depth
+    tile: Annotated[Size | None, Field(description="The tile's side; either it or `config`.", examples=[16])] = None
+    config: Annotated[ConfigText | None, Field(description="In place of `tile`.", examples=["BM=32,BN=16,BK=8"])] = None
+    batch: Batch = 1
+    dtype: DtypeField = "float32"
+    precision: PrecisionField = "strict"
+    trans_a: TransA = False
+    trans_b: TransB = False
+    kernel: Annotated[Name, Field(description="Whose launch; `tile` is for tiled and naive.", examples=["tiled"])] = (
+        "tiled"
+    )
+    registers: Annotated[
+        int, Field(ge=0, le=255, description="Registers a thread, which limit the occupancy too; 0: not known.")
+    ] = 0
+    device: DeviceId = None
+
+    def problem(self) -> kernel_problem.Problem:
+        """The domain's value."""
+        return kernel_problem.Problem(
+            self.m, self.n, self.k, self.batch, self.dtype, self.precision, self.trans_a, self.trans_b
+        )
 
 
 class Occupancy(Answer):
@@ -50,40 +97,62 @@ class Analysis(Answer):
     threads: Annotated[int, Field(description="Threads a block.")]
     occupancy: Occupancy | None
     waves: float | None
+    refusal: Annotated[str | None, Field(description="Why this config is not launched here; null where it is.")]
+    predicted_ms: Annotated[
+        float | None, Field(description="The model's bound on its time from above; null where it is not launched.")
+    ]
 
 
 @router.get(
     "/analysis",
-    summary="What a tile size costs",
+    summary="What a config costs",
     response_model=Analysis,
-    responses=documented(errors.UnknownDevice, errors.Invalid, errors.NoDevice),
+    responses=TABLE
+    | documented(errors.UnknownDevice, errors.UnknownKernel, errors.NotAcceptable, errors.Invalid, errors.NoDevice),
     query=AnalysisQuery,
 )
 async def analysis(request: Request) -> Response:
-    """Bytes read and written, operations, intensity, grid, edge tiles and occupancy of the tile BM = BN = BK = tile.
+    """Bytes read and written, operations, intensity, grid, edge tiles and occupancy of a kernel's config.
 
-    A `config` names every parameter of the kernel in the tile's place. This is arithmetic: a tile that no kernel may
-    use is analysed too.
+    Of tiled and naive a `tile` stands for BM = BN = BK, of any size, launched or not: this is arithmetic. A `config`
+    names every parameter; of the other kernels its values are those of their spaces.
     """
     asked = read_query(AnalysisQuery, request)
-    kernel, problem = CATALOGUE[asked.kernel], asked.problem()
+    kernel, problem = CATALOGUE.get(asked.kernel), asked.problem()
+    if kernel is None:
+        raise errors.UnknownKernel(f"there is no kernel {asked.kernel}; there are {', '.join(CATALOGUE)}")
     device = service_of(request).fleet.unit(asked.device).device
     config = _config(kernel, asked)
-    found = cost_model.analyse(kernel, config, problem, device)
+    refusal = kernel.refusal(problem, device) or kernel.space.refusal(config, problem, device)
+    if refusal is not None and kernel.name not in _ANY_TILE:
+        raise errors.Invalid(f"{kernel.name} {config} is not launched on {problem.key}: {refusal}", member="config")
+    found = cost_model.analyse(kernel, config, problem, device, asked.registers)
     members = {"device": device.id, "problem": Problem.of(problem), "kernel": kernel.name, "config": dict(config)}
-    return reply(Analysis.model_validate(members | asdict(found)))
+    predicted = None if refusal else 1e3 * cost_model.predict(kernel, config, problem, device)
+    members |= {"refusal": refusal, "predicted_ms": predicted}
+    return told(request, Analysis.model_validate(members | asdict(found)))
 
 
 def _config(kernel: Kernel, asked: AnalysisQuery) -> space.Config:
-    """The config that a query says, of any values; raises Invalid where it has other parameters than the kernel."""
+    """The config that a query says, raises Invalid where it is none of the kernel's; of some, any values will do."""
     names = kernel.space.parameters
-    if asked.config is None and asked.tile is not None:
+    if asked.config is None and asked.tile is not None and kernel.name in _ANY_TILE:
         return space.Config.of(dict.fromkeys(names, asked.tile))
     if asked.config is None or asked.tile is not None:
-        raise errors.Invalid(f"give a tile or a config of {', '.join(names)}, and not both")
+        tile = "a tile or " if kernel.name in _ANY_TILE else ""
+        raise errors.Invalid(f"give {tile}a config of {', '.join(names)}{', and not both' if tile else ''}")
     values = config_of(asked.config)
+    if kernel.name not in _ANY_TILE:
+        return _of_space(kernel, values)
     if set(values) != set(names):
         raise errors.Invalid(f"a config of {kernel.name} has {', '.join(names)}, got {asked.config}", member="config")
     if min(values.values()) < 1:
         raise errors.Invalid(f"every parameter of {asked.config} must be at least 1", member="config")
     return space.Config.of({name: values[name] for name in names})
+
+
+def _of_space(kernel: Kernel, values: Mapping[str, int]) -> space.Config:
+    try:
+        return kernel.space.config(values)
+    except ValueError as error:
+        raise errors.Invalid(f"of {kernel.name} {error}", member="config") from error

@@ -37,7 +37,8 @@ router = DirectRouter("jobs")
 _SILENCE: Final = 15.0  # seconds after which a comment keeps a quiet stream open
 _CLOSING: Final = 0.5  # seconds between looks at whether the service shuts down
 JobId = Annotated[str, Path(description="The job's id.")]
-_EVENT: Final = re.compile(r"[0-9]{1,18}")
+EVENT_NUMBER: Final = "[0-9]{1,18}"
+STREAM_HEADERS: Final = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 _ENDED: Final[dict[int | str, dict[str, Any]]] = {
     200: {"model": Job, "description": "The job, which had ended already."}
 }
@@ -165,7 +166,7 @@ async def get_job_result(request: Request, job_id: JobId) -> Response:
     responses=_STREAM | documented(errors.UnknownJob, errors.Invalid, errors.StoreFailed),
     openapi_extra={
         "parameters": [
-            header("Last-Event-ID", "Go on after this event.", type="string", pattern=f"^{_EVENT.pattern}$"),
+            header("Last-Event-ID", "Go on after this event.", type="string", pattern=f"^{EVENT_NUMBER}$"),
         ]
     },
 )
@@ -173,13 +174,12 @@ async def follow_job(request: Request, job_id: JobId) -> Response:
     """Server-sent events. A trial is sent once it is committed; a comment comes every 15 s of silence."""
     read_query(Nothing, request)
     _checked(job_id)
-    after = _last_event(request.headers.get("last-event-id", "0"))
+    after = last_event(request.headers.get("last-event-id", "0"))
     service, threads = service_of(request), threads_of(request)
     job = await threads.call(service.jobs.get, job_id, principal_of(request))
     if job.state in ENDED and not await threads.call(service.jobs.events, job_id, after):
         return Response(status_code=204)
-    headers = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_stream(service, threads, job_id, after), 200, headers, "text/event-stream")
+    return StreamingResponse(_stream(service, threads, job_id, after), 200, STREAM_HEADERS, "text/event-stream")
 
 
 async def ended_within(service: Service, threads: RequestThreads, job_id: str, seconds: float) -> JobRecord:
@@ -245,7 +245,8 @@ def _written(event: JobEvent) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, event.name.encode(), data)
 
 
-def _last_event(text: str) -> int:
-    if not _EVENT.fullmatch(text):
+def last_event(text: str) -> int:
+    """The number in a Last-Event-ID; raises Invalid."""
+    if not re.fullmatch(EVENT_NUMBER, text):
         raise errors.Invalid(f"Last-Event-ID is the number of an event, got {text[:40]!r}")
     return int(text)

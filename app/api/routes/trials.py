@@ -10,10 +10,12 @@ from starlette.responses import Response
 from app import errors
 from app.api.admission.request_guard import principal_of
 from app.api.errors import documented
+from app.api.formats import csv_table
 from app.api.openapi.direct_route import DirectRouter
 from app.api.paging import misses_page, trials_page
 from app.api.params import read_query
 from app.api.responses import reply
+from app.api.routes.charts.tables import told
 from app.api.schemas import MissesQuery, TrialsQuery
 from app.api.state import service_of, threads_of
 from app.api.streamed_text import streamed
@@ -24,8 +26,8 @@ router = DirectRouter("trials")
 _LINES: Final = "application/x-ndjson"
 _REPLAY: Final[dict[int | str, dict[str, Any]]] = {
     200: {
-        "description": "A page of trials, or with `format=replay` recordings, a JSON value a line.",
-        "content": {_LINES: {"schema": {"type": "string"}}},
+        "description": "A page of trials, as CSV where that is accepted; with `format=replay` recordings, in lines.",
+        "content": {_LINES: {"schema": {"type": "string"}}, csv_table.MEDIA: {"schema": {"type": "string"}}},
     }
 }
 
@@ -35,7 +37,14 @@ _REPLAY: Final[dict[int | str, dict[str, Any]]] = {
     summary="List trials, oldest first",
     response_model=Trials,
     responses=_REPLAY
-    | documented(errors.UnknownDevice, errors.UnknownJob, errors.Invalid, errors.StoreFailed, errors.NoDevice),
+    | documented(
+        errors.UnknownDevice,
+        errors.UnknownJob,
+        errors.NotAcceptable,
+        errors.Invalid,
+        errors.StoreFailed,
+        errors.NoDevice,
+    ),
     query=TrialsQuery,
 )
 async def list_trials(request: Request) -> Response:
@@ -56,7 +65,7 @@ async def list_trials(request: Request) -> Response:
     }
     if asked.format == "replay":
         return await streamed(service.jobs.recordings(**filters), threads_of(request), _LINES)
-    return reply(await threads_of(request).call(trials_page, service.jobs, filters, asked))
+    return told(request, await threads_of(request).call(trials_page, service.jobs, filters, asked), "trials")
 
 
 @router.get(

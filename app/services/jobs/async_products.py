@@ -98,6 +98,7 @@ class AsyncProducts:
         except TilewiseError:
             self._jobs.mark_inactive(job.id)
             raise
+        self._jobs.notify(job.id)
         return job
 
     def make(

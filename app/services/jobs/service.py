@@ -80,6 +80,7 @@ class JobService:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._followers: dict[str, set[Callable[[], None]]] = {}
+        self._followers_of_all: set[Callable[[str], None]] = set()
         self._times: dict[str, Callable[[], tuple[float | None, float]]] = {}
         self._active: set[str] = set()
         self._cancelled: set[str] = set()
@@ -99,7 +100,7 @@ class JobService:
         record = self._database.read(lambda session: JobRepository(session).get(job_id))
         if record is None or principal.name not in {record.principal, ANONYMOUS.name}:
             raise UnknownJob(f"there is no job {job_id}")
-        return self._with_times(record)
+        return self.with_times(record)
 
     def list(
         self,
@@ -112,7 +113,7 @@ class JobService:
         """A principal's jobs, newest first; `before` is the id of the last one already seen."""
         owner = None if principal.name == ANONYMOUS.name else principal.name
         page = self._database.read(lambda session: JobRepository(session).list(state, kind, before, limit, owner))
-        return [self._with_times(record) for record in page]
+        return [self.with_times(record) for record in page]
 
     def set_times(self, job_id: str, times: Callable[[], tuple[float | None, float]] | None) -> None:
         """Set the function that gives a running job's seconds left and seconds spent; None removes it."""
@@ -122,7 +123,7 @@ class JobService:
             else:
                 self._times[job_id] = times
 
-    def _with_times(self, record: JobRecord) -> JobRecord:
+    def with_times(self, record: JobRecord) -> JobRecord:
         """A job with its times as of now, not of its last trial; `cancelling` if its cancellation was asked for."""
         times = self._times.get(record.id) if record.state == "running" else None
         if times is not None:
@@ -255,6 +256,17 @@ class JobService:
 
         return unsubscribe
 
+    def subscribe_all(self, wake: Callable[[str], None]) -> Callable[[], None]:
+        """As `subscribe`, for whatever job: `wake` is given its id."""
+        with self._lock:
+            self._followers_of_all.add(wake)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                self._followers_of_all.discard(wake)
+
+        return unsubscribe
+
     def is_followed(self, job_id: str) -> bool:
         """Whether a client waits for the job, or follows its events."""
         with self._lock:
@@ -263,9 +275,11 @@ class JobService:
     def notify(self, job_id: str) -> None:
         """Wake the followers of a job after a commit."""
         with self._lock:
-            wakes = tuple(self._followers.get(job_id, ()))
+            wakes, wakes_of_all = tuple(self._followers.get(job_id, ())), tuple(self._followers_of_all)
         for wake in wakes:
             wake()
+        for wake_of_all in wakes_of_all:
+            wake_of_all(job_id)
 
     def events(self, job_id: str, after: int = 0) -> Sequence[JobEvent]:
         """What happened since event `after`: committed trials, the progress they make, and the end; raises UnknownJob.
@@ -279,7 +293,7 @@ class JobService:
         )
         if job is None:
             raise UnknownJob(f"there is no job {job_id}")
-        job = self._with_times(job)
+        job = self.with_times(job)
         events = [JobEvent(_EACH * (trial.id or 0), "trial", trial_data(trial)) for trial in trials]
         last = events[-1].id if events else _EACH * seen
         events.append(JobEvent(last + _number(job, first=last == 0), "progress", progress(job)))

@@ -192,6 +192,7 @@ class TuningService:
 
         self._database.write(add)
         self._enqueue(job.id, spec)
+        self._jobs.notify(job.id)
         return job
 
     def _active(self, work: str, spec: TuneSpec) -> JobRecord | None:

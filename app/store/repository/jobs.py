@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, Final
@@ -33,6 +34,11 @@ class JobRepository:
     def get(self, job_id: str) -> JobRecord | None:
         """One job, or None."""
         return _job_or_none(self._session.scalar(select(JobRow).where(JobRow.id == job_id)))
+
+    def some(self, job_ids: Collection[str]) -> list[JobRecord]:
+        """Those of the jobs that there are, oldest first."""
+        query = select(JobRow).where(JobRow.id.in_(job_ids)).order_by(JobRow.number)
+        return [_job(row) for row in self._session.scalars(query)] if job_ids else []
 
     def active(self, fingerprint: str) -> JobRecord | None:
         """The queued or running job of this work, unless its end has been asked for."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, and_, delete, func, or_, select
 from sqlalchemy.orm import Session
 
-from app.store.records import KnownRecord, TrialRecord
+from app.store.records import KnownRecord, PointRecord, TrialRecord
 from app.store.repository.mapping import PROBLEM, alike, counted, insert, problem_of, trial_of, trial_row
 from app.store.tables import BestRow, TrialRow
 from kernels.problem import Problem
@@ -19,6 +19,7 @@ _ROUNDS: Final = ("search", "final")  # a report's trials repeat two of these
 _SIZES: Final = ("m", "n", "k", "batch")
 _FAMILY: Final = tuple(name for name in PROBLEM if name not in _SIZES)
 _VENDOR: Final = "vendor"
+_POINT: Final = ("id", "kernel", "round", "state", "reason", "median_ms", "config")
 _SPACE: Final = ("device_model", "problem_key", "kernel", "kernel_digest")
 
 
@@ -43,6 +44,15 @@ class TrialRepository:
         """A job's trials with an id above `after`, in the order of their commits."""
         query = select(TrialRow).where(TrialRow.job_id == job_id, TrialRow.id > after).order_by(TrialRow.id)
         return [trial_of(row) for row in self._session.scalars(query)]
+
+    def newest(self, after: int, count: int) -> list[TrialRecord]:
+        """The newest `count` trials of all jobs with an id above `after`, in the order of their commits."""
+        query = select(TrialRow).where(TrialRow.id > after).order_by(TrialRow.id.desc()).limit(count)
+        return [trial_of(row) for row in reversed(self._session.scalars(query).all())]
+
+    def last_id(self) -> int:
+        """The id of the newest trial; 0 if there is none."""
+        return self._session.scalar(select(func.max(TrialRow.id))) or 0
 
     def search(
         self,
@@ -73,6 +83,14 @@ class TrialRepository:
         )
         query = select(TrialRow).where(TrialRow.id > after, *given).order_by(TrialRow.id).limit(limit)
         return [trial_of(row) for row in self._session.scalars(query)]
+
+    def points(
+        self, problem: Mapping[str, Any] | None = None, limit: int | None = None, **filters: str | None
+    ) -> list[PointRecord]:
+        """The newest `limit` trials that match the filters of `search`, or all, oldest first, without their samples."""
+        columns = [getattr(TrialRow, name) for name in (*PROBLEM, *_POINT)]
+        query = select(*columns).where(*_matching(problem, **filters)).order_by(TrialRow.id.desc()).limit(limit)
+        return [_point(row) for row in reversed(self._session.execute(query).all())]
 
     def spaces(self, problem: Mapping[str, Any] | None = None, **filters: str | None) -> list[dict[str, str]]:
         """The device models, problems and kernels' texts of the trials that match the filters, the oldest first.
@@ -152,6 +170,12 @@ class TrialRepository:
         here = [place for place in found if place[0] == device_model and place[1] != problem]
         there = [place for place in found if place[0] != device_model]
         return [*sorted(there, key=lambda place: place[0])[:most], *_nearest(here, problem)[:most]]
+
+
+def _point(row: Any) -> PointRecord:
+    *values, config = row[len(PROBLEM) :]
+    named = dict(zip(_POINT, values, strict=False))
+    return PointRecord(problem=Problem(*row[: len(PROBLEM)]), config=Config.of(config), **named)
 
 
 def _matching(problem: Mapping[str, Any] | None, **values: str | None) -> list[ColumnElement[bool]]:

@@ -21,6 +21,7 @@ from app.api.paging import bests_page
 from app.api.params import paged, read_query
 from app.api.responses import Answer, Best, Bests, Config, Problem, reply
 from app.api.routes.best.ladder_schema import Ladder, LadderQuery
+from app.api.routes.charts.tables import TABLE, told
 from app.api.schemas import BestQuery, BestsQuery, OneBestQuery
 from app.api.state import service_of, state_of, threads_of
 from app.devices.fleet import Unit
@@ -156,7 +157,8 @@ async def list_bests(request: Request) -> Response:
     "/bests/history",
     summary="What was ever the best of problems",
     response_model=BestHistory,
-    responses=documented(errors.UnknownDevice, errors.Invalid, errors.StoreFailed, errors.NoDevice),
+    responses=TABLE
+    | documented(errors.UnknownDevice, errors.NotAcceptable, errors.Invalid, errors.StoreFailed, errors.NoDevice),
     query=BestsQuery,
 )
 async def list_best_history(request: Request) -> Response:
@@ -166,7 +168,7 @@ async def list_best_history(request: Request) -> Response:
     """
     asked, service = read_query(BestsQuery, request), service_of(request)
     model = None if asked.device is None else service.fleet.unit(asked.device).device.model
-    return await threads_of(request).call(_history, service, asked, model)
+    return told(request, await threads_of(request).call(_history, service, asked, model), "history")
 
 
 @router.delete(
@@ -189,11 +191,11 @@ async def delete_best(request: Request) -> Response:
     return Response(status_code=204)
 
 
-def _history(service: Service, asked: BestsQuery, model: str | None) -> Response:
+def _history(service: Service, asked: BestsQuery, model: str | None) -> BestHistory:
     (before,) = asked.place(int) or (None,)
     found = best_history(service.database, model, asked.members(), before, asked.limit + 1)
     page, following = paged(found, asked.limit, lambda one: (one.number,))
-    return reply(BestHistory(history=[BestRevision.of(each) for each in page], next=following))
+    return BestHistory(history=[BestRevision.of(each) for each in page], next=following)
 
 
 def _bests(service: Service, asked: BestsQuery, only: Unit | None) -> Response:

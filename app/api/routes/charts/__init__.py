@@ -1,0 +1,1 @@
+"""What charts are drawn from: one module an aggregate."""

@@ -1,0 +1,182 @@
+"""What charts are drawn from, against the trials it comes from: grids, rooflines, traces, the stream of all jobs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.cli.spawn import Started
+from tests.support.api.http_client import calling
+
+_SHAPE: dict[str, Any] = {"m": 40, "n": 24, "k": 16}
+_CSV = {"Accept": "text/csv"}
+
+
+@dataclass
+class Followed:
+    """A tune of one shape, and what the stream of all jobs told of it from before it was submitted."""
+
+    job: dict[str, Any] = field(default_factory=dict)
+    trials: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+
+def events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    for has_text, group in itertools.groupby(lines, key=bool):
+        if has_text:
+            members = dict(line.split(": ", 1) for line in group)
+            yield members | {"data": json.loads(members["data"])}
+
+
+def follow(url: str, begun: threading.Event, into: list[dict[str, Any]]) -> None:
+    with httpx.stream("GET", f"{url}/events", timeout=60) as answer:
+        for event in events(answer.iter_lines()):
+            begun.set()
+            into.append(event)
+            if event["event"] == "job" and event["data"]["state"] in {"succeeded", "failed"}:
+                return
+
+
+@pytest.fixture(scope="module")
+def tuned(live: Started) -> Followed:
+    found, begun = Followed(), threading.Event()
+    thread = threading.Thread(target=follow, args=(live.url, begun, found.events))
+    thread.start()
+    assert begun.wait(30)
+    order = {"shapes": [_SHAPE], "kernels": ["naive", "tiled"], "budget": {"trials": 12}}
+    with calling(live.url) as client:
+        found.job = client.post("/tune", json=order, headers={"Prefer": "wait=60"}).json()
+        found.trials = client.get("/trials", params={"job_id": found.job["id"], "limit": 1000}).json()["trials"]
+    thread.join(30)
+    assert not thread.is_alive()
+    return found
+
+
+def fastest(trials: list[dict[str, Any]], kernel: str) -> dict[str, float]:
+    """Each config's time: of its report, else its final, else its search."""
+    order = ("search", "final", "report")
+    own = sorted((one for one in trials if one["kernel"] == kernel), key=lambda one: order.index(one["round"]))
+    times = {json.dumps(one["config"]): one["timing"] and one["timing"]["median_ms"] for one in own}
+    return {config: time for config, time in times.items() if time}
+
+
+def test_a_cell_of_the_landscape_has_the_best_time_of_its_trials(client: httpx.Client, tuned: Followed) -> None:
+    query: dict[str, Any] = _SHAPE | {"kernel": "tiled", "x": "BN", "y": "BM"}
+    grid = client.get("/landscape", params=query).json()
+    cells = {(cell["x"], cell["y"]): cell for cell in grid["cells"]}
+    assert list(cells) == [(x, y) for y in grid["y_values"] for x in grid["x_values"]]
+    times = fastest(tuned.trials, "tiled")
+    assert times
+    for place, cell in cells.items():
+        own = [time for text, time in times.items() if (json.loads(text)["BN"], json.loads(text)["BM"]) == place]
+        assert cell["median_ms"] == (min(own) if own else None)
+        assert cell["measured"] == len(own)
+        assert (cell["state"] == "measured") is bool(own)
+        assert (cell["reason"] is None) is (cell["state"] in {"measured", "untried"})
+    naive = {
+        cell["state"]: cell for cell in client.get("/landscape", params=_SHAPE | {"kernel": "naive"}).json()["cells"]
+    }
+    assert naive["illegal"]["reason"] == "more threads a block than the device allows"
+    assert set(grid["kernels"]) == {"naive", "tiled"}
+    held = json.loads(min(times, key=lambda text: times[text]))
+    one = client.get("/landscape", params=query | {"held": f"BK={held['BK']}"}).json()["cells"]
+    assert all(cell["config"] is None or cell["config"]["BK"] == held["BK"] for cell in one)
+    wrongs: tuple[dict[str, Any], ...] = ({"x": "BQ"}, {"x": "BM"}, {"held": "BQ=1"}, {"kernel": "nobody"}, {"m": 41})
+    for wrong in wrongs:
+        assert client.get("/landscape", params=query | wrong).status_code in {404, 422}
+
+
+def test_a_roofline_says_where_each_ceiling_comes_from(client: httpx.Client, tuned: Followed) -> None:
+    limits = client.get("/devices").json()["devices"][0]["limits"]
+    told = client.get("/roofline", params={"points": "trials", "job_id": tuned.job["id"]}).json()
+    ceilings = {each["name"]: each for each in told["ceilings"]}
+    assert (ceilings["memory"]["value"], ceilings["memory"]["source"]) == (limits["bandwidth"], "measured")
+    assert (ceilings["fma"]["value"], ceilings["fma"]["source"]) == (limits["peak"], "estimated")
+    assert ceilings["reached"]["value"] == pytest.approx(1e9 * max(point["gflops"] for point in told["points"]))
+    m, n, k = _SHAPE.values()
+    tiled = [point for point in told["points"] if point["kernel"] == "tiled"]
+    assert {json.dumps(each["config"]): each["median_ms"] for each in tiled} == fastest(tuned.trials, "tiled")
+    for point in tiled:
+        assert point["intensity"] == pytest.approx(2 * m * n * k / (4 * (m * k + k * n + m * n)))
+        assert point["gflops"] == pytest.approx(2 * m * n * k / point["median_ms"] / 1e6)
+        roof = min(limits["peak"], point["intensity"] * limits["bandwidth"])
+        assert point["attained"] == pytest.approx(1e9 * point["gflops"] / roof)
+    bests = client.get("/roofline", params=_SHAPE).json()["points"]
+    assert [point["round"] for point in bests] == ["report"]
+    assert client.get("/roofline", params={"dtype": "float64", "job_id": tuned.job["id"]}).json()["points"] == []
+
+
+def test_one_stream_tells_what_happens_to_all_jobs(client: httpx.Client, live: Started, tuned: Followed) -> None:
+    own = [one["data"] for one in tuned.events if one["data"].get("job") == tuned.job["id"]]
+    assert {one["id"] for one in own} == {trial["id"] for trial in tuned.trials}
+    states = [one["data"]["state"] for one in tuned.events if one["data"].get("id") == tuned.job["id"]]
+    assert list(dict.fromkeys(states)) == ["queued", "running", "succeeded"]
+    assert tuned.events[0]["event"] == "health"
+    last = int(tuned.trials[-3]["id"])
+    with httpx.stream("GET", f"{live.url}/events", headers={"Last-Event-ID": str(last)}, timeout=60) as answer:
+        missed = list(itertools.islice(events(answer.iter_lines()), 3))
+    assert [one["data"]["id"] for one in missed[1:]] == [trial["id"] for trial in tuned.trials[-2:]]
+    assert client.get("/events", headers={"Last-Event-ID": "x"}).json()["code"] == "invalid"
+
+
+def test_tables_are_comma_separated_where_that_is_asked_for(client: httpx.Client, tuned: Followed) -> None:
+    query = {"job_id": tuned.job["id"], "limit": 5}
+    answer = client.get("/trials", params=query, headers=_CSV)
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert [int(row["id"]) for row in rows] == [trial["id"] for trial in tuned.trials[:5]]
+    assert [float(row["timing.median_ms"] or 0) for row in rows] == [
+        (trial["timing"] or {"median_ms": 0})["median_ms"] for trial in tuned.trials[:5]
+    ]
+    following = answer.headers["link"].partition("<")[2].partition(">")[0]
+    again = client.get(f"/trials{following}", headers=_CSV)
+    assert again.text.splitlines()[1].split(",")[0] == str(tuned.trials[5]["id"])
+    for path in ("/landscape", "/roofline", "/analysis?tile=16", "/bests/history", "/trace"):
+        said: dict[str, Any] = {} if path == "/trace" else _SHAPE
+        url = httpx.URL(path).copy_merge_params(said)
+        table = client.get(url, headers=_CSV)
+        assert table.headers["content-type"].startswith("text/csv"), path
+        assert len(table.text.splitlines()) > 1, path
+        assert client.get(url, headers={"Accept": "image/png"}).status_code == 406, path
+
+
+def test_a_trace_adds_up_to_the_product(client: httpx.Client) -> None:
+    for m, n, k, tile in ((8, 8, 8, 4), (7, 5, 6, 4)):
+        query = {"m": m, "n": n, "k": k, "tile": tile}
+        for row, column in itertools.product(range(-(-m // tile)), range(-(-n // tile))):
+            told = client.get("/trace", params=query | {"row": row, "column": column}).json()
+            c = np.array(told["a"]) @ np.array(told["b"])
+            own = c[row * tile : (row + 1) * tile, column * tile : (column + 1) * tile]
+            assert np.array_equal(told["c"], c)
+            sums = sum(np.array(phase["a"]) @ np.array(phase["b"]) for phase in told["phases"])
+            assert np.array_equal(told["phases"][-1]["sums"], own)
+            assert np.array_equal(sums, own)
+    whole = client.get("/trace").json()
+    assert (whole["reads_naive"], whole["reads_tiled"]) == (2 * 8**3, 2 * 8**3 // 4)
+    assert client.get("/trace?row=2").json()["code"] == "invalid"
+
+
+def test_an_analysis_is_of_any_kernel(client: httpx.Client) -> None:
+    problem: dict[str, Any] = {"m": 200, "n": 300, "k": 100}
+    for name in ("register_tiled", "batched", "skinny"):
+        sizes = problem | {"skinny": {"m": 8}, "batched": {"m": 20, "n": 30, "batch": 4}}.get(name, {})
+        default = client.get(f"/kernels/{name}", params=sizes).json()["legality"]["default"]
+        text = ",".join(f"{key}={value}" for key, value in default.items())
+        told = client.get("/analysis", params=sizes | {"kernel": name, "config": text}).json()
+        assert told["config"] == default
+        assert told["refusal"] is None
+        assert told["predicted_ms"] > 0
+        wrong = client.get("/analysis", params=sizes | {"kernel": name, "config": text.replace("BM=", "BM=9")})
+        assert (wrong.status_code, wrong.json()["code"]) == (422, "invalid")
+    assert client.get("/analysis", params=problem | {"tile": 1024}).json()["refusal"]
+    assert client.get("/analysis", params=problem | {"tile": 8, "kernel": "nobody"}).json()["code"] == "unknown_kernel"
