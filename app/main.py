@@ -109,7 +109,7 @@ def opened(
         jobs, misses = _writing(stack, database)
         imports = ImportService(database, best, quarantine, ImportLimits(settings.import_bytes, settings.import_days))
         matmul, matrices = _serving(settings, fleet, best, quarantine, misses)
-        context = TuningContext(database, jobs, best, quarantine, imported=imports.priors)
+        context = TuningContext(database, jobs, best, quarantine, imported=imports)
         defaults = DefaultVerification(fleet, quarantine, best, matmul.failures, matmul.deadlines, context.forecasts)
         threads.callback(defaults.join)
         stack.callback(defaults.stop)

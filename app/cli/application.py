@@ -85,6 +85,13 @@ COMMANDS: Final = {
         "import_results",
     ),
     "imports": Command("results.interchange", ("tilewise imports", "tilewise imports --delete 5b1f0e7c9a")),
+    "check": Command(
+        "results.check",
+        (
+            "tilewise check --against all.bundle.jsonl",
+            "tilewise check --against all.bundle.jsonl --tolerance 5% --seconds 60 --json",
+        ),
+    ),
     "take": Command(
         "exports.take",
         (

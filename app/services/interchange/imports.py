@@ -28,6 +28,7 @@ from app.tuning.measure.timing_policy import EVENTS
 from app.tuning.outcome import Timing
 from app.tuning.search.inputs import PriorTimes
 from kernels import CATALOGUE
+from kernels.device import Device
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -141,6 +142,13 @@ class ImportService:
         of_kernel = [record for record in found if record.kernel == kernel and record.best_config is not None]
         nearest = sorted(of_kernel, key=lambda record: distance(record.problem, problem))[:_SOURCES]
         return [PriorTimes(_seconds(_space(record)), distance(record.problem, problem)) for record in nearest]
+
+    def fastest(self, principal: str, device: Device, problem: Problem) -> Sequence[tuple[str, Config]]:
+        """The kernels and configs that were fastest in what a principal imported of a problem on such a device."""
+        now, owner = datetime.now(UTC), None if principal == ANONYMOUS.name else principal
+        mine = [one for one in self._priors.get(problem, ()) if owner in {None, one.record.principal}]
+        of_device = [one for one in mine if one.space.device in {device.model, device.name}]
+        return [(one.space.kernel, one.config) for one in of_device if not _is_over(one.record, now)]
 
     def concerns(self, principal: Principal) -> bool:
         """Whether any answer to a principal may rest on an import."""

@@ -119,7 +119,7 @@ class TuningService:
         spec = normalize(spec, self._fleet)
         retune = spec.retune or spec.strategy == KNOWN
         if spec.strategy == KNOWN:
-            spec = replace(spec, configs=self._known_configs(spec))
+            spec = replace(spec, configs=self._known_configs(spec, principal))
         work, needs = fingerprint(principal, spec), self._needs(spec)
         with self._submitting:
             joined = self._active(work, spec) or (None if retune else self._finished(work, spec))
@@ -232,12 +232,14 @@ class TuningService:
         job = self._database.read(lambda session: JobRepository(session).finished(work))
         return job if job is not None and self._is_at_least(TuneSpec.from_json(job.request), spec) else None
 
-    def _known_configs(self, spec: TuneSpec) -> tuple[ListedConfig, ...]:
-        """The config that each problem is answered with now, on each device."""
-        found = []
+    def _known_configs(self, spec: TuneSpec, principal: Principal) -> tuple[ListedConfig, ...]:
+        """The config that each problem is answered with now on each device, and the fastest imported ones of it."""
+        found = dict[ListedConfig, None]()
         for unit, problem in self._targets(spec):
             answer = self._context.best.answer(problem, unit.device.id)
-            found.append(ListedConfig(answer.kernel, answer.config, problem.key))
+            theirs = self._context.imported.fastest(principal.name, unit.device, problem)
+            for kernel, config in ((answer.kernel, answer.config), *theirs):
+                found[ListedConfig(kernel, config, problem.key)] = None
         return tuple(found)
 
     def _is_at_least(self, one: TuneSpec, other: TuneSpec) -> bool:

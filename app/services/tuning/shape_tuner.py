@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from app.devices.fleet import Unit
 from app.errors import BudgetTooSmall, Closing, LaunchFailed
@@ -28,6 +28,7 @@ from app.tuning.budget import Budget
 from app.tuning.outcome import FORECAST, FinalReport, Measured, Outcome, Rejected
 from app.tuning.search.inputs import PriorTimes
 from app.worker.measuring import trial
+from kernels.device import Device
 from kernels.kernel import Kernel
 from kernels.problem import Problem
 from kernels.space import Config
@@ -38,19 +39,42 @@ _UNDER_WAY: Final = "the tune is under way: it is measured beside the best at it
 _MISSING: Final = "it was not measured beside the best"
 
 
+class ImportedResults(Protocol):
+    """Knows what principals imported."""
+
+    def priors(self, principal: str, kernel: str, problem: Problem) -> Sequence[PriorTimes]:
+        """The times that a principal imported of a kernel's configs, by problem."""
+        ...
+
+    def fastest(self, principal: str, device: Device, problem: Problem) -> Sequence[tuple[str, Config]]:
+        """The kernels and configs that were fastest in what a principal imported of a problem on such a device."""
+        ...
+
+
+class NothingImported:
+    """Of whoever imports nothing."""
+
+    def priors(self, principal: str, kernel: str, problem: Problem) -> Sequence[PriorTimes]:
+        """None."""
+        del principal, kernel, problem
+        return ()
+
+    def fastest(self, principal: str, device: Device, problem: Problem) -> Sequence[tuple[str, Config]]:
+        """None."""
+        del principal, device, problem
+        return ()
+
+
 @dataclass(frozen=True)
 class TuningContext:
-    """What tunes share: the database, and the services that are told of what is measured.
-
-    `imported` gives the times that a principal imported of a kernel's configs, by problem.
-    """
+    """What tunes share: the database, what was imported, and the services that are told of what is measured."""
 
     database: Database
     jobs: JobService
     best: BestConfigs
     quarantine: Quarantine
     forecasts: TrialForecasts = field(default_factory=TrialForecasts)
-    imported: Callable[[str, str, Problem], Sequence[PriorTimes]] = field(default=lambda *_: ())
+    imported: ImportedResults = field(default_factory=NothingImported)
 
 
 class ShapeTuner:
@@ -138,7 +162,7 @@ class ShapeTuner:
         job, known = JobRepository(session).get(self._job_id), known_elsewhere(session, kernels, unit, problem)
         if job is None:
             return known
-        return {name: [*self._context.imported(job.principal, name, problem), *known[name]] for name in known}
+        return {name: [*self._context.imported.priors(job.principal, name, problem), *known[name]] for name in known}
 
     def _budget(self) -> Budget:
         """Each kernel's budget as of now; raises Interrupted, which stops a strategy that is choosing configs."""

@@ -93,7 +93,7 @@ def import_results(
 
     out, err = render.consoles()
     with usage():
-        data, problem = _unpacked(file), _problem(shape, dtype)
+        data, problem = unpacked(file), _problem(shape, dtype)
         if (name := form or detected(data)) is None:
             raise ValueError(f"{file} is of no format that is known by its beginning: --format is {_FORMATS}")
     with records(settings(), url, "tilewise import", err) as here:
@@ -153,7 +153,7 @@ def _recording(here: Records, job_id: str) -> bytes:
     return text.encode()
 
 
-def _unpacked(file: Path) -> bytes:
+def unpacked(file: Path) -> bytes:
     """A file's bytes, unpacked if it is gzip; raises ValueError for one that is too large or cannot be unpacked."""
     data = sys.stdin.buffer.read(_MOST + 1) if str(file) == "-" else file.read_bytes()
     if data[:2] == b"\x1f\x8b":
