@@ -23,7 +23,7 @@ def mark_made(database: Path, revision: str) -> None:
     marker = _marker(database)
     if marker.exists() and marker.read_text(encoding="utf-8", errors="replace").strip() == revision:
         return
-    draft = marker.with_name(f"{marker.name}.part")
+    draft = marker.with_name(f"{marker.name}.{os.getpid()}.part")  # another process may mark the same database
     with draft.open("w", encoding="utf-8") as file:
         file.write(f"{revision}\n")
         file.flush()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pytest
 
 from app.errors import DatabaseOwned, StartRefused
 from app.store.database import migrate, open_database, owned
+from app.store.database_state import is_marked, mark_made
 from app.store.repository import JobRepository
 from tests.support.store.stored_records import add_job, process
 
@@ -27,6 +31,13 @@ with owned(sys.argv[1], "pid 7"):
         for line in sys.stdin:
             add_job(database, line.strip())
             print("stored", flush=True)
+"""
+
+MARKING = """
+import sys
+from pathlib import Path
+from app.store.database_state import mark_made
+mark_made(Path(sys.argv[1]), "0001")
 """
 
 
@@ -154,3 +165,18 @@ def test_a_copy_of_the_file_alone_is_a_database(file: Path, tmp_path: Path) -> N
     assert start(copy) == ["first"]
     with open_database(url(copy)) as database:
         add_job(database, "more")
+
+
+def test_two_processes_that_mark_a_database_at_once_both_have_it_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, synced = tmp_path / "tilewise.db", os.fsync
+
+    def sync_while_another_marks(descriptor: int) -> None:
+        synced(descriptor)
+        if not is_marked(file):
+            subprocess.run([sys.executable, "-c", MARKING, str(file)], check=True)
+
+    monkeypatch.setattr(os, "fsync", sync_while_another_marks)
+    mark_made(file, "0001")
+    assert [path.name for path in tmp_path.iterdir()] == ["tilewise.db.schema"]
