@@ -8,6 +8,8 @@ import os
 import random
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,24 @@ def driver() -> None:
         ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         pytest.skip(f"no NVIDIA driver: {error}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Where each of several workers is to read all tests: import a part of them first, another than the others do.
+
+    What Python and pytest compile of a module is kept beside it. In a new checkout workers that went through the tests
+    in one order would compile each of them at the same time, every one for itself.
+    """
+    number = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    if not number or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    root, workers = session.config.rootpath, int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    files = sorted((root / "tests").rglob("test_*.py"))
+    # What a folder's conftest says of assertions in other modules must come before these.
+    for file in [*sorted((root / "tests").glob("*/conftest.py")), *files[int(number) :: workers]]:
+        with suppress(Exception, pytest.skip.Exception):  # it is told where the module is collected
+            import_module(".".join(file.relative_to(root).with_suffix("").parts))
 
 
 @pytest.hookimpl(trylast=True)  # of the tests whose marks are asked for
