@@ -19,7 +19,7 @@ import uvicorn
 
 from app.api.errors import problem
 from app.api.state import State, state_of
-from app.cli import startup_messages
+from app.cli import allocator, startup_messages
 from app.errors import StartRefused, TilewiseError
 from app.main import Drain, Fleets, Server, create_app, transfer_limits
 from app.observability import logs
@@ -51,6 +51,7 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
     `fleet` opens other devices than this host's, for tests and benchmarks; `loop` auto is uvloop where there is one.
     """
     sys.setswitchinterval(_HANDOVER)
+    allocator.keep_little()
     os.umask(0o077)  # data, results and the database are nobody else's
     logs.configure(settings.log_format, settings.log_level)
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # a form's sender is told what is wrong with it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import shutil
@@ -14,7 +15,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 
 from app.api.errors import problem
 from app.server import ConnectionLimits, ReloadingTls, TlsFiles, acceptor
@@ -123,6 +126,28 @@ def test_a_handshake_that_stalls_ends_in_seconds_and_is_counted(
         with connected(wired.port) as secured:
             assert answer(secured).startswith(b"HTTP/1.1 200 ")
     assert caplog.text.count("127.0.0.1 made no TLS connection") == 2
+
+
+async def later(_: Request) -> Response:
+    await asyncio.sleep(0.2)
+    return PlainTextResponse("later")
+
+
+def test_a_client_that_ends_its_side_of_tls_has_no_answer(loop: Loop, files: TlsFiles) -> None:
+    """So it is documented: by the alert of TLS or by TCP alone, of either event loop."""
+    with served(loop, tls=ReloadingTls(files), routes=[Route("/later", later)]) as wired:
+        with connected(wired.port) as stays:
+            stays.sendall(head("GET", "/later"))
+            assert stays.recv(65536).startswith(b"HTTP/1.1 200 ")
+        with connected(wired.port) as alerts:
+            alerts.sendall(head("GET", "/later"))
+            with alerts.unwrap() as plain:  # returns once the server has ended its side, too
+                assert plain.recv(65536) == b""
+        with connected(wired.port) as ends:
+            ends.sendall(head("GET", "/later"))
+            ends.shutdown(socket.SHUT_WR)
+            heard = b"".join(iter(lambda: socket.socket.recv(ends, 65536), b""))
+            assert len(heard) < 700, "the session's tickets, and no answer"
 
 
 def test_one_connection_too_many_hears_so_over_tls(loop: Loop, files: TlsFiles) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
@@ -225,6 +226,7 @@ def test_without_a_port_the_socket_alone_is_served(run: Run, tmp_path: Path, mon
         with Client(service.url) as client:
             assert list(client.jobs()) == []
         assert not listening(service.process.pid)
+        assert len(arenas(service.process.pid)) <= 1, "of hundreds of threads"
         monkeypatch.setenv("TILEWISE_DATA_DIR", str(tmp_path))
         found = run("jobs", "--json")  # by what the owner of the database says of itself
         assert found.code == 0, found.err
@@ -235,6 +237,17 @@ def test_without_a_port_the_socket_alone_is_served(run: Run, tmp_path: Path, mon
     assert ran.code == 1
     assert ran.err == "tilewise: without a port there is nowhere to listen: set TILEWISE_UDS, or give --uds\n"
     assert "a port is a number from 0 to 65535, or off" in run("serve", "--port", "70000").err
+
+
+def arenas(pid: int) -> list[int]:
+    """Addresses of the malloc arenas of a process beside its first: 64 MiB are reserved for each, most out of reach."""
+    found, size = list[int](), 2**26
+    lines = [line.split()[:2] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    for (used, rights), (reserved, no_rights) in pairwise(lines):
+        (start, end), (next_, last) = ([int(each, 16) for each in span.split("-")] for span in (used, reserved))
+        is_arena = start % size == 0 and end == next_ and last == start + size
+        found += [start] if is_arena and (rights, no_rights) == ("rw-p", "---p") else []
+    return found
 
 
 def listening(pid: int) -> list[str]:

@@ -28,8 +28,10 @@ from app.services.principal import ANONYMOUS, Principal
 COOKIE: Final = "tilewise_session"
 _SESSION: Final = re.compile(rb"(?:^|;)[ \t]*%b=([^;]*)" % COOKIE.encode())  # RFC 6265, section 4.2.1
 _MOMENT: Final = 0.5  # seconds in which the operator's file and the clock are not looked at again
-_REMEMBERED: Final = 4096
-_FEW, _SHORT = 12, 128  # headers that are looked at, and characters of a path, of what is worth remembering
+# Heads that are remembered, and of each at most the headers that are looked at, and characters of path and headers: a
+# stranger who asks the public routes with long cookies takes no memory.
+_REMEMBERED: Final = 1024
+_FEW, _SHORT = 12, 1024
 _LOOKED_AT: Final = frozenset({b"host", b"authorization", b"cookie", b"origin", b"sec-fetch-site"})
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._~!$&'()*+,;=%-]{1,255})(?::([0-9]{0,5}))?")
@@ -37,15 +39,6 @@ _JOB: Final = re.compile(rb"/jobs/([0-9a-zA-Z-]{1,64})")
 _READING: Final = ("/matmul", "/infer", "/index")  # how the paths end that change nothing, but for these answers:
 _CHANGED: Final = frozenset({HTTPStatus.CREATED, HTTPStatus.ACCEPTED})  # a resident matrix, a job
 _BEARER: Final = re.compile(rb"bearer +([A-Za-z0-9._~+/=-]{1,512})", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class _Admitted:
-    """A head that was let in: those like it are, until a key changes or a moment has passed."""
-
-    principal: Principal
-    keys: int
-    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +68,16 @@ class RequestGuard:
     host.
     """
 
-    def __init__(self, access: Callable[[], Access | None], routes: Callable[[], Iterable[BaseRoute]]) -> None:
-        self._access, self._routes = access, routes
-        self._admitted: dict[tuple[object, ...], _Admitted] = {}
+    def __init__(
+        self,
+        access: Callable[[], Access | None],
+        routes: Callable[[], Iterable[BaseRoute]],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._access, self._routes, self._clock = access, routes, clock
+        # Heads that were let in since a moment began: those like them are, until it is over or a key changes.
+        self._admitted: dict[tuple[object, ...], Principal] = {}
+        self._over, self._generation = 0.0, -1
 
     def __call__(self, scope: ASGIScope, peer: Peer) -> Response | object:
         """The refusal as a response, or the principal.
@@ -88,18 +88,20 @@ class RequestGuard:
         if access is None:
             return ANONYMOUS
         shown = [field for field in scope["headers"] if field[0] in _LOOKED_AT]
-        like = (scope["method"], scope["path"], peer, *shown)
-        known = self._admitted.get(like)
+        like = (scope["path"], scope["method"], scope["http_version"], peer, *shown)
+        now = self._clock()
+        if now >= self._over or self._generation != access.keys.generation:
+            self._admitted, self._over, self._generation = {}, now + _MOMENT, access.keys.generation
+        principal = self._admitted.get(like)
         try:
-            if known is None or known.keys != access.keys.generation or known.until <= monotonic():
+            if principal is None:
                 principal = self._checked(HeadFields.of(scope, peer, shown), access)
-                known = _Admitted(principal, access.keys.generation, monotonic() + _MOMENT)
-                self._keep(like, known)
-            access.rates.take(known.principal)
+                self._keep(like, principal, shown)
+            access.rates.take(principal)
         except TilewiseError as error:
             note_denial(access.audit, scope, peer, error)
             return refused(error)
-        return known.principal
+        return principal
 
     def admit(self, scope: ASGIScope) -> Response | None:
         """Find out who asks if another server than ours has let a request in; gives the refusal, or None."""
@@ -130,11 +132,11 @@ class RequestGuard:
     def _scopes(self) -> RouteScopes:
         return RouteScopes(self._routes())
 
-    def _keep(self, like: tuple[object, ...], known: _Admitted) -> None:
+    def _keep(self, like: tuple[object, ...], principal: Principal, shown: list[tuple[bytes, bytes]]) -> None:
         if len(self._admitted) >= _REMEMBERED:
             self._admitted.clear()
-        if len(like) <= _FEW and len(str(like[1])) <= _SHORT:
-            self._admitted[like] = known
+        if len(shown) <= _FEW and len(str(like[0])) + sum(len(value) for _, value in shown) <= _SHORT:
+            self._admitted[like] = principal
 
     def _checked(self, head: HeadFields, access: Access) -> Principal:
         """Who asks; raises Malformed, Misdirected, CrossOrigin, Unauthenticated, Forbidden."""
