@@ -59,7 +59,9 @@ def mutated(data: bytes, draw: random.Random) -> bytes:
             lambda at=at, end=end: changed.__delitem__(slice(at, end)),  # type: ignore[misc]
             lambda at=at: changed.__setitem__(slice(at, at), draw.choice(_TOKENS)),  # type: ignore[misc]
             lambda at=at, end=end: changed.__setitem__(slice(at, end), draw.randbytes(end - at)),  # type: ignore[misc]
-            lambda at=at, end=end: changed.__setitem__(slice(at, at), changed[at:end] * draw.randint(1, 40)),  # type: ignore[misc]
+            lambda at=at, end=end: changed.__setitem__(  # type: ignore[misc]
+                slice(at, at), changed[at:end] * draw.randint(1, 40)
+            ),
         )
         draw.choice(changes)()
     return bytes(changed)
