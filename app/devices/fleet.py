@@ -20,7 +20,7 @@ from app.devices.gpu_reader import GpuHealthProcess
 from app.devices.last_devices import remember
 from app.devices.lease import Lease, Priority
 from app.devices.process import Worker
-from app.devices.sandbox import Part, Sandbox, Support, of_platform, support
+from app.devices.sandbox import Part, Sandbox, Support, of_discovery, of_platform, support
 from app.devices.slab import Slab
 from app.devices.worker_entry import WorkerContext
 from app.errors import DeviceError, NoDevice, StartRefused, UnknownDevice
@@ -133,7 +133,7 @@ def open_fleet(devices: str, cache_dir: Path, slab_bytes: int, *, sandboxed: boo
         stack.callback(slab.close)
         compilers = Compilers(cache_dir, of_platform(supported, "cuda", cache_dir))
         stack.callback(compilers.close)
-        found, reasons = _discover(asked, cache_dir)
+        found, reasons = _discover(asked, cache_dir, supported)
         units = []
         for unit in _opened(found, cache_dir, slab, compilers, stack, supported):
             if isinstance(unit, Unit):
@@ -187,20 +187,22 @@ def _asked(devices: str) -> list[str]:
     return [] if parts == ["none"] else parts
 
 
-def _discover(asked: list[str], cache_dir: Path) -> tuple[list[Device], list[str]]:
-    """Ask the drivers, in a child that may hang or crash, and runs no kernel.
-
-    It is not confined: where a GPU's devices are missing, CUDA has a program make them that needs its privileges.
-    """
+def _discover(asked: list[str], cache_dir: Path, supported: Support) -> tuple[list[Device], list[str]]:
+    """Ask the drivers, each in a child that may hang or crash, and runs no kernel."""
     found: dict[str, Device] = {}
     reasons: list[str] = []
-    child = Worker("discovery", worker_entry.nothing, ())
+    children: dict[str, Worker] = {}
     try:
         for which in ["cuda", "opencl"] if asked == ["auto"] else asked:
             if asked == ["auto"] and found:
                 break
+            platform = which.partition(":")[0]
+            if platform not in children:
+                sandbox = of_discovery(supported, platform, cache_dir)
+                children[platform] = Worker(f"{platform} discovery", worker_entry.nothing, (), sandbox=sandbox)
             try:
-                devices, unusable = child.call(worker_entry.discover, which, cache_dir, deadline=_DISCOVERY)
+                call = worker_entry.discover, which, cache_dir
+                devices, unusable = children[platform].call(*call, deadline=_DISCOVERY)
             except DeviceError as error:
                 reasons.append(f"{which}: {error.message}")
             else:
@@ -209,7 +211,8 @@ def _discover(asked: list[str], cache_dir: Path) -> tuple[list[Device], list[str
                 if not devices and not unusable:
                     reasons.append(f"{which}: there is no such device")
     finally:
-        child.close()
+        for child in children.values():
+            child.close()
     return list(found.values()), reasons
 
 

@@ -9,13 +9,15 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import pytest
 
 from app.devices import fleet as fleets
+from app.devices import worker_entry
 from app.devices.fleet import Fleet, open_fleet
 from app.devices.process import Worker
-from app.devices.sandbox import PARTS, Sandbox, Support, landlock, of_platform, support
+from app.devices.sandbox import PARTS, Sandbox, Support, landlock, of_discovery, of_platform, support
 from app.errors import DeviceError
 from tests.support.devices import child_functions, sandbox_functions
 from tests.support.devices.child_factory import Making
@@ -107,6 +109,39 @@ def test_a_gpus_process_has_what_the_driver_needs_and_no_network(make: Making, c
     assert child.call(sandbox_functions.files, Path("/dev/shm"), cache / "cuda")["make a folder"] == 0  # noqa: S108
     Path("/dev/shm/folder").rmdir()  # noqa: S108
     Path("/dev/shm/new").unlink()  # noqa: S108
+
+
+@confining
+def test_the_process_that_asks_for_devices_is_confined_as_their_workers(
+    make: Making, binaries: Path, outside: Path
+) -> None:
+    child = make(sandbox=of_discovery(SUPPORT, "opencl", binaries))
+    devices, _ = child.call(worker_entry.discover, "opencl", binaries)
+    assert [device.id for device in devices] == ["opencl:0"]
+    assert child.call(sandbox_functions.files, outside, binaries / "pocl")["read"] == errno.EACCES
+    assert set(child.call(sandbox_functions.sockets).values()) == {errno.EPERM}
+
+
+def test_a_fleet_confines_discovery(binaries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Sandbox | None] = {}
+
+    class Noted(Worker):
+        def __init__(self, name: str, *arguments: Any, **options: Any) -> None:
+            given[name] = options.get("sandbox")
+            super().__init__(name, *arguments, **options)
+
+    monkeypatch.setattr(fleets, "Worker", Noted)
+    with open_fleet("opencl", binaries, 2**20) as fleet:
+        assert given["opencl discovery"] == given[f"{fleet.unit().device.id} trials"] is not None
+
+
+def test_cuda_is_asked_without_a_sandbox_where_device_files_are_to_be_made(cache: Path, tmp_path: Path) -> None:
+    gpus, found = tmp_path / "gpus", []
+    for name in ("nvidia0", "nvidiactl", "nvidia-uvm", "gpus/0", "gpus/1", "nvidia1"):
+        (tmp_path / name).mkdir(parents=True)
+        sandbox = of_discovery(Support(1, filters=True), "cuda", cache, tmp_path, gpus)
+        found.append(bool(sandbox.support.parts))
+    assert found == [False, False, True, True, False, True]
 
 
 def test_without_the_sandbox_a_process_may_do_what_its_user_may(

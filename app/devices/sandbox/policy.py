@@ -31,6 +31,9 @@ _DRIVER_CACHES: Final = (
     *("CUDA_CACHE_PATH", "CUPY_CACHE_DIR", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"),
     *("TMPDIR", "TEMP", "TMP"),
 )
+# What every use of CUDA opens: its driver has a program with privileges make those that are missing.
+_DEVICE_FILES: Final = ("nvidiactl", "nvidia-uvm")
+_DEVICES, _GPUS = Path("/dev"), Path("/proc/driver/nvidia/gpus")
 _TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - MPS's pipes are there too
 
 
@@ -69,6 +72,24 @@ def of_platform(support: Support, platform: str, cache_dir: Path) -> Sandbox:
     write = (str(cache / "cuda"), *_homes(), *_TEMPORARY, *_named(_DRIVER_CACHES))
     families = (socket.AF_UNIX, socket.AF_NETLINK)
     return Sandbox(support, read, write, ("/dev", "/proc"), tuple(map(int, families)), alone=False)
+
+
+def of_discovery(
+    support: Support, platform: str, cache_dir: Path, devices: Path = _DEVICES, gpus: Path = _GPUS
+) -> Sandbox:
+    """The sandbox of the process that asks a platform for its devices: its workers'.
+
+    Where device files of GPUs are missing, CUDA makes them, for which a confined process has no privileges: there, and
+    where no GPU is, nothing is restricted.
+    """
+    if platform == "cuda" and not _has_device_files(devices, gpus):
+        return Sandbox(Support())
+    return of_platform(support, platform, cache_dir)
+
+
+def _has_device_files(devices: Path, gpus: Path) -> bool:
+    known = len(list(gpus.iterdir())) if gpus.is_dir() else 1
+    return all((devices / name).exists() for name in _DEVICE_FILES) and len([*devices.glob("nvidia[0-9]*")]) >= known
 
 
 def _python() -> Iterator[str]:
