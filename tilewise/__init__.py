@@ -6,6 +6,7 @@ Standard library and NumPy only, and ml_dtypes for bfloat16.
 from __future__ import annotations
 
 from tilewise._cache import CacheEntry
+from tilewise._charts import Ceiling, GridCell, Roofline, RooflinePoint, TimeGrid
 from tilewise._cordons import Cordon
 from tilewise._futures import AsyncSubmitted, Submitted
 from tilewise._import_source import ImportSource
@@ -118,6 +119,7 @@ __all__ = [
     "Busy",
     "CacheEntry",
     "Cancelled",
+    "Ceiling",
     "ChildDied",
     "ChildLost",
     "ChildTimedOut",
@@ -137,6 +139,7 @@ __all__ = [
     "Failed",
     "Figure",
     "Forbidden",
+    "GridCell",
     "Import",
     "ImportLine",
     "ImportSource",
@@ -180,6 +183,8 @@ __all__ = [
     "Refused",
     "RefusedConfig",
     "RegionExists",
+    "Roofline",
+    "RooflinePoint",
     "Rung",
     "Shape",
     "ShapeReport",
@@ -187,6 +192,7 @@ __all__ = [
     "Skipped",
     "StoreFailed",
     "Submitted",
+    "TimeGrid",
     "TimedOut",
     "Timing",
     "TooLarge",

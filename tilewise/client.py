@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from tilewise._cache import CacheMethods
+from tilewise._charts import ChartMethods
 from tilewise._cordons import CordonMethods
 from tilewise._exports import ExportMethods
 from tilewise._futures import AsyncSubmitted, Submitted
@@ -37,6 +38,7 @@ class ClientMethods(
     WorkloadMethods,
     InterchangeMethods,
     LadderMethods,
+    ChartMethods,
     CacheMethods,
 ):
     """All that can be asked of a service, written once."""

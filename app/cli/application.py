@@ -52,6 +52,7 @@ COMMANDS: Final = {
         ),
     ),
     "best": Command("tune", ("tilewise best 1000x1200x800", "tilewise best 512 --dtype half --match exact --json")),
+    "show": Command("show", ("tilewise show 512", "tilewise show 1000x1200x800 --kernel tiled")),
     "bench": Command("tune", ("tilewise bench 512", "tilewise bench 1000x1200x800 4096x16x4096 --dtype bf16 --json")),
     "matmul": Command(
         "matmul",

@@ -11,6 +11,8 @@ import tilewise
 from app.api import responses
 from app.api.paging import bests_page, jobs_page, misses_page, trials_page
 from app.api.params import validated
+from app.api.routes.charts.landscape import LandscapeQuery, time_grid
+from app.api.routes.charts.roofline import RooflineQuery, ceilings_and_points
 from app.api.routes.interchange import imports
 from app.api.routes.interchange.export import ExportQuery, ExportSources, exported
 from app.api.schemas import BestsQuery, JobsQuery, MissesQuery, TrialsQuery
@@ -106,6 +108,21 @@ class Stored:
         ids = {unit.device.model: unit.device.id for unit in reversed(units)}
         page = bests_page(self._best, ids, validated(BestsQuery, {"dtype": dtype, "cursor": cursor, "limit": limit}))
         return Page((read_answer(Best, one) for one in page.bests), page.next)
+
+    def landscape(
+        self, problem: tilewise.Problem, *, kernel: str | None = None, device: str | None = None
+    ) -> tilewise.TimeGrid:
+        """As Client.landscape."""
+        asked = validated(LandscapeQuery, asdict(problem) | {"kernel": kernel, "device": device})
+        return read_answer(tilewise.TimeGrid, time_grid(self._jobs, asked, self._devices.unit(device).device))
+
+    def roofline(
+        self, problem: tilewise.Problem, *, points: str = "bests", device: str | None = None
+    ) -> tilewise.Roofline:
+        """As Client.roofline."""
+        asked = validated(RooflineQuery, asdict(problem) | {"points": points, "device": device})
+        found = ceilings_and_points(self._jobs, self._best, asked, self._devices.unit(device).device)
+        return read_answer(tilewise.Roofline, found)
 
     def misses(self, *, device: str | None = None, cursor: str | None = None, limit: int = 100) -> Page[Miss]:
         """As Client.misses."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TaskID, TextColumn
 
+from app.cli.charts import bars
+from app.cli.render import conditions_text
 from app.cli.session import Session
-from tilewise import Client, Event, Job, Problem
+from tilewise import Client, Conditions, Event, Job, Problem
 from tilewise.decoding import from_json
 
 _NARROW: Final = 100  # columns below which the count of trials is left out, and words are cut
@@ -30,11 +32,54 @@ def follow(here: Session | Client, job: Job, console: Console) -> Job:
         TextColumn("{task.fields[best]}"),
         TextColumn("{task.fields[left]}"),
     )
-    with Progress(*columns, console=console) as bar:
+    fastest = FastestTrials()
+    with _ProgressWithBars(fastest, *columns, console=console) as bar:
         task = bar.add_task(_cut("waiting for the device", narrow), total=1.0, trials="", best="", left="")
         for event in here.events(job.id):
+            if event.name == "trial":
+                fastest.take(event.data)
             _apply(bar, task, event, narrow)
     return here.job(job.id)
+
+
+class FastestTrials:
+    """The fastest trial of each kernel of the problem that is searched now, and the device's clocks at the last one."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, float] = {}
+        self.conditions = ""
+        self._problem: Mapping[str, Any] = {}
+
+    def take(self, trial: Mapping[str, Any]) -> None:
+        """Take a trial's event in; another problem's begins anew."""
+        if trial["problem"] != self._problem:
+            self._problem, self.times = trial["problem"], {}
+        time, kernel = trial.get("median_ms"), str(trial.get("kernel", ""))
+        if time and trial.get("round", "search") == "search":
+            self.times[kernel] = min(float(time), self.times.get(kernel, float("inf")))
+        if told := trial.get("conditions"):
+            self.conditions = conditions_text(from_json(Conditions, told))
+
+    def drawn(self) -> Iterable[RenderableType]:
+        """A bar a kernel, the fastest first, and the clocks where the device tells them."""
+        if self.times:
+            yield bars(dict(sorted(self.times.items(), key=lambda one: one[1])))
+        if self.conditions:
+            yield f"[dim]{self.conditions}[/]"
+
+
+class _ProgressWithBars(Progress):
+    """A progress bar with what was fastest so far below it."""
+
+    def __init__(self, fastest: FastestTrials, *columns: ProgressColumn, console: Console) -> None:
+        self._fastest, self._in_place = fastest, console.is_terminal
+        super().__init__(*columns, console=console)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """The bar, then the kernels' bars in a terminal that shows them in place."""
+        yield from super().get_renderables()
+        if self._in_place:
+            yield from self._fastest.drawn()
 
 
 def _apply(bar: Progress, task: TaskID, event: Event, narrow: bool) -> None:

@@ -32,6 +32,8 @@ from tilewise import (
     Page,
     Problem,
     Product,
+    Roofline,
+    TimeGrid,
     Trial,
     Workload,
 )
@@ -55,6 +57,14 @@ class Records(Protocol):
         self, *, device: str | None = None, dtype: str | None = None, cursor: str | None = None, limit: int = 100
     ) -> Page[Best]:
         """List what is stored for the problems that were tuned, newest first."""
+        ...
+
+    def landscape(self, problem: Problem, *, kernel: str | None = None, device: str | None = None) -> TimeGrid:
+        """Give the best time over two parameters of a kernel."""
+        ...
+
+    def roofline(self, problem: Problem, *, points: str = "bests", device: str | None = None) -> Roofline:
+        """Give a device's ceilings and where trials lie below them."""
         ...
 
     def misses(self, *, device: str | None = None, cursor: str | None = None, limit: int = 100) -> Page[Miss]:

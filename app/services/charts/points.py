@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from app.store.database import Database
+from app.services.jobs.service import JobService
 from app.store.records import PointRecord
-from app.store.repository import TrialRepository
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -28,10 +27,9 @@ class ConfigPoint:
     reason: str | None
 
 
-def config_points(database: Database, problem: Mapping[str, Any], **filters: Any) -> list[ConfigPoint]:
+def config_points(jobs: JobService, problem: Mapping[str, Any], **filters: Any) -> list[ConfigPoint]:
     """The configs of the trials that match, each once, in the order in which they were first tried."""
-    found = database.read(lambda session: TrialRepository(session).points(problem, **filters))
-    return list(merged(found))
+    return list(merged(jobs.points(problem, **filters)))
 
 
 def merged(points: Iterable[PointRecord]) -> Iterable[ConfigPoint]:

@@ -19,7 +19,7 @@ from app.services.principal import ANONYMOUS, Principal
 from app.services.tuning.progress import FINALS, PREPARING, SEARCH
 from app.services.tuning.request import budget_seconds
 from app.store.database import Database
-from app.store.records import JobRecord, TrialRecord
+from app.store.records import JobRecord, PointRecord, TrialRecord
 from app.store.repository import DeviceRepository, JobRepository, TrialRepository
 from app.tuning.replay import lines
 
@@ -134,6 +134,10 @@ class JobService:
     def trials(self, **filters: Any) -> Sequence[TrialRecord]:
         """Stored trials by device_model, problem_key, kernel, state, job_id, round, after (an id) and limit."""
         return self._database.read(lambda session: TrialRepository(session).search(**filters))
+
+    def points(self, problem: Mapping[str, Any], **filters: Any) -> Sequence[PointRecord]:
+        """Stored trials without their samples, by the filters of `trials`."""
+        return self._database.read(lambda session: TrialRepository(session).points(problem, **filters))
 
     def recordings(self, **filters: Any) -> Iterator[str]:
         """All trials by the filters of `trials` but `after` and `limit`, as the text of recordings, in pieces.
@@ -349,4 +353,5 @@ def trial_data(trial: TrialRecord) -> dict[str, Any]:
         "reason": trial.reason,
         "median_ms": trial.median_ms,
         "gflops": trial.problem.flops / trial.median_ms / 1e6 if trial.median_ms else None,
+        "conditions": None if trial.conditions is None else dict(trial.conditions),
     }

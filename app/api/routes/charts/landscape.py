@@ -19,7 +19,7 @@ from app.api.schemas import ConfigText, DeviceId, Name, ProblemQuery, config_of
 from app.api.state import service_of, threads_of
 from app.services.charts import landscape as charts
 from app.services.charts.points import config_points
-from app.services.service import Service
+from app.services.jobs.service import JobService
 from kernels.device import Device
 
 router = DirectRouter("trials")
@@ -126,15 +126,14 @@ async def landscape(request: Request) -> Response:
     if asked.job_id is not None:
         await threads_of(request).call(service.jobs.get, asked.job_id, principal_of(request))
     device = service.fleet.unit(asked.device).device
-    return told(request, await threads_of(request).call(_answer, service, asked, device), "cells")
+    return told(request, await threads_of(request).call(time_grid, service.jobs, asked, device), "cells")
 
 
-def _answer(service: Service, asked: LandscapeQuery, device: Device) -> TimeGrid:
+def time_grid(jobs: JobService, asked: LandscapeQuery, device: Device) -> TimeGrid:
+    """The answer; raises NotTuned and Invalid."""
     problem = asked.problem()
     filters = {"device_model": device.model, "job_id": asked.job_id}
-    points = [
-        point for point in config_points(service.database, _members(asked), **filters) if point.kernel != "vendor"
-    ]
+    points = [point for point in config_points(jobs, _members(asked), **filters) if point.kernel != "vendor"]
     held = None if asked.held is None else config_of(asked.held)
     axes = charts.Axes(asked.x, asked.y, held, asked.aggregate)
     found = charts.landscape(points, asked.kernel, problem, device, axes)

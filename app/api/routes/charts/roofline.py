@@ -18,9 +18,10 @@ from app.api.responses import Answer, Config, Problem
 from app.api.routes.charts.tables import TABLE, told
 from app.api.schemas import DeviceId, DtypeField, Name, PrecisionField, ProblemFilter
 from app.api.state import service_of, threads_of
+from app.services.best.lookup import BestConfigs
 from app.services.charts import roofline as charts
 from app.services.charts.points import ConfigPoint, config_points
-from app.services.service import Service
+from app.services.jobs.service import JobService
 from kernels import problem as kernel_problem
 from kernels.device import Device
 
@@ -138,13 +139,18 @@ async def roofline(request: Request) -> Response:
     if asked.job_id is not None:
         await threads_of(request).call(service.jobs.get, asked.job_id, principal_of(request))
     device = service.fleet.unit(asked.device).device
-    return told(request, await threads_of(request).call(_answer, service, asked, device), "points")
+    return told(
+        request,
+        await threads_of(request).call(ceilings_and_points, service.jobs, service.best, asked, device),
+        "points",
+    )
 
 
-def _answer(service: Service, asked: RooflineQuery, device: Device) -> Roofline:
+def ceilings_and_points(jobs: JobService, best: BestConfigs, asked: RooflineQuery, device: Device) -> Roofline:
+    """The answer."""
     kind = kernel_problem.Problem(1, 1, 1, dtype=asked.dtype, precision=asked.precision)
-    points = _bests if asked.points == "bests" else _trials
-    found = charts.roofline(kind, device, points(service, asked, device))
+    points = _bests(best, asked, device) if asked.points == "bests" else _trials(jobs, asked, device)
+    found = charts.roofline(kind, device, points)
     return Roofline(
         device=device.id,
         dtype=asked.dtype,
@@ -160,14 +166,14 @@ def _point(point: charts.RooflinePoint) -> RooflinePoint:
     return RooflinePoint.model_validate(members)
 
 
-def _trials(service: Service, asked: RooflineQuery, device: Device) -> list[ConfigPoint]:
+def _trials(jobs: JobService, asked: RooflineQuery, device: Device) -> list[ConfigPoint]:
     filters = {"kernel": asked.kernel, "job_id": asked.job_id, "device_model": device.model}
-    return config_points(service.database, asked.members(), limit=asked.limit, **filters)
+    return config_points(jobs, asked.members(), limit=asked.limit, **filters)
 
 
-def _bests(service: Service, asked: RooflineQuery, device: Device) -> list[ConfigPoint]:
+def _bests(best: BestConfigs, asked: RooflineQuery, device: Device) -> list[ConfigPoint]:
     members = asked.members().items()
-    trials = (record.trial for record in service.best.all() if record.device_model == device.model)
+    trials = (record.trial for record in best.all() if record.device_model == device.model)
     return [
         ConfigPoint(trial.problem, trial.kernel, trial.config, trial.round, trial.median_ms, None)
         for trial in trials
