@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
-from app.errors import InvalidFile
+from app.errors import InvalidFile, Unsupported
 from app.interchange import bundle, kernel_tuner, store_results, t4, table, wisdom
-from app.interchange.formats import FORMATS, FileSubject, detected, parse
+from app.interchange.formats import FORMATS, FileSubject, detected, parse, write
 from app.interchange.results import BestResult, ConfigResult, ResultsFile, TuningResults
 from kernels.problem import Problem
 from kernels.space import Config
@@ -78,6 +80,30 @@ def test_a_whole_space_comes_back_as_it_was(name: str) -> None:
     results = tuple(replace(one, extra=known(one.extra)) for one in found.results)
     choices = SPACE.choices if name in {"kernel-tuner", "bundle"} else {}
     assert comparable(replace(found, results=results, extra={})) == comparable(replace(SPACE, choices=choices))
+
+
+def test_parquet_is_a_table_of_texts_that_comes_back_as_it_was() -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'tilewise[formats]' has pyarrow")
+    data = b"".join(write("parquet", ResultsFile((SPACE,), ()), "tilewise 1", lambda *_: []))
+    assert detected(data) == "parquet"
+    rows = parquet.read_table(io.BytesIO(data)).to_pylist()
+    assert [json.loads(row["config"]) for row in rows] == [dict(SPACE.members(one)) for one in SPACE.results]
+    assert [row["time_ms"] for row in rows] == [one.time_ms and repr(one.time_ms) for one in SPACE.results]
+    (found,) = parse("parquet", data, FileSubject()).spaces
+    assert comparable(found) == comparable(replace(SPACE, choices={}))
+    for wrong in (data[: len(data) // 2], data[:4] + data[-4:], data.replace(b"time_ms", b"tide_ms")):
+        with pytest.raises(InvalidFile):
+            parse("parquet", wrong, FileSubject())
+    numbers = io.BytesIO()
+    parquet.write_table(parquet.read_table(io.BytesIO(data)).append_column("size2", [[1] * len(rows)]), numbers)
+    with pytest.raises(InvalidFile, match="there is no column"):
+        parse("parquet", numbers.getvalue(), FileSubject())
+
+
+@pytest.mark.skipif(find_spec("pyarrow") is not None, reason="pyarrow is installed")
+def test_parquet_without_its_library_says_what_to_install() -> None:
+    with pytest.raises(Unsupported, match=r"tilewise\[formats\]"):
+        parse("parquet", b"PAR1", FileSubject())
 
 
 @pytest.mark.parametrize("name", ["store-results", "wisdom"])
