@@ -138,6 +138,7 @@ class ImportService:
         owner = None if principal == ANONYMOUS.name else principal
         if not any(known.family == problem.family for known in list(self._priors)):
             return []
+        self.expire()
         found = self._database.read(lambda session: ImportRepository(session).spaces(None, owner, problem.family))
         of_kernel = [record for record in found if record.kernel == kernel and record.best_config is not None]
         nearest = sorted(of_kernel, key=lambda record: distance(record.problem, problem))[:_SOURCES]
