@@ -141,6 +141,14 @@ def test_a_cache_that_a_tuner_left_open_has_its_configs_in_both_spellings_of_fai
         assert [one.line for one in found.results] == [3, 4, 5]
 
 
+def test_t4_keeps_what_it_says_of_compilation() -> None:
+    said = {"max_work_group_size": 512, "registers": 40, "local_size": {"x": 32, "y": 1, "z": 1}}
+    file = json.loads(written("t4"))
+    file["results"][0]["compilation_data"] = said
+    (found,) = parse("t4", json.dumps(file).encode(), FileSubject()).spaces
+    assert json.loads(written("t4", found))["results"][0]["compilation_data"] == said
+
+
 def test_t4_of_other_units_is_in_milliseconds() -> None:
     row: dict[str, Any] = {"configuration": {"BM": 16}, "times": {"runtimes": [2000, 4000]}, "invalidity": "correct"}
     text = json.dumps({"schema_version": "1.1.0", "metadata": {"timeunit": "microseconds"}, "results": [row]})
