@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from tilewise._requests import RequestMethods, filter_members, members_of
 from tilewise._sansio import Flow, Operation
@@ -82,6 +83,11 @@ class Roofline:
 
 class ChartMethods(RequestMethods):
     """Aggregates of trials. Every method raises ClientError if the service refuses."""
+
+    @Operation
+    def job_trace(self, job_id: str) -> Flow[bytes]:
+        """Give what a tune spent its time on, as a file that Perfetto opens."""
+        return (yield from self._get(f"/jobs/{quote(job_id, safe='')}/trace")).body
 
     @Operation
     def landscape(

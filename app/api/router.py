@@ -29,7 +29,7 @@ from app.api.routes import (
 )
 from app.api.routes.best import best_config
 from app.api.routes.cache import entries as cache
-from app.api.routes.charts import landscape, roofline, trace
+from app.api.routes.charts import job_trace, landscape, roofline, trace
 from app.api.routes.exports import take
 from app.api.routes.interchange import export, imports
 from app.api.routes.workloads import workloads
@@ -49,6 +49,7 @@ ROUTERS = (
     tune,
     jobs,
     events,
+    job_trace,
     trials,
     landscape,
     roofline,

@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TaskID, TextColumn
 
-from app.cli.charts import bars
+from app.cli.drawing.charts import bars
 from app.cli.render import conditions_text
 from app.cli.session import Session
 from tilewise import Client, Conditions, Event, Job, Problem

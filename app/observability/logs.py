@@ -31,7 +31,7 @@ class TextFormatter(logging.Formatter):
             record = logging.makeLogRecord({**record.__dict__, "exc_info": None, "exc_text": None})
             record.msg, record.args = "%s: %s: %s", (record.getMessage(), type(error).__name__, one_line(error))
         context = current()
-        if context is not None:
+        if context is not None and context.request_id:
             record = logging.makeLogRecord(record.__dict__)
             record.msg, record.args = "%s [request %s]", (record.getMessage(), context.request_id)
         return super().format(record)
@@ -48,7 +48,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        if (context := current()) is not None:
+        if (context := current()) is not None and context.request_id:
             members["request_id"] = context.request_id
             if context.trace_id is not None:
                 members["trace_id"] = context.trace_id

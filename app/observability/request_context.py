@@ -40,8 +40,8 @@ class RequestContext(NamedTuple):
     @property
     def trace_id(self) -> str | None:
         """The trace's id, as 32 hexadecimal digits; None outside a trace."""
-        if self.span is not None:
-            return str(self.span.trace_id)
+        if self.span is not None and (found := self.span.trace_id):
+            return str(found)
         return None if self.parent is None else self.parent.trace_id
 
 

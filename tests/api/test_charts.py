@@ -150,6 +150,24 @@ def test_tables_are_comma_separated_where_that_is_asked_for(client: httpx.Client
         assert client.get(url, headers={"Accept": "image/png"}).status_code == 406, path
 
 
+def test_a_job_exports_what_it_spent_its_time_on(client: httpx.Client, tuned: Followed) -> None:
+    told = client.get(f"/jobs/{tuned.job['id']}/trace").json()
+    spans = [event for event in told["traceEvents"] if event["ph"] == "X"]
+    threads = {event["tid"]: event["args"]["name"] for event in told["traceEvents"] if event["name"] == "thread_name"}
+    assert {event["tid"] for event in spans} <= set(threads)
+    assert {"job", "store", "opencl:0"} <= {name.split(" ")[0] for name in threads.values()}, threads
+    assert {"tune job", "tune shape", "trial", "store write"} <= {event["name"] for event in spans}
+    tried = sum(trial["round"] == "search" for trial in tuned.trials)
+    assert sum(event["name"] == "trial" for event in spans) >= tried
+    for thread in threads:
+        ends: list[float] = []
+        for event in sorted((one for one in spans if one["tid"] == thread), key=lambda one: (one["ts"], -one["dur"])):
+            ends = [end for end in ends if end > event["ts"] + 1e-3]
+            assert all(event["ts"] + event["dur"] <= end + 1e-3 for end in ends), "slices of a thread lie in each other"
+            ends.append(event["ts"] + event["dur"])
+    assert client.get("/jobs/none/trace").json()["code"] == "unknown_job"
+
+
 def test_a_trace_adds_up_to_the_product(client: httpx.Client) -> None:
     for m, n, k, tile in ((8, 8, 8, 4), (7, 5, 6, 4)):
         query = {"m": m, "n": n, "k": k, "tile": tile}

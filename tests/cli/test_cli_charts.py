@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from app.cli import charts
+from app.cli.drawing import charts
 from app.cli.progress import FastestTrials
 from tilewise import Ceiling, GridCell, Problem, Roofline, RooflinePoint, TimeGrid
 

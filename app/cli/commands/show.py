@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from app.cli import charts, render
+from app.cli import render
+from app.cli.drawing import charts
 from app.cli.options import (
     SHAPE,
     Batch,

@@ -66,7 +66,7 @@ class RemoteCall:
         """Have the child begin the function; raises ChildDied."""
         self._stage = self._stage or function.__name__
         context = current()
-        self._run.caller = told = None if context is None else (context.request_id, context.trace_id)
+        self._run.caller = told = (context.request_id, context.trace_id) if context and context.request_id else None
         request = self._run.speaker.dumps((function, arguments, self._ticket is not None, told))
         self._run.deadline_page.allow(deadline)
         self._run.deadline_page.ask_to_stop(self._until().ask)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from app.devices.fleet import Fleet, Unit
 from app.errors import BudgetTooSmall, Invalid, NotTuned, OverShare, QueueFull, TilewiseError
+from app.observability.job_traces import JobTraces
 from app.observability.request_context import RequestContext, current, entered
 from app.observability.tracing import traced
 from app.services.access.usage import DeviceSeconds
@@ -74,6 +75,7 @@ class TuningService:
         self._running: dict[str, JobProgress] = {}
         # Jobs that wait for a thread, or have one, with the request that each came of.
         self._known: dict[str, RequestContext | None] = {}
+        self.traces = JobTraces()
         self.used = DeviceSeconds("tuning")
         self._submitting = threading.Lock()  # held while a job is created, upgraded or taken up
         self.idle_trials = 0
@@ -284,7 +286,8 @@ class TuningService:
         while not self._closing.is_set():
             job_id = queue.take(None if self._background is None else _LOOK)
             if job_id is not None:
-                with entered(self._known.get(job_id)), traced("tune job", {"tilewise.job": job_id}):
+                context = self.traces.recording(job_id, self._known.get(job_id))
+                with entered(context), traced("tune job", {"tilewise.job": job_id}):
                     self._run(job_id, queue)
             elif self._background is not None and not self._closing.is_set():
                 self._create_background_job(self._background, unit)

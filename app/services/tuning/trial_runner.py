@@ -15,7 +15,7 @@ from app.devices.fleet import Unit
 from app.devices.lease import Priority
 from app.devices.process import GLANCE, CallStopped, Until, never
 from app.errors import ChildDied, ChildLost, ChildTimedOut, CompileFailed, DeviceCordoned, DeviceError, LaunchFailed
-from app.observability.tracing import traced
+from app.observability.tracing import current_span, traced
 from app.services.tuning.progress import FINALS, PREPARING, SEARCH
 from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, InterleavedSamples, OutOfTime
@@ -74,8 +74,14 @@ class TrialRunner:
 
     def prepare(self, launch: Launch) -> None:
         """Start to compile the launch ahead; returns at once."""
+        is_new = launch.build not in self._building
         self._building[launch.build] = None
-        self._unit.ahead(launch.build)
+        future = self._unit.ahead(launch.build)
+        span = current_span()
+        if is_new and span is not None and not future.done():
+            told = {"tilewise.worker": "compilers", "tilewise.kernel": launch.kernel}
+            building = span.child("compile ahead", None, told)
+            future.add_done_callback(lambda _: building.end())
 
     def abandon(self) -> None:
         """Give up the builds that will not be attempted."""
