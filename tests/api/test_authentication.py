@@ -131,7 +131,8 @@ def test_what_is_one_principals_is_404_to_another(guarded: Guarded) -> None:
     with guarded.as_(guarded.key("ann")) as ann, guarded.as_(guarded.key("ben", "read", "tune", "multiply")) as ben:
         put = ann.put("/matrices/weights?shape=4x4", content=EYE.tobytes(), headers=RAW)
         assert put.status_code in {200, 201}, put.text
-        tune = ann.post("/tune", json={"shapes": ["32"], "budget": {"trials": 1}}, headers={"Prefer": "wait=30"})
+        order = {"shapes": ["32"], "kernels": ["naive"], "budget": {"trials": 1}}
+        tune = ann.post("/tune", json=order, headers={"Prefer": "wait=30"})
         later = ann.post(
             f"/matmul?{SHAPE}",
             content=EYE.tobytes() * 2,

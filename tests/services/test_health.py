@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from app.services.service import Service
 from kernels.problem import Problem
 from tests.support.services.running_service import Client, product, settled, started, until
 
-PROBLEM = Problem(96, 80, 64)
+PROBLEM = Problem(256, 256, 256)  # of the class that is verified at the start
 
 
 @contextmanager
@@ -31,6 +32,26 @@ def serving(folder: Path) -> Iterator[tuple[Client, Service]]:
         until(client, settled)
         product(service, PROBLEM)
         yield client, service
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A service that looks at its health often, and the folder of its data: each test leaves it as it was."""
+
+    client: Client
+    service: Service
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    folder = tmp_path_factory.mktemp("watched")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_PROBE", "_FAILING"):
+            patch.setattr(host, name, 0.1)
+        patch.setattr(status, "_LOOK", 0.05)
+        with serving(folder) as (client, service):
+            yield Watched(client, service, folder)
 
 
 def await_true(holds: Callable[[], bool], seconds: float = 20.0) -> None:
@@ -79,46 +100,40 @@ def test_a_child_stopped_five_times_serves_again_each_time(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("fault", ["deleted", "overwritten", "replaced"])
-def test_a_store_that_is_gone_is_seen_and_products_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
-    for name in ("_PROBE", "_FAILING"):
-        monkeypatch.setattr(host, name, 0.1)
-    with serving(tmp_path) as (client, service):
-        (file,) = (path for path in tmp_path.rglob("*.db") if path.is_file())
-        kept = file.with_name("kept")
-        file.rename(kept)
-        if fault != "deleted":
-            file.write_bytes(b"garbage " * 512 if fault == "overwritten" else kept.read_bytes())
-        answer = dict[str, Any]()
+def test_a_store_that_is_gone_is_seen_and_products_go_on(watched: Watched, fault: str) -> None:
+    client = watched.client
+    (file,) = (path for path in watched.folder.rglob("*.db") if path.is_file())
+    kept = file.with_name("kept")
+    file.rename(kept)
+    if fault != "deleted":
+        file.write_bytes(b"garbage " * 512 if fault == "overwritten" else kept.read_bytes())
+    answer = dict[str, Any]()
 
-        def is_failed() -> bool:
-            answer.update(client.get("/health").json())
-            return bool(answer["store"] == "failed")
+    def is_failed() -> bool:
+        answer.update(client.get("/health").json())
+        return bool(answer["store"] == "failed")
 
-        await_true(is_failed)
-        assert answer["status"] == "degraded"
-        assert any(reason.startswith("store_failed: ") for reason in answer["reasons"])
-        assert client.get("/health/ready").status_code == 200
-        product(service, PROBLEM)
-        kept.replace(file)
-        await_true(lambda: client.get("/health").json()["store"] == "ok")
-        assert client.get("/health/ready").json()["status"] == "ready"
+    await_true(is_failed)
+    assert answer["status"] == "degraded"
+    assert any(reason.startswith("store_failed: ") for reason in answer["reasons"])
+    assert client.get("/health/ready").status_code == 200
+    product(watched.service, PROBLEM)
+    kept.replace(file)
+    await_true(lambda: client.get("/health").json()["store"] == "ok")
+    assert client.get("/health/ready").json()["status"] == "ready"
 
 
-def test_changes_of_health_are_logged_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(status, "_LOOK", 0.05)
+def test_changes_of_health_are_logged_once(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "app.services.health.status")
-    with serving(tmp_path) as (_, service):
-        unit = service.fleet.unit()
-        caplog.clear()
-        service.health.cordons.cordon(unit, "a fan is broken", "operator")
-        time.sleep(0.5)
-        service.health.cordons.uncordon(unit)
-        await_true(lambda: any(record.getMessage() == "opencl:0 is ok" for record in caplog.records))
-        told = [record.getMessage() for record in caplog.records if record.name == "app.services.health.status"]
+    unit, cordons = watched.service.fleet.unit(), watched.service.health.cordons
+    await_true(lambda: watched.client.get("/health").json()["store"] == "ok")
+    time.sleep(0.5)  # what changed before is logged by then
+    caplog.clear()
+    cordons.cordon(unit, "a fan is broken", "operator")
+    time.sleep(0.5)
+    cordons.uncordon(unit)
+    await_true(lambda: any(record.getMessage() == "opencl:0 is ok" for record in caplog.records))
+    told = [record.getMessage() for record in caplog.records if record.name == "app.services.health.status"]
     assert told[0] == "opencl:0 is cordoned: it is cordoned by operator: a fan is broken"
     assert len(told) == len(set(told))
 
@@ -140,13 +155,14 @@ def test_a_cordoned_device_refuses_products_and_tunes_over_restarts(tmp_path: Pa
         product(service, PROBLEM)
 
 
-def test_idle_device_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_device_is_verified(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = watched.service.health.verification["opencl:0"]
+    before = one.total
     monkeypatch.setattr(verification, "_EVERY", 0.1)
-    with serving(tmp_path) as (client, service):
-        one = service.health.verification["opencl:0"]
-        await_true(lambda: one.total > 2)
-        assert one.failure is None
-        assert client.get("/health").json()["devices"][0]["served"] < 5
+    await_true(lambda: one.total > before + 2)
+    assert one.failure is None
+    (device,) = watched.client.get("/health").json()["devices"]
+    assert device["served"] < 5
 
 
 def test_two_wrong_verification_products_cordon_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
