@@ -98,7 +98,7 @@ def test_answers_that_nobody_reads_give_way_to_products(service: Running) -> Non
         for _ in range(2):
             reader = stack.enter_context(service.connect())
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
-            begun(reader, f"m={side}&n={side}&k=1&dtype=float32", 8 * side)
+            begun(reader, f"m={side}&n={side}&k=1&dtype=float32&kernel=tiled", 8 * side)
             reader.sendall(bytes(8 * side))
             readers.append(reader)
         for reader in readers:
