@@ -13,6 +13,7 @@ from tilewise._import_source import ImportSource
 from tilewise._interchange import BestRevision, Import, Imported, ImportLine
 from tilewise._keys import ApiKey
 from tilewise._ladders import Ladder, Rung
+from tilewise._notebook import Chart
 from tilewise._requests import Page
 from tilewise._workloads import Incumbent, MeasuredCall, ShapeReport, Skipped, TotalTime, Workload
 from tilewise.client import AsyncClient, Client
@@ -120,6 +121,7 @@ __all__ = [
     "CacheEntry",
     "Cancelled",
     "Ceiling",
+    "Chart",
     "ChildDied",
     "ChildLost",
     "ChildTimedOut",

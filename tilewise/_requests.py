@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, Literal, TypeVar
 
 from tilewise._http1 import HttpRequest, HttpResponse, target
+from tilewise._notebook import ShownPage
 from tilewise._pool import Transport
 from tilewise._sansio import Flow, Operation
 from tilewise.decoding import from_json
@@ -17,7 +18,7 @@ from tilewise.shapes import Problem, ShapeLike, shape_of, sizes_of
 T = TypeVar("T")
 
 
-class Page(list[T]):
+class Page(ShownPage, list[T]):
     """Some entries of a list. `next` is the `cursor` that gives the page after this one; None if there is none."""
 
     def __init__(self, entries: Iterable[T] = (), following: str | None = None) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from tilewise._import_source import ImportSource
+from tilewise._notebook import ShownBest, ShownJob
 from tilewise.decoding import from_json
 from tilewise.shapes import Problem
 
@@ -72,7 +73,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class Best(ShownBest):
     """The best known config of a problem on a device, and how exact (`match`) that answer is.
 
     `instructions` is the path by which its products reach an arithmetic unit: fma, wmma, mma.sync, wgmma or dmma.
@@ -180,7 +181,7 @@ class Winner:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Job(ShownJob):
     """One job as it stands."""
 
     id: str

@@ -1,0 +1,52 @@
+"""What a notebook shows of answers: the figures that they have, and nothing that a page would run."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+from tilewise import Best, Chart, Job, Page, Problem, Timing, Trial
+from tilewise.models import Baseline
+
+_PROBLEM = Problem(64, 64, 64)
+_BEST = Best(
+    "opencl:0",
+    _PROBLEM,
+    "register_tiled",
+    {"BM": 16, "BN": 32},
+    "exact",
+    timing=Timing(0.5, None, 1),
+    baselines={
+        "naive": Baseline("naive", Timing(2.0, None, 1)),
+        "tiled": Baseline("tiled", None, reason="no time"),
+        "vendor": Baseline("<script>", Timing(0.25, None, 1)),
+    },
+)
+
+
+def test_a_plot_has_a_bar_for_each_time_that_was_measured() -> None:
+    chart = _BEST.plot()
+    assert isinstance(chart, Chart)
+    assert chart.option["yAxis"]["data"] == ["naive", "register_tiled", "vendor"]
+    bars = chart.option["series"][0]["data"]
+    assert [bar["value"] for bar in bars] == [2.0, 0.5, 0.25]
+    assert len({bar["itemStyle"]["color"] for bar in bars}) == 2, "the best stands out"
+    picture = ET.fromstring(chart._repr_svg_())  # noqa: S314 - it is our own
+    widths = [float(each.attrib["width"]) for each in picture.iter("{http://www.w3.org/2000/svg}rect")]
+    assert [width / widths[0] for width in widths] == [1.0, 0.25, 0.125]
+
+
+def test_answers_show_their_figures_as_tables() -> None:
+    shown = _BEST._repr_html_()
+    assert all(text in shown for text in ("64x64x64", "BM=16, BN=32", "0.5 ms", "<svg"))
+    winner = {"problem": {"m": 64, "n": 64, "k": 64}, "kernel": "tiled", "config": {"BM": 8}, "median_ms": 0.125}
+    job = Job("a" * 32, "tune", "succeeded", result={"best": [winner]})
+    assert all(text in job._repr_html_() for text in ("succeeded", "BM=8", "0.125"))
+    trials = Page(
+        Trial(number, "job", _PROBLEM, "tiled", {"BM": 8}, "rejected", reason="<b>wrong</b>") for number in range(60)
+    )
+    page = trials._repr_html_()
+    assert page.count("<tr>") == 51
+    assert "50 of 60 shown" in page
+    assert "<b>" not in page
+    assert "&lt;b&gt;wrong" in page
+    assert Page[Trial]()._repr_html_() == "<p>0 entries</p>"
