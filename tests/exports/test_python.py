@@ -22,6 +22,8 @@ from tests.support.exports import winners
 __all__ = ["driver"]
 pytestmark = pytest.mark.slow
 
+HAS_CUDA_CORE = find_spec("cuda") is not None and None not in map(find_spec, ("cuda.core", "cuda.bindings"))
+
 PROGRAM = """
 from tilewise_gemm import MANIFEST, OutsideClass, encoded, sizes_of
 from tilewise_recipe import QueuedMap, product
@@ -75,7 +77,7 @@ def without(told: list[list[Any]], expected: list[list[Any]]) -> list[list[Any]]
     return [[b if b is None else a for a, b in zip(*pair, strict=True)] for pair in zip(told, expected, strict=True)]
 
 
-@pytest.mark.skipif(find_spec("cuda.core") is None if find_spec("cuda") else True, reason="there is no cuda.core")
+@pytest.mark.skipif(not HAS_CUDA_CORE, reason="there is no cuda.core: pip install cuda-core cuda-bindings")
 @pytest.mark.parametrize("kernel", PROBLEMS)
 def test_cuda_core_launches_what_the_manifest_says(kernel: str, tmp_path: Path) -> None:
     made = taken(kernel, tmp_path, "cuda-core")
