@@ -24,6 +24,30 @@ _RATIO: Final = 100  # bytes that a byte which was sent may become
 _INFER: Final = "/v2/models/matmul/infer"
 _HEAD: Final = 65_000  # bytes of a head, which may have 65,536
 _TUNE: Final = 2**17  # bytes of a body that holds no matrix
+# Fields that are read of a head, each with what a long value of it repeats.
+_FIELDS: Final = {
+    "Accept": "a/b,",
+    "Accept-Encoding": "gzip;q=0.1,",
+    "Cookie": "a=b; ",
+    "Prefer": "wait=1, ",
+    "If-None-Match": '"a", ',
+    "If-Match": 'W/"a",',
+    "Idempotency-Key": "k",
+    "Authorization": "Bearer ",
+    "Content-Type": "a;b=c;",
+    "Content-Encoding": "gzip,",
+    "X-Request-ID": "x",
+    "traceparent": "00-",
+    "tracestate": "a=b,",
+    "X-Forwarded-For": "1.1.1.1,",
+    "Forwarded": "for=1;",
+    "Origin": "http://a",
+    "Referer": "http://a/",
+    "Range": "bytes=0-1,",
+    "Expect": "100-continue,",
+    "Connection": "a,",
+    "Inference-Header-Content-Length": "1",
+}
 
 
 @dataclass(frozen=True)
@@ -280,43 +304,27 @@ def _bombs(nbytes: int) -> Iterator[HostileRequest]:
 
 
 def _heads(nbytes: int) -> Iterator[HostileRequest]:
-    """Heads: many fields, and long values of each field that is read."""
-    fields = {
-        "Accept": "a/b,",
-        "Accept-Encoding": "gzip;q=0.1,",
-        "Cookie": "a=b; ",
-        "Prefer": "wait=1, ",
-        "If-None-Match": '"a", ',
-        "If-Match": 'W/"a",',
-        "Idempotency-Key": "k",
-        "Authorization": "Bearer ",
-        "Content-Type": "a;b=c;",
-        "Content-Encoding": "gzip,",
-        "X-Request-ID": "x",
-        "traceparent": "00-",
-        "tracestate": "a=b,",
-        "X-Forwarded-For": "1.1.1.1,",
-        "Forwarded": "for=1;",
-        "Origin": "http://a",
-        "Referer": "http://a/",
-        "Range": "bytes=0-1,",
-        "Expect": "100-continue,",
-        "Connection": "a,",
-        "Inference-Header-Content-Length": "1",
-    }
+    """Heads: many fields, long values of each field that is read, and long paths."""
     small = {"/best-config?m=1&n=1&k=1": "GET", "/matmul?m=1&n=1&k=1": "POST", "/": "GET", _INFER: "POST"}
-    for name, unit in fields.items():
+    for name, unit in _FIELDS.items():
         value = (unit * (nbytes // len(unit)))[: max(1, nbytes - 300)]
         for path, method in small.items():
-            body = b"\0" * 8 if method == "POST" else b""
-            yield HostileRequest(f"{path[:7]}: {name}", path, body, RAW, method, ((name, value),))
+            yield _headed(path, method, name, ((name, value),))
     many = tuple((f"x{each}", "") for each in range(nbytes // 10))
     same = tuple(("a", "") for _ in range(nbytes // 6))
     cookies = tuple(("Cookie", "a=b") for _ in range(nbytes // 14))
     for path, method in small.items():
-        body = b"\0" * 8 if method == "POST" else b""
         for name, headers in (("fields", many), ("fields again", same), ("cookies", cookies)):
-            yield HostileRequest(f"{path[:7]}: {name}", path, body, RAW, method, headers)
+            yield _headed(path, method, name, headers)
+    yield from _paths(nbytes)
+
+
+def _headed(path: str, method: str, name: str, headers: tuple[tuple[str, str], ...]) -> HostileRequest:
+    body = b"\0" * 8 if method == "POST" else b""
+    return HostileRequest(f"{path[:7]}: {name}", path, body, RAW, method, headers)
+
+
+def _paths(nbytes: int) -> Iterator[HostileRequest]:
     paths = {
         "query": "/best-config?" + "&".join(f"x{each}=" for each in range(nbytes // 7)),
         "query of one": "/best-config?m=" + "1" * (nbytes - 200),
