@@ -34,6 +34,11 @@ def grid_fits(config: Config, problem: Problem, _: Device) -> bool:
     return blocks(config, problem) <= MAX_GRID
 
 
+def warps_divide(config: Config, _: Problem, __: Device) -> bool:
+    """Whether a tile is a multiple of its warps' tiles, WM x WN."""
+    return config["BM"] % config["WM"] == 0 and config["BN"] % config["WN"] == 0
+
+
 def threads_fit(threads: Threads, least: int = 1, most: int = MAX_GRID) -> Rule:
     """Whether a block has `least` to `most` threads, and no more than the device allows."""
     return lambda config, _, device: least <= threads(config) <= min(most, device.limits.threads)

@@ -22,6 +22,7 @@ from sqlalchemy import URL
 
 from app.errors import BackupBroken, SchemaUnknown, StartRefused
 from app.store.engines import is_sqlite, normalised
+from app.store.folders import sync_folder
 from app.store.lock import owned
 from app.store.schema import current_revision, revisions
 from app.store.tables import Base
@@ -70,7 +71,7 @@ def backup(url: str, secret: Path, target: Path, version: str) -> Manifest:
         manifest = Manifest(_FORMAT, version, now, revision, {path.name: _sha256(path) for path in members})
         _write(Path(folder) / "backup.tar", manifest, members)
         os.link(Path(folder) / "backup.tar", target)  # whole, or not there
-    _sync_folder(target.absolute().parent)
+    sync_folder(target.absolute().parent)
     return manifest
 
 
@@ -218,7 +219,7 @@ def _install(source: Path, target: Path) -> None:
         if old.exists():
             old.replace(target.with_name(f"{target.name}.before-restore{suffix}"))
     draft.replace(target)
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def _replace_tables(url: URL, folder: Path) -> None:
@@ -249,11 +250,3 @@ def _output(command: Sequence[str], env: Mapping[str, str]) -> bytes:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from kernels.arithmetic import dmma
@@ -11,7 +10,7 @@ from kernels.double_tensor.plan import plan, shared_bytes, threads
 from kernels.double_tensor.space import ARCHITECTURES, SPACE, SPLITS
 from kernels.kernel import Kernel
 from kernels.problem import Problem, larger, smaller
-from kernels.rules import WARP
+from kernels.rules import WARP, blocks
 from kernels.space import Config
 from kernels.split_k import fan, k_tiles_per_split
 
@@ -51,7 +50,7 @@ def _default(problem: Problem, device: Device) -> Config:
     tiles = _SHALLOW_TILES if device.architecture == "sm_80" else _TILES
     shapes = [shape for tile in tiles for shape in _ways(dict(zip(_TILE_NAMES, tile, strict=True)), problem)]
     choices = [
-        SPACE.config(shape | {"GROUP_M": 8 if _tiles(shape, problem) > 2 * device.limits.sms else 1, "SPLIT_K": split})
+        SPACE.config(shape | {"GROUP_M": 8 if blocks(shape, problem) > 2 * device.limits.sms else 1, "SPLIT_K": split})
         for shape in shapes
         for split in SPLITS
     ]
@@ -69,17 +68,13 @@ def _ways(shape: dict[str, int], problem: Problem) -> list[dict[str, int]]:
     return [turned, shape] if problem.trans_a and problem.trans_b else [shape, turned]
 
 
-def _tiles(shape: Mapping[str, int], problem: Problem) -> int:
-    return problem.batch * -(-problem.m // shape["BM"]) * -(-problem.n // shape["BN"])
-
-
 def _clocks(config: Config, problem: Problem, device: Device) -> float:
     """Clocks of the busiest SM: its products, or their loads from the cache if these take longer.
 
     Prologues and epilogues of concurrent blocks overlap with products; few warps leave it idle during waits.
     """
     limits, size, splits = device.limits, config["BM"] * config["BN"], config["SPLIT_K"]
-    own = -(-_tiles(config, problem) * splits // max(limits.sms, 1))
+    own = -(-blocks(config, problem) * splits // max(limits.sms, 1))
     room = limits.shared_bytes_per_sm // (shared_bytes(config, problem) + limits.shared_bytes_reserved)
     min_blocks = min(own, max(1, room))
     idle = max(1, BUSY_WARPS * WARP / (threads(config) * min_blocks))

@@ -10,7 +10,7 @@ from kernels.device import Device
 from kernels.double_tensor.plan import registers, shared_bytes, threads
 from kernels.launch import COUNTERS
 from kernels.problem import Problem
-from kernels.rules import WARP, blocks, blocks_fit, bound_binds, registers_fit, shared_fits
+from kernels.rules import WARP, blocks, blocks_fit, bound_binds, registers_fit, shared_fits, warps_divide
 from kernels.space import Config, Rule, Space
 from kernels.split_k import (
     PARTIALS_BYTES,
@@ -47,10 +47,6 @@ def _has_instruction(_: Config, __: Problem, device: Device) -> bool:
 
 def _deep_enough(config: Config, _: Problem, device: Device) -> bool:
     return config["MMA_K"] <= SHALLOW or device.architecture != "sm_80"
-
-
-def _warps_divide(config: Config, _: Problem, __: Device) -> bool:
-    return config["BM"] % config["WM"] == 0 and config["BN"] % config["WN"] == 0
 
 
 def _warps_share(config: Config, _: Problem, __: Device) -> bool:
@@ -104,7 +100,7 @@ _WARPS: Final = ("BM", "BN", "WM", "WN")
 # Each rule with the parameters that it reads.
 _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "no tensor cores that multiply float64 at full rate": (_has_instruction, ()),
-    "a tile that is no multiple of its warps' tiles": (_warps_divide, _WARPS),
+    "a tile that is no multiple of its warps' tiles": (warps_divide, _WARPS),
     "small warps' tiles for more than four warps, which load more than they multiply": (_warps_share, _WARPS),
     "copies of 16 bytes that do not divide evenly among the threads": (_copies_divide, (*_WARPS, "BK")),
     "an instruction with more than 4 of k before sm_90": (_deep_enough, ("MMA_K",)),

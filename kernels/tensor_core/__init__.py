@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from kernels.arithmetic import mma
@@ -13,7 +12,7 @@ from kernels.fp32_emulation import supports as splits_well
 from kernels.kernel import Kernel
 from kernels.packing import PACK_K_MAJOR, is_worth_packing, packed_k_major, ragged
 from kernels.problem import Problem
-from kernels.rules import LINE_BYTES
+from kernels.rules import LINE_BYTES, blocks
 from kernels.space import Config
 from kernels.split_k import WAVES, fan, k_tiles, k_tiles_per_split
 from kernels.tensor_core.plan import (
@@ -86,22 +85,18 @@ def _ways(tile: tuple[int, ...], problem: Problem, device: Device) -> list[dict[
     room = min(device.limits.shared_bytes, MOST_STAGED) // stage_bytes(shape, problem)
     most = max(2, min(room, k_tiles(Config.of(shape), problem)))
     shape["STAGES"] = max((count for count in SPACE.parameters["STAGES"] if count <= most), default=2)
-    tiles = _tiles(shape, problem)
+    tiles = blocks(shape, problem)
     shape["GROUP_M"] = 8 if tiles > 2 * device.limits.sms else 1
     splits = [split for split in SPLITS if split * tiles <= WAVES * device.limits.sms or split == 1]
     copied = {0, 0 if emulated(problem) else ragged(problem)}
     return [shape | {"PACK_K": each, "SPLIT_K": split} for each in sorted(copied) for split in splits]
 
 
-def _tiles(shape: Mapping[str, int], problem: Problem) -> int:
-    return problem.batch * -(-problem.m // shape["BM"]) * -(-problem.n // shape["BN"])
-
-
 def _clocks(config: Config, problem: Problem, device: Device) -> float:
     """Clocks of the busiest SM: its products, their loads from the cache, or its waits."""
     limits, bm, bn = device.limits, config["BM"], config["BN"]
     splits, item = config["SPLIT_K"], element_bytes(problem)
-    busy = -(-_tiles(config, problem) * splits // max(limits.sms, 1))
+    busy = -(-blocks(config, problem) * splits // max(limits.sms, 1))
     resident = occupancy(limits, threads(config), shared_bytes(config, problem), registers(config, problem))
     waves = -(-busy // max(resident.blocks_per_sm if resident else 1, 1))
     count = k_tiles_per_split(config, problem)

@@ -10,7 +10,7 @@ from kernels.device import Device
 from kernels.launch import COUNTERS
 from kernels.packing import ragged
 from kernels.problem import Problem
-from kernels.rules import WARP, blocks, blocks_fit, bound_binds, registers_fit, shared_fits
+from kernels.rules import WARP, blocks, blocks_fit, bound_binds, registers_fit, shared_fits, warps_divide
 from kernels.space import Config, Rule, Space
 from kernels.split_k import (
     PARTIALS_BYTES,
@@ -47,10 +47,6 @@ SHORT: Final = 16
 LARGE_AREA: Final = 128 * 64
 # Bytes of k in shared memory, of large tiles and small ones: less leaves too little on its way, more is not needed.
 LEAST_DEEP, MOST_DEEP, MOST_DEEP_SMALL = 128, 512, 1024
-
-
-def _warps_divide(config: Config, _: Problem, __: Device) -> bool:
-    return config["BM"] % config["WM"] == 0 and config["BN"] % config["WN"] == 0
 
 
 def _not_beyond(config: Config, problem: Problem, _: Device) -> bool:
@@ -149,7 +145,7 @@ _RULES: Final[Mapping[str, tuple[Rule, tuple[str, ...]]]] = {
     "a tile at least twice as large as C": (_not_beyond, ("BM", "BN")),
     "small tiles, where larger ones leave no SM idle": (_tile_large, ("BM", "BN")),
     "a tile more than four times as long as wide": (_tile_compact, ("BM", "BN")),
-    "a tile that is no multiple of its warps' tiles": (_warps_divide, _WARPS),
+    "a tile that is no multiple of its warps' tiles": (warps_divide, _WARPS),
     "small warps' tiles of a large tile, which load more than they multiply": (_parts_large, _WARPS),
     "a k tile at least twice as long as k": (_k_tile_not_beyond, ("BK",)),
     "mma steps of a k tile that its slices do not share evenly": (_steps_whole, ("BK", "SLICE_K")),

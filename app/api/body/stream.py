@@ -53,6 +53,15 @@ class ByteSource(Protocol):
         ...
 
 
+async def _copied(source: ByteSource, view: memoryview) -> int:
+    """Pieces of a source copied into `view` until it is full or the source has ended; gives how many bytes."""
+    at = 0
+    while at < len(view) and (piece := await source.take(len(view) - at)):
+        view[at : at + len(piece)] = piece
+        at += len(piece)
+    return at
+
+
 class RequestStream:
     """A body as the framework gives it: every byte is copied once more."""
 
@@ -78,11 +87,7 @@ class RequestStream:
 
     async def land(self, view: memoryview) -> int:
         """As ByteSource."""
-        at = 0
-        while at < len(view) and (piece := await self.take(len(view) - at)):
-            view[at : at + len(piece)] = piece
-            at += len(piece)
-        return at
+        return await _copied(self, view)
 
 
 class Body:
@@ -248,11 +253,7 @@ class DecompressedBody:
 
     async def land(self, view: memoryview) -> int:
         """Bytes into `view` until it is full or the body has ended; gives how many."""
-        at = 0
-        while at < len(view) and (piece := await self.take(len(view) - at)):
-            view[at : at + len(piece)] = piece
-            at += len(piece)
-        return at
+        return await _copied(self, view)
 
     def _check_size(self) -> None:
         """Refuse what is over the limit, or unpacks to far more than was sent; raises BodyTooLarge."""
