@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from app.cli.spawn import Started
 from app.tuning.replay import read
 from tests.support.api.http_client import calling
+from tests.support.waiting import until
 
 _SIZES = itertools.count(301)
 ENDED = {"succeeded", "failed", "cancelled"}
@@ -63,14 +63,6 @@ def tune(live: Started) -> Tuned:
             assert client.get("/best-config", params=shape).json()["match"] in {"nearest", "default"}
         until(lambda: shape["m"] in missed(client))
         return Tuned(shape, tuned(client, asked)["id"])
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for what is stored every few seconds."""
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def missed(client: httpx.Client) -> dict[int, dict[str, Any]]:

@@ -17,6 +17,7 @@ from app.errors import NoRoom
 from app.server import TransferLimits
 from tests.support.api.service_in_process import Running, begun, posted, running
 from tests.support.api.wire_server import Answers
+from tests.support.waiting import until
 
 SLAB = 2**28
 LARGE = 125 * 2**20  # bytes that a head declares: two of them leave less of the slab than a product takes
@@ -52,10 +53,7 @@ def trickling(connection: socket.socket) -> Iterator[None]:
 
 
 def until_lent(service: Running, nbytes: int) -> None:
-    until = time.monotonic() + 60
-    while service.service.fleet.slab.lent_bytes < nbytes:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: service.service.fleet.slab.lent_bytes >= nbytes)
 
 
 def product(service: Running, size: int = 1024) -> int:
@@ -70,9 +68,9 @@ def product(service: Running, size: int = 1024) -> int:
 
 def patient(service: Running) -> None:
     """Ask until there is room, for half of the time after which a client that moves nothing is cut off in any case."""
-    until = time.monotonic() + 30
+    latest = time.monotonic() + 30
     while product(service) != 200:
-        assert time.monotonic() < until
+        assert time.monotonic() < latest
         time.sleep(0.5)
 
 

@@ -18,8 +18,9 @@ from app.dtypes import Array
 from app.services.matmul.chunked_transfer import LARGE, PIECE
 from benchmarks.serving import nulldevice
 from tests.support.api import service_in_process
-from tests.support.api.service_in_process import Running, begun, posted, running, until
+from tests.support.api.service_in_process import Running, begun, posted, running
 from tests.support.api.wire_server import Answers, chance_of
+from tests.support.waiting import until
 
 NAIVE = "kernel=naive"
 ONES = PIECE // 4  # float32 numbers of a piece

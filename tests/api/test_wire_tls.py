@@ -9,8 +9,7 @@ import shutil
 import socket
 import ssl
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -22,6 +21,7 @@ from starlette.routing import Route
 from app.api.errors import problem
 from app.server import ConnectionLimits, ReloadingTls, TlsFiles, acceptor
 from tests.support.api.wire_server import Loop, Wired, head, served
+from tests.support.waiting import until
 
 EXPECTS = {"Expect": "100-continue"}
 
@@ -43,13 +43,6 @@ def served_name(port: int) -> bytes:
 
 def der(path: Path) -> bytes:
     return ssl.PEM_cert_to_DER_cert(path.read_text())
-
-
-def until(holds: Callable[[], bool]) -> None:
-    latest = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < latest
-        time.sleep(0.05)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])

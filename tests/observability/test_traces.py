@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.otlp_receiver import Received, SeenSpan, receiving
 from tests.support.started_services import settled
+from tests.support.waiting import until
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CALLER = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
@@ -40,13 +41,6 @@ class Traced:
 
         until(came)
         return found[0]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    latest = time.monotonic() + 90
-    while not holds():
-        assert time.monotonic() < latest
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,8 @@ from app.services.health import host, status, verification
 from app.services.health.status import told
 from app.services.service import Service
 from kernels.problem import Problem
-from tests.support.services.running_service import Client, product, settled, started, until
+from tests.support.services.running_service import Client, product, readiness_once, settled, started
+from tests.support.waiting import until
 
 PROBLEM = Problem(256, 256, 256)  # of the class that is verified at the start
 
@@ -29,7 +30,7 @@ PROBLEM = Problem(256, 256, 256)  # of the class that is verified at the start
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[Client, Service]]:
     with started(folder) as (client, service):
-        until(client, settled)
+        readiness_once(client, settled)
         product(service, PROBLEM)
         yield client, service
 
@@ -52,13 +53,6 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         patch.setattr(status, "_LOOK", 0.05)
         with serving(folder) as (client, service):
             yield Watched(client, service, folder)
-
-
-def await_true(holds: Callable[[], bool], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def stop_and_time_a_product(client: Client, service: Service) -> tuple[float, set[int]]:
@@ -86,7 +80,7 @@ def test_product_of_a_stopped_child_is_made_by_the_next_and_readiness_tells(tmp_
         took, answers = stop_and_time_a_product(client, service)
         assert took < 60, "on a busy host a new process takes longer than finding that one hangs"
         assert 503 in answers
-        await_true(lambda: client.get("/health/ready").status_code == 200, 60)
+        until(lambda: client.get("/health/ready").status_code == 200, 60)
         assert not service.quarantine.entries(service.fleet.unit().device), "no config is to blame"
 
 
@@ -113,26 +107,26 @@ def test_a_store_that_is_gone_is_seen_and_products_go_on(watched: Watched, fault
         answer.update(client.get("/health").json())
         return bool(answer["store"] == "failed")
 
-    await_true(is_failed)
+    until(is_failed)
     assert answer["status"] == "degraded"
     assert any(reason.startswith("store_failed: ") for reason in answer["reasons"])
     assert client.get("/health/ready").status_code == 200
     product(watched.service, PROBLEM)
     kept.replace(file)
-    await_true(lambda: client.get("/health").json()["store"] == "ok")
+    until(lambda: client.get("/health").json()["store"] == "ok")
     assert client.get("/health/ready").json()["status"] == "ready"
 
 
 def test_changes_of_health_are_logged_once(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "app.services.health.status")
     unit, cordons = watched.service.fleet.unit(), watched.service.health.cordons
-    await_true(lambda: watched.client.get("/health").json()["store"] == "ok")
+    until(lambda: watched.client.get("/health").json()["store"] == "ok")
     time.sleep(0.5)  # what changed before is logged by then
     caplog.clear()
     cordons.cordon(unit, "a fan is broken", "operator")
     time.sleep(0.5)
     cordons.uncordon(unit)
-    await_true(lambda: any(record.getMessage() == "opencl:0 is ok" for record in caplog.records))
+    until(lambda: any(record.getMessage() == "opencl:0 is ok" for record in caplog.records))
     told = [record.getMessage() for record in caplog.records if record.name == "app.services.health.status"]
     assert told[0] == "opencl:0 is cordoned: it is cordoned by operator: a fan is broken"
     assert len(told) == len(set(told))
@@ -151,7 +145,7 @@ def test_a_cordoned_device_refuses_products_and_tunes_over_restarts(tmp_path: Pa
         with pytest.raises(DeviceCordoned):
             product(service, PROBLEM)
         service.health.cordons.uncordon(service.fleet.unit())
-        until(client, settled)
+        readiness_once(client, settled)
         product(service, PROBLEM)
 
 
@@ -159,7 +153,7 @@ def test_idle_device_is_verified(watched: Watched, monkeypatch: pytest.MonkeyPat
     one = watched.service.health.verification["opencl:0"]
     before = one.total
     monkeypatch.setattr(verification, "_EVERY", 0.1)
-    await_true(lambda: one.total > before + 2)
+    until(lambda: one.total > before + 2)
     assert one.failure is None
     (device,) = watched.client.get("/health").json()["devices"]
     assert device["served"] < 5
@@ -183,7 +177,7 @@ def test_two_wrong_verification_products_cordon_the_device(tmp_path: Path, monke
 
         monkeypatch.setattr(unit.products, "begin", corrupting)
         monkeypatch.setattr(verification, "_EVERY", 0.1)
-        await_true(lambda: service.health.cordons.of(unit.device) is not None)
+        until(lambda: service.health.cordons.of(unit.device) is not None)
         (device,) = client.get("/health").json()["devices"]
         assert device["cordon"]["by"] == "health"
         assert "verification products" in device["cordon"]["reason"]

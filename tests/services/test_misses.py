@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 
@@ -22,13 +20,7 @@ from kernels.device import Device
 from kernels.problem import Problem
 from tests.support.services.service_settings import settings
 from tests.support.services.trial_rows import trial
-
-
-def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = monotonic() + seconds
-    while not holds():
-        assert monotonic() < end
-        sleep(0.05)
+from tests.support.waiting import until
 
 
 def best(row: TrialRecord) -> BestRecord:

@@ -19,7 +19,7 @@ from tests.support.services.faulty_kernels import (
     break_kernels,
     endless_compilation,
 )
-from tests.support.services.running_service import Client, product, settled, started, until
+from tests.support.services.running_service import Client, product, readiness_once, settled, started
 from tests.support.started_services import compiling_alone
 
 PROBLEM = Problem(256, 256, 256)  # of the class that is verified at the start
@@ -48,7 +48,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(readiness, "_LEAST", 100.0)
         with compiling_alone(), started(tmp_path_factory.mktemp("compiled")) as (client, service):
-            until(client, settled)
+            readiness_once(client, settled)
             for kernel in RUNGS:
                 product(service, OTHER, kernel)
 
@@ -94,7 +94,7 @@ def test_default_that_hangs_at_start_is_replaced_by_the_one_below(
 def quarantined_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: str, fault: str) -> None:
     break_kernels(monkeypatch, {kernel: endless_compilation() if fault == "#" else fault})
     with started(tmp_path) as (client, service):
-        told = until(client, settled)
+        told = readiness_once(client, settled)
         assert (told["status"], told["verified"], told["total"]) == ("degraded", 2, 3)
         (reason,) = told["reasons"]
         assert f"{kernel} " in reason
@@ -133,7 +133,7 @@ def test_kernel_that_hangs_at_first_use_is_replaced_by_the_one_below(
 
 def made_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: dict[str, str]) -> None:
     with started(tmp_path) as (client, service):
-        until(client, settled)
+        readiness_once(client, settled)
         assert best_config(client, OTHER) == "register_tiled"
         endless = endless_compilation()
         break_kernels(monkeypatch, {name: endless if fault == "#" else fault for name, fault in faults.items()})
@@ -157,7 +157,7 @@ def test_small_product_that_kills_its_child_is_left_to_the_kernel_below(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with started(tmp_path) as (client, service):
-        until(client, settled)
+        readiness_once(client, settled)
         break_kernels(monkeypatch, {"batched": WILD_KERNEL})
         service.best.changed()
         answer = service.best.answer(SMALL, "opencl:0")
@@ -179,11 +179,11 @@ def test_device_without_its_lowest_kernel_is_not_ready_and_recovers(
     with monkeypatch.context() as broken:
         break_kernels(broken, {"naive": WILD_KERNEL})
         with started(tmp_path) as (client, service):
-            told = until(client, lambda told: "died" in told.get("detail", ""))
+            told = readiness_once(client, lambda told: "died" in told.get("detail", ""))
             assert (told["code"], told["verified"]) == ("not_ready", 0)
             assert "naive" not in {entry.kernel for entry in service.quarantine.entries(service.fleet.unit().device)}
             broken.undo()
-            assert until(client, settled)["status"] == "ready"
+            assert readiness_once(client, settled)["status"] == "ready"
             assert client.get("/health/ready").json()["verified"] == 3
 
 
@@ -191,7 +191,7 @@ def test_device_without_its_lowest_kernel_is_not_ready_and_recovers(
 def test_wrong_lowest_kernel_leaves_the_device_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     break_kernels(monkeypatch, {"naive": WRONG_KERNEL})
     with started(tmp_path) as (client, _):
-        told = until(client, lambda told: "naive" in told.get("detail", ""))
+        told = readiness_once(client, lambda told: "naive" in told.get("detail", ""))
         assert told["code"] == "not_ready"
         assert "failed its check before serving" in told["detail"]
 
@@ -201,12 +201,12 @@ def test_what_was_suspected_serves_again_once_it_does_well(tmp_path: Path, monke
     monkeypatch.setattr(readiness, "_RETRY", (1.0, 2.0))
     with monkeypatch.context() as broken, started(tmp_path) as (client, service):
         unit = service.fleet.unit()
-        until(client, settled)
+        readiness_once(client, settled)
         launch = readiness.defaults(unit)[1]
         service.quarantine.withhold(unit.device, launch.kernel)
         service.quarantine.suspect(unit.device, launch, "died", "verify", "the disk was full")
         assert client.get("/health/ready").json()["status"] == "degraded"
-        until(client, lambda told: told["status"] == "ready")
+        readiness_once(client, lambda told: told["status"] == "ready")
         assert not service.quarantine.entries(unit.device)
         assert not service.quarantine.withholds(unit.device, launch.kernel)
         del broken
@@ -220,13 +220,13 @@ def test_what_fails_twice_is_stored_and_not_tried_at_the_next_start(
     monkeypatch.setattr(readiness, "_RETRY", (0.1, 0.2))
     break_kernels(monkeypatch, {"register_tiled": WILD_KERNEL})
     with started(tmp_path) as (client, service):
-        until(client, settled)
+        readiness_once(client, settled)
         device, end = service.fleet.unit().device, time.monotonic() + 60
         while any(entry.launch for entry in service.quarantine.entries(device)):
             assert time.monotonic() < end
             time.sleep(0.1)
     with started(tmp_path) as (client, service):
-        told = until(client, settled)
+        told = readiness_once(client, settled)
         assert (told["status"], told["verified"]) == ("degraded", 2)
         assert service.fleet.unit().trials.generation == 1  # nobody died of it again
         assert product(service, PROBLEM).kernel == "tiled"
@@ -244,7 +244,7 @@ def test_wrong_answer_of_a_product_is_told_by_its_forced_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with started(tmp_path) as (client, service):
-        until(client, settled)
+        readiness_once(client, settled)
         break_kernels(monkeypatch, {"tiled": WRONG_KERNEL})
         with pytest.raises(WrongResult):
             product(service, OTHER, "tiled")

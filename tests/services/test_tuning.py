@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -21,6 +20,7 @@ from app.tuning.budget import Budget
 from kernels import CATALOGUE
 from kernels.problem import Problem
 from tests.support.services.service_settings import settings
+from tests.support.waiting import until
 
 
 def order(*sizes: int, **rest: Any) -> TuneSpec:
@@ -30,13 +30,6 @@ def order(*sizes: int, **rest: Any) -> TuneSpec:
         name: rest.pop(name, usual) for name, usual in (("trials", 4), ("seconds", 200.0), ("gain_percent", None))
     }
     return TuneSpec(problems, **{"kernels": ("tiled",), "budget": Budget(**limits), **rest})
-
-
-def until(holds: Callable[[], bool], seconds: float = 100.0) -> None:
-    end = monotonic() + seconds
-    while not holds():
-        assert monotonic() < end
-        sleep(0.01)
 
 
 def finish(service: Service, job: JobRecord, seconds: float = 150) -> JobRecord:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from app.services.service import Service
 from app.settings import Settings
 from app.worker.serving.chunked_transfer import transfers_of
 from tests.support.api.wire_server import Answers, head
+from tests.support.waiting import until
 
 LARGE_ALLOCATION = 2**22
 RAW = "application/octet-stream"
@@ -95,13 +95,6 @@ class Running:
         before = self.products.generation
         self.products.kill()
         until(lambda: self.products.generation > before)
-
-
-def until(holds: Callable[[], object], seconds: float = 20) -> None:
-    limit = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < limit
-        time.sleep(0.005)
 
 
 @contextmanager

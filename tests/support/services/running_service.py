@@ -54,7 +54,7 @@ def started(folder: Path) -> Iterator[tuple[Client, Service]]:
         loop.close()
 
 
-def until(client: Client, holds: Callable[[dict[str, Any]], bool], seconds: float = 90.0) -> dict[str, Any]:
+def readiness_once(client: Client, holds: Callable[[dict[str, Any]], bool], seconds: float = 90.0) -> dict[str, Any]:
     """What GET /health/ready says once something holds for it."""
     end = time.monotonic() + seconds
     while not holds(told := dict(client.get("/health/ready").json())):
