@@ -169,14 +169,17 @@ class RequestMethods:
         n: int | None = None,
         k: int | None = None,
         *,
-        tile: int,
+        tile: int | None = None,
         batch: int | None = None,
         dtype: str = "float32",
         kernel: str = "tiled",
         device: str | None = None,
+        config: Mapping[str, int] | None = None,
     ) -> Flow[Analysis]:
-        """Work out what a square tile costs a product: bytes, operations, blocks, occupancy."""
-        query = {**asdict(sizes_of(m, n, k, batch)), "tile": tile, "dtype": dtype, "kernel": kernel, "device": device}
+        """Work out what a square tile, or a whole config of any kernel, costs a product: bytes, operations, blocks."""
+        text = None if config is None else ",".join(f"{name}={value}" for name, value in config.items())
+        asked = {"tile": tile, "config": text, "dtype": dtype, "kernel": kernel, "device": device}
+        query = {**asdict(sizes_of(m, n, k, batch)), **asked}
         return self._as(Analysis, (yield from self._get("/analysis", query)))
 
     @Operation

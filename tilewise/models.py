@@ -326,6 +326,8 @@ class Analysis:
     threads: int = 0
     occupancy: Occupancy | None = None
     waves: float | None = None
+    refusal: str | None = None
+    predicted_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

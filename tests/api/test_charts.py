@@ -17,6 +17,7 @@ import pytest
 
 from app.cli.spawn import Started
 from tests.support.api.http_client import calling
+from tilewise import Client, Problem
 
 _SHAPE: dict[str, Any] = {"m": 40, "n": 24, "k": 16}
 _CSV = {"Accept": "text/csv"}
@@ -166,6 +167,21 @@ def test_a_job_exports_what_it_spent_its_time_on(client: httpx.Client, tuned: Fo
             assert all(event["ts"] + event["dur"] <= end + 1e-3 for end in ends), "slices of a thread lie in each other"
             ends.append(event["ts"] + event["dur"])
     assert client.get("/jobs/none/trace").json()["code"] == "unknown_job"
+
+
+def test_the_client_has_the_same(client: httpx.Client, live: Started, tuned: Followed) -> None:
+    problem = Problem(*_SHAPE.values())
+    with Client(live.url) as python:
+        grid, roof = python.landscape(problem, kernel="tiled"), python.roofline(problem, points="trials")
+        told = client.get("/landscape", params=_SHAPE | {"kernel": "tiled"}).json()
+        assert [cell.median_ms for cell in grid.cells] == [cell["median_ms"] for cell in told["cells"]]
+        asked = client.get("/roofline", params=_SHAPE | {"points": "trials"}).json()
+        assert [point.attained for point in roof.points] == [point["attained"] for point in asked["points"]]
+        assert roof.ceilings[0].source == "measured"
+        cell = next(each for each in grid.cells if each.config)
+        cost = python.analysis(problem.shape, kernel="tiled", config=cell.config)
+        assert (cost.config, cost.refusal) == (cell.config, None)
+        assert json.loads(python.job_trace(tuned.job["id"]))["traceEvents"]
 
 
 def test_a_trace_adds_up_to_the_product(client: httpx.Client) -> None:
