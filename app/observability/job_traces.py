@@ -13,6 +13,7 @@ from app.observability.tracing import Attributes, Span, now
 
 JOBS: Final = 16  # whose spans are kept, the newest
 SPANS: Final = 20_000  # of one job, the newest
+TOGETHER: Final = 40_000  # of all jobs when another begins, at 0.4 kB each: the oldest jobs' give way
 _WORKER: Final = "tilewise.worker"  # the attribute of spans that a worker is busy with
 
 
@@ -87,10 +88,13 @@ class JobTraces:
         with self._lock:
             trace = self._traces.setdefault(job_id, JobTrace())
             self._traces.move_to_end(job_id)
-            while len(self._traces) > JOBS:
+            while len(self._traces) > JOBS or (len(self._traces) > 1 and self._spans() > TOGETHER):
                 self._traces.popitem(last=False)
         context = context or RequestContext("")
         return context._replace(span=RecordingSpan(trace, context.span, "job", now(), {}))
+
+    def _spans(self) -> int:
+        return sum(len(trace.work) for trace in self._traces.values())
 
     def get(self, job_id: str) -> JobTrace | None:
         """What is recorded of a job; None if it did not run in this process, or long ago."""

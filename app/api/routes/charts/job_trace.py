@@ -45,7 +45,8 @@ _TRACE: Final[dict[int | str, dict[str, Any]]] = {
 async def get_job_trace(request: Request, job_id: JobId) -> Response:
     """A tune's spans so far, as Perfetto and chrome://tracing open them: the job, its workers, compilers, the store.
 
-    They are kept in memory, of the 16 newest jobs that ran since the service started, 20,000 each.
+    They are kept in memory, of the 16 newest jobs that ran since the service started, or of fewer that have 40,000:
+    20,000 each.
     """
     read_query(Nothing, request)
     service, threads = service_of(request), threads_of(request)
