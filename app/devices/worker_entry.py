@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -50,7 +51,7 @@ def discover(_: None, link: WorkerLink, which: str, cache_dir: Path) -> tuple[li
     find: Callable[[str, Path], tuple[list[Device], list[str]]]
     if which.startswith("cuda"):
         _expect_a_driver()
-        find = _cuda().discover
+        find = import_cuda(cache_dir).discover
     else:
         from app.devices.opencl import discover as find  # noqa: PLC0415 - only this process may
     return find(which, cache_dir)
@@ -63,8 +64,8 @@ def hold(
     backend: Backend
     slab = attach(slab_fd, slab_bytes)
     if platform == "cuda":
-        backend = _cuda().CudaBackend(device_id, cache_dir)
-        reason = _cuda().lock(slab_fd, slab) if serves else None
+        backend = import_cuda(cache_dir).CudaBackend(device_id, cache_dir)
+        reason = import_cuda().lock(slab_fd, slab) if serves else None
         if reason is not None:
             print(f"{device_id}: {reason}", file=sys.stderr, flush=True)
     else:
@@ -107,13 +108,13 @@ def shared_memory(held: WorkerContext) -> SharedDeviceMemory:
     device = held.backend.device
     if device.platform != "cuda":
         raise Unsupported(f"processes cannot share the memory of {device.id}")
-    sharing: SharedDeviceMemory = held.state(_cuda().Sharing)
+    sharing: SharedDeviceMemory = held.state(import_cuda().Sharing)
     return sharing
 
 
 def gpu_health(uuids: tuple[str, ...]) -> GpuReader:
     """Set up a child that watches GPUs without holding one; raises NoDevice without NVIDIA's management library."""
-    reader: GpuReader | None = _cuda().open_health(uuids)
+    reader: GpuReader | None = import_cuda().open_health(uuids)
     if reader is None:
         raise NoDevice("NVIDIA's management library cannot be opened")
     return reader
@@ -127,13 +128,13 @@ def read_gpus(reader: GpuReader, link: WorkerLink, seconds: float) -> list[GpuRe
 
 def compiler() -> None:
     """Set up a child that compiles: the library's import is its start, not the first compilation's."""
-    _cuda()
+    import_cuda()
 
 
 def compile_cubin(_: None, link: WorkerLink, build: Build, architecture: str, cache_dir: Path, deadline: float) -> None:
     """Put a build's cubin into the cache; raises CompileFailed."""
     link.phase("compile", deadline)
-    _cuda().compile_cubin(build, architecture, cache_dir)
+    import_cuda().compile_cubin(build, architecture, cache_dir)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +152,8 @@ def compile_both(
 ) -> CompiledBuild:
     """A build's cubin, the cached one if there is any, and its PTX; raises CompileFailed."""
     link.phase("compile", deadline)
-    cubin = _cuda().compile_cubin(build, architecture, cache_dir)
-    ptx = _cuda().compile_ptx(build, architecture)
+    cubin = import_cuda().compile_cubin(build, architecture, cache_dir)
+    ptx = import_cuda().compile_ptx(build, architecture)
     return CompiledBuild(cubin.path.read_bytes(), ptx, cubin.registers, cubin.spills)
 
 
@@ -164,10 +165,25 @@ def _expect_a_driver() -> None:
         raise NoDevice(f"there is no NVIDIA driver: {error}") from error
 
 
-def _cuda() -> Any:
+def import_cuda(cache_dir: Path | None = None) -> Any:
     """Import the CUDA backend; raises NoDevice if CuPy is missing or broken."""
+    _keep_cupys_cache(cache_dir)
     try:
         from app.devices import cuda  # noqa: PLC0415 - only this process may
     except ImportError as error:
         raise NoDevice(f"CuPy cannot be imported: {error}") from error
     return cuda
+
+
+def _keep_cupys_cache(cache_dir: Path | None) -> None:
+    """Have CuPy's cache lie in `cache_dir` where its own folder cannot be made; without one, in memory.
+
+    CuPy makes its folder when it is imported, and a sandbox allows it to write there, but not to make it.
+    """
+    try:
+        Path(os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache").expanduser().mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # the latter for a user who has no home
+        if cache_dir is None:
+            os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
+        else:
+            os.environ["CUPY_CACHE_DIR"] = str(cache_dir / "cuda" / "cupy")

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -109,6 +110,17 @@ def test_a_gpus_process_has_what_the_driver_needs_and_no_network(make: Making, c
     assert child.call(sandbox_functions.files, Path("/dev/shm"), cache / "cuda")["make a folder"] == 0  # noqa: S108
     Path("/dev/shm/folder").rmdir()  # noqa: S108
     Path("/dev/shm/new").unlink()  # noqa: S108
+
+
+@confining
+def test_a_gpus_process_finds_room_for_cupys_cache_where_the_user_has_none(
+    make: Making, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("CUPY_CACHE_DIR", raising=False)
+    child = make(sandbox=replace(of_platform(SUPPORT, "cuda", cache), write=(str(cache / "cuda"),)))
+    assert child.call(sandbox_functions.import_cupy, cache) == str(cache / "cuda" / "cupy")
+    assert (cache / "cuda" / "cupy").is_dir()
 
 
 @confining

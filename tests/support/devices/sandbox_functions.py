@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from app.devices import worker_entry
 from app.devices.process import WorkerLink
 from app.devices.sandbox import Sandbox
 
@@ -132,3 +133,10 @@ def threads(_: Any, link: WorkerLink) -> list[str]:
         lines = (task / "status").read_text(encoding="ascii").splitlines()
         found.append(" ".join(line.replace("\t", "") for line in lines if line.startswith(("Seccomp:", "NoNewPrivs:"))))
     return found
+
+
+def import_cupy(_: Any, link: WorkerLink, cache: Path) -> str | None:
+    """Where CuPy, once imported, keeps what it compiles."""
+    del link
+    worker_entry.import_cuda(cache)
+    return os.environ.get("CUPY_CACHE_DIR")
