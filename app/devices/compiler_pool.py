@@ -36,7 +36,8 @@ class Compilers:
         self.width = max(1, len(os.sched_getaffinity(0)) - 1)
         self._cache_dir = cache_dir
         self._children = [
-            Worker(f"compiler {number}", worker_entry.compiler, (), sandbox=sandbox) for number in range(self.width)
+            Worker(f"compiler {number}", worker_entry.compiler, (cache_dir,), sandbox=sandbox)
+            for number in range(self.width)
         ]
         self._idle = self._children.copy()
         self._lock = threading.Lock()

@@ -143,7 +143,7 @@ def open_fleet(devices: str, cache_dir: Path, slab_bytes: int, *, sandboxed: boo
         for reason in reasons:
             _LOG.log(logging.INFO if units else logging.WARNING, "%s", reason)
         remember(cache_dir, devices, [unit.device for unit in units])
-        gpus = _gpus(units, stack, of_platform(supported, "cuda", cache_dir))
+        gpus = _gpus(units, stack, cache_dir, of_platform(supported, "cuda", cache_dir))
         yield Fleet(tuple(units), slab, tuple(reasons), gpus, supported.parts, compilers)
 
 
@@ -167,11 +167,11 @@ def _support(*, sandboxed: bool) -> Support:
     return found
 
 
-def _gpus(units: Iterable[Unit], stack: ExitStack, sandbox: Sandbox) -> GpuReader | None:
+def _gpus(units: Iterable[Unit], stack: ExitStack, cache_dir: Path, sandbox: Sandbox) -> GpuReader | None:
     uuids = [unit.device.uuid for unit in units if unit.device.platform == "cuda" and unit.device.uuid]
     if not uuids:
         return None
-    reader = GpuHealthProcess(uuids, sandbox)
+    reader = GpuHealthProcess(uuids, cache_dir, sandbox)
     stack.callback(reader.close)
     return reader
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from app.devices import worker_entry
@@ -16,8 +17,8 @@ _PATIENCE: Final = 10.0  # seconds that a look may take beyond the time that it 
 class GpuHealthProcess:
     """A GpuReader in a child process, which is started by the first look; raises DeviceError where that fails."""
 
-    def __init__(self, uuids: Sequence[str], sandbox: Sandbox | None = None) -> None:
-        self._worker = Worker("GPU health", worker_entry.gpu_health, (tuple(uuids),), sandbox=sandbox)
+    def __init__(self, uuids: Sequence[str], cache_dir: Path, sandbox: Sandbox | None = None) -> None:
+        self._worker = Worker("GPU health", worker_entry.gpu_health, (tuple(uuids), cache_dir), sandbox=sandbox)
 
     def read(self, seconds: float) -> list[GpuReading]:
         """Wait for events for at most so long, and read every GPU; raises DeviceError, Closing."""

@@ -112,9 +112,9 @@ def shared_memory(held: WorkerContext) -> SharedDeviceMemory:
     return sharing
 
 
-def gpu_health(uuids: tuple[str, ...]) -> GpuReader:
+def gpu_health(uuids: tuple[str, ...], cache_dir: Path) -> GpuReader:
     """Set up a child that watches GPUs without holding one; raises NoDevice without NVIDIA's management library."""
-    reader: GpuReader | None = import_cuda().open_health(uuids)
+    reader: GpuReader | None = import_cuda(cache_dir).open_health(uuids)
     if reader is None:
         raise NoDevice("NVIDIA's management library cannot be opened")
     return reader
@@ -126,9 +126,9 @@ def read_gpus(reader: GpuReader, link: WorkerLink, seconds: float) -> list[GpuRe
     return reader.read(seconds)
 
 
-def compiler() -> None:
+def compiler(cache_dir: Path) -> None:
     """Set up a child that compiles: the library's import is its start, not the first compilation's."""
-    import_cuda()
+    import_cuda(cache_dir)
 
 
 def compile_cubin(_: None, link: WorkerLink, build: Build, architecture: str, cache_dir: Path, deadline: float) -> None:
@@ -166,8 +166,9 @@ def _expect_a_driver() -> None:
 
 
 def import_cuda(cache_dir: Path | None = None) -> Any:
-    """Import the CUDA backend; raises NoDevice if CuPy is missing or broken."""
-    _keep_cupys_cache(cache_dir)
+    """Import the CUDA backend, for the first time with a `cache_dir`; raises NoDevice if CuPy is missing or broken."""
+    if cache_dir is not None:
+        _keep_cupys_cache(cache_dir)
     try:
         from app.devices import cuda  # noqa: PLC0415 - only this process may
     except ImportError as error:
@@ -175,15 +176,12 @@ def import_cuda(cache_dir: Path | None = None) -> Any:
     return cuda
 
 
-def _keep_cupys_cache(cache_dir: Path | None) -> None:
-    """Have CuPy's cache lie in `cache_dir` where its own folder cannot be made; without one, in memory.
+def _keep_cupys_cache(cache_dir: Path) -> None:
+    """Have CuPy's cache lie in `cache_dir` where its own folder cannot be made.
 
     CuPy makes its folder when it is imported, and a sandbox allows it to write there, but not to make it.
     """
     try:
         Path(os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache").expanduser().mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # the latter for a user who has no home
-        if cache_dir is None:
-            os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
-        else:
-            os.environ["CUPY_CACHE_DIR"] = str(cache_dir / "cuda" / "cupy")
+        os.environ["CUPY_CACHE_DIR"] = str(cache_dir / "cuda" / "cupy")

@@ -86,7 +86,7 @@ def test_text_that_compiles_for_ever_costs_its_deadline(fleet: Fleet) -> None:
 def test_cuda_text_that_compiles_into_any_memory_costs_its_compiler(make: Making, tmp_path: Path) -> None:
     pytest.importorskip("cupy")
     text = DOUBLING + '\nextern "C" __global__ void matmul(int *c) { T40 }\n'
-    child = make(worker_entry.compiler)
+    child = make(worker_entry.compiler, tmp_path)
     child.start()
     with pytest.raises((ChildDied, CompileFailed), match=r"it took more than 0\.125 GiB of memory|out of memory"):
         child.call(device_functions.compile_cuda_text, text, tmp_path, GIB // 8)

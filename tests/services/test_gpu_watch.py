@@ -168,8 +168,8 @@ def test_cordons_that_cannot_be_read_or_written_are_told_of_and_nothing_fails(
 
 
 @pytest.mark.skipif(CDLL_FOUND, reason="NVIDIA's management library is there")
-def test_watching_process_without_a_driver_is_an_error_and_not_a_crash() -> None:
-    reader = GpuHealthProcess([UUID])
+def test_watching_process_without_a_driver_is_an_error_and_not_a_crash(tmp_path: Path) -> None:
+    reader = GpuHealthProcess([UUID], tmp_path)
     try:
         with pytest.raises(DeviceError):
             reader.read(0.0)
