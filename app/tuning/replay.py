@@ -111,6 +111,11 @@ class Replay:
     def prepare(self, launch: Launch) -> None:
         """Do nothing: recorded configs need no compilation."""
 
+    def is_built(self, launch: Launch) -> bool:
+        """Always."""
+        del launch
+        return True
+
     def attempt(self, contender: Contender, best: float | None) -> Outcome:
         """The recorded failure, or a race on recorded samples."""
         if isinstance(contender, Problem):

@@ -46,6 +46,10 @@ class Runner(Protocol):
         """Start to compile the launch's binary in parallel, if that is possible; returns at once."""
         ...
 
+    def is_built(self, launch: Launch) -> bool:
+        """Whether an attempt of a prepared launch need not wait for its binary."""
+        ...
+
     def attempt(self, contender: Contender, best: float | None) -> Outcome:
         """Compile, verify and time one candidate; sampling ends early if it is clearly slower than `best` seconds.
 

@@ -18,7 +18,7 @@ from app.tuning.finals import finals
 from app.tuning.outcome import FORECAST, FinalReport, Measured, Outcome, Rejected
 from app.tuning.report import BESIDE, OVER, absent
 from app.tuning.runner import Contender, InterleavedSamples, OutOfTime, Runner
-from app.tuning.search.ask_thread import ask_in_thread
+from app.tuning.search.ask_thread import Once, ask_in_thread, begin_in_thread
 from app.tuning.search.strategy import PriorTimes, SearchInputs, Strategy, strategy
 from kernels.device import Device
 from kernels.features import features
@@ -62,8 +62,8 @@ class Task:
 class _Search:
     """The search of one kernel: `told` are the configs with an outcome, `ready` those asked for and compiling.
 
-    `begin` makes the strategy, which lists the space, at the first question, so that defaults come first however large
-    it is. Outcomes that the strategy does not know yet are `untold`.
+    `begin` makes the strategy, which lists the space: at the first question, or in a thread during the first trials,
+    so that defaults come first however large it is. Outcomes that the strategy does not know yet are `untold`.
     """
 
     kernel: Kernel
@@ -151,6 +151,10 @@ class _Proving:
         """As the runner."""
         self.runner.prepare(launch)
 
+    def is_built(self, launch: Launch) -> bool:
+        """As the runner."""
+        return self.runner.is_built(launch)
+
     def attempt(self, contender: Contender, best: float | None) -> Outcome:
         """As the runner."""
         return self.runner.attempt(contender, best)
@@ -185,14 +189,18 @@ def best_of(outcomes: Iterable[Outcome]) -> Measured | None:
 
 def _search(task: Task, runner: _Proving, given: Deadline, saved: Sequence[Outcome]) -> Iterator[Outcome]:
     searches = [_begun(kernel, task, saved) for kernel in task.kernels]
+    if runner.width > 1:  # else the thread would disturb what is measured
+        begin_in_thread([search.begin for search in searches], given)
     yield from _firsts(task, runner, given, searches, saved)
     while given.searching() > 0:
         now = given.budget()
         left = [search for search in searches if not search.exhausted and not _is_done(search, searches, task, now)]
         if not left:
             return
-        search = min(left, key=lambda one: _turn(one, searches, task))
-        config = _next(search, task, runner, given)
+        left.sort(key=lambda one: _turn(one, searches, task))
+        _fill(left[0], task, runner, given)
+        search = next((one for one in left if _built(one, task, runner) is not None), left[0])
+        config = _next(search, task, runner)
         contender = None if config is None else _launch(search, config, task)
         if contender is None or _unaffordable(contender, task, given.searching() / _LATER):
             search.exhausted = True
@@ -288,7 +296,7 @@ def _reporting(best: Measured, default: Launch | None, found: Sequence[Outcome])
 
 def _begun(kernel: Kernel, task: Task, saved: Sequence[Outcome]) -> _Search:
     default = kernel.default(task.problem, task.device)
-    search = _Search(kernel, default, partial(_strategy, kernel, default, task))
+    search = _Search(kernel, default, Once(partial(_strategy, kernel, default, task)))
     search.untold.extend((config, None) for config in task.refused.get(kernel.name, ()))
     for outcome in saved:
         if outcome.kernel == kernel.name:
@@ -331,8 +339,22 @@ def _slowness(search: _Search, searches: Sequence[_Search]) -> float:
     return search.best / fastest if search.best and fastest else 1.0
 
 
-def _next(search: _Search, task: Task, runner: Runner, given: Deadline) -> Config | None:
-    """The next config, with those after it building already: a batch keeps the compilers busy."""
+def _next(search: _Search, task: Task, runner: Runner) -> Config | None:
+    """The first config that is built, or that the search asked for first where none is; None: it has no more."""
+    config = _built(search, task, runner) or (search.ready[0] if search.ready else None)
+    if config is not None:
+        search.ready.remove(config)
+    return config
+
+
+def _built(search: _Search, task: Task, runner: Runner) -> Config | None:
+    """The first config of those asked for that need not be waited for."""
+    launches = ((config, _launch(search, config, task)) for config in search.ready)
+    return next((config for config, one in launches if isinstance(one, Rejected) or runner.is_built(one)), None)
+
+
+def _fill(search: _Search, task: Task, runner: Runner, given: Deadline) -> None:
+    """Ask for configs and start their builds where few are waiting: a batch keeps the compilers busy."""
     budget, size = given.budget(), max(runner.width, _BATCH)
     room = size - len(search.ready)
     if budget.trials is not None:
@@ -343,7 +365,6 @@ def _next(search: _Search, task: Task, runner: Runner, given: Deadline) -> Confi
             launch = _launch(search, config, task)
             if isinstance(launch, Launch):
                 runner.prepare(launch)
-    return search.ready.popleft() if search.ready else None
 
 
 def _try(search: _Search | None, contender: Contender | Rejected, runner: Runner) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -49,12 +50,16 @@ class Scripted:
     bests: list[float | None] = field(default_factory=list)
     proved: list[int] = field(default_factory=list)  # attempts before each proof
     sampled: int = 0
+    compiling: str = ""  # the kernel whose binaries are not there before they are waited for
 
     def clock(self) -> float:
         return self.now
 
     def prepare(self, launch: Launch) -> None:
         self.prepared.append(launch)
+
+    def is_built(self, launch: Launch) -> bool:
+        return launch.kernel not in self.compiling
 
     def attempt(self, contender: Contender, best: float | None) -> Outcome:
         if isinstance(contender, Problem):
@@ -307,8 +312,10 @@ class Thinker:
         return inf
 
 
-def test_no_space_is_listed_before_every_default_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    runner, listed = Scripted(), list[int]()
+def test_without_compilers_beside_no_space_is_listed_before_every_default_was_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runner, listed = Scripted(width=1), list[int]()
 
     def made(name: str, inputs: SearchInputs, seed: int) -> Strategy:
         listed.append(len(runner.launches))
@@ -318,6 +325,27 @@ def test_no_space_is_listed_before_every_default_was_tried(monkeypatch: pytest.M
     run(runner, Budget(trials=4))
     assert len(listed) == len(KERNELS)
     assert min(listed) >= len(KERNELS)
+
+
+def test_spaces_are_listed_once_and_in_a_thread_while_defaults_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = list[str]()
+
+    def made(name: str, inputs: SearchInputs, seed: int) -> Strategy:
+        threads.append(threading.current_thread().name)
+        return strategy(name, inputs, seed)
+
+    monkeypatch.setattr("app.tuning.tuner.strategy", made)
+    run(Scripted(width=4), Budget(trials=8))
+    assert len(threads) == len(KERNELS)
+    assert threads[0] == "listing spaces"
+
+
+def test_what_is_built_is_tried_before_what_is_still_compiling() -> None:
+    runner = Scripted(compiling="tiled")
+    run(runner, Budget(trials=10))
+    assert [launch.kernel for launch in runner.launches[:2]] == ["naive", "tiled"]  # the defaults
+    assert [launch.kernel for launch in runner.launches[2:8]] == ["naive"] * 6  # what was asked for at once
+    assert {launch.kernel for launch in runner.launches[8:]} == {"naive", "tiled"}
 
 
 def test_slow_strategy_leaves_the_finals_their_time(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from itertools import chain
 from time import monotonic, perf_counter
@@ -70,18 +70,21 @@ class TrialRunner:
         self._kinds: dict[tuple[str, Config], str | None] = {}
         self._seconds: dict[tuple[str, Config], float] = {}
         self._pace = 0.0  # seconds that a contender's round took, all told, in the last call
-        self._building: dict[Build, None] = {}
+        self._building: dict[Build, Future[None]] = {}
 
     def prepare(self, launch: Launch) -> None:
         """Start to compile the launch ahead; returns at once."""
         is_new = launch.build not in self._building
-        self._building[launch.build] = None
-        future = self._unit.ahead(launch.build)
+        future = self._building[launch.build] = self._unit.ahead(launch.build)
         span = current_span()
         if is_new and span is not None and not future.done():
             told = {"tilewise.worker": "compilers", "tilewise.kernel": launch.kernel}
             building = span.child("compile ahead", None, told)
             future.add_done_callback(lambda _: building.end())
+
+    def is_built(self, launch: Launch) -> bool:
+        """Whether the launch's compilation has ended, be it in an error."""
+        return launch.build not in self._building or self._building[launch.build].done()
 
     def abandon(self) -> None:
         """Give up the builds that will not be attempted."""

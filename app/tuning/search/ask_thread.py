@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from typing import Final, TypeVar
+from contextlib import suppress
+from typing import Final, Generic, TypeVar
 
 from app.tuning.budget import Deadline
 from app.tuning.runner import OutOfTime
@@ -13,6 +14,35 @@ from app.tuning.runner import OutOfTime
 T = TypeVar("T")
 
 _GLANCE: Final = 0.05  # seconds between two looks at the time
+
+
+class Once(Generic[T]):
+    """A value that the first caller makes, for which the others wait."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._made: list[T] = []
+
+    def __call__(self) -> T:
+        """The value; raises what making it raises."""
+        with self._lock:
+            if not self._made:
+                self._made.append(self._make())
+            return self._made[0]
+
+
+def begin_in_thread(works: Sequence[Callable[[], object]], given: Deadline) -> None:
+    """Start to do one after the other, until the search must end; what one raises is left to who needs its result."""
+
+    def begin() -> None:
+        for work in works:
+            if given.searching() <= 0:
+                return
+            with suppress(Exception):
+                work()
+
+    threading.Thread(target=begin, name="listing spaces", daemon=True).start()
 
 
 def ask_in_thread(work: Callable[[], T], given: Deadline) -> T:

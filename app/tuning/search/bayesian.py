@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from math import exp, inf
 from typing import Final
 
@@ -25,6 +25,7 @@ _MEASURED: Final = 8  # how many must have been measured before
 _SEEDS: Final = 2  # configs that each source gives, and the analytic model; more draw the search to their own optimum
 _FASTEST: Final = 8  # whose neighbours are looked at
 _SHORTLIST: Final = 256
+_PREDICTED: Final = 2048  # rows that the analytic model is asked for at first: more of them delay the first trial
 _NUGGET: Final = 1e-4  # variance of a measured log time
 # Views take turns, since each is blind to some optima, and where they disagree is where to look. A smooth one finds
 # the way down ordered parameters, one of single values what comes of their combinations, one with a trend what holds
@@ -69,7 +70,7 @@ class BayesianSearch:
         self._processes: dict[ModelView, GaussianProcess] = {}
         self._turn = 0
         self._gains = (inf, inf)
-        self._openers = self._opening()
+        self._openers = self._opening([int(row) for row in self._random.permutation(len(self._history.configs))])
 
     def ask(self, count: int) -> list[Config]:
         """The default, seeds and random configs first, then the views' largest expected improvements."""
@@ -92,19 +93,16 @@ class BayesianSearch:
         """The largest expected gain of the last two batches and of the history."""
         return max(*self._gains, self._history.gain()) if self._history.open.any() else 0.0
 
-    def _opening(self) -> Iterator[int]:
-        """Seeds alternating with random rows, then random rows alone."""
-        order = [int(row) for row in self._random.permutation(len(self._history.configs))]
-        seeds = self._seeds()
-        for row in (row for pair in zip_longest(seeds, order[: len(seeds)]) for row in pair):
-            if self._history.open[row]:
-                yield row
-        yield from (row for row in order if self._history.open[row])
+    def _opening(self, order: Sequence[int]) -> Iterator[int]:
+        """Seeds, sought at once, alternating with random rows; then random rows alone."""
+        seeds = self._seeds(order)
+        alternating = [row for pair in zip_longest(seeds, order[: len(seeds)]) for row in pair]
+        return (row for row in chain(alternating, order) if self._history.open[row])
 
-    def _seeds(self) -> list[int]:
+    def _seeds(self, order: Sequence[int]) -> list[int]:
         """The fastest of each source in turn, the nearest source first, and those the analytic model has fastest."""
         lists = [self._fastest_at(known.seconds) for known in self._candidates.sources]
-        rows = self._candidates.candidates(())
+        rows = np.sort(np.array(order[:_PREDICTED], dtype=np.intp))
         predicted = self._candidates.predicted(rows)
         if len(predicted) and np.ptp(predicted) > 0:
             lists.append([int(row) for row in rows[np.argsort(predicted, kind="stable")[:_SEEDS]]])

@@ -163,6 +163,11 @@ class Synthetic:
     def prepare(self, launch: Launch) -> None:
         """Nothing is compiled."""
 
+    def is_built(self, launch: Launch) -> bool:
+        """Always."""
+        del launch
+        return True
+
     def attempt(self, contender: Contender, best: float | None) -> Measured:
         """Race a contender."""
         self.machine.now += self.pause
