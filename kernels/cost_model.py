@@ -113,7 +113,7 @@ def _round_up(value: int, unit: int) -> int:
 
 def analyse(kernel: Kernel, config: Config, problem: Problem, device: Device, registers: int = 0) -> Analysis:
     """The analysis of one launch of a config; `registers` a thread, if known, limit the occupancy too."""
-    plan = kernel.plan(config, problem)
+    plan, config = kernel.plan(config, problem), kernel.modelled(config)
     width, height = plan.block
     m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
     bm, bn, bk = config["BM"], config["BN"], config.get("BK", 1)
@@ -158,7 +158,7 @@ def predict(kernel: Kernel, config: Config, problem: Problem, device: Device) ->
     deadlines (ten times this); it is no forecast.
     """
     limits, known = device.limits, analyse(kernel, config, problem, device)
-    plan = kernel.plan(config, problem)
+    plan, config = kernel.plan(config, problem), kernel.modelled(config)
     besides = len(plan.before) + len(plan.after)
     path = kernel.instructions(problem, device)
     peak = peak_by(path, problem, device)

@@ -31,7 +31,7 @@ def _is_tiled(config: Config) -> bool:
 
 
 def _predicted(kernel: Kernel, config: Config, problem: Problem, device: Device) -> float:
-    tiled = _is_tiled(config)
+    tiled = _is_tiled(kernel.modelled(config))
     return log2(predict(kernel, config, problem, device) if tiled else problem.flops / peak(problem, device))
 
 
@@ -57,10 +57,11 @@ def _launch(kernel: Kernel, config: Config, problem: Problem, limits: Limits) ->
 
 def _tile(kernel: Kernel, config: Config, problem: Problem, device: Device) -> tuple[float, ...]:
     """A tile's area, aspect and intensity, and the part of the launched products that is wanted."""
-    if not _is_tiled(config):
+    if not _is_tiled(kernel.modelled(config)):
         return ()
     known = analyse(kernel, config, problem, device)
-    bm, bn = config["BM"], config["BN"]
+    tile = kernel.modelled(config)
+    bm, bn = tile["BM"], tile["BN"]
     return log2(bm * bn), log2(bm / bn), log2(known.intensity), known.flops_owned / known.flops_launched
 
 

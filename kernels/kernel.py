@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
+from typing import Final, Literal
 
 from kernels.arithmetic import fma
 from kernels.device import Device
@@ -12,6 +13,11 @@ from kernels.launch import Build, Launch, Plan, dtype_macros
 from kernels.problem import CLASSES, Problem
 from kernels.sources import code_digest, source
 from kernels.space import Config, Space
+
+# What kernels are for: products, or the lessons that are measured by the same service and never make one.
+Role = Literal["serving", "lesson"]
+SERVING: Final = "serving"
+LESSON: Final = "lesson"
 
 
 def _all(_: Problem) -> bool:
@@ -26,6 +32,10 @@ def _ever(_: Problem) -> int:
     return 0
 
 
+def _itself(config: Config) -> Config:
+    return config
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A kernel of the ladder: source file, space, coverage and plan.
@@ -36,7 +46,8 @@ class Kernel:
     configs that differ in these alone share a binary. `auxiliary_sources` are the files of its steps. `architectures`
     limits it to some of its platforms'. `excluded_classes` are pairs of its `dtypes` and `precisions` that it does not
     compute. `min_capability` is the first CUDA architecture that has a problem's instructions, such as 80.
-    `instructions` names those (kernels.arithmetic).
+    `instructions` names those (kernels.arithmetic). `role` is `serving` or `lesson`. `modelled` is a config in the
+    parameters that the cost model reads: BM, BN and, with tiles in shared memory, BK.
     """
 
     name: str
@@ -58,6 +69,8 @@ class Kernel:
     excluded_classes: tuple[tuple[str, str], ...] = ()
     min_capability: Callable[[Problem], int] = _ever
     instructions: Callable[[Problem, Device], str] = fma
+    role: Role = SERVING
+    modelled: Callable[[Config], Config] = _itself
 
     @property
     def text(self) -> str:

@@ -362,7 +362,7 @@ class Covered:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel that the service can tune: its parameters with their values, and what it covers."""
+    """One kernel that the service can tune: its parameters, what it covers, and its role: serving, or lesson."""
 
     name: str
     summary: str = ""
@@ -372,6 +372,7 @@ class Kernel:
     platforms: tuple[str, ...] = ()
     shapes: str = ""
     covers: tuple[Covered, ...] = ()
+    role: str = "serving"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from app.services.tuning.request import TuneSpec
 from app.settings import Settings
 from app.tuning.budget import Budget
 from app.workloads.options import ReadOptions
-from kernels import CATALOGUE
+from kernels import KERNELS
 from kernels.problem import Problem
 from tilewise import Cordon, Device, Event, Job, Kernel, Product, Workload
 from tilewise.arguments import ExportArguments, ProductArguments, TuneArguments, WorkloadArguments
@@ -150,4 +150,4 @@ class Local(Stored):
 
 def ladder() -> list[Kernel]:
     """The kernels of this installation, as its service would tell of them: neither database nor device is opened."""
-    return [read_answer(Kernel, catalogue.Summary.of(kernel)) for kernel in CATALOGUE.values()]
+    return [read_answer(Kernel, catalogue.Summary.of(kernel)) for kernel in KERNELS.values()]

@@ -65,9 +65,15 @@ def _catalogue() -> tuple[str, ...]:
     return tuple(CATALOGUE)
 
 
+def _with_lessons() -> tuple[str, ...]:
+    from kernels import KERNELS  # noqa: PLC0415 - only a command that is given kernels needs them
+
+    return tuple(KERNELS)
+
+
 def _kernels(text: str | None) -> str | None:
     names = [] if text is None else [name.strip() for name in text.split(",")]
-    return ",".join(_one_of("a kernel", _catalogue(), name) for name in names) or None
+    return ",".join(_one_of("a kernel", _with_lessons(), name) for name in names) or None
 
 
 def _kernel(text: str | None) -> str | None:

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import app.web
-from kernels import CATALOGUE
+from kernels import CATALOGUE, KERNELS
 
 
 def test_devices_say_who_they_are_and_what_limits_them(client: httpx.Client) -> None:
@@ -28,9 +28,10 @@ def test_devices_say_who_they_are_and_what_limits_them(client: httpx.Client) -> 
 
 def test_kernels_are_listed_in_ladder_order_with_their_spaces(client: httpx.Client) -> None:
     listed = client.get("/kernels").json()["kernels"]
-    assert [kernel["name"] for kernel in listed] == list(CATALOGUE)
+    assert [kernel["name"] for kernel in listed] == list(KERNELS)
     for kernel in listed:
-        ours = CATALOGUE[kernel["name"]]
+        ours = KERNELS[kernel["name"]]
+        assert kernel["role"] == ("serving" if kernel["name"] in CATALOGUE else "lesson")
         assert kernel["parameters"] == {name: list(values) for name, values in ours.space.parameters.items()}
         assert kernel["rules"] == list(ours.space.rules)
         assert kernel["digest"] == ours.digest
@@ -42,7 +43,7 @@ def test_kernels_are_listed_in_ladder_order_with_their_spaces(client: httpx.Clie
 
 
 def test_a_kernels_source_is_the_whole_text_that_is_compiled(client: httpx.Client) -> None:
-    for name, kernel in CATALOGUE.items():
+    for name, kernel in KERNELS.items():
         answer = client.get(f"/kernels/{name}/source")
         assert answer.headers["content-type"] == "text/plain; charset=utf-8"
         assert answer.text == kernel.text

@@ -148,6 +148,7 @@ _KERNEL: Final = {
     "platforms": ["cuda", "opencl"],
     "architectures": [],
     "shapes": "any",
+    "role": "serving",
     "covers": [_COVERED],
     "parameters": {"BM": [8, 16, 32], "BN": [8, 16, 32], "BK": [8, 16, 32]},
     "rules": ["threads a block"],

@@ -32,7 +32,7 @@ from app.api.schemas import (
     config_of,
 )
 from app.api.state import service_of
-from kernels import CATALOGUE, cost_model, space
+from kernels import KERNELS, cost_model, space
 from kernels import problem as kernel_problem
 from kernels.kernel import Kernel
 
@@ -118,9 +118,9 @@ async def analysis(request: Request) -> Response:
     names every parameter; of the other kernels its values are those of their spaces.
     """
     asked = read_query(AnalysisQuery, request)
-    kernel, problem = CATALOGUE.get(asked.kernel), asked.problem()
+    kernel, problem = KERNELS.get(asked.kernel), asked.problem()
     if kernel is None:
-        raise errors.UnknownKernel(f"there is no kernel {asked.kernel}; there are {', '.join(CATALOGUE)}")
+        raise errors.UnknownKernel(f"there is no kernel {asked.kernel}; there are {', '.join(KERNELS)}")
     device = service_of(request).fleet.unit(asked.device).device
     config = _config(kernel, asked)
     refusal = kernel.refusal(problem, device) or kernel.space.refusal(config, problem, device)

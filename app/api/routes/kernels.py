@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Path
 from pydantic import Field
@@ -18,7 +18,7 @@ from app.api.params import read_query
 from app.api.responses import Answer, Instructions, Launch, reply
 from app.api.schemas import KernelQuery, Nothing, config_of
 from app.api.state import service_of, threads_of
-from kernels import CATALOGUE, support
+from kernels import KERNELS, support
 from kernels.device import Device
 from kernels.kernel import Kernel
 from kernels.problem import Problem
@@ -61,6 +61,10 @@ class Summary(Answer):
     platforms: list[str]
     architectures: Annotated[list[str], Field(description="Those it is for; empty where it is for all.")]
     shapes: Annotated[str, Field(description="Which problems it is for.")]
+    role: Annotated[
+        Literal["serving", "lesson"],
+        Field(description="Lessons are compiled, verified and measured where they are asked for, and never serve."),
+    ]
     covers: Annotated[list[Covered], Field(description="What it computes where, and by which instructions.")]
     parameters: Annotated[dict[str, list[int]], Field(description="Values of each parameter.")]
     rules: Annotated[list[str], Field(description="Names of the rules that refuse some configs.")]
@@ -79,6 +83,7 @@ class Summary(Answer):
             platforms=list(kernel.platforms),
             architectures=list(kernel.architectures),
             shapes=kernel.shapes,
+            role=kernel.role,
             covers=[Covered.of(each) for each in support.coverage(kernel)],
             parameters={name: list(values) for name, values in kernel.space.parameters.items()},
             rules=list(kernel.space.rules),
@@ -87,7 +92,7 @@ class Summary(Answer):
 
 
 class Kernels(Answer):
-    """The ladder, from the simplest kernel up."""
+    """The ladder, from the simplest kernel up, and the lessons in their order."""
 
     kernels: list[Summary]
 
@@ -113,9 +118,9 @@ class Detail(Summary):
 
 @router.get("/kernels", summary="The kernels", response_model=Kernels, responses=documented(errors.Invalid))
 async def list_kernels(request: Request) -> Response:
-    """Every kernel in ladder order, each with what it covers, its parameters and rules."""
+    """Every kernel in ladder order and the lessons, each with what it covers, its parameters and rules."""
     read_query(Nothing, request)
-    return reply(Kernels(kernels=[Summary.of(kernel) for kernel in CATALOGUE.values()]))
+    return reply(Kernels(kernels=[Summary.of(kernel) for kernel in KERNELS.values()]))
 
 
 @router.get(
@@ -156,9 +161,9 @@ async def get_kernel_source(request: Request, name: KernelName) -> Response:
 
 
 def _kernel(name: str) -> Kernel:
-    if name not in CATALOGUE:
-        raise errors.UnknownKernel(f"there is no kernel {name}; there are {', '.join(CATALOGUE)}")
-    return CATALOGUE[name]
+    if name not in KERNELS:
+        raise errors.UnknownKernel(f"there is no kernel {name}; there are {', '.join(KERNELS)}")
+    return KERNELS[name]
 
 
 def _problem(asked: KernelQuery) -> Problem:

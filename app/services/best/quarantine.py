@@ -16,7 +16,7 @@ from app.errors import StoreFailed
 from app.store.database import Database
 from app.store.records import FaultRecord
 from app.store.repository import FaultRepository
-from kernels import CATALOGUE
+from kernels import KERNELS
 from kernels.device import Device
 from kernels.launch import Launch
 from kernels.problem import Problem
@@ -174,7 +174,7 @@ def _fault(device: Device, launch: Launch, scope: str, kind: str, stage: str, re
         device_model=device.model,
         environment=device.environment,
         kernel=launch.kernel,
-        kernel_digest=CATALOGUE[launch.kernel].digest,
+        kernel_digest=KERNELS[launch.kernel].digest,
         config=launch.config,
         scope=scope,
         kind=kind,
@@ -193,7 +193,7 @@ def _entry(fault: FaultRecord) -> QuarantinedConfig:
 
 def _place(fault: FaultRecord) -> _Place | None:
     """What a fault is held against, if it is still there: this kernel text, and this config in its space."""
-    kernel = CATALOGUE.get(fault.kernel)
+    kernel = KERNELS.get(fault.kernel)
     if kernel is None or kernel.digest != fault.kernel_digest:
         return None
     try:

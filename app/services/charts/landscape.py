@@ -11,9 +11,9 @@ from typing import Final
 
 from app.errors import Invalid, NotTuned
 from app.services.charts.points import ConfigPoint
-from kernels import CATALOGUE
+from kernels import KERNELS
 from kernels.device import Device
-from kernels.kernel import Kernel
+from kernels.kernel import SERVING, Kernel
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -71,7 +71,7 @@ def landscape(
         raise NotTuned(f"no config of {name} has been tried on {problem.key} here: tune it first")
     tried = {each: tuple(sorted({point.config[each] for point in own})) for each in own[0].config}
     x, y = _axes(tuple(tried), axes)
-    known = CATALOGUE.get(name)
+    known = KERNELS.get(name)
     x_values, y_values = (_values(known, each, tried) for each in (x, y))
     held = _held(axes.held or {}, tried)
     groups: dict[tuple[int, int], list[ConfigPoint]] = {}
@@ -87,8 +87,9 @@ def landscape(
 
 
 def fastest_kernel(points: Iterable[ConfigPoint]) -> str:
-    """The kernel of the fastest config that two parameters have; raises NotTuned if none was measured."""
-    times = [(point.median_ms, point.kernel) for point in points if point.median_ms and len(point.config) > 1]
+    """The kernel, no lesson, of the fastest config that two parameters have; raises NotTuned if none was measured."""
+    serving = (point for point in points if point.kernel not in KERNELS or KERNELS[point.kernel].role == SERVING)
+    times = [(point.median_ms, point.kernel) for point in serving if point.median_ms and len(point.config) > 1]
     if not times:
         raise NotTuned("no config has been measured for that here: tune it first")
     return min(times)[1]
@@ -134,7 +135,7 @@ def _illegal(
     name: str, problem: Problem, device: Device, axes: tuple[str, str], held: tuple[tuple[str, int], ...]
 ) -> dict[tuple[int, int], str]:
     """The places at which the space allows no config, each with a rule that refuses its first one."""
-    kernel, fixed = CATALOGUE[name], dict(held)
+    kernel, fixed = KERNELS[name], dict(held)
     values = {one: (fixed[one],) if one in fixed else each for one, each in kernel.space.parameters.items()}
     legal = {
         (config[axes[0]], config[axes[1]])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.services.charts.points import ConfigPoint
-from kernels import CATALOGUE, arithmetic, cost_model
+from kernels import KERNELS, arithmetic, cost_model
 from kernels.device import Device
 from kernels.problem import Problem
 from kernels.space import Config
@@ -115,7 +115,7 @@ def _point(point: ConfigPoint, device: Device, peak: float) -> RooflinePoint:
 
 def _loaded(point: ConfigPoint, device: Device) -> float | None:
     """Flops over the bytes that blocks load and store, no cache between; None for what is no kernel of today."""
-    kernel = CATALOGUE.get(point.kernel)
+    kernel = KERNELS.get(point.kernel)
     if kernel is None or set(point.config) != set(kernel.space.parameters):
         return None
     known = cost_model.analyse(kernel, point.config, point.problem, device)

@@ -21,7 +21,7 @@ from app.services.tuning.shape_tuner import ShapeTuner, TuningContext
 from app.store.records import BestRecord, JobRecord, TrialRecord
 from app.store.repository import JobRepository
 from app.tuning.search import bayesian
-from kernels import CATALOGUE
+from kernels import KERNELS
 from kernels.device import Device
 from kernels.problem import Problem
 
@@ -102,7 +102,8 @@ class JobExecutor:
             if best is None:
                 return
             results[number] = _result(best, unit.device)
-            self._misses.drop(unit.device.model, problem)
+            if tuner.serves:
+                self._misses.drop(unit.device.model, problem)
         except TilewiseError as error:
             if tuner.progress.interrupted():
                 return  # the interruption caused this too
@@ -158,7 +159,7 @@ def _result(winner: BestRecord, device: Device) -> dict[str, Any]:
     return {
         "problem": winner.problem.key,
         "device_model": winner.device_model,
-        "instructions": CATALOGUE[trial.kernel].instructions(winner.problem, device),
+        "instructions": KERNELS[trial.kernel].instructions(winner.problem, device),
         **_figure(trial),
         **result,
         "vendor_is_faster": faster,

@@ -21,7 +21,7 @@ from app.tuning.budget import Forecast
 from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
 from app.tuning.runner import Contender
 from app.worker.measuring.calibration import PreparationRates, calibrate
-from kernels import CATALOGUE
+from kernels import KERNELS
 from kernels.cost_model import predict
 from kernels.device import Device
 from kernels.kernel import Kernel
@@ -189,4 +189,4 @@ def _predicted(device: Device, problem: Problem, kernel: str, config: Config, ra
     """The model's seconds of a launch; of the vendor's library those at the rate of the reference."""
     if kernel == VENDOR:
         return problem.flops / rates.reference + problem.bytes / device.limits.bandwidth
-    return predict(CATALOGUE[kernel], config, problem, device)
+    return predict(KERNELS[kernel], config, problem, device)

@@ -14,9 +14,9 @@ from app.services.best.lookup import covering
 from app.services.principal import Principal
 from app.tuning.budget import Budget
 from app.tuning.search.strategy import STRATEGIES
-from kernels import CATALOGUE
+from kernels import KERNELS
 from kernels.device import Device
-from kernels.kernel import Kernel
+from kernels.kernel import LESSON, Kernel
 from kernels.problem import Problem
 from kernels.space import Config, Space
 
@@ -114,12 +114,14 @@ def normalize(spec: TuneSpec, fleet: Fleet) -> TuneSpec:
     if spec.strategy not in (*STRATEGIES, KNOWN):
         raise Invalid(f"strategy must be one of {', '.join((*STRATEGIES, KNOWN))}, got {spec.strategy!r}")
     for name in spec.kernels or ():
-        if name not in CATALOGUE:
-            raise UnknownKernel(f"there is no kernel {name}; there are {', '.join(CATALOGUE)}")
+        if name not in KERNELS:
+            raise UnknownKernel(f"there is no kernel {name}; there are {', '.join(KERNELS)}")
+    if is_lesson(spec) and {KERNELS[name].role for name in spec.kernels or ()} != {LESSON}:
+        raise Invalid("lessons are measured by a job of their own, since what it finds is never served")
     units = _units(fleet, spec.devices)
     for unit in units:
         for problem in spec.problems:
-            _check(problem, unit, spec.kernels)
+            _check(problem, unit, spec)
     shapes, whole = len(spec.problems), spec.budget
     budget = Budget(
         trials=max(1, whole.trials // shapes) if whole.trials else None,
@@ -127,6 +129,11 @@ def normalize(spec: TuneSpec, fleet: Fleet) -> TuneSpec:
         gain_percent=whole.gain_percent or None,
     )
     return replace(spec, devices=tuple(unit.device.id for unit in units), kernels=spec.kernels or None, budget=budget)
+
+
+def is_lesson(spec: TuneSpec) -> bool:
+    """Whether a spec names lessons: its job measures them, and what it finds serves no product."""
+    return any(KERNELS[name].role == LESSON for name in spec.kernels or () if name in KERNELS)
 
 
 def fingerprint(principal: Principal, spec: TuneSpec) -> str:
@@ -153,18 +160,25 @@ class RestrictedSpace(Space):
 
 
 def kernels_to_search(problem: Problem, device: Device, spec: TuneSpec) -> list[Kernel]:
-    """The kernels that a spec names, and always the baselines; raises Unsupported for none.
+    """The kernels that a spec names, and the baselines if these are no lessons; raises Unsupported for none.
 
     Where it lists configs, a kernel's space is those of them that are its own, and its default. The strategy `known`
     has only the kernels of these, and the one whose default is untuned's.
     """
-    covered = covering(problem, device)
+    covered = _candidates(problem, device, spec)
     listed = None if spec.configs is None else [one for one in spec.configs if one.problem in {None, problem.key}]
     asked = None if spec.kernels is None else {*spec.kernels}
     if spec.strategy == KNOWN:
         asked = {covered[-1].name, *(one.kernel for one in listed or ())}
     kernels = [kernel for kernel in covered if asked is None or kernel.name in {*asked, *_BASELINES}]
     return kernels if listed is None else [_restricted(kernel, problem, device, listed) for kernel in kernels]
+
+
+def _candidates(problem: Problem, device: Device, spec: TuneSpec) -> list[Kernel]:
+    """The kernels that a job may try: the lessons that it names, else all that may serve."""
+    if not is_lesson(spec):
+        return covering(problem, device)
+    return [KERNELS[name] for name in spec.kernels or () if KERNELS[name].covers(problem, device)]
 
 
 def max_trials(problem: Problem, device: Device, spec: TuneSpec) -> int:
@@ -216,12 +230,12 @@ def _units(fleet: Fleet, device_ids: Sequence[str]) -> list[Unit]:
     return list(models.values()) or [first]
 
 
-def _check(problem: Problem, unit: Unit, kernels: Sequence[str] | None) -> None:
+def _check(problem: Problem, unit: Unit, spec: TuneSpec) -> None:
     """Refuse at once what no trial could measure, and any trial on a device that is cordoned or lost."""
     unit.trials.expect_calls()
-    names = [kernel.name for kernel in covering(problem, unit.device)]
-    if kernels and not set(kernels) & set(names):
-        reasons = "; ".join(f"{name}: {CATALOGUE[name].refusal(problem, unit.device)}" for name in kernels)
+    names = [kernel.name for kernel in _candidates(problem, unit.device, spec)]
+    if spec.kernels and not set(spec.kernels) & set(names):
+        reasons = "; ".join(f"{name}: {KERNELS[name].refusal(problem, unit.device)}" for name in spec.kernels)
         raise Unsupported(f"none of the kernels asked for computes {problem} on {unit.device.id}: {reasons}")
     if problem.bytes > unit.device.memory_bytes:
         raise TooLarge(f"{problem} takes {problem.bytes} bytes", limit=unit.device.memory_bytes, size=problem.bytes)

@@ -17,7 +17,7 @@ from app.services.best.quarantine import Quarantine
 from app.services.jobs.service import JobService
 from app.services.tuning.forecast import TrialForecasts
 from app.services.tuning.progress import JobProgress
-from app.services.tuning.request import KNOWN, TuneSpec, kernels_to_search
+from app.services.tuning.request import KNOWN, TuneSpec, is_lesson, kernels_to_search
 from app.services.tuning.trial_records import VENDOR, TrialRecorder, known_elsewhere, outcome_of, refused_here
 from app.services.tuning.trial_runner import Interrupted, TrialRunner
 from app.store.database import Database
@@ -78,7 +78,10 @@ class TuningContext:
 
 
 class ShapeTuner:
-    """Tunes one problem on one device for one job; `inside` are the seconds spent in the trial worker."""
+    """Tunes one problem on one device for one job; `inside` are the seconds spent in the trial worker.
+
+    What a job of lessons finds `serves` no product: it is measured and told, and not promoted.
+    """
 
     def __init__(
         self,
@@ -96,6 +99,7 @@ class ShapeTuner:
         self._runner = TrialRunner(unit, self._fixture, progress.interrupted, self._enter, progress.until, learn)
         self._recorder = TrialRecorder(job_id, unit, problem)
         self._kernels = kernels_to_search(problem, unit.device, spec)
+        self.serves = not is_lesson(spec)
         self._saved: list[TrialRecord] = []
         self._provisional: TrialRecord | None = None
 
@@ -125,7 +129,7 @@ class ShapeTuner:
             self._runner.abandon()
             if self._runner.proving:
                 self._context.forecasts.proved(self.unit.device, self._runner.proving)
-            if best is None:
+            if best is None and self.serves:
                 self._context.best.withdraw(self.unit.device.model, self.problem)
         if best is None and self.progress.until().ask <= monotonic():
             seconds = self.progress.seconds
@@ -212,7 +216,8 @@ class ShapeTuner:
     def _serve_provisional(self, fastest: TrialRecord | None) -> None:
         """Serve the best so far, once every kernel's default has been tried."""
         tried = {row.kernel for row in self._saved}
-        if fastest is not None and fastest is not self._provisional and tried >= {one.name for one in self._kernels}:
+        is_new = fastest is not None and fastest is not self._provisional
+        if self.serves and fastest and is_new and tried >= {one.name for one in self._kernels}:
             self._provisional = fastest
             self._context.best.provisional(self._best(fastest, {}, dict.fromkeys(_BESIDE, _UNDER_WAY)))
 
@@ -229,14 +234,16 @@ class ShapeTuner:
             report = {(row.kernel, row.config): row for row in saved if row.round == "report"}
             best = self._best(winner, {name: report[place] for name, place in beside.items()}, final.reasons)
             FaultRepository(session).add(*faults)
-            BestRepository(session).promote(best)
-            MissRepository(session).forget(model, self.problem)
+            if self.serves:
+                BestRepository(session).promote(best)
+                MissRepository(session).forget(model, self.problem)
             return best
 
         best = self._context.database.write(commit)
         self._context.jobs.notify(self._job_id)
         self._quarantine(faults)
-        self._context.best.promoted([best])
+        if self.serves:
+            self._context.best.promoted([best])
         return best
 
     def _rows(self, final: FinalReport) -> list[TrialRecord]:

@@ -14,7 +14,7 @@ from app.store.records import FaultRecord, TrialRecord
 from app.store.repository import FaultRepository, TrialRepository
 from app.tuning.outcome import Accuracy, Conditions, Measured, Outcome, Rejected, Timing
 from app.tuning.search.strategy import PriorTimes
-from kernels import CATALOGUE
+from kernels import KERNELS
 from kernels.kernel import Kernel
 from kernels.problem import Problem
 from kernels.space import Config
@@ -76,7 +76,7 @@ class TrialRecorder:
         )
 
     def _digest(self, kernel: str) -> str:
-        return (self.unit.vendor.name or VENDOR) if kernel == VENDOR else CATALOGUE[kernel].digest
+        return (self.unit.vendor.name or VENDOR) if kernel == VENDOR else KERNELS[kernel].digest
 
 
 def outcome_of(row: TrialRecord) -> Outcome:

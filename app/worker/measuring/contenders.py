@@ -19,7 +19,7 @@ from app.tuning.measure.timing_policy import EVENTS, GRAPH
 from app.tuning.outcome import Rejected
 from app.tuning.runner import Contender
 from app.worker.state import CompilationTimes
-from kernels import CATALOGUE
+from kernels import KERNELS
 from kernels.cost_model import predict
 from kernels.device import Device
 from kernels.launch import Launch
@@ -185,7 +185,7 @@ def _compiled(held: WorkerContext, link: WorkerLink, launch: Launch) -> LoadedCo
         launch.config,
         run=partial(backend.run, program, launch),
         time=partial(backend.time, program, launch),
-        predicted=predict(CATALOGUE[launch.kernel], launch.config, launch.problem, backend.device),
+        predicted=predict(KERNELS[launch.kernel], launch.config, launch.problem, backend.device),
         program=program,
         declined=partial(backend.declined, launch),
     )
@@ -205,5 +205,5 @@ def _vendor(held: WorkerContext, problem: Problem) -> LoadedContender | Rejected
 
 
 def _naive_seconds(problem: Problem, device: Device) -> float:
-    naive = CATALOGUE["naive"]
+    naive = KERNELS["naive"]
     return predict(naive, naive.default(problem, device), problem, device)

@@ -17,7 +17,7 @@ from app.tuning.verify.adversarial import Case
 from app.tuning.verify.tolerance import POISON, applied
 from app.worker.measuring.contenders import LoadedContender, loaded, warm
 from app.worker.measuring.fixture import GUARD, FixtureKey, drop, drop_buffers, overrun, patience, poison, product
-from kernels import CATALOGUE
+from kernels import KERNELS
 from kernels.cost_model import predict
 from kernels.launch import Launch
 from kernels.problem import Problem
@@ -49,7 +49,7 @@ def stress_verify(held: WorkerContext, link: WorkerLink, launch: Launch, bench: 
 def _first_wrong(
     held: WorkerContext, link: WorkerLink, entrant: LoadedContender, launch: Launch, bench: FixtureKey
 ) -> Rejected | None:
-    kernel, device = CATALOGUE[launch.kernel], held.backend.device
+    kernel, device = KERNELS[launch.kernel], held.backend.device
 
     def legal(problem: Problem) -> bool:
         return kernel.space.refusal(launch.config, problem, device) is None
@@ -75,7 +75,7 @@ def _wrong(
     guarded = backend.allocate(problem.c_bytes + 2 * GUARD)
     operands = Operands(_among_nan(backend, a), _among_nan(backend, b), guarded.window(GUARD, problem.c_bytes))
     poison(backend, guarded, operands.c)
-    predicted = predict(CATALOGUE[launch.kernel], launch.config, problem, backend.device)
+    predicted = predict(KERNELS[launch.kernel], launch.config, problem, backend.device)
     with link.lease(max(_SHORTEST, 10 * predicted)):
         backend.run(program, launch, operands)
         verdict = backend.declined(launch)
