@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
@@ -12,9 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.devices.backend import Backend, Operands
+from app.dtypes import numpy_dtype
 from app.services.best.lookup import covering, untuned
 from app.services.best.transfer_records import launch_of
 from app.services.tuning.request import TuneSpec, kernels_to_search
+from app.tuning.verify.tolerance import expect, review
 from kernels import CATALOGUE, KERNELS, kernel
 from kernels.cost_model import analyse
 from kernels.kernel import LESSON
@@ -36,6 +40,7 @@ PORTABLE = [lesson for lesson in LESSONS if "opencl" in lesson.kernel.platforms]
 named = partial(pytest.mark.parametrize, "lesson", ids=lambda lesson: lesson.kernel.name)
 # Past every edge, with rows of whole 16 bytes, and more than two k tiles.
 RAGGED = (132, 140, 72)
+BAND = 4096  # bytes on either side of C
 # The first architecture that has a lesson's instructions.
 FIRST = {11: "sm_80", 12: "sm_70", 13: "sm_80", 14: "sm_90"}
 
@@ -239,3 +244,60 @@ def test_no_choice_of_the_service_takes_a_lesson() -> None:
                 asked = TuneSpec((problem,), kernels=(lesson.kernel.name,))
                 assert kernels_to_search(problem, device, asked) == [lesson.kernel]
                 assert launch_of(lesson.kernel.name, lesson.kernel.default(problem, device), problem, device) is None
+
+
+@pytest.fixture(scope="module")
+def gpu(driver: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    del driver
+    from app.devices.cuda import CudaBackend  # noqa: PLC0415 - CuPy is not everywhere
+
+    backend: Backend = CudaBackend("cuda:0", tmp_path_factory.mktemp("cache"))
+    yield backend
+    backend.close()
+
+
+def multiplied_on(gpu: Backend, launch: Launch, a: Array, b: Array) -> Array:
+    """C of one launch, which was poisoned before, between guard bands that stay as they were."""
+    problem, guarded = launch.problem, gpu.allocate(launch.problem.c_bytes + 2 * BAND)
+    gpu.fill(guarded, 0xFF)
+    gpu.run(
+        gpu.compile(launch.build),
+        launch,
+        Operands(gpu.upload(a), gpu.upload(b), guarded.window(BAND, problem.c_bytes)),
+    )
+    landing = np.empty(guarded.nbytes, np.uint8)
+    gpu.download(guarded, landing)
+    inside = slice(BAND, BAND + problem.c_bytes)
+    assert (np.delete(landing, inside) == 0xFF).all(), "something beside C was written"
+    return landing[inside].view(numpy_dtype(problem.dtype)).reshape(problem.batch, problem.m, problem.n)
+
+
+@pytest.mark.cuda
+@named(argvalues=LESSONS)
+def test_a_lesson_is_exact_on_a_gpu(lesson: Lesson, gpu: Backend) -> None:
+    """Its default, the value to change and four more configs; past edges, within one tile, and of a long k."""
+    if not lesson.kernel.covers(problem_of(lesson), gpu.device):
+        pytest.skip(f"{gpu.device.architecture} does not have its instructions")
+    for shape in ((16, 16, 16), RAGGED, (257, 392, 520), (64, 64, 4096)):
+        problem = problem_of(lesson, shape)
+        chosen = lesson.kernel.default(problem, gpu.device)
+        changed = Config.of({**chosen, **lesson.next})
+        legal = lesson.kernel.space.legal(problem, gpu.device)
+        a, b = operands(problem, np.random.default_rng(3), integers=True)
+        for config in dict.fromkeys([chosen, changed, *legal[:: max(1, len(legal) // 4)]]):
+            if config in legal:
+                launch = lesson.kernel.launch(config, problem, gpu.device)
+                assert np.array_equal(multiplied_on(gpu, launch, a, b), expected(problem, a, b)), (config, shape)
+
+
+@pytest.mark.cuda
+@named(argvalues=LESSONS)
+def test_a_lesson_is_as_accurate_as_the_service_asks_on_a_gpu(lesson: Lesson, gpu: Backend) -> None:
+    problem = problem_of(lesson, (512, 640, 768))
+    if not lesson.kernel.covers(problem, gpu.device):
+        pytest.skip(f"{gpu.device.architecture} does not have its instructions")
+    launch = lesson.kernel.launch(lesson.kernel.default(problem, gpu.device), problem, gpu.device)
+    a, b = operands(problem, np.random.default_rng(7))
+    reference = np.asarray(a.astype(np.float64) @ b.astype(np.float64))
+    told = review(problem, expect(problem, a, b, reference), multiplied_on(gpu, launch, a, b))
+    assert told.reason is None
