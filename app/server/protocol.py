@@ -138,8 +138,9 @@ class BulkProtocol(asyncio.BufferedProtocol):
         self.flow.resume_writing()
 
     def shutdown(self) -> None:
-        """For uvicorn, which ends: close once the request under way is answered."""
-        self._http.shutdown()
+        """For uvicorn, which ends: close once the request under way is answered; one that was refused has heard why."""
+        if not self._lingers:
+            self._http.shutdown()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes land."""

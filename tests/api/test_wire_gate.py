@@ -149,10 +149,14 @@ def test_who_was_refused_leaves_no_descriptor(shut: Wired) -> None:
         time.sleep(0.02)
 
 
+def shorten_linger(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (acceptor, connections):  # whichever of them refuses a client: that depends on when its head arrives
+        monkeypatch.setattr(module, "LINGER", 0.2)
+
+
 def lingered(shut: Wired, monkeypatch: pytest.MonkeyPatch) -> float:
     """How long a refused client that neither sends nor closes is waited for."""
-    for module in (acceptor, connections):  # whichever of them refuses it: that depends on when its head arrives
-        monkeypatch.setattr(module, "LINGER", 0.2)
+    shorten_linger(monkeypatch)
     with shut.connect() as connection, Answers(connection) as answers:
         connection.sendall(head("POST", "/landed", length=10**6, **EXPECTS))
         assert answers.read()[0] == 503
@@ -170,13 +174,19 @@ def test_a_refused_client_is_left_after_a_while(shut: Wired, monkeypatch: pytest
     assert 0.1 < lingered(shut, monkeypatch) < 2
 
 
-def test_a_server_that_stops_ends_those_that_it_refused() -> None:
+@pytest.mark.parametrize("pieces", [1, 2], ids=["at accept", "once parsed"])
+def test_a_server_that_stops_ends_those_that_it_refused(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_linger(monkeypatch)
+
     def gate(method: bytes, url: bytes, nbytes: int, _: PendingAdmissions) -> Response:
         return JSONResponse([method.decode(), url.decode(), nbytes], 503)
 
+    sent = head("POST", "/x", length=1, **EXPECTS)
     with served("uvloop", gate=gate) as wired:
         connection = wired.connect()
-        connection.sendall(head("POST", "/x", length=1, **EXPECTS))
+        for piece in (sent,) if pieces == 1 else (sent[:20], sent[20:]):
+            connection.sendall(piece)
+            time.sleep(0.05 * (pieces - 1))
         assert Answers(connection).read()[2] == b'["POST","/x",1]'
     with connection:
         assert connection.recv(1) == b""
