@@ -6,7 +6,17 @@ Standard library and NumPy only, and ml_dtypes for bfloat16.
 from __future__ import annotations
 
 from tilewise._cache import CacheEntry
-from tilewise._charts import Ceiling, GridCell, Roofline, RooflinePoint, TimeGrid
+from tilewise._charts import (
+    Ceiling,
+    GridCell,
+    LessonRun,
+    Lessons,
+    LessonStep,
+    Roofline,
+    RooflinePoint,
+    TimeGrid,
+    WarpAccess,
+)
 from tilewise._cordons import Cordon
 from tilewise._futures import AsyncSubmitted, Submitted
 from tilewise._import_source import ImportSource
@@ -159,6 +169,9 @@ __all__ = [
     "Ladder",
     "Launch",
     "LaunchFailed",
+    "LessonRun",
+    "LessonStep",
+    "Lessons",
     "Malformed",
     "Matrix",
     "MatrixGone",
@@ -215,6 +228,7 @@ __all__ = [
     "UnreadableAnswer",
     "Unsupported",
     "UnsupportedMediaType",
+    "WarpAccess",
     "Winner",
     "Workload",
     "WrongResult",

@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 from tilewise._requests import RequestMethods, filter_members, members_of
 from tilewise._sansio import Flow, Operation
-from tilewise.shapes import Problem, ShapeLike
+from tilewise.models import Occupancy
+from tilewise.shapes import Problem, ShapeLike, shape_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,62 @@ class Roofline:
     points: tuple[RooflinePoint, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class WarpAccess:
+    """A load or store of a warp: `taken` turns of shared memory, or sectors of global, where `least` would do."""
+
+    what: str
+    memory: str
+    taken: int
+    least: int
+
+
+@dataclass(frozen=True, slots=True)
+class LessonRun:
+    """A config of a lesson, by the model and as measured; `measured_ms` is None before a job has measured it."""
+
+    config: Mapping[str, int]
+    bytes_read: int
+    intensity: float
+    blocks: int
+    threads: int
+    shared_bytes: int
+    occupancy: Occupancy | None
+    accesses: tuple[WarpAccess, ...]
+    predicted_ms: float
+    measured_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LessonStep:
+    """A rung of the ladder: its idea, its diff to the rung below, and what it does on a device.
+
+    `run` is None where it does not run there, for `refusal`. `changed` is the run with `change` made to its config,
+    None where that is not legal.
+    """
+
+    number: int
+    kernel: str
+    title: str
+    idea: str
+    source: str
+    diff: str
+    problem: Problem
+    instructions: str
+    refusal: str | None
+    run: LessonRun | None
+    change: Mapping[str, int]
+    changed: LessonRun | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lessons:
+    """The ladder of lessons on a device."""
+
+    device: str
+    lessons: tuple[LessonStep, ...]
+
+
 class ChartMethods(RequestMethods):
     """Aggregates of trials. Every method raises ClientError if the service refuses."""
 
@@ -102,6 +159,16 @@ class ChartMethods(RequestMethods):
         """Give the best time over two parameters of a kernel, by default of the fastest config's."""
         query = {**members_of(problem), "kernel": kernel, "x": x, "y": y, "device": device}
         return self._as(TimeGrid, (yield from self._get("/landscape", query)))
+
+    @Operation
+    def lessons(
+        self, shape: ShapeLike = 512, *, change: Mapping[str, int] | None = None, device: str | None = None
+    ) -> Flow[Lessons]:
+        """Give the ladder of lessons: what each changes, what it costs by the model, and what a job measured of it."""
+        wanted = shape_of(shape)
+        sizes = {"m": wanted.m, "n": wanted.n, "k": wanted.k}
+        told = ",".join(f"{name}={value}" for name, value in (change or {}).items()) or None
+        return self._as(Lessons, (yield from self._get("/lessons", {**sizes, "change": told, "device": device})))
 
     @Operation
     def roofline(

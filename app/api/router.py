@@ -29,7 +29,7 @@ from app.api.routes import (
 )
 from app.api.routes.best import best_config
 from app.api.routes.cache import entries as cache
-from app.api.routes.charts import job_trace, landscape, roofline, trace
+from app.api.routes.charts import job_trace, landscape, lessons, roofline, trace
 from app.api.routes.exports import take
 from app.api.routes.interchange import export, imports
 from app.api.routes.workloads import workloads
@@ -54,6 +54,7 @@ ROUTERS = (
     landscape,
     roofline,
     trace,
+    lessons,
     workloads,
     export,
     imports,
@@ -67,7 +68,7 @@ ROUTERS = (
     health,
     keys,
 )
-_CHARTS = landscape.EXAMPLES | roofline.EXAMPLES | trace.EXAMPLES
+_CHARTS = landscape.EXAMPLES | roofline.EXAMPLES | trace.EXAMPLES | lessons.EXAMPLES
 _EXAMPLES = keys.EXAMPLES | workloads.EXAMPLES | imports.EXAMPLES | best_config.EXAMPLES | cache.EXAMPLES | _CHARTS
 _INFERENCE_MODELS = (InferRequest, InferResponse, shared_memory.SystemRegistration, shared_memory.CudaRegistration)
 

@@ -52,6 +52,14 @@ COMMANDS: Final = {
         ),
     ),
     "best": Command("tune", ("tilewise best 1000x1200x800", "tilewise best 512 --dtype half --match exact --json")),
+    "learn": Command(
+        "learn",
+        (
+            "tilewise learn",
+            "tilewise learn 1024 --rung 3",
+            "tilewise learn 512 --rung 4 --change PAD=0",
+        ),
+    ),
     "show": Command("show", ("tilewise show 512", "tilewise show 1000x1200x800 --kernel tiled")),
     "bench": Command("tune", ("tilewise bench 512", "tilewise bench 1000x1200x800 4096x16x4096 --dtype bf16 --json")),
     "matmul": Command(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from io import BytesIO
@@ -14,7 +14,9 @@ from rich.console import Console
 
 import tilewise
 from app.api import responses
+from app.api.params import validated
 from app.api.routes import kernels as catalogue
+from app.api.routes.charts.lessons import LessonsQuery, climbed
 from app.api.routes.interchange.export import ExportSources
 from app.api.routes.workloads.responses import WorkloadAnswer
 from app.cli import matrices
@@ -32,9 +34,10 @@ from app.tuning.budget import Budget
 from app.workloads.options import ReadOptions
 from kernels import KERNELS
 from kernels.problem import Problem
-from tilewise import Cordon, Device, Event, Job, Kernel, Product, Workload
+from tilewise import Cordon, Device, Event, Job, Kernel, Lessons, Product, Workload
 from tilewise.arguments import ExportArguments, ProductArguments, TuneArguments, WorkloadArguments
 from tilewise.decoding import from_json
+from tilewise.shapes import ShapeLike, shape_of
 
 
 @contextmanager
@@ -146,6 +149,15 @@ class Local(Stored):
     def kernels(self) -> list[Kernel]:
         """As Client.kernels."""
         return ladder()
+
+    def lessons(
+        self, shape: ShapeLike, *, change: Mapping[str, int] | None = None, device: str | None = None
+    ) -> Lessons:
+        """As Client.lessons."""
+        wanted = shape_of(shape)
+        told = ",".join(f"{name}={value}" for name, value in (change or {}).items()) or None
+        asked = validated(LessonsQuery, {"m": wanted.m, "n": wanted.n, "k": wanted.k, "change": told})
+        return read_answer(Lessons, climbed(self._service.jobs, asked, self._service.fleet.unit(device).device))
 
 
 def ladder() -> list[Kernel]:

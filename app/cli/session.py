@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -28,6 +28,7 @@ from tilewise import (
     Imported,
     Job,
     Kernel,
+    Lessons,
     Miss,
     Page,
     Problem,
@@ -38,6 +39,7 @@ from tilewise import (
     Workload,
 )
 from tilewise.arguments import ExportArguments, ProductArguments, TuneArguments, WorkloadArguments
+from tilewise.shapes import ShapeLike
 
 T = TypeVar("T")
 
@@ -173,6 +175,12 @@ class Session(Records, Protocol):
 
     def kernels(self) -> list[Kernel]:
         """List the kernels."""
+        ...
+
+    def lessons(
+        self, shape: ShapeLike, *, change: Mapping[str, int] | None = None, device: str | None = None
+    ) -> Lessons:
+        """Give the ladder of lessons."""
         ...
 
     def cordon(self, device: str, reason: str) -> Cordon:

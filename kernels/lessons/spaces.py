@@ -46,6 +46,11 @@ def model_column(config: Config) -> Config:
     return Config.of({"BM": config["TILE"] ** 2, "BN": 1})
 
 
+def model_groups(config: Config) -> Config:
+    """The tile of four warps that share 64 rows, as the cost model's CONSUMERS."""
+    return Config.of({**config, "CONSUMERS": config["BM"] // WGMMA_M})
+
+
 def sides(config: Config) -> tuple[int, int]:
     """Rows and columns of C that a block computes."""
     return config.get("BM", config.get("TILE", 1)), config.get("BN", config.get("TILE", 1))

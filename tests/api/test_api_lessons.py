@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
 import httpx
 import pytest
 
+from app.cli import main
 from app.cli.spawn import Started
 from kernels import CATALOGUE
 from tests.support.api.http_client import calling
+from tilewise import AsyncClient, Client, Lessons
 
 # A shape that no other test has, with rows of whole 16 bytes.
 SHAPE = {"m": 76, "n": 84, "k": 44}
@@ -73,3 +76,51 @@ def test_a_lesson_is_analysed_as_any_kernel_is(client: httpx.Client) -> None:
     }
     assert [each["bytes_read"] for each in told.values()] == [2**33, 2**33, 2**29]
     assert told["lesson01_naive"]["predicted_ms"] > told["lesson02_coalesced"]["predicted_ms"]
+
+
+def test_the_ladder_is_told_with_what_was_measured(job: dict[str, Any], client: httpx.Client) -> None:
+    assert job["state"] == "succeeded"
+    told = client.get("/lessons", params={**SHAPE, "change": "TILE=8"}).raise_for_status().json()
+    steps = told["lessons"]
+    assert [step["number"] for step in steps] == list(range(1, 15))
+    assert {step["kernel"] for step in steps if step["run"] and step["run"]["measured_ms"]} >= set(ASKED)
+    assert [step["number"] for step in steps if step["refusal"]] == [11, 12, 13, 14]
+    for step in steps:
+        assert step["idea"]
+        assert step["source"].startswith("// ")
+        assert step["diff"].startswith("--- lesson") == (step["number"] > 1)
+        assert (step["run"] is None) == (step["refusal"] is not None)
+    assert [step["number"] for step in steps if step["change"] == {"TILE": 8}] == [1, 2, 3, 4]
+    assert not any(step["change"] for step in steps[4:])
+    assert steps[2]["changed"]["bytes_read"] == 4 * 44 * (76 * 11 + 84 * 10)
+    challenge = [one for one in steps[2]["run"]["accesses"] if one["what"] == "stores to As"]
+    assert challenge[0]["taken"] > challenge[0]["least"] == 1
+
+
+def test_the_client_has_the_ladder_and_so_has_the_command(
+    live: Started, job: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert job["state"] == "succeeded"
+    shape = (SHAPE["m"], SHAPE["n"], SHAPE["k"])
+    with Client(live.url) as client:
+        told = client.lessons(shape, change={"TILE": 8})
+    assert asyncio.run(alone(live.url, shape)) == told
+    assert told.lessons[3].run is not None
+    assert told.lessons[3].run.measured_ms is not None
+    words = ["learn", "x".join(map(str, shape)), "--rung", "2", "--seconds", "3", "--url", live.url, "--quiet"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    for word in (
+        "neighbours read neighbours",
+        "measured",
+        "times as fast as the rung below",
+        "try next",
+        "+++ lesson02",
+    ):
+        assert word in said, said
+    assert main([*words[:-1], "--change", "TILE=x"]) == 2
+
+
+async def alone(url: str, shape: tuple[int, int, int]) -> Lessons:
+    async with AsyncClient(url) as client:
+        return await client.lessons(shape, change={"TILE": 8})

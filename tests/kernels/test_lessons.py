@@ -25,6 +25,7 @@ from kernels.kernel import LESSON
 from kernels.launch import Launch
 from kernels.lessons import LESSONS, Lesson
 from kernels.lessons.spaces import REACH
+from kernels.lessons.traffic import accesses
 from kernels.problem import Problem
 from kernels.space import Config
 from tests.support.kernels.devices import H200, PROCESSOR
@@ -215,7 +216,7 @@ def test_lessons_compile_without_spills_and_warnings(lesson: Lesson, architectur
 
 
 def test_the_model_tells_how_much_a_lesson_reads() -> None:
-    """Of TILE = 16 on a cube of 1024: naive reads each element 1024 times, tiled 64 times."""
+    """Of a cube of 1024: naive reads each element 1024 times, tiles of 32 a 32nd of that."""
     read = {}
     for lesson in LESSONS[:6]:
         problem = problem_of(lesson, (1024, 1024, 1024))
@@ -223,8 +224,8 @@ def test_the_model_tells_how_much_a_lesson_reads() -> None:
     assert read == {
         1: 2 * 4 * 1024**3,
         2: 2 * 4 * 1024**3,
-        3: 2 * 4 * 1024**3 // 16,
-        4: 2 * 4 * 1024**3 // 16,
+        3: 2 * 4 * 1024**3 // 32,
+        4: 2 * 4 * 1024**3 // 32,
         5: 2 * 4 * 1024**3 // 64,
         6: 2 * 4 * 1024**3 // 128,
     }
@@ -244,6 +245,31 @@ def test_no_choice_of_the_service_takes_a_lesson() -> None:
                 asked = TuneSpec((problem,), kernels=(lesson.kernel.name,))
                 assert kernels_to_search(problem, device, asked) == [lesson.kernel]
                 assert launch_of(lesson.kernel.name, lesson.kernel.default(problem, device), problem, device) is None
+
+
+def test_a_padded_line_leaves_no_two_threads_on_one_bank() -> None:
+    """The challenge of the articles: a column of a tile of 32 is on one bank, and on 32 with a line of 33."""
+    cube = Problem(1024, 1024, 1024)
+    told = {}
+    for number, config in ((3, {"TILE": 32}), (4, {"TILE": 32, "PAD": 1}), (4, {"TILE": 32, "PAD": 0})):
+        found = {one.what: (one.taken, one.least) for one in accesses(number, Config.of(config), cube)}
+        told[number, config.get("PAD")] = found.pop("stores to As")
+        assert all(taken == least for taken, least in found.values())
+    assert told == {(3, None): (32, 1), (4, 1): (1, 1), (4, 0): (32, 1)}
+
+
+def test_neighbours_down_a_column_read_a_sector_each() -> None:
+    config, cube = Config.of({"TILE": 32}), Problem(1024, 1024, 1024)
+    naive, coalesced = ({one.what: one.taken for one in accesses(each, config, cube)} for each in (1, 2))
+    assert (naive["loads of A"], naive["loads of B"]) == (32, 1)
+    assert (coalesced["loads of A"], coalesced["loads of B"]) == (1, 4)
+
+
+@named(argvalues=[lesson for lesson in LESSONS if lesson.number in {6, 7, 8, 9, 11, 13}])
+def test_where_the_model_sees_conflicts_of_loads_the_interpreted_kernel_has_them(lesson: Lesson) -> None:
+    chosen = lesson.kernel.default(problem_of(lesson, (4096, 4096, 4096)), H200)
+    loads = [one for one in accesses(lesson.number, chosen, problem_of(lesson)) if one.what.startswith("loads of")]
+    assert any(one.taken > one.least for one in loads if one.memory == "shared") == (lesson.number in {6, 7, 8})
 
 
 @pytest.fixture(scope="module")
