@@ -25,6 +25,7 @@ from app.services.tuning.trial_runner import TrialRunner
 from app.tuning.outcome import Measured
 from app.tuning.runner import Contender
 from app.worker.measuring import trial
+from kernels.device import Device
 from kernels.launch import Launch
 from kernels.lessons import LESSONS, Lesson
 from kernels.problem import Problem
@@ -49,7 +50,7 @@ LAST: Final = (11, 14)  # the last rung of a dtype, which is compared with the v
 BAR: Final = 0.85
 # What is tried beside a rung's default: changes of it, those that its space refuses left out.
 TRIED: Final[Mapping[int, Sequence[Mapping[str, int]]]] = {
-    **dict.fromkeys((1, 2, 3, 4), ({"TILE": 32}, {"TILE": 8})),
+    **dict.fromkeys((1, 2, 3, 4), ({"TILE": 16}, {"TILE": 32}, {"TILE": 8})),
     5: ({"BM": 128, "TM": 16, "BK": 16}, {"BK": 16}, {"TM": 16, "BK": 16}, {"BM": 128, "TM": 16}),
     6: ({"BK": 16}, {"TN": 4}, {"BM": 64}, {"TM": 4}),
     7: ({"BK": 16}, {"TN": 4}, {"BM": 64}, {"TM": 4}),
@@ -100,9 +101,9 @@ def contests(platform: str) -> list[Contest]:
     return found
 
 
-def launches(lesson: Lesson, problem: Problem, unit: Unit) -> list[Launch]:
+def launches(lesson: Lesson, problem: Problem, device: Device) -> list[Launch]:
     """The rung's default and the changes of it that are legal."""
-    kernel, device = lesson.kernel, unit.device
+    kernel = lesson.kernel
     first = kernel.default(problem, device)
     chosen = dict.fromkeys([first, *(kernel.space.config({**first, **each}) for each in TRIED[lesson.number])])
     return [kernel.launch(each, problem, device) for each in chosen if not kernel.space.refusal(each, problem, device)]
@@ -112,7 +113,7 @@ def hold(unit: Unit, contest: Contest, until: float) -> None:
     """Attempt every config while there is time, each rung's default first, and sample the fastest of each in turn."""
     bench = trial.FixtureKey(f"lessons {contest.problem.key}", contest.problem, 1)
     runner = TrialRunner(unit, bench, lambda: False, lambda _: None)
-    ways = {lesson.number: launches(lesson, contest.problem, unit) for lesson in contest.rungs}
+    ways = {lesson.number: launches(lesson, contest.problem, unit.device) for lesson in contest.rungs}
     for launch in (one for each in ways.values() for one in each):
         runner.prepare(launch)
     for turn in range(max(map(len, ways.values()))):

@@ -16,12 +16,14 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 from commands import commands
 from http_reference import error_facts, error_list, operations, schemas
 from kernel_facts import facts, ladder
+from lesson_pages import lesson_list, lesson_page
 
 from app.errors.codes import error_codes
 from app.main import create_app
 from app.settings import Settings
 from benchmarks.report.readme import fill, generated, pages
 from kernels import CATALOGUE
+from kernels.lessons import LESSONS
 
 
 def tables() -> dict[str, Callable[[], str]]:
@@ -33,8 +35,10 @@ def tables() -> dict[str, Callable[[], str]]:
         "commands": commands,
         "errors": error_list,
         "ladder": ladder,
+        "lessons": lesson_list,
     }
     kernels = {f"kernel/{kernel.name}": partial(facts, kernel) for kernel in CATALOGUE.values()}
+    kernels |= {f"lesson/{one.kernel.name}": partial(lesson_page, one) for one in LESSONS}
     return fixed | kernels | {f"error/{code}": partial(error_facts, document, code) for code in error_codes()}
 
 

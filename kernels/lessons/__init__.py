@@ -25,17 +25,23 @@ _HALVES: Final = {"dtypes": ("float16",), "platforms": ("cuda",)}
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """A rung of the ladder: its kernel, its title, and parameters to change then, one after the other."""
+    """A rung of the ladder: its kernel, its title, the config to begin with, and a value to change then."""
 
     number: int
     title: str
     kernel: Kernel
+    first: Mapping[str, int] = field(default_factory=dict)
     next: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def own_source(self) -> str:
         """The source of the lesson without its headers."""
         return files("kernels").joinpath(self.kernel.file).read_text(encoding="utf-8")
+
+    @property
+    def body(self) -> str:
+        """The source without the comment that it begins with."""
+        return _COMMENT.sub("", self.own_source, count=1)
 
     @property
     def idea(self) -> str:
@@ -86,7 +92,7 @@ def _lesson(
         role=LESSON,
         **fields,  # type: ignore[arg-type]
     )
-    return Lesson(number, title, own, following)
+    return Lesson(number, title, own, first, following)
 
 
 _THREAD: Final = {"BM": 128, "BN": 128, "BK": 8, "TM": 8, "TN": 8}

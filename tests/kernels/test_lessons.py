@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,6 +20,7 @@ from app.services.best.lookup import covering, untuned
 from app.services.best.transfer_records import launch_of
 from app.services.tuning.request import TuneSpec, kernels_to_search
 from app.tuning.verify.tolerance import expect, review
+from benchmarks.kernels.lessons import RESULTS, SHAPES, contests, launches
 from kernels import CATALOGUE, KERNELS, kernel
 from kernels.cost_model import analyse
 from kernels.kernel import LESSON
@@ -270,6 +272,28 @@ def test_where_the_model_sees_conflicts_of_loads_the_interpreted_kernel_has_them
     chosen = lesson.kernel.default(problem_of(lesson, (4096, 4096, 4096)), H200)
     loads = [one for one in accesses(lesson.number, chosen, problem_of(lesson)) if one.what.startswith("loads of")]
     assert any(one.taken > one.least for one in loads if one.memory == "shared") == (lesson.number in {6, 7, 8})
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("lessons-*.json")), ids=lambda path: path.stem)
+def test_what_was_measured_is_of_the_table_and_of_the_spaces(path: Path) -> None:
+    report = json.loads(path.read_text(encoding="utf-8"))
+    shapes = SHAPES["cuda" if report["architecture"].startswith("sm_") else "opencl"]
+    assert {row["number"]: row["problem"] for row in report["rungs"]} == {one: shapes[one].key for one in shapes}
+    for row in report["rungs"]:
+        kernel = LESSONS[row["number"] - 1].kernel
+        assert row["kernel"] == kernel.name
+        assert kernel.space.config(row["config"])
+        assert row["gflops"] == pytest.approx(shapes[row["number"]].flops / row["median_ms"] / 1e6)
+
+
+def test_the_table_names_a_shape_for_every_rung_and_what_is_tried_is_of_its_space() -> None:
+    assert set(SHAPES["cuda"]) == set(range(1, 15))
+    assert set(SHAPES["opencl"]) == {lesson.number for lesson in PORTABLE}
+    for platform, device in (("cuda", H200), ("opencl", PROCESSOR)):
+        for contest in contests(platform):
+            for lesson in contest.rungs:
+                assert launches(lesson, contest.problem, device), (lesson.kernel.name, contest.problem)
+    assert [contest.vendor for contest in contests("cuda")] == [False, True, False, False, True]
 
 
 @pytest.fixture(scope="module")

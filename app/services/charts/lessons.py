@@ -69,7 +69,7 @@ def _step(
         chosen = min(times, key=lambda config: times[config], default=default)
         run = _run(lesson, chosen, problem, device, times)
         changed = _changed(lesson, chosen, own, problem, device, times)
-    return LessonStep(lesson, problem, _diff(lesson), refusal, run, own, changed)
+    return LessonStep(lesson, problem, difference(lesson), refusal, run, own, changed)
 
 
 def _run(lesson: Lesson, config: Config, problem: Problem, device: Device, times: Mapping[Config, float]) -> LessonRun:
@@ -100,11 +100,11 @@ def _changed(
     return _run(lesson, other, problem, device, times)
 
 
-def _diff(lesson: Lesson) -> str:
-    """What changes from the rung below, as a unified diff; of the first rung nothing."""
+def difference(lesson: Lesson) -> str:
+    """What changes from the rung below but its idea, as a unified diff; of the first rung nothing."""
     if lesson.number == 1:
         return ""
     below = LESSONS[lesson.number - 2]
-    before, after = below.own_source.splitlines(), lesson.own_source.splitlines()
+    before, after = below.body.splitlines(), lesson.body.splitlines()
     name, other = (each.kernel.file.rpartition("/")[2] for each in (below, lesson))
     return "\n".join(unified_diff(before, after, name, other, lineterm="", n=1))
