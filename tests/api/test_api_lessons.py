@@ -107,7 +107,7 @@ def test_the_client_has_the_ladder_and_so_has_the_command(
     assert asyncio.run(alone(live.url, shape)) == told
     assert told.lessons[3].run is not None
     assert told.lessons[3].run.measured_ms is not None
-    words = ["learn", "x".join(map(str, shape)), "--rung", "2", "--seconds", "3", "--url", live.url, "--quiet"]
+    words = ["learn", "x".join(map(str, shape)), "--rung", "2", "--seconds", "20", "--url", live.url, "--quiet"]
     assert main(words) == 0
     said = capsys.readouterr().out
     for word in (
