@@ -200,6 +200,20 @@ def test_a_trace_adds_up_to_the_product(client: httpx.Client) -> None:
     assert client.get("/trace?row=2").json()["code"] == "invalid"
 
 
+def test_a_trace_has_the_articles_numbers_and_tells_its_slip(client: httpx.Client) -> None:
+    told = client.get("/trace?operands=article").raise_for_status().json()
+    assert told["phases"][0]["a"] == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12], [13, 14, 15, 16]]
+    assert told["phases"][1]["b"][0] == [17, 21, 25, 29]
+    assert told["phases"][0]["sums"] == told["phases"][0]["printed"]
+    assert told["phases"][0]["sums"][0] == [30, 70, 110, 150]
+    assert (told["phases"][1]["sums"][0][0], told["phases"][1]["printed"][0]) == (1404, [1400, 1760, 2120, 2480])
+    assert np.array_equal(told["c"], np.array(told["a"]) @ np.array(told["b"]))
+    assert [[phase["reads_naive"], phase["reads_tiled"]] for phase in told["phases"]] == [[128, 32], [256, 64]]
+    assert client.get("/trace?operands=article&row=1").json()["phases"][0]["printed"] is None
+    assert client.get("/trace").json()["phases"][0]["printed"] is None
+    assert client.get("/trace?operands=article&n=4").json()["code"] == "invalid"
+
+
 def test_an_analysis_is_of_any_kernel(client: httpx.Client) -> None:
     problem: dict[str, Any] = {"m": 200, "n": 300, "k": 100}
     for name in ("register_tiled", "batched", "skinny"):

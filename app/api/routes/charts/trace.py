@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 from starlette.requests import Request
@@ -32,6 +32,13 @@ class TraceQuery(StrictModel):
     tile: Annotated[Side, Field(description="The tile's side.", examples=[4])] = 4
     row: Annotated[int, Field(ge=0, le=31, description="Which tile of C, from the top.")] = 0
     column: Annotated[int, Field(ge=0, le=31, description="Which tile of C, from the left.")] = 0
+    operands: Annotated[
+        Literal["counted", "article"],
+        Field(
+            description="`counted`: 1, 2, 3 and on, row by row. `article`: those of a well-known article on tiling, A "
+            "counted tile by tile and B its transpose, for which m and n are equal."
+        ),
+    ] = "counted"
 
 
 class Phase(Answer):
@@ -45,6 +52,10 @@ class Phase(Answer):
     sums: Annotated[Rows, Field(description="Each thread's sum after the step.")]
     reads_naive: Annotated[int, Field(description="Elements that this block has read by now without tiles.")]
     reads_tiled: Annotated[int, Field(description="Elements that it has read by now with them.")]
+    printed: Annotated[
+        Rows | None,
+        Field(description="What the article prints for these sums, where it does: its last step has slips."),
+    ] = None
 
 
 class Trace(Answer):
@@ -56,7 +67,8 @@ class Trace(Answer):
     tile: int
     row: int
     column: int
-    a: Annotated[Rows, Field(description="A: 1, 2, 3 and on, row by row.")]
+    operands: Literal["counted", "article"]
+    a: Annotated[Rows, Field(description="A, of small whole numbers.")]
     b: Annotated[Rows, Field(description="B, likewise.")]
     c: Annotated[Rows, Field(description="The whole product.")]
     phases: list[Phase]
@@ -64,6 +76,13 @@ class Trace(Answer):
     reads_tiled: Annotated[int, Field(description="Elements that all blocks read with them.")]
 
 
+# The article's example, and what it prints of the sums of block (0,0). In its second step it adds 1370 for the squares
+# of 17 to 20, which are 1374, and goes on in even steps; `sums` has the sums as they are.
+_ARTICLE: Final = {"m": 8, "n": 8, "k": 8, "tile": 4, "row": 0, "column": 0, "operands": "article"}
+_PRINTED: Final = (
+    [[30, 70, 110, 150], [70, 174, 278, 382], [110, 278, 446, 614], [150, 382, 614, 846]],
+    [[1400, 1760, 2120, 2480], [1760, 2220, 2680, 3140], [2120, 2680, 3240, 3800], [2480, 3140, 3800, 4460]],
+)
 _PHASE: Final = {"number": 0, "k_from": 0, "k_to": 2, "a": [[1, 2], [3, 4]], "b": [[1, 2], [3, 4]]}
 _READS: Final = {"reads_naive": 16, "reads_tiled": 8}
 EXAMPLES: Final[dict[str, Any]] = {
@@ -74,6 +93,7 @@ EXAMPLES: Final[dict[str, Any]] = {
         "tile": 2,
         "row": 0,
         "column": 0,
+        "operands": "counted",
         "a": [[1, 2], [3, 4]],
         "b": [[1, 2], [3, 4]],
         "c": [[7, 10], [15, 22]],
@@ -101,14 +121,17 @@ def _traced(asked: TraceQuery) -> Trace:
         if first >= size:
             last = -(-size // tile) - 1
             raise Invalid(f"{name} is at most {last}: C has {last + 1} tiles that way", member=name)
-    a, b = _counted(asked.m, asked.k), _counted(asked.k, asked.n)
+    a, b = _operands(asked)
     own_a, own_b = a[top : top + tile], [line[left : left + tile] for line in b]
     blocks = (-(-asked.m // tile), -(-asked.n // tile))
+    phases = _phases(own_a, own_b, tile)
+    if asked.model_dump() == _ARTICLE:
+        phases = [one.model_copy(update={"printed": sums}) for one, sums in zip(phases, _PRINTED, strict=True)]
     return Trace(
         a=a,
         b=b,
         c=_product(a, b),
-        phases=_phases(own_a, own_b, tile),
+        phases=phases,
         reads_naive=2 * asked.m * asked.n * asked.k,
         reads_tiled=asked.k * (asked.m * blocks[1] + asked.n * blocks[0]),
         **asked.model_dump(),
@@ -131,6 +154,23 @@ def _phases(a: Rows, b: Rows, tile: int) -> list[Phase]:
         )
         found.append(phase)
     return found
+
+
+def _operands(asked: TraceQuery) -> tuple[Rows, Rows]:
+    """A and B; raises Invalid where the article's B, which is A's transpose, would have other sizes."""
+    if asked.operands == "counted":
+        return _counted(asked.m, asked.k), _counted(asked.k, asked.n)
+    if asked.m != asked.n:
+        raise Invalid(f"the article's B is A's transpose: m and n are equal, got {asked.m} and {asked.n}", member="n")
+    tile, across = asked.tile, -(-asked.k // asked.tile)
+    a = [
+        [
+            (row // tile * across + column // tile) * tile * tile + row % tile * tile + column % tile + 1
+            for column in range(asked.k)
+        ]
+        for row in range(asked.m)
+    ]
+    return a, [list(line) for line in zip(*a, strict=True)]
 
 
 def _counted(rows: int, columns: int) -> Rows:
