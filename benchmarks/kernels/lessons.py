@@ -33,12 +33,14 @@ from kernels.problem import Problem
 RESULTS: Final = Path("benchmarks/results/kernels")
 ROUNDS: Final = 9
 # Each rung's shape and dtype, by platform. A rung and the one below are compared on the rung's own.
-_SMALL, _LARGE, _DEEP = Problem(2048, 2048, 2048), Problem(4096, 4096, 4096), Problem(64, 64, 131072)
+_SMALL, _MIDDLE = Problem(256, 256, 256), Problem(2048, 2048, 2048)
+_LARGE, _DEEP = Problem(4096, 4096, 4096), Problem(64, 64, 131072)
 _HALF, _HUGE = Problem(4096, 4096, 4096, dtype="float16"), Problem(8192, 8192, 8192, dtype="float16")
 _CPU, _CPU_DEEP = Problem(512, 512, 512), Problem(64, 64, 16384)
 SHAPES: Final[Mapping[str, Mapping[int, Problem]]] = {
     "cuda": {
-        **dict.fromkeys(range(1, 6), _SMALL),
+        **dict.fromkeys((1, 2, 3, 4), _SMALL),
+        5: _MIDDLE,
         **dict.fromkeys((6, 7, 8, 9, 11), _LARGE),
         10: _DEEP,
         **dict.fromkeys((12, 13), _HALF),
@@ -55,7 +57,7 @@ TRIED: Final[Mapping[int, Sequence[Mapping[str, int]]]] = {
     6: ({"BK": 16}, {"TN": 4}, {"BM": 64}, {"TM": 4}),
     7: ({"BK": 16}, {"TN": 4}, {"BM": 64}, {"TM": 4}),
     8: ({"BK": 16}, {"TN": 4, "BK": 16}, {"BM": 64}, {"TM": 4, "BK": 16}),
-    9: ({"BK": 16}, {"WN": 32}, {"WN": 32, "BK": 16}, {"TN": 4, "WN": 32, "BK": 16}),
+    9: ({"BM": 64}, {"BM": 64, "BK": 16}, {"BK": 16}, {"WN": 32}, {"WN": 32, "BK": 16}, {"TN": 4, "WN": 32, "BK": 16}),
     10: ({"SPLIT_K": 64}, {"SPLIT_K": 128}, {"SPLIT_K": 256}, {"SPLIT_K": 1}, {"TN": 8, "SPLIT_K": 128, "BK": 8}),
     11: (
         {"STAGES": 4},

@@ -138,12 +138,12 @@ LESSONS: Final[tuple[Lesson, ...]] = (
         5,
         "thread_rows",
         "several rows for each thread",
-        plain(spaces.rows, tile_bytes(1)),
+        plain(spaces.rows, tile_bytes(4)),
         {"BM": 64, "BN": 64, "BK": 8, "TM": 8},
         {"TM": 4},
     ),
     _lesson(
-        6, "thread_tile", "a tile for each thread", plain(spaces.grid_of_threads, tile_bytes(1)), _THREAD, {"TN": 4}
+        6, "thread_tile", "a tile for each thread", plain(spaces.grid_of_threads, tile_bytes(4)), _THREAD, {"TN": 4}
     ),
     _lesson(
         7, "vectorised", "four elements at once", plain(spaces.grid_of_threads, tile_bytes(4)), _THREAD, {"BK": 16}

@@ -9,7 +9,7 @@ MATMUL(BN / TN, BM / TM) matmul(OPERANDS)
     const int M = m, N = n, K = k, tx = threadIdx.x, ty = threadIdx.y, me = ty * (BN / TN) + tx;
     const int across = (N + BN - 1) / BN, bx = blockIdx.x % across, by = blockIdx.x / across;
     const int row = by * BM + ty * TM, col = bx * BN + tx * TN;
-    __shared__ float As[BK][BM + 1], Bs[BK][BN];
+    __shared__ float As[BK][BM + 4], Bs[BK][BN];
     float sum[TM][TN] = {{0.f}}, a[TM], b[TN];
     for (int tile = 0; tile < K; tile += BK) {
         for (int i = me; i < BM * BK; i += THREADS) {

@@ -272,8 +272,8 @@ SPACES: Final = {
     2: _space({"TILE": TILES}, square, _none),
     3: _space({"TILE": TILES}, square, _declared(square_bytes)),
     4: _space({"TILE": TILES, "PAD": (0, 1)}, square, _declared(square_bytes)),
-    5: _space({"BM": (64, 128), "BN": (64,), "BK": (8, 16, 32), "TM": (4, 8, 16)}, rows, _declared(tile_bytes(1))),
-    6: _space(_THREAD, grid_of_threads, _declared(tile_bytes(1))),
+    5: _space({"BM": (64, 128), "BN": (64,), "BK": (8, 16, 32), "TM": (4, 8, 16)}, rows, _declared(tile_bytes(4))),
+    6: _space(_THREAD, grid_of_threads, _declared(tile_bytes(4))),
     7: _space(_THREAD, grid_of_threads, _declared(tile_bytes(4)), rows=_whole_rows),
     8: _space(_THREAD, grid_of_threads, _declared(tile_bytes(4, 2)), rows=_whole_rows, even=_even(grid_of_threads, 4)),
     9: _space(

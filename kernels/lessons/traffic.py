@@ -118,7 +118,7 @@ def _filled(config: Config, problem: Problem, pad: int, wide: int) -> list[WarpA
 def _thread_rows(config: Config, problem: Problem) -> list[WarpAccess]:
     places = _threads(rows(config)[0])
     return [
-        *_filled(config, problem, 1, 1),
+        *_filled(config, problem, 4, 1),
         _shared("loads of As", [ty * config["TM"] * FLOAT for _, ty in places]),
         _shared("loads of Bs", [tx * FLOAT for tx, _ in places]),
     ]
@@ -174,7 +174,7 @@ _OF: Final[Mapping[int, Callable[[Config, Problem], list[WarpAccess]]]] = {
     3: _tiled,
     4: _tiled,
     5: _thread_rows,
-    6: _thread_tile(1, 1),
+    6: _thread_tile(4, 1),
     7: _thread_tile(4, 4),
     8: _thread_tile(4, 4),
     9: _warp_tile,
