@@ -29,6 +29,7 @@ from kernels.device import Device
 from kernels.launch import Launch
 from kernels.lessons import LESSONS, Lesson
 from kernels.problem import Problem
+from kernels.space import Config
 
 RESULTS: Final = Path("benchmarks/results/kernels")
 ROUNDS: Final = 9
@@ -103,36 +104,64 @@ def contests(platform: str) -> list[Contest]:
     return found
 
 
-def launches(lesson: Lesson, problem: Problem, device: Device) -> list[Launch]:
-    """The rung's default and the changes of it that are legal."""
+def launches(
+    lesson: Lesson, problem: Problem, device: Device, known: Mapping[int, Config] | None = None
+) -> list[Launch]:
+    """What was fastest on another problem, the rung's default, and changes of it, where they are legal."""
     kernel = lesson.kernel
     first = kernel.default(problem, device)
-    chosen = dict.fromkeys([first, *(kernel.space.config({**first, **each}) for each in TRIED[lesson.number])])
+    changed = (kernel.space.config({**first, **each}) for each in TRIED[lesson.number])
+    chosen = dict.fromkeys(
+        [*(one for number, one in (known or {}).items() if number == lesson.number), first, *changed]
+    )
     return [kernel.launch(each, problem, device) for each in chosen if not kernel.space.refusal(each, problem, device)]
 
 
-def hold(unit: Unit, contest: Contest, until: float) -> None:
-    """Attempt every config while there is time, each rung's default first, and sample the fastest of each in turn."""
+def hold(unit: Unit, contest: Contest, until: float, known: Mapping[int, Config]) -> None:
+    """Attempt configs while there is time, the first of each rung in any case, and sample the fastest of each in turn.
+
+    The highest rung is tried first; one that is here to be compared with alone has two tries.
+    """
     bench = trial.FixtureKey(f"lessons {contest.problem.key}", contest.problem, 1)
     runner = TrialRunner(unit, bench, lambda: False, lambda _: None)
-    ways = {lesson.number: launches(lesson, contest.problem, unit.device) for lesson in contest.rungs}
+    own = {number for number, problem in SHAPES[unit.device.platform].items() if problem == contest.problem}
+    ways = {
+        lesson.number: launches(lesson, contest.problem, unit.device, known)[: None if lesson.number in own else 2]
+        for lesson in reversed(contest.rungs)
+    }
     for launch in (one for each in ways.values() for one in each):
         runner.prepare(launch)
     for turn in range(max(map(len, ways.values()))):
-        for number, own in ways.items():
-            if turn < len(own) and (turn == 0 or monotonic() < until):
-                _attempt(runner, contest, number, own[turn])
+        for number, several in ways.items():
+            if turn < len(several) and (turn == 0 or monotonic() < until):
+                _attempt(runner, contest, number, several[turn])
     runner.abandon()
-    if contest.vendor and isinstance(runner.attempt(contest.problem, None), Measured):
-        contest.times[0] = 0.0
     field_: dict[int, Contender] = {
         number: next(one for one in ways[number] if one.config == best.config) for number, best in contest.best.items()
     }
-    if 0 in contest.times:
+    if contest.vendor and isinstance(runner.attempt(contest.problem, None), Measured):
         field_[0] = contest.problem
     if field_:
         sampled = runner.sample(list(field_.values()), ROUNDS)
         contest.times = {number: 1e3 * median(each) for number, each in zip(field_, sampled.seconds, strict=True)}
+
+
+def weight(contest: Contest) -> int:
+    """What a contest's tries cost: most of each is the comparison of C with the reference."""
+    problem = contest.problem
+    return sum(1 + len(TRIED[one.number]) for one in contest.rungs) * (2**20 + problem.m * problem.n)
+
+
+def climb(unit: Unit, until: float) -> list[Contest]:
+    """Hold every contest, each with its part of the time that is left."""
+    held, known = contests(unit.device.platform), dict[int, Config]()
+    for number, contest in enumerate(held):
+        left = sum(map(weight, held[number:]))
+        hold(unit, contest, monotonic() + (until - monotonic()) * weight(contest) / left, known)
+        known |= {rung: best.config for rung, best in contest.best.items()}
+        for name, reason in contest.rejected.items():
+            print(f"rejected on {contest.problem}: {name}: {reason}", flush=True)
+    return held
 
 
 def _attempt(runner: TrialRunner, contest: Contest, number: int, launch: Launch) -> None:
@@ -213,11 +242,8 @@ def main() -> None:
     until = monotonic() + arguments.seconds
     with tempfile.TemporaryDirectory() as cache, open_fleet(arguments.device, Path(cache), 2**20) as fleet:
         unit = fleet.unit(None)
-        platform, held = unit.device.platform, contests(unit.device.platform)
-        for number, contest in enumerate(held):
-            hold(unit, contest, monotonic() + (until - monotonic()) / (len(held) - number))
-            for name, reason in contest.rejected.items():
-                print(f"rejected on {contest.problem}: {name}: {reason}", flush=True)
+        platform = unit.device.platform
+        held = climb(unit, until)
         found = rows(platform, held)
         report: dict[str, Any] = {
             "device": unit.device.name,
