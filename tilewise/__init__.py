@@ -14,6 +14,7 @@ from tilewise._charts import (
     LessonStep,
     Roofline,
     RooflinePoint,
+    TileChoice,
     TimeGrid,
     WarpAccess,
 )
@@ -207,6 +208,7 @@ __all__ = [
     "Skipped",
     "StoreFailed",
     "Submitted",
+    "TileChoice",
     "TimeGrid",
     "TimedOut",
     "Timing",

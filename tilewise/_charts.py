@@ -131,11 +131,24 @@ class LessonStep:
 
 
 @dataclass(frozen=True, slots=True)
+class TileChoice:
+    """A square tile of float32 on a device, and whether the articles' decision tree advises it there."""
+
+    tile: int
+    shared_bytes: int
+    fits: bool
+    occupancy: float | None
+    advised: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Lessons:
-    """The ladder of lessons on a device."""
+    """The ladder of lessons on a device, and the articles' decision tree for tiles, answered for it."""
 
     device: str
     lessons: tuple[LessonStep, ...]
+    advice: str = ""
+    tiles: tuple[TileChoice, ...] = ()
 
 
 class ChartMethods(RequestMethods):

@@ -18,6 +18,7 @@ from app.devices.backend import Backend, Operands
 from app.dtypes import numpy_dtype
 from app.services.best.lookup import covering, untuned
 from app.services.best.transfer_records import launch_of
+from app.services.charts.lessons import tile_choices
 from app.services.tuning.request import TuneSpec, kernels_to_search
 from app.tuning.verify.tolerance import expect, review
 from benchmarks.kernels.lessons import RESULTS, SHAPES, contests, launches
@@ -272,6 +273,20 @@ def test_where_the_model_sees_conflicts_of_loads_the_interpreted_kernel_has_them
     chosen = lesson.kernel.default(problem_of(lesson, (4096, 4096, 4096)), H200)
     loads = [one for one in accesses(lesson.number, chosen, problem_of(lesson)) if one.what.startswith("loads of")]
     assert any(one.taken > one.least for one in loads if one.memory == "shared") == (lesson.number in {6, 7, 8})
+
+
+def test_the_articles_decision_tree_is_answered_for_a_device() -> None:
+    """The seeds' bytes: 8 KiB of shared memory for a tile of 32, 32 for 64, 128 for 128."""
+    advice, tiles = tile_choices(H200)
+    assert [(one.tile, one.shared_bytes) for one in tiles] == [(32, 2**13), (64, 2**15), (128, 2**17)]
+    assert [one.advised for one in tiles] == [False, True, True]
+    assert "64 or 128" in advice
+    old = replace(H200, architecture="sm_61", limits=replace(H200.limits, shared_bytes=48 * 1024))
+    advice, tiles = tile_choices(old)
+    assert [(one.fits, one.advised) for one in tiles] == [(True, True), (True, False), (False, False)]
+    advice, tiles = tile_choices(PROCESSOR)
+    assert not any(one.advised for one in tiles)
+    assert "no branch" in advice
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("lessons-*.json")), ids=lambda path: path.stem)

@@ -84,6 +84,7 @@ def measure(here: Session, ladder: Lessons, numbers: Sequence[int], seconds: flo
 def show(ladder: Lessons, numbers: Sequence[int], out: Console, with_diff: bool) -> None:
     """The rungs, each beside the one below it."""
     steps = {step.number: step for step in ladder.lessons}
+    out.print(ladder.advice)
     for number in numbers:
         step, below = steps[number], steps.get(number - 1)
         out.print(f"\n[bold]{step.number}. {step.title}[/]  [dim]{step.kernel} on {ladder.device}[/]")

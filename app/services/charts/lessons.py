@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import unified_diff
+from typing import Final
 
 from app.services.charts.points import ConfigPoint
-from kernels.cost_model import Analysis, analyse, predict
+from kernels.cost_model import Analysis, analyse, occupancy, predict, tile_bytes
 from kernels.device import Device
 from kernels.lessons import LESSONS, Lesson
 from kernels.lessons.traffic import WarpAccess, accesses
 from kernels.problem import Problem
 from kernels.space import Config
+
+# The articles' tiles, the threads of a block that computes one, and the first architecture of the tree's first branch.
+_TILES: Final = (32, 64, 128)
+_THREADS: Final = 256
+_VOLTA: Final = 70
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,41 @@ def lesson_steps(
     return [_step(lesson, sizes, device, found, change) for lesson in LESSONS]
 
 
+@dataclass(frozen=True, slots=True)
+class TileChoice:
+    """A square tile of float32 on a device: the bytes of its two shared tiles, and whether a block has as many.
+
+    `occupancy` is of blocks of 256 threads, None where the device has no figures of an SM. `advised` by the tree.
+    """
+
+    tile: int
+    shared_bytes: int
+    fits: bool
+    occupancy: float | None
+    advised: bool
+
+
+def tile_choices(device: Device) -> tuple[str, list[TileChoice]]:
+    """The articles' decision tree answered for a device, in a sentence, and the tiles that it chooses among."""
+    modern, limits = device.capability >= _VOLTA, device.limits
+    found = []
+    for tile in _TILES:
+        size = tile_bytes(tile, tile, tile)
+        resident = occupancy(limits, _THREADS, size, 0)
+        fits = size <= limits.shared_bytes
+        advised = device.platform == "cuda" and fits and (tile > _TILES[0]) == modern
+        found.append(TileChoice(tile, size, fits, None if resident is None else resident.fraction, advised))
+    return _advice(device, modern, [one.tile for one in found if one.advised]), found
+
+
+def _advice(device: Device, modern: bool, tiles: list[int]) -> str:
+    if device.platform != "cuda":
+        return f"{device.name} is a processor, for which the tree has no branch: its caches decide. Measure."
+    age = "Volta or later: try large tiles" if modern else "older than Volta: begin with a small tile"
+    sides = " or ".join(map(str, tiles)) or "none that fits"
+    return f"{device.architecture} is {age}, {sides} of those that fit in shared memory. Measure."
+
+
 def _step(
     lesson: Lesson, sizes: Problem, device: Device, points: list[ConfigPoint], change: Mapping[str, int] | None
 ) -> LessonStep:
@@ -68,7 +109,9 @@ def _step(
     if refusal is None:
         chosen = min(times, key=lambda config: times[config], default=default)
         run = _run(lesson, chosen, problem, device, times)
-        changed = _changed(lesson, chosen, own, problem, device, times)
+        ways = [own, *([] if change else _others(lesson, own))]
+        found = ((each, _changed(lesson, chosen, each, problem, device, times)) for each in ways)
+        own, changed = next(((each, made) for each, made in found if made is not None), (own, None))
     return LessonStep(lesson, problem, difference(lesson), refusal, run, own, changed)
 
 
@@ -80,6 +123,11 @@ def _run(lesson: Lesson, config: Config, problem: Problem, device: Device, times
         1e3 * predict(lesson.kernel, config, problem, device),
         times.get(config),
     )
+
+
+def _others(lesson: Lesson, change: Mapping[str, int]) -> list[dict[str, int]]:
+    """The other values of what a lesson proposes to change: its own may be the fastest already, or illegal there."""
+    return [{name: value} for name in change for value in lesson.kernel.space.parameters[name]]
 
 
 def _changed(

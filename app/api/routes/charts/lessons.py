@@ -80,10 +80,22 @@ class LessonStep(Answer):
     changed: Annotated[LessonRun | None, Field(description="With that change; null where it is not legal.")]
 
 
+class TileChoice(Answer):
+    """A square tile of float32 among which the articles' decision tree chooses."""
+
+    tile: int
+    shared_bytes: Annotated[int, Field(description="Of a tile of A and one of B.")]
+    fits: Annotated[bool, Field(description="Whether a block may have that much shared memory.")]
+    occupancy: Annotated[float | None, Field(description="The part of an SM's threads that blocks of 256 fill.")]
+    advised: bool
+
+
 class Lessons(Answer):
     """The ladder on one device."""
 
     device: str
+    advice: Annotated[str, Field(description="The articles' decision tree for tiles, answered for the device.")]
+    tiles: list[TileChoice]
     lessons: list[LessonStep]
 
 
@@ -114,11 +126,14 @@ _STEP: Final = {
     "change": {"TILE": 8},
     "changed": _RUN | {"config": {"TILE": 8}, "measured_ms": 2.4},
 }
+_TILE: Final = {"tile": 64, "shared_bytes": 32_768, "fits": True, "occupancy": 0.75, "advised": True}
+_ADVICE: Final = "sm_90 is Volta or later: try large tiles, 64 or 128 of those that fit in shared memory. Measure."
 EXAMPLES: Final[dict[str, Any]] = {
     "WarpAccess": _RUN["accesses"][0],  # type: ignore[index]
     "LessonRun": _RUN,
     "LessonStep": _STEP,
-    "Lessons": {"device": "opencl:0", "lessons": [_STEP]},
+    "TileChoice": _TILE,
+    "Lessons": {"device": "cuda:0", "advice": _ADVICE, "tiles": [_TILE], "lessons": [_STEP]},
 }
 
 
@@ -145,7 +160,13 @@ def climbed(jobs: JobService, asked: LessonsQuery, device: Device) -> Lessons:
     points = config_points(jobs, sizes, device_model=device.model)
     change = None if asked.change is None else config_of(asked.change)
     found = ladder.lesson_steps(kernel_problem.Problem(asked.m, asked.n, asked.k), device, points, change)
-    return Lessons(device=device.id, lessons=[_step(each, device) for each in found])
+    advice, tiles = ladder.tile_choices(device)
+    return Lessons(
+        device=device.id,
+        advice=advice,
+        tiles=[TileChoice.model_validate(asdict(each)) for each in tiles],
+        lessons=[_step(each, device) for each in found],
+    )
 
 
 def _step(step: ladder.LessonStep, device: Device) -> LessonStep:
