@@ -529,7 +529,7 @@ def test_refused_neighbour_is_replaced_by_one_of_the_class(
     tiled = CATALOGUE["tiled"]
     rules = {**tiled.space.rules, "only this one": lambda _, problem, __: problem == PROBLEM}
     spaced = {**CATALOGUE, "tiled": replace(tiled, space=replace(tiled.space, rules=rules))}
-    monkeypatch.setattr("app.worker.measuring.stress.CATALOGUE", spaced)
+    monkeypatch.setattr("app.worker.measuring.stress.KERNELS", spaced)
     device.functions["finalist"] = loses_what_is_not_whole
     rejected = trial.stress_verify(
         held, cast("WorkerLink", link), launch_of(PROBLEM, "finalist"), trial.FixtureKey("job", PROBLEM, 5)
