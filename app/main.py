@@ -48,6 +48,8 @@ from app.services.jobs.service import JobService
 from app.services.matmul.readiness import DefaultVerification
 from app.services.matmul.resident_matrices import MatrixQuota, ResidentMatrices
 from app.services.matmul.service import MatmulService
+from app.services.profiles.runner import ProfileRunner
+from app.services.profiles.service import PROFILE, ProfileService
 from app.services.service import Service
 from app.services.shared_memory.registry import SharedMemoryRegistry
 from app.services.tuning.background import BackgroundTuning
@@ -120,17 +122,17 @@ def opened(
         stack.callback(regions.close)
         results, idempotency = _kept(stack, settings, database, jobs, matmul, imports)
         background = _background(settings, context, misses, matmul)
-        tuning = TuningService(
-            context, fleet, misses, defaults.await_settled, queue=settings.jobs, background=background
-        )
+        runner = ProfileRunner(database, jobs, best, settings.cache, defaults.await_settled)
+        given, works = (context, fleet, misses, defaults.await_settled), {PROFILE: runner.run}
+        tuning = TuningService(*given, queue=settings.jobs, background=background, works=works)
         stack.callback(tuning.stop)
         tuning.start()
         access = _access(stack, settings, database)
         known = settings.data_dir, database, fleet, best, jobs, tuning, matmul, matrices, regions, results
-        ending = closing or threading.Event()
         kept = idempotency, misses, quarantine, defaults, health, access
-        made = ExportService(fleet, best), WorkloadService(database, fleet, best, tuning)
-        yield Service(*known, *kept, *made, imports, ResultsExport(jobs, best), CacheService(database), ending)
+        made = ExportService(fleet, best), WorkloadService(database, fleet, best, tuning), imports
+        others = ResultsExport(jobs, best), CacheService(database), ProfileService(database, fleet, jobs, tuning)
+        yield Service(*known, *kept, *made, *others, closing or threading.Event())
 
 
 def _access(stack: ExitStack, settings: Settings, database: Database) -> Access:

@@ -25,6 +25,7 @@ from tilewise._interchange import BestRevision, Import, Imported, ImportLine
 from tilewise._keys import ApiKey
 from tilewise._ladders import Ladder, Rung
 from tilewise._notebook import Chart
+from tilewise._profiles import KernelProfile, Profile, ProfileFigure
 from tilewise._requests import Page
 from tilewise._workloads import Incumbent, MeasuredCall, ShapeReport, Skipped, TotalTime, Workload
 from tilewise.client import AsyncClient, Client
@@ -165,6 +166,7 @@ __all__ = [
     "InvalidWorkload",
     "Job",
     "Kernel",
+    "KernelProfile",
     "KeyInUse",
     "KeyReused",
     "Ladder",
@@ -190,6 +192,8 @@ __all__ = [
     "Page",
     "Problem",
     "Product",
+    "Profile",
+    "ProfileFigure",
     "Progress",
     "Quarantined",
     "QueueFull",

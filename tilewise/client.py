@@ -21,6 +21,7 @@ from tilewise._matmul import MatmulMethods, plan_of
 from tilewise._matrices import MatrixMethods
 from tilewise._operands import Operand
 from tilewise._pool import Transport
+from tilewise._profiles import ProfileMethods
 from tilewise._sansio import AsyncRunner, Flow, Operation, SyncRunner, awaited, driven
 from tilewise._workloads import WorkloadMethods
 from tilewise.arguments import ProductArguments
@@ -30,6 +31,7 @@ LOCAL = "http://127.0.0.1:8000"
 
 class ClientMethods(
     MatmulMethods,
+    ProfileMethods,
     JobMethods,
     MatrixMethods,
     KeyMethods,

@@ -31,7 +31,7 @@ Declined = Annotated[
     str | None, Field(description="Why it is computed strictly though it was to be emulated; null where it is not.")
 ]
 Match = Literal["exact", "stale", "nearest", "default"]
-Kind = Literal["tune", "matmul"]
+Kind = Literal["tune", "matmul", "profile"]
 State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"]
 
 

@@ -29,7 +29,7 @@ from app.api.routes import (
 )
 from app.api.routes.best import best_config
 from app.api.routes.cache import entries as cache
-from app.api.routes.charts import job_trace, landscape, lessons, roofline, trace
+from app.api.routes.charts import job_trace, landscape, lessons, profiles, roofline, trace
 from app.api.routes.exports import take
 from app.api.routes.interchange import export, imports
 from app.api.routes.workloads import workloads
@@ -55,6 +55,7 @@ ROUTERS = (
     roofline,
     trace,
     lessons,
+    profiles,
     workloads,
     export,
     imports,
@@ -68,7 +69,7 @@ ROUTERS = (
     health,
     keys,
 )
-_CHARTS = landscape.EXAMPLES | roofline.EXAMPLES | trace.EXAMPLES | lessons.EXAMPLES
+_CHARTS = landscape.EXAMPLES | roofline.EXAMPLES | trace.EXAMPLES | lessons.EXAMPLES | profiles.EXAMPLES
 _EXAMPLES = keys.EXAMPLES | workloads.EXAMPLES | imports.EXAMPLES | best_config.EXAMPLES | cache.EXAMPLES | _CHARTS
 _INFERENCE_MODELS = (InferRequest, InferResponse, shared_memory.SystemRegistration, shared_memory.CudaRegistration)
 
@@ -86,7 +87,12 @@ def include(
     app.add_middleware(Counted, metrics=state.metrics, guard=state.guard, tracing=state.tracing)
     routes = [route for module in ROUTERS for route in module.router.routes]
     app.router.routes[:0] = routes
-    describe(app, [ProblemDetails, TuneRequest, Cordoning, *keys.MODELS, *_INFERENCE_MODELS], _schemas, _EXAMPLES)
+    describe(
+        app,
+        [ProblemDetails, TuneRequest, Cordoning, *keys.MODELS, *profiles.MODELS, *_INFERENCE_MODELS],
+        _schemas,
+        _EXAMPLES,
+    )
 
 
 def _schemas() -> dict[str, Any]:

@@ -332,7 +332,8 @@ class JobsQuery(PageQuery):
         Field(description="Only these."),
     ] = None
     kind: Annotated[
-        Literal["tune", "matmul"] | None, Field(description="Only these: a product made later is a matmul.")
+        Literal["tune", "matmul", "profile"] | None,
+        Field(description="Only these: a product made later is a matmul."),
     ] = None
 
 

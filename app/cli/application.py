@@ -61,6 +61,10 @@ COMMANDS: Final = {
         ),
     ),
     "show": Command("show", ("tilewise show 512", "tilewise show 1000x1200x800 --kernel tiled")),
+    "profile": Command(
+        "results.profile",
+        ("tilewise profile 512", "tilewise profile 2048 --stored --json", "tilewise profile 1024 --dtype half"),
+    ),
     "bench": Command("tune", ("tilewise bench 512", "tilewise bench 1000x1200x800 4096x16x4096 --dtype bf16 --json")),
     "matmul": Command(
         "matmul",

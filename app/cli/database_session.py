@@ -12,6 +12,7 @@ from app.api import responses
 from app.api.paging import bests_page, jobs_page, misses_page, trials_page
 from app.api.params import validated
 from app.api.routes.charts.landscape import LandscapeQuery, time_grid
+from app.api.routes.charts.profiles import ProfilesQuery, profiles_page
 from app.api.routes.charts.roofline import RooflineQuery, ceilings_and_points
 from app.api.routes.interchange import imports
 from app.api.routes.interchange.export import ExportQuery, ExportSources, exported
@@ -115,6 +116,22 @@ class Stored:
         """As Client.landscape."""
         asked = validated(LandscapeQuery, asdict(problem) | {"kernel": kernel, "device": device})
         return read_answer(tilewise.TimeGrid, time_grid(self._jobs, asked, self._devices.unit(device).device))
+
+    def profiles(
+        self,
+        problem: tilewise.Problem | None = None,
+        *,
+        device: str | None = None,
+        job_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[tilewise.Profile]:
+        """As Client.profiles."""
+        members = {} if problem is None else asdict(problem)
+        where = {"device": device, "job_id": job_id, "cursor": cursor, "limit": limit}
+        model = None if device is None else self._devices.unit(device).device.model
+        page = profiles_page(self._jobs, validated(ProfilesQuery, members | where), model)
+        return Page((read_answer(tilewise.Profile, one) for one in page.profiles), page.next)
 
     def roofline(
         self, problem: tilewise.Problem, *, points: str = "bests", device: str | None = None

@@ -85,6 +85,10 @@ class Local(Stored):
         spec = TuneSpec(tuple(map(problem_of, problems)), *search, retune=arguments.retune)
         return read_answer(Job, responses.Job.of(self._service.tuning.submit(spec, ANONYMOUS)))
 
+    def profile(self, problem: tilewise.Problem, *, device: str | None = None) -> Job:
+        """As Client.profile."""
+        return read_answer(Job, responses.Job.of(self._service.profiles.submit(problem_of(problem), device, ANONYMOUS)))
+
     def export_winner(self, arguments: ExportArguments) -> bytes:
         """As Session.export_winner."""
         how = (arguments.device, arguments.arch, arguments.kernel, arguments.config)

@@ -33,6 +33,7 @@ from tilewise import (
     Page,
     Problem,
     Product,
+    Profile,
     Roofline,
     TimeGrid,
     Trial,
@@ -63,6 +64,18 @@ class Records(Protocol):
 
     def landscape(self, problem: Problem, *, kernel: str | None = None, device: str | None = None) -> TimeGrid:
         """Give the best time over two parameters of a kernel."""
+        ...
+
+    def profiles(
+        self,
+        problem: Problem | None = None,
+        *,
+        device: str | None = None,
+        job_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[Profile]:
+        """List stored profiles, newest first."""
         ...
 
     def roofline(self, problem: Problem, *, points: str = "bests", device: str | None = None) -> Roofline:
@@ -151,6 +164,10 @@ class Session(Records, Protocol):
 
     def events(self, job_id: str, after: int = 0) -> Iterator[Event]:
         """Follow a job to its end."""
+        ...
+
+    def profile(self, problem: Problem, *, device: str | None = None) -> Job:
+        """Have a problem's kernels profiled."""
         ...
 
     def start_workload(self, file: Path | bytes, arguments: WorkloadArguments) -> Workload:

@@ -45,6 +45,19 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchResources:
+    """What a launch takes of a multiprocessor by the driver's word; None where it does not tell.
+
+    Registers and bytes of local memory are a thread's, of shared memory a block's.
+    """
+
+    registers: int | None
+    local_bytes: int | None
+    shared_bytes: int | None
+    blocks_per_sm: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """A reading of a device's sensors: clocks in MHz, power in watts, degrees Celsius; None for a missing sensor.
 
@@ -128,6 +141,10 @@ class Backend(Protocol):
         Policy "events" times each launch by a pair of events. Policy "graph", if the device has graphs, times all
         launches in one graph and gives their mean. Raises ValueError for any other policy.
         """
+        ...
+
+    def resources(self, program: Program, launch: Launch) -> LaunchResources:
+        """What the driver says that a launch of a compiled program takes."""
         ...
 
     def vendor_run(self, problem: Problem, operands: Operands) -> None:

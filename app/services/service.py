@@ -22,6 +22,7 @@ from app.services.jobs.service import JobService
 from app.services.matmul.readiness import DefaultVerification
 from app.services.matmul.resident_matrices import ResidentMatrices
 from app.services.matmul.service import MatmulService
+from app.services.profiles.service import ProfileService
 from app.services.shared_memory.registry import SharedMemoryRegistry
 from app.services.tuning.service import TuningService
 from app.services.workloads.service import WorkloadService
@@ -53,6 +54,7 @@ class Service:
     imports: ImportService
     stored_results: ResultsExport
     cache: CacheService
+    profiles: ProfileService
     closing: threading.Event
 
     def ready(self) -> str | None:

@@ -313,3 +313,17 @@ class CacheRecord:
     created_at: datetime
     expires_at: datetime | None
     number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRecord:
+    """What a job found of a problem's kernels on a device; `number` is None until it is saved."""
+
+    id: str
+    device: str
+    device_model: str
+    environment: str
+    problem: Problem
+    content: dict[str, Any] = field(repr=False)
+    created_at: datetime
+    number: int | None = None

@@ -365,3 +365,27 @@ class CacheRow(Base):
     etag: Mapped[str]
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime | None]
+
+
+class ProfileRow(Base):
+    """A profile of a problem's kernels on a device; `content` is what was found of each. Its id is its job's."""
+
+    __tablename__ = "profiles"
+    __table_args__ = (UniqueConstraint("id"), Index(None, "problem_key", "number"), {"sqlite_autoincrement": True})
+
+    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True)
+    id: Mapped[str]
+    device: Mapped[str]
+    device_model: Mapped[str]
+    environment: Mapped[str]
+    problem_key: Mapped[str]
+    m: Mapped[int]
+    n: Mapped[int]
+    k: Mapped[int]
+    batch: Mapped[int]
+    dtype: Mapped[str]
+    precision: Mapped[str]
+    trans_a: Mapped[bool]
+    trans_b: Mapped[bool]
+    content: Mapped[dict[str, Any]] = mapped_column(JSON)
+    created_at: Mapped[datetime]

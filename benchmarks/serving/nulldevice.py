@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 from app.cli.serve import serve
-from app.devices.backend import Buffer, Operands, Program, Reading, Vendor, nothing
+from app.devices.backend import Buffer, LaunchResources, Operands, Program, Reading, Vendor, nothing
 from app.devices.compiler_pool import Compilers
 from app.devices.fleet import Fleet, Unit, WorkerContext
 from app.devices.lease import Lease
@@ -137,6 +137,11 @@ class NullDevice:
         """No time."""
         del program, launch
         return [1e-6] * (len(sets) if policy == "events" else 1)
+
+    def resources(self, program: Program, launch: Launch) -> LaunchResources:
+        """Nothing that anybody knows."""
+        del program, launch
+        return LaunchResources(None, None, None, None)
 
     def vendor_run(self, problem: Problem, operands: Operands) -> None:
         """The product where all of it is small."""

@@ -30,6 +30,7 @@ _OTHERS: Final[Mapping[str, Scopes]] = {
     "DELETE /bests": _MANAGE,
     "POST /devices/{device}/cordon": _MANAGE,
     "POST /devices/{device}/uncordon": _MANAGE,
+    "POST /profile": _MANAGE,
     "POST /tune": _TUNE,
     "POST /workloads": _TUNE,
     "PUT /cache/{namespace}/{key}": _TUNE,

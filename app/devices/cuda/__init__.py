@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.devices.cuda.backend import CudaBackend, discover, occupancy_blocks
+from app.devices.cuda.backend import CudaBackend, discover, occupancy_blocks, profiled
 from app.devices.cuda.ipc import Sharing
 from app.devices.cuda.nvml_health import open_health
 from app.devices.cuda.nvrtc import Cubin, compile_cubin, compile_ptx
@@ -18,4 +18,5 @@ __all__ = [
     "lock",
     "occupancy_blocks",
     "open_health",
+    "profiled",
 ]

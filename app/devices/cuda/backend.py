@@ -15,7 +15,7 @@ import numpy as np
 from cuda.pathfinder import load_nvidia_dynamic_lib
 from cupy.cuda import driver, nvrtc, runtime
 
-from app.devices.backend import Buffer, Operands, Program, Reading, Vendor, nothing
+from app.devices.backend import Buffer, LaunchResources, Operands, Program, Reading, Vendor, nothing
 from app.devices.cuda.availability import compiled_for, explanation, unsupported, usable
 from app.devices.cuda.cublas import Cublas, stay_strict
 from app.devices.cuda.launch import allow_dynamic_smem, queue, verdict
@@ -60,6 +60,16 @@ def occupancy_blocks(program: Program, threads: int, dynamic_smem_bytes: int = 0
     """How many blocks of `threads` threads, with `dynamic_smem_bytes` each, the driver says an SM holds at once."""
     allow_dynamic_smem(program, dynamic_smem_bytes)
     return int(driver.occupancyMaxActiveBlocksPerMultiprocessor(program.handle.kernel.ptr, threads, dynamic_smem_bytes))
+
+
+@contextmanager
+def profiled() -> Iterator[None]:
+    """Mark the launches inside the block for a profiler that profiles what is marked alone."""
+    runtime.profilerStart()
+    try:
+        yield
+    finally:
+        runtime.profilerStop()
 
 
 class CudaBackend:
@@ -167,6 +177,13 @@ class CudaBackend:
             seconds = self._clock.seconds(policy, launches, program, key, nullcontext)
         self._workspace.trim()
         return seconds
+
+    def resources(self, program: Program, launch: Launch) -> LaunchResources:
+        """By the attributes of the function, and the driver's own calculation of occupancy."""
+        with self._failing():
+            static, more = int(program.handle.shared_size_bytes), launch.dynamic_smem_bytes
+            blocks = occupancy_blocks(program, launch.threads, more)
+        return LaunchResources(program.registers, program.spills, static + more, blocks)
 
     def vendor_run(self, problem: Problem, operands: Operands) -> None:
         """The product by cuBLAS, into the same buffers; raises DeviceError if there is no cuBLAS."""

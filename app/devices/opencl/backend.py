@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from app.devices.backend import Buffer, Operands, Program, Reading, Vendor, nothing
+from app.devices.backend import Buffer, LaunchResources, Operands, Program, Reading, Vendor, nothing
 from app.devices.host import available_bytes
 from app.devices.host_blas import multiply, reference, undisturbed, vendor
 from app.devices.opencl.pocl.environment import environment
@@ -143,6 +143,13 @@ class OpenCLBackend:
             nanoseconds = [sum(event.profile.end - event.profile.start for event in events) for events in launches]
         self._workspace.trim()
         return [max(1, each) * 1e-9 for each in nanoseconds]
+
+    def resources(self, program: Program, launch: Launch) -> LaunchResources:
+        """A block's local memory: PoCL tells one size of private memory for all, and a CPU holds no blocks at once."""
+        del launch
+        with self._failing():
+            shared = program.handle.get_work_group_info(self._cl.kernel_work_group_info.LOCAL_MEM_SIZE, self._native)
+        return LaunchResources(None, None, int(shared), None)
 
     def vendor_run(self, problem: Problem, operands: Operands) -> None:
         """NumPy's product, on the buffers' own memory."""

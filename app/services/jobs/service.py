@@ -19,8 +19,8 @@ from app.services.principal import ANONYMOUS, Principal
 from app.services.tuning.progress import FINALS, PREPARING, SEARCH
 from app.services.tuning.request import budget_seconds
 from app.store.database import Database
-from app.store.records import JobRecord, PointRecord, TrialRecord
-from app.store.repository import DeviceRepository, JobRepository, TrialRepository
+from app.store.records import JobRecord, PointRecord, ProfileRecord, TrialRecord
+from app.store.repository import DeviceRepository, JobRepository, ProfileRepository, TrialRepository
 from app.tuning.replay import lines
 
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
@@ -134,6 +134,10 @@ class JobService:
     def trials(self, **filters: Any) -> Sequence[TrialRecord]:
         """Stored trials by device_model, problem_key, kernel, state, job_id, round, after (an id) and limit."""
         return self._database.read(lambda session: TrialRepository(session).search(**filters))
+
+    def profiles(self, problem: Mapping[str, Any], **filters: Any) -> Sequence[ProfileRecord]:
+        """Stored profiles, newest first, by device_model, job_id, before (a number) and limit."""
+        return self._database.read(lambda session: ProfileRepository(session).list(problem, **filters))
 
     def points(self, problem: Mapping[str, Any], **filters: Any) -> Sequence[PointRecord]:
         """Stored trials without their samples, by the filters of `trials`."""

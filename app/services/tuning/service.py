@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Final
@@ -40,6 +40,8 @@ from kernels.problem import Problem
 
 _LOG = logging.getLogger(__name__)
 RecordJob = Callable[[Any, str], None]
+# Runs a job of another kind on a device until it ends, or what it is given says that it is to stop.
+DeviceWork = Callable[[JobRecord, Unit, Callable[[], bool]], None]
 _PATIENCE: Final = 4.0  # seconds that a launch of idle work has to end once another job waits: a new worker takes two
 _LOOK: Final = 1.0  # seconds between looks for background work
 
@@ -53,7 +55,8 @@ class TuningService:
 
     Of `total` seconds spent on jobs, `inside` were spent compiling, verifying and measuring; `idle_trials` counts the
     trials of background jobs. Without `background` devices wait for requests. `await_defaults` waits until the defaults
-    of a device are verified, or what it is given returns true.
+    of a device are verified, or what it is given returns true. `works` run jobs of other kinds in the same threads, so
+    that none of them uses a device that a tune measures on.
     """
 
     def __init__(
@@ -65,7 +68,9 @@ class TuningService:
         *,
         queue: int,
         background: BackgroundTuning | None = None,
+        works: Mapping[str, DeviceWork] | None = None,
     ) -> None:
+        self._works = works or {}
         self._context, self._fleet, self._background = context, fleet, background
         self._max_waiting = queue
         self._executor = JobExecutor(context, misses, await_defaults)
@@ -95,6 +100,8 @@ class TuningService:
         for job in self._database.read(lambda session: JobRepository(session).unfinished()):
             if job.kind == "tune":
                 self._enqueue(job.id, TuneSpec.from_json(job.request))
+            elif job.kind in self._works:
+                self.enqueue(job)
         for unit in self._fleet.units:
             args, name = (unit, self._queues[unit.device.id]), f"tune {unit.device.id}"
             thread = threading.Thread(target=self._serve, args=args, name=name, daemon=True)
@@ -130,13 +137,21 @@ class TuningService:
                     self._database.write(lambda session: record_job(session, joined.id))
                 return joined
             self._expect_affordable(spec, needs)
-            waiting = sum(map(len, self._queues.values()))
-            if waiting >= self._max_waiting:
-                raise QueueFull(f"{waiting} jobs wait already", limit=self._max_waiting, size=waiting)
+            self.expect_room()
             self._expect_within_quota(spec, principal)
             job = self._create(spec, work, principal, record_job)
             self.used.spend(principal, principal.quota.tune_seconds_per_hour, spec.seconds or 0.0)
             return job
+
+    def expect_room(self) -> None:
+        """Raise QueueFull if no more jobs may wait for devices."""
+        waiting = sum(map(len, self._queues.values()))
+        if waiting >= self._max_waiting:
+            raise QueueFull(f"{waiting} jobs wait already", limit=self._max_waiting, size=waiting)
+
+    def enqueue(self, job: JobRecord) -> None:
+        """Queue a saved job of another kind for the thread of the device that its request names."""
+        self._put(job.id, job.request["device"])
 
     def affordable(self, spec: TuneSpec) -> int:
         """How many of the spec's problems, the first of them, its seconds suffice for; at least one.
@@ -276,11 +291,14 @@ class TuningService:
         return [max_trials(problem, unit.device, spec) for unit, problem in self._targets(spec)]
 
     def _enqueue(self, job_id: str, spec: TuneSpec) -> None:
-        """Queue a job for its first device's thread; if that device is gone, for the first thread there is."""
-        queue = self._queues.get(spec.devices[0]) or next(iter(self._queues.values()), None)
+        self._put(job_id, spec.devices[0], idle=spec.idle)
+
+    def _put(self, job_id: str, device_id: str, *, idle: bool = False) -> None:
+        """Queue a job for a device's thread; if that device is gone, for the first thread there is."""
+        queue = self._queues.get(device_id) or next(iter(self._queues.values()), None)
         if queue is not None:
             self._known[job_id] = current()
-            queue.put(job_id, idle=spec.idle)
+            queue.put(job_id, idle=idle)
 
     def _serve(self, unit: Unit, queue: JobQueue) -> None:
         while not self._closing.is_set():
@@ -288,7 +306,7 @@ class TuningService:
             if job_id is not None:
                 context = self.traces.recording(job_id, self._known.get(job_id))
                 with entered(context), traced("tune job", {"tilewise.job": job_id}):
-                    self._run(job_id, queue)
+                    self._run(job_id, unit, queue)
             elif self._background is not None and not self._closing.is_set():
                 self._create_background_job(self._background, unit)
 
@@ -302,10 +320,13 @@ class TuningService:
         except TilewiseError as error:
             _LOG.warning("nothing is tuned while %s is idle: %s", unit.device.id, error.message)
 
-    def _run(self, job_id: str, queue: JobQueue) -> None:
+    def _run(self, job_id: str, unit: Unit, queue: JobQueue) -> None:
         """Run one job, or as much of it as possible; a fault of it must not end the device's thread."""
         self._jobs.mark_active(job_id)
         try:
+            if (other := self._jobs.get(job_id)).kind in self._works:
+                self._run_other(other, unit)
+                return
             job, spec, progress = self._begin(job_id, queue)
             if job.state in ENDED:
                 return
@@ -324,6 +345,11 @@ class TuningService:
             self._jobs.set_times(job_id, None)
             self._jobs.mark_inactive(job_id)
         self._jobs.notify(job_id)
+
+    def _run_other(self, job: JobRecord, unit: Unit) -> None:
+        """Run a job of another kind, unless it has ended while it waited."""
+        if job.state not in ENDED:
+            self._works[job.kind](job, unit, lambda: self._closing.is_set() or self._jobs.is_cancelled(job.id))
 
     def _begin(self, job_id: str, queue: JobQueue) -> tuple[JobRecord, TuneSpec, JobProgress]:
         with self._submitting:

@@ -1,8 +1,7 @@
 """Every SELECT of the project: records in, records out, within the caller's transaction."""
 
 from app.store.repository.api_keys import ApiKeyRepository
-from app.store.repository.best_history import BestHistoryRepository
-from app.store.repository.bests import BestRepository
+from app.store.repository.bests import BestHistoryRepository, BestRepository
 from app.store.repository.cache import CacheRepository
 from app.store.repository.cordons import CordonRepository
 from app.store.repository.devices import DeviceRepository
@@ -11,6 +10,7 @@ from app.store.repository.idempotency import FirstAnswerRepository
 from app.store.repository.imports import ImportRepository
 from app.store.repository.jobs import JobRepository
 from app.store.repository.misses import MissRepository
+from app.store.repository.profiles import ProfileRepository
 from app.store.repository.pruning import PruneRepository
 from app.store.repository.trials import TrialRepository
 from app.store.repository.workloads import WorkloadRepository
@@ -27,6 +27,7 @@ __all__ = [
     "ImportRepository",
     "JobRepository",
     "MissRepository",
+    "ProfileRepository",
     "PruneRepository",
     "TrialRepository",
     "WorkloadRepository",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from app.devices.backend import Buffer, Operands, Program, Reading, Vendor, nothing
+from app.devices.backend import Buffer, LaunchResources, Operands, Program, Reading, Vendor, nothing
 from app.devices.fleet import WorkerContext
 from app.dtypes import Array
 from app.errors import CompileFailed, LaunchFailed
@@ -100,6 +100,10 @@ class HostDevice:
         """Never."""
         del launch
         return 0
+
+    def resources(self, program: Program, launch: Launch) -> LaunchResources:
+        del program, launch
+        return LaunchResources(None, None, None, None)
 
     def vendor_run(self, problem: Problem, operands: Operands) -> None:
         self.acts.append("run")

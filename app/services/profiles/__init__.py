@@ -1,0 +1,1 @@
+"""Profiles of kernels: made in a device's turn of jobs, kept, and listed."""
