@@ -28,6 +28,7 @@ from app.store.records import (
     CordonRecord,
     ImportedSpaceRecord,
     ImportRecord,
+    ProfileRecord,
     WorkloadRecord,
 )
 from app.store.repository import (
@@ -38,6 +39,7 @@ from app.store.repository import (
     FirstAnswerRepository,
     ImportRepository,
     MissRepository,
+    ProfileRepository,
     WorkloadRepository,
 )
 from tests.support.store.stored_records import (
@@ -86,6 +88,9 @@ def content(database: Database) -> str:
         FirstAnswerRepository(session).answer("ann", "key", *ANSWER)
 
         CacheRepository(session).save(CacheRecord("ann", "helion", "k", b"1", "application/json", "e", MOMENT, None))
+        content = {"kernels": [], "findings": ["tiled is 2 times as fast as naive."]}
+        profiled = ProfileRecord("tuned", "cuda:0", "a GPU", "a driver", PROBLEM, content, MOMENT)
+        ProfileRepository(session).save(profiled, 1000)
         WorkloadRepository(session).add(
             WorkloadRecord(
                 "ab" * 16, "ann", "mine", "shapes", {"problems": [], "skipped": []}, MOMENT, "tuned", "cuda:0"
