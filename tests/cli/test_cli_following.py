@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from app.cli import main
 from app.cli.commands.jobs import SHORT
 from app.cli.spawn import Started
+from tests.support.cli.answering_terminal import XTERM_WITH_SIXEL, answering
 from tests.support.cli.command_line import FEW, Run
 from tilewise import Client
 
@@ -134,3 +136,23 @@ def test_job_that_was_left_queued_is_cancelled_without_a_service(
     assert "no service runs" in watched.err
     assert run("cancel", job[:SHORT]).code == 0
     assert run("jobs", "--json").json[0]["state"] == "cancelled"
+
+
+def test_a_terminal_with_sixels_is_shown_pictures_of_a_shape(
+    run: Run, service: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("tune", "40x24x17", *FEW, "--quiet", "--url", service.url).code == 0
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("KITTY_WINDOW_ID", raising=False)
+    words = ["show", "40x24x17", "--url", service.url]
+    with answering(XTERM_WITH_SIXEL) as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", terminal.stdin)
+        patch.setattr(sys, "stdout", terminal.stdout)
+        assert main(words) == 0
+    assert terminal.shown.count(b"\x1bP0;1q") == 3
+    with answering(XTERM_WITH_SIXEL) as plain, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", plain.stdin)
+        patch.setattr(sys, "stdout", plain.stdout)
+        assert main([*words, "--no-pictures"]) == 0
+    assert b"\x1bP" not in plain.shown
+    assert "█".encode() in plain.shown

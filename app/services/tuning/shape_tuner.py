@@ -182,7 +182,8 @@ class ShapeTuner:
 
     def _save(self, outcome: Outcome) -> None:
         """Commit an outcome with its fault and the job's progress, tell followers, and serve the best so far."""
-        record, faults = self._recorder.trial(outcome), self._faults([outcome])
+        record = self._recorder.trial(outcome, conditions=self._runner.conditions)
+        faults = self._faults([outcome])
         self._saved.append(record)
         fastest, eta, spent = self._fastest(), self.progress.trial_finished(), self.progress.elapsed
         best_ms = fastest.median_ms if fastest else None

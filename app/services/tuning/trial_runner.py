@@ -11,13 +11,23 @@ from itertools import chain
 from time import monotonic, perf_counter
 from typing import Any, Final, TypeVar
 
+from app.devices import worker_entry
 from app.devices.fleet import Unit
 from app.devices.lease import Priority
 from app.devices.process import GLANCE, CallStopped, Until, never
-from app.errors import ChildDied, ChildLost, ChildTimedOut, CompileFailed, DeviceCordoned, DeviceError, LaunchFailed
+from app.errors import (
+    ChildDied,
+    ChildLost,
+    ChildTimedOut,
+    CompileFailed,
+    DeviceCordoned,
+    DeviceError,
+    LaunchFailed,
+    TilewiseError,
+)
 from app.observability.tracing import current_span, traced
 from app.services.tuning.progress import FINALS, PREPARING, SEARCH
-from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
+from app.tuning.outcome import FORECAST, Conditions, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, InterleavedSamples, OutOfTime
 from app.worker.measuring import trial
 from kernels.launch import Build, Launch
@@ -31,6 +41,7 @@ _MEASURING: Final = 0.25  # seconds of launches a trial may spend on a narrow in
 _SHARE: Final = 0.02  # of the seconds that are left, if that is less
 _LEAST: Final = 0.01
 _PATIENCE: Final = 1.0  # seconds of rounds between two looks at whether to stop
+_SENSED: Final = 1.0  # seconds between two looks at the sensors
 _DEADLINE: Final = 150.0  # seconds until the worker names its first phase: it may have to be started
 _MEMORY: Final = re.compile(r"out.of.(host.)?memory|allocat", re.IGNORECASE)
 _BY_STAGE: Final = {"compile": "compile", "verify": WRONG, "launch": "launch", "measure": "launch"}
@@ -47,9 +58,10 @@ def unobserved(_: Contender, __: Outcome, ___: float) -> None:
 class TrialRunner:
     """Runs the trials of one fixture in a device's trial worker; `inside` adds up the seconds spent there.
 
-    `proving` are the seconds of the last proof. Everything but `prepare` raises Interrupted once `interrupted` is true,
-    and OutOfTime once `until` has come: the call is stopped then, if need be by killing the worker, and the config is
-    not to blame. `enter` is told each phase that begins: preparing, search, finals; `observe` the seconds of a trial.
+    `proving` are the seconds of the last proof; `conditions` what the sensors said after the last trial, None where
+    they were not asked. Everything but `prepare` raises Interrupted once `interrupted` is true, and OutOfTime once
+    `until` has come: the call is stopped then, if need be by killing the worker, and the config is not to blame.
+    `enter` is told each phase that begins: preparing, search, finals; `observe` the seconds of a trial.
     """
 
     def __init__(
@@ -66,6 +78,8 @@ class TrialRunner:
         self._unit, self._fixture, self._interrupted = unit, fixture, interrupted
         self._enter, self._until, self._observe = enter, until, observe
         self._phase = ""
+        self.conditions: Conditions | None = None
+        self._sense_at = 0.0
         self._proved: dict[tuple[str, Config], Rejected | None] = {}  # by the build's digest
         self._kinds: dict[tuple[str, Config], str | None] = {}
         self._seconds: dict[tuple[str, Config], float] = {}
@@ -113,6 +127,7 @@ class TrialRunner:
         self._observe(contender, outcome, perf_counter() - started)
         if isinstance(outcome, Measured):
             self._seconds[_place(contender)] = outcome.timing.median_ms / 1e3
+        self.conditions = self._sensed() if isinstance(outcome, Measured) else None
         return outcome
 
     def stress_verify(self, launch: Launch) -> Rejected | None:
@@ -165,6 +180,15 @@ class TrialRunner:
     def _left(self) -> float:
         """Seconds until the runner is to stop."""
         return self._until().ask - monotonic()
+
+    def _sensed(self) -> Conditions | None:
+        """What the sensors say after a trial, at most once a second: of a GPU alone, since a CPU has none for all."""
+        if self._unit.device.platform != "cuda" or monotonic() < self._sense_at:
+            return None
+        self._sense_at = monotonic() + _SENSED
+        with suppress(TilewiseError, CallStopped):  # the trial is measured all the same
+            return trial.conditions([self._call(worker_entry.sensors)])
+        return None
 
     def _begin(self, phase: str) -> None:
         if phase != self._phase:
