@@ -117,9 +117,12 @@ def test_cells_go_from_green_to_red() -> None:
     picture = chart_pictures.landscape(
         TimeGrid("cuda:0", Problem(64, 64, 64), "naive", "BN", "BM", (8, 16), (1, 2), cells, {})
     )
-    assert [picture.rows[10][10], picture.rows[10][60]] == [chart_pictures.heat(1.0), chart_pictures.heat(4.0)]
+    assert [picture.rows[10][10], picture.rows[10][60]] == [
+        chart_pictures.cell_colour(1.0),
+        chart_pictures.cell_colour(4.0),
+    ]
     assert picture.rows[40][10] == picture.rows[40][60]
-    assert chart_pictures.heat(2.0)[0] > chart_pictures.heat(1.0)[0]
+    assert chart_pictures.cell_colour(2.0)[0] > chart_pictures.cell_colour(1.0)[0]
 
 
 def test_points_of_a_roofline_lie_below_its_ceilings_in_a_colour_a_kernel() -> None:

@@ -48,12 +48,12 @@ def landscape(chart: TimeGrid) -> Canvas:
     fastest = min((cell.median_ms for cell in chart.cells if cell.median_ms), default=0.0)
     for number, cell in enumerate(chart.cells):
         row, column = divmod(number, len(chart.x_values))
-        colour = _EMPTY if cell.median_ms is None else heat(cell.median_ms / fastest)
+        colour = _EMPTY if cell.median_ms is None else cell_colour(cell.median_ms / fastest)
         picture.box(column * width + 1, row * height + 1, width - 1, height - 1, colour)
     return picture
 
 
-def heat(ratio: float) -> Colour:
+def cell_colour(ratio: float) -> Colour:
     """Between the colours of the fastest and of what takes some times as long, by the logarithm."""
     part = min(1.0, max(0.0, log10(ratio) / log10(_SLOW)))
     red, green, blue = (round(a + (b - a) * part) for a, b in zip(_FASTEST, _SLOWEST, strict=True))
