@@ -253,6 +253,7 @@ def create_app(
             state.slot.open(service)
             state.threads.start()
             state.tracing.tracer = telemetry
+            state.tracing.note_request = service.tuning.traces.note_request
             if telemetry is not None:
                 telemetry.start()
             service.defaults.start()

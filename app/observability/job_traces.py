@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from app.observability.request_context import RequestContext
-from app.observability.tracing import Attributes, Span, now
+from app.observability.tracing import Attributes, Span, epoch_of, now
 
 JOBS: Final = 16  # whose spans are kept, the newest
 SPANS: Final = 20_000  # of one job, the newest
+REQUESTS: Final = 2000  # that the service answered during one job, the newest
 TOGETHER: Final = 40_000  # of all jobs when another begins, at 0.4 kB each: the oldest jobs' give way
+_FAULT: Final = 500  # the first status that says the service failed
 _WORKER: Final = "tilewise.worker"  # the attribute of spans that a worker is busy with
 
 
@@ -31,15 +33,28 @@ class RecordedWork:
 
 @dataclass(slots=True)
 class JobTrace:
-    """The spans of one job that are over; `dropped` older ones are not kept."""
+    """The spans of one job that are over, and the requests that were answered from `since` on while it ran.
+
+    `dropped` older spans and `dropped_requests` are not kept.
+    """
 
     work: deque[RecordedWork] = field(default_factory=lambda: deque(maxlen=SPANS))
     dropped: int = 0
+    requests: deque[RecordedWork] = field(default_factory=lambda: deque(maxlen=REQUESTS))
+    dropped_requests: int = 0
+    since: int = field(default_factory=now)
 
     def add(self, work: RecordedWork) -> None:
         """Keep one more."""
         self.dropped += len(self.work) == SPANS
         self.work.append(work)
+
+    def add_request(self, name: str, start: int, end: int, status: int) -> None:
+        """Keep a request that was answered; what of it was before the job is cut off."""
+        error = f"it was answered {status}" if status >= _FAULT else None
+        told = {"http.response.status_code": status}
+        self.dropped_requests += len(self.requests) == REQUESTS
+        self.requests.append(RecordedWork(name, "HTTP", max(start, self.since), end, told, error))
 
 
 class RecordingSpan:
@@ -81,6 +96,7 @@ class JobTraces:
 
     def __init__(self) -> None:
         self._traces: OrderedDict[str, JobTrace] = OrderedDict()
+        self._running: Mapping[str, JobTrace] = {}  # replaced, never changed: requests read it without the lock
         self._lock = threading.Lock()
 
     def recording(self, job_id: str, context: RequestContext | None) -> RequestContext:
@@ -88,13 +104,24 @@ class JobTraces:
         with self._lock:
             trace = self._traces.setdefault(job_id, JobTrace())
             self._traces.move_to_end(job_id)
+            self._running = {**self._running, job_id: trace}
             while len(self._traces) > JOBS or (len(self._traces) > 1 and self._spans() > TOGETHER):
                 self._traces.popitem(last=False)
         context = context or RequestContext("")
         return context._replace(span=RecordingSpan(trace, context.span, "job", now(), {}))
 
+    def end(self, job_id: str) -> None:
+        """Record no more requests as answered during a job."""
+        with self._lock:
+            self._running = {name: trace for name, trace in self._running.items() if name != job_id}
+
+    def note_request(self, method: str, route: str, status: int, started: float, ended: float) -> None:
+        """Record a request, by its moments of perf_counter, for each job that runs; else this costs a look."""
+        for trace in self._running.values():
+            trace.add_request(f"{method} {route}", epoch_of(started), epoch_of(ended), status)
+
     def _spans(self) -> int:
-        return sum(len(trace.work) for trace in self._traces.values())
+        return sum(len(trace.work) + len(trace.requests) for trace in self._traces.values())
 
     def get(self, job_id: str) -> JobTrace | None:
         """What is recorded of a job; None if it did not run in this process, or long ago."""
@@ -107,7 +134,7 @@ def chrome_trace(trace: JobTrace, title: str) -> dict[str, Any]:
 
     Times are microseconds since the first span.
     """
-    work = sorted(trace.work.copy(), key=lambda one: (one.start, -one.end))
+    work = sorted([*trace.work.copy(), *trace.requests.copy()], key=lambda one: (one.start, -one.end))
     first = work[0].start if work else 0
     threads: dict[tuple[str, int], int] = {}
     events = []
@@ -129,7 +156,7 @@ def chrome_trace(trace: JobTrace, title: str) -> dict[str, Any]:
     names = [_named("process_name", 0, title)]
     for (lane, place), thread in threads.items():
         names.append(_named("thread_name", thread, f"{lane} {place + 1}" if place else lane))
-    facts = {"first_nanoseconds": first, "dropped_spans": trace.dropped}
+    facts = {"first_nanoseconds": first, "dropped_spans": trace.dropped, "dropped_requests": trace.dropped_requests}
     return {"traceEvents": [*names, *events], "displayTimeUnit": "ms", "otherData": facts}
 
 

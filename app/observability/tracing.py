@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter, time_ns
 from typing import Final, Protocol, TypeAlias, cast
@@ -43,10 +43,17 @@ class Tracer(Protocol):
         ...
 
 
+NoteRequest: TypeAlias = Callable[[str, str, int, float, float], None]
+
+
 class TracerSlot:
-    """Where an application, which is made first, finds the tracer once it is open; None where tracing is off."""
+    """Where an application, which is made first, finds the tracer once it is open; None where tracing is off.
+
+    `note_request` is told each request that was answered: method, route, status, and its moments of perf_counter.
+    """
 
     tracer: Tracer | None = None
+    note_request: NoteRequest | None = None
 
 
 def current_span() -> Span | None:

@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,7 +57,12 @@ def tuned(live: Started) -> Followed:
     assert begun.wait(30)
     order = {"shapes": [_SHAPE], "kernels": ["naive", "tiled"], "budget": {"trials": 12}}
     with calling(live.url) as client:
-        found.job = client.post("/tune", json=order, headers={"Prefer": "wait=60"}).json()
+        found.job = client.post("/tune", json=order).json()
+        until = time.monotonic() + 120
+        while found.job["state"] not in {"succeeded", "failed", "cancelled"}:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+            found.job = client.get(f"/jobs/{found.job['id']}").json()
         found.trials = client.get("/trials", params={"job_id": found.job["id"], "limit": 1000}).json()["trials"]
     thread.join(30)
     assert not thread.is_alive()
@@ -156,8 +162,10 @@ def test_a_job_exports_what_it_spent_its_time_on(client: httpx.Client, tuned: Fo
     spans = [event for event in told["traceEvents"] if event["ph"] == "X"]
     threads = {event["tid"]: event["args"]["name"] for event in told["traceEvents"] if event["name"] == "thread_name"}
     assert {event["tid"] for event in spans} <= set(threads)
-    assert {"job", "store", "opencl:0"} <= {name.split(" ")[0] for name in threads.values()}, threads
+    assert {"job", "store", "opencl:0", "HTTP"} <= {name.split(" ")[0] for name in threads.values()}, threads
     assert {"tune job", "tune shape", "trial", "store write"} <= {event["name"] for event in spans}
+    asked = [event for event in spans if event["cat"] == "HTTP"]
+    assert {("GET /jobs/{job_id}", 200)} <= {(one["name"], one["args"]["http.response.status_code"]) for one in asked}
     tried = sum(trial["round"] == "search" for trial in tuned.trials)
     assert sum(event["name"] == "trial" for event in spans) >= tried
     for thread in threads:

@@ -61,7 +61,10 @@ class Counted:
                 self._guard.note_change(scope, status, headers)
             route = getattr(scope.get("route"), "path", "none")
             ended = perf_counter()
-            self._metrics.request(_method(scope["method"]), route, status, ended - started)
+            method = _method(scope["method"])
+            self._metrics.request(method, route, status, ended - started)
+            if self._tracing.note_request is not None:
+                self._tracing.note_request(method, route, status, started, ended)
             if MADE in scope:
                 device, made, _ = scope[MADE]
                 self._metrics.sent(device, ended - made, ended - started)

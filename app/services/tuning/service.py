@@ -307,6 +307,7 @@ class TuningService:
                 context = self.traces.recording(job_id, self._known.get(job_id))
                 with entered(context), traced("tune job", {"tilewise.job": job_id}):
                     self._run(job_id, unit, queue)
+                self.traces.end(job_id)
             elif self._background is not None and not self._closing.is_set():
                 self._create_background_job(self._background, unit)
 

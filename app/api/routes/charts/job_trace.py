@@ -26,7 +26,7 @@ _EXAMPLE: Final = {
         {"ph": "X", "name": "trial", "cat": "job", "ts": 0.0, "dur": 812.5, "pid": 1, "tid": 1, "args": {}},
     ],
     "displayTimeUnit": "ms",
-    "otherData": {"first_nanoseconds": 1769860809000000000, "dropped_spans": 0},
+    "otherData": {"first_nanoseconds": 1769860809000000000, "dropped_spans": 0, "dropped_requests": 0},
 }
 _TRACE: Final[dict[int | str, dict[str, Any]]] = {
     200: {
@@ -43,7 +43,9 @@ _TRACE: Final[dict[int | str, dict[str, Any]]] = {
     responses=_TRACE | documented(errors.UnknownJob, errors.NoResult, errors.Invalid, errors.StoreFailed),
 )
 async def get_job_trace(request: Request, job_id: JobId) -> Response:
-    """A tune's spans so far, as Perfetto and chrome://tracing open them: the job, its workers, compilers, the store.
+    """A tune's spans so far, as Perfetto and chrome://tracing open them: the job, workers, compilers, the store, HTTP.
+
+    HTTP has the requests that were answered meanwhile, whoever asked: method, route and status, of the newest 2,000.
 
     They are kept in memory, of the 16 newest jobs that ran since the service started, or of fewer that have 40,000:
     20,000 each.
