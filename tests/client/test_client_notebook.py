@@ -14,25 +14,27 @@ _BEST = Best(
     "register_tiled",
     {"BM": 16, "BN": 32},
     "exact",
-    timing=Timing(0.5, None, 1),
+    timing=Timing(0.5, (0.4, 0.6), 9),
+    gflops=80.0,
     baselines={
-        "naive": Baseline("naive", Timing(2.0, None, 1)),
+        "naive": Baseline("naive", Timing(2.0, None, 1), 20.0),
         "tiled": Baseline("tiled", None, reason="no time"),
-        "vendor": Baseline("<script>", Timing(0.25, None, 1)),
+        "default": Baseline("register_tiled", Timing(0.5, None, 1), 80.0),
+        "vendor": Baseline("<script>", Timing(0.25, None, 1), 160.0),
     },
 )
 
 
-def test_a_plot_has_a_bar_for_each_time_that_was_measured() -> None:
+def test_a_plot_has_a_bar_for_each_config_that_was_measured_from_slow_to_fast() -> None:
     chart = _BEST.plot()
     assert isinstance(chart, Chart)
-    assert chart.option["yAxis"]["data"] == ["naive", "register_tiled", "vendor"]
+    assert chart.option["yAxis"]["data"] == ["naive", "register_tiled, tuned", "<script>"]
     bars = chart.option["series"][0]["data"]
-    assert [bar["value"] for bar in bars] == [2.0, 0.5, 0.25]
-    assert len({bar["itemStyle"]["color"] for bar in bars}) == 2, "the best stands out"
+    assert [(bar["value"], bar["ms"]) for bar in bars] == [(20.0, 2.0), (80.0, 0.5), (160.0, 0.25)]
+    assert len({bar["itemStyle"]["color"] for bar in bars}) == 3, "the best and the vendor's stand out"
     picture = ET.fromstring(chart._repr_svg_())  # noqa: S314 - it is our own
     widths = [float(each.attrib["width"]) for each in picture.iter("{http://www.w3.org/2000/svg}rect")]
-    assert [width / widths[0] for width in widths] == [1.0, 0.25, 0.125]
+    assert [width / widths[0] for width in widths] == [1.0, 0.5, 0.125], "the fastest is on top"
 
 
 def test_answers_show_their_figures_as_tables() -> None:
