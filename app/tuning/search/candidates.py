@@ -64,6 +64,13 @@ class CandidateFeatures:
                 looked |= (self._codes != self._codes[row]).sum(axis=1) <= _NEAR
         return np.flatnonzero(looked & self._history.open)
 
+    def neighbours(self, rows: Iterable[int]) -> Rows:
+        """Open rows that differ in one parameter from one of `rows`."""
+        near = np.zeros(len(self._codes), dtype=bool)
+        for row in rows:
+            near |= (self._codes != self._codes[row]).sum(axis=1) == 1
+        return np.flatnonzero(near & self._history.open)
+
     def points(self, view: ModelView, rows: Rows) -> Matrix:
         """A view's coordinates of rows, each column from 0 to 1."""
         return np.hstack([self._codes[rows], self._indicators[rows]]) if view.values else self._codes[rows]
