@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from fastapi import FastAPI
+from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -16,30 +19,51 @@ from app.server.security_headers import PAGE
 STATIC: Final = Path(__file__).parent / "static"
 # The reference's own style sheet has its signs as data.
 _REFERENCE: Final = {"Content-Security-Policy": f"{PAGE['Content-Security-Policy']}; img-src 'self' data:"}
+_COMPRESSED: Final = {"Content-Encoding": "gzip", "Content-Type": "text/javascript; charset=utf-8"}
 
 
 class _Files(StaticFiles):
-    """Files of one folder, with the headers of pages."""
+    """Files of one folder with the headers of pages; one with a compressed twin is sent so where it may be."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """A file, 304 to the ETag that it has, or the framework's 404."""
-        response = await super().get_response(path, scope)
+        has_twin = (STATIC / f"{path}.gz").is_file()
+        is_compressed = has_twin and "gzip" in Headers(scope=scope).get("Accept-Encoding", "")
+        response = await super().get_response(f"{path}.gz" if is_compressed else path, scope)
         response.headers.update(PAGE)
+        if has_twin:
+            response.headers["Vary"] = "Accept-Encoding"
+        if is_compressed:
+            response.headers.update(_COMPRESSED)
         return response
 
 
+@cache
+def _text(depth: int) -> str:
+    """What every page begins as, its links relative to an address of so many folders below the service's own."""
+    return (STATIC / "index.html").read_text(encoding="utf-8").replace("{up}", "../" * depth)
+
+
+def _shell(depth: int) -> Response:
+    return HTMLResponse(_text(depth), headers=dict(PAGE))
+
+
 def include(app: FastAPI) -> None:
-    """Give `app` the page at /, the reference at /docs, and what they load."""
+    """Give `app` the overview at /, the other pages below /ui, the reference at /docs, and what they load."""
     files = _Files(directory=STATIC)
 
-    async def page(request: Request) -> Response:
-        return await files.get_response("index.html", request.scope)
+    async def overview() -> Response:
+        return _shell(0)
+
+    async def page(page: str) -> Response:
+        return _shell(page.count("/") + 1)
 
     async def reference(request: Request) -> Response:
         response = await files.get_response("reference.html", request.scope)
         response.headers.update(_REFERENCE)
         return response
 
-    for path, made in {"/": page, "/docs": reference}.items():
+    pages: dict[str, Callable[..., Awaitable[Response]]] = {"/": overview, "/ui/{page:path}": page, "/docs": reference}
+    for path, made in pages.items():
         app.api_route(path, methods=["GET", "HEAD"], include_in_schema=False)(made)
     app.mount("/static", files, name="static")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from app.cli.spawn import Started
@@ -62,6 +63,18 @@ def chromium() -> Iterator[Browser]:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     with settled(tmp_path_factory.mktemp("pages")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def tuned(service: Started) -> Started:
+    """The service, with a best, its trials and a miss to show."""
+    body = {"shapes": ["64x48x32"], "budget": {"trials": 12}, "kernels": ["naive", "tiled"]}
+    answer = httpx.post(f"{service.url}/tune", json=body, headers={"Prefer": "wait=60"}, timeout=90)
+    assert answer.json()["state"] == "succeeded", answer.text
+    lines = b"32x32x32 float32\n48x32x32 float32\n"
+    headers = {"Content-Type": "application/octet-stream"}
+    assert httpx.post(f"{service.url}/workloads?name=two", content=lines, headers=headers).is_success
+    return service
 
 
 @pytest.fixture

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
+import numpy as np
 import pytest
 
-from app.cli.spawn import started
+from app.cli.spawn import Started, started
 from tests.browser.conftest import Watched, watching
 
 if TYPE_CHECKING:
@@ -25,84 +27,181 @@ def order(page: Page, m: int, seconds: int) -> None:
     for name, value in {"m": m, "n": 32, "k": 32, "seconds": seconds}.items():
         page.fill(f'#tune-form input[name="{name}"]', str(value))
     page.click('#tune-form button[type="submit"]')
+    page.wait_for_url("**/ui/jobs/*")
 
 
 def wait_for(page: Page, selector: str, text: str) -> None:
     page.locator(selector).filter(has_text=re.compile(text)).first.wait_for()
 
 
-def test_a_first_visit_shows_devices_kernels_and_that_the_service_is_ready(watched: Watched) -> None:
-    watched.page.goto(watched.url)
-    wait_for(watched.page, "#ready", "^ready$")
-    wait_for(watched.page, "#devices h3", "opencl:0")
-    wait_for(watched.page, "#kernels", "register_tiled")
-    assert watched.page.locator("#login").is_hidden()
-
-
-def test_a_shape_is_tuned_to_the_end_and_its_figures_are_shown(watched: Watched) -> None:
-    watched.page.goto(watched.url)
-    watched.page.wait_for_selector("#tune-device option", state="attached")
-    order(watched.page, 48, 3)
-    wait_for(watched.page, "#said", "The job succeeded")
-    wait_for(watched.page, "#bests", "48x32x32 float32")
-    row = watched.page.locator("#bests tr").filter(has_text="48x32x32 float32")
-    assert re.search(r"µs|ms", row.locator("td").nth(3).inner_text())
-    assert float(row.locator("td").nth(4).inner_text()) > 0
-
-
-def test_a_reload_goes_on_with_the_job_of_the_address_and_it_can_be_stopped(watched: Watched) -> None:
+def test_a_first_visit_asks_which_product_and_tunes_it_to_the_end(watched: Watched) -> None:
     page = watched.page
     page.goto(watched.url)
-    page.wait_for_selector("#tune-device option", state="attached")
+    wait_for(page, "#ready", "^ready$")
+    wait_for(page, "#first h2", "Which product")
+    order(page, 48, 3)
+    wait_for(page, "#said", "The job succeeded")
+    row = page.locator("#result tbody tr").filter(has_text="48x32x32 float32")
+    assert re.search(r"µs|ms", row.locator("td").nth(3).inner_text())
+    assert page.locator("#race canvas").count() == 1
+    row.locator("a").click()
+    wait_for(page, "h1", "48 × 32 × 32")  # noqa: RUF001 - the sign of products
+    wait_for(page, ".figure", "error against float64")
+
+
+def test_a_reload_goes_on_with_the_job_and_it_can_be_stopped(watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{watched.url}/ui/jobs")
     order(page, 400, 60)
-    page.wait_for_selector("#trials tr")
-    job = page.locator("#job-link").inner_text()
+    page.locator("#trials [role=row]").first.wait_for()
+    job = page.url.rpartition("/")[2]
     page.reload()
-    page.wait_for_selector("#trials tr")
-    assert page.locator("#job-link").inner_text() == job
-    page.click("#cancel")
+    page.locator("#trials [role=row]").first.wait_for()
+    page.click("#stop")
     wait_for(page, "#said", "was stopped")
-    told = httpx.get(f"{watched.url}/jobs/{job}").json()
-    assert told["state"] == "cancelled"
+    assert httpx.get(f"{watched.url}/jobs/{job}").json()["state"] == "cancelled"
+    page.click('nav [data-page="jobs"]')
+    wait_for(page, "#jobs td", job[:8])
 
 
-def test_a_job_that_is_not_here_is_said(watched: Watched) -> None:
+def test_what_is_not_there_is_said(watched: Watched) -> None:
     watched.allowed.add(404)
-    watched.page.goto(f"{watched.url}/#job={'0' * 32}")
-    wait_for(watched.page, "#said", "no job")
+    watched.page.goto(f"{watched.url}/ui/jobs/{'0' * 32}")
+    wait_for(watched.page, "#trouble", "no job")
+    watched.page.goto(f"{watched.url}/ui/kernels/foo")
+    wait_for(watched.page, "#trouble", "no kernel foo")
+    watched.page.goto(f"{watched.url}/ui/nowhere")
+    wait_for(watched.page, "#trouble", "no page nowhere")
 
 
-def test_a_miss_fills_the_form_whole(watched: Watched) -> None:
+def test_a_miss_leads_to_the_page_that_tunes_it_whole(watched: Watched) -> None:
     asked = {"m": "77", "n": "88", "k": "99", "batch": "3", "dtype": "float64", "trans_b": "true"}
     assert httpx.get(f"{watched.url}/best-config", params=asked).status_code == 200
     page = watched.page
-    for _ in range(20):  # what was asked for is counted some seconds later
-        page.goto(watched.url)
-        page.wait_for_load_state("networkidle")
-        if page.locator("#misses button", has_text="77x88x99").count():
+    link = page.locator("#misses a", has_text="77x88x99x3 float64 nt")
+    for _ in range(40):  # what was asked for is counted some seconds later
+        page.goto(f"{watched.url}/ui/shapes")
+        page.locator("#bests td").first.wait_for()
+        if link.count():
             break
-        page.wait_for_timeout(500)
-    page.locator("#misses button", has_text="77x88x99 x 3 float64 nt").click()
-    fields = page.locator("#tune-form")
-    assert [fields.locator(f'[name="{name}"]').input_value() for name in asked if name != "trans_b"] == [
-        *("77", "88", "99", "3", "float64")
-    ]
-    assert fields.locator('[name="trans_b"]').is_checked()
-    assert not fields.locator('[name="trans_a"]').is_checked()
+        page.wait_for_timeout(250)
+    link.click()
+    wait_for(page, "h1", "77 × 88 × 99 × 3")  # noqa: RUF001 - the sign of products
+    page.locator("#trials, h2").filter(has_text="Nothing tried yet").wait_for()
+    page.fill("#seconds", "60")
+    with page.expect_request(lambda request: request.method == "POST") as sent:
+        page.click('#tune-form button[type="submit"]')
+    body = sent.value.post_data_json
+    assert body is not None
+    assert body["shapes"] == [{"m": 77, "n": 88, "k": 99, "batch": 3}]
+    assert (body["dtype"], body["trans_a"], body["trans_b"], body["precision"]) == ("float64", False, True, "strict")
+    page.wait_for_url("**/ui/jobs/*")
+    page.click("#stop")
+    wait_for(page, "#said", "was stopped")
+
+
+def test_trials_are_filtered_sorted_and_opened(watched: Watched, tuned: Started) -> None:
+    page = watched.page
+    page.goto(f"{tuned.url}/ui/shapes/64x48x32/float32")
+    page.locator("#trials [role=row]:visible").first.wait_for()
+    page.fill("#trials input[type=search]", "kernel:tiled round:search")
+    shown = page.locator("#trials [role=row]:visible")
+    told = httpx.get(f"{tuned.url}/trials?shape=64x48x32&kernel=tiled&round=search&limit=1000").json()["trials"]
+    wait_for(page, "#trials [role=status]", f"^{len(told)} of ")
+    assert {row.locator("button").inner_text() for row in shown.all()} == {"tiled"}
+    first = min(told, key=lambda trial: trial["timing"]["median_ms"] if trial["timing"] else 1e9)
+    assert " ".join(f"{name}={value}" for name, value in first["config"].items()) in shown.first.inner_text()
+    shown.first.locator("button").press("Enter")
+    wait_for(page, "dialog[open] h2", f"Trial {first['id']}$")
+    page.keyboard.press("Escape")
+    page.locator("dialog[open]").wait_for(state="detached")
+
+
+def test_the_keyboard_finds_a_page_and_the_theme_is_kept(watched: Watched, tuned: Started) -> None:
+    page = watched.page
+    page.goto(f"{tuned.url}/ui/jobs")
+    page.locator("#jobs td").first.wait_for()
+    page.select_option("#theme", "dark")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("64x48x32")
+    page.keyboard.press("Enter")
+    wait_for(page, "h1", "64 × 48 × 32")  # noqa: RUF001 - the sign of products
+    assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(13, 20, 22)"
+
+
+def test_a_config_is_copied_and_taken_away(chromium: Browser, tuned: Started) -> None:
+    for one in watching(chromium, tuned.url, permissions=["clipboard-read", "clipboard-write"]):
+        page = one.page
+        page.goto(f"{tuned.url}/ui/shapes/64x48x32/float32")
+        page.get_by_role("button", name="Copy curl").first.click()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert httpx.get(copied.split("'")[1]).json()["matched_problem"]["m"] == 64
+        with page.expect_download() as taken:
+            page.click("#take a:text-is('json')")
+        assert taken.value.path().read_bytes().startswith(b"PK")
 
 
 def test_two_matrices_are_multiplied_and_a_mistake_is_told(watched: Watched) -> None:
-    watched.page.goto(watched.url)
-    watched.page.click('#try-form button[type="submit"]')
-    wait_for(watched.page, "#product", "19 22\\s+43 50")
-    watched.page.fill('#try-form [name="b"]', "5 x")
-    watched.page.click('#try-form button[type="submit"]')
-    wait_for(watched.page, "#made", "no number")
+    page = watched.page
+    page.goto(f"{watched.url}/ui/multiply")
+    page.click('#try-form button[type="submit"]')
+    wait_for(page, "#product", "19\\s*22\\s*43\\s*50")
+    wait_for(page, "#timing", "kernel")
+    page.fill('#try-form [name="b"]', "5 x")
+    page.click('#try-form button[type="submit"]')
+    wait_for(page, "#made", "something in B is no number")
+    page.fill('#try-form [name="a"]', "")
+    page.click('#try-form button[type="submit"]')
+    wait_for(page, "#made", "A is empty")
+
+
+@pytest.mark.parametrize("form", ["C", "F"])
+def test_a_dropped_npy_is_multiplied(watched: Watched, form: str) -> None:
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    file = io.BytesIO()
+    np.save(file, np.array(a, order=form))  # type: ignore[call-overload]
+    page = watched.page
+    page.goto(f"{watched.url}/ui/multiply")
+    page.locator("#drop-a").wait_for()
+    page.evaluate(
+        """bytes => {
+          const data = new DataTransfer();
+          data.items.add(new File([new Uint8Array(bytes)], "a.npy"));
+          document.querySelector("#drop-a").dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true }));
+        }""",
+        list(file.getvalue()),
+    )
+    wait_for(page, "#made", "a.npy read")
+    page.fill('#try-form [name="b"]', "1 0\n0 1\n1 1")
+    page.click('#try-form button[type="submit"]')
+    wait_for(page, "#product", "2\\s*3\\s*8\\s*9")
+
+
+def test_the_trace_follows_a_thread_of_the_article(watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{watched.url}/ui/learn")
+    wait_for(page, "#trace-said", r"0 \+ 1·1 \+ 2·9 \+ 3·17 \+ 4·25 = 170")
+    page.click("#step")
+    wait_for(page, "#trace-said", r"170 \+ 5·33 \+ 6·41 \+ 7·49 \+ 8·57 = 1380")
+    wait_for(page, "#reads .figure", "^256elements read by this block, naive|^256\\s")
+    page.locator('[data-matrix="C"] > g').nth(8 * 7 + 7).click()
+    wait_for(page, "#trace-said", r"C\[7\]\[7\]")
+    wait_for(page, "#calculated td", "8.00 GiB")
 
 
 def test_the_reference_opens_without_the_internet(watched: Watched) -> None:
     watched.page.goto(f"{watched.url}/docs")
     wait_for(watched.page, ".opblock-summary-path", "/best-config")
+
+
+def test_a_source_is_linked_by_its_lines_and_held_against_another(watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{watched.url}/ui/kernels/tiled#L42")
+    page.locator("#L42.here").wait_for()
+    text = httpx.get(f"{watched.url}/kernels/tiled/source").text
+    assert page.locator("#source code").inner_text().count("\n") >= text.count("\n")
+    page.click("#changed summary")
+    page.locator("#changed .good").first.wait_for()
 
 
 def test_a_service_that_ends_is_told_and_seen_again(chromium: Browser, tmp_path: Path) -> None:
@@ -111,7 +210,7 @@ def test_a_service_that_ends_is_told_and_seen_again(chromium: Browser, tmp_path:
         page = watching(chromium, first.url)
         one = next(page)
         one.allowed.add(503)  # no device is ready here
-        one.page.goto(first.url)
+        one.page.goto(f"{first.url}/ui/kernels")
         wait_for(one.page, "#kernels", "naive")
         one.silent = True
     wait_for(one.page, "#ready", "does not answer")
@@ -132,7 +231,7 @@ def locked(chromium: Browser, tmp_path: Path) -> Iterator[Watched]:
 def test_where_keys_are_on_a_person_logs_in_and_out(locked: Watched) -> None:
     page = locked.page
     locked.allowed |= {401, 503}
-    page.goto(locked.url)
+    page.goto(f"{locked.url}/ui/kernels")
     page.locator("#login").wait_for()
     assert page.locator("#main").is_hidden()
     page.fill('#login-form [name="key"]', "a-wrong-key")

@@ -1,8 +1,8 @@
-"""The page at the widths of a phone to a wall, light and dark: nothing cut off, and no finding of axe."""
+"""Each page at the widths of a phone to a wall, light and dark: nothing cut off, and no finding of axe."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -11,48 +11,58 @@ from app.cli.spawn import Started
 from tests.browser.conftest import watching
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.browser
 WIDTHS = [390, 768, 1280, 1920]
+# Each page, what shows that it is whole, and the cells that must be in view at every width.
+PAGES = {
+    "": ("#gains td", "#gains tbody tr:first-child td"),
+    "ui/shapes": ("#bests td", "#bests tbody tr:first-child td"),
+    "ui/shapes/64x48x32/float32": (
+        "#take li",
+        "#trials [role=row]:not([hidden]) > :is(:nth-child(1), :nth-child(4), :nth-child(5))",
+    ),
+    "ui/jobs": ("#jobs td", "#jobs tbody tr:first-child td"),
+    "ui/jobs/JOB": ("#result td", "#result tbody tr:first-child td"),
+    "ui/kernels": ("#kernels td", "#kernels tbody tr:first-child td"),
+    "ui/kernels/tiled": ("#source code", "#parameters tbody tr:first-child td"),
+    "ui/devices": ("#devices dd", "#devices dd"),
+    "ui/multiply": ("#try-form", "#try-form textarea"),
+    "ui/workloads": ("#workloads td", "#workloads tbody tr:first-child td"),
+    "ui/learn": ("#calculated td", "#calculated tbody td"),
+}
+_CUT_OFF = """([cells, width]) => [...document.querySelectorAll(cells)].filter(cell => {
+  const box = cell.getBoundingClientRect();
+  return box.width < 1 || box.left < 0 || box.right > width + 0.5;
+}).map(cell => cell.textContent)"""
+_AXE = """async () => (await axe.run(document, { resultTypes: ["violations"], preload: false })).violations
+  .filter(one => ["serious", "critical"].includes(one.impact)).map(one => [one.id, one.nodes[0].html])"""
 
 
-@pytest.fixture(scope="module")
-def tuned(service: Started) -> Started:
-    """The service, with a best to show, of the longest config there is for its shape."""
-    body = {"shapes": ["64x64x64"], "budget": {"trials": 4}}
-    job = httpx.post(f"{service.url}/tune", json=body).json()["id"]
-    with httpx.stream("GET", f"{service.url}/jobs/{job}/events", timeout=60) as events:
-        assert "event: end" in events.read().decode()
-    return service
+def script_of_axe() -> str:
+    module = pytest.importorskip("axe_playwright_python.base")
+    return str(module.AXE_SCRIPT)
+
+
+def found_at(page: Page, width: int, cells: str) -> list[Any]:
+    """What is wrong with the page at a width: that it is wider, cells out of view, findings of axe."""
+    page.set_viewport_size({"width": width, "height": 844})
+    page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    assert page.locator(cells).count() > 0
+    sideways = [f"{wide} wide"] if wide > width else []
+    return [*sideways, *page.evaluate(_CUT_OFF, [cells, width]), *page.evaluate(_AXE)]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
-def test_every_figure_is_in_view_and_axe_finds_nothing(
-    chromium: Browser, tuned: Started, width: int, theme: str
-) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    for one in watching(
-        chromium, tuned.url, viewport={"width": width, "height": 844}, color_scheme=theme, bypass_csp=True
-    ):
-        page = one.page
-        page.goto(tuned.url)
-        page.locator("#bests td", has_text="64x64x64").wait_for()
-        page.locator("#kernels td").first.wait_for()
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        for cell in page.locator("#bests tr").first.locator("td").all():
-            box = cell.bounding_box()
-            assert box is not None
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= width, cell.inner_text()
-        inside = page.evaluate(
-            "(e => e.scrollWidth <= e.clientWidth)(document.querySelector('#bests').closest('.scroll'))"
-        )
-        assert inside, "the bests' table is wider than its frame"
-        told = axe.run(page).response
-        assert len(told["passes"]) > 20
-        found = told["violations"]
-        assert [
-            (each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in {"serious", "critical"}
-        ] == []
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_whole_at_every_width(chromium: Browser, tuned: Started, path: str, theme: str) -> None:
+    whole, cells = PAGES[path]
+    job = httpx.get(f"{tuned.url}/jobs?kind=tune&state=succeeded").json()["jobs"][0]["id"]
+    options = {"color_scheme": theme, "reduced_motion": "reduce", "bypass_csp": True}
+    for one in watching(chromium, tuned.url, viewport={"width": 1280, "height": 844}, **options):
+        one.page.goto(f"{tuned.url}/{path.replace('JOB', job)}")
+        one.page.locator(whole).first.wait_for()
+        one.page.evaluate(script_of_axe())
+        assert {width: found_at(one.page, width, cells) for width in WIDTHS} == {width: [] for width in WIDTHS}

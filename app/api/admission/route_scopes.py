@@ -21,7 +21,7 @@ _MANAGE: Final[Scopes] = frozenset({"manage"})
 _METRICS: Final[Scopes] = frozenset({"metrics"})
 ANY: Final[Scopes] = frozenset({"read", "tune", "multiply", "manage", "metrics"})
 
-_PUBLIC: Final = {"/", "/static", "/health/live", "/health/ready", "/login", "/logout"}
+_PUBLIC: Final = {"/", "/ui/{page:path}", "/static", "/health/live", "/health/ready", "/login", "/logout"}
 _OTHERS: Final[Mapping[str, Scopes]] = {
     "GET /metrics": _METRICS,
     "GET /keys": _MANAGE,

@@ -9,6 +9,7 @@ export function askForKey() {
   $("login").hidden = false;
   $("main").hidden = true;
   $("logout").hidden = true;
+  $("trouble").hidden = true;
 }
 
 async function logIn(event) {
@@ -18,7 +19,7 @@ async function logIn(event) {
   $("denied").textContent = "";
   try {
     const headers = { "Content-Type": "application/json" };
-    const answer = await fetch("login", { method: "POST", headers, body: JSON.stringify({ key }) });
+    const answer = await fetch(new URL("../login", import.meta.url), { method: "POST", headers, body: JSON.stringify({ key }) });
     if (!answer.ok) throw new Error((await answer.json()).error);
     localStorage.setItem(REMEMBERED, "yes");
     location.reload();
@@ -29,7 +30,7 @@ async function logIn(event) {
 }
 
 async function logOut() {
-  await fetch("logout", { method: "POST" });
+  await fetch(new URL("../logout", import.meta.url), { method: "POST" });
   localStorage.removeItem(REMEMBERED);
   location.reload();
 }

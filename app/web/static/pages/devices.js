@@ -1,0 +1,63 @@
+// The devices, what they can do and are doing, and the same shapes on two of them.
+
+import { card, h, table } from "../parts/elements.js";
+import { bytes, count, problem, rate, shapePage, time } from "../parts/format.js";
+import { roofline } from "../parts/figures.js";
+import { ask, at, everything } from "../parts/service.js";
+
+const AGAIN_MS = 2000;
+let waiting = 0;
+
+function facts({ platform, architecture, memory_bytes: memory, limits, compiler, driver, vendor, quarantined }) {
+  const tensor = ["float16", "bfloat16", "tf32", "float64"].filter((name) => limits[`tensor_${name}`]);
+  return {
+    platform: `${platform}, ${architecture}`, driver, compiler, memory: bytes(memory),
+    peak: `${rate(limits.peak / 1e9)} in float32, ${rate(limits.peak64 / 1e9)} in float64`,
+    "tensor cores": tensor.map((name) => `${rate(limits[`tensor_${name}`] / 1e9)} in ${name}`).join(", ") || "none",
+    bandwidth: `${bytes(limits.bandwidth)}/s`, "ridge of its roofline": `${(limits.peak / limits.bandwidth).toFixed(1)} flops a byte`,
+    [platform === "cuda" ? "SMs" : "cores"]: count(limits.sms), "threads a block": count(limits.threads), "shared memory a block": bytes(limits.shared_bytes),
+    "compared with": vendor.name ?? `nothing: ${vendor.reason}`, quarantined: quarantined.length ? String(quarantined.length) : "nothing",
+  };
+}
+
+const deviceCard = (device, live) => card(`${device.name} · ${device.id}`, { span: 5 }, live,
+  h("dl", {}, Object.entries(facts(device)).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
+
+/** The same problems on each device, in the time that each takes and against the fastest. */
+function compared(devices, bests) {
+  const rows = new Map();
+  for (const best of bests.filter((one) => one.timing)) {
+    const key = problem(best.problem);
+    rows.set(key, { ...rows.get(key), [best.device]: best });
+  }
+  const both = [...rows].filter(([, each]) => Object.keys(each).length > 1);
+  const cell = (each, { id }) => {
+    if (!each[id]) return "–";
+    const fastest = Math.min(...Object.values(each).map((one) => one.timing.median_ms));
+    return h("a", { href: at(shapePage(each[id].problem, id)) }, `${time(each[id].timing.median_ms)}, ${(each[id].timing.median_ms / fastest).toFixed(2)}×`);
+  };
+  return card("Compared", { span: 12, id: "compared", text: "Shapes that were tuned on more than one device: the time, and how many times the fastest's." },
+    table(["Problem", ...devices.map(({ id }) => `${id}#`)], both.map(([key, each]) => [key, ...devices.map((device) => cell(each, device))]), { empty: "None yet." }));
+}
+
+export async function show(main) {
+  document.title = "Devices · Tilewise";
+  const { devices, reasons } = await ask("devices");
+  const bests = devices.length ? await everything("bests", "bests") : [];
+  const live = new Map(devices.map((device) => [device.id, h("p", { class: "quiet", role: "status" }, "…")]));
+  const mine = (device) => bests.filter((best) => best.device === device.id && best.problem.dtype === "float32" && best.gflops != null);
+  main.replaceChildren(
+    h("div", { class: "hero" }, h("h1", {}, "Devices", h("small", {}, `${count(devices.length)} opened.`))),
+    h("div", { class: "grid", id: "devices" },
+      devices.map((device) => [deviceCard(device, live.get(device.id)),
+        card("Its roof", { span: 7, text: "What of float32 was tuned here, under what the device can do." }, roofline(device, mine(device), { clicked: (best) => location.assign(at(shapePage(best.problem, device.id))) }).element)]),
+      devices.length > 1 ? compared(devices, bests) : [],
+      reasons.length ? card("Not opened", { span: 12, id: "reasons" }, h("ul", { class: "quiet" }, reasons.map((why) => h("li", {}, why)))) : []));
+  const draw = async () => {
+    clearTimeout(waiting);
+    const [now, limits] = await Promise.all([ask("devices"), ask("limits")]);
+    for (const { id, waiting: queued } of now.devices) live.get(id).textContent = `${queued} waiting for it; ${bytes(limits.lent_bytes)} of ${bytes(limits.slab_bytes)} of the slab in use.`;
+    waiting = setTimeout(() => draw().catch(() => {}), AGAIN_MS);
+  };
+  if (devices.length) await draw();
+}

@@ -1,0 +1,173 @@
+// One job, live: from its first trial on, again after a reload, until it ends.
+
+import { Chart, axis } from "../parts/chart.js";
+import { card, figure, h, table } from "../parts/elements.js";
+import { convergence, landscapeChart } from "../parts/figures.js";
+import { config, percent, problem, rate, shapePage, time, times } from "../parts/format.js";
+import { RUNNING, share } from "../parts/jobs.js";
+import { Rows } from "../parts/rows.js";
+import { ask, at } from "../parts/service.js";
+import { measured, trialOf, varied } from "../parts/statistics.js";
+import { openTrial } from "../parts/trial.js";
+
+const PHASES = ["waiting", "search", "finals", "report"];
+const DRAWN_EVERY_MS = 120; // the charts: a trial is in the picture within two of these
+let stream = null;
+
+/** Bars of the fastest of each kernel so far, which change places as trials come. */
+function race(trials) {
+  const bests = () => {
+    const found = new Map();
+    for (const trial of measured(trials())) if (!(found.get(trial.kernel)?.ms <= trial.ms)) found.set(trial.kernel, trial);
+    return [...found.values()].sort((one, other) => one.gflops - other.gflops);
+  };
+  return new Chart({
+    label: "The fastest of each kernel so far", size: "low", clicked: (event) => openTrial(event.data.trial),
+    option: (c) => ({
+      grid: { left: 8, right: 150, top: 4, bottom: 4, containLabel: true },
+      xAxis: axis(c, { type: "value", show: false, min: 0 }),
+      yAxis: axis(c, { type: "category", data: bests().map(({ kernel }) => kernel), axisLabel: { color: c.ink }, splitLine: { show: false } }),
+      tooltip: { formatter: ({ data: { trial } }) => `${trial.kernel}\n${config(trial.config)}` },
+      series: [{ type: "bar", barMaxWidth: 18, label: { show: true, position: "right", color: c.ink, formatter: ({ data: { trial } }) => `${rate(trial.gflops)}  ${time(trial.ms)}` },
+        data: bests().map((trial, place, all) => ({ value: trial.gflops, trial, itemStyle: { color: trial.kernel === "vendor" ? c.gold : place === all.length - 1 || all.at(-1).kernel === "vendor" && place === all.length - 2 ? c.green : c.plain, borderRadius: [0, 4, 4, 0] } })) }],
+    }),
+    figures: () => table(["Kernel", "Config", "Time#", "Rate#"], bests().toReversed().map((one) => [one.kernel, config(one.config), time(one.ms), rate(one.gflops)])),
+  });
+}
+
+/** What one job has sent so far, and the page's parts that show it. */
+class Live {
+  constructor(job) {
+    Object.assign(this, { job, trials: [], key: null, waiting: 0 });
+    const problemTrials = () => this.trials.filter((trial) => problem(trial.problem) === this.key);
+    const search = () => problemTrials().filter((trial) => trial.round === "search" && trial.kernel !== "vendor");
+    this.said = h("p", { id: "said", role: "status" });
+    this.steps = h("ol", { class: "steps", "aria-label": "Phases" });
+    this.bar = h("progress", { max: 1, "aria-labelledby": "said" });
+    this.figures = h("div", { class: "hero", id: "figures" });
+    this.stop = h("button", { type: "button", class: "stop", id: "stop", onclick: () => this.#stopped() }, "Stop");
+    this.result = h("div", { id: "result" });
+    this.shapes = h("div", { class: "picks" });
+    this.rows = new Rows({ opened: openTrial });
+    this.focus = () => this.#focus(search());
+    this.landHeld = h("p", { class: "quiet" });
+    this.landHolder = h("div");
+    this.land = null; // until two parameters of a kernel have been varied
+    this.charts = [race(problemTrials), convergence(search, { size: "", clicked: openTrial })];
+    this.search = search;
+  }
+
+  elements() {
+    const [racing, converging] = this.charts;
+    return h("div", { class: "grid" },
+      card("Fastest of each kernel", { span: 5, id: "race", text: "As trials come; in gold the vendor's library." }, this.shapes, racing.element),
+      card("The search", { span: 7, id: "search", text: "Each trial, and the fastest so far as a line; a red mark was rejected." }, converging.element),
+      card("Landscape", { span: 12, id: "landscape" }, this.landHeld, this.landHolder),
+      card("Result", { span: 12, id: "ended" }, this.result),
+      card("Trials", { span: 12, id: "trials" }, this.rows.element));
+  }
+
+  /** The kernel with most trials, by its two parameters that varied most. */
+  #focus(trials) {
+    const counts = new Map();
+    for (const trial of trials) counts.set(trial.kernel, (counts.get(trial.kernel) ?? 0) + 1);
+    const kernels = [...counts].sort(([, one], [, other]) => other - one).map(([kernel]) => kernel);
+    for (const kernel of kernels) {
+      const mine = trials.filter((trial) => trial.kernel === kernel);
+      const names = varied(mine);
+      if (names.length < 2) continue;
+      const [y, x] = names.includes("BM") && names.includes("BN") ? ["BM", "BN"] : names;
+      this.landHeld.textContent = `${kernel}: the best time of each ${y} × ${x} over all other parameters, as cells are measured.`;
+      return { trials: mine, x, y, aggregate: "best" };
+    }
+    if (!this.land) this.landHeld.textContent = "There is one once two parameters of a kernel have been varied.";
+    return null;
+  }
+
+  async #stopped() {
+    this.stop.disabled = true;
+    this.stop.textContent = "Stopping…";
+    try {
+      this.told(await ask(`jobs/${this.job.id}`, { method: "DELETE" }));
+    } catch (error) {
+      this.said.textContent = error.message;
+    }
+  }
+
+  /** Take the job as the service tells of it. */
+  told(job) {
+    this.job = job;
+    const { state, progress: { done, total, search_best_ms: best, phase, eta_seconds: left, elapsed_seconds: used, budget_seconds: budget } } = job;
+    const running = RUNNING.has(state);
+    const now = running ? Math.max(0, PHASES.indexOf(phase ?? (done ? "search" : "waiting"))) : PHASES.length;
+    this.steps.replaceChildren(...PHASES.map((name, place) => h("li", { "aria-current": place === now ? "step" : null }, name)));
+    this.bar.value = running ? share(job) : 1;
+    this.stop.hidden = !running;
+    const ended = { cancelled: "The job was stopped.", succeeded: "The job succeeded.", failed: `The job failed: ${job.error ?? "its log says why"}` };
+    this.said.className = state === "failed" ? "bad" : "";
+    this.said.textContent = ended[state] ?? (state === "cancelling" ? "Stopping…" : total ? `${done} of at most ${total} trials` : "Waiting for the device…");
+    this.figures.replaceChildren(
+      figure(time(best), "fastest in the search", "win"), figure(String(done), `trials, ${total} at most`),
+      figure(used == null ? "–" : `${used.toFixed(0)} s`, budget ? `of ${budget} s` : "used"),
+      figure(running && left != null ? `${Math.ceil(left)} s` : "–", "left, about"), figure(percent(this.#rejected()), "rejected"));
+    if (job.result?.best) this.result.replaceChildren(resultTable(job.result.best));
+    else this.result.replaceChildren(h("p", { class: "quiet" }, running ? "Comes with the end: what won, proved and measured once more." : "Nothing was chosen."));
+  }
+
+  #rejected() {
+    return this.trials.length ? 1 - measured(this.trials).length / this.trials.length : 0;
+  }
+
+  add(trial) {
+    const key = problem(trial.problem);
+    this.trials.push(trial);
+    if (this.key === null || !this.picked) this.key = key;
+    this.soon();
+  }
+
+  soon() {
+    this.waiting ||= setTimeout(() => { this.waiting = 0; this.draw(); }, DRAWN_EVERY_MS);
+  }
+
+  draw() {
+    const keys = [...new Set(this.trials.map((trial) => problem(trial.problem)))];
+    const pick = (key) => { this.key = key; this.picked = true; this.draw(); };
+    this.shapes.replaceChildren(...(keys.length > 1 ? keys.map((key) =>
+      h("button", { type: "button", class: key === this.key && "first", onclick: () => pick(key) }, key)) : []));
+    if (!this.land && this.focus()) {
+      this.land = landscapeChart(() => this.focus(), (cell) => cell.best && openTrial(cell.best));
+      this.landHolder.append(this.land.element);
+    }
+    for (const chart of [...this.charts, this.land].filter(Boolean)) chart.draw();
+    this.rows.show(this.trials);
+  }
+}
+
+function resultTable(bests) {
+  return table(["Problem", "Kernel", "Config", "Time#", "Rate#", "Over naive#", "Over vendor#"], bests.map((one) => [
+    h("a", { href: at(shapePage(one.problem)) }, problem(one.problem)), one.kernel, h("code", {}, config(one.config)), time(one.median_ms), rate(one.gflops),
+    times(one.naive?.median_ms, one.median_ms), times(one.vendor?.median_ms, one.median_ms)]));
+}
+
+function follow(live, id) {
+  stream?.close();
+  stream = new EventSource(at(`jobs/${id}/events`));
+  stream.addEventListener("trial", ({ data }) => live.add(trialOf(JSON.parse(data))));
+  stream.addEventListener("progress", ({ data }) => live.told({ ...live.job, state: live.job.state === "queued" ? "running" : live.job.state, progress: { ...live.job.progress, ...JSON.parse(data) } }));
+  stream.addEventListener("end", async () => {
+    stream.close();
+    live.told(await ask(`jobs/${id}`));
+    live.draw();
+  });
+}
+
+export async function show(main, [id]) {
+  document.title = `Job ${id.slice(0, 8)} · Tilewise`;
+  const job = await ask(`jobs/${id}`);
+  const live = new Live(job);
+  main.replaceChildren(
+    h("div", { class: "hero" }, h("h1", {}, `Job ${id.slice(0, 8)}`, h("small", {}, `${job.kind} · ${id}`)), h("div", { class: "actions" }, live.stop)),
+    live.steps, live.bar, live.said, live.figures, live.elements());
+  live.told(job);
+  if (job.kind === "tune") follow(live, id);
+}

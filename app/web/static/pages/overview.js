@@ -1,0 +1,68 @@
+// What there is at a glance: gains, the roofline, what runs, what was asked for.
+
+import { bestRow } from "./shapes.js";
+import { card, figure, h, table } from "../parts/elements.js";
+import { count, percent, shapePage } from "../parts/format.js";
+import { roofline } from "../parts/figures.js";
+import { RUNNING, jobTable } from "../parts/jobs.js";
+import { missList } from "../parts/misses.js";
+import { orderForm } from "../parts/order.js";
+import { ask, at, everything } from "../parts/service.js";
+
+const AGAIN_MS = 1500;
+const SAMPLES = [["256x256x256", "a small square"], ["512x64x512", "tall and thin"], ["500x600x400", "sizes that no tile divides"]];
+let waiting = 0;
+
+const gain = (best) => best.baselines?.naive?.timing ? best.baselines.naive.timing.median_ms / best.timing.median_ms : null;
+const lead = (best) => best.baselines?.vendor?.timing ? best.baselines.vendor.timing.median_ms / best.timing.median_ms : null;
+
+function median(values) {
+  const sorted = values.toSorted((one, other) => one - other);
+  return sorted.length ? sorted[sorted.length >> 1] : null;
+}
+
+function figures(bests, jobs) {
+  const gains = bests.map(gain).filter((value) => value != null);
+  const leads = bests.map(lead).filter((value) => value != null);
+  const trials = jobs.reduce((sum, job) => sum + (job.kind === "tune" ? job.progress.done : 0), 0);
+  return [
+    figure(count(bests.length), "shapes tuned"), figure(gains.length ? `${median(gains).toFixed(2)}×` : "–", "naive, in the median", "win"),
+    figure(leads.length ? percent(leads.filter((value) => value >= 1).length / leads.length) : "–", "of shapes at or above the vendor"),
+    figure(count(trials), "trials of the last jobs"),
+  ];
+}
+
+const first = (devices) => card("Which product?", { span: 12, id: "first", text: "C[m,n] = A[m,k] × B[k,n]. Every candidate is compiled, checked against float64 and timed on your device; the fastest is kept and serves your products." },
+  orderForm(devices), h("ul", { class: "chips" }, SAMPLES.map(([shape, told]) => h("li", {}, h("a", { href: at(`ui/shapes/${shape}/float32`) }, shape), ` ${told}`))));
+
+function roofs(devices, bests) {
+  const open = (best) => location.assign(at(shapePage(best.problem, best.device)));
+  return devices.map((device) => {
+    const mine = bests.filter((best) => best.device === device.id && best.gflops != null);
+    const like = mine.filter((best) => best.problem.dtype === mine[0].problem.dtype);
+    return mine.length ? card(`Roofline of ${device.name}`, { span: 7, id: "roofline", text: `Every tuned ${like[0].problem.dtype} shape: hollow is naive, filled is tuned. A click opens a shape.` },
+      roofline(device, like, { clicked: open }).element) : [];
+  });
+}
+
+export async function show(main) {
+  document.title = "Overview · Tilewise";
+  const [{ devices, reasons }, bests, { misses }] = await Promise.all([ask("devices"), everything("bests", "bests"), ask("misses?limit=8")]);
+  const top = h("div", { class: "hero" });
+  const running = h("div");
+  const gains = bests.toSorted((one, other) => (gain(other) ?? 0) - (gain(one) ?? 0)).slice(0, 5);
+  const name = devices.length ? devices.map((device) => `${device.name}, ${device.id}`).join(" · ") : reasons.join(" ");
+  main.replaceChildren(top, h("div", { class: "grid" },
+    bests.length ? [roofs(devices, bests), card("Fastest gains", { span: bests.length ? 5 : 12, id: "gains" },
+      table(["Problem", "Kernel", "Time#", "Rate#", "Naive#"], gains.map((best) => bestRow(best).slice(0, 5))))] : first(devices),
+    card("Jobs", { span: 12, id: "running" }, running), missList(misses), bests.length ? first(devices) : []));
+  const draw = async () => {
+    clearTimeout(waiting);
+    const { jobs } = await ask("jobs?limit=100");
+    top.replaceChildren(h("h1", {}, "Tilewise", h("small", {}, name)), ...figures(bests, jobs));
+    running.replaceChildren(jobTable(jobs.slice(0, 5), "No job yet."));
+    waiting = setTimeout(() => draw().catch(() => {}), jobs.some((job) => RUNNING.has(job.state)) ? AGAIN_MS : 4 * AGAIN_MS);
+  };
+  await draw();
+}
+

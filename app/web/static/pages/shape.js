@@ -1,0 +1,164 @@
+// One problem on one device: its best, what it is compared with, and all that was tried.
+
+import { card, choice, copyButton, figure, h, table } from "../parts/elements.js";
+import { convergence, ladder, landscapeChart, matters, parallel, roofline } from "../parts/figures.js";
+import * as format from "../parts/format.js";
+import { openTrial } from "../parts/trial.js";
+import { Rows } from "../parts/rows.js";
+import { ask, at, everything, query, send } from "../parts/service.js";
+import { measured, trialOf, varied } from "../parts/statistics.js";
+import { takeAway } from "../parts/take.js";
+
+const { time, rate, times } = format;
+
+/** The part of a best that each rung of its ladder is. */
+function rungs(best) {
+  const own = { name: `${best.kernel}, tuned`, kernel: best.kernel, config: best.config, ms: best.timing?.median_ms, ci: best.timing?.ci95_ms, gflops: best.gflops, best: true };
+  const others = Object.entries(best.baselines ?? {}).filter(([, one]) => one?.timing).map(([what, one]) => ({
+    name: what === "default" ? `${one.name}, untuned` : one.name, kernel: what === "vendor" ? "vendor" : one.name, config: one.config,
+    ms: one.timing.median_ms, ci: one.timing.ci95_ms, gflops: one.gflops,
+  }));
+  const same = (one) => one.kernel === own.kernel && one.ms === own.ms;
+  return [own, ...others.filter((one) => !same(one))].filter((one) => one.gflops != null);
+}
+
+function hero(problem, best, device) {
+  const name = [problem.m, problem.n, problem.k].join(" × ") + (problem.batch > 1 ? ` × ${problem.batch}` : "");
+  const told = [problem.dtype, problem.precision, format.layout(problem), device?.id].filter(Boolean).join(" · ");
+  if (!best) return h("h1", {}, name, h("small", {}, `${told} · not tuned yet`));
+  const { timing, baselines } = best;
+  const ms = timing?.median_ms;
+  const rival = baselines?.vendor?.timing?.median_ms;
+  const kernel = h("a", { href: at(`ui/kernels/${best.kernel}`) }, best.kernel);
+  const spread = timing ? (timing.ci95_ms[1] - timing.ci95_ms[0]) / 2 : null;
+  return [
+    h("h1", {}, name, h("small", {}, `${told} · tuned ${format.when(best.tuned_at)} by `, kernel, ` · ${best.match}${best.provisional ? ", so far" : ""}`)),
+    figure(time(ms), timing ? `± ${time(spread)}, ${timing.samples} samples${timing.limited ? ", wide" : ""}` : "not measured here"),
+    figure(rate(best.gflops), ms && device ? `${format.percent(format.floor(device, problem) / ms)} of the floor` : ""),
+    figure(times(rival, ms), `the vendor's: ${baselines?.vendor?.name ?? "none"}`, rival > ms ? "win" : "wait"),
+    figure(times(baselines?.naive?.timing?.median_ms, ms), "naive"),
+    figure(best.error?.relative_l2?.toExponential(1) ?? "–", "error against float64"),
+  ];
+}
+
+const curl = (problem) => `curl '${at(`best-config?${query(format.filters(problem))}`)}'`;
+
+async function tune(problem, device, seconds) {
+  const { m, n, k, batch, ...rest } = problem;
+  const job = await send("tune", { shapes: [{ m, n, k, batch }], ...rest, device, budget: { seconds }, retune: true });
+  location.assign(at(`ui/jobs/${job.id}`));
+}
+
+function tuneForm(problem, device, best, failed) {
+  const seconds = h("input", { type: "number", min: 1, max: 600, value: 20, "aria-label": "seconds", id: "seconds" });
+  const submit = (event) => {
+    event.preventDefault();
+    tune(problem, device, Number(seconds.value)).catch(failed);
+  };
+  return h("form", { id: "tune-form", onsubmit: submit }, seconds, h("button", { type: "submit" }, best ? "Tune again" : "Tune"));
+}
+
+function landscapeCard(trials, grid, winner) {
+  const kernels = [...new Set(trials.map((trial) => trial.kernel))].filter((name) => varied(ofKernel(trials, name)).length > 1);
+  const size = (name) => ofKernel(trials, name).length;
+  const state = { kernel: kernels.includes(winner) ? winner : kernels.sort((one, other) => size(other) - size(one))[0], aggregate: "best", fixed: {}, brushed: null };
+  if (!state.kernel) return [];
+  const mine = () => ofKernel(trials, state.kernel);
+  const unfixed = () => mine().filter((trial) => Object.entries(state.fixed).every(([name, value]) => trial.config[name] === value));
+  const picks = h("div", { class: "picks" });
+  const told = h("p", { class: "quiet" });
+  const land = landscapeChart(() => ({ ...state, trials: unfixed() }), (cell) => cell.best && openTrial(cell.best));
+  const lines = parallel(() => ({ trials: mine(), names: varied(mine()) }), (kept) => {
+    grid.also = kept ? (trial) => kept.has(trial.id) : () => true;
+    grid.refresh();
+  });
+  const matter = matters(() => measured(mine()));
+  const draw = () => [land, lines, matter].forEach((chart) => chart.draw());
+  const pickers = () => {
+    const names = varied(mine());
+    if (!names.includes(state.x)) state.x = names.includes("BN") ? "BN" : names[1];
+    if (!names.includes(state.y)) state.y = names.includes("BM") && state.x !== "BM" ? "BM" : names.find((name) => name !== state.x);
+    const set = (member) => (value) => { state[member] = value; if (member === "kernel") state.fixed = {}; pickers(); draw(); };
+    told.textContent = `${unfixed().length.toLocaleString("en")} configs of ${state.kernel} that were tried: the ${state.aggregate} time of each ${state.y} × ${state.x} over all other parameters. A click opens a cell's best.`;
+    const others = names.filter((name) => name !== state.x && name !== state.y);
+    const fix = (name) => choice(name, ["any", ...[...new Set(mine().map((trial) => String(trial.config[name])))].sort((a, b) => a - b)], String(state.fixed[name] ?? "any"), (value) => {
+      if (value === "any") delete state.fixed[name]; else state.fixed[name] = Number(value);
+      pickers(); draw();
+    });
+    picks.replaceChildren(
+      choice("kernel", kernels, state.kernel, set("kernel")), choice("down", names, state.y, set("y")), choice("across", names, state.x, set("x")),
+      choice("time", ["best", "median"], state.aggregate, set("aggregate")), ...others.map(fix));
+  };
+  pickers();
+  return [
+    card("Landscape", { span: 7, id: "landscape" }, told, picks, land.element),
+    card("What matters", { span: 5, id: "matters", text: `Share of the variance of log time that each parameter explains alone.` }, matter.element),
+    card("Parameters of the fastest", { span: 12, id: "parallel", text: "A line for each of the thousand fastest. Draw along an axis to keep what passes there: the trials below follow." }, lines.element),
+  ];
+}
+
+const ANALYSED = new Set(["naive", "tiled"]); // what GET /analysis knows
+const ofKernel = (trials, kernel) => trials.filter((trial) => trial.kernel === kernel);
+
+function historyCard(history) {
+  const rows = history.map((one) => [format.when(one.at), one.event, one.kernel, time(one.median_ms), one.environment]);
+  return card("History", { span: 7, id: "history", text: "What was ever the best here, over drivers and compilers." },
+    table(["When", "What", "Kernel", "Time#", "Environment"], rows));
+}
+
+async function occupancyCard(problem, best, device) {
+  if (!ANALYSED.has(best.kernel)) return [];
+  const values = Object.entries(best.config).map(([name, value]) => `${name}=${value}`).join(",");
+  const { m, n, k, batch, dtype } = problem;
+  const found = await ask(`analysis?${query({ m, n, k, batch, dtype, device, kernel: best.kernel, config: values })}`).catch(() => null);
+  if (!found) return [];
+  const { occupancy } = found;
+  const facts = {
+    "blocks": `${format.count(found.blocks)}, of which ${format.count(found.edge_tiles)} at edges`, "threads a block": found.threads,
+    "shared memory a block": format.bytes(found.shared_bytes), "read from memory": format.bytes(found.bytes_read), "flops a byte": found.intensity.toPrecision(3),
+    "blocks an SM": occupancy ? `${occupancy.blocks_per_sm}, limited by ${occupancy.limited_by}` : "the device does not say", "waves": found.waves?.toFixed(2) ?? "–",
+  };
+  return card("What a launch does", { span: 5, id: "launch", text: "By the model, from the config alone." },
+    h("dl", {}, Object.entries(facts).map(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))])));
+}
+
+export async function show(main, parts, options) {
+  const problem = format.problemOf(parts, options);
+  document.title = `${format.problem(problem)} · Tilewise`;
+  const { devices } = await ask("devices");
+  const device = devices.find((one) => one.id === options.get("device")) ?? devices[0];
+  const asked = query({ shape: format.shape(problem), dtype: problem.dtype, precision: problem.precision, trans_a: problem.trans_a, trans_b: problem.trans_b, device: device?.id });
+  const [{ bests: [best] }, { bests: all }, { history }] = await Promise.all([
+    ask(`bests?${asked}`), ask(`bests?${query({ dtype: problem.dtype, device: device?.id, limit: 1000 })}`), ask(`bests/history?${asked}`)]);
+  const failed = (error) => { note.textContent = error.message; };
+  const note = h("p", { class: "bad", role: "alert", id: "failed" });
+  const actions = h("div", { class: "actions" }, copyButton("Copy curl", () => curl(problem)), copyButton("Copy link", () => location.href), tuneForm(problem, device?.id, best, failed));
+  const chips = best ? h("ul", { class: "chips", "aria-label": "Config" }, Object.entries(best.config).map(([name, value]) => h("li", {}, h("em", {}, name), ` ${value}`))) : null;
+  const grid = h("div", { class: "grid" });
+  main.replaceChildren(h("div", { class: "hero" }, hero(problem, best, device), actions), note, chips ?? "", grid);
+  if (best) {
+    grid.append(
+      card("The ladder", { span: 5, id: "ladder", text: "GFLOP/s: higher is better. Gold: the rival. A whisker is the 95 % interval; a click leads to the source." },
+        ladder(rungs(best), (rung) => rung.kernel !== "vendor" && location.assign(at(`ui/kernels/${rung.kernel}`))).element),
+      card("Roofline", { span: 7, id: "roofline", text: `Every tuned ${problem.dtype} shape on this device: hollow is naive, filled is tuned.` },
+        roofline(device, all, { mark: problem, clicked: (one) => location.assign(at(format.shapePage(one.problem, one.device))) }).element));
+  }
+  await tried(grid, asked, best, problem, device, history);
+}
+
+/** What was tried, as it comes, and what follows from it. */
+async function tried(grid, asked, best, problem, device, history) {
+  const rows = new Rows({ opened: openTrial });
+  const trials = (await everything(`trials?${asked}`, "trials")).map(trialOf);
+  const search = trials.filter((trial) => trial.round === "search" && trial.kernel !== "vendor");
+  if (trials.length) {
+    grid.append(...landscapeCard(search, rows, best?.kernel),
+      card("The search", { span: 12, id: "search", text: "Each trial in the order of trying, the fastest so far as a line; a red mark was rejected." }, convergence(() => search, { clicked: openTrial }).element),
+      card("Trials", { span: 12, id: "trials" }, rows.element));
+    rows.show(trials);
+  } else {
+    grid.append(card("Nothing tried yet", { span: 12, text: "Tune it: every candidate is compiled, checked against float64 and timed on the device." }));
+  }
+  if (best) grid.append(await occupancyCard(problem, best, device.id), historyCard(history), takeAway(problem, device.id));
+}
+

@@ -1,0 +1,211 @@
+// The charts of trials and of bests: what each shows as ECharts' option, and the same as a table.
+
+import { Chart, axis, ramp } from "./chart.js";
+import { table } from "./elements.js";
+import { config, floor, intensity, peak, percent, problem, rate, time } from "./format.js";
+import { bestSoFar, landscape, measured, valuesOf, whatMatters } from "./statistics.js";
+
+const four = (value) => Number(value.toPrecision(4));
+const RIVALS = new Set(["vendor"]);
+
+/** Bars of what computed one problem, the fastest on top: `rungs` are { name, kernel, ms, gflops, ci, best }. */
+export function ladder(rungs, clicked) {
+  const order = [...rungs].sort((one, other) => one.gflops - other.gflops);
+  const bar = (c, rung) => ({
+    value: four(rung.gflops), name: rung.name, rung,
+    itemStyle: { color: rung.best ? c.green : RIVALS.has(rung.kernel) ? c.gold : c.plain, borderRadius: [0, 5, 5, 0] },
+  });
+  return new Chart({
+    label: "The ladder: GFLOP/s of each kernel", clicked: (event) => clicked(event.data.rung),
+    option: (c) => ({
+      grid: { left: 8, right: 160, top: 6, bottom: 24, containLabel: true },
+      xAxis: axis(c, { type: "value", min: 0, splitNumber: 4 }),
+      yAxis: axis(c, { type: "category", data: order.map((rung) => rung.name), axisLabel: { color: c.ink, width: 150, overflow: "truncate" }, splitLine: { show: false } }),
+      tooltip: { formatter: ({ data: { rung } }) => `${rung.name}\n${time(rung.ms)}${rung.ci ? `, 95 % ${time(rung.ci[0])} to ${time(rung.ci[1])}` : ""}\n${rate(rung.gflops)}\n${config(rung.config)}` },
+      series: [{
+        type: "bar", barMaxWidth: 20, data: order.map((rung) => bar(c, rung)),
+        label: { show: true, position: "right", color: c.ink, formatter: ({ data: { rung } }) => `${rate(rung.gflops)}  ${time(rung.ms)}` },
+      }, whiskers(c, order)],
+    }),
+    figures: () => table(["What", "Config", "Time#", "Rate#"], order.toReversed().map((rung) => [rung.name, config(rung.config), time(rung.ms), rate(rung.gflops)])),
+  });
+}
+
+/** The 95 % interval of each bar, drawn across its end. */
+function whiskers(c, order) {
+  const across = (api, row, low, high) => {
+    const [from, to] = [api.coord([low, row]), api.coord([high, row])];
+    const line = (x1, y1, x2, y2) => ({ type: "line", shape: { x1, y1, x2, y2 }, style: { stroke: c.ink, opacity: 0.7, lineWidth: 1 } });
+    return { type: "group", children: [
+      line(from[0], from[1], to[0], to[1]), line(from[0], from[1] - 4, from[0], from[1] + 4), line(to[0], to[1] - 4, to[0], to[1] + 4),
+    ] };
+  };
+  const ends = order.map((rung, row) => [row, ...(rung.ci ?? [rung.ms, rung.ms]).map((ms) => rung.gflops * rung.ms / ms)]);
+  return {
+    type: "custom", silent: true, data: ends, encode: { x: [1, 2], y: 0 },
+    renderItem: (_, api) => across(api, api.value(0), api.value(1), api.value(2)),
+  };
+}
+
+/** The roof of a device, and each best under it: hollow is naive, filled is tuned, a line joins the two. */
+export function roofline(device, bests, { mark, clicked }) {
+  const naive = (best) => best.baselines?.naive?.gflops ?? null;
+  const points = bests.filter((best) => best.gflops != null);
+  const like = mark ?? points[0]?.problem ?? { dtype: "float32", precision: "strict" };
+  const [top, bandwidth] = [peak(device, like) / 1e9, device.limits.bandwidth / 1e9];
+  const ridge = top / bandwidth;
+  const places = points.map((best) => intensity(best.problem));
+  const [left, right] = [Math.min(0.2, ...places) / 2, Math.max(ridge * 8, ...places) * 2];
+  const lowest = Math.min(bandwidth * left, ...points.flatMap((best) => [best.gflops, naive(best) ?? best.gflops])) / 2;
+  const same = (best) => mark && problem(best.problem) === problem(mark);
+  return new Chart({
+    label: "Roofline: GFLOP/s by operations a byte", clicked: (event) => event.data?.best && clicked(event.data.best),
+    option: (c) => ({
+      grid: { left: 8, right: 16, top: 16, bottom: 24, containLabel: true },
+      xAxis: axis(c, { type: "log", min: left, max: right, name: "flops a byte", nameLocation: "middle", nameGap: 26, axisLabel: { formatter: (value) => String(Number(value.toPrecision(2))) } }),
+      yAxis: axis(c, { type: "log", min: lowest, max: top * 2, axisLabel: { formatter: (value) => rate(value).replace("FLOP/s", "") } }),
+      tooltip: { formatter: ({ data: { best } = {} }) => best ? `${problem(best.problem)}\n${best.kernel} ${time(best.timing?.median_ms)}, ${rate(best.gflops)}\n${percent(floor(device, best.problem) / best.timing.median_ms)} of the floor` : "" },
+      series: [
+        { type: "line", name: "roof", data: [[left, left * bandwidth], [ridge, top], [right, top]], symbol: "none", silent: true, lineStyle: { color: c.gold, width: 2 },
+          endLabel: { show: true, formatter: rate(top), color: c.gold, align: "right", offset: [-4, -10] } },
+        { type: "custom", name: "gain", silent: true, data: points.filter(naive).map((best) => [intensity(best.problem), naive(best), best.gflops]),
+          renderItem: (_, api) => {
+            const [from, to] = [api.coord([api.value(0), api.value(1)]), api.coord([api.value(0), api.value(2)])];
+            return { type: "line", shape: { x1: from[0], y1: from[1], x2: to[0], y2: to[1] }, style: { stroke: c.green, opacity: 0.4, lineWidth: 1.3 } };
+          } },
+        { type: "scatter", name: "naive", symbolSize: 7, itemStyle: { color: "transparent", borderColor: c.quiet, borderWidth: 1.2 }, data: points.filter(naive).map((best) => ({ value: [intensity(best.problem), naive(best)], best })) },
+        { type: "scatter", name: "tuned", data: points.map((best) => ({ value: [intensity(best.problem), best.gflops], best, symbolSize: same(best) ? 15 : 9, itemStyle: { color: c.green, borderColor: same(best) ? c.ink : c.card, borderWidth: same(best) ? 2 : 1 } })) },
+      ],
+    }),
+    figures: () => table(["Problem", "Flops a byte#", "Naive#", "Tuned#"], points.map((best) => [problem(best.problem), intensity(best.problem).toPrecision(3), rate(naive(best)), rate(best.gflops)])),
+  });
+}
+
+/** The landscape of two parameters, coloured from the fastest to three times its time and beyond. */
+export function landscapeChart(picked, clicked) {
+  const seen = () => {
+    const { trials, x, y, aggregate } = picked();
+    const [xs, ys] = [valuesOf(trials, x), valuesOf(trials, y)];
+    const cells = landscape(trials, x, y, aggregate);
+    return { x, y, xs, ys, cells, best: Math.min(...cells.map((cell) => cell.ms ?? Infinity)) };
+  };
+  const datum = (c, { xs, ys, best }, cell) => {
+    const { fill, ink } = ramp(cell.ms == null ? 1 : Math.log(cell.ms / best) / Math.log(3), c.dark);
+    const none = cell.ms == null;
+    const winner = cell.ms === best;
+    return {
+      value: [xs.indexOf(cell.x), ys.indexOf(cell.y), none ? "-" : cell.ms], cell,
+      itemStyle: { color: none ? "transparent" : fill, borderColor: winner ? c.ink : none ? c.red : c.card, borderType: none ? "dotted" : "solid", borderWidth: winner ? 3 : 2, borderRadius: 4 },
+      label: { show: true, color: none ? c.red : ink, formatter: none ? "none" : time(cell.ms) },
+    };
+  };
+  const told = ({ x, y }, cell) => `${x} ${cell.x} · ${y} ${cell.y}\n${cell.ms == null ? "all rejected" : time(cell.ms)}, ${cell.count} measured, ${cell.rejected} rejected${cell.best ? `\n${config(cell.best.config)}` : ""}`;
+  return new Chart({
+    label: "Landscape: time by two parameters", size: "high", clicked: (event) => clicked(event.data.cell),
+    option: (c) => {
+      const now = seen();
+      return {
+        grid: { left: 30, right: 12, top: 10, bottom: 24, containLabel: true },
+        xAxis: axis(c, { type: "category", data: now.xs.map(String), name: now.x, nameLocation: "middle", nameGap: 26, splitLine: { show: false } }),
+        yAxis: axis(c, { type: "category", data: now.ys.map(String), name: now.y, nameLocation: "middle", nameGap: 36, splitLine: { show: false } }),
+        tooltip: { formatter: ({ data: { cell } }) => told(now, cell) },
+        visualMap: undefined,
+        series: [{ type: "custom", name: "landscape", data: now.cells.map((cell) => datum(c, now, cell)), encode: { x: 0, y: 1 }, renderItem: (_, api) => tile(api, now, datum, c) }],
+      };
+    },
+    figures: () => {
+      const now = seen();
+      return table([now.x, now.y, "Time#", "Measured#", "Rejected#"], now.cells.map((cell) => [String(cell.x), String(cell.y), time(cell.ms), String(cell.count), String(cell.rejected)]));
+    },
+  });
+}
+
+/** One cell, with its time where there is room for it. */
+function tile(api, now, datum, c) {
+  const [width, height] = api.size([1, 1]);
+  const [x, y] = api.coord([api.value(0), api.value(1)]);
+  const cell = now.cells.find((each) => now.xs.indexOf(each.x) === api.value(0) && now.ys.indexOf(each.y) === api.value(1));
+  const { itemStyle: style, label } = datum(c, now, cell);
+  const text = width > 44 && height > 16 ? label.formatter : "";
+  return {
+    type: "rect", shape: { x: x - width / 2 + 1, y: y - height / 2 + 1, width: width - 2, height: height - 2, r: 4 },
+    style: { fill: style.color, stroke: style.borderColor, lineWidth: style.borderWidth, lineDash: style.borderType === "dotted" ? [2, 3] : null },
+    textContent: { style: { text, fill: label.color, fontSize: 12 } }, textConfig: { position: "inside" },
+  };
+}
+
+/** Each trial's time in the order of trying, and the fastest so far. */
+export function convergence(trials, { size = "low", clicked = () => {} } = {}) {
+  return new Chart({
+    label: "The search: time of each trial and the fastest so far", size, clicked: (event) => event.data?.trial && clicked(event.data.trial),
+    option: (c) => {
+      const all = trials();
+      const so = bestSoFar(all);
+      const slow = Math.max(...measured(all).map((trial) => trial.ms), 1e-9);
+      const kernels = [...new Set(all.map((trial) => trial.kernel))];
+      const tints = [c.green, c.gold, c.quiet, c.red, c.ink, c.plain];
+      const dots = kernels.map((kernel, index) => ({
+        type: "scatter", name: kernel, symbolSize: all.length > 2000 ? 3 : 5, itemStyle: { color: tints[index % tints.length], opacity: 0.7 }, large: all.length > 2000, progressive: 4000,
+        data: all.flatMap((trial, place) => trial.kernel === kernel && trial.ms != null ? [all.length > 2000 ? [place + 1, trial.ms] : { value: [place + 1, trial.ms], trial }] : []),
+      }));
+      return {
+        grid: { left: 8, right: 12, top: 34, bottom: 4, containLabel: true },
+        legend: { type: "plain", top: 0, textStyle: { color: c.quiet }, itemWidth: 10, itemHeight: 8, data: kernels },
+        xAxis: axis(c, { type: "value", min: 0, splitLine: { show: false } }),
+        yAxis: axis(c, { type: "log", axisLabel: { formatter: (value) => time(value) }, min: ({ min }) => min / 1.3, max: slow * 1.3 }),
+        tooltip: { formatter: ({ data, value, seriesName }) => `${seriesName}, ${time((data.value ?? value)[1])}${data.trial ? `\n${config(data.trial.config)}` : ""}` },
+        series: [...dots,
+          { type: "line", name: "best so far", step: "end", symbol: "none", sampling: "lttb", lineStyle: { color: c.green, width: 2 }, data: so.flatMap((ms, place) => ms == null ? [] : [[place + 1, ms]]) },
+          { type: "scatter", name: "rejected", symbol: "rect", symbolSize: [2, 9], itemStyle: { color: c.red }, data: all.flatMap((trial, place) => trial.ms == null ? [[place + 1, slow]] : []) },
+        ],
+      };
+    },
+  });
+}
+
+/** Bars of the share of the variance of log time that each parameter explains alone. */
+export function matters(trials) {
+  const order = () => whatMatters(trials()).slice(0, 8).reverse();
+  return new Chart({
+    label: "What matters: share of the variance explained", size: "low",
+    option: (c) => ({
+      grid: { left: 8, right: 60, top: 2, bottom: 2, containLabel: true },
+      xAxis: axis(c, { type: "value", show: false, min: 0 }),
+      yAxis: axis(c, { type: "category", data: order().map(({ name }) => name), axisLabel: { color: c.ink }, splitLine: { show: false } }),
+      series: [{ type: "bar", barMaxWidth: 12, itemStyle: { color: c.green, borderRadius: [0, 4, 4, 0] }, data: order().map(({ share }) => Number((100 * share).toFixed(1))), label: { show: true, position: "right", color: c.quiet, formatter: "{c} %" } }],
+    }),
+    figures: () => table(["Parameter", "Share#"], order().toReversed().map(({ name, share }) => [name, percent(share)])),
+  });
+}
+
+const LINES = 1000;
+
+/** A line for each of the fastest trials over all parameters; `brushed` is told which values stay, by parameter. */
+export function parallel(picked, brushed) {
+  const seen = () => {
+    const { trials, names } = picked();
+    return { names, lines: measured(trials).sort((one, other) => one.ms - other.ms).slice(0, LINES).reverse() };
+  };
+  const made = new Chart({
+    label: "Parameters of the fastest trials", size: "",
+    option: (c) => {
+      const { names, lines } = seen();
+      const best = lines.at(-1)?.ms ?? 1;
+      const dimension = (name, dim) => ({ dim, name, type: "category", data: valuesOf(lines, name).map(String) });
+      return {
+        parallel: { left: 30, right: 60, top: 34, bottom: 20, parallelAxisDefault: { ...axis(c), nameTextStyle: { color: c.ink }, areaSelectStyle: { color: c.green, borderColor: c.green, opacity: 0.25 } } },
+        parallelAxis: [...names.map(dimension), { dim: names.length, name: "time", type: "log", inverse: true, nameLocation: "start", axisLabel: { color: c.quiet, formatter: (value) => time(value) } }],
+        series: [{ type: "parallel", name: "trials", progressive: 300, inactiveOpacity: 0.03, lineStyle: { width: 1, opacity: 0.45 },
+          data: lines.map((trial) => ({ value: [...names.map((name) => String(trial.config[name])), trial.ms], lineStyle: { color: ramp(Math.log(trial.ms / best) / Math.log(3), c.dark).fill } })) }],
+      };
+    },
+  });
+  made.onDrawn = (drawn) => drawn.on("axisareaselected", () => {
+    const { names, lines } = seen();
+    const active = new Set(drawn.getModel().getSeriesByIndex(0).getRawIndicesByActiveState("active").map((index) => lines[index]?.id));
+    const all = drawn.getOption().parallelAxis.every((each) => !each.realtime || true) && active.size === 0;
+    brushed(all ? null : active, names);
+  });
+  return made;
+}
+

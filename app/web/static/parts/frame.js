@@ -1,0 +1,88 @@
+// What every page has: the bar, whether the service is there, the theme, and the way to anything by the keyboard.
+
+import { ask, at } from "./service.js";
+import { h } from "./elements.js";
+
+const $ = (id) => document.getElementById(id);
+const ASKED_AGAIN_MS = 3000;
+let gone = false; // whether the service has not answered since the page was shown
+
+/** Say whether the service is ready, again and again; `back` is called once it is there after a silence. */
+export async function watchReadiness(back) {
+  const badge = $("ready");
+  try {
+    await ask("health/ready");
+    [badge.textContent, badge.className] = ["ready", "pill good"];
+  } catch (error) {
+    const silent = error instanceof TypeError; // fetch: no answer at all
+    badge.textContent = silent ? "the service does not answer" : error.message;
+    badge.className = silent ? "pill bad" : "pill";
+    gone ||= silent;
+  }
+  if (gone && !badge.classList.contains("bad")) {
+    gone = false;
+    back();
+  }
+  setTimeout(watchReadiness, ASKED_AGAIN_MS, back);
+}
+
+/** Say what went wrong above the page; nothing takes it away. */
+export function trouble(error) {
+  $("trouble").hidden = !error;
+  $("trouble").textContent = error ? error.message : "";
+}
+
+function chooseTheme() {
+  const select = $("theme");
+  select.value = localStorage.getItem("tilewise-theme") ?? "";
+  select.addEventListener("change", () => {
+    if (select.value) localStorage.setItem("tilewise-theme", select.value);
+    else localStorage.removeItem("tilewise-theme");
+    document.documentElement.dataset.theme = select.value;
+    dispatchEvent(new Event("theme"));
+  });
+}
+
+const PAGES = ["shapes", "jobs", "kernels", "devices", "multiply", "workloads", "learn"];
+const SIZES = /^(?:tune\s+)?(\d+x\d+x\d+(?:x\d+)?)(?:\s+(float32|float64|float16|bfloat16))?$/;
+
+/** Where what was typed leads: names and addresses, the likeliest first. */
+function places(text) {
+  const typed = text.trim().toLowerCase();
+  const sizes = SIZES.exec(typed);
+  if (sizes) {
+    const page = `ui/shapes/${sizes[1]}/${sizes[2] ?? "float32"}`;
+    return [[`${sizes[1]} ${sizes[2] ?? "float32"}: see it, or tune it`, page]];
+  }
+  const job = /^(?:job\s+)?([0-9a-f]{32})$/.exec(typed);
+  if (job) return [[`job ${job[1]}`, `ui/jobs/${job[1]}`]];
+  const kernel = /^kernel\s+(\w+)$/.exec(typed);
+  if (kernel) return [[`kernel ${kernel[1]}`, `ui/kernels/${kernel[1]}`]];
+  return [["overview", "."], ...PAGES.map((page) => [page, `ui/${page}`])].filter(([name]) => name.startsWith(typed));
+}
+
+function showPalette() {
+  const [dialog, text, found] = [$("palette"), $("palette-text"), $("palette-found")];
+  const show = () => found.replaceChildren(...places(text.value).map(([name, page]) =>
+    h("li", {}, h("a", { href: at(page) }, name))));
+  text.addEventListener("input", show);
+  text.addEventListener("keydown", (event) => {
+    const first = found.querySelector("a");
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    if (first) first.click();
+  });
+  const open = () => { text.value = ""; show(); dialog.showModal(); text.focus(); };
+  $("find").addEventListener("click", open);
+  addEventListener("keydown", (event) => {
+    if (event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    open();
+  });
+}
+
+export function frame(page) {
+  chooseTheme();
+  showPalette();
+  document.querySelector(`nav [data-page="${page}"]`)?.setAttribute("aria-current", "page");
+}
