@@ -19,7 +19,7 @@ function orderOf(form) {
 }
 
 export function orderForm(devices, { m = 256, n = 256, k = 256, batch = 1, dtype, precision, trans_a: a, trans_b: b } = {}) {
-  const said = h("p", { class: "bad", role: "alert" });
+  const said = h("p", { class: "bad", role: "alert", id: "refused" });
   const begin = async (event) => {
     event.preventDefault();
     said.textContent = "";
