@@ -13,13 +13,13 @@ MATMUL(BN / TN, BM / TM) matmul(OPERANDS)
     __shared__ __align__(16) float As[BK][BM + 4], Bs[BK][BN];
     __align__(16) float sum[TM][TN] = {{0.f}}, a[TM], b[TN], four[4];
     for (int tile = 0; tile < K; tile += BK) {
-        for (int i = me * 4; i < BM * BK; i += THREADS * 4) {
+        _Pragma("unroll 1") for (int i = me * 4; i < BM * BK; i += THREADS * 4) {
             const int y = by * BM + i / BK, x = tile + i % BK;
             LOAD4(four, y < M && x < K, A + y * K + x);
             UNROLLED(e, 4)
                 As[i % BK + e][i / BK] = four[e];
         }
-        for (int i = me * 4; i < BK * BN; i += THREADS * 4) {
+        _Pragma("unroll 1") for (int i = me * 4; i < BK * BN; i += THREADS * 4) {
             const int y = tile + i / BN, x = bx * BN + i % BN;
             LOAD4(four, y < K && x < N, B + y * N + x);
             COPY4(&Bs[i / BN][i % BN], four);

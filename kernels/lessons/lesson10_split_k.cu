@@ -8,7 +8,7 @@
 #define LANES_N (WN / TN)
 #define LANES_M (32 / LANES_N)
 
-MATMUL(THREADS, 1) matmul(OPERANDS, GLOBAL float *parts, const LONG depth, const LONG at_parts)
+MATMUL(THREADS, 1) matmul(OPERANDS, GLOBAL float *parts, const LONG depth, const LONG fours)
 {
     const int M = m, N = n, K = k, me = threadIdx.x, warp = me / 32, lane = me % 32;
     const int across = (N + BN - 1) / BN, bx = blockIdx.x % across;
@@ -45,6 +45,6 @@ MATMUL(THREADS, 1) matmul(OPERANDS, GLOBAL float *parts, const LONG depth, const
         const int r = e * 4 / TN, c = e * 4 % TN, y = by * BM + row + r / 4 * LANES_M * 4 + r % 4,
                   x = bx * BN + col + c * LANES_N;
         if (y < M && x < N)
-            COPY4(parts + at_parts + split * M * N + y * N + x, &sum[r][c]);
+            COPY4(parts + fours * 4 + split * M * N + y * N + x, &sum[r][c]);
     }
 }

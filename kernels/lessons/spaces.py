@@ -152,7 +152,7 @@ def split_plan(config: Config, problem: Problem) -> Plan:
         line(config),
         tile_bytes(4, 2)(config),
         workspace_bytes=4 * COUNTERS + _parts_bytes(config, problem),
-        scalars=(split_depth(config, problem), COUNTERS),
+        scalars=(split_depth(config, problem), COUNTERS // 4),
         after=(adding,),
     )
 

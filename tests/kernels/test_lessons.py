@@ -352,6 +352,7 @@ def test_a_lesson_is_exact_on_a_gpu(lesson: Lesson, gpu: Backend) -> None:
         for config in dict.fromkeys([chosen, changed, *legal[:: max(1, len(legal) // 4)]]):
             if config in legal:
                 launch = lesson.kernel.launch(config, problem, gpu.device)
+                gpu.warm(gpu.compile(launch.build), launch)
                 assert np.array_equal(multiplied_on(gpu, launch, a, b), expected(problem, a, b)), (config, shape)
 
 
