@@ -196,18 +196,6 @@ def test_a_dropped_npy_is_multiplied(watched: Watched, form: str) -> None:
     wait_for(page, "#product", "2\\s*3\\s*8\\s*9")
 
 
-def test_the_trace_follows_a_thread_of_the_article(watched: Watched) -> None:
-    page = watched.page
-    page.goto(f"{watched.url}/ui/learn")
-    wait_for(page, "#trace-said", r"0 \+ 1·1 \+ 2·9 \+ 3·17 \+ 4·25 = 170")
-    page.click("#step")
-    wait_for(page, "#trace-said", r"170 \+ 5·33 \+ 6·41 \+ 7·49 \+ 8·57 = 1380")
-    wait_for(page, "#reads .figure", "^256elements read by this block, naive|^256\\s")
-    page.locator('[data-matrix="C"] > g').nth(8 * 7 + 7).click()
-    wait_for(page, "#trace-said", r"C\[7\]\[7\]")
-    wait_for(page, "#calculated td", "8.00 GiB")
-
-
 def test_the_reference_opens_without_the_internet(watched: Watched) -> None:
     watched.page.goto(f"{watched.url}/docs")
     wait_for(watched.page, ".opblock-summary-path", "/best-config")

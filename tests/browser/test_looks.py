@@ -30,7 +30,7 @@ PAGES = {
     "ui/devices": ("#devices dd", "#devices dd"),
     "ui/multiply": ("#try-form", "#try-form textarea"),
     "ui/workloads": ("#workloads td", "#workloads tbody tr:first-child td"),
-    "ui/learn": ("#calculated td", "#calculated tbody td"),
+    "ui/learn": ("#calculated td", ":is(#calculated, #rungs, #tree, #tried) tbody td"),
 }
 _CUT_OFF = """([cells, width]) => [...document.querySelectorAll(cells)].filter(cell => {
   const box = cell.getBoundingClientRect();

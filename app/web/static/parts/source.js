@@ -52,6 +52,15 @@ export function difference(before, after) {
   return edits;
 }
 
+const TINTS = { "+": "good", "-": "bad" };
+
+/** A unified diff, without the names of its files. */
+export function diffListing(diff) {
+  const lines = diff.split("\n").filter((line) => !/^(---|\+\+\+) /.test(line));
+  return h("pre", { class: "source", tabindex: 0, role: "region", "aria-label": "What changes" },
+    h("code", {}, lines.map((line) => h("span", { class: TINTS[line[0]] ?? "quiet" }, `${line}\n`))));
+}
+
 /** What differs, with three lines around each change. */
 export function differenceListing(before, after) {
   const edits = difference(before, after);
