@@ -6,6 +6,7 @@ Standard library and NumPy only, and ml_dtypes for bfloat16.
 from __future__ import annotations
 
 from tilewise._cache import CacheEntry
+from tilewise._certificates import Certificate
 from tilewise._charts import (
     Ceiling,
     GridCell,
@@ -34,6 +35,7 @@ from tilewise.errors import (
     BudgetTooSmall,
     Busy,
     Cancelled,
+    CertificateFailed,
     ChildDied,
     ChildLost,
     ChildTimedOut,
@@ -133,6 +135,8 @@ __all__ = [
     "CacheEntry",
     "Cancelled",
     "Ceiling",
+    "Certificate",
+    "CertificateFailed",
     "Chart",
     "ChildDied",
     "ChildLost",

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tilewise._certificates import parse_certificate
 from tilewise._http1 import HttpRequest, target
 from tilewise._operands import Array, Operand, OperandPlan, arrayed, check_out, flat, is_room, plan
 from tilewise._pool import KEY, Transport, into
@@ -55,13 +56,15 @@ class MatmulMethods(RequestMethods):
         device: str | None = None,
         kernel: str | None = None,
         precision: str = "strict",
+        verify: str | None = None,
     ) -> Flow[Array]:
         """numpy.matmul(a, b, out) of floats: vectors, batches of any rank, broadcasting, empty operands, mixed dtypes.
 
         Operands are arrays, whatever has __array__ or __dlpack__, and matrices that the service keeps. Raises TypeError
         for other than floats, ValueError where they do not fit each other. `out` is undefined where the service fails.
+        With verify="freivalds" C is certified before it is answered: CertificateFailed where it is not right.
         """
-        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b)
+        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify)
         return (yield from self._product(plan_of(a, b, arguments), arguments, out)).c
 
     @Operation
@@ -75,9 +78,10 @@ class MatmulMethods(RequestMethods):
         kernel: str | None = None,
         precision: str = "strict",
         out: Array | tuple[Array] | None = None,
+        verify: str | None = None,
     ) -> Flow[Product]:
-        """As matmul, with the kernel, the config, how exact the match was, and the service's own timing."""
-        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b)
+        """As matmul, with the kernel, config, match, certificate, and the service's own timing."""
+        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify)
         return (yield from self._product(plan_of(a, b, arguments), arguments, out))
 
     @Operation
@@ -93,12 +97,13 @@ class MatmulMethods(RequestMethods):
         device: str | None = None,
         kernel: str | None = None,
         precision: str = "strict",
+        verify: str | None = None,
     ) -> Flow[Matrix]:
         """Multiply, and leave C with the service under `name`.
 
         Operands are two matrices, or two batches of matrices as long as each other.
         """
-        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b)
+        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify)
         asked = plan_of(a, b, arguments, folded=False)
         if asked.problem is None or len(asked.shape) not in {2, 3} or asked.shape != asked.made:
             raise ValueError(f"what the service keeps is a matrix or a batch of them, not empty, got {asked.shape}")
@@ -131,10 +136,14 @@ class MatmulMethods(RequestMethods):
 
     def _landed(self, asked: OperandPlan, arguments: ProductArguments, room: Array) -> Flow[Mapping[str, str]]:
         """Have C put into `room`, through shared memory where both sides have it; gives the answer's headers."""
-        options = asdict(arguments) | {"trans_a": asked.a.transposed, "trans_b": asked.b.transposed}
+        if arguments.verify is not None:  # what goes through shared memory has no certificate
+            return (yield from self._sent(asked, arguments, room))
+        options = {name: value for name, value in asdict(arguments).items() if name != "verify"}
+        options |= {"trans_a": asked.a.transposed, "trans_b": asked.b.transposed}
         headers = yield from self.shared.product(asked, options, room)
-        if headers is not None:
-            return headers
+        return headers if headers is not None else (yield from self._sent(asked, arguments, room))
+
+    def _sent(self, asked: OperandPlan, arguments: ProductArguments, room: Array) -> Flow[Mapping[str, str]]:
         ask = yield from self._asked(asked, arguments, {"Content-Type": RAW, "Accept": RAW})
         return (yield from self.transport.land(ask, into(flat(room)))).headers
 
@@ -145,9 +154,8 @@ class MatmulMethods(RequestMethods):
             raise ValueError("an empty product asks the service for nothing")
         used = {"a": asked.a.name, "b": asked.b.name}
         names = {**used, **more}
-        where = target(
-            "/matmul", {**asdict(asked.problem), "device": arguments.device, "kernel": arguments.kernel, **names}
-        )
+        how = {"device": arguments.device, "kernel": arguments.kernel, "verify": arguments.verify}
+        where = target("/matmul", {**asdict(asked.problem), **how, **names})
         body = yield from bytes_of(asked)
         # A product changes nothing at the service, or puts the same in the same place: it may be asked for twice, but
         # where it takes the place of its own operand.
@@ -183,6 +191,7 @@ def _made(c: Any, headers: Mapping[str, str]) -> Product:
         headers.get("x-instructions", ""),
         headers.get("x-precision", "strict"),
         headers.get("x-declined"),
+        parse_certificate(headers),
     )
 
 

@@ -11,13 +11,14 @@ from tilewise.shapes import Problem, Shape
 
 @dataclass(frozen=True, slots=True)
 class ProductArguments:
-    """How a product is to be made: on which device, by which kernel, in which precision, of which transposes."""
+    """How a product is to be made, and verified: the device, the kernel, the precision, the transposes."""
 
     device: str | None = None
     kernel: str | None = None
     precision: str = "strict"
     trans_a: bool = False
     trans_b: bool = False
+    verify: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

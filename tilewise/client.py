@@ -100,9 +100,10 @@ class Client(ClientMethods, SyncRunner):
         device: str | None = None,
         kernel: str | None = None,
         precision: str = "strict",
+        verify: str | None = None,
     ) -> Submitted:
         """Send a product's operands and have it made meanwhile: result() gives what matmul would."""
-        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b)
+        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify)
         asked = plan_of(a, b, arguments)
         return Submitted(self, asked, driven(self._queued(asked, arguments)) if asked.problem else None)
 
@@ -131,8 +132,9 @@ class AsyncClient(ClientMethods, AsyncRunner):
         device: str | None = None,
         kernel: str | None = None,
         precision: str = "strict",
+        verify: str | None = None,
     ) -> AsyncSubmitted:
         """As Client's."""
-        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b)
+        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify)
         asked = plan_of(a, b, arguments)
         return AsyncSubmitted(self, asked, await awaited(self._queued(asked, arguments)) if asked.problem else None)

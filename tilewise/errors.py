@@ -18,8 +18,8 @@ ClientError
 └── Failed                any other status from 500
     ├── InternalError
     └── DeviceError
-        └── CompileFailed, LaunchFailed, WrongResult, ChildDied, ChildTimedOut, ChildLost, DeviceCordoned,
-            NoDevice
+        └── CompileFailed, LaunchFailed, WrongResult, CertificateFailed, ChildDied, ChildTimedOut,
+            ChildLost, DeviceCordoned, NoDevice
 
 A code that is none of these is raised as the group of its status.
 """
@@ -301,6 +301,10 @@ class LaunchFailed(DeviceError):
 
 class WrongResult(DeviceError):
     """A kernel's answer was outside its tolerance, and was not served."""
+
+
+class CertificateFailed(DeviceError):
+    """The product differed from what its operands make by more than its class errs, and was not served."""
 
 
 class ChildDied(DeviceError):

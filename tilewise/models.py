@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
+from tilewise._certificates import Certificate
 from tilewise._import_source import ImportSource
 from tilewise._notebook import ShownBest, ShownJob
 from tilewise.decoding import from_json
@@ -332,11 +333,7 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Product:
-    """A product with what made it. `timing_ms` is the service's own: receive, queue, h2d, kernel.
-
-    `instructions` is the path by which products reached an arithmetic unit, or the name of the vendor's library.
-    `precision` is the one it was made in, `declined` says why that is strict where it was to be emulated.
-    """
+    """A product with what made it. `declined` says why it is strict where it was to be emulated."""
 
     c: NDArray[Any]
     kernel: str
@@ -347,6 +344,7 @@ class Product:
     instructions: str = ""
     precision: str = "strict"
     declined: str | None = None
+    certificate: Certificate | None = None
 
 
 @dataclass(frozen=True, slots=True)

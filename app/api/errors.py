@@ -51,6 +51,7 @@ OF_PRODUCTS: Final = (
     errors.CompileFailed,
     errors.LaunchFailed,
     errors.WrongResult,
+    errors.CertificateFailed,
 )
 
 

@@ -34,16 +34,18 @@ def expect_servable(service: Service, options: ProductOptions, principal: Princi
         raise UnknownKernel(f"there is no kernel {options.kernel}; there are {', '.join(CATALOGUE)} and vendor")
 
 
-async def product_of(request: Request, buffers: OperandBuffers, device: str | None, kernel: str | None) -> Product:
+async def product_of(
+    request: Request, buffers: OperandBuffers, device: str | None, kernel: str | None, verify: str | None = None
+) -> Product:
     """Make a product, unless its client disconnects before it begins; raises as MatmulService.multiply."""
     matmul, threads = service_of(request).matmul, threads_of(request)
-    if kernel is None and matmul.is_small(buffers):
+    if kernel is None and verify is None and matmul.is_small(buffers):
         made = await _on_the_loop(request, buffers, device)
         if made is not None:
             return made
     token = CancelToken()
     return await cancel_on_disconnect(
-        request, threads.work(matmul.multiply, buffers, device, kernel, token), token.cancel
+        request, threads.work(matmul.multiply, buffers, device, kernel, token, verify), token.cancel
     )
 
 

@@ -31,6 +31,8 @@ def product_headers(product: Product, c: Array, seconds: Mapping[str, float]) ->
     config = ",".join(f"{name}={value}" for name, value in product.config.items())
     timing = ", ".join(f"{phase};dur={1e3 * took:.3f}" for phase, took in seconds.items())
     declined = {"X-Declined": product.declined} if product.declined else {}
+    if product.certificate is not None:
+        declined["X-Certificate"] = product.certificate.header()
     if product.together > 1:
         timing = timing.replace("kernel;", f'kernel;desc="{product.together} together";')
     return {
@@ -58,6 +60,7 @@ def product_json(product: Product, c: Array) -> Iterator[bytes]:
         "instructions": product.instructions,
         "precision": product.precision,
         "declined": product.declined,
+        "certificate": product.certificate.facts() if product.certificate else None,
     }
     return json_matrix.write(c, members)
 

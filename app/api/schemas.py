@@ -260,6 +260,10 @@ class ProductMembers(StrictModel):
         Name | None, Field(description="Force one kernel, such as naive or vendor; by default the best config's.")
     ] = None
     convert: Convert = None
+    verify: Annotated[
+        Literal["freivalds"] | None,
+        Field(description="Certify C by Freivalds' check before it is answered; what fails is 500 certificate_failed."),
+    ] = None
 
 
 class ProductQuery(ProductMembers):

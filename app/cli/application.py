@@ -71,6 +71,7 @@ COMMANDS: Final = {
         (
             "tilewise matmul a.npy b.npy -o c.npy",
             "tilewise matmul a.npy b.npy -o c.npy --kernel naive --check",
+            "tilewise matmul a.npy b.npy -o c.npy --verify freivalds",
             "tilewise matmul - b.npy -o - < a.npy > c.npy",
         ),
     ),

@@ -69,11 +69,12 @@ class Local(Stored):
         with self._service.matmul.reserve(problem) as placement:
             placement.a[...] = a.reshape(placement.a.shape)
             placement.b[...] = b.reshape(placement.b.shape)
-            made = self._service.matmul.multiply(placement, arguments.device, arguments.kernel)
+            made = self._service.matmul.multiply(placement, arguments.device, arguments.kernel, verify=arguments.verify)
             c = placement.c.copy().reshape((*a.shape[:-2], problem.m, problem.n))
         timing = {name: seconds * 1e3 for name, seconds in made.seconds.items()}
         how = (made.kernel, dict(made.config), made.match, timing, made.device.id, made.instructions)
-        return Product(c, *how, made.precision, made.declined)
+        certificate = None if made.certificate is None else tilewise.Certificate(**made.certificate.facts())
+        return Product(c, *how, made.precision, made.declined, certificate)
 
     def start_tune(self, arguments: TuneArguments) -> Job:
         """As Session.start_tune."""

@@ -135,6 +135,10 @@ Kernels = Annotated[str | None, typer.Option(callback=_kernels, help="Only these
 KernelName = Annotated[
     str | None, typer.Option("--kernel", callback=_kernel, help="Force one: naive, tiled, ..., vendor.")
 ]
+Verify = Annotated[
+    Literal["freivalds"] | None,
+    typer.Option(help="freivalds: certify the product by random vectors before it is answered."),
+]
 Output = Annotated[
     Path,
     typer.Option(

@@ -53,6 +53,7 @@ TilewiseError
 │   ├── CompileFailed         500 compile_failed
 │   ├── LaunchFailed          500 launch_failed
 │   ├── WrongResult           500 wrong_result
+│   ├── CertificateFailed     500 certificate_failed
 │   ├── ChildDied             503 child_died
 │   ├── ChildLost             503 child_lost
 │   ├── DeviceCordoned        503 device_cordoned
@@ -70,6 +71,7 @@ from app.errors.base import TilewiseError
 from app.errors.failed import (
     BackupBroken,
     Busy,
+    CertificateFailed,
     ChildDied,
     ChildLost,
     ChildTimedOut,
@@ -139,6 +141,7 @@ __all__ = [
     "BudgetTooSmall",
     "Busy",
     "Cancelled",
+    "CertificateFailed",
     "ChildDied",
     "ChildLost",
     "ChildTimedOut",

@@ -81,6 +81,15 @@ class WrongResult(DeviceError):
     code = "wrong_result"
 
 
+class CertificateFailed(DeviceError):
+    """A product differs from what its operands make by more than its class errs: it is not served.
+
+    Facts: batch and row, residual, limit.
+    """
+
+    code = "certificate_failed"
+
+
 class ChildDied(DeviceError):
     """The process that holds the device died while it worked."""
 

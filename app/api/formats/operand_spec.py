@@ -45,6 +45,12 @@ class ProductOptions:
     b: str | None = None
     c: str | None = None
     evictable: bool | None = None
+    verify: str | None = None
+
+    @property
+    def how(self) -> tuple[str | None, str | None, str | None]:
+        """The device, the kernel, and how C is verified."""
+        return self.device, self.kernel, self.verify
 
     @property
     def sent(self) -> tuple[str, ...]:

@@ -48,6 +48,17 @@ _RUNG: Final = {
     "untuned": 61,
     "untuned_reason": "it has not been tuned, so that the exact winner there is not known",
 }
+_CERTIFICATE: Final = {
+    "method": "freivalds",
+    "rounds": 16,
+    "missed": 2.0**-16,
+    "residual": 0.0,
+    "bound": 2.1e-4,
+    "recomputed": 0,
+    "error": None,
+    "error_bound": None,
+    "unchecked": 0,
+}
 _BEST: Final = {
     "device": "cuda:0",
     "problem": _PROBLEM,
@@ -196,6 +207,7 @@ EXAMPLES: Final[dict[str, Any]] = {
         "instructions": "fma",
         "precision": "strict",
         "declined": None,
+        "certificate": _CERTIFICATE,
     },
     "Analysis": {
         "device": "cuda:0",

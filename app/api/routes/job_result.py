@@ -20,9 +20,10 @@ from app.api.state import service_of, threads_of
 from app.dtypes import Array, numpy_dtype
 from app.errors import TooLarge
 from app.server.thread_pool import RequestThreads
+from app.services.matmul.certificates import Certificate
 from app.store.records import JobRecord
 
-_MEMBERS: Final = ("dtype", "kernel", "config", "match", "instructions", "precision", "declined")
+_MEMBERS: Final = ("dtype", "kernel", "config", "match", "instructions", "precision", "declined", "certificate")
 _PIECE: Final = 2**20  # bytes read at once
 
 
@@ -62,6 +63,7 @@ def _headers(made: dict[str, Any]) -> dict[str, str]:
         "X-Instructions": made["instructions"],
         "X-Precision": made["precision"],
         **({"X-Declined": made["declined"]} if made["declined"] else {}),
+        **({"X-Certificate": Certificate(**made["certificate"]).header()} if made.get("certificate") else {}),
         "X-Shape": "x".join(map(str, made["shape"])),
         "X-Dtype": made["dtype"],
         "Server-Timing": timing,
@@ -83,7 +85,7 @@ def _text(file: BinaryIO, made: dict[str, Any], threads: RequestThreads) -> Resp
     def numbers(start: int, count: int) -> Array:
         return np.frombuffer(pread(file.fileno(), count * dtype.itemsize, start * dtype.itemsize), dtype)
 
-    pieces = json_matrix.write_numbers(shape, numbers, {name: made[name] for name in _MEMBERS})
+    pieces = json_matrix.write_numbers(shape, numbers, {name: made.get(name) for name in _MEMBERS})
     headers = {**_headers(made), "Content-Type": json_matrix.MEDIA}
     return TextResponse(pieces, elements * dtype.itemsize, headers, threads, held)
 

@@ -68,15 +68,34 @@ _HEADERS: Final = {
     "X-Declined": "Why that is strict though the product was to be emulated; absent where it is not.",
     "X-Shape": "C's sizes, such as 256x128; the batch comes first where there is one.",
     "X-Dtype": "C's type.",
+    "X-Certificate": "With `verify`: the method, and what it found as name=value, the members of `certificate`.",
     "X-A-Version": "The version of the resident matrix that A was; so for B, and for C where it was left resident.",
     "Server-Timing": "Milliseconds of receive, queue, build where a kernel was compiled and verified for this product, "
-    "h2d, kernel, and d2h where it ended before the first byte.",
+    "h2d, kernel, d2h where it ended before the first byte, and verify of a product that was certified.",
+}
+_CERTIFICATE_MEMBERS: Final[dict[str, dict[str, Any]]] = {
+    "method": {"enum": ["freivalds"]},
+    "rounds": {"type": "integer", "description": "Vectors of +1 and -1 that C was compared by."},
+    "missed": {"type": "number", "description": "Chance at most that an element off by more than the bound is missed."},
+    "residual": {"type": "number", "description": "The |C x - op(A) (op(B) x)|_i that comes nearest to its bound."},
+    "bound": {"type": "number", "description": "What that residual is at most in a right product of its precision."},
+    "recomputed": {"type": "integer", "description": "Rows that stood out and were made again in float64."},
+    "error": {"type": ["number", "null"], "description": "Of those, the error that comes nearest to its bound."},
+    "error_bound": {"type": ["number", "null"], "description": "What that error may be in a right product."},
+    "unchecked": {"type": "integer", "description": "Elements beside NaN, infinities or overflow, not spoken of."},
+}
+CERTIFICATE: Final[dict[str, Any]] = {
+    "title": "Certificate",
+    "description": "What was found of a product that was to be verified; null where it was not.",
+    "type": ["object", "null"],
+    "required": list(_CERTIFICATE_MEMBERS),
+    "properties": _CERTIFICATE_MEMBERS,
 }
 # A product in JSON.
 ANSWER: Final = {
     "title": "Product",
     "type": "object",
-    "required": ["c", "dtype", "kernel", "config", "match", "instructions", "precision", "declined"],
+    "required": ["c", "dtype", "kernel", "config", "match", "instructions", "precision", "declined", "certificate"],
     "properties": {
         "c": _OPERAND,
         "dtype": {"type": "string"},
@@ -86,6 +105,7 @@ ANSWER: Final = {
         "instructions": {"type": "string"},
         "precision": {"type": "string"},
         "declined": {"type": ["string", "null"]},
+        "certificate": CERTIFICATE,
     },
 }
 _ANSWERED: Final[dict[int | str, dict[str, Any]]] = {
@@ -177,10 +197,10 @@ async def matmul(request: Request) -> Response:
             return await accepted(request, buffers, sink.options, stack, prefer, npy.MEDIA if options.c else media)
         if answer == json_matrix.MEDIA and not options.c:
             json_matrix.check_answer(buffers.problem, sink.options.convert)
-        if transfer is not None and answer in _FLOWING and not options.c:
+        if transfer is not None and answer in _FLOWING and not options.c and sink.options.verify is None:
             transfer.keep_on_device()
         received = perf_counter() - started
-        product = await product_of(request, buffers, sink.options.device, sink.options.kernel)
+        product = await product_of(request, buffers, *sink.options.how)
         seconds = {"receive": received, **product.seconds}
         state.metrics.product(request.scope, product.device.id, seconds)
         headers = product_headers(product, c, seconds) | sink.headers()
@@ -255,7 +275,7 @@ def _parsed(query: bytes) -> tuple[Problem, str | None] | None:
         problem = told_problem(options)
     except TilewiseError:
         return None
-    if options.c is not None or options.sent != OPERANDS or options.kernel is not None or problem.bytes > AT_ONCE:
+    if options.c is not None or options.sent != OPERANDS or options.how[1:] != (None, None) or problem.bytes > AT_ONCE:
         return None
     return problem, options.device
 

@@ -79,7 +79,7 @@ async def _create(
 
     async def made() -> None:
         async with held, _concluded(service.results, job.id):
-            result = await threads.work(service.results.make, job.id, buffers, options.device, options.kernel)
+            result = await threads.work(service.results.make, job.id, buffers, *options.how)
         if result is not None:
             state.metrics.phases(result["device"], {name: took / 1e3 for name, took in result["timing_ms"].items()})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
@@ -22,6 +23,7 @@ from app.cli.options import (
     TransA,
     TransB,
     Url,
+    Verify,
     readable,
     settings,
     usage,
@@ -46,6 +48,7 @@ def matmul(
     precision: Precision = "strict",
     kernel: KernelName = None,
     device: DeviceId = None,
+    verify: Verify = None,
     check: Annotated[bool, typer.Option("--check", help="Say the error against NumPy's float64 product.")] = False,
     url: Url = None,
     quiet: Quiet = False,
@@ -59,7 +62,7 @@ def matmul(
     _, err = render.consoles(quiet=quiet)
     with session(settings(), url, "tilewise matmul", err) as here, err.status("multiplying"):
         started = perf_counter()
-        made = here.multiply(left, right, ProductArguments(device, kernel, precision, trans_a, trans_b))
+        made = here.multiply(left, right, ProductArguments(device, kernel, precision, trans_a, trans_b, verify))
         seconds = perf_counter() - started
     matrices.save(output, made.c)
     error = matrices.relative_l2(left, right, made.c, trans_a, trans_b) if check else None
@@ -92,6 +95,7 @@ def _facts(made: Product, output: Path, seconds: float, error: float | None) -> 
         "elapsed_ms": 1e3 * seconds,
         "timing_ms": made.timing_ms,
         "relative_l2": error,
+        "certificate": None if made.certificate is None else asdict(made.certificate),
     }
 
 
@@ -100,5 +104,8 @@ def _sentence(made: Product, output: Path, seconds: float, error: float | None) 
     checked = "" if error is None else f" Relative error against float64: {error:.1e}."
     how = f"{made.kernel} {config_text(made.config)}".strip()
     exact = f"{made.match}, {made.instructions}" if made.instructions else made.match
+    if made.certificate is not None:
+        found = made.certificate
+        checked += f" Certified: residual {found.residual:.1e} of {found.bound:.1e}, {found.missed:.0e} missed at most."
     strictly = f" It is {made.precision}: {made.declined}." if made.declined else ""
     return f"{output}: {sizes} {made.c.dtype}, by {how} ({exact}), in {seconds * 1e3:.1f} ms.{strictly}{checked}"

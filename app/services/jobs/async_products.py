@@ -107,6 +107,7 @@ class AsyncProducts:
         buffers: OperandBuffers,
         device_id: str | None,
         kernel: str | None,
+        verify: str | None = None,
     ) -> dict[str, Any] | None:
         """Make the job's product and keep it; gives the job's result. Whatever fails is the job's error.
 
@@ -123,7 +124,7 @@ class AsyncProducts:
         token = CancelToken(begun)
         unsubscribe = self._jobs.subscribe(job_id, lambda: self._apply_cancellation(job_id, token))
         try:
-            outcome = self._outcome(job_id, buffers, device_id, kernel, token)
+            outcome = self._outcome(job_id, buffers, (device_id, kernel, token, verify))
         finally:
             unsubscribe()
         for note in running:
@@ -156,13 +157,12 @@ class AsyncProducts:
         self,
         job_id: str,
         buffers: OperandBuffers,
-        device_id: str | None,
-        kernel: str | None,
-        token: CancelToken,
+        how: tuple[str | None, str | None, CancelToken, str | None],
     ) -> Outcome:
+        token = how[2]
         try:
             self._apply_cancellation(job_id, token)
-            product = self._matmul.multiply(buffers, device_id, kernel, token)
+            product = self._matmul.multiply(buffers, *how)
             token.raise_if_cancelled()
             kept = {} if buffers.pending_result is not None else {_DIGEST: self.store.put(job_id, buffers.result)}
             return "succeeded", _facts(buffers, product) | kept, None
@@ -215,6 +215,7 @@ def _facts(buffers: OperandBuffers, product: Product) -> dict[str, Any]:
         "instructions": product.instructions,
         "precision": product.precision,
         "declined": product.declined,
+        "certificate": product.certificate.facts() if product.certificate else None,
         "timing_ms": {phase: 1e3 * seconds for phase, seconds in product.seconds.items()},
         "together": product.together,
     }

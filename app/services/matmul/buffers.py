@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Final
 
 from app.devices.slab import SlabRegion
 from app.dtypes import Array
+from app.observability.tracing import trace_phases
 from app.services.matmul.admission import AdmissionTicket
+from app.services.matmul.certificates import Certificate, Check
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.resident_matrices import PendingMatrix
 from kernels.device import Device
@@ -60,7 +63,8 @@ class Product:
     For the vendor's library `instructions` is its name. `seconds` has queue (waiting), build (compiling and verifying
     at a first use, and kernels that failed; missing if there was none), h2d, kernel and d2h. One launch made `together`
     products; all seconds but the queue's are of all of them. `precision` is the one it was made in, `declined` says why
-    that is strict though it was to be emulated.
+    that is strict though it was to be emulated. `certificate` is of one that was to be verified: the seconds that
+    this took after it was made are `verify`.
     """
 
     device: Device
@@ -72,3 +76,11 @@ class Product:
     together: int = 1
     precision: str = "strict"
     declined: str | None = None
+    certificate: Certificate | None = None
+
+    def certified(self, check: Check, c: Array) -> Product:
+        """The product with the certificate of C; raises CertificateFailed."""
+        started = perf_counter()
+        certificate, took = check(self.precision, c), perf_counter() - started
+        trace_phases(started, [("verify", took)])
+        return replace(self, certificate=certificate, seconds=self.seconds | {"verify": took})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from math import prod
 from time import monotonic, perf_counter
@@ -25,6 +25,7 @@ from app.services.best.quarantine import Quarantine
 from app.services.matmul.admission import Admission, AdmissionLimits
 from app.services.matmul.batching import BatchCostModel, DynamicBatcher
 from app.services.matmul.buffers import NOWHERE, OperandBuffers, Product
+from app.services.matmul.certificates import checking
 from app.services.matmul.chunked_transfer import open_transfer
 from app.services.matmul.device_cache import DeviceCacheDirectory
 from app.services.matmul.device_queue import CancelToken
@@ -167,6 +168,12 @@ class MatmulService:
         memory = self._fleet.slab.view(SlabRegion(offset, prod(whole) * problem.itemsize))
         return np.ndarray(whole, numpy_dtype(problem.dtype), memory)
 
+    def _matrices(self, buffers: OperandBuffers) -> tuple[Array, Array, Array]:
+        """A, B and C in the slab, those of resident matrices too."""
+        problem, (a, b, c) = buffers.problem, buffers.offsets
+        shapes = problem.a_shape, problem.b_shape, (problem.m, problem.n)
+        return self._view(a, shapes[0], problem), self._view(b, shapes[1], problem), self._view(c, shapes[2], problem)
+
     def _expect_fits(self, problem: Problem) -> None:
         """Raise NoDevice, Unsupported, or TooLarge for what no device here can ever hold."""
         if problem in self._known_to_fit:
@@ -190,18 +197,23 @@ class MatmulService:
         device_id: str | None = None,
         kernel: str | None = None,
         token: CancelToken | None = None,
+        verify: str | None = None,
     ) -> Product:
         """Make C in its buffer, by the next kernel if one fails, and keep it if it is to stay resident.
 
+        With `verify` it has a certificate, for which the operands are read meanwhile.
+
         Raises UnknownDevice, UnknownKernel, Unsupported, RefusedConfig, Cancelled where the token is, and DeviceError
-        where the device failed.
+        where the device failed, CertificateFailed among them.
         """
-        token = token or CancelToken()
-        try:
-            made = self._multiply_or_fall_back(buffers, device_id, kernel, token)
-        finally:
-            if buffers.ticket is not None:
-                buffers.ticket.leave_queue()
+        token, (a, b, c) = token or CancelToken(), self._matrices(buffers)
+        with checking(buffers.problem, a, b) if verify else nullcontext() as check:
+            try:
+                made = self._multiply_or_fall_back(buffers, device_id, kernel, token)
+            finally:
+                if buffers.ticket is not None:
+                    buffers.ticket.leave_queue()
+            made = made if check is None else made.certified(check, c)
         if buffers.pending_result is not None:
             token.raise_if_cancelled()  # a cancelled result replaces no matrix
             buffers.pending_result.keep()

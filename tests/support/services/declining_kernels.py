@@ -50,3 +50,11 @@ def wrong(_: WorkerContext, __: WorkerLink, order: MultiplyRequest) -> MultiplyR
 def die(_: WorkerContext, __: WorkerLink, ___: MultiplyRequest) -> MultiplyResult:
     """A product that ends its process."""
     os._exit(9)
+
+
+def spoil(held: WorkerContext, link: WorkerLink, order: MultiplyRequest) -> MultiplyResult:
+    """As product.multiply, but the sign and exponent of C's last element are another's."""
+    made = product.multiply(held, link, order)
+    last = order.c + order.problem.c_bytes - 1
+    np.frombuffer(held.slab, np.uint8)[last] ^= 0x41
+    return made

@@ -1,0 +1,78 @@
+"""Products that are verified: a wrong one is neither answered nor kept, a right one says what was found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.errors import CertificateFailed, UnknownMatrix
+from app.services.matmul.buffers import OperandBuffers
+from app.services.principal import ANONYMOUS
+from app.services.service import Service
+from app.worker.serving import product
+from kernels.problem import Problem
+from tests.services.test_results import keeping
+from tests.support.services import declining_kernels
+
+PROBLEM = Problem(256, 256, 256)
+
+
+def fill(placed: OperandBuffers) -> None:
+    rng = np.random.default_rng(4)
+    for operand in (placed.a, placed.b):
+        operand[...] = rng.standard_normal(operand.shape)
+
+
+def test_a_right_product_has_a_certificate_and_the_time_that_it_took(service: Service) -> None:
+    with service.matmul.reserve(PROBLEM) as placed:
+        fill(placed)
+        plain = service.matmul.multiply(placed)
+        made = service.matmul.multiply(placed, verify="freivalds")
+    assert plain.certificate is None
+    assert "verify" not in plain.seconds
+    assert made.certificate is not None
+    assert made.certificate.residual < made.certificate.bound
+    assert made.seconds["verify"] > 0
+
+
+def test_resident_operands_are_verified_where_they_lie(service: Service) -> None:
+    matrices = service.matrices
+    with matrices.reserve(ANONYMOUS, "certified", "float32", (256, 256)) as pending:
+        matrices.view(pending.resident)[:] = np.eye(256, dtype=np.float32).tobytes()
+        pending.keep()
+    with matrices.pin(ANONYMOUS, "certified") as kept, service.matmul.reserve(PROBLEM, kept, kept) as placed:
+        made = service.matmul.multiply(placed, verify="freivalds")
+        assert made.certificate is not None
+        assert made.certificate.residual == 0
+        assert made.certificate.bound > 0
+    matrices.delete(ANONYMOUS, "certified")
+
+
+def test_a_wrong_product_is_refused_and_replaces_no_matrix(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product, "multiply", declining_kernels.spoil)
+    kept = service.matrices.reserve(ANONYMOUS, "wrong", "float32", (256, 256))
+    with kept as pending, service.matmul.reserve(PROBLEM, c=pending) as placed:
+        fill(placed)
+        with pytest.raises(CertificateFailed) as failure:
+            service.matmul.multiply(placed, verify="freivalds")
+        facts = failure.value.facts
+        assert facts["row"] == 255
+        assert float(str(facts["residual"])) > float(str(facts["limit"]))
+    with pytest.raises(UnknownMatrix), service.matrices.pin(ANONYMOUS, "wrong"):
+        pass
+    assert service.matmul.admission.waiting == 0
+
+
+def test_a_job_whose_product_is_wrong_has_failed(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(product, "multiply", declining_kernels.spoil)
+    with keeping(service, tmp_path) as results, service.matmul.reserve(PROBLEM) as placed:
+        fill(placed)
+        job = results.create(placed)
+        assert results.make(job.id, placed, None, None, "freivalds") is None
+        ended = service.jobs.get(job.id)
+        assert (ended.state, ended.error and ended.error["code"]) == ("failed", "certificate_failed")
+        assert not results.store.holds(job.id)
