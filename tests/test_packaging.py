@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import os
 import re
@@ -42,6 +44,16 @@ def test_the_wheel_holds_every_file_of_the_packages_and_the_client(wheel: Path) 
     client = {BUNDLE + path.relative_to(ROOT).as_posix() for path in _files("tilewise")}
     service = {path.relative_to(ROOT).as_posix() for path in _files(*PACKAGES)} - {"app/tilewise.pth"}
     assert _held(wheel) == {"tilewise.pth", *client, *service}
+
+
+def test_the_charts_library_in_the_wheel_is_the_one_that_was_built_with_its_licence(wheel: Path) -> None:
+    folder = "app/web/static/vendor/"
+    with zipfile.ZipFile(wheel) as archive:
+        files = {name: archive.read(folder + name) for name in ("echarts.js", "echarts.js.gz", "echarts.LICENSE.txt")}
+        said = dict(line.split()[::-1] for line in archive.read(f"{folder}echarts.sha256").decode().splitlines())
+    assert gzip.decompress(files["echarts.js.gz"]) == files["echarts.js"]
+    assert {hashlib.sha256(files[Path(name).name]).hexdigest() for name in said} == set(said.values())
+    assert b"Apache License" in files["echarts.LICENSE.txt"]
 
 
 def test_the_clients_wheel_holds_its_package_alone_and_needs_numpy_alone(client: Path) -> None:

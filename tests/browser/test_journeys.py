@@ -14,6 +14,7 @@ import pytest
 
 from app.cli.spawn import Started, started
 from tests.browser.conftest import Watched, watching
+from tests.browser.test_looks import found_at
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -158,6 +159,31 @@ def test_a_config_is_copied_and_taken_away(chromium: Browser, tuned: Started) ->
         with page.expect_download() as taken:
             page.click("#take a:text-is('json')")
         assert taken.value.path().read_bytes().startswith(b"PK")
+
+
+def test_a_profile_is_made_and_each_figure_names_its_source(watched: Watched, tuned: Started) -> None:
+    page = watched.page
+    page.goto(f"{tuned.url}/ui/shapes/64x48x32/float32")
+    wait_for(page, "#profile", "Not profiled yet")
+    page.click("#profile-now")
+    page.locator("#findings li").first.wait_for()
+    (told,) = httpx.get(f"{tuned.url}/profiles?shape=64x48x32").json()["profiles"]
+    assert page.locator("#findings li").all_inner_texts() == told["findings"]
+    assert told["findings"]
+    for column, kernel in enumerate(told["kernels"]):
+        for figure in kernel["figures"]:
+            row = page.locator("#profile tbody tr").filter(has_text=re.compile(f"^{figure['name'].replace('_', ' ')}"))
+            cell = row.locator("td").nth(column + 1)
+            assert cell.locator("small").inner_text() == figure["source"], figure
+            if figure["article"] is not None:
+                assert "A40" in cell.inner_text()
+            if figure["predicted"] is not None and figure["source"] != "model":
+                assert "model" in cell.inner_text()
+    reasons = {figure["reason"] for kernel in told["kernels"] for figure in kernel["figures"]} - {None}
+    for reason in reasons:
+        wait_for(page, "#sources li", re.escape(reason))
+    assert found_at(page, 390, "#profile tbody td", axe=False) == []
+    assert found_at(page, 1280, "#profile tbody td", axe=False) == []
 
 
 def test_two_matrices_are_multiplied_and_a_mistake_is_told(watched: Watched) -> None:

@@ -45,14 +45,14 @@ def script_of_axe() -> str:
     return str(module.AXE_SCRIPT)
 
 
-def found_at(page: Page, width: int, cells: str) -> list[Any]:
+def found_at(page: Page, width: int, cells: str, *, axe: bool = True) -> list[Any]:
     """What is wrong with the page at a width: that it is wider, cells out of view, findings of axe."""
     page.set_viewport_size({"width": width, "height": 844})
     page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
     wide = page.evaluate("document.documentElement.scrollWidth")
     assert page.locator(cells).count() > 0
     sideways = [f"{wide} wide"] if wide > width else []
-    return [*sideways, *page.evaluate(_CUT_OFF, [cells, width]), *page.evaluate(_AXE)]
+    return [*sideways, *page.evaluate(_CUT_OFF, [cells, width]), *(page.evaluate(_AXE) if axe else [])]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -7,6 +7,7 @@ import { openTrial } from "../parts/trial.js";
 import { Rows } from "../parts/rows.js";
 import { ask, at, everything, query, send } from "../parts/service.js";
 import { measured, trialOf, varied } from "../parts/statistics.js";
+import { profileCard } from "../parts/profile.js";
 import { takeAway } from "../parts/take.js";
 
 const { time, rate, times } = format;
@@ -97,7 +98,6 @@ function landscapeCard(trials, grid, winner) {
   ];
 }
 
-const ANALYSED = new Set(["naive", "tiled"]); // what GET /analysis knows
 const ofKernel = (trials, kernel) => trials.filter((trial) => trial.kernel === kernel);
 
 function historyCard(history) {
@@ -107,16 +107,15 @@ function historyCard(history) {
 }
 
 async function occupancyCard(problem, best, device) {
-  if (!ANALYSED.has(best.kernel)) return [];
   const values = Object.entries(best.config).map(([name, value]) => `${name}=${value}`).join(",");
-  const { m, n, k, batch, dtype } = problem;
-  const found = await ask(`analysis?${query({ m, n, k, batch, dtype, device, kernel: best.kernel, config: values })}`).catch(() => null);
+    const found = await ask(`analysis?${query({ ...problem, device, kernel: best.kernel, config: values })}`).catch(() => null);
   if (!found) return [];
   const { occupancy } = found;
   const facts = {
     "blocks": `${format.count(found.blocks)}, of which ${format.count(found.edge_tiles)} at edges`, "threads a block": found.threads,
     "shared memory a block": format.bytes(found.shared_bytes), "read from memory": format.bytes(found.bytes_read), "flops a byte": found.intensity.toPrecision(3),
     "blocks an SM": occupancy ? `${occupancy.blocks_per_sm}, limited by ${occupancy.limited_by}` : "the device does not say", "waves": found.waves?.toFixed(2) ?? "–",
+    "time at most, by the model": time(found.predicted_ms),
   };
   return card("What a launch does", { span: 5, id: "launch", text: "By the model, from the config alone." },
     h("dl", {}, Object.entries(facts).map(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))])));
@@ -159,6 +158,6 @@ async function tried(grid, asked, best, problem, device, history) {
   } else {
     grid.append(card("Nothing tried yet", { span: 12, text: "Tune it: every candidate is compiled, checked against float64 and timed on the device." }));
   }
-  if (best) grid.append(await occupancyCard(problem, best, device.id), historyCard(history), takeAway(problem, device.id));
+  if (best) grid.append(await occupancyCard(problem, best, device.id), historyCard(history), await profileCard(problem, device.id, asked), takeAway(problem, device.id));
 }
 

@@ -19,7 +19,7 @@ export function ladder(rungs, clicked) {
     label: "The ladder: GFLOP/s of each kernel", clicked: (event) => clicked(event.data.rung),
     option: (c) => ({
       grid: { left: 8, right: 160, top: 6, bottom: 24, containLabel: true },
-      xAxis: axis(c, { type: "value", min: 0, splitNumber: 4 }),
+      xAxis: axis(c, { type: "value", min: 0, splitNumber: 4, axisLabel: { hideOverlap: true } }),
       yAxis: axis(c, { type: "category", data: order.map((rung) => rung.name), axisLabel: { color: c.ink, width: 150, overflow: "truncate" }, splitLine: { show: false } }),
       tooltip: { formatter: ({ data: { rung } }) => `${rung.name}\n${time(rung.ms)}${rung.ci ? `, 95 % ${time(rung.ci[0])} to ${time(rung.ci[1])}` : ""}\n${rate(rung.gflops)}\n${config(rung.config)}` },
       series: [{
