@@ -230,6 +230,7 @@ def _serving(
         kept_bytes=settings.resident_device_bytes,
         share=settings.share,
         max_batch=settings.max_batch,
+        device_bytes=settings.device_bytes,
     )
     quota = MatrixQuota(settings.resident_bytes, settings.resident_count)
     matrices = ResidentMatrices(fleet.slab, quota, matmul.device_cache.drop)

@@ -85,6 +85,11 @@ class Settings(BaseSettings):
     resident_device_bytes: int = Field(
         default=2**30, ge=0, description="Memory of each device for copies of them; the least recently used go first."
     )
+    device_bytes: int | None = Field(
+        default=None,
+        ge=2**20,
+        description="Memory of each device for one product; larger ones are made in tiles. By default all of it.",
+    )
     queue: int = Field(default=256, ge=1, description="Products that may wait at once; more are answered 503.")
     jobs: int = Field(default=256, ge=1, description="Tune jobs that may wait at once; more are answered 503.")
     max_client_share: float | None = Field(

@@ -31,6 +31,8 @@ def product_headers(product: Product, c: Array, seconds: Mapping[str, float]) ->
     config = ",".join(f"{name}={value}" for name, value in product.config.items())
     timing = ", ".join(f"{phase};dur={1e3 * took:.3f}" for phase, took in seconds.items())
     declined = {"X-Declined": product.declined} if product.declined else {}
+    if product.tiles > 1:
+        declined["X-Tiles"] = str(product.tiles)
     if product.certificate is not None:
         declined["X-Certificate"] = product.certificate.header()
     if product.together > 1:

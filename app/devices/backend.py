@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
+
+import numpy as np
 
 from app.dtypes import Array
 from kernels.device import Device
 from kernels.launch import Build, Launch
 from kernels.problem import Problem
+
+_PIECE: Final = 2**22  # bytes of rows that are gathered at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,49 @@ class Vendor:
 
     name: str | None
     reason: str | None = None
+
+
+@runtime_checkable
+class RowCopies(Protocol):
+    """A device that copies rows of bytes which lie apart in the host's memory, and does so while it computes."""
+
+    def write_rows(self, buffer: Buffer, rows: Array, *, wait: bool) -> None:
+        """Copy rows into a buffer, one after the other.
+
+        Unless it waits, that is done when the next `run`, or copy that waits, has returned. Raises LaunchFailed.
+        """
+        ...
+
+    def read_rows(self, buffer: Buffer, rows: Array, *, wait: bool) -> None:
+        """Copy a buffer's bytes into rows; as `write_rows`."""
+        ...
+
+
+class GatheredRows:
+    """The same for any other device: pieces of the rows are gathered first, and nothing goes on meanwhile."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def write_rows(self, buffer: Buffer, rows: Array, *, wait: bool) -> None:
+        """Copy rows into a buffer."""
+        del wait
+        for start, piece in _pieces(rows):
+            self._backend.write(buffer.window(start * rows.shape[1], piece.nbytes), np.ascontiguousarray(piece))
+
+    def read_rows(self, buffer: Buffer, rows: Array, *, wait: bool) -> None:
+        """Copy a buffer's bytes into rows."""
+        del wait
+        for start, piece in _pieces(rows):
+            fresh = np.empty(piece.shape, np.uint8)
+            self._backend.download(buffer.window(start * rows.shape[1], piece.nbytes), fresh)
+            piece[:] = fresh
+
+
+def _pieces(rows: Array) -> Iterator[tuple[int, Array]]:
+    """Few of the rows at a time, and the number of their first."""
+    step = max(1, _PIECE // rows.shape[1])
+    return ((start, rows[start : start + step]) for start in range(0, len(rows), step))
 
 
 def nothing() -> None:

@@ -68,6 +68,7 @@ _HEADERS: Final = {
     "X-Declined": "Why that is strict though the product was to be emulated; absent where it is not.",
     "X-Shape": "C's sizes, such as 256x128; the batch comes first where there is one.",
     "X-Dtype": "C's type.",
+    "X-Tiles": "How many tiles C was made in; absent where its operands fitted the device.",
     "X-Certificate": "With `verify`: the method, and what it found as name=value, the members of `certificate`.",
     "X-A-Version": "The version of the resident matrix that A was; so for B, and for C where it was left resident.",
     "Server-Timing": "Milliseconds of receive, queue, build where a kernel was compiled and verified for this product, "

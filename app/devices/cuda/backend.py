@@ -83,6 +83,7 @@ class CudaBackend:
         self._workspace = Workspace(self.allocate, self.fill)
         self._steps: dict[str, Program] = {}
         self._verdict = 0
+        self._copying: list[int] = []  # streams of copies to the device, and from it
         number = int(device_id.partition(":")[2])
         self.device = _opened(number)
         with self._failing():
@@ -100,6 +101,26 @@ class CudaBackend:
         """Copy a C-contiguous array into a buffer, or a window of one, of as many bytes, and wait."""
         with self._failing():
             runtime.memcpy(_address(buffer), array.ctypes.data, array.nbytes, runtime.memcpyHostToDevice)
+
+    def write_rows(self, buffer: Buffer, rows: Array, *, wait: bool) -> None:
+        """Copy rows of bytes into a buffer on a stream of their own, which goes on while a launch does."""
+        self._copy_rows(0, _address(buffer), rows.shape[1], rows.ctypes.data, rows.strides[0], rows.shape, wait)
+
+    def read_rows(self, buffer: Buffer, rows: Array, *, wait: bool) -> None:
+        """Copy a buffer's bytes into rows on another such stream: the device has an engine for each direction."""
+        self._copy_rows(1, rows.ctypes.data, rows.strides[0], _address(buffer), rows.shape[1], rows.shape, wait)
+
+    def _copy_rows(
+        self, way: int, to: int, to_pitch: int, at: int, at_pitch: int, shape: tuple[int, ...], wait: bool
+    ) -> None:
+        kind = (runtime.memcpyHostToDevice, runtime.memcpyDeviceToHost)[way]
+        with self._failing():
+            while len(self._copying) <= way:
+                self._copying.append(runtime.streamCreateWithFlags(runtime.streamNonBlocking))
+            stream = self._copying[way]
+            runtime.memcpy2DAsync(to, to_pitch, at, at_pitch, shape[1], shape[0], kind, stream)
+            if wait:
+                runtime.streamSynchronize(stream)
 
     def allocate(self, nbytes: int) -> Buffer:
         """Fresh device memory; raises LaunchFailed, not fatal, if there is none."""

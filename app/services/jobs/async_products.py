@@ -162,6 +162,8 @@ class AsyncProducts:
         token = how[2]
         try:
             self._apply_cancellation(job_id, token)
+            if self._matmul.memory.tiles(buffers.problem) is not None:
+                how = (*how[:3], "freivalds")
             product = self._matmul.multiply(buffers, *how)
             token.raise_if_cancelled()
             kept = {} if buffers.pending_result is not None else {_DIGEST: self.store.put(job_id, buffers.result)}
@@ -215,6 +217,7 @@ def _facts(buffers: OperandBuffers, product: Product) -> dict[str, Any]:
         "instructions": product.instructions,
         "precision": product.precision,
         "declined": product.declined,
+        "tiles": product.tiles,
         "certificate": product.certificate.facts() if product.certificate else None,
         "timing_ms": {phase: 1e3 * seconds for phase, seconds in product.seconds.items()},
         "together": product.together,

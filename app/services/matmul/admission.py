@@ -31,8 +31,8 @@ class AdmissionLimits:
 class AdmissionTicket:
     """One product's place in the queue, until `leave_queue`, and its bytes, until `close`; both are idempotent."""
 
-    def __init__(self, admission: Admission, nbytes: int, device: str, principal: Principal) -> None:
-        self.nbytes, self.device, self.principal = nbytes, device, principal
+    def __init__(self, admission: Admission, nbytes: int, device: str, principal: Principal, on_device: int) -> None:
+        self.nbytes, self.on_device, self.device, self.principal = nbytes, on_device, device, principal
         self._admission, self._is_queued, self._has_bytes = admission, True, True
 
     def leave_queue(self) -> None:
@@ -74,27 +74,41 @@ class Admission:
 
     @contextmanager
     def admitted(
-        self, nbytes: int, device: str | None = None, principal: Principal = ANONYMOUS
+        self,
+        nbytes: int,
+        device: str | None = None,
+        principal: Principal = ANONYMOUS,
+        on_device: int | None = None,
     ) -> Iterator[AdmissionTicket]:
         """Hold a ticket inside the block; raises QueueFull, NoRoom, OverShare with limit, size and retry_after."""
-        ticket = self.admit(nbytes, device, principal)
+        ticket = self.admit(nbytes, device, principal, on_device)
         try:
             yield ticket
         finally:
             ticket.close()
 
-    def admit(self, nbytes: int, device: str | None = None, principal: Principal = ANONYMOUS) -> AdmissionTicket:
-        """Take a place in the queue and bytes, until the ticket is closed; raises as `admitted`."""
+    def admit(
+        self,
+        nbytes: int,
+        device: str | None = None,
+        principal: Principal = ANONYMOUS,
+        on_device: int | None = None,
+    ) -> AdmissionTicket:
+        """Take a place in the queue and bytes, until the ticket is closed; raises as `admitted`.
+
+        A product that is made in tiles takes fewer bytes `on_device` than it has.
+        """
+        held = nbytes if on_device is None else on_device
         with self.lock:
             self._expect_place(principal)
             self._expect_bytes(nbytes, principal)
             chosen = device or self._freest_device()
-            self._expect_device_bytes(nbytes, chosen)
+            self._expect_device_bytes(held, chosen)
             self._waiting[principal.name] += 1
             self._bytes[principal.name] += nbytes
-            self._devices[chosen] += nbytes
+            self._devices[chosen] += held
             self._last = monotonic()
-            return AdmissionTicket(self, nbytes, chosen, principal)
+            return AdmissionTicket(self, nbytes, chosen, principal, held)
 
     def expect_place(self, principal: Principal = ANONYMOUS, *, ahead: int = 0) -> None:
         """Raise QueueFull or OverShare if another product would be refused, whatever its size.
@@ -130,7 +144,7 @@ class Admission:
     def release_bytes(self, ticket: AdmissionTicket) -> None:
         """Release bytes; called under the lock, by their ticket."""
         self._bytes[ticket.principal.name] -= ticket.nbytes
-        self._devices[ticket.device] -= ticket.nbytes
+        self._devices[ticket.device] -= ticket.on_device
 
     def _expect_place(self, principal: Principal, ahead: int = 0) -> None:
         waiting, own = self.waiting + ahead, self._waiting[principal.name] + ahead

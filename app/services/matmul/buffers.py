@@ -13,6 +13,7 @@ from app.services.matmul.admission import AdmissionTicket
 from app.services.matmul.certificates import Certificate, Check
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.resident_matrices import PendingMatrix
+from app.worker.serving.tile import TileTransfer
 from kernels.device import Device
 from kernels.problem import Problem
 
@@ -24,7 +25,8 @@ class OperandBuffers:
     """A, B and C of one problem in the slab, as NumPy views (as stored; three-dimensional if batch > 1).
 
     A resident operand is not uploaded: its view is empty. `keys` are those of resident matrices, `pending_result` is C
-    if it stays resident. `stacked` operands came as a batch, be it of one. A large product has a `transfer`.
+    if it stays resident. `stacked` operands came as a batch, be it of one. A large product has a `transfer`; of a
+    `tile` the views are those of the product that it is of.
     """
 
     problem: Problem
@@ -38,6 +40,7 @@ class OperandBuffers:
     transfer: ChunkedTransfer | None = None
     region: SlabRegion = NOWHERE
     stacked: bool = False
+    tile: TileTransfer | None = None
 
     @property
     def principal(self) -> str:
@@ -64,7 +67,7 @@ class Product:
     at a first use, and kernels that failed; missing if there was none), h2d, kernel and d2h. One launch made `together`
     products; all seconds but the queue's are of all of them. `precision` is the one it was made in, `declined` says why
     that is strict though it was to be emulated. `certificate` is of one that was to be verified: the seconds that
-    this took after it was made are `verify`.
+    this took after it was made are `verify`. It was made in so many `tiles`.
     """
 
     device: Device
@@ -77,6 +80,7 @@ class Product:
     precision: str = "strict"
     declined: str | None = None
     certificate: Certificate | None = None
+    tiles: int = 1
 
     def certified(self, check: Check, c: Array) -> Product:
         """The product with the certificate of C; raises CertificateFailed."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from math import prod
 from time import monotonic, perf_counter
@@ -16,10 +16,10 @@ from app.devices.fleet import Fleet, Unit
 from app.devices.process import PendingCall
 from app.devices.slab import SlabRegion
 from app.dtypes import Array, numpy_dtype
-from app.errors import ChildDied, DeviceCordoned, DeviceError, NoRoom, TooLarge, Unsupported
+from app.errors import ChildDied, DeviceCordoned, DeviceError, NoRoom, Unsupported
 from app.observability.tracing import Attributes, trace_phases
 from app.services.access.usage import DeviceSeconds
-from app.services.best.lookup import BestConfigs, covering, unemulated
+from app.services.best.lookup import BestConfigs
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
 from app.services.matmul.admission import Admission, AdmissionLimits
@@ -40,6 +40,7 @@ from app.services.matmul.kernel_choice import (
 )
 from app.services.matmul.pending_builds import PendingBuilds
 from app.services.matmul.resident_matrices import PendingMatrix, ResidentMatrix
+from app.services.matmul.tiling import DeviceMemory, Tile, TileWalk
 from app.services.principal import ANONYMOUS, Principal
 from app.worker.serving import product
 from app.worker.serving.product import MultiplyResult
@@ -52,7 +53,6 @@ AT_ONCE: Final = 2**16  # bytes of a product that is made in less time than a th
 _PAGE: Final = 4096
 # Spans by phase, where they have another name; compiling and verifying are traced where they happen.
 _SPANS: Final[dict[str, str | None]] = {"kernel": "launch", "build": None}
-_REMEMBERED_PROBLEMS: Final = 4096  # problems
 _PATIENCE: Final = 20.0  # seconds at least for a launch's first use, which leaves a client's patience for the next one
 
 
@@ -72,6 +72,7 @@ class MatmulService:
         kept_bytes: int = 0,
         share: float = 1.0,
         max_batch: int = 1,
+        device_bytes: int | None = None,
     ) -> None:
         self.max_bytes, self.together = max_bytes, max_batch
         memory = {unit.device.id: unit.device.memory_bytes for unit in fleet.units}
@@ -85,7 +86,7 @@ class MatmulService:
         self.made_at: dict[str, float] = {}  # when a device made its last product, by the monotonic clock
         self._prepared: set[tuple[str, Build]] = set()
         self._builds = PendingBuilds()
-        self._known_to_fit: set[Problem] = set()  # problems that were found to fit: the devices do not change
+        self.memory = DeviceMemory(fleet, device_bytes)
 
     def expect_place(self, principal: Principal) -> None:
         """Raise QueueFull, OverShare or DeviceTimeUsed if any product of a principal would be refused now."""
@@ -111,12 +112,12 @@ class MatmulService:
         fit, NoRoom, QueueFull, OverShare and DeviceTimeUsed if it cannot be admitted now.
         """
         self.used.expect(principal, principal.quota.product_seconds_per_hour)
-        self._expect_fits(problem)
+        tiles = self.memory.tiles(problem)
         residents = (a, b, c.resident if c else None)
         sizes = (problem.a_bytes, problem.b_bytes, problem.c_bytes)
         rooms = [0 if each else _up(size) for each, size in zip(residents, sizes, strict=True)]
         with (
-            self.admission.admitted(problem.bytes, device_id, principal) as ticket,
+            self.admission.admitted(problem.bytes, device_id, principal, self.memory.device_bytes(problem)) as ticket,
             self._slab_bytes(sum(rooms), committed) as region,
         ):
             start = region.offset
@@ -130,9 +131,9 @@ class MatmulService:
             keys, offsets = (key_a, key_b, key_c), (at_a, at_b, at_c)
             operands = {"a": (view_a.nbytes, at_a), "b": (view_b.nbytes, at_b)}
             sent = {name: each for name, each in operands.items() if each[0]}
-            with open_transfer(
-                self.device_cache, self._fleet.unit(ticket.device), sent, (view_c.nbytes, at_c)
-            ) as transfer:
+            unit = self._fleet.unit(ticket.device)
+            copies = self.device_cache, unit, sent, (view_c.nbytes, at_c)
+            with open_transfer(*copies) if tiles is None else nullcontext() as transfer:
                 views = view_a, view_b, view_c
                 yield OperandBuffers(problem, *views, offsets, keys, c, ticket, transfer, region, stacked)
 
@@ -174,23 +175,6 @@ class MatmulService:
         shapes = problem.a_shape, problem.b_shape, (problem.m, problem.n)
         return self._view(a, shapes[0], problem), self._view(b, shapes[1], problem), self._view(c, shapes[2], problem)
 
-    def _expect_fits(self, problem: Problem) -> None:
-        """Raise NoDevice, Unsupported, or TooLarge for what no device here can ever hold."""
-        if problem in self._known_to_fit:
-            return
-        device = self._fleet.unit(None).device
-        covering(strictly(problem) if unemulated(problem, device) else problem, device)
-        largest = max(problem.a_bytes, problem.b_bytes, problem.c_bytes)
-        for unit in self._fleet.units:
-            whole, one = unit.device.memory_bytes, unit.device.limits.allocation_bytes or unit.device.memory_bytes
-            if problem.bytes > whole:
-                raise TooLarge(f"{problem} takes {problem.bytes} bytes", limit=whole, size=problem.bytes)
-            if largest > one:
-                raise TooLarge(f"a matrix of {problem} takes {largest} bytes", limit=one, size=largest)
-        if len(self._known_to_fit) >= _REMEMBERED_PROBLEMS:
-            self._known_to_fit.clear()
-        self._known_to_fit.add(problem)
-
     def multiply(
         self,
         buffers: OperandBuffers,
@@ -209,7 +193,8 @@ class MatmulService:
         token, (a, b, c) = token or CancelToken(), self._matrices(buffers)
         with checking(buffers.problem, a, b) if verify else nullcontext() as check:
             try:
-                made = self._multiply_or_fall_back(buffers, device_id, kernel, token)
+                tiles = self.memory.tiles(buffers.problem)
+                made = self._multiply_tiles(buffers, tiles, device_id, kernel, token)
             finally:
                 if buffers.ticket is not None:
                     buffers.ticket.leave_queue()
@@ -218,6 +203,21 @@ class MatmulService:
             token.raise_if_cancelled()  # a cancelled result replaces no matrix
             buffers.pending_result.keep()
         return made
+
+    def _multiply_tiles(
+        self,
+        buffers: OperandBuffers,
+        tiles: Sequence[Tile] | None,
+        device_id: str | None,
+        kernel: str | None,
+        token: CancelToken,
+    ) -> Product:
+        """Make the product as a whole, or in its tiles in turn, each from the queue as any other product."""
+        if tiles is None:
+            return self._multiply_or_fall_back(buffers, device_id, kernel, token)
+        unit = self._fleet.unit(device_id) if device_id else self._least_busy(buffers)
+        with closing(TileWalk(buffers, tiles, self.device_cache, unit)) as walk:
+            return walk.make(lambda part: self._multiply_or_fall_back(part, unit.device.id, kernel, token))
 
     def is_small(self, buffers: OperandBuffers) -> bool:
         """Whether a product is one for `begin`: it touches little, and no resident matrix."""
@@ -338,7 +338,7 @@ class MatmulService:
         allowed = self.deadlines.seconds(unit, _PATIENCE)
         tries.seconds += self._prepare(unit, choice.launch, allowed)
         request = product.MultiplyRequest(
-            choice.problem, choice.launch, *buffers.offsets, buffers.keys, allowed=allowed
+            choice.problem, choice.launch, *buffers.offsets, buffers.keys, allowed=allowed, tile=buffers.tile
         )
         transfer = buffers.transfer
         request = transfer.attach_to(request, unit) if transfer else request

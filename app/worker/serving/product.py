@@ -19,6 +19,7 @@ from app.errors import LaunchFailed, WrongResult
 from app.tuning.verify import tolerance
 from app.worker.serving.buffer_cache import DeviceBufferCache
 from app.worker.serving.chunked_transfer import COPYING, bytes_at, transfers_of
+from app.worker.serving.tile import TileCopies, TileTransfer, fetch
 from app.worker.state import ProgramCache
 from kernels import CATALOGUE
 from kernels.cost_model import predict
@@ -43,7 +44,8 @@ class MultiplyRequest:
     `keys` of A, B and C are None but for resident matrices, whose copies on the device are used, and kept as long as
     they are within `budget` bytes. Copies of the keys `evict` are dropped first. Of A and B that were uploaded under
     the keys `uploaded`, only what is missing is copied; with a `result_key`, C stays on the device under it. At a
-    launch's first use `allowed` seconds are for its compilation, and as many for its verification.
+    launch's first use `allowed` seconds are for its compilation, and as many for its verification. A `tile` of a larger
+    product says where its operands lie in place of the offsets.
     """
 
     problem: Problem
@@ -57,11 +59,12 @@ class MultiplyRequest:
     uploaded: tuple[int | None, int | None] = (None, None)
     result_key: int | None = None
     allowed: float = COMPILING
+    tile: TileTransfer | None = None
 
     def __reduce_ex__(self, _: Any) -> tuple[Callable[..., MultiplyRequest], tuple[Any, ...]]:
         """A launch has a kernel's whole text: it is pickled once here, and sent to and unpickled by each child once."""
         launch = pickle.PickleBuffer(_packed(self.problem, self.launch))
-        rest = self.keys, self.budget, self.evict, self.uploaded, self.result_key, self.allowed
+        rest = self.keys, self.budget, self.evict, self.uploaded, self.result_key, self.allowed, self.tile
         return _request, (launch, self.a, self.b, self.c, *rest)
 
 
@@ -124,7 +127,8 @@ def multiply(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) ->
         try:
             return _made(held, kept, program, request, build)
         except LaunchFailed as error:
-            gave_way = kept.spare(request.keys), transit.spare(request.uploaded)
+            needed = request.tile.needed if request.tile else request.keys
+            gave_way = kept.spare(needed), transit.spare(request.uploaded)
             if error.facts.get("fatal", True) or not any(gave_way):
                 raise
         return _made(held, kept, program, request, build)
@@ -136,6 +140,7 @@ def forget(held: WorkerContext, link: WorkerLink, keys: tuple[int, ...]) -> tupl
     kept = buffer_cache_of(held)
     kept.forget(keys)
     transfers_of(held).forget(keys)
+    held.state(TileCopies).forget(keys)
     return kept.keys
 
 
@@ -152,15 +157,22 @@ def _made(
     c = backend.allocate(problem.c_bytes)
     started = perf_counter()
     loaded = len({key_a, key_b} - {None, *kept.keys})
-    a = _sent(held, request, 0) or _operand(held, kept, request, key_a, request.a, problem.a_bytes)
-    b = _sent(held, request, 1) or _operand(held, kept, request, key_b, request.b, problem.b_bytes)
+    if (tile := request.tile) is not None:
+        a, b = fetch(held, kept, tile, tile.a), fetch(held, kept, tile, tile.b)
+    else:
+        a = _sent(held, request, 0) or _operand(held, kept, request, key_a, request.a, problem.a_bytes)
+        b = _sent(held, request, 1) or _operand(held, kept, request, key_b, request.b, problem.b_bytes)
     copied = perf_counter()
+    if tile is not None:
+        held.state(TileCopies).begin(held, kept, tile)
     declined = _run(backend, program, request, Operands(a, b, c))
     launched = perf_counter()
     if declined:
         return MultiplyResult(copied - started, launched - copied, 0.0, loaded, kept.keys, declined, build=build)
     transfers_of(held).forget(request.uploaded)
-    if request.result_key is None:
+    if tile is not None:
+        held.state(TileCopies).end(held, tile, c)
+    elif request.result_key is None:
         backend.download(c, bytes_at(held, request.c, problem.c_bytes))
     else:
         transfers_of(held).leave(request.result_key, c)
@@ -202,7 +214,8 @@ def verify_class(held: WorkerContext, link: WorkerLink, launch: Launch, allowed:
 
 def deadline(backend: Backend, request: MultiplyRequest) -> float:
     """Seconds after which the launch is taken for hung: max(2, 10 x the model's prediction), and the copies' time."""
-    return _deadline(request.problem, request.launch, backend.device)
+    ahead = request.tile.ahead.nbytes / COPYING if request.tile and request.tile.ahead else 0.0
+    return _deadline(request.problem, request.launch, backend.device) + ahead
 
 
 @lru_cache(_KNOWN)

@@ -1,0 +1,119 @@
+"""Panels of matrices that are too large for the device: copied row by row, and used while they stay there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.devices.backend import Buffer, GatheredRows, RowCopies
+from app.devices.fleet import WorkerContext
+from app.dtypes import Array
+from app.errors import LaunchFailed
+from app.worker.serving.buffer_cache import DeviceBufferCache
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Rows of `width` bytes in the slab, `pitch` bytes apart, the first at `offset`; `key` names these bytes."""
+
+    key: int
+    offset: int
+    rows: int
+    width: int
+    pitch: int
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes on the device, where they lie one after the other."""
+        return self.rows * self.width
+
+
+@dataclass(frozen=True, slots=True)
+class TileTransfer:
+    """The panels of A, B and C of one tile of the product `walk`, and the one that the next tile needs beside them.
+
+    Unless `is_last`, C may be copied back while the next tile is made.
+    """
+
+    walk: int
+    a: Panel
+    b: Panel
+    c: Panel
+    ahead: Panel | None = None
+    is_last: bool = True
+
+    @property
+    def budget(self) -> int:
+        """Bytes of the panels that stay on the device."""
+        return self.a.nbytes + self.b.nbytes + (self.ahead.nbytes if self.ahead else 0)
+
+    @property
+    def needed(self) -> tuple[int, ...]:
+        """The keys of panels that stay."""
+        return (self.a.key, self.b.key, *((self.ahead.key,) if self.ahead else ()))
+
+
+@dataclass
+class TileCopies:
+    """The C of the tile before, of the product `walk`, which is copied back beside the next launch."""
+
+    walk: int = 0
+    leaving: tuple[Buffer, Panel] | None = None
+
+    def begin(self, held: WorkerContext, kept: DeviceBufferCache, tile: TileTransfer) -> None:
+        """Begin to copy C of the tile before back, and the next tile's panel here; raises LaunchFailed.
+
+        Without memory for the panel it is copied in its turn. What another product left is dropped: the slab that it
+        was for may be lent to others.
+        """
+        if tile.walk != self.walk:
+            self.walk, self.leaving = tile.walk, None
+        if self.leaving is not None:
+            buffer, panel = self.leaving
+            _copies(held).read_rows(buffer, _rows(held, panel), wait=False)
+        if tile.ahead is None:
+            return
+        try:
+            fetch(held, kept, tile, tile.ahead, wait=False)
+        except LaunchFailed as error:
+            if error.facts.get("fatal", True):
+                raise
+
+    def forget(self, keys: tuple[int, ...]) -> None:
+        """Drop what a product left that has ended."""
+        if self.walk in keys:
+            self.leaving = None
+
+    def end(self, held: WorkerContext, tile: TileTransfer, c: Buffer) -> None:
+        """Take the tile's C, after its launch: copies that were begun before it are over. Raises LaunchFailed."""
+        self.leaving = (c, tile.c)
+        if tile.is_last:
+            _copies(held).read_rows(c, _rows(held, tile.c), wait=True)
+            self.leaving = None
+
+
+def fetch(
+    held: WorkerContext, kept: DeviceBufferCache, tile: TileTransfer, panel: Panel, *, wait: bool = True
+) -> Buffer:
+    """A panel on the device: the copy that is there, or a fresh one; the panels of other tiles give way to it.
+
+    Unless it is waited for, it is there after the next launch. Raises LaunchFailed.
+    """
+    copy = kept.copy(panel.key)
+    if copy is not None:
+        return copy
+    kept.make_room(panel.nbytes, tile.budget, tile.needed)
+    fresh = held.backend.allocate(panel.nbytes)
+    _copies(held).write_rows(fresh, _rows(held, panel), wait=wait)
+    kept.put(panel.key, fresh)
+    return fresh
+
+
+def _copies(held: WorkerContext) -> RowCopies:
+    return held.backend if isinstance(held.backend, RowCopies) else GatheredRows(held.backend)
+
+
+def _rows(held: WorkerContext, panel: Panel) -> Array:
+    """The rows of a panel in the slab, as bytes."""
+    return np.ndarray((panel.rows, panel.width), np.uint8, held.slab, panel.offset, (panel.pitch, 1))

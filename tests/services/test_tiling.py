@@ -1,0 +1,181 @@
+"""Products that exceed a device: cut into tiles that fit, walked in a serpentine, made as those that fit are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.dtypes import numpy_dtype
+from app.errors import Cancelled, TooLarge
+from app.main import opened
+from app.services.matmul.buffers import Product
+from app.services.matmul.device_queue import CancelToken
+from app.services.matmul.tiling import Tile
+from app.services.principal import ANONYMOUS
+from app.services.service import Service
+from app.tuning.verify import tolerance
+from app.worker.serving.buffer_cache import DeviceBufferCache
+from app.worker.serving.tile import TileCopies
+from kernels.problem import Problem
+from tests.services.test_results import keeping
+from tests.support.services.service_settings import settings
+
+LIMIT = 2**20
+LARGE = Problem(700, 600, 300)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service that may take a mebibyte of its device for one product."""
+    given = settings(tmp_path_factory.mktemp("small")).model_copy(update={"device_bytes": LIMIT})
+    with opened(given, "the tests") as service:
+        yield service
+
+
+def tiles_of(service: Service, problem: Problem) -> tuple[Tile, ...]:
+    found = service.matmul.memory.tiles(problem)
+    assert found is not None
+    return found
+
+
+def made(service: Service, problem: Problem, **how: Any) -> Product:
+    """One product, which has to be right."""
+    with service.matmul.reserve(problem) as placed:
+        a, b = tolerance.operands(problem, seed=problem.m)
+        placed.a[...], placed.b[...] = a.reshape(placed.a.shape), b.reshape(placed.b.shape)
+        placed.c[...] = np.nan
+        result = service.matmul.multiply(placed, **how)
+        left, right = tolerance.applied(problem, placed.a, placed.b)
+        reference = left.astype(np.float64) @ right.astype(np.float64)
+        assert (
+            tolerance.judge(replace(problem, precision=result.precision), placed.a, placed.b, reference, placed.c)
+            is None
+        )
+    return result
+
+
+@pytest.mark.parametrize("problem", [LARGE, replace(LARGE, batch=3), Problem(5000, 40, 90), Problem(33, 9000, 70)])
+def test_tiles_cover_c_once_fit_the_memory_and_share_a_panel_with_the_next(small: Service, problem: Problem) -> None:
+    found = tiles_of(small, problem)
+    covered = np.zeros((problem.batch, problem.m, problem.n), np.int64)
+    for each in found:
+        part = each.problem(problem)
+        assert part.a_bytes + part.b_bytes + max(part.a_bytes, part.b_bytes) + 2 * part.c_bytes <= LIMIT
+        at = slice(each.first, each.first + each.count)
+        covered[at, each.row : each.row + each.rows, each.column : each.column + each.columns] += 1
+    assert (covered == 1).all()
+    for one, other in pairwise(found):
+        if one.first == other.first:
+            assert one.row == other.row or one.column == other.column
+
+
+def test_what_fits_is_one_launch_and_small_products_of_a_batch_share_a_tile(small: Service) -> None:
+    assert small.matmul.memory.tiles(Problem(100, 100, 100)) is None
+    found = tiles_of(small, Problem(64, 64, 64, batch=100))
+    assert 1 < len(found) < 10
+    assert sum(each.count for each in found) == 100
+
+
+def test_a_sum_so_deep_that_no_two_panels_fit_is_refused(small: Service) -> None:
+    with pytest.raises(TooLarge) as refused, small.matmul.reserve(Problem(100, 100, 20_000)):
+        pass
+    assert int(str(refused.value.facts["size"])) > int(str(refused.value.facts["limit"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("trans_a", "trans_b"), list(product([False, True], repeat=2)))
+def test_they_are_right_however_they_are_stored(small: Service, trans_a: bool, trans_b: bool) -> None:
+    result = made(small, replace(LARGE, trans_a=trans_a, trans_b=trans_b))
+    assert result.tiles == len(tiles_of(small, LARGE)) > 4
+    assert result.certificate is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "problem", [replace(LARGE, batch=2), Problem(64, 64, 64, batch=100), replace(LARGE, dtype="bfloat16")]
+)
+def test_batches_and_short_elements_are_right_and_certified(small: Service, problem: Problem) -> None:
+    found = made(small, problem, verify="freivalds").certificate
+    assert found is not None
+    assert found.residual <= found.bound
+
+
+@pytest.mark.slow
+def test_each_element_is_summed_as_in_a_product_that_fits(small: Service, service: Service) -> None:
+    """The naive kernel sums up in the same order whatever the tile: bit for bit the same."""
+    kept = []
+    for each in (small, service):
+        with each.matmul.reserve(LARGE) as placed:
+            rng = np.random.default_rng(1)
+            for operand in (placed.a, placed.b):
+                operand[...] = rng.standard_normal(operand.shape).astype(numpy_dtype(LARGE.dtype))
+            each.matmul.multiply(placed, kernel="naive")
+            kept.append(placed.c.copy())
+    assert np.array_equal(kept[0], kept[1])
+
+
+def test_panels_are_copied_once_a_row_and_dropped_at_the_end(small: Service) -> None:
+    cache = small.matmul.device_cache
+    made(small, LARGE)
+    made(small, Problem(8, 8, 8))  # evictions go with the next product
+    assert cache.bytes() == {"opencl:0": 0}
+    assert not small.fleet.unit().products.call(held_panels)
+
+
+def held_panels(held: Any, link: Any) -> bool:
+    """Whether the worker has something left of tiles."""
+    del link
+    return held.state(TileCopies).leaving is not None or bool(held.state(DeviceBufferCache).keys)
+
+
+def test_a_cancelled_one_ends_at_the_next_tile(small: Service) -> None:
+    seen = []
+
+    def begun() -> None:
+        seen.append(1)
+        if len(seen) == 2:
+            token.cancel()
+
+    token = CancelToken(begun)
+    with small.matmul.reserve(LARGE) as placed:
+        placed.a[...], placed.b[...] = 1, 1
+        with pytest.raises(Cancelled):
+            small.matmul.multiply(placed, token=token)
+    assert len(seen) == 2
+    made(small, LARGE)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_replaced_between_tiles_loses_none(small: Service) -> None:
+    seen = []
+
+    def begun() -> None:
+        seen.append(1)
+        if len(seen) == 4:
+            small.fleet.unit().products.kill()
+
+    made(small, LARGE, token=CancelToken(begun))
+    assert len(seen) > len(tiles_of(small, LARGE))
+
+
+def test_a_job_always_has_a_certificate_and_resident_operands_serve(small: Service, tmp_path: Path) -> None:
+    with keeping(small, tmp_path, most=2**24) as results, small.matmul.reserve(LARGE) as placed:
+        placed.a[...], placed.b[...] = 1, 2
+        job = results.create(placed)
+        told = results.make(job.id, placed, None, None)
+        assert told is not None
+        assert told["certificate"]["method"] == "freivalds"
+    one = np.full((700, 300), 3, np.float32)
+    with small.matrices.reserve(ANONYMOUS, "tall", "float32", one.shape) as pending:
+        small.matrices.view(pending.resident)[:] = one.tobytes()
+        pending.keep()
+    with small.matrices.pin(ANONYMOUS, "tall") as kept, small.matmul.reserve(LARGE, kept) as placed:
+        placed.b[...] = 1
+        small.matmul.multiply(placed)
+        assert (placed.c == 900).all()
