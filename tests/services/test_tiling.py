@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -131,7 +132,7 @@ def test_panels_are_copied_once_a_row_and_dropped_at_the_end(small: Service) -> 
 def held_panels(held: Any, link: Any) -> bool:
     """Whether the worker has something left of tiles."""
     del link
-    return held.state(TileCopies).leaving is not None or bool(held.state(DeviceBufferCache).keys)
+    return bool(held.state(TileCopies).walks) or bool(held.state(DeviceBufferCache).keys)
 
 
 def test_a_cancelled_one_ends_at_the_next_tile(small: Service) -> None:
@@ -149,6 +150,12 @@ def test_a_cancelled_one_ends_at_the_next_tile(small: Service) -> None:
             small.matmul.multiply(placed, token=token)
     assert len(seen) == 2
     made(small, LARGE)
+
+
+def test_two_that_take_turns_on_a_device_lose_no_tile(small: Service) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        for each in [pool.submit(made, small, replace(LARGE, m=LARGE.m + more)) for more in (0, 1)]:
+            assert each.result().tiles > 1
 
 
 @pytest.mark.slow

@@ -54,23 +54,24 @@ class TileTransfer:
         return (self.a.key, self.b.key, *((self.ahead.key,) if self.ahead else ()))
 
 
-@dataclass
 class TileCopies:
-    """The C of the tile before, of the product `walk`, which is copied back beside the next launch."""
+    """By product, the C of its tile before, which is copied back beside its next launch."""
 
-    walk: int = 0
-    leaving: tuple[Buffer, Panel] | None = None
+    def __init__(self) -> None:
+        self._leaving: dict[int, tuple[Buffer, Panel]] = {}
+
+    @property
+    def walks(self) -> tuple[int, ...]:
+        """The products that have something to copy back."""
+        return tuple(self._leaving)
 
     def begin(self, held: WorkerContext, kept: DeviceBufferCache, tile: TileTransfer) -> None:
         """Begin to copy C of the tile before back, and the next tile's panel here; raises LaunchFailed.
 
-        Without memory for the panel it is copied in its turn. What another product left is dropped: the slab that it
-        was for may be lent to others.
+        Without memory for the panel it is copied in its turn.
         """
-        if tile.walk != self.walk:
-            self.walk, self.leaving = tile.walk, None
-        if self.leaving is not None:
-            buffer, panel = self.leaving
+        if tile.walk in self._leaving:
+            buffer, panel = self._leaving[tile.walk]
             _copies(held).read_rows(buffer, _rows(held, panel), wait=False)
         if tile.ahead is None:
             return
@@ -82,15 +83,16 @@ class TileCopies:
 
     def forget(self, keys: tuple[int, ...]) -> None:
         """Drop what a product left that has ended."""
-        if self.walk in keys:
-            self.leaving = None
+        for key in keys:
+            self._leaving.pop(key, None)
 
     def end(self, held: WorkerContext, tile: TileTransfer, c: Buffer) -> None:
         """Take the tile's C, after its launch: copies that were begun before it are over. Raises LaunchFailed."""
-        self.leaving = (c, tile.c)
+        self._leaving.pop(tile.walk, None)
         if tile.is_last:
             _copies(held).read_rows(c, _rows(held, tile.c), wait=True)
-            self.leaving = None
+        else:
+            self._leaving[tile.walk] = (c, tile.c)
 
 
 def fetch(
