@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +10,41 @@ import httpx
 import pytest
 
 from app.cli.spawn import started
-from tests.support.cli.command_line import Run
+from tests.support.cli.command_line import Ran, Run
 
 pytest_plugins = ["tests.support.cli.command_line"]
 
 
-def keys(folder: Path, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "COLUMNS": "200", "TILEWISE_DATA_DIR": str(folder / "data")}
-    env |= {f"TILEWISE_{name.upper()}": value for name, value in settings.items()}
-    command = [sys.executable, "-m", "app.cli", "keys", *words]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+Keys = Callable[..., Ran]
 
 
-def told(ran: subprocess.CompletedProcess[str]) -> Any:
-    assert ran.returncode == 0, ran.stderr
-    return json.loads(ran.stdout)
+@pytest.fixture
+def keys(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Keys:
+    """Run `tilewise keys` on a database of this test's own, with settings of one call."""
+
+    def ran(*words: str, **settings: str) -> Ran:
+        with monkeypatch.context() as environment:
+            for name, value in {"data_dir": str(tmp_path / "data"), **settings}.items():
+                environment.setenv(f"TILEWISE_{name.upper()}", value)
+            return run("keys", *words)
+
+    return ran
 
 
-def test_a_key_that_was_made_before_the_first_start_opens_the_service_until_it_is_revoked(tmp_path: Path) -> None:
-    made = keys(tmp_path, "create", "ann", "--scopes", "read,manage", "--expires", "90d", "--quota", "jobs=4")
-    key = made.stdout.strip()
-    assert key.startswith("tw_"), made.stderr
-    (listed,) = told(keys(tmp_path, "list", "--json"))
+def told(ran: Ran) -> Any:
+    assert ran.code == 0, ran.err
+    return ran.json
+
+
+def test_a_key_that_was_made_before_the_first_start_opens_the_service_until_it_is_revoked(
+    keys: Keys, tmp_path: Path
+) -> None:
+    made = keys("create", "ann", "--scopes", "read,manage", "--expires", "90d", "--quota", "jobs=4")
+    key = made.out.strip()
+    assert key.startswith("tw_"), made.err
+    (listed,) = told(keys("list", "--json"))
     assert (listed["principal"], listed["scopes"], listed["quota"]) == ("ann", ["manage", "read"], {"jobs": 4})
-    assert key.split("_", 2)[2] not in keys(tmp_path, "list").stdout
+    assert key.split("_", 2)[2] not in keys("list").out
     socket = tmp_path / "socket"
     with (
         started(tmp_path / "data", devices="none", auth="keys", uds=str(socket)) as service,
@@ -43,14 +52,14 @@ def test_a_key_that_was_made_before_the_first_start_opens_the_service_until_it_i
     ):
         assert client.get("/jobs").status_code == 200
         # By HTTP with the key of the environment, and by the socket as its user.
-        second = told(keys(tmp_path, "create", "ben", "--json", url=service.url, key=key))
+        second = told(keys("create", "ben", "--json", url=service.url, key=key))
         assert second["key"].startswith("tw_")
-        assert {one["principal"] for one in told(keys(tmp_path, "list", "--json", uds=str(socket)))} == {"ann", "ben"}
-        assert told(keys(tmp_path, "revoke", listed["id"], "--json", uds=str(socket)))["revoked_at"] is not None
+        assert {one["principal"] for one in told(keys("list", "--json", uds=str(socket)))} == {"ann", "ben"}
+        assert told(keys("revoke", listed["id"], "--json", uds=str(socket)))["revoked_at"] is not None
         assert client.get("/jobs").status_code == 401
-        refused = keys(tmp_path, "list", url=service.url, key=key)
-        assert (refused.returncode, refused.stdout) == (1, "")
-        assert "unknown, expired or revoked" in refused.stderr
+        refused = keys("list", url=service.url, key=key)
+        assert (refused.code, refused.out) == (1, "")
+        assert "unknown, expired or revoked" in refused.err
 
 
 @pytest.mark.parametrize(
