@@ -11,7 +11,7 @@ import { measured, trialOf, varied } from "../parts/statistics.js";
 import { openTrial } from "../parts/trial.js";
 
 const PHASES = ["waiting", "search", "finals", "report"];
-const DRAWN_EVERY_MS = 120; // the charts: a trial is in the picture within two of these
+const DRAWN_EVERY_MS = 100; // at most: a trial that comes after a pause is drawn at once
 let stream = null;
 
 /** Bars of the fastest of each kernel so far, which change places as trials come. */
@@ -38,7 +38,7 @@ function race(trials) {
 /** What one job has sent so far, and the page's parts that show it. */
 class Live {
   constructor(job) {
-    Object.assign(this, { job, trials: [], key: null, waiting: 0 });
+    Object.assign(this, { job, trials: [], key: null, waiting: 0, drawnAt: 0 });
     const problemTrials = () => this.trials.filter((trial) => problem(trial.problem) === this.key);
     const search = () => problemTrials().filter((trial) => trial.round === "search" && trial.kernel !== "vendor");
     this.said = h("p", { id: "said", role: "status" });
@@ -126,7 +126,8 @@ class Live {
   }
 
   soon() {
-    this.waiting ||= setTimeout(() => { this.waiting = 0; this.draw(); }, DRAWN_EVERY_MS);
+    const draw = () => { this.waiting = 0; this.drawnAt = performance.now(); this.draw(); };
+    this.waiting ||= setTimeout(draw, Math.max(0, this.drawnAt + DRAWN_EVERY_MS - performance.now()));
   }
 
   draw() {

@@ -200,12 +200,16 @@ export function parallel(picked, brushed) {
       };
     },
   });
+  let waiting = 0;
   made.onDrawn = (drawn) => drawn.on("axisareaselected", () => {
+    waiting ||= requestAnimationFrame(() => { waiting = 0; tell(drawn); }); // once a frame, however often the pointer moves
+  });
+  const tell = (drawn) => {
     const { names, lines } = seen();
     const active = new Set(drawn.getModel().getSeriesByIndex(0).getRawIndicesByActiveState("active").map((index) => lines[index]?.id));
     const all = drawn.getOption().parallelAxis.every((each) => !each.realtime || true) && active.size === 0;
     brushed(all ? null : active, names);
-  });
+  };
   return made;
 }
 
