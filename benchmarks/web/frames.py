@@ -31,7 +31,7 @@ _VALUES: Final = {
     "GROUP_M": (1, 2, 4, 8),
     "SPLIT_K": (1, 2, 4),
 }
-_TIMES: Final = ("median_ms", "precision", "ci95_lo_ms")
+_TIMES: Final = ("median_ms", "ci95_lo_ms", "ci95_hi_ms")
 _RECORD: Final = """() => {
   window.frames_ = []; window.recording_ = true;
   let last = performance.now();
@@ -42,7 +42,7 @@ _ENDED: Final = "() => { recording_ = false; return frames_; }"
 _SCROLL: Final = """() => new Promise(done => {
   const view = document.querySelector(".rows");
   let left = 180;
-  const step = () => { view.scrollTop += view.scrollHeight / 181; left -= 1; 
+  const step = () => { view.scrollTop += view.scrollHeight / 181; left -= 1;
     left ? requestAnimationFrame(step) : done(); };
   view.scrollTop = 0; step();
 })"""
@@ -60,7 +60,7 @@ def fill(database: Path) -> None:
         configs = itertools.islice(itertools.product(*_VALUES.values()), TRIALS)
         made = [
             kept
-            | {"kernel": "register_tiled", "config": dict(zip(_VALUES, values, strict=True))}
+            | {"kernel": "register_tiled", "config": dict(zip(_VALUES, values, strict=True)), "config_key": str(values)}
             | dict.fromkeys(_TIMES, 1 + (number * 7919 % 1000) / 500 + values[0] / 100)
             for number, values in enumerate(configs)
         ]

@@ -42,7 +42,7 @@ _WATCH: Final = """(() => {
 def ordered(url: str, seconds: int, m: int) -> str:
     """A job of one kernel that lasts for its seconds."""
     order = {"shapes": [f"{m}x64x64"], "budget": {"seconds": seconds}, "retune": True}
-    order |= {"kernels": ["naive", "tiled", "register_tiled"], "strategy": "random", "seed": 1}
+    order["kernels"] = ["naive", "tiled", "register_tiled"]
     return str(httpx.post(f"{url}/tune", json=order, timeout=30).raise_for_status().json()["id"])
 
 
