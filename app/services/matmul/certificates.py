@@ -95,13 +95,15 @@ Check = Callable[[str, Array], Certificate]
 
 
 @contextmanager
-def checking(problem: Problem, a: Array, b: Array) -> Iterator[Check]:
+def checking(problem: Problem, a: Array, b: Array, *, beside: bool = True) -> Iterator[Check]:
     """Begin to read the operands as stored, and lend what certifies C of the precision that it was made in.
+
+    Unless that goes on `beside` the product, they are read once C is there.
 
     That raises CertificateFailed. The operands are not read any more once the block is left.
     """
     left, right = applied(problem, a, b)
-    made = SketchThread(left, right)
+    made = SketchThread(left, right, beside=beside)
     try:
         yield lambda precision, c: certify(problem, precision, made.result(), c, made.stop)
     finally:

@@ -23,7 +23,24 @@ from app.tuning.verify.tolerance import Piece, pieces
 ROUNDS: Final = 16  # vectors; an error that is above the bound is missed once in 2**16 times at most
 CHUNK: Final = 512  # terms that are added up at once: of n terms, an addition goes through 512 + n / 512 roundings
 _BLOCK: Final = 2**18  # elements of a block, which is 2 MiB of float64 and stays in a core's cache
+_ROWS: Final = 32  # with CHUNK terms and ROUNDS vectors no more than OpenBLAS multiplies in one thread
 _ALONE: Final = 2**20  # elements up to which a pool of threads is not worth its start
+
+
+def _by_rows(block: Array, right: Array) -> Array:
+    """The product of a block [batch, rows, columns], few rows at once.
+
+    A BLAS makes so small a product in the thread that asks for it: it wakes its own for a larger one, and they would
+    wait for each other's.
+    """
+    batch, rows, columns = block.shape
+    even, parts = rows - rows % _ROWS, []
+    if even:
+        split = block[:, :even].reshape(batch, even // _ROWS, _ROWS, columns)
+        parts.append((split @ (right if right.ndim < block.ndim else right[:, None])).reshape(batch, even, -1))
+    if even < rows:
+        parts.append(block[:, even:] @ right)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 @dataclass
@@ -43,7 +60,7 @@ class Stream:
 
         def add(at: Piece, columns: slice, block: Array) -> None:
             right = vectors[at[0], columns] if vectors.ndim == self.matrix.ndim else vectors[columns]
-            out[at] += block @ right
+            out[at] += _by_rows(block, right)
 
         self._each(add)
         return out
@@ -55,7 +72,7 @@ class Stream:
 
         def add(at: Piece, chunk: slice, block: Array) -> None:
             right = vectors[at[0], chunk] if vectors.ndim == self.matrix.ndim else vectors[chunk]
-            out[at] += block @ right
+            out[at] += _by_rows(block, right)
             of_rows[at] += np.einsum("bij,bij->bi", block, block)
             of_columns.append((at[0], chunk, np.einsum("bij,bij->bj", block, block)))
 
@@ -141,16 +158,22 @@ def sketch(a: Array, b: Array, stop: threading.Event, rounds: int = ROUNDS) -> S
 
 
 class SketchThread:
-    """A sketch that is made in a thread of its own, while a device makes the product; `close` ends it."""
+    """A sketch that is made in a thread of its own, while a device makes the product; `close` ends it.
 
-    def __init__(self, a: Array, b: Array) -> None:
+    Where the device is the host it is made `beside` nothing: the thread starts when the sketch is asked for.
+    """
+
+    def __init__(self, a: Array, b: Array, *, beside: bool = True) -> None:
         self.stop, self._made = threading.Event(), list[Sketch]()
         self._failed: list[BaseException] = []
         self._thread = threading.Thread(target=self._run, args=(a, b), name="certificate", daemon=True)
-        self._thread.start()
+        if beside:
+            self._thread.start()
 
     def result(self) -> Sketch:
         """The sketch, once it is made; raises what its thread raised."""
+        if self._thread.ident is None:
+            self._thread.start()
         self._thread.join()
         if self._failed:
             raise self._failed[0]
@@ -159,7 +182,8 @@ class SketchThread:
     def close(self) -> None:
         """Stop reading the operands: their memory is given back then."""
         self.stop.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _run(self, a: Array, b: Array) -> None:
         try:

@@ -191,7 +191,8 @@ class MatmulService:
         where the device failed, CertificateFailed among them.
         """
         token, (a, b, c) = token or CancelToken(), self._matrices(buffers)
-        with checking(buffers.problem, a, b) if verify else nullcontext() as check:
+        beside = self._fleet.unit(device_id).device.platform == "cuda"
+        with checking(buffers.problem, a, b, beside=beside) if verify else nullcontext() as check:
             try:
                 tiles = self.memory.tiles(buffers.problem)
                 made = self._multiply_tiles(buffers, tiles, device_id, kernel, token)

@@ -165,7 +165,12 @@ def _made(
     copied = perf_counter()
     if tile is not None:
         held.state(TileCopies).begin(held, kept, tile)
-    declined = _run(backend, program, request, Operands(a, b, c))
+    try:
+        declined = _run(backend, program, request, Operands(a, b, c))
+    except LaunchFailed as error:
+        if tile is not None and not error.facts.get("fatal", True):
+            held.state(TileCopies).settle(held, tile)
+        raise
     launched = perf_counter()
     if declined:
         return MultiplyResult(copied - started, launched - copied, 0.0, loaded, kept.keys, declined, build=build)

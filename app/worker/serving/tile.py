@@ -81,6 +81,12 @@ class TileCopies:
             if error.facts.get("fatal", True):
                 raise
 
+    def settle(self, held: WorkerContext, tile: TileTransfer) -> None:
+        """Wait, after a launch that failed, until nothing is copied back any more: the slab may be lent to others."""
+        if tile.walk in self._leaving:
+            buffer, panel = self._leaving[tile.walk]
+            _copies(held).read_rows(buffer, _rows(held, panel), wait=True)
+
     def forget(self, keys: tuple[int, ...]) -> None:
         """Drop what a product left that has ended."""
         for key in keys:

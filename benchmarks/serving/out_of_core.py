@@ -1,0 +1,136 @@
+"""Products from host memory with little of the device, against the same on the device, and cuBLASXt, in one run.
+
+python -m benchmarks.serving.out_of_core [--sizes 32768] [--dtype float32] [--limit 17179869184] [--rounds 2]
+
+What is in core is timed by its kernel's seconds; out of core is all from operands in the slab to C there.
+Of a size that exceeds the device, `--in-core SIZE` names the one whose rate in core counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+
+from app.dtypes import Array, numpy_dtype
+from app.main import opened
+from app.services.service import Service
+from app.settings import Settings
+from kernels.problem import Problem
+
+RESULT: Final = Path("benchmarks/results/serving/out_of_core.json")
+BLOCKS: Final = (2048, 4096, 8192)
+_LETTER: Final = {"float32": ("S", ctypes.c_float), "float64": ("D", ctypes.c_double)}
+_NOT_TRANSPOSED: Final = 0
+
+
+def main() -> None:
+    """Measure each size, in turn with fresh services, and write the rates."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[32768])
+    parser.add_argument("--in-core", type=int, default=None, help="the size whose rate in core counts")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--devices", default="cuda:0")
+    parser.add_argument("--limit", type=int, default=2**34)
+    parser.add_argument("--rounds", type=int, default=2)
+    arguments = parser.parse_args()
+    rows = [measured(size, arguments) for size in arguments.sizes]
+    RESULT.write_text(json.dumps(rows, indent=1) + "\n")
+    print(json.dumps(rows, indent=1))
+
+
+def measured(size: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Rates in TFLOP/s of one size: in core, out of core, and of cuBLASXt at each block size."""
+    problem = Problem(size, size, size, dtype=arguments.dtype)
+    own = arguments.in_core or size
+    inside = Problem(own, own, own, dtype=arguments.dtype)
+    in_core = served(inside, arguments, None)
+    out = served(problem, arguments, arguments.limit)
+    row: dict[str, Any] = {"size": size, "dtype": problem.dtype, "limit": arguments.limit}
+    row |= {"in_core": in_core["kernel_tflops"], "out_of_core": out["tflops"], "tiles": out["tiles"]}
+    row |= {"of_in_core": out["tflops"] / in_core["kernel_tflops"], "kernel": out["kernel"], "phases": out["seconds"]}
+    if problem.dtype in _LETTER and arguments.devices.startswith("cuda"):
+        row["cublasxt"] = cublasxt(problem, arguments.rounds)
+    return row
+
+
+def served(problem: Problem, arguments: argparse.Namespace, limit: int | None) -> dict[str, Any]:
+    """The best of several products of one problem, whose operands lie in the slab."""
+    with tempfile.TemporaryDirectory() as folder:
+        room = problem.bytes + 2**26
+        given = Settings(
+            data_dir=Path(folder), devices=arguments.devices, slab_bytes=room, device_bytes=limit, max_body_bytes=room
+        )
+        with opened(given, "a benchmark") as service, service.matmul.reserve(problem) as placed:
+            for operand in (placed.a, placed.b):
+                fill(operand)
+            found = [product(service, placed) for _ in range(arguments.rounds + 1)][1:]
+    best = min(found, key=lambda each: float(each["wall"]))
+    flops = problem.flops / 1e12
+    return best | {"tflops": flops / best["wall"], "kernel_tflops": flops / best["seconds"]["kernel"]}
+
+
+def product(service: Service, placed: Any) -> dict[str, Any]:
+    """One product: its wall seconds, and its phases."""
+    started = perf_counter()
+    made = service.matmul.multiply(placed)
+    wall = perf_counter() - started
+    return {"wall": wall, "seconds": made.seconds, "tiles": made.tiles, "kernel": made.kernel}
+
+
+def fill(operand: Array) -> None:
+    """Numbers that are neither all alike nor drawn one by one: a drawn row, turned by one element a row."""
+    row = np.random.default_rng(1).standard_normal(2 * operand.shape[1]).astype(numpy_dtype(operand.dtype.name))
+    for number in range(len(operand)):
+        start = number % operand.shape[1]
+        operand[number] = row[start : start + operand.shape[1]]
+
+
+def cublasxt(problem: Problem, rounds: int) -> dict[str, float]:
+    """The rates of cuBLASXt from page-locked memory, by block size; empty where it cannot be loaded."""
+    import cupy  # noqa: PLC0415 - a GPU's
+    from cuda.pathfinder import load_nvidia_dynamic_lib  # noqa: PLC0415
+
+    library = ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)
+    letter, scalar = _LETTER[problem.dtype]
+    gemm: Callable[..., int] = getattr(library, f"cublasXt{letter}gemm")
+    handle, devices = ctypes.c_void_p(), (ctypes.c_int * 1)(0)
+    expect(library.cublasXtCreate(ctypes.byref(handle)))
+    expect(library.cublasXtDeviceSelect(handle, 1, devices))
+    sizes = (problem.a_bytes, problem.b_bytes, problem.c_bytes)
+    memory = [cupy.cuda.alloc_pinned_memory(nbytes) for nbytes in sizes]
+    for each, nbytes in zip(memory[:2], sizes, strict=False):
+        flat = np.frombuffer(each, numpy_dtype(problem.dtype), nbytes // problem.itemsize)
+        fill(flat.reshape(problem.m, -1))
+    a, b, c = (ctypes.c_void_p(each.ptr) for each in memory)
+    one, zero, size = scalar(1), scalar(0), ctypes.c_size_t(problem.m)
+    rates = {}
+    for block in BLOCKS:
+        expect(library.cublasXtSetBlockDim(handle, block))
+        taken = []
+        for _ in range(rounds):
+            started = perf_counter()
+            factors = ctypes.byref(one), ctypes.byref(zero)
+            matrices = (factors[0], a, size, b, size, factors[1], c, size)
+            expect(gemm(handle, _NOT_TRANSPOSED, _NOT_TRANSPOSED, size, size, size, *matrices))
+            taken.append(perf_counter() - started)
+        rates[str(block)] = problem.flops / min(taken) / 1e12
+    expect(library.cublasXtDestroy(handle))
+    return rates
+
+
+def expect(status: int) -> None:
+    """Raise RuntimeError where cuBLASXt says that it failed."""
+    if status:
+        raise RuntimeError(f"cuBLASXt answers {status}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Products that exceed what they may take of a GPU, and certificates beside its work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.devices.backend import Buffer, RowCopies
+from app.dtypes import Array
+from app.main import opened
+from app.services.service import Service
+from app.tuning.verify import tolerance
+from kernels.problem import CLASSES, Problem
+from tests.support.services.service_settings import settings
+
+pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("driver")]
+cuda = pytest.importorskip("app.devices.cuda")
+CLASS = [(dtype, precision) for dtype, precisions in CLASSES.items() for precision in precisions]
+LARGE = Problem(3000, 2500, 1100)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    changed = {"devices": "cuda:0", "slab_bytes": 2**29, "device_bytes": 2**23}
+    with opened(settings(tmp_path_factory.mktemp("small")).model_copy(update=changed), "the tests") as service:
+        yield service
+
+
+@pytest.mark.parametrize(("trans_a", "trans_b"), list(product([False, True], repeat=2)))
+@pytest.mark.parametrize(("dtype", "precision"), CLASS)
+def test_tiles_are_right_and_certified(
+    small: Service, dtype: str, precision: str, trans_a: bool, trans_b: bool
+) -> None:
+    problem = replace(LARGE, dtype=dtype, precision=precision, trans_a=trans_a, trans_b=trans_b)
+    a, b = tolerance.operands(problem, seed=3)
+    with small.matmul.reserve(problem) as placed:
+        placed.a[...], placed.b[...] = a[0], b[0]
+        made = small.matmul.multiply(placed, verify="freivalds")
+        assert made.tiles > 4
+        assert made.certificate is not None
+        left, right = tolerance.applied(problem, a, b)
+        reference = left.astype(np.float64) @ right.astype(np.float64)
+        norm = np.linalg.norm(reference)
+        error = np.linalg.norm(placed.c.astype(np.float64) - reference[0]) / norm
+    assert error <= tolerance.tolerance(replace(problem, precision=made.precision)).relative_l2
+
+
+def test_rows_that_lie_apart_are_copied_both_ways_and_are_there_after_a_wait(tmp_path: object) -> None:
+    backend: Any = cuda.CudaBackend("cuda:0", tmp_path)
+    assert issubclass(cuda.CudaBackend, RowCopies), "its copies go on beside launches"
+    host = np.arange(64 * 96, dtype=np.uint8).reshape(64, 96)
+    window, back = host[:, 10:50], np.zeros_like(host)
+    buffer: Buffer = backend.allocate(window.size)
+    backend.write_rows(buffer, window, wait=True)
+    target: Array = back[:, 3:43]
+    backend.read_rows(buffer, target, wait=True)
+    assert np.array_equal(target, window)
+    assert back.sum(dtype=np.int64) == window.sum(dtype=np.int64)
+    backend.close()
