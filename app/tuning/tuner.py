@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Final
 
 from app.tuning.budget import FINALS, Budget, Deadline, Forecast
 from app.tuning.finals import finals
+from app.tuning.kernel_search import KernelSearch
 from app.tuning.outcome import FORECAST, FinalReport, Measured, Outcome, Rejected
 from app.tuning.report import BESIDE, OVER, absent
 from app.tuning.runner import Contender, InterleavedSamples, OutOfTime, Runner
@@ -37,6 +37,7 @@ _CHECK: Final = 5e-3  # seconds beside each sample of the report: the reference 
 _CLOSE: Final = 0.25  # of the seconds: where every default and the vendor take more, the best hope comes first
 _LATER: Final = 1.5  # times its forecast that a trial of the search may take without costing the finals their time
 _BATCH: Final = 8  # configs asked for at once at least: a strategy thinks once for all of them
+_EARLY: Final = 4  # configs of each kernel that are compiled during the first trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,48 +57,6 @@ class Task:
     refused: Mapping[str, Iterable[Config]] = field(default_factory=dict)
     forecast: Callable[[Contender], Forecast] = field(default=lambda _: Forecast())
     thorough: bool = False
-
-
-@dataclass(slots=True)
-class _Search:
-    """The search of one kernel: `told` are the configs with an outcome, `ready` those asked for and compiling.
-
-    `begin` makes the strategy, which lists the space: at the first question, or in a thread during the first trials,
-    so that defaults come first however large it is. Outcomes that the strategy does not know yet are `untold`.
-    """
-
-    kernel: Kernel
-    default: Config
-    begin: Callable[[], Strategy]
-    told: set[Config] = field(default_factory=set)
-    untold: deque[tuple[Config, float | None]] = field(default_factory=deque)
-    ready: deque[Config] = field(default_factory=deque)
-    best: float | None = None
-    exhausted: bool = False
-    strategy: Strategy | None = None
-
-    def ask(self, count: int) -> list[Config]:
-        if self.strategy is None:
-            self.strategy = self.begin()
-        self._inform(self.strategy)
-        return self.strategy.ask(count)
-
-    def gain(self) -> float:
-        if self.strategy is None:
-            return math.inf
-        self._inform(self.strategy)
-        return self.strategy.gain()
-
-    def tell(self, outcome: Outcome) -> None:
-        seconds = outcome.timing.median_ms / 1e3 if isinstance(outcome, Measured) else None
-        self.told.add(outcome.config)
-        self.untold.append((outcome.config, seconds))
-        if seconds is not None:
-            self.best = seconds if self.best is None else min(self.best, seconds)
-
-    def _inform(self, strategy: Strategy) -> None:
-        while self.untold:
-            strategy.tell(*self.untold.popleft())
 
 
 def tune(
@@ -189,8 +148,6 @@ def best_of(outcomes: Iterable[Outcome]) -> Measured | None:
 
 def _search(task: Task, runner: _Proving, given: Deadline, saved: Sequence[Outcome]) -> Iterator[Outcome]:
     searches = [_begun(kernel, task, saved) for kernel in task.kernels]
-    if runner.width > 1:  # else the thread would disturb what is measured
-        begin_in_thread([search.begin for search in searches], given)
     yield from _firsts(task, runner, given, searches, saved)
     while given.searching() > 0:
         now = given.budget()
@@ -209,7 +166,7 @@ def _search(task: Task, runner: _Proving, given: Deadline, saved: Sequence[Outco
 
 
 def _firsts(
-    task: Task, runner: _Proving, given: Deadline, searches: Sequence[_Search], saved: Sequence[Outcome]
+    task: Task, runner: _Proving, given: Deadline, searches: Sequence[KernelSearch], saved: Sequence[Outcome]
 ) -> Iterator[Outcome]:
     """Try the vendor's library and the defaults, and stress-verify the fastest default.
 
@@ -219,6 +176,8 @@ def _firsts(
     for _, contender in turns:
         if isinstance(contender, Launch):
             runner.prepare(contender)  # all at once: one after the other they would take the search's time
+    if runner.width > 1:  # else the thread would disturb what is measured
+        begin_in_thread([partial(_open, search, task, runner, given) for search in reversed(searches)], given)
     found = [one for one in saved if any((one.kernel, one.config) == (s.kernel.name, s.default) for s in searches)]
     for search, contender in turns:
         refused = _unaffordable(contender, task, given.searching() if runner.held else given.left())
@@ -231,16 +190,16 @@ def _firsts(
 
 
 def _turns(
-    task: Task, given: Deadline, searches: Sequence[_Search], saved: Sequence[Outcome]
-) -> tuple[list[tuple[_Search | None, Contender | Rejected]], bool]:
+    task: Task, given: Deadline, searches: Sequence[KernelSearch], saved: Sequence[Outcome]
+) -> tuple[list[tuple[KernelSearch | None, Contender | Rejected]], bool]:
     """The vendor's library (as None) and the defaults in order, and whether they have to hurry."""
-    vendor: list[tuple[_Search | None, Contender | Rejected]] = [(None, task.problem)]
+    vendor: list[tuple[KernelSearch | None, Contender | Rejected]] = [(None, task.problem)]
     if any(outcome.kernel == VENDOR for outcome in saved):
         vendor.clear()
     waiting = [search for search in searches if search.default not in search.told]
     defaults = [(search, _launch(search, search.default, task)) for search in waiting]
 
-    def seconds(turn: tuple[_Search | None, Contender | Rejected]) -> float:
+    def seconds(turn: tuple[KernelSearch | None, Contender | Rejected]) -> float:
         return 0.0 if isinstance(turn[1], Rejected) else task.forecast(turn[1]).trial
 
     if sum(map(seconds, [*vendor, *defaults])) <= _CLOSE * given.left():
@@ -294,9 +253,9 @@ def _reporting(best: Measured, default: Launch | None, found: Sequence[Outcome])
     return total
 
 
-def _begun(kernel: Kernel, task: Task, saved: Sequence[Outcome]) -> _Search:
+def _begun(kernel: Kernel, task: Task, saved: Sequence[Outcome]) -> KernelSearch:
     default = kernel.default(task.problem, task.device)
-    search = _Search(kernel, default, Once(partial(_strategy, kernel, default, task)))
+    search = KernelSearch(kernel, default, Once(partial(_strategy, kernel, default, task)))
     search.untold.extend((config, None) for config in task.refused.get(kernel.name, ()))
     for outcome in saved:
         if outcome.kernel == kernel.name:
@@ -318,7 +277,7 @@ def _features(kernel: Kernel, problem: Problem, device: Device, config: Config) 
     return features(kernel, config, problem, device)
 
 
-def _is_done(search: _Search, searches: Sequence[_Search], task: Task, budget: Budget) -> bool:
+def _is_done(search: KernelSearch, searches: Sequence[KernelSearch], task: Task, budget: Budget) -> bool:
     """Whether the budget has nothing left for this kernel, or nothing more is expected of it."""
     if budget.trials is not None and len(search.told) >= budget.trials:
         return True
@@ -328,18 +287,18 @@ def _is_done(search: _Search, searches: Sequence[_Search], task: Task, budget: B
     return task.strategy == "auto" and len(search.told) >= chance and _slowness(search, searches) > _HOPELESS
 
 
-def _turn(search: _Search, searches: Sequence[_Search], task: Task) -> float:
+def _turn(search: KernelSearch, searches: Sequence[KernelSearch], task: Task) -> float:
     """Who is tried next has the least: a kernel's trials, and in auto twice as slow a kernel has a quarter of them."""
     return len(search.told) * (_slowness(search, searches) ** 2 if task.strategy == "auto" else 1.0)
 
 
-def _slowness(search: _Search, searches: Sequence[_Search]) -> float:
+def _slowness(search: KernelSearch, searches: Sequence[KernelSearch]) -> float:
     """A kernel's best time over the best of all; 1 if there is none."""
     fastest = min((one.best for one in searches if one.best is not None), default=None)
     return search.best / fastest if search.best and fastest else 1.0
 
 
-def _next(search: _Search, task: Task, runner: Runner) -> Config | None:
+def _next(search: KernelSearch, task: Task, runner: Runner) -> Config | None:
     """The first config that is built, or that the search asked for first where none is; None: it has no more."""
     config = _built(search, task, runner) or (search.ready[0] if search.ready else None)
     if config is not None:
@@ -347,13 +306,21 @@ def _next(search: _Search, task: Task, runner: Runner) -> Config | None:
     return config
 
 
-def _built(search: _Search, task: Task, runner: Runner) -> Config | None:
+def _built(search: KernelSearch, task: Task, runner: Runner) -> Config | None:
     """The first config of those asked for that need not be waited for."""
     launches = ((config, _launch(search, config, task)) for config in search.ready)
     return next((config for config, one in launches if isinstance(one, Rejected) or runner.is_built(one)), None)
 
 
-def _fill(search: _Search, task: Task, runner: Runner, given: Deadline) -> None:
+def _open(search: KernelSearch, task: Task, runner: Runner, given: Deadline) -> None:
+    """Start the builds of a search's first configs, while the vendor and the defaults are measured."""
+    trials = given.budget().trials
+    count = _EARLY if trials is None else min(_EARLY, trials - len(search.told) - 1)
+    for config in search.ask_early(count) if count > 0 else []:
+        _prepare(search, config, task, runner)
+
+
+def _fill(search: KernelSearch, task: Task, runner: Runner, given: Deadline) -> None:
     """Ask for configs and start their builds where few are waiting: a batch keeps the compilers busy."""
     budget, size = given.budget(), max(runner.width, _BATCH)
     room = size - len(search.ready)
@@ -362,12 +329,18 @@ def _fill(search: _Search, task: Task, runner: Runner, given: Deadline) -> None:
     if len(search.ready) <= (size // 2 if runner.width > 1 else 0) and room > 0:
         for config in ask_in_thread(partial(search.ask, room), given):
             search.ready.append(config)
-            launch = _launch(search, config, task)
-            if isinstance(launch, Launch):
-                runner.prepare(launch)
+            _prepare(search, config, task, runner)
 
 
-def _try(search: _Search | None, contender: Contender | Rejected, runner: Runner) -> Outcome:
+def _prepare(search: KernelSearch, config: Config, task: Task, runner: Runner) -> None:
+    """Start the build of a config that the space allows, once."""
+    launch = _launch(search, config, task)
+    if isinstance(launch, Launch) and config not in search.prepared:
+        search.prepared.add(config)
+        runner.prepare(launch)
+
+
+def _try(search: KernelSearch | None, contender: Contender | Rejected, runner: Runner) -> Outcome:
     best = None if search is None else search.best
     outcome = contender if isinstance(contender, Rejected) else runner.attempt(contender, best)
     if search is not None:
@@ -375,7 +348,7 @@ def _try(search: _Search | None, contender: Contender | Rejected, runner: Runner
     return outcome
 
 
-def _launch(search: _Search, config: Config, task: Task) -> Launch | Rejected:
+def _launch(search: KernelSearch, config: Config, task: Task) -> Launch | Rejected:
     refusal = search.kernel.space.refusal(config, task.problem, task.device)
     if refusal is not None:
         return Rejected(search.kernel.name, config, "space", refusal)

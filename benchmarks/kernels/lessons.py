@@ -51,6 +51,7 @@ SHAPES: Final[Mapping[str, Mapping[int, Problem]]] = {
 }
 LAST: Final = (11, 14)  # the last rung of a dtype, which is compared with the vendor's library
 BAR: Final = 0.85
+AT_LEAST: Final = 2  # configs of each rung that are tried, however little time there is
 # What is tried beside a rung's default: changes of it, those that its space refuses left out.
 TRIED: Final[Mapping[int, Sequence[Mapping[str, int]]]] = {
     **dict.fromkeys((1, 2, 3, 4), ({"TILE": 16}, {"TILE": 32}, {"TILE": 8})),
@@ -107,18 +108,18 @@ def contests(platform: str) -> list[Contest]:
 def launches(
     lesson: Lesson, problem: Problem, device: Device, known: Mapping[int, Config] | None = None
 ) -> list[Launch]:
-    """What was fastest on another problem, the rung's default, and changes of it, where they are legal."""
+    """The rung's default, what was fastest on another problem, and changes of the default, where they are legal."""
     kernel = lesson.kernel
     first = kernel.default(problem, device)
     changed = (kernel.space.config({**first, **each}) for each in TRIED[lesson.number])
     chosen = dict.fromkeys(
-        [*(one for number, one in (known or {}).items() if number == lesson.number), first, *changed]
+        [first, *(one for number, one in (known or {}).items() if number == lesson.number), *changed]
     )
     return [kernel.launch(each, problem, device) for each in chosen if not kernel.space.refusal(each, problem, device)]
 
 
 def hold(unit: Unit, contest: Contest, until: float, known: Mapping[int, Config]) -> None:
-    """Attempt configs while there is time, the first of each rung in any case, and sample the fastest of each in turn.
+    """Attempt configs while there is time, two of each rung in any case, and sample the fastest of each in turn.
 
     The highest rung is tried first; one that is here to be compared with alone has two tries.
     """
@@ -133,7 +134,7 @@ def hold(unit: Unit, contest: Contest, until: float, known: Mapping[int, Config]
         runner.prepare(launch)
     for turn in range(max(map(len, ways.values()))):
         for number, several in ways.items():
-            if turn < len(several) and (turn == 0 or monotonic() < until):
+            if turn < len(several) and (turn < AT_LEAST or monotonic() < until):
                 _attempt(runner, contest, number, several[turn])
     runner.abandon()
     field_: dict[int, Contender] = {

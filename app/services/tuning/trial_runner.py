@@ -87,7 +87,7 @@ class TrialRunner:
         self._building: dict[Build, Future[None]] = {}
 
     def prepare(self, launch: Launch) -> None:
-        """Start to compile the launch ahead; returns at once."""
+        """Start to compile the launch ahead; returns at once. May be called from any thread."""
         is_new = launch.build not in self._building
         future = self._building[launch.build] = self._unit.ahead(launch.build)
         span = current_span()
@@ -102,8 +102,8 @@ class TrialRunner:
 
     def abandon(self) -> None:
         """Give up the builds that will not be attempted."""
-        self._unit.abandon(self._building)
-        self._building.clear()
+        given_up, self._building = self._building, {}
+        self._unit.abandon(given_up)
 
     def attempt(self, contender: Contender, best: float | None) -> Outcome:
         """Compile, verify and time one candidate; whatever it does to the worker is Rejected."""

@@ -37,9 +37,9 @@ def begin_in_thread(works: Sequence[Callable[[], object]], given: Deadline) -> N
 
     def begin() -> None:
         for work in works:
-            if given.searching() <= 0:
-                return
-            with suppress(Exception):
+            with suppress(BaseException):
+                if given.searching() <= 0:
+                    return
                 work()
 
     threading.Thread(target=begin, name="listing spaces", daemon=True).start()
