@@ -174,10 +174,15 @@ def test_a_worker_that_is_replaced_between_tiles_loses_none(small: Service) -> N
 def test_a_job_always_has_a_certificate_and_resident_operands_serve(small: Service, tmp_path: Path) -> None:
     with keeping(small, tmp_path, most=2**24) as results, small.matmul.reserve(LARGE) as placed:
         placed.a[...], placed.b[...] = 1, 2
-        job = results.create(placed)
+        job, seen = results.create(placed), set()
+        unsubscribe = small.jobs.subscribe(job.id, lambda: seen.add(small.jobs.get(job.id).done))
         told = results.make(job.id, placed, None, None)
         assert told is not None
+        unsubscribe()
+        ended = small.jobs.get(job.id)
         assert told["certificate"]["method"] == "freivalds"
+        assert ended.done == ended.total == told["tiles"] == len(tiles_of(small, LARGE))
+        assert any(0 < done < ended.total for done in seen), "progress is told by tiles"
     one = np.full((700, 300), 3, np.float32)
     with small.matrices.reserve(ANONYMOUS, "tall", "float32", one.shape) as pending:
         small.matrices.view(pending.resident)[:] = one.tobytes()

@@ -116,10 +116,18 @@ class AsyncProducts:
         """
         running: list[Future[None]] = []
 
+        tiles = self._matmul.memory.tiles(buffers.problem)
+        total, launches = 1 if tiles is None else len(tiles), 0
+
         def begun() -> None:
-            if not running:
-                with suppress(RuntimeError):  # the service ends: the job is lost, and told so at the next start
-                    running.append(self._writer.submit(self._mark_running, job_id))
+            nonlocal launches
+            launches += 1
+            if len(running) > 1 and not running[-1].done():
+                return  # the disk is slower than the tiles
+            with suppress(RuntimeError):  # the service ends: the job is lost, and told so at the next start
+                done = min(launches - 1, total - 1)
+                if launches == 1 or done:
+                    running.append(self._writer.submit(self._mark_running, job_id, total, done))
 
         token = CancelToken(begun)
         unsubscribe = self._jobs.subscribe(job_id, lambda: self._apply_cancellation(job_id, token))
@@ -177,8 +185,9 @@ class AsyncProducts:
         if self._jobs.is_cancelled(job_id) and not token.is_cancelled:
             token.cancel(kill=True)
 
-    def _mark_running(self, job_id: str) -> None:
-        self._database.write(lambda session: JobRepository(session).start(job_id, 1, datetime.now(UTC)))
+    def _mark_running(self, job_id: str, total: int, done: int) -> None:
+        now = datetime.now(UTC)
+        self._database.write(lambda session: JobRepository(session).start(job_id, total, now, done))
         self._jobs.notify(job_id)
 
     def _conclude(self, job_id: str, state: str, result: dict[str, Any] | None, error: TilewiseError | None) -> None:
@@ -188,7 +197,7 @@ class AsyncProducts:
                     self._errors.pop(next(iter(self._errors)))
                 self._errors[job_id] = error
         told = _told(error) if error is not None and state == "failed" else None
-        done = {"done": 1} if state == "succeeded" else {}
+        done = {"done": (result or {}).get("tiles", 1)} if state == "succeeded" else {}
         self._jobs.end(job_id, state, result, told, **done)
 
 

@@ -57,13 +57,14 @@ class JobRepository:
         query = select(JobRow).where(JobRow.state.in_(_UNFINISHED)).order_by(JobRow.number)
         return [_job(row) for row in self._session.scalars(query)]
 
-    def start(self, job_id: str, total: int, at: datetime) -> bool:
+    def start(self, job_id: str, total: int, at: datetime, done: int | None = None) -> bool:
         """Mark a job as running, with at most `total` trials; False if it has ended or is unknown.
 
-        A resumed job keeps its first start.
+        A resumed job keeps its first start, and what it has `done` unless that is told.
         """
         first = func.coalesce(JobRow.started_at, literal(at, Moment))
-        return self._change(job_id, state="running", total=total, started_at=first)
+        told = {} if done is None else {"done": done}
+        return self._change(job_id, state="running", total=total, started_at=first, **told)
 
     def advance(
         self, job_id: str, best_ms: float | None, eta_seconds: float | None = None, spent: float | None = None
