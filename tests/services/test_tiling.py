@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from app.devices.backend import Buffer
 from app.dtypes import numpy_dtype
 from app.errors import Cancelled, TooLarge
 from app.main import opened
@@ -22,7 +23,7 @@ from app.services.principal import ANONYMOUS
 from app.services.service import Service
 from app.tuning.verify import tolerance
 from app.worker.serving.buffer_cache import DeviceBufferCache
-from app.worker.serving.tile import TileCopies
+from app.worker.serving.tile import Panel, TileCopies, TileTransfer
 from kernels.problem import Problem
 from tests.services.test_results import keeping
 from tests.support.services.service_settings import settings
@@ -156,6 +157,16 @@ def test_two_that_take_turns_on_a_device_lose_no_tile(small: Service) -> None:
     with ThreadPoolExecutor(2) as pool:
         for each in [pool.submit(made, small, replace(LARGE, m=LARGE.m + more)) for more in (0, 1)]:
             assert each.result().tiles > 1
+
+
+def test_a_launch_that_fails_leaves_no_panel_that_is_still_on_its_way() -> None:
+    """The copy of the next panel may not be over where a launch failed: it is copied anew."""
+    copies, kept = TileCopies(), DeviceBufferCache()
+    now, ahead = (Panel(key, 0, 4, 16, 32) for key in (1, 2))
+    kept.put(1, Buffer(None, 64))
+    kept.put(2, Buffer(None, 64))
+    copies.settle(cast("Any", None), kept, TileTransfer(9, now, now, now, ahead, is_last=False))
+    assert kept.keys == (1,)
 
 
 @pytest.mark.slow

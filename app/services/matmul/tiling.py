@@ -24,7 +24,7 @@ from kernels.problem import Problem
 _REMEMBERED: Final = 4096  # problems
 _PANELS: Final = 3  # of op(A), of op(B), and the one that comes meanwhile
 _TILES: Final = 2  # the one that is made, and the one before it that leaves meanwhile
-_PART: Final = 0.9  # of the memory: the rest is for workspaces, programs and resident matrices
+_PART: Final = 0.8  # of the memory: the rest is for workspaces, programs, resident matrices and the trial worker
 _GRAIN: Final = 256  # rows and columns of a tile are a multiple, so that full tiles share a kernel
 _LEAST: Final = 16  # rows or columns of a tile: with fewer, a launch would be worth nothing
 

@@ -169,7 +169,7 @@ def _made(
         declined = _run(backend, program, request, Operands(a, b, c))
     except LaunchFailed as error:
         if tile is not None and not error.facts.get("fatal", True):
-            held.state(TileCopies).settle(held, tile)
+            held.state(TileCopies).settle(held, kept, tile)
         raise
     launched = perf_counter()
     if declined:

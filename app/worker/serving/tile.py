@@ -81,8 +81,13 @@ class TileCopies:
             if error.facts.get("fatal", True):
                 raise
 
-    def settle(self, held: WorkerContext, tile: TileTransfer) -> None:
-        """Wait, after a launch that failed, until nothing is copied back any more: the slab may be lent to others."""
+    def settle(self, held: WorkerContext, kept: DeviceBufferCache, tile: TileTransfer) -> None:
+        """After a launch that failed, wait until nothing is copied back, and drop what may not be here yet.
+
+        The slab may be lent to others then.
+        """
+        if tile.ahead is not None:
+            kept.forget([tile.ahead.key])
         if tile.walk in self._leaving:
             buffer, panel = self._leaving[tile.walk]
             _copies(held).read_rows(buffer, _rows(held, panel), wait=True)
