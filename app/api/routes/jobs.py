@@ -36,6 +36,10 @@ router = DirectRouter("jobs")
 
 _SILENCE: Final = 15.0  # seconds after which a comment keeps a quiet stream open
 _CLOSING: Final = 0.5  # seconds between looks at whether the service shuts down
+_TOGETHER: Final = 0.005  # seconds in which the streams that one commit wakes join in one reading
+_Told = tuple[int, str, bytes]  # an event's number and name, and it as it is sent
+# Readings that have not begun, by service, job and the last event told.
+_readings: Final[dict[tuple[int, str, int], asyncio.Task[list[_Told]]]] = {}
 JobId = Annotated[str, Path(description="The job's id.")]
 EVENT_NUMBER: Final = "[0-9]{1,18}"
 STREAM_HEADERS: Final = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
@@ -199,15 +203,31 @@ async def _stream(service: Service, threads: RequestThreads, job_id: str, after:
     quiet_since = monotonic()
     async with _woken(service, job_id) as wait:
         while not service.closing.is_set():
-            for event in await threads.call(service.jobs.events, job_id, after):
-                yield _written(event)
-                after, quiet_since = event.id, monotonic()
-                if event.name == "end":
+            for number, name, piece in await _told(service, threads, job_id, after):
+                yield piece
+                after, quiet_since = number, monotonic()
+                if name == "end":
                     return
             while not await wait(_CLOSING) and not service.closing.is_set():
                 if monotonic() - quiet_since >= _SILENCE:
                     yield b": \n\n"
                     quiet_since = monotonic()
+
+
+async def _told(service: Service, threads: RequestThreads, job_id: str, after: int) -> list[_Told]:
+    """A job's events after one, read and rendered once for all streams that were woken together."""
+    key = (id(service), job_id, after)
+    if key not in _readings:
+        _readings[key] = asyncio.create_task(_read(key, service, threads))
+    return await asyncio.shield(_readings[key])
+
+
+async def _read(key: tuple[int, str, int], service: Service, threads: RequestThreads) -> list[_Told]:
+    await asyncio.sleep(_TOGETHER)
+    del _readings[key]  # whoever is woken from now on may be for more than this reading finds
+    _, job_id, after = key
+    events = await threads.call(service.jobs.events, job_id, after)
+    return [(event.id, event.name, _written(event)) for event in events]
 
 
 @asynccontextmanager
