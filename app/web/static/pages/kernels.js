@@ -9,14 +9,18 @@ import { differenceListing, listing } from "../parts/source.js";
 const scrolled = (picture, label) => h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, picture);
 const source = async (name) => (await asked(`kernels/${name}/source`)).text();
 
-function list(main, kernels) {
+const rows = (kernels) => table(["Kernel", "What", "Shapes", "Types", "Configs#"], kernels.map((one) => [
+  h("a", { href: at(`ui/kernels/${one.name}`) }, one.name), one.summary, one.shapes, one.dtypes.join(" "), count(one.configs)]));
+
+function list(main, all) {
   document.title = "Kernels · Tilewise";
+  const [kernels, lessons] = ["serving", "lesson"].map((role) => all.filter((one) => one.role === role));
   main.replaceChildren(
     h("div", { class: "hero" }, h("h1", {}, "Kernels", h("small", {}, "Each is a step above the one before it: one idea more. A step leads to its source."))),
     h("div", { class: "grid" },
       card("The ladder", { span: 12, id: "staircase" }, scrolled(staircase(kernels), "The ladder")),
-      card("What each adds", { span: 12, id: "kernels" }, table(["Kernel", "What", "Shapes", "Types", "Configs#"], kernels.map((one) => [
-        h("a", { href: at(`ui/kernels/${one.name}`) }, one.name), one.summary, one.shapes, one.dtypes.join(" "), count(one.configs)]))),
+      card("What each adds", { span: 12, id: "kernels" }, rows(kernels)),
+      card("Lessons", { span: 12, id: "lessons", text: "They are measured beside these, and never serve a product: Learn climbs them." }, rows(lessons)),
       card("What is covered", { span: 12, id: "coverage", text: "By all kernels together: the instructions of the highest rung." }, scrolled(coverage(kernels), "Coverage"))));
 }
 
