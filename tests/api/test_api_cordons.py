@@ -39,10 +39,9 @@ def test_a_cordon_is_told_wherever_the_device_is_asked_for_and_ends(tmp_path: Pa
         assert np.array_equal(client.matmul(np.eye(8, dtype=np.float32), np.eye(8, dtype=np.float32)), np.eye(8))
 
 
-def test_cordons_of_unknown_devices_and_without_a_reason_are_refused(tmp_path: Path) -> None:
-    with settled(tmp_path) as running, httpx.Client(base_url=running.url) as http:
-        assert http.post("/devices/cuda:7/cordon", json={"reason": "none"}).json()["code"] == "unknown_device"
-        assert http.post("/devices/cuda:7/uncordon").json()["code"] == "unknown_device"
-        for reason in ("", "x" * 201, 7):
-            assert http.post("/devices/opencl:0/cordon", json={"reason": reason}).status_code == 422
-        assert http.post("/devices/opencl:0/uncordon").json()["cordoned"] is False
+def test_cordons_of_unknown_devices_and_without_a_reason_are_refused(client: httpx.Client) -> None:
+    assert client.post("/devices/cuda:7/cordon", json={"reason": "none"}).json()["code"] == "unknown_device"
+    assert client.post("/devices/cuda:7/uncordon").json()["code"] == "unknown_device"
+    for reason in ("", "x" * 201, 7):
+        assert client.post("/devices/opencl:0/cordon", json={"reason": reason}).status_code == 422
+    assert client.post("/devices/opencl:0/uncordon").json()["cordoned"] is False
