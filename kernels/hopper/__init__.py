@@ -38,7 +38,7 @@ from kernels.split_k import k_tiles, k_tiles_per_split
 COLUMN_CYCLES: Final = 0.5
 ROWS_CYCLES: Final = 16
 READ_CYCLES: Final = 0.25
-CACHE_BYTES: Final = 54
+CACHE_BYTES: Final = 48
 SHARED_CYCLES: Final = 220
 AGAIN_CYCLES: Final = 3.75
 # Cycles until the first bytes are there, those between one piece of work and the next, and what each of its sums takes
@@ -46,8 +46,6 @@ AGAIN_CYCLES: Final = 3.75
 START_CYCLES: Final = 1200
 BETWEEN_CYCLES: Final = 1000
 STORE_CYCLES: Final = 1 / 24
-# Times that partial sums take of the bandwidth's: splits of one tile's columns do not keep step.
-PARTIALS_COST: Final = 4
 # Phases in shared memory that are too few, and what products wait for where there are no more; and of all SMs those
 # that memory needs to be busy.
 TOO_FEW: Final = 2
@@ -84,8 +82,7 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     tail = lhs.tile * rhs.tile * STORE_CYCLES
     phase = max(_products(config, problem), _reads(config, problem))
     tile = k_tiles_per_split(config, problem) * phase * min_blocks + BETWEEN_CYCLES + tail
-    parts = PARTIALS_COST * partials_bytes(config, problem, splits) / limits.bandwidth
-    joined = LAUNCH + 2 * parts if splits > 1 else 0
+    joined = LAUNCH + 2 * partials_bytes(config, problem, splits) / limits.bandwidth if splits > 1 else 0
     alone = max(1.0, FEW_SMS * limits.sms / blocks)
     floor = max(alone * problem.bytes / limits.bandwidth, _again(config, problem) * cycle)
     busy = max((START_CYCLES + waves * tile) * cycle, floor) + floor * (ONE_BY_ONE + EMPTY_COST * _empty(lhs, rhs))
