@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from fastapi import FastAPI
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.staticfiles import StaticFiles
+from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
 from app.server.security_headers import PAGE
@@ -44,19 +45,23 @@ def _text(depth: int) -> str:
     return (STATIC / "index.html").read_text(encoding="utf-8").replace("{up}", "../" * depth)
 
 
-def _shell(depth: int) -> Response:
-    return HTMLResponse(_text(depth), headers=dict(PAGE))
+def _shell(request: Request, depth: int) -> Response:
+    text = _text(depth)
+    tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+    response = HTMLResponse(text, headers={**PAGE, "ETag": tag})
+    if_none_match = {each.strip().removeprefix("W/") for each in request.headers.get("If-None-Match", "").split(",")}
+    return NotModifiedResponse(response.headers) if tag in if_none_match else response
 
 
 def include(app: FastAPI) -> None:
     """Give `app` the overview at /, the other pages below /ui, the reference at /docs, and what they load."""
     files = _Files(directory=STATIC)
 
-    async def overview() -> Response:
-        return _shell(0)
+    async def overview(request: Request) -> Response:
+        return _shell(request, 0)
 
-    async def page(page: str) -> Response:
-        return _shell(page.count("/") + 1)
+    async def page(request: Request, page: str) -> Response:
+        return _shell(request, page.count("/") + 1)
 
     async def reference(request: Request) -> Response:
         response = await files.get_response("reference.html", request.scope)

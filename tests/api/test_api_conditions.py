@@ -74,7 +74,7 @@ def test_a_refused_condition_costs_no_body(client: httpx.Client) -> None:
 
 
 def test_pages_are_asked_for_again_and_not_sent_again(client: httpx.Client) -> None:
-    for path in ("/", "/docs", "/static/page.js"):
+    for path in ("/", "/ui/jobs", "/docs", "/static/app.js", "/static/vendor/echarts.js"):
         first = client.get(path)
         assert first.headers["Cache-Control"] == "no-cache"
         again = client.get(path, headers={"If-None-Match": first.headers["ETag"]})

@@ -135,8 +135,8 @@ def test_a_person_logs_in_with_a_key_works_and_logs_out(locked: Locked) -> None:
 
 def test_the_pages_script_asks_for_a_key_where_one_is_missing(locked: Locked) -> None:
     with locked.browser() as browser:
-        page, login = (browser.get(f"/static/{name}.js").text for name in ("page", "login"))
-    assert 'import { askForKey } from "./login.js"' in page
+        page, login = (browser.get(f"/static/{name}.js").text for name in ("parts/service", "login"))
+    assert 'import { askForKey } from "../login.js"' in page
     assert "answer.status === 401" in page
     for name in re.findall(r'\$\("([a-z-]+)"\)', login):
         assert f'id="{name}"' in browser_page(locked), name

@@ -78,7 +78,7 @@ def test_every_route_says_who_may_use_it(routes: list[Any]) -> None:
         for method in getattr(route, "methods", None) or {"GET"}:
             if scopes_of_route("GET" if method == "HEAD" else method, route.path) is PUBLIC:
                 public.add(route.path)
-    assert public == {"/", "/static", "/health/live", "/health/ready", "/login", "/logout"}
+    assert public == {"/", "/ui/{page:path}", "/static", "/health/live", "/health/ready", "/login", "/logout"}
     with pytest.raises(LookupError):
         scopes_of_route("POST", "/new")
 

@@ -13,7 +13,7 @@ function filled(made, properties, children) {
 
 export const h = (name, properties = {}, ...children) => filled(document.createElement(name), properties, children);
 export const svg = (name, properties = {}, ...children) =>
-  filled(document.createElementNS("http:" + "//www.w3.org/2000/svg", name), properties, children);
+  filled(document.createElementNS("http://www.w3.org/2000/svg", name), properties, children);
 
 /** A card with a heading, a line that says what it shows, and what is in it. */
 export function card(title, told, ...children) {
