@@ -40,7 +40,7 @@ _DRAM: Final = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 _DURATION: Final = "gpu__time_duration.sum"
 _STALLED: Final = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio")
 _ISSUING: Final = {"selected", "not_selected"}  # of warps that could issue: they wait for nothing
-_COLUMN: Final = re.compile(r"\w+__\w+[\w.]*")
+_COLUMN: Final = re.compile(r"[^\W_]+__\w[\w.]*")
 _ERROR: Final = re.compile(r"^==ERROR==\s*(.+)$", re.MULTILINE)
 _UNPROFILED: Final = re.compile(r"^==WARNING==\s*(No kernels were profiled.*)$", re.MULTILINE)
 _PREFIXES: Final = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}

@@ -18,7 +18,7 @@ from kernels.problem import Problem
 from kernels.space import Config, Space
 
 Planned = Callable[[Config, Problem], Plan]
-_COMMENT: Final = re.compile(r"(?://.*\n)+")
+_COMMENT: Final = re.compile(r"\A(?://.*\n)+")
 # What lessons for tensor cores have in common.
 _HALVES: Final = {"dtypes": ("float16",), "platforms": ("cuda",)}
 
