@@ -88,6 +88,22 @@ def _telemetry(settings: Settings, families: Callable[[], Iterable[Metric]]) -> 
     return OtelTelemetry(families)
 
 
+def _fleets(settings: Settings) -> Fleets:
+    """What opens the devices of this host, or of a cluster; raises StartRefused if Ray is not installed."""
+    sandboxed = settings.sandbox == "on"
+    if settings.ray == "off":
+        return partial(open_fleet, settings.devices, settings.cache, sandboxed=sandboxed)
+    try:
+        from app.cluster.fleet import ClusterSettings, open_cluster  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise StartRefused(
+            f"TILEWISE_RAY needs the extra cluster: pip install 'tilewise[cluster]' ({error})"
+        ) from error
+    insecure = settings.insecure == "yes"
+    where = ClusterSettings(settings.ray, settings.devices, settings.cache, sandboxed, insecure)
+    return partial(open_cluster, where)
+
+
 @contextmanager
 def opened(
     settings: Settings, who: str, closing: threading.Event | None = None, fleets: Fleets | None = None
@@ -102,11 +118,7 @@ def opened(
         migrate(settings.database)
         database = stack.enter_context(open_database(settings.database))
         threads = stack.enter_context(ExitStack())  # these end once the devices are closed
-        fleet = stack.enter_context(
-            (fleets or partial(open_fleet, settings.devices, settings.cache, sandboxed=settings.sandbox == "on"))(
-                settings.slab_bytes
-            )
-        )
+        fleet = stack.enter_context((fleets or _fleets(settings))(settings.slab_bytes))
         quarantine, best = _known(fleet, database)
         jobs, misses = _writing(stack, database)
         imports = ImportService(database, best, quarantine, ImportLimits(settings.import_bytes, settings.import_days))

@@ -26,6 +26,11 @@ class Settings(BaseSettings):
     devices: str = Field(
         default="auto", description="auto, none, or ids and platforms such as cuda or cuda:0,opencl:0."
     )
+    ray: str = Field(
+        default="off",
+        description="auto, or the address of a Ray cluster: then TILEWISE_DEVICES are those of its nodes, auto their "
+        "GPUs; needs tilewise[cluster].",
+    )
     host: str = Field(default="127.0.0.1", description="The address to listen on.")
     port: Annotated[int, Field(ge=0, le=65535)] | Literal["off"] = Field(
         default=8000, description="The port to listen on; 0 takes a free one, off none: then there is the socket alone."

@@ -10,7 +10,7 @@ from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from app.devices import worker_entry
 from app.devices.process import Worker
@@ -23,6 +23,24 @@ Key: TypeAlias = tuple[str, str]
 _FIRST: Final = 60.0  # seconds for a compilation while none has been seen to end
 _LEAST: Final = 10.0
 _SLOWER: Final = 5.0  # times the slowest compilation seen: one that takes longer is taken for hung
+
+
+class BuildCompilers(Protocol):
+    """What compiles the builds of a device, here or on its node; as Compilers, whose methods say what they raise."""
+
+    width: int
+
+    def start(self, build: Build, architecture: str, deadline: float | None = None) -> Future[None]:
+        """Have a build's binary put into the device's cache, and return at once."""
+        ...
+
+    def compile(self, build: Build, architecture: str, deadline: float | None = None) -> None:
+        """Put a build's binary into the device's cache, and wait."""
+        ...
+
+    def cancel(self, builds: Iterable[Build], architecture: str) -> None:
+        """Give up the builds that no compiler has begun."""
+        ...
 
 
 class Compilers:

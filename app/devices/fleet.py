@@ -14,12 +14,12 @@ from typing import Any
 from app.devices import worker_entry
 from app.devices.backend import Vendor
 from app.devices.binary_cache import CACHES, make_private
-from app.devices.compiler_pool import Compilers
+from app.devices.compiler_pool import BuildCompilers, Compilers
 from app.devices.gpu_health import GpuReader
 from app.devices.gpu_reader import GpuHealthProcess
 from app.devices.last_devices import remember
 from app.devices.lease import Lease, Priority
-from app.devices.process import Worker
+from app.devices.process import DeviceWorker, Worker
 from app.devices.sandbox import Part, Sandbox, Support, of_discovery, of_platform, support
 from app.devices.slab import Slab
 from app.devices.worker_entry import WorkerContext
@@ -40,9 +40,9 @@ class Unit:
     device: Device
     vendor: Vendor
     lease: Lease
-    products: Worker
-    trials: Worker
-    compilers: Compilers
+    products: DeviceWorker
+    trials: DeviceWorker
+    compilers: BuildCompilers
 
     @property
     def width(self) -> int:

@@ -70,7 +70,7 @@ def busy(service: Service) -> Iterator[None]:
     entered, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with service.fleet.unit().products._calls.held(Priority.PRODUCT):
+        with service.fleet.unit().products._calls.held(Priority.PRODUCT):  # type: ignore[attr-defined]
             entered.set()
             leave.wait(60)
 

@@ -76,7 +76,7 @@ def test_xid_that_condemns_cordons_the_device_and_ends_what_runs(unit: Unit, tmp
     watching, cordons, _ = watch(unit, tmp_path, GpuReading(UUID, (79,)))
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(unit.products.call, child_functions.sleep, 60)
-        while not unit.products._calls._holder:
+        while not unit.products._calls._holder:  # type: ignore[attr-defined]
             time.sleep(0.01)
         time.sleep(0.2)
         watching.look(0)

@@ -15,7 +15,7 @@ import pytest
 from app.devices import cuda
 from app.devices.backend import Backend, Buffer
 from app.devices.fleet import Fleet
-from app.devices.process import Worker, WorkerLink
+from app.devices.process import DeviceWorker, WorkerLink
 from app.devices.slab import Slab
 from app.devices.worker_entry import WorkerContext
 from app.dtypes import Array
@@ -146,7 +146,7 @@ def test_nothing_is_registered_where_it_is_not_allowed_or_there_is_no_gpu(
 
 
 def test_a_child_without_cuda_refuses_handles(service: Service) -> None:
-    products: Worker = service.fleet.unit(None).products
+    products: DeviceWorker = service.fleet.unit(None).products
     with pytest.raises(Unsupported, match="opencl:0"):
         products.call(ipc.check, IpcHandle(bytes(64), 64))
 

@@ -55,7 +55,7 @@ def held(service: Service) -> Iterator[None]:
     child = service.fleet.unit().products
 
     def hold() -> None:
-        with child._calls.held(0):  # type: ignore[arg-type]
+        with child._calls.held(0):  # type: ignore[attr-defined]
             entered.set()
             leave.wait(30)
 

@@ -247,7 +247,7 @@ class World:
         assert not any(admission._devices.values()), "bytes of the device are held"
         assert self.slab.lent_bytes == 0, "the slab is lent"
         assert self.matmul._batcher.waiting(self.unit) == 0, "the queue is not empty"
-        for lock in (self.lease, self.unit.products._calls, self.unit.trials._calls):
+        for lock in (self.lease, self.unit.products._calls, self.unit.trials._calls):  # type: ignore[attr-defined]
             assert lock._holder is None, "a turn is held"
             assert not lock.waiting, "somebody waits for a turn"
         assert self.user is None, "the device is in use"

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from app.devices.process.call import PendingCall
+from app.devices.process.device_worker import DeviceWorker
 from app.devices.process.stop import GLANCE, NEVER, CallLimit, CallStopped, Until, never
 from app.devices.process.worker import Worker
 from app.devices.process.worker_main import WorkerLink
 
-__all__ = ["GLANCE", "NEVER", "CallLimit", "CallStopped", "PendingCall", "Until", "Worker", "WorkerLink", "never"]
+__all__ = [
+    "GLANCE",
+    "NEVER",
+    "CallLimit",
+    "CallStopped",
+    "DeviceWorker",
+    "PendingCall",
+    "Until",
+    "Worker",
+    "WorkerLink",
+    "never",
+]

@@ -17,7 +17,7 @@ from typing import Final
 
 from app.devices.fleet import Fleet, Unit
 from app.devices.lease import Priority
-from app.devices.process import Worker
+from app.devices.process import DeviceWorker
 from app.errors import ChildDied, Closing, DeviceError, TilewiseError, Unsupported
 from app.services.best.lookup import BestConfigs, covering, default_launch
 from app.services.best.quarantine import Quarantine, QuarantinedConfig
@@ -199,7 +199,7 @@ class DefaultVerification:
         self._quarantine.allow(unit.device, launch.kernel)
         self._best.changed()
 
-    def _verify(self, unit: Unit, child: Worker, launch: Launch, generous: float) -> None:
+    def _verify(self, unit: Unit, child: DeviceWorker, launch: Launch, generous: float) -> None:
         """Build and verify a launch's class in a worker; once more if a signal from outside killed that."""
         allowed = generous * self._deadlines.seconds(unit, _LEAST)
         started = monotonic()

@@ -16,7 +16,7 @@ from app.devices.fleet import Fleet, Unit
 from app.devices.process import PendingCall
 from app.devices.slab import SlabRegion
 from app.dtypes import Array, numpy_dtype
-from app.errors import ChildDied, DeviceCordoned, DeviceError, NoRoom, Unsupported
+from app.errors import ChildDied, ChildLost, DeviceCordoned, DeviceError, NoRoom, Unsupported
 from app.observability.tracing import Attributes, trace_phases
 from app.services.access.usage import DeviceSeconds
 from app.services.best.lookup import BestConfigs
@@ -288,7 +288,7 @@ class MatmulService:
             except DeviceError as error:
                 kind = self.failures.record(unit, choice.launch, error)
                 if (
-                    isinstance(error, DeviceCordoned)
+                    isinstance(error, DeviceCordoned | ChildLost)
                     and device_id is None
                     and (other := self._least_busy(buffers)) != unit
                 ):

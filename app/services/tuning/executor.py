@@ -11,7 +11,7 @@ from typing import Any
 
 from app.devices.fleet import Unit
 from app.devices.process import CallStopped
-from app.errors import Closing, DeviceError, TilewiseError
+from app.errors import ChildLost, Closing, DeviceError, TilewiseError
 from app.observability.tracing import traced
 from app.services.best.lookup import BestConfigs, gflops, timing_of
 from app.services.best.misses import MissCounter
@@ -33,8 +33,11 @@ AwaitDefaults = Callable[[Unit, Callable[[], bool]], None]
 class JobExecutor:
     """Runs jobs; `total` seconds were spent on them, `inside` of these in workers."""
 
-    def __init__(self, context: TuningContext, misses: MissCounter, await_defaults: AwaitDefaults) -> None:
+    def __init__(
+        self, context: TuningContext, misses: MissCounter, await_defaults: AwaitDefaults, units: Sequence[Unit]
+    ) -> None:
         self.inside = self.total = 0.0
+        self._units = units
         self._context, self._misses, self._await_defaults = context, misses, await_defaults
 
     def run(self, job: JobRecord, spec: TuneSpec, progress: JobProgress, targets: Sequence[TuneTarget]) -> None:
@@ -61,7 +64,7 @@ class JobExecutor:
                     break
                 progress.begin(number)
                 tuner = ShapeTuner(self._context, job.id, spec, *targets[number], progress)
-                self._tune_shape(job, tuner, results, number)
+                self._tune_shape(job, tuner, spec, results, number)
             if progress.interrupted() and progress.pending_shapes():
                 if jobs.is_cancelled(job.id):
                     self._finish(job.id, "cancelled", results, spent=progress.elapsed)
@@ -92,13 +95,15 @@ class JobExecutor:
             for unit, problem in targets
         )
 
-    def _tune_shape(self, job: JobRecord, tuner: ShapeTuner, results: dict[int, dict[str, Any]], number: int) -> None:
+    def _tune_shape(
+        self, job: JobRecord, tuner: ShapeTuner, spec: TuneSpec, results: dict[int, dict[str, Any]], number: int
+    ) -> None:
         """Tune one shape into `results`, or its error; neither if it is interrupted."""
         unit, problem, started = tuner.unit, tuner.problem, perf_counter()
         before = None if number in results else self._promoted_before(job, unit, problem)
         try:
             with traced("tune shape", {"tilewise.device": unit.device.id, "tilewise.problem": problem.key}):
-                best = before or tuner.tune()
+                best = before or self._tuned(job, spec, tuner)
             if best is None:
                 return
             results[number] = _result(best, unit.device)
@@ -112,6 +117,24 @@ class JobExecutor:
             self.inside += tuner.inside
             self.total += perf_counter() - started
         tuner.progress.shape_finished()
+
+    def _tuned(self, job: JobRecord, spec: TuneSpec, tuner: ShapeTuner) -> BestRecord | None:
+        """Tune a shape; where its device is lost, go on with what was saved on an equal one. Raises as ShapeTuner."""
+        unit = tuner.unit
+        try:
+            return tuner.tune()
+        except ChildLost as error:
+            place = unit.device.model, unit.device.environment
+            equal = [one for one in self._units if (one.device.model, one.device.environment) == place]
+            other = next((one for one in equal if one is not unit and one.trials.takes_calls), None)
+            if other is None:
+                raise
+            _LOG.warning("%s; %s is tuned on %s", error.message, tuner.problem, other.device.id)
+        moved = ShapeTuner(self._context, job.id, spec, other, tuner.problem, tuner.progress)
+        try:
+            return self._tuned(job, spec, moved)
+        finally:
+            tuner.inside_elsewhere += moved.inside
 
     def _promoted_before(self, job: JobRecord, unit: Unit, problem: Problem) -> BestRecord | None:
         """The winner that this job promoted before an earlier process died."""

@@ -73,7 +73,7 @@ class TuningService:
         self._works = works or {}
         self._context, self._fleet, self._background = context, fleet, background
         self._max_waiting = queue
-        self._executor = JobExecutor(context, misses, await_defaults)
+        self._executor = JobExecutor(context, misses, await_defaults, fleet.units)
         self._closing = threading.Event()
         self._queues = {unit.device.id: JobQueue(context.jobs.is_followed) for unit in fleet.units}
         self._threads: list[threading.Thread] = []

@@ -100,13 +100,14 @@ class ShapeTuner:
         self._recorder = TrialRecorder(job_id, unit, problem)
         self._kernels = kernels_to_search(problem, unit.device, spec)
         self.serves = not is_lesson(spec)
+        self.inside_elsewhere = 0.0
         self._saved: list[TrialRecord] = []
         self._provisional: TrialRecord | None = None
 
     @property
     def inside(self) -> float:
         """Seconds spent compiling, verifying and measuring."""
-        return self._runner.inside
+        return self._runner.inside + self.inside_elsewhere
 
     def tune(self) -> BestRecord | None:
         """Search every kernel's space and promote what the finals chose; None where the job was interrupted.

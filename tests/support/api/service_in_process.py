@@ -16,7 +16,7 @@ from app.api.errors import problem
 from app.api.state import state_of
 from app.devices.backend import Buffer
 from app.devices.fleet import WorkerContext
-from app.devices.process import Worker, WorkerLink
+from app.devices.process import DeviceWorker, WorkerLink
 from app.errors import LaunchFailed
 from app.main import Fleets, Server, create_app, transfer_limits
 from app.server import protocol_factory
@@ -74,7 +74,7 @@ class Running:
     service: Service
 
     @property
-    def products(self) -> Worker:
+    def products(self) -> DeviceWorker:
         return self.service.fleet.units[0].products
 
     def connect(self) -> socket.socket:

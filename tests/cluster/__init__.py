@@ -1,0 +1,1 @@
+"""Tests of a Ray cluster's devices."""
