@@ -141,14 +141,16 @@ class NodeConnection:
         return found
 
     def _got(self, reference: Any, seconds: float) -> Any:
-        """A value that the service's end does not wait for."""
+        """A value that the service's end does not wait for, nor for a node that is gone."""
         left = seconds
-        while left > 0 and not self.is_closed:
+        while left > 0 and not self.is_closed and self._find(self.node.name) == self.node:
             try:
                 return ray.get(reference, timeout=_LOOK)
             except GetTimeoutError:
                 left -= _LOOK
-        raise NoDevice(f"{self.node.name}: its actor did not open its devices; are its GPUs other work's of Ray?")
+        raise NoDevice(
+            f"{self.node.name}: its actor did not open its devices: it is gone, or its GPUs are other work's of Ray"
+        )
 
     def _watching(self) -> None:
         while not self._closing.wait(_LOOK):

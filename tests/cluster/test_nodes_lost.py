@@ -12,11 +12,11 @@ import pytest
 
 from app.errors import ChildLost, TilewiseError
 from app.main import opened
+from app.services.jobs.service import ENDED
 from app.services.principal import ANONYMOUS
 from app.services.service import Service
 from app.services.tuning.request import TuneSpec
 from app.settings import Settings
-from app.store.records import ENDED
 from app.tuning.budget import Budget
 from kernels.problem import Problem
 from tests.support.cluster.history import TrialHistory

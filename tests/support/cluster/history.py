@@ -33,9 +33,7 @@ class TrialHistory:
         assert not again, f"run more than once: {again}"
 
     def _rows(self) -> list[TrialRecord]:
-        return self._service.tuning._context.database.read(
-            lambda session: TrialRepository(session).of_job(self._job_id)
-        )
+        return self._service.database.read(lambda session: TrialRepository(session).of_job(self._job_id))
 
 
 def _what(rows: Iterable[TrialRecord]) -> list[tuple[str, str, str]]:
