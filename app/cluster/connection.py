@@ -14,11 +14,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from app.cluster import staging
 from app.cluster.messages import NodeDescription, NodeSettings, Role
-from app.cluster.node import Node, versions
+from app.cluster.node import NodeActor, versions
 from app.devices.process import GLANCE
 from app.devices.slab import Slab
 from app.errors import ChildDied, NoDevice
-from kernels.device import Device
 
 _LOG: Final = logging.getLogger(__name__)
 _LOOK: Final = 1.0  # seconds between two words to a node
@@ -52,14 +51,15 @@ class NodeConnection:
         self.troubles: dict[tuple[str, Role], str | None] = {}
         self.memory: memoryview | None = None  # the node's slab, where it is on this host
         self._actor: Any = None
-        self._devices: tuple[Device, ...] = ()
+        self._devices: list[tuple[str, ...]] = []
+        self._others = ""  # the number of a node of this name with other devices
         self._closing, self._lock = threading.Event(), threading.Lock()
         self._watch: threading.Thread | None = None
 
     def open(self) -> NodeDescription:
         """Place the actor and have it open the node's devices; raises NoDevice with the reason if it does not."""
         found = self._placed()
-        self._devices = tuple(device for device, _ in found.devices)
+        self._devices = _identities(found)
         self.lost = None
         self._watch = threading.Thread(target=self._watching, name=f"node {self.node.name}", daemon=True)
         self._watch.start()
@@ -148,9 +148,7 @@ class NodeConnection:
                 return ray.get(reference, timeout=_LOOK)
             except GetTimeoutError:
                 left -= _LOOK
-        raise NoDevice(
-            f"{self.node.name}: its actor did not open its devices: it is gone, or its GPUs are other work's of Ray"
-        )
+        raise NoDevice(f"{self.node.name}: no actor opened its devices: it is gone, or its GPUs are other work's")
 
     def _watching(self) -> None:
         while not self._closing.wait(_LOOK):
@@ -171,7 +169,7 @@ class NodeConnection:
     def _return(self) -> None:
         """Place an actor where a node of this name lives again, if it has the same devices."""
         node = self._find(self.node.name)
-        if node is None:
+        if node is None or node.number == self._others:
             return
         self.node = node
         try:
@@ -179,8 +177,9 @@ class NodeConnection:
         except NoDevice as error:
             _LOG.info("node %s stays lost: %s", node.name, error.message)
             return
-        if tuple(device for device, _ in found.devices) != self._devices:
+        if _identities(found) != self._devices:
             _kill(self._actor)
+            self._others = node.number
             self.lost = "it came back with other devices or another driver: they are the next start's"
             return
         _LOG.warning("node %s is back at fence %d", node.name, self.fence)
@@ -191,7 +190,7 @@ def _actor(node: ClusterNode, settings: NodeSettings) -> Any:
     """The actor of a node, which takes all of its GPUs, so that Ray gives them to nobody else."""
     wants_gpus = "cuda" in settings.devices
     return (
-        ray.remote(concurrency_groups=_THREADS)(Node)
+        ray.remote(concurrency_groups=_THREADS)(NodeActor)
         .options(
             num_cpus=0,
             num_gpus=node.gpus if wants_gpus else 0,
@@ -201,6 +200,11 @@ def _actor(node: ClusterNode, settings: NodeSettings) -> Any:
         )
         .remote()
     )
+
+
+def _identities(found: NodeDescription) -> list[tuple[str, ...]]:
+    """What must be the same for timings and plans to hold; limits that were measured differ a little each time."""
+    return [(one.id, one.model, one.environment, one.uuid) for one, _ in found.devices]
 
 
 def _kill(actor: Any) -> None:

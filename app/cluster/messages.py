@@ -53,7 +53,7 @@ class NodeDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class Operands:
+class NodeOperands:
     """The rows of the service's slab that a call reads, in order, and those that it writes its result to."""
 
     reads: tuple[Panel, ...] = ()
@@ -65,7 +65,7 @@ class Operands:
         return sum(whole_pages(panel.nbytes) for panel in (*self.reads, *self.writes))
 
 
-NO_OPERANDS: Final = Operands()
+NO_OPERANDS: Final = NodeOperands()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class NodeCall:
     deadline: float
     leased: bool
     limit: tuple[float, float]
-    operands: Operands = NO_OPERANDS
+    operands: NodeOperands = NO_OPERANDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Node: what a node's actor does: it holds the node's devices, their workers, leases and slab, and makes calls."""
+"""NodeActor: it holds the node's devices, their workers, leases and slab, and makes calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def versions() -> tuple[str, ...]:
     return f"tilewise {version('tilewise')}", f"Python {'.'.join(platform.python_version_tuple()[:2])}"
 
 
-class Node:
+class NodeActor:
     """The actor of a node; its methods are called from several threads."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from app.cluster.messages import NO_OPERANDS, Operands, SharedSlab, whole_pages
+from app.cluster.messages import NO_OPERANDS, NodeOperands, SharedSlab, whole_pages
 from app.devices.slab import Slab, SlabRegion
 from app.dtypes import Array
 from app.errors import Unsupported
@@ -28,7 +28,7 @@ class StagedCall:
     """A call's arguments with offsets from 0 on, the operands that lie there, and what its value becomes here."""
 
     arguments: tuple[Any, ...]
-    operands: Operands = NO_OPERANDS
+    operands: NodeOperands = NO_OPERANDS
     finish: Callable[[Any], Any] = lambda value: value
 
 
@@ -63,7 +63,7 @@ def _loaded(result: MultiplyResult, loaded: int) -> MultiplyResult:
     return replace(result, loaded=loaded)
 
 
-def _moved(requests: Iterable[MultiplyRequest]) -> tuple[tuple[MultiplyRequest, ...], Operands]:
+def _moved(requests: Iterable[MultiplyRequest]) -> tuple[tuple[MultiplyRequest, ...], NodeOperands]:
     """Requests whose operands lie one after the other from 0 on, then their results, and where these are now."""
     panels = [_panels(request) for request in requests]
     reads, writes = [panel for a, b, _ in panels for panel in (a, b)], [c for _, _, c in panels]
@@ -72,7 +72,7 @@ def _moved(requests: Iterable[MultiplyRequest]) -> tuple[tuple[MultiplyRequest, 
     for number, request in enumerate(requests):
         at = starts[2 * number], starts[2 * number + 1], starts[len(reads) + number]
         plains.append(MultiplyRequest(request.problem, request.launch, *at, allowed=request.allowed))
-    return tuple(plains), Operands(tuple(reads), tuple(writes))
+    return tuple(plains), NodeOperands(tuple(reads), tuple(writes))
 
 
 def _panels(request: MultiplyRequest) -> tuple[Panel, Panel, Panel]:

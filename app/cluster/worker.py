@@ -15,7 +15,7 @@ from ray.exceptions import RayTaskError
 
 from app.cluster import staging
 from app.cluster.connection import NodeConnection
-from app.cluster.messages import NodeAnswer, NodeCall, Operands, Role, whole_pages
+from app.cluster.messages import NodeAnswer, NodeCall, NodeOperands, Role, whole_pages
 from app.devices.lease import Priority, PriorityLock
 from app.devices.process import CallLimit, CallStopped, PendingCall, Until, never
 from app.devices.process.call import logged_fault
@@ -221,7 +221,7 @@ def _packed(rows: Array) -> Array:
     return np.ascontiguousarray(rows)
 
 
-def _results(memory: memoryview, operands: Operands, offset: int) -> list[Array]:
+def _results(memory: memoryview, operands: NodeOperands, offset: int) -> list[Array]:
     """The results of a call in the node's slab."""
     found = []
     for panel in operands.writes:

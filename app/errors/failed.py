@@ -103,7 +103,7 @@ class ChildTimedOut(DeviceError):
 
 
 class ChildLost(DeviceError):
-    """The process that holds the device was killed and does not end, or its node is lost: the device answers nothing."""
+    """The process that holds the device was killed and does not end, or its node is lost: the device is not asked."""
 
     code, status, retry_after = "child_lost", 503, 5
 

@@ -66,7 +66,8 @@ def serving(address: str) -> Iterator[Service]:
 
 def compared(local: Service, remote: Service) -> dict[str, Any]:
     """Milliseconds of a product of 1024^3 here and on another node, in turn."""
-    problem, seconds = Problem(m=1024, n=1024, k=1024), ([], [])
+    problem = Problem(m=1024, n=1024, k=1024)
+    seconds: tuple[list[float], list[float]] = [], []
     sides = (local, local.fleet.unit().device.id), (remote, remote.fleet.unit("a:opencl:0").device.id)
     for number in range(2 + _PAIRS):
         for (service, device), taken in zip(sides, seconds, strict=True):
