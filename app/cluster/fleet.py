@@ -6,6 +6,9 @@ import ipaddress
 import logging
 import os
 import re
+import signal
+import socket
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +30,7 @@ from app.errors import NoDevice, StartRefused
 from kernels.device import Device
 
 _LOG: Final = logging.getLogger(__name__)
+_ANSWERING: Final = 5.0  # seconds that the cluster's head may take to be connected to
 _NAMED: Final = re.compile(r"[^A-Za-z0-9._-]")
 # Nothing is sent to Ray's authors, and an actor without GPUs sees those of its node.
 _ENVIRONMENT: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -77,9 +81,29 @@ def _connect(address: str) -> None:
     """Connect this process to the cluster; raises StartRefused."""
     os.environ.update(_ENVIRONMENT)
     try:
-        ray.init(address=address, namespace="tilewise", log_to_driver=False, configure_logging=False)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+        _expect_listener(address)
+        with _own_handler():
+            ray.init(address=address, namespace="tilewise", log_to_driver=False, configure_logging=False)
+    except (OSError, ValueError, RuntimeError) as error:
         raise StartRefused(f"there is no Ray cluster at TILEWISE_RAY={address}: {error}") from error
+
+
+def _expect_listener(address: str) -> None:
+    """Raise OSError if nothing listens at HOST:PORT: Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERING).close()
+
+
+@contextmanager
+def _own_handler() -> Iterator[None]:
+    """Keep what SIGTERM does here: Ray has it end the process at once."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 def cluster_nodes() -> list[ClusterNode]:

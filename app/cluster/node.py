@@ -68,6 +68,21 @@ class NodeActor:
         devices = tuple((unit.device, unit.vendor) for unit in fleet.units)
         return NodeDescription(versions(), devices, fleet.reasons, width, shared, self._memory is not None)
 
+    @property
+    def reads_slab(self) -> bool:
+        """Whether operands are read where the service has them, and results left for it to read."""
+        return self._memory is not None
+
+    def slab_view(self) -> memoryview:
+        """The slab of the node."""
+        slab = self._opened().slab
+        return slab.view(SlabRegion(0, slab.nbytes))
+
+    def close(self) -> None:
+        """End the node's processes."""
+        self._patience = inf
+        self._stack.close()
+
     def ping(self) -> dict[tuple[str, Role], str | None]:
         """Hear the service; gives what troubles each worker."""
         self._heard = monotonic()

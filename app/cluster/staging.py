@@ -108,6 +108,15 @@ def at(offset: int, panel: Panel) -> Panel:
     return Panel(0, offset, panel.rows, panel.width, panel.width)
 
 
+def results(memory: memoryview, operands: NodeOperands, offset: int) -> list[Array]:
+    """The results of a call in the node's slab."""
+    found = []
+    for panel in operands.writes:
+        found.append(rows(memory, at(offset, panel)))
+        offset += whole_pages(panel.nbytes)
+    return found
+
+
 def announced(slab: Slab) -> tuple[SharedSlab, SlabRegion]:
     """What another process of this host may know a slab by, and the region of that, to be released once it does."""
     region, token = slab.lend(_TOKEN), os.urandom(_TOKEN)

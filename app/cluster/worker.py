@@ -15,7 +15,7 @@ from ray.exceptions import RayTaskError
 
 from app.cluster import staging
 from app.cluster.connection import NodeConnection
-from app.cluster.messages import NodeAnswer, NodeCall, NodeOperands, Role, whole_pages
+from app.cluster.messages import NodeAnswer, NodeCall, Role
 from app.devices.lease import Priority, PriorityLock
 from app.devices.process import CallLimit, CallStopped, PendingCall, Until, never
 from app.devices.process.call import logged_fault
@@ -163,7 +163,7 @@ class RemoteWorker:
         self._note(fence, answer)
         _expect_value(answer)
         if memory is not None:
-            results = _results(memory, asked.operands, answer.offset)
+            results = staging.results(memory, asked.operands, answer.offset)
         for panel, rows in zip(asked.operands.writes, results, strict=True):
             np.copyto(staging.rows(view, panel), rows)
         if memory is not None and asked.operands.writes:
@@ -219,15 +219,6 @@ def _differ(new: float, old: float) -> bool:
 
 def _packed(rows: Array) -> Array:
     return np.ascontiguousarray(rows)
-
-
-def _results(memory: memoryview, operands: NodeOperands, offset: int) -> list[Array]:
-    """The results of a call in the node's slab."""
-    found = []
-    for panel in operands.writes:
-        found.append(staging.rows(memory, staging.at(offset, panel)))
-        offset += whole_pages(panel.nbytes)
-    return found
 
 
 class RemoteCompilers:

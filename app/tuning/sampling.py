@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
-from app.errors import DeviceError
+from app.errors import ChildLost, DeviceCordoned, DeviceError
 from app.tuning.measure.racing import NARROW
 from app.tuning.measure.statistics import autocorrelated_interval
 from app.tuning.outcome import Conditions, Measured, Rejected, Timing
@@ -84,7 +84,7 @@ class FinalistSampling:
     def sample(self, entries: Sequence[Finalist], rounds: int) -> dict[Finalist, list[float]]:
         """Samples of the entries that stay; one that takes the device down is wrong, and its rounds are redone.
 
-        Raises DeviceError if sampling fails with no entry to blame.
+        Raises DeviceError if sampling fails with no entry to blame, ChildLost or DeviceCordoned at once.
         """
         left, failures = list(entries), 0
         while left:
@@ -92,6 +92,8 @@ class FinalistSampling:
             started = self.clock()
             try:
                 sample_interleaved = self.runner.sample([entry.contender for entry in left], rounds)
+            except (ChildLost, DeviceCordoned):
+                raise  # no entry is to blame, nor can any be sampled
             except DeviceError:
                 self.spent += self.clock() - started
                 if not self._culprits(left):
@@ -138,6 +140,8 @@ class FinalistSampling:
         for entry in entries:
             try:
                 self.runner.sample([entry.contender], 1)
+            except (ChildLost, DeviceCordoned):
+                raise
             except DeviceError as error:
                 self.wrong[entry] = Rejected(entry.measured.kernel, entry.measured.config, "measure", error.message)
         self.spent += self.clock() - started

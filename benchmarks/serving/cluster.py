@@ -1,6 +1,6 @@
 """A Ray cluster on one machine: what a product of another node costs, and what is left when nodes are killed.
 
-python -m benchmarks.serving.cluster > benchmarks/results/serving/cluster.json
+python -m benchmarks.serving.cluster
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import sys
 import tempfile
 import threading
 from collections import Counter
@@ -33,6 +32,7 @@ from kernels.problem import Problem
 from tests.support.cluster.history import TrialHistory
 from tests.support.cluster.local_cluster import LocalCluster, local_cluster
 
+RESULT: Final = Path("benchmarks/results/serving/cluster.json")
 _PAIRS: Final = 40
 _SHAPES: Final = 40
 _KILLED_EVERY: Final = 20.0  # seconds
@@ -41,14 +41,13 @@ _NODES: Final = ("a", "b", "c")
 
 
 def main() -> None:
-    """Measure both, and print them as JSON."""
+    """Measure both, and write them as JSON."""
     with local_cluster(*_NODES) as cluster, serving(cluster.address) as remote:
         faults = killed(cluster, remote)
         with serving("off") as local:
             cost = compared(local, remote)
     found = {"machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores", "product": cost}
-    json.dump(found | {"killed": faults}, sys.stdout, indent=2)
-    print()
+    RESULT.write_text(json.dumps(found | {"killed": faults}, indent=1) + "\n")
 
 
 @contextmanager
@@ -113,9 +112,10 @@ def killed(cluster: LocalCluster, service: Service) -> dict[str, Any]:
     for history in histories:
         history.check()
     states = Counter(service.jobs.get(job).state for job in jobs)
+    errors = [service.jobs.get(job).error for job in jobs if service.jobs.get(job).error]
     trials = sum(history.look() for history in histories)
     told = {"shapes": _SHAPES, "nodes": len(_NODES) + 1, "seconds": seconds, "kills": kills, "jobs": states}
-    return told | {"trials_saved": trials, "trials_lost_or_twice": 0, "products": outcomes}
+    return told | {"trials_saved": trials, "trials_lost_or_twice": 0, "products": outcomes, "errors": errors}
 
 
 def _submitted(service: Service, size: int, device: str) -> str:

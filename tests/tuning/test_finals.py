@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.errors import ChildDied, DeviceError
+from app.errors import ChildDied, ChildLost, DeviceError
 from app.tuning.finals import finals
 from app.tuning.outcome import FinalReport, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, InterleavedSamples, OutOfTime
@@ -127,6 +127,19 @@ class Dying(Synthetic):
         return super().sample(contenders, rounds)
 
 
+class Lost(Synthetic):
+    """A runner whose device is lost after so many calls."""
+
+    calls = 1
+
+    def sample(self, contenders: Sequence[Contender], rounds: int) -> InterleavedSamples:
+        """Refuse what comes then."""
+        self.calls -= 1
+        if self.calls < 0:
+            raise ChildLost("its node is lost")
+        return super().sample(contenders, rounds)
+
+
 class Ending(Synthetic):
     """A runner whose budget ends after so many calls."""
 
@@ -163,6 +176,16 @@ def test_a_budget_that_ends_within_the_report_leaves_the_figures_so_far() -> Non
     on.calls = 1
     with pytest.raises(OutOfTime):
         run(on, launch(0))
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+def test_no_finalist_is_to_blame_for_a_device_that_is_lost(calls: int) -> None:
+    on = Lost(Machine(np.random.default_rng(1)), ladder(3))
+    outcomes = on.search(on.truth)
+    on.calls = calls
+    with pytest.raises(ChildLost):
+        finals(outcomes, None, launches, on, PROBLEM, LIMIT, 1)
+    assert on.calls == -1, "it was not asked again"
 
 
 def test_a_failure_that_nobody_is_to_blame_for_is_raised() -> None:
