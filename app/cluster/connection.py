@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any, Final
 
 import ray
@@ -17,9 +19,10 @@ from app.cluster.messages import NodeDescription, NodeSettings, Role
 from app.cluster.node import NodeActor, versions
 from app.devices.process import GLANCE
 from app.devices.slab import Slab
-from app.errors import ChildDied, NoDevice
+from app.errors import ChildDied, Closing, NoDevice
 
 _LOG: Final = logging.getLogger(__name__)
+_ENDING: Final = 5.0  # seconds that the end waits for what is under way
 _LOOK: Final = 1.0  # seconds between two words to a node
 _OPENING: Final = 180.0  # seconds that a node may take to open its devices
 _THREADS: Final = {"calls": 64, "control": 4}  # of an actor: a long call does not keep a word from being heard
@@ -55,6 +58,7 @@ class NodeConnection:
         self._others = ""  # the number of a node of this name with other devices
         self._closing, self._lock = threading.Event(), threading.Lock()
         self._watch: threading.Thread | None = None
+        self._hearing, self._ended = 0, threading.Condition()
 
     def open(self) -> NodeDescription:
         """Place the actor and have it open the node's devices; raises NoDevice with the reason if it does not."""
@@ -78,11 +82,11 @@ class NodeConnection:
     def hear(self, reference: Any, fence: int, look: Callable[[], None] = lambda: None) -> Any:
         """Wait for a method's value, and `look` meanwhile; raises ChildDied if the node was lost, and what `look` does.
 
-        A RayTaskError that it raises is a fault of ours.
+        Raises Closing at the end. A RayTaskError that it raises is a fault of ours.
         """
         while True:
             try:
-                return ray.get(reference, timeout=GLANCE)
+                return self._glanced(reference)
             except RayTaskError:
                 raise
             except GetTimeoutError:
@@ -92,6 +96,32 @@ class NodeConnection:
             if self.lost is not None or self.fence != fence:
                 reason = self.lost or "it was replaced"
                 raise ChildDied(f"node {self.node.name} is lost: {reason}", outside=True, stage="call")
+
+    def _glanced(self, reference: Any) -> Any:
+        """A value, if it comes within a quarter of a second; raises GetTimeoutError, Closing, RayError.
+
+        None of these may be under way when this process leaves the cluster.
+        """
+        with self._ended:
+            if self.is_closed:
+                raise Closing(f"{self.node.name} is closed")
+            self._hearing += 1
+        try:
+            return ray.get(reference, timeout=GLANCE)
+        finally:
+            with self._ended:
+                self._hearing -= 1
+                self._ended.notify_all()
+
+    def _within(self, seconds: float, reference: Any) -> Any:
+        """A value, if it comes in time; raises as `_glanced`."""
+        until = monotonic() + seconds
+        while True:
+            try:
+                return self._glanced(reference)
+            except GetTimeoutError:
+                if monotonic() > until:
+                    raise
 
     def lose(self, fence: int, reason: str) -> None:
         """Hear nothing more of the actor of a fence."""
@@ -105,9 +135,11 @@ class NodeConnection:
 
     def close(self) -> None:
         """End the actor and with it the node's processes."""
-        self._closing.set()
+        with self._ended:
+            self._closing.set()
+            self._ended.wait_for(lambda: not self._hearing, _ENDING)
         if self._watch is not None:
-            self._watch.join(2 * GLANCE + _LOOK)
+            self._watch.join(_ENDING)
         if self._actor is not None:
             _kill(self._actor)
 
@@ -115,9 +147,9 @@ class NodeConnection:
         actor = _actor(self.node, self._settings)
         try:
             found = self._described(actor)
-        except (RayError, NoDevice) as error:
+        except (RayError, NoDevice, Closing) as error:
             _kill(actor)
-            if isinstance(error, NoDevice):
+            if isinstance(error, NoDevice | Closing):
                 raise
             raise NoDevice(f"{self.node.name}: {_told(error)}") from error
         memory = None if found.slab is None or not found.reads_slab else staging.opened(found.slab)
@@ -142,12 +174,10 @@ class NodeConnection:
 
     def _got(self, reference: Any, seconds: float) -> Any:
         """A value that the service's end does not wait for, nor for a node that is gone."""
-        left = seconds
-        while left > 0 and not self.is_closed and self._find(self.node.name) == self.node:
-            try:
-                return ray.get(reference, timeout=_LOOK)
-            except GetTimeoutError:
-                left -= _LOOK
+        until = monotonic() + seconds
+        while monotonic() < until and not self.is_closed and self._find(self.node.name) == self.node:
+            with suppress(GetTimeoutError):
+                return self._within(_LOOK, reference)
         raise NoDevice(f"{self.node.name}: no actor opened its devices: it is gone, or its GPUs are other work's")
 
     def _watching(self) -> None:
@@ -160,7 +190,9 @@ class NodeConnection:
     def _ping(self) -> None:
         fence = self.fence
         try:
-            self.troubles = ray.get(self.ask("ping", control=True), timeout=self._settings.patience)
+            self.troubles = self._within(self._settings.patience, self.ask("ping", control=True))
+        except Closing:
+            return
         except GetTimeoutError:
             self.lose(fence, f"it said nothing for {self._settings.patience:g} s")
         except RayError as error:
@@ -174,6 +206,8 @@ class NodeConnection:
         self.node = node
         try:
             found = self._placed()
+        except Closing:
+            return
         except NoDevice as error:
             _LOG.info("node %s stays lost: %s", node.name, error.message)
             return
