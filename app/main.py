@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
@@ -93,6 +94,7 @@ def _fleets(settings: Settings) -> Fleets:
     sandboxed = settings.sandbox == "on"
     if settings.ray == "off":
         return partial(open_fleet, settings.devices, settings.cache, sandboxed=sandboxed)
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # read by its import: else a late call would start a cluster here
     try:
         from app.cluster.fleet import ClusterSettings, open_cluster  # noqa: PLC0415 - an extra
     except ImportError as error:

@@ -75,7 +75,9 @@ class NodeConnection:
         return self._closing.is_set()
 
     def ask(self, method: str, *arguments: Any, control: bool = False) -> Any:
-        """Have the actor begin a method, whose reference this is."""
+        """Have the actor begin a method, whose reference this is; raises Closing at the end."""
+        if self.is_closed:
+            raise Closing(f"{self.node.name} is closed")
         group = "control" if control else "calls"
         return getattr(self._actor, method).options(concurrency_group=group).remote(*arguments)
 

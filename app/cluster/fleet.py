@@ -32,12 +32,8 @@ from kernels.device import Device
 _LOG: Final = logging.getLogger(__name__)
 _ANSWERING: Final = 5.0  # seconds that the cluster's head may take to be connected to
 _NAMED: Final = re.compile(r"[^A-Za-z0-9._-]")
-# Nothing is sent to Ray's authors, an actor without GPUs sees those of its node, and no cluster starts of itself.
-_ENVIRONMENT: Final = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_ENABLE_AUTO_CONNECT": "0",
-}
+# Nothing is sent to Ray's authors, and an actor without GPUs sees those of its node.
+_ENVIRONMENT: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
 @dataclass(frozen=True, slots=True)
