@@ -75,11 +75,14 @@ class NodeConnection:
         return self._closing.is_set()
 
     def ask(self, method: str, *arguments: Any, control: bool = False) -> Any:
-        """Have the actor begin a method, whose reference this is; raises Closing at the end."""
+        """Have the actor begin a method, whose reference this is; raises ChildDied if it is lost, Closing at the end."""
+        actor = self._actor
         if self.is_closed:
             raise Closing(f"{self.node.name} is closed")
+        if actor is None:
+            raise self._died()
         group = "control" if control else "calls"
-        return getattr(self._actor, method).options(concurrency_group=group).remote(*arguments)
+        return getattr(actor, method).options(concurrency_group=group).remote(*arguments)
 
     def hear(self, reference: Any, fence: int, look: Callable[[], None] = lambda: None) -> Any:
         """Wait for a method's value, and `look` meanwhile; raises ChildDied if the node was lost, and what `look` does.
@@ -96,8 +99,11 @@ class NodeConnection:
             except RayError as error:
                 self.lose(fence, type(error).__name__)
             if self.lost is not None or self.fence != fence:
-                reason = self.lost or "it was replaced"
-                raise ChildDied(f"node {self.node.name} is lost: {reason}", outside=True, stage="call")
+                raise self._died()
+
+    def _died(self) -> ChildDied:
+        reason = self.lost or "it was replaced"
+        return ChildDied(f"node {self.node.name} is lost: {reason}", outside=True, stage="call")
 
     def _glanced(self, reference: Any) -> Any:
         """A value, if it comes within a quarter of a second; raises GetTimeoutError, Closing, RayError.
@@ -193,7 +199,7 @@ class NodeConnection:
         fence = self.fence
         try:
             self.troubles = self._within(self._settings.patience, self.ask("ping", control=True))
-        except Closing:
+        except (Closing, ChildDied):
             return
         except GetTimeoutError:
             self.lose(fence, f"it said nothing for {self._settings.patience:g} s")

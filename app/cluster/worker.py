@@ -156,8 +156,6 @@ class RemoteWorker:
 
         try:
             answer, *results = connection.hear(connection.ask("call", asked, *sent), fence, look)
-        except AttributeError:  # the node was lost meanwhile, and its actor with it
-            raise ChildDied(f"{self.name} is lost: {self.trouble}", outside=True, stage="call") from None
         except RayTaskError as error:
             raise logged_fault(f"{self.name} failed", "call", str(error)) from None
         self._note(fence, answer)
@@ -172,7 +170,7 @@ class RemoteWorker:
 
     def _release(self, number: int) -> None:
         """Have the node take back the memory of a result; one that is lost meanwhile has none."""
-        with suppress(AttributeError):
+        with suppress(ChildDied, Closing):
             self._connection.ask("release", number, control=True)
 
     def _note(self, fence: int, answer: NodeAnswer) -> None:
