@@ -75,7 +75,7 @@ class NodeConnection:
         return self._closing.is_set()
 
     def ask(self, method: str, *arguments: Any, control: bool = False) -> Any:
-        """Have the actor begin a method, whose reference this is; raises ChildDied if it is lost, Closing at the end."""
+        """Have the actor begin a method, whose reference this is; raises ChildDied if it is lost, or Closing."""
         actor = self._actor
         if self.is_closed:
             raise Closing(f"{self.node.name} is closed")
