@@ -290,7 +290,8 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,  # a path is what it is: a client would lose its body, and its method, on the way
     )
-    router.include(app, max_body_bytes=settings.max_body_bytes, limits=transfer_limits(settings))
+    limits = transfer_limits(settings)
+    router.include(app, max_body_bytes=settings.max_body_bytes, limits=limits, transfers=settings.transfer_threads)
     web.include(app)
     return app
 

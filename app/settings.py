@@ -45,6 +45,13 @@ class Settings(BaseSettings):
     min_transfer_rate: int = Field(
         default=2**14, ge=0, description="Bytes a second that a client must move, after its first ten seconds."
     )
+    transfer_threads: int | None = Field(
+        default=None,
+        ge=0,
+        le=256,
+        description="Threads that move large bodies and answers between sockets and memory, TLS apart; 0: the event "
+        "loop does. By default one for each CPU, at most 32.",
+    )
     slab_timeout: float = Field(
         default=60.0,
         gt=0,

@@ -23,6 +23,7 @@ from app.services.matmul.buffers import Product
 
 _LOG = logging.getLogger(__name__)
 _PIECE: Final = 2**21  # bytes handed to the connection at once
+_LENT: Final = 2**24  # the same where the connection copies none of it
 _GATHERED: Final = 2**19  # the same of a text, which is written while it is sent
 
 
@@ -276,10 +277,10 @@ async def _send(
     """
     sent = 0
     clock = TransferWatchdog(state.limits, lambda: sent - (wire.pending if wire else 0), state.slow_transfers)
-    clock.held = sum(map(len, pieces))
+    clock.held, most = sum(map(len, pieces)), _LENT if wire else _PIECE
     for whole in pieces:
-        for at in range(0, len(whole), _PIECE):
-            piece = whole[at : at + _PIECE]
+        for at in range(0, len(whole), most):
+            piece = whole[at : at + most]
             await there(sent + len(piece))
             sent += len(piece)
             async with clock.running():

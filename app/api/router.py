@@ -79,9 +79,10 @@ def include(
     *,
     max_body_bytes: int,
     limits: TransferLimits = TransferLimits(),  # noqa: B008 - it is frozen
+    transfers: int | None = None,
 ) -> None:
     """Give `app` every route, the one shape of errors, and the limit of bodies; `state_of` gives what they share."""
-    state = State.new(limits, lambda: app.router.routes)
+    state = State.new(limits, lambda: app.router.routes, transfers)
     state.install(app)
     errors.install(app, max_body_bytes)
     app.add_middleware(Counted, metrics=state.metrics, guard=state.guard, tracing=state.tracing)

@@ -87,6 +87,7 @@ class State:
     slow_transfers: SlowTransfers
     threads: RequestThreads = field(default_factory=RequestThreads)
     upload_slots: UploadSlots = field(default_factory=UploadSlots)
+    threaded_slots: UploadSlots = field(default_factory=UploadSlots)
     small_products: SmallProductQueue = field(default_factory=SmallProductQueue)
     rendered: RenderedAnswers = field(default_factory=RenderedAnswers)
     tracing: TracerSlot = field(default_factory=TracerSlot)
@@ -95,13 +96,24 @@ class State:
     tasks: set[asyncio.Task[None]] = field(default_factory=set)  # that outlive their requests
 
     @classmethod
-    def new(cls, limits: TransferLimits, routes: Callable[[], Iterable[BaseRoute]] = tuple) -> State:
-        """The state of an application that has not started; `routes` gives its routes once it has."""
+    def new(
+        cls,
+        limits: TransferLimits,
+        routes: Callable[[], Iterable[BaseRoute]] = tuple,
+        transfers: int | None = None,
+    ) -> State:
+        """The state of an application that has not started; `routes` gives its routes once it has.
+
+        `transfers`: the threads that move large bodies, by default one for each CPU.
+        """
         slot = ServiceSlot()
         metrics = Metrics(slot.get)
         guard = RequestGuard(slot.access, routes)
         slow = SlowTransfers()
-        return cls(slot, metrics, LoadShedder(slot.get, metrics, slow.end), guard, limits, slow)
+        threads = RequestThreads(transfers)
+        slots = UploadSlots(max(threads.transfers.size, 1))
+        shedder = LoadShedder(slot.get, metrics, slow.end)
+        return cls(slot, metrics, shedder, guard, limits, slow, threads=threads, threaded_slots=slots)
 
     def install(self, app: Any) -> None:
         """Make this the state of an application of Starlette's."""

@@ -98,7 +98,7 @@ def _config(application: Application, state: State, settings: Settings, loop: Lo
     how = transfer_limits(settings), problem, state.load_shedder.refused, state.guard
     config = uvicorn.Config(
         application,
-        http=protocol_factory(*how, state.metrics.invalid_request),
+        http=protocol_factory(*how, state.metrics.invalid_request, state.threads.transfers),
         loop=loop,
         log_config=None,
         log_level="debug" if talkative else "warning",

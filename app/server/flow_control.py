@@ -10,7 +10,7 @@ class FlowControl:
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._reads, self._ended = True, False
+        self._reads, self._ended, self._is_lent = True, False, False
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -39,9 +39,18 @@ class FlowControl:
 
     def resume_reading(self) -> None:
         """Read again."""
-        if not self._reads and not self._ended:
+        if not self._reads and not self._ended and not self._is_lent:
             self._reads = True
             self._transport.resume_reading()
+
+    def lend_reading(self) -> None:
+        """Have a thread read: the transport does not, whoever asks it to, until `return_reading`."""
+        self.pause_reading()
+        self._is_lent = True
+
+    def return_reading(self) -> None:
+        """The transport may read again."""
+        self._is_lent = False
 
     def end_reading(self) -> None:
         """For the transport: nothing comes any more, and it is not asked to read again."""

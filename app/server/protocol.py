@@ -10,16 +10,19 @@ from typing import Any, Final, cast
 from uvicorn import Config
 from uvicorn.server import ServerState
 
+from app.server.bulk_transfer import BulkSocket
 from app.server.flow_control import FlowControl
 from app.server.half_close import HalfClosedWatch
 from app.server.http import HEAD, LINGER, AdmissionCheck, HttpParser, InvalidRequests, PendingAdmissions
 from app.server.peer import Authenticator, Peer, peer_of
 from app.server.request import ErrorResponse, RequestCycle, StreamingCycle
+from app.server.thread_pool import ThreadPool
 from app.server.transfer_limits import TransferLimits
 from app.server.write_watchdog import WriteProgress, WriteWatchdog
 
 _SCRATCH: Final = 2**18  # bytes read at once where nobody has given a place for them
 _EARLY: Final = 2**16  # a body up to this long may come before its route asks for it
+_PIECE: Final = 2**21  # bytes of an answer that a transport is handed at once
 _SHARE: Final = 2**19  # bytes of a body that a connection reads before it is the others' turn
 
 
@@ -33,13 +36,15 @@ def protocol_factory(
     gate: AdmissionCheck = _open,
     authenticate: Authenticator | None = None,
     count_invalid: Callable[[int], None] = lambda _: None,
+    transfers: ThreadPool | None = None,
 ) -> Any:
     """What uvicorn's `http=` takes: it makes connections, which share the bytes that they read into.
 
-    `count_invalid` is told the status of what has not become a request.
+    `count_invalid` is told the status of what has not become a request; `transfers` move what is large.
     """
     scratch, watchdog = memoryview(bytearray(_SCRATCH)), WriteWatchdog(limits)
     made = partial(BulkProtocol, limits=limits, error=error, gate=gate, invalid=InvalidRequests(count_invalid))
+    made = partial(made, transfers=transfers if transfers is not None and transfers.size else None)
     return partial(made, authenticate=authenticate, scratch=scratch, watchdog=watchdog)
 
 
@@ -52,6 +57,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
 
     transport: asyncio.Transport
     flow: FlowControl
+    bulk: BulkSocket
     server_address: tuple[str, int | None] | None = None
     client_address: tuple[str, int] | None = None
     scheme = "http"
@@ -71,13 +77,14 @@ class BulkProtocol(asyncio.BufferedProtocol):
         invalid: InvalidRequests,
         scratch: memoryview,
         watchdog: WriteWatchdog,
+        transfers: ThreadPool | None,
     ) -> None:
         self._loop = _loop or asyncio.get_event_loop()
         self._server_state = server_state
         how = gate, error, authenticate, invalid
         self._http = HttpParser(self, config, server_state, app_state, self._loop, *how)
         self._limits, self._scratch, self._watchdog = limits, scratch, watchdog
-        self.progress = WriteProgress()
+        self.progress, self._transfers, self._unsent = WriteProgress(), transfers, 0
         self._held = b""
         self._head, self._dropping, self._read, self._lingers = 0, 0, 0, False
         self._timer: asyncio.TimerHandle | None = None
@@ -92,6 +99,8 @@ class BulkProtocol(asyncio.BufferedProtocol):
         self.transport = cast("asyncio.Transport", transport)
         self.flow = FlowControl(self.transport)
         self.scheme = "https" if transport.get_extra_info("sslcontext") else "http"
+        threads = self._transfers if self.scheme == "http" else None  # TLS is the event loop's
+        self.bulk = BulkSocket(threads, transport.get_extra_info("socket"))
         own, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
         self.server_address = (own, None) if isinstance(own, str) else own and own[:2]
         self.client_address = peer[:2] if isinstance(peer, tuple) else None  # a Unix socket's client has none
@@ -108,6 +117,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
             self._ended.stop()
             self._ended = None  # it refers to this
         self._lost.set()
+        self.bulk.stop()
         self._server_state.connections.discard(cast("Any", self))
         self._http.disconnect()
         self.flow.resume_writing()
@@ -152,6 +162,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Take bytes that have landed."""
         if self.source is not None and self.source.place:
+            self.bulk.reading.note(nbytes)
             self.source.landed(nbytes)
             self._read += nbytes
             if not self.source.place:
@@ -193,12 +204,16 @@ class BulkProtocol(asyncio.BufferedProtocol):
 
     @property
     def pending(self) -> int:
-        """Bytes of answers that the connection still holds."""
+        """Bytes of answers that the connection still holds, or a thread for it."""
+        return 0 if self._lost.is_set() else self._buffered + self._unsent - self.bulk.sent
+
+    @property
+    def _buffered(self) -> int:
         return 0 if self._lost.is_set() else self.transport.get_write_buffer_size()
 
     async def emptied(self) -> None:
         """Wait until the connection holds no byte of an answer, or is closed."""
-        if not self.pending:
+        if not self._buffered:
             return
         self.transport.set_write_buffer_limits(int(self.scheme == "https"), 0)  # at 0 TLS never says "go on"
         try:
@@ -207,12 +222,38 @@ class BulkProtocol(asyncio.BufferedProtocol):
             if not self._lost.is_set():
                 self.transport.set_write_buffer_limits()
 
+    async def transmit(self, data: memoryview) -> None:
+        """Send many bytes of an answer, copied by the system alone: by a thread if the client reads fast enough."""
+        self.progress.written += len(data)
+        self._unsent, pace = len(data), self.bulk.writing
+        try:
+            await self.emptied()
+            while self._unsent and not self._lost.is_set():
+                if self.bulk.takes(self._unsent, pace):
+                    self._unsent -= await self.bulk.send(data[-self._unsent :])
+                elif piece := data[-self._unsent :][:_PIECE]:
+                    self._unsent -= len(piece)
+                    self.transport.write(piece)
+                    await self.emptied()
+                    pace.note(len(piece))
+        finally:
+            self._unsent = 0
+
     async def abort(self) -> None:
         """Close at once, dropping what the connection holds, and wait until it is closed."""
         self.transport.abort()
         await self._lost.wait()
 
     # For requests.
+
+    async def receive(self, view: memoryview) -> int:
+        """Bytes that a thread has received into `view`; what the transport has then is for whoever waits."""
+        self.flow.lend_reading()
+        try:
+            return await self.bulk.receive(view)
+        finally:
+            self.flow.return_reading()
+            self.regulate()
 
     @property
     def held(self) -> int:

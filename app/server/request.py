@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Scope
 
+from app.server.bulk_transfer import LARGE, BulkSocket
 from app.server.flow_control import FlowControl
 from app.server.peer import Peer
 from app.server.response_encoder import Headers, ResponseEncoder
@@ -53,8 +54,21 @@ class Connection(Protocol):
         ...
 
     @property
+    def bulk(self) -> BulkSocket:
+        """What moves large pieces in threads."""
+        ...
+
+    @property
     def held(self) -> int:
         """Bytes that came before they were asked for."""
+        ...
+
+    async def receive(self, view: memoryview) -> int:
+        """Bytes that a thread has received into `view`: all of them, or fewer where the event loop is to go on."""
+        ...
+
+    async def transmit(self, data: memoryview) -> None:
+        """Send many bytes of an answer; they are not read after it ends, unless the transport is to be aborted."""
         ...
 
     def early(self, most: int) -> bytes:
@@ -134,7 +148,11 @@ class RequestCycle:
         if kind == "http.response.start" and not self.response_started:
             self._start(message["status"], message.get("headers", ()))
         elif kind == "http.response.body" and self.response_started and not self.response_complete:
-            self._write(message.get("body", b""), ends=not message.get("more_body", False))
+            body, ends = message.get("body", b""), not message.get("more_body", False)
+            if ends or len(body) < LARGE:
+                self._write(body, ends=ends)
+            else:
+                await self._connection.transmit(memoryview(self._encoder.body(body, ends=False)))
         else:
             raise RuntimeError(f"{kind} is out of turn")
 
@@ -231,7 +249,11 @@ class StreamingCycle(RequestCycle):
         self.place = view[len(early) : count]
         try:
             while self.place:
-                await self._wait()
+                if self._is_for_thread():
+                    self._continue()
+                    self.landed(await self._connection.receive(self.place))
+                if self.place:
+                    await self._wait()
         finally:
             self.place = _NOWHERE
         return count
@@ -241,8 +263,13 @@ class StreamingCycle(RequestCycle):
         self.received += nbytes
         self.left -= nbytes
         self.place = self.place[nbytes:]
-        if not self.place:
+        if not self.place or self._is_for_thread():
             self.wake()
+
+    @property
+    def is_threaded(self) -> bool:
+        """Whether threads receive large pieces."""
+        return self._connection.bulk.takes(LARGE, self._connection.bulk.reading)
 
     @property
     def waits(self) -> bool:
@@ -263,6 +290,10 @@ class StreamingCycle(RequestCycle):
 
     def _stays(self) -> bool:
         return self.lingers or super()._stays()
+
+    def _is_for_thread(self) -> bool:
+        bulk = self._connection.bulk
+        return not self.disconnected and bulk.takes(len(self.place), bulk.reading)
 
     def _early(self, most: int) -> bytes:
         piece = self._connection.early(min(most, self.left))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -23,6 +24,7 @@ FEW: Final = 2**16  # bytes that are parsed or copied in less than a millisecond
 _SHORT: Final = 32  # calls that wait for a query, a copy or a parser at once: more than a few only wait for each other
 _PRODUCTS: Final = 256  # that wait for a device at once: as many as the queue takes where nothing is set
 _DEVICES: Final = 16  # of a host at most: each has one begun product, and none waits for another device's
+_TRANSFERS: Final = 32  # bodies that move at once: more fill no link faster, and take turns
 _LOG: Final = logging.getLogger(__name__)
 _STACK: Final = 2**20  # bytes of address space a thread, where the system's default is 8 MiB
 
@@ -59,7 +61,7 @@ class ThreadPool:
     """
 
     def __init__(self, size: int, name: str) -> None:
-        self._size, self._name = size, name
+        self.size, self._name = size, name
         self._lock = threading.Lock()
         self._free: list[SimpleQueue[_Call | None]] = []
         self._waiting: deque[_Call] = deque()
@@ -69,7 +71,7 @@ class ThreadPool:
         """Start the threads that are not there yet; raises RuntimeError if not even one can be."""
         before = threading.stack_size(_STACK)
         try:
-            for number in range(self._threads, self._size):
+            for number in range(self._threads, self.size):
                 calls: SimpleQueue[_Call | None] = SimpleQueue()
                 args, name = (calls,), f"{self._name} {number}"
                 threading.Thread(target=self._serve, args=args, name=name, daemon=True).start()
@@ -79,7 +81,7 @@ class ThreadPool:
         except RuntimeError as error:
             if not self._threads:
                 raise
-            _LOG.warning("%d of %d threads for %s: %s", self._threads, self._size, self._name, error)
+            _LOG.warning("%d of %d threads for %s: %s", self._threads, self.size, self._name, error)
         finally:
             threading.stack_size(before)
 
@@ -93,6 +95,13 @@ class ThreadPool:
 
     async def run(self, function: Callable[[], T]) -> T:
         """Call a function in a thread; a request that is cancelled meanwhile waits for its end."""
+        call = self.submit(function)
+        with CancelScope(shield=True):
+            await call
+        return call.result()
+
+    def submit(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """What a thread's call of a function will give: the threads are there, and whoever waits may turn away."""
         if not self._threads:
             self.start()
         loop = asyncio.get_running_loop()
@@ -103,9 +112,7 @@ class ThreadPool:
                 self._waiting.append(call)
         if calls is not None:
             calls.put(call)
-        with CancelScope(shield=True):
-            result = await call.future
-        return cast("T", result)
+        return cast("asyncio.Future[T]", call.future)
 
     def _serve(self, calls: SimpleQueue[_Call | None]) -> None:
         while (call := calls.get()) is not None:
@@ -130,9 +137,12 @@ class RequestThreads:
     """Where blocking calls go: nothing blocks the event loop, and no call waits for a thread that cannot be started.
 
     Products have threads of their own, one for each that the service's queue takes by default; others wait.
+    `transfers` moves large bodies: that many threads, by default one for each CPU.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, transfers: int | None = None) -> None:
+        size = min(_TRANSFERS, len(os.sched_getaffinity(0))) if transfers is None else transfers
+        self.transfers = ThreadPool(size, "transfers")
         self._short = ThreadPool(_SHORT, "short calls")
         self._products = ThreadPool(_PRODUCTS, "products")
         self._ends = ThreadPool(_DEVICES, "begun products")
@@ -140,13 +150,16 @@ class RequestThreads:
 
     def start(self) -> None:
         """Start every thread; those of a kind start with its first call otherwise."""
-        for pool in (self._short, self._products, self._ends, self._parsers):
+        for pool in self._pools():
             pool.start()
 
     def stop(self) -> None:
         """End the threads."""
-        for pool in (self._short, self._products, self._ends, self._parsers):
+        for pool in self._pools():
             pool.stop()
+
+    def _pools(self) -> tuple[ThreadPool, ...]:
+        return self._short, self._products, self._ends, self._parsers, self.transfers
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what takes milliseconds: a query, a copy, a parser."""

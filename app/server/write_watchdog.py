@@ -45,6 +45,11 @@ class Writing(Protocol):
     transport: asyncio.Transport
     progress: WriteProgress
 
+    @property
+    def pending(self) -> int:
+        """Bytes that have not left."""
+        ...
+
 
 class WriteWatchdog:
     """Looks at all connections of a server in turn, for as long as there are any: a timer each would cost more."""
@@ -61,7 +66,7 @@ class WriteWatchdog:
     def _look(self, loop: asyncio.AbstractEventLoop, connections: Collection[Writing]) -> None:
         self._timer, now = False, monotonic()
         for each in tuple(connections):
-            if each.progress.is_late(each.transport.get_write_buffer_size(), now, self._limits):
+            if each.progress.is_late(each.pending, now, self._limits):
                 each.transport.abort()
         if connections:
             self.start(loop, connections)

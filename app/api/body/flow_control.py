@@ -25,10 +25,13 @@ T = TypeVar("T")
 
 
 class UploadSlots:
-    """Limits how many large bodies are received at once, first come first served. For one event loop."""
+    """Limits how many large bodies are received at once, first come first served. For one event loop.
 
-    def __init__(self) -> None:
-        self._free = _MOST
+    `most`: as many as the event loop can receive while it answers others, or as there are threads that receive.
+    """
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._free = most
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @asynccontextmanager

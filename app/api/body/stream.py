@@ -40,6 +40,11 @@ class ByteSource(Protocol):
         """How many bytes came."""
         ...
 
+    @property
+    def is_threaded(self) -> bool:
+        """Whether threads receive large pieces, and not the event loop."""
+        ...
+
     def has(self, nbytes: int) -> bool:
         """Whether `nbytes`, or all that are left, are there already: no timeout is needed."""
         ...
@@ -66,7 +71,7 @@ class RequestStream:
     """A body as the framework gives it: every byte is copied once more."""
 
     def __init__(self, request: Request) -> None:
-        self.received = 0
+        self.received, self.is_threaded = 0, False
         self._stream = request.stream()
         self._rest = memoryview(b"")
 
@@ -174,7 +179,8 @@ def body_of(request: Request) -> Body:
     """The request's body: straight from the socket where the server can, else as the framework gives it."""
     source = source_of(request) or RequestStream(request)
     state = state_of(request.app)
-    return Body(source, declared_length(request), state.limits, state.upload_slots, state.slow_transfers)
+    slots = state.threaded_slots if source.is_threaded else state.upload_slots
+    return Body(source, declared_length(request), state.limits, slots, state.slow_transfers)
 
 
 def source_of(request: Request) -> ByteSource | None:
@@ -228,6 +234,7 @@ class DecompressedBody:
         self._packed = b""
         self._has_more = False  # whether the unpacker may have bytes that it had no room for
         self._size = self._made = self._empty = 0
+        self.is_threaded = False
 
     @property
     def received(self) -> int:

@@ -104,7 +104,7 @@ def running(folder: Path, fleet: Fleets | None = None, **changes: Any) -> Iterat
     app, listener = create_app(settings, fleet=fleet), socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         app,
-        http=protocol_factory(transfer_limits(settings), problem),
+        http=protocol_factory(transfer_limits(settings), problem, transfers=state_of(app).threads.transfers),
         log_config=None,
         access_log=False,
         ws="none",

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Literal, Self
 
 import pytest
@@ -147,16 +148,19 @@ def served(
     routes: Sequence[BaseRoute] = (),
     gate: AdmissionCheck | None = None,
     connections: ConnectionLimits | None = None,
+    transfers: int = 2,
 ) -> Iterator[Wired]:
     """The application, with more routes than its own where they are given, on a free port, until the block ends."""
     listener = socket.create_server(("127.0.0.1", 0))
     wired, app = Wired(listener.getsockname()[1]), application()
     app.router.routes.extend(routes)
     app.state.wired, limits = wired, limits or TransferLimits()
-    State.new(limits).install(app)
+    state = State.new(limits, transfers=transfers)
+    state.install(app)
+    made = partial(protocol_factory, limits, problem, transfers=state.threads.transfers)
     config = uvicorn.Config(
         app,
-        http=protocol_factory(limits, problem) if gate is None else protocol_factory(limits, problem, gate),
+        http=made() if gate is None else made(gate),
         loop=loop,
         log_config=None,
         access_log=False,
@@ -165,12 +169,14 @@ def served(
     )
     server = Server(config, threading.Event(), uds, gate, connections, tls=tls)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    state.threads.transfers.start()
     thread.start()
     try:
         yield wired
     finally:
         server.should_exit = True
         thread.join(15)
+        state.threads.transfers.stop()
         listener.close()
         assert not thread.is_alive()
 
