@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 
 from app.api.admission.load_shedding import LoadShedder
 from app.api.admission.request_guard import RequestGuard
-from app.api.body.flow_control import SlowTransfers, UploadSlots
+from app.api.body.flow_control import AT_ONCE, SlowTransfers, UploadSlots
 from app.api.event_broadcaster import EventBroadcaster
 from app.api.inference.statistics import InferenceStatistics
 from app.api.rendered_answers import RenderedAnswers
@@ -111,7 +111,7 @@ class State:
         guard = RequestGuard(slot.access, routes)
         slow = SlowTransfers()
         threads = RequestThreads(transfers)
-        slots = UploadSlots(max(threads.transfers.size, 1))
+        slots = UploadSlots(max(threads.transfers.size, AT_ONCE))
         shedder = LoadShedder(slot.get, metrics, slow.end)
         return cls(slot, metrics, shedder, guard, limits, slow, threads=threads, threaded_slots=slots)
 

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from app.errors import NoRoom
 from app.server import TransferLimits
 
-_MOST: Final = 4
+AT_ONCE: Final = 4
 _LARGE: Final = 2**18  # bytes: what is less is there in one turn
 _LONG: Final = 0.5  # seconds after which a body gives its slot up: a slow one does not fill the event loop
 _GLANCE: Final = 1.0  # seconds between looks at what has moved
@@ -30,7 +30,7 @@ class UploadSlots:
     `most`: as many as the event loop can receive while it answers others, or as there are threads that receive.
     """
 
-    def __init__(self, most: int = _MOST) -> None:
+    def __init__(self, most: int = AT_ONCE) -> None:
         self._free = most
         self._waiting: deque[asyncio.Future[None]] = deque()
 
