@@ -7,13 +7,13 @@ documentation has are used: it opens sockets, runs the event loop and the lifesp
 
 from app.server.acceptor import Acceptor
 from app.server.connection_limits import ConnectionLimits
+from app.server.flow_control import TransferLimits
 from app.server.http import AdmissionCheck, PendingAdmissions
 from app.server.peer import PRINCIPAL, Authenticator, Peer
 from app.server.protocol import BulkProtocol, protocol_factory
 from app.server.request import EXTENSION
 from app.server.systemd import SystemdNotifier
 from app.server.tls import ReloadingTls, TlsFiles
-from app.server.transfer_limits import TransferLimits
 
 __all__ = [
     "EXTENSION",

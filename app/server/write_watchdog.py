@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final, Protocol
 
-from app.server.transfer_limits import TransferLimits
+from app.server.flow_control import TransferLimits
 
 _LOOK: Final = 1.0  # seconds between looks at what has left
 _GRACE: Final = 10.0  # seconds before the rate counts: a connection starts slowly
