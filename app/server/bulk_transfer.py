@@ -72,7 +72,7 @@ class Turn:
         return took > _PATIENCE and self.moved < _RATE * took
 
 
-class Pace:
+class TransferRate:
     """Whether a client is fast enough for a thread: as if it were at first, then as it was last."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class BulkSocket:
     """
 
     def __init__(self, threads: ThreadPool | None, connection: socket.socket | None) -> None:
-        self.reading, self.writing = Pace(), Pace()
+        self.reading, self.writing = TransferRate(), TransferRate()
         self._threads, self._socket = threads, connection
         self._reader: Turn | None = None
         self._writer: Turn | None = None
@@ -113,7 +113,7 @@ class BulkSocket:
         """Bytes of the piece that a thread sends which have left."""
         return 0 if self._writer is None else self._writer.moved
 
-    def takes(self, nbytes: int, pace: Pace) -> bool:
+    def takes(self, nbytes: int, pace: TransferRate) -> bool:
         """Whether a thread is to move so many bytes."""
         return self._threads is not None and nbytes >= LARGE and pace.is_fast
 
@@ -146,7 +146,7 @@ class BulkSocket:
         own = socket.fromfd(connection.fileno(), connection.family, connection.type)
         return Turn(own, view, event, step)
 
-    async def _moved(self, turn: Turn, pace: Pace) -> int:
+    async def _moved(self, turn: Turn, pace: TransferRate) -> int:
         """Bytes that a turn has moved. Whoever is cancelled waits until the thread has let go of the memory."""
         if self._threads is None:
             raise RuntimeError("there are no threads")

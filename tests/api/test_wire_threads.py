@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from app.server import TransferLimits
-from app.server.bulk_transfer import LARGE, BulkSocket, Pace, Turn
+from app.server.bulk_transfer import LARGE, BulkSocket, TransferRate, Turn
 from app.server.thread_pool import ThreadPool
 from tests.support.api.wire_server import EITHER, Answers, Wired, chance_of, head, served
 from tests.support.waiting import until
@@ -181,7 +181,7 @@ def test_whoever_is_cancelled_waits_until_the_thread_has_let_go() -> None:
 
 
 def test_a_client_is_fast_again_once_a_mebibyte_has_come_quickly() -> None:
-    pace, found = Pace(), list[bool]()
+    pace, found = TransferRate(), list[bool]()
     pace.slowed()
     for nbytes in (LARGE // 2, LARGE // 2):
         pace.note(nbytes)
