@@ -247,6 +247,15 @@ class Best(Answer):
         )
 
 
+class DeviceProgress(Answer):
+    """What one device has done of a running job."""
+
+    device: str
+    shapes: Annotated[int, Field(description="Shapes that it has finished.")]
+    trials: Annotated[int, Field(description="Trials since the service took up the job.")]
+    seconds: Annotated[float, Field(description="Seconds of the budget that it has spent.")]
+
+
 class Progress(Answer):
     """Trials of the search done, and of how many at most."""
 
@@ -272,6 +281,12 @@ class Progress(Answer):
     budget_seconds: Annotated[
         float | None,
         Field(description="Seconds that a tune may take in all, preparation and finals too; null: no limit."),
+    ]
+    devices: Annotated[
+        list[DeviceProgress],
+        Field(
+            description="The devices that tune a running job's shapes; empty before it has begun, and after its end."
+        ),
     ]
 
 

@@ -94,12 +94,23 @@ class BestRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceProgress:
+    """What one device has done of a running job: shapes and trials, and the seconds that these took of the budget."""
+
+    device: str
+    shapes: int = 0
+    trials: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class JobRecord:
     """One piece of durable work: `request`, `result` and `error` are JSON, `fingerprint` is equal for the same work.
 
     `state` is queued, running, succeeded, failed or cancelled; `done` of at most `total` trials are over, the fastest
     so far took `best_ms` milliseconds. `phase` is that of a running job, `eta_seconds` its estimated remaining time;
-    `spent_seconds` are the seconds so far, of every process that ran it.
+    `spent_seconds` are the seconds so far, of every process that ran it; `devices` are told of a job while it runs, and
+    not stored.
     """
 
     id: str
@@ -120,6 +131,7 @@ class JobRecord:
     eta_seconds: float | None = None
     spent_seconds: float | None = None
     principal: str = "anonymous"
+    devices: tuple[DeviceProgress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,11 +73,11 @@ def test_seconds_are_shared_by_weight_beyond_what_one_trial_takes() -> None:
         Budget(seconds=10.0), [9, 9, 9], lambda: False, lambda: now, needs=[1.0, 2.0, 3.0], weights=[6.0, 3.0, 1.0]
     )
     limits = []
-    for shape in range(3):
-        progress.begin(shape)
-        limit = progress.kernel_budget(1).seconds
+    for number in range(3):
+        shape = progress.begin(number)
+        limit = shape.kernel_budget(1).seconds
         assert limit is not None
         limits.append(limit)
         now += limit
-        progress.shape_finished()
+        shape.finish()
     assert limits == pytest.approx([1 + 24 * 0.6, 2 + 24 * 0.3, 3 + 24 * 0.1])

@@ -41,7 +41,7 @@ from app.services.jobs.idempotency import Idempotency, IdempotentRequest
 from app.services.jobs.service import ENDED, JobService
 from app.services.principal import ANONYMOUS
 from app.services.tuning import executor as executor_module
-from app.services.tuning.progress import JobProgress
+from app.services.tuning.progress import JobProgress, ShapeProgress
 from app.services.tuning.request import TuneSpec
 from app.services.tuning.service import TuningService
 from app.services.tuning.shape_tuner import TuningContext
@@ -108,7 +108,7 @@ class SimulatedTuner:
     """In place of ShapeTuner: as many trials as the budget says, each a call of the worker and a row."""
 
     def __init__(
-        self, context: TuningContext, job_id: str, spec: TuneSpec, unit: Unit, problem: Problem, progress: JobProgress
+        self, context: TuningContext, job_id: str, spec: TuneSpec, unit: Unit, problem: Problem, progress: ShapeProgress
     ) -> None:
         self.unit, self.problem, self.progress, self.inside = unit, problem, progress, 0.0
         self._context, self._job_id, self._spec = context, job_id, spec
@@ -139,7 +139,7 @@ class SimulatedTuner:
 
         def save(session: Session) -> None:
             TrialRepository(session).add(row)
-            JobRepository(session).advance(self._job_id, 1.0, left, self.progress.elapsed)
+            JobRepository(session).advance(self._job_id, 1.0, left, self.progress.job_elapsed)
 
         self._context.database.write(save)
         self._context.jobs.notify(self._job_id)

@@ -16,7 +16,7 @@ from app.errors import Closing, StoreFailed, UnknownJob
 from app.services.jobs.export import recordings
 from app.services.jobs.write_retry import Write, WriteRetry
 from app.services.principal import ANONYMOUS, Principal
-from app.services.tuning.progress import FINALS, PREPARING, SEARCH
+from app.services.tuning.progress import FINALS, PREPARING, SEARCH, JobTimes
 from app.services.tuning.request import budget_seconds
 from app.store.database import Database
 from app.store.records import JobRecord, PointRecord, ProfileRecord, TrialRecord
@@ -81,7 +81,7 @@ class JobService:
         self._database = database
         self._followers: dict[str, set[Callable[[], None]]] = {}
         self._followers_of_all: set[Callable[[str], None]] = set()
-        self._times: dict[str, Callable[[], tuple[float | None, float]]] = {}
+        self._times: dict[str, Callable[[], JobTimes]] = {}
         self._active: set[str] = set()
         self._cancelled: set[str] = set()
         self._lock = threading.Lock()
@@ -115,8 +115,8 @@ class JobService:
         page = self._database.read(lambda session: JobRepository(session).list(state, kind, before, limit, owner))
         return [self.with_times(record) for record in page]
 
-    def set_times(self, job_id: str, times: Callable[[], tuple[float | None, float]] | None) -> None:
-        """Set the function that gives a running job's seconds left and seconds spent; None removes it."""
+    def set_times(self, job_id: str, times: Callable[[], JobTimes] | None) -> None:
+        """Set the function that gives a running job's times and devices; None removes it."""
         with self._lock:
             if times is None:
                 self._times.pop(job_id, None)
@@ -127,8 +127,8 @@ class JobService:
         """A job with its times as of now, not of its last trial; `cancelling` if its cancellation was asked for."""
         times = self._times.get(record.id) if record.state == "running" else None
         if times is not None:
-            left, spent = times()
-            record = replace(record, eta_seconds=left, spent_seconds=spent)
+            told = times()
+            record = replace(record, eta_seconds=told.eta_seconds, spent_seconds=told.elapsed, devices=told.devices)
         return replace(record, state=CANCELLING) if record.state == "running" and record.cancel_requested else record
 
     def trials(self, **filters: Any) -> Sequence[TrialRecord]:
@@ -323,7 +323,7 @@ def progress(job: JobRecord) -> dict[str, Any]:
     """How far a job is: trials done, of how many at most, the search's fastest median so far, what it does now.
 
     `elapsed_seconds` are those spent on the job so far, of `budget_seconds` (None: not limited); `eta_seconds` is the
-    time left, None while it cannot be estimated.
+    time left, None while it cannot be estimated. `devices` are those that tune a running job's shapes.
     """
     return {
         "done": job.total if job.kind == "matmul" and job.state == "succeeded" else job.done,
@@ -333,6 +333,7 @@ def progress(job: JobRecord) -> dict[str, Any]:
         "eta_seconds": job.eta_seconds,
         "elapsed_seconds": _elapsed(job),
         "budget_seconds": budget_seconds(job.request) if job.kind == "tune" else None,
+        "devices": [asdict(device) for device in job.devices],
     }
 
 

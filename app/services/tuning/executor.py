@@ -1,8 +1,9 @@
-"""Runs one tune job: its shapes in turn, each promoted when it ends."""
+"""Runs tune jobs: each shape is promoted when it ends, on whichever device claimed it."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from app.services.best.lookup import BestConfigs, gflops, timing_of
 from app.services.best.misses import MissCounter
 from app.services.tuning.progress import JobProgress
 from app.services.tuning.request import TuneSpec
+from app.services.tuning.running_job import RunningJob, TuneTarget, equal_units
 from app.services.tuning.shape_tuner import ShapeTuner, TuningContext
 from app.store.records import BestRecord, JobRecord, TrialRecord
 from app.store.repository import JobRepository
@@ -26,12 +28,11 @@ from kernels.device import Device
 from kernels.problem import Problem
 
 _LOG = logging.getLogger(__name__)
-TuneTarget = tuple[Unit, Problem]
 AwaitDefaults = Callable[[Unit, Callable[[], bool]], None]
 
 
 class JobExecutor:
-    """Runs jobs; `total` seconds were spent on them, `inside` of these in workers."""
+    """Runs jobs, each on one device or more; `total` seconds of devices were spent, `inside` of these in workers."""
 
     def __init__(
         self, context: TuningContext, misses: MissCounter, await_defaults: AwaitDefaults, units: Sequence[Unit]
@@ -39,38 +40,59 @@ class JobExecutor:
         self.inside = self.total = 0.0
         self._units = units
         self._context, self._misses, self._await_defaults = context, misses, await_defaults
+        self._adding = threading.Lock()
 
-    def run(self, job: JobRecord, spec: TuneSpec, progress: JobProgress, targets: Sequence[TuneTarget]) -> None:
-        """Tune every target within the job's budget, and end the job; one that is interrupted stays as it is.
+    def take_part(self, running: RunningJob, unit: Unit) -> None:
+        """Tune a job's shapes on a unit until none is left for it; the last unit to leave ends the job.
 
-        A job that was cancelled ends so.
+        A job that is interrupted stays as it is; one that was cancelled ends so. Raises, as the last one, what failed.
         """
-        database, jobs = self._context.database, self._context.jobs
-        if job.cancel_requested or jobs.is_cancelled(job.id) or (spec.idle and self._is_needless(job, targets)):
-            self._finish(job.id, "cancelled")
-            return
-        if spec.strategy == "auto":
+        try:
+            self._tune_shapes(running, unit)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's
+            running.progress.failure = error
+        if running.leave():
+            self._conclude(running)
+
+    def _tune_shapes(self, running: RunningJob, unit: Unit) -> None:
+        if running.spec.strategy == "auto":
             bayesian.preload()
-        self._await_workers(targets, progress)
-        total = sum(progress.max_trials)
-        if not database.write(lambda session: JobRepository(session).start(job.id, total, datetime.now(UTC))):
-            return  # cancelled while it was queued
-        progress.start()
-        jobs.notify(job.id)
-        results: dict[int, dict[str, Any]] = {}
-        while pending := progress.pending_shapes():
-            for number in pending:
-                if progress.interrupted():
-                    break
-                progress.begin(number)
-                tuner = ShapeTuner(self._context, job.id, spec, *targets[number], progress)
-                self._tune_shape(job, tuner, spec, results, number)
-            if progress.interrupted() and progress.pending_shapes():
-                if jobs.is_cancelled(job.id):
-                    self._finish(job.id, "cancelled", results, spent=progress.elapsed)
-                return
-        best = any("kernel" in result for result in results.values())
-        self._finish(job.id, "succeeded" if best else "failed", results, spent=progress.elapsed)
+        if not running.has_work(unit):
+            return
+        if not self._is_cancelled(running.job):
+            self._await_worker(unit, running.progress)
+        if not running.start(lambda: self._start(running)):
+            return
+        while (shape := running.claim(unit)) is not None:
+            problem = running.targets[shape.shape][1]
+            tuner = ShapeTuner(self._context, running.job.id, running.spec, unit, problem, shape)
+            self._tune_shape(running, tuner)
+
+    def _start(self, running: RunningJob) -> bool:
+        """Store that a job runs; False if it was cancelled before, or a client's has done what this idle work would."""
+        job, total = running.job, sum(running.progress.max_trials)
+        if self._is_cancelled(job) or (running.spec.idle and self._is_needless(job, running.targets)):
+            return False
+        is_started = self._context.database.write(
+            lambda session: JobRepository(session).start(job.id, total, datetime.now(UTC))
+        )
+        self._context.jobs.notify(job.id)
+        return is_started
+
+    def _is_cancelled(self, job: JobRecord) -> bool:
+        return job.cancel_requested or self._context.jobs.is_cancelled(job.id)
+
+    def _conclude(self, running: RunningJob) -> None:
+        """End a job that no device works on any more, unless the service ends before it is done."""
+        job, progress = running.job, running.progress
+        if progress.failure is not None:
+            raise progress.failure
+        if progress.pending_shapes():
+            if self._context.jobs.is_cancelled(job.id) or not running.start(lambda: True):
+                self._finish(job.id, "cancelled", running.results, spent=progress.elapsed)
+            return
+        best = any("kernel" in result for result in running.results.values())
+        self._finish(job.id, "succeeded" if best else "failed", running.results, spent=progress.elapsed)
 
     def fail(self, job_id: str, error: Exception) -> None:
         """End a job with its error."""
@@ -81,12 +103,11 @@ class JobExecutor:
             _LOG.error("job %s failed of a fault in the service", job_id, exc_info=error)
         self._finish(job_id, "failed", failure=failure)
 
-    def _await_workers(self, targets: Sequence[TuneTarget], progress: JobProgress) -> None:
-        """Wait for the trial workers, and after a start for the defaults' verification: neither is the job's time."""
-        for unit in {unit.device.id: unit for unit, _ in targets}.values():
-            self._await_defaults(unit, progress.interrupted)
-            with suppress(DeviceError, Closing, CallStopped):  # the first trial says what is wrong
-                unit.trials.start(progress.until_interrupted)
+    def _await_worker(self, unit: Unit, progress: JobProgress) -> None:
+        """Wait for the trial worker, and after a start for the defaults' verification: neither is the job's time."""
+        self._await_defaults(unit, progress.interrupted)
+        with suppress(DeviceError, Closing, CallStopped):  # the first trial says what is wrong
+            unit.trials.start(progress.until_interrupted)
 
     def _is_needless(self, job: JobRecord, targets: Sequence[TuneTarget]) -> bool:
         """Whether a client's job has tuned meanwhile what this idle work would."""
@@ -95,38 +116,37 @@ class JobExecutor:
             for unit, problem in targets
         )
 
-    def _tune_shape(
-        self, job: JobRecord, tuner: ShapeTuner, spec: TuneSpec, results: dict[int, dict[str, Any]], number: int
-    ) -> None:
-        """Tune one shape into `results`, or its error; neither if it is interrupted."""
-        unit, problem, started = tuner.unit, tuner.problem, perf_counter()
-        before = None if number in results else self._promoted_before(job, unit, problem)
+    def _tune_shape(self, running: RunningJob, tuner: ShapeTuner) -> None:
+        """Tune one shape into the job's results, or its error; neither if it is interrupted."""
+        unit, problem, number, started = tuner.unit, tuner.problem, tuner.progress.shape, perf_counter()
+        leave = tuner.progress.give_up
         try:
+            before = None if number in running.results else self._promoted_before(running.job, unit, problem)
             with traced("tune shape", {"tilewise.device": unit.device.id, "tilewise.problem": problem.key}):
-                best = before or self._tuned(job, spec, tuner)
+                best = before or self._tuned(running.job, running.spec, tuner)
             if best is None:
                 return
-            results[number] = _result(best, unit.device)
+            running.results[number] = _result(best, unit.device)
             if tuner.serves:
                 self._misses.drop(unit.device.model, problem)
+            leave = tuner.progress.finish
         except TilewiseError as error:
             if tuner.progress.interrupted():
                 return  # the interruption caused this too
-            results[number] = {"problem": problem.key, "device": unit.device.id, **_problem(error)}
+            running.results[number] = {"problem": problem.key, "device": unit.device.id, **_problem(error)}
+            leave = tuner.progress.finish
         finally:
-            self.inside += tuner.inside
-            self.total += perf_counter() - started
-        tuner.progress.shape_finished()
+            leave()
+            with self._adding:
+                self.inside += tuner.inside
+                self.total += perf_counter() - started
 
     def _tuned(self, job: JobRecord, spec: TuneSpec, tuner: ShapeTuner) -> BestRecord | None:
         """Tune a shape; where its device is lost, go on with what was saved on an equal one. Raises as ShapeTuner."""
-        unit = tuner.unit
         try:
             return tuner.tune()
         except ChildLost as error:
-            place = unit.device.model, unit.device.environment
-            equal = [one for one in self._units if (one.device.model, one.device.environment) == place]
-            other = next((one for one in equal if one is not unit and one.trials.takes_calls), None)
+            other = next((one for one in equal_units(tuner.unit, self._units)[1:]), None)
             if other is None:
                 raise
             _LOG.warning("%s; %s is tuned on %s", error.message, tuner.problem, other.device.id)
@@ -181,6 +201,7 @@ def _result(winner: BestRecord, device: Device) -> dict[str, Any]:
     faster = None if vendor is None else (vendor.median_ms or 0.0) < (trial.median_ms or 0.0)
     return {
         "problem": winner.problem.key,
+        "device": device.id,
         "device_model": winner.device_model,
         "instructions": KERNELS[trial.kernel].instructions(winner.problem, device),
         **_figure(trial),

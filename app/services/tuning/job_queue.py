@@ -29,6 +29,12 @@ class JobQueue:
         """Queued jobs, idle work left out."""
         return sum(not job.idle for job in self._queued)
 
+    @property
+    def waiting(self) -> set[str]:
+        """The ids of queued jobs, idle work left out."""
+        with self._changed:
+            return {job.job_id for job in self._queued if not job.idle}
+
     def __contains__(self, job_id: str) -> bool:
         """Whether a job is queued."""
         with self._changed:
@@ -39,6 +45,11 @@ class JobQueue:
         with self._changed:
             self._queued.append(_QueuedJob(job_id, idle))
             self._changed.notify()
+
+    def drop(self, job_id: str) -> None:
+        """Take a job out of the queue, if it is there."""
+        with self._changed:
+            self._queued = [job for job in self._queued if job.job_id != job_id]
 
     def take(self, timeout: float | None = None) -> str | None:
         """Wait for the next job; None if none came within `timeout` seconds, or the queue was closed."""

@@ -21,7 +21,7 @@ from kernels.problem import Problem
 from kernels.space import Config, Space
 
 KNOWN: Final = "known"  # the strategy that searches nothing
-_BUDGET: Final = ("trials", "seconds", "gain_percent", "weights")
+_HOW: Final = ("trials", "seconds", "gain_percent", "weights", "spread")  # no part of what the work is
 _BASELINES: Final = ("naive", "tiled")
 _LISTED: Final = 10_000  # configs, legal or not: the legal ones of a larger space are more than a budget allows
 
@@ -65,6 +65,7 @@ class TuneSpec:
     idle: bool = False
     retune: bool = False
     weights: tuple[float, ...] | None = None
+    spread: bool = False
 
     @property
     def seconds(self) -> float | None:
@@ -83,6 +84,7 @@ class TuneSpec:
             **configs,
             **({"idle": True} if self.idle else {}),
             **({} if self.weights is None else {"weights": list(self.weights)}),
+            **({"spread": True} if self.spread else {}),
         }
 
     @classmethod
@@ -98,6 +100,7 @@ class TuneSpec:
             configs=None if configs is None else tuple(map(ListedConfig.from_json, configs)),
             idle=bool(request.get("idle")),
             weights=None if weights is None else tuple(weights),
+            spread=bool(request.get("spread")),
         )
 
 
@@ -128,7 +131,8 @@ def normalize(spec: TuneSpec, fleet: Fleet) -> TuneSpec:
         seconds=whole.seconds / (shapes * len(units)) if whole.seconds else None,
         gain_percent=whole.gain_percent or None,
     )
-    return replace(spec, devices=tuple(unit.device.id for unit in units), kernels=spec.kernels or None, budget=budget)
+    named = tuple(unit.device.id for unit in units)
+    return replace(spec, devices=named, kernels=spec.kernels or None, budget=budget, spread=not spec.devices)
 
 
 def is_lesson(spec: TuneSpec) -> bool:
@@ -138,7 +142,7 @@ def is_lesson(spec: TuneSpec) -> bool:
 
 def fingerprint(principal: Principal, spec: TuneSpec) -> str:
     """The digest of a normalised spec without its budget: the same work has the same."""
-    work = {name: value for name, value in spec.to_json().items() if name not in _BUDGET}
+    work = {name: value for name, value in spec.to_json().items() if name not in _HOW}
     return sha256(json.dumps([principal.name, work], sort_keys=True).encode()).hexdigest()
 
 

@@ -19,7 +19,7 @@ from app.services.best.misses import MissCounter
 from app.services.jobs.service import ENDED, JobService, new_job
 from app.services.principal import IDLE, Principal
 from app.services.tuning.background import BackgroundTuning
-from app.services.tuning.executor import AwaitDefaults, JobExecutor, TuneTarget, is_exact
+from app.services.tuning.executor import AwaitDefaults, JobExecutor, is_exact
 from app.services.tuning.forecast import least_budget
 from app.services.tuning.job_queue import JobQueue
 from app.services.tuning.progress import GRACE, JobProgress
@@ -32,6 +32,7 @@ from app.services.tuning.request import (
     max_trials,
     normalize,
 )
+from app.services.tuning.running_job import RunningJob, TuneTarget, equal_units
 from app.services.tuning.shape_tuner import TuningContext
 from app.store.database import Database
 from app.store.records import JobRecord
@@ -77,7 +78,7 @@ class TuningService:
         self._closing = threading.Event()
         self._queues = {unit.device.id: JobQueue(context.jobs.is_followed) for unit in fleet.units}
         self._threads: list[threading.Thread] = []
-        self._running: dict[str, JobProgress] = {}
+        self._running: dict[str, RunningJob] = {}
         # Jobs that wait for a thread, or have one, with the request that each came of.
         self._known: dict[str, RequestContext | None] = {}
         self.traces = JobTraces()
@@ -145,13 +146,13 @@ class TuningService:
 
     def expect_room(self) -> None:
         """Raise QueueFull if no more jobs may wait for devices."""
-        waiting = sum(map(len, self._queues.values()))
+        waiting = len(set[str]().union(*(queue.waiting for queue in self._queues.values())))
         if waiting >= self._max_waiting:
             raise QueueFull(f"{waiting} jobs wait already", limit=self._max_waiting, size=waiting)
 
     def enqueue(self, job: JobRecord) -> None:
         """Queue a saved job of another kind for the thread of the device that its request names."""
-        self._put(job.id, job.request["device"])
+        self._put(job.id, [job.request["device"]])
 
     def affordable(self, spec: TuneSpec) -> int:
         """How many of the spec's problems, the first of them, its seconds suffice for; at least one.
@@ -231,13 +232,15 @@ class TuningService:
         """Give a job a spec with a larger budget, at once if it runs; False if it has ended or is about to."""
         running = self._running.get(job.id)
         trials = None if running is None else self._max_trials(spec)
-        if running is not None and not running.increase_budget(spec.budget, trials or []):
+        if running is not None and not running.progress.increase_budget(spec.budget, trials or []):
             return False
         request, total = spec.to_json(), None if trials is None else sum(trials)
         if not self._database.write(
             lambda session: JobRepository(session).upgrade(job.id, request, job.fingerprint, total)
         ):
             return False
+        if running is not None:
+            self._put(job.id, running.device_ids)  # a device that had no shape left to tune may have one again
         self._jobs.notify(job.id)
         return True
 
@@ -291,14 +294,19 @@ class TuningService:
         return [max_trials(problem, unit.device, spec) for unit, problem in self._targets(spec)]
 
     def _enqueue(self, job_id: str, spec: TuneSpec) -> None:
-        self._put(job_id, spec.devices[0], idle=spec.idle)
+        """Queue a tune job for every device that may take part in it."""
+        known = [device_id for device_id in spec.devices if device_id in self._queues]
+        units = [self._fleet.unit(device_id) for device_id in known]
+        equal = [each for unit in units for each in equal_units(unit, self._fleet.units)] if spec.spread else units
+        self._put(job_id, [unit.device.id for unit in equal], idle=spec.idle)
 
-    def _put(self, job_id: str, device_id: str, *, idle: bool = False) -> None:
-        """Queue a job for a device's thread; if that device is gone, for the first thread there is."""
-        queue = self._queues.get(device_id) or next(iter(self._queues.values()), None)
-        if queue is not None:
-            self._known[job_id] = current()
-            queue.put(job_id, idle=idle)
+    def _put(self, job_id: str, device_ids: Sequence[str], *, idle: bool = False) -> None:
+        """Queue a job for devices' threads, once each; if these devices are gone, for the first thread there is."""
+        queues = [self._queues[device_id] for device_id in dict.fromkeys(device_ids) if device_id in self._queues]
+        self._known.setdefault(job_id, current())
+        for queue in queues or list(self._queues.values())[:1]:
+            if job_id not in queue:
+                queue.put(job_id, idle=idle)
 
     def _serve(self, unit: Unit, queue: JobQueue) -> None:
         while not self._closing.is_set():
@@ -307,7 +315,8 @@ class TuningService:
                 context = self.traces.recording(job_id, self._known.get(job_id))
                 with entered(context), traced("tune job", {"tilewise.job": job_id}):
                     self._run(job_id, unit, queue)
-                self.traces.end(job_id)
+                if job_id not in self._running:
+                    self.traces.end(job_id)
             elif self._background is not None and not self._closing.is_set():
                 self._create_background_job(self._background, unit)
 
@@ -324,57 +333,77 @@ class TuningService:
     def _run(self, job_id: str, unit: Unit, queue: JobQueue) -> None:
         """Run one job, or as much of it as possible; a fault of it must not end the device's thread."""
         self._jobs.mark_active(job_id)
+        running = None
         try:
             if (other := self._jobs.get(job_id)).kind in self._works:
                 self._run_other(other, unit)
-                return
-            job, spec, progress = self._begin(job_id, queue)
-            if job.state in ENDED:
-                return
-            self._executor.run(job, spec, progress, self._targets(spec))
-            if spec.idle:
-                self.idle_trials += progress.trials
-                if len(queue):
-                    self._postpone(job, queue)
+            elif (running := self._join(job_id, queue)) is not None:
+                self._executor.take_part(running, unit)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's
             if not self._closing.is_set():
                 self._executor.fail(job_id, error)
         finally:
-            if job_id not in queue:
-                self._known.pop(job_id, None)
-            self._running.pop(job_id, None)
-            self._jobs.set_times(job_id, None)
-            self._jobs.mark_inactive(job_id)
+            self._leave(job_id, running, queue)
         self._jobs.notify(job_id)
+
+    def _leave(self, job_id: str, running: RunningJob | None, queue: JobQueue) -> None:
+        """Forget what is known of a job that is over; idle work that gave way to another job is queued again."""
+        with self._submitting:
+            if running is not None and running.is_over and self._forget(job_id) and running.spec.idle:
+                self.idle_trials += running.progress.trials
+                self._postpone(running.job, queue)
+            running = self._running.get(job_id)
+            if running is None or not running.is_worked_on:
+                self._jobs.mark_inactive(job_id)
+            if running is None and not any(job_id in each for each in self._queues.values()):
+                self._known.pop(job_id, None)
+
+    def _forget(self, job_id: str) -> bool:
+        """Forget a job that runs no more; False if that was done."""
+        if self._running.pop(job_id, None) is None:
+            return False
+        self._jobs.set_times(job_id, None)
+        for each in self._queues.values():
+            each.drop(job_id)
+        return True
 
     def _run_other(self, job: JobRecord, unit: Unit) -> None:
         """Run a job of another kind, unless it has ended while it waited."""
         if job.state not in ENDED:
             self._works[job.kind](job, unit, lambda: self._closing.is_set() or self._jobs.is_cancelled(job.id))
 
-    def _begin(self, job_id: str, queue: JobQueue) -> tuple[JobRecord, TuneSpec, JobProgress]:
+    def _join(self, job_id: str, queue: JobQueue) -> RunningJob | None:
+        """Take part in a job, which begins with the first device; None if it is over."""
         with self._submitting:
             job = self._jobs.get(job_id)
-            spec = TuneSpec.from_json(job.request)
-            progress = JobProgress(
-                spec.budget,
-                self._max_trials(spec),
-                partial(self._is_interrupted, job_id, spec, queue),
-                needs=self._needs(spec),
-                weights=(spec.weights or ()) * len(spec.devices),
-                spent=job.spent_seconds or 0.0,
-                grace=lambda: GRACE if self._closing.is_set() or self._jobs.is_cancelled(job_id) else _PATIENCE,
-            )
-            self._running[job_id] = progress
-        self._jobs.set_times(job_id, progress.times)
-        return job, spec, progress
+            if job.state in ENDED:  # cancelled, be it while it waited for another of its devices
+                self._forget(job_id)
+                return None
+            if job_id not in self._running:
+                self._running[job_id] = self._begin(job, queue)
+            running = self._running[job_id]
+            return running if running.join() else None
+
+    def _begin(self, job: JobRecord, queue: JobQueue) -> RunningJob:
+        spec = TuneSpec.from_json(job.request)
+        progress = JobProgress(
+            spec.budget,
+            self._max_trials(spec),
+            partial(self._is_interrupted, job.id, spec, queue),
+            needs=self._needs(spec),
+            weights=(spec.weights or ()) * len(spec.devices),
+            spent=job.spent_seconds or 0.0,
+            grace=lambda: GRACE if self._closing.is_set() or self._jobs.is_cancelled(job.id) else _PATIENCE,
+        )
+        self._jobs.set_times(job.id, progress.times)
+        return RunningJob(job, spec, progress, self._targets(spec), self._fleet.units)
 
     def _is_interrupted(self, job_id: str, spec: TuneSpec, queue: JobQueue) -> bool:
         """Whether a job is to stop: at the service's end, by cancellation, or idle work because another job waits."""
         return self._closing.is_set() or self._jobs.is_cancelled(job_id) or (spec.idle and len(queue) > 0)
 
     def _postpone(self, job: JobRecord, queue: JobQueue) -> None:
-        """Queue idle work again, unless it has just ended."""
-        if not self._closing.is_set() and self._jobs.get(job.id).state not in ENDED:
+        """Queue idle work again that gave way to another job, unless it has just ended."""
+        if len(queue) and not self._closing.is_set() and self._jobs.get(job.id).state not in ENDED:
             self._database.write(lambda session: JobRepository(session).postpone(job.id))
             queue.put(job.id, idle=True)

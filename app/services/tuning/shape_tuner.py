@@ -16,7 +16,7 @@ from app.services.best.lookup import BestConfigs
 from app.services.best.quarantine import Quarantine
 from app.services.jobs.service import JobService
 from app.services.tuning.forecast import TrialForecasts
-from app.services.tuning.progress import JobProgress
+from app.services.tuning.progress import ShapeProgress
 from app.services.tuning.request import KNOWN, TuneSpec, is_lesson, kernels_to_search
 from app.services.tuning.trial_records import VENDOR, TrialRecorder, known_elsewhere, outcome_of, refused_here
 from app.services.tuning.trial_runner import Interrupted, TrialRunner
@@ -90,7 +90,7 @@ class ShapeTuner:
         spec: TuneSpec,
         unit: Unit,
         problem: Problem,
-        progress: JobProgress,
+        progress: ShapeProgress,
     ) -> None:
         self.unit, self.problem, self.progress = unit, problem, progress
         self._context, self._job_id, self._strategy = context, job_id, spec.strategy
@@ -133,7 +133,7 @@ class ShapeTuner:
             if best is None and self.serves:
                 self._context.best.withdraw(self.unit.device.model, self.problem)
         if best is None and self.progress.until().ask <= monotonic():
-            seconds = self.progress.seconds
+            seconds = self.progress.job_seconds
             raise BudgetTooSmall(f"the budget of {seconds:g} s was over before a config of {self.problem} was proved")
         if best is None:
             reasons = "; ".join(sorted({row.reason for row in self._saved if row.reason})[:3])
@@ -177,7 +177,7 @@ class ShapeTuner:
 
     def _enter(self, phase: str) -> None:
         """Store the phase that the job enters."""
-        eta, spent = self.progress.enter(phase), self.progress.elapsed
+        eta, spent = self.progress.enter(phase), self.progress.job_elapsed
         self._context.database.write(lambda session: JobRepository(session).enter(self._job_id, phase, eta, spent))
         self._context.jobs.notify(self._job_id)
 
@@ -186,7 +186,7 @@ class ShapeTuner:
         record = self._recorder.trial(outcome, conditions=self._runner.conditions)
         faults = self._faults([outcome])
         self._saved.append(record)
-        fastest, eta, spent = self._fastest(), self.progress.trial_finished(), self.progress.elapsed
+        fastest, eta, spent = self._fastest(), self.progress.trial_finished(), self.progress.job_elapsed
         best_ms = fastest.median_ms if fastest else None
 
         def commit(session: Any) -> int:

@@ -18,7 +18,7 @@ from app.store.tables import JobRow
 _UNFINISHED: Final = ("queued", "running")
 _CANCELLING: Final = and_(JobRow.state == literal_column("'running'"), JobRow.cancel_requested.is_(True))
 _STATE: Final = case((_CANCELLING, literal_column("'cancelling'")), else_=JobRow.state)
-_JOB: Final = tuple(field.name for field in fields(JobRecord))
+_JOB: Final = tuple(field.name for field in fields(JobRecord) if field.name != "devices")
 
 
 class JobRepository:
