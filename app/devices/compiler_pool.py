@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Final, Protocol, TypeAlias
 
 from app.devices import worker_entry
+from app.devices.fair_pool import FairThreadPool
 from app.devices.process import Worker
 from app.devices.sandbox import Sandbox
 from app.errors import Closing
@@ -46,8 +47,8 @@ class BuildCompilers(Protocol):
 class Compilers:
     """A pool of compiler processes, one fewer than cores; each is started on first use.
 
-    Concurrent requests for a build and architecture share one compilation. Binaries are on disk; builds compiled here
-    are remembered. A build that failed is compiled again.
+    Concurrent requests for a build and architecture share one compilation; owners take turns. Binaries are on disk;
+    builds compiled here are remembered. A build that failed is compiled again.
     """
 
     def __init__(self, cache_dir: Path, sandbox: Sandbox | None = None) -> None:
@@ -61,14 +62,18 @@ class Compilers:
         self._lock = threading.Lock()
         self._jobs: dict[Key, Future[None]] = {}
         self._slowest: float | None = None
-        self._threads = ThreadPoolExecutor(self.width, thread_name_prefix="compiling")
+        self._threads = FairThreadPool(self.width, "compiling")
 
     @property
     def deadline(self) -> float:
         """Seconds that a compilation may take now: several times the slowest that was seen."""
         return _FIRST if self._slowest is None else max(_LEAST, _SLOWER * self._slowest)
 
-    def start(self, build: Build, architecture: str, deadline: float | None = None) -> Future[None]:
+    def of(self, owner: str) -> BuildCompilers:
+        """These compilers as a device shares them with others: builds of several owners are compiled in turn."""
+        return _SharedCompilers(self, owner)
+
+    def start(self, build: Build, architecture: str, deadline: float | None = None, owner: str = "") -> Future[None]:
         """Have a build's binary put into the cache, and return at once.
 
         The future raises CompileFailed, ChildTimedOut after `deadline` seconds, ChildDied, or CancelledError. Raises
@@ -79,25 +84,26 @@ class Compilers:
             job = self._jobs.get(key)
             if job is None:
                 try:
-                    job = self._threads.submit(copy_context().run, self._run, build, architecture, deadline)
+                    work = partial(copy_context().run, self._run, build, architecture, deadline)
+                    job = self._threads.submit(owner, work)
                 except RuntimeError as error:
                     raise Closing("the compilers are closed") from error
                 self._jobs[key] = job
         job.add_done_callback(partial(self._forget_a_failed_one, key))
         return job
 
-    def compile(self, build: Build, architecture: str, deadline: float | None = None) -> None:
+    def compile(self, build: Build, architecture: str, deadline: float | None = None, owner: str = "") -> None:
         """Compile a build into the cache and wait; raises as `start`'s future, which cannot be cancelled."""
         while True:
             try:
-                return self.start(build, architecture, deadline).result()
+                return self.start(build, architecture, deadline, owner).result()
             except CancelledError:
                 continue  # somebody who had asked for the same build ahead has given it up
 
     def both(self, build: Build, architecture: str) -> worker_entry.CompiledBuild:
         """A build's cubin, which is the one in the cache, and its PTX; raises as `compile`, and Closing at the end."""
         try:
-            return self._threads.submit(copy_context().run, self._both, build, architecture).result()
+            return self._threads.submit("", partial(copy_context().run, self._both, build, architecture)).result()
         except RuntimeError as error:
             raise Closing("the compilers are closed") from error
 
@@ -111,10 +117,10 @@ class Compilers:
 
     def close(self) -> None:
         """End every compiler; pending compilations are cancelled."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
         for child in self._children:
             child.close()
-        self._threads.shutdown()
+        self._threads.join()
 
     def _run(self, build: Build, architecture: str, deadline: float | None) -> None:
         child = self._idle.pop()  # the last one used: no more are started than work at the same time
@@ -141,3 +147,19 @@ class Compilers:
             with self._lock:
                 if self._jobs.get(key) is job:
                     del self._jobs[key]
+
+
+class _SharedCompilers:
+    """A device's part in compilers that several devices share."""
+
+    def __init__(self, compilers: Compilers, owner: str) -> None:
+        self.width, self.cancel = compilers.width, compilers.cancel
+        self._compilers, self._owner = compilers, owner
+
+    def start(self, build: Build, architecture: str, deadline: float | None = None) -> Future[None]:
+        """As Compilers.start."""
+        return self._compilers.start(build, architecture, deadline, self._owner)
+
+    def compile(self, build: Build, architecture: str, deadline: float | None = None) -> None:
+        """As Compilers.compile."""
+        self._compilers.compile(build, architecture, deadline, self._owner)

@@ -225,7 +225,7 @@ def _opened(
         started = [pool.submit(_start, products, trials) for _, products, trials in parts]
         for device, (lease, products, trials), vendor in zip(found, parts, started, strict=True):
             try:
-                yield Unit(device, vendor.result(), lease, products, trials, compilers)
+                yield Unit(device, vendor.result(), lease, products, trials, compilers.of(device.id))
             except DeviceError as error:
                 yield f"{device.id}: {error.message}"
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import inf
 from time import monotonic, perf_counter
-from typing import Final
+from typing import Final, TypeAlias
 
 from app.devices.fleet import Unit
 from app.devices.lease import Priority
@@ -28,6 +29,8 @@ from kernels.cost_model import predict
 from kernels.device import Device
 from kernels.launch import Launch
 from kernels.problem import Problem
+
+LaunchOf: TypeAlias = Callable[[Problem, Unit], Launch | None]
 
 _LOG: Final = logging.getLogger(__name__)
 DEADLINE: Final = 15.0  # seconds a worker may take before it names its first phase, or takes the device
@@ -55,6 +58,23 @@ class DynamicBatcher:
         """How many products are in a device's queue, those that are being made included."""
         return len(self._queues[unit.device.id])
 
+    def soonest(
+        self, units: Sequence[Unit], problem: Problem, launch: LaunchOf, present: Callable[[Unit], int]
+    ) -> Unit:
+        """The unit that is forecast to end a product first: what is in its queue, and the product's own launch.
+
+        `launch` gives a unit's launch, None if it has none; `present` the bytes of the operands that it has already.
+        """
+        if len(units) == 1:
+            return units[0]
+
+        def ends(unit: Unit) -> tuple[float, int]:
+            own = launch(problem, unit)
+            seconds = inf if own is None else self._costs.forecast(unit.device, own, problem, present(unit))
+            return self._queues[unit.device.id].seconds() + seconds, self.waiting(unit)
+
+        return min(units, key=ends)
+
     def run(
         self, unit: Unit, request: MultiplyRequest, token: CancelToken, principal: str = ""
     ) -> tuple[MultiplyResult, int]:
@@ -68,6 +88,8 @@ class DynamicBatcher:
         queue = self._queues[unit.device.id]
         may_batch = small and self._max_batch > 1
         entry = QueuedProduct(queue, request, token, may_batch, threading.Event(), principal=principal)
+        if len(self._queues) > 1:
+            entry.seconds = self._costs.forecast(unit.device, request.launch, request.problem)
         try:
             queue.join(entry)
             return entry.outcome or self._run_leader(queue, entry)
@@ -186,7 +208,22 @@ class BatchCostModel:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._alone: dict[tuple[str, Problem], _Alone] = {}
         self._together: dict[tuple[str, Problem, int], tuple[float, float]] = {}
+        self._rates: dict[str, float] = {}  # bytes a second of a device's copies
         self._lock, self._clock = threading.Lock(), clock
+
+    def forecast(self, device: Device, launch: Launch | None, problem: Problem, present: int = 0) -> float:
+        """Seconds of one product alone, of which `present` bytes need not be copied.
+
+        Where none was made yet, the cost model's for the launch, and copies as fast as others were.
+        """
+        left = 1 - min(1.0, present / max(1, problem.bytes))
+        with self._lock:
+            known = self._alone.get((device.id, problem))
+            rate = self._rates.get(device.id)
+        if known is not None:
+            return known.call + known.kernel + left * known.copies
+        copies = left * problem.bytes / rate if rate else 0.0
+        return copies + (0.0 if launch is None else _predicted(launch, device))
 
     def learn(self, device_id: str, problem: Problem, count: int, result: MultiplyResult, seconds: float) -> None:
         """Learn from a call that made `count` products of a problem: its phases, and its seconds in all."""
@@ -196,7 +233,11 @@ class BatchCostModel:
                 before, _ = self._together.get((device_id, problem, count), (phases, 0.0))
                 self._together[device_id, problem, count] = _mixed(before, phases), self._clock()
             else:
-                self._learn_alone((device_id, problem), result, seconds - phases)
+                self._learn_alone((device_id, problem), result, max(0.0, seconds - phases - result.build))
+                copies = result.h2d + result.d2h
+                if copies > 0 and problem.bytes > _SMALL:
+                    rate = problem.bytes / copies
+                    self._rates[device_id] = _mixed(self._rates.get(device_id, rate), rate)
             for kept in (self._alone, self._together):
                 if len(kept) > _REMEMBERED:
                     kept.clear()
@@ -223,9 +264,14 @@ class BatchCostModel:
         if known is None:
             self._alone[key] = _Alone(call, copies, result.kernel)
         else:
-            # A first call compiles and verifies: what a call costs is the least that it was seen to.
+            # A call may wait for the device: what it costs is the least that it was seen to.
             least = min(call, known.call * _RISE)
             self._alone[key] = _Alone(least, _mixed(known.copies, copies), _mixed(known.kernel, result.kernel))
+
+
+@lru_cache(_REMEMBERED)
+def _predicted(launch: Launch, device: Device) -> float:
+    return predict(CATALOGUE[launch.kernel], launch.config, launch.problem, device)
 
 
 def _expected(alone: _Alone, device: Device, launch: Launch, together: Launch, count: int) -> float:

@@ -74,6 +74,7 @@ class QueuedProduct:
     turn: threading.Event
     outcome: tuple[MultiplyResult, int] | None = None
     principal: str = ""
+    seconds: float = 0.0  # that it is forecast to take, where there are several devices to choose from
 
 
 class FairQueue:
@@ -131,9 +132,16 @@ class DeviceQueue:
         self._lock = threading.Lock()
         self._waiting = FairQueue()
         self._inside: list[QueuedProduct] = []
+        self._since = 0.0
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._inside)
+
+    def seconds(self) -> float:
+        """Seconds until all of them are made, by their forecasts."""
+        with self._lock:
+            waiting, inside = sum(one.seconds for one in self._waiting), sum(one.seconds for one in self._inside)
+            return waiting + max(0.0, inside - (monotonic() - self._since))
 
     def join(self, entry: QueuedProduct) -> None:
         """Join at the end, and wait for the turn; raises Cancelled."""
@@ -152,7 +160,7 @@ class DeviceQueue:
         with self._lock:
             if len(self):
                 return False
-            self._inside = [entry]
+            self._inside, self._since = [entry], monotonic()
             return True
 
     def take_batch(self, leader: QueuedProduct, limit: Callable[[int], int]) -> list[QueuedProduct]:
@@ -191,6 +199,6 @@ class DeviceQueue:
 
     def _advance(self) -> None:
         """Make the first that waits the leader; called under the lock."""
-        self._inside = [self._waiting.popleft()] if self._waiting else []
+        self._inside, self._since = [self._waiting.popleft()] if self._waiting else [], monotonic()
         for one in self._inside:
             one.turn.set()

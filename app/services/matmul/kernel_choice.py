@@ -17,6 +17,7 @@ from app.errors import (
     DeviceError,
     NoDevice,
     StoreFailed,
+    TilewiseError,
     UnknownKernel,
     Unsupported,
     WrongResult,
@@ -112,6 +113,13 @@ class KernelSelector:
     def ready(self, problem: Problem, unit: Unit) -> bool:
         """Whether `choose` only looks the answer up."""
         return self._best.knows(problem, unit.device.id)
+
+    def launch(self, problem: Problem, unit: Unit) -> Launch | None:
+        """The launch that a device would make a problem by; None if it cannot."""
+        try:
+            return self._best.answer(problem, unit.device.id).launch
+        except TilewiseError:
+            return None
 
     def count(self, problem: Problem, unit: Unit) -> None:
         """Count a miss of a problem, if it is one."""

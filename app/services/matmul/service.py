@@ -216,7 +216,7 @@ class MatmulService:
         """Make the product as a whole, or in its tiles in turn, each from the queue as any other product."""
         if tiles is None:
             return self._multiply_or_fall_back(buffers, device_id, kernel, token)
-        unit = self._fleet.unit(device_id) if device_id else self._least_busy(buffers)
+        unit = self._fleet.unit(device_id) if device_id else self._soonest(buffers)
         with closing(TileWalk(buffers, tiles, self.device_cache, unit)) as walk:
             return walk.make(lambda part: self._multiply_or_fall_back(part, unit.device.id, kernel, token))
 
@@ -233,7 +233,7 @@ class MatmulService:
         Nothing here blocks. The pending call gives None if `multiply` is to make the product again. The time since
         `started`, by perf_counter, counts as its wait. Raises UnknownDevice, Unsupported.
         """
-        unit = self._fleet.unit(device_id) if device_id else self._least_busy(buffers)
+        unit = self._fleet.unit(device_id) if device_id else self._soonest(buffers)
         if self._batcher.waiting(unit) or not self._selector.ready(buffers.problem, unit):
             return None
         choice = self._selector.choose(buffers.problem, unit, None, counted=False)
@@ -275,7 +275,7 @@ class MatmulService:
         self, buffers: OperandBuffers, device_id: str | None, kernel: str | None, token: CancelToken
     ) -> Product:
         """Make the product by the best config, else by the kernels below it in turn, from the same operands."""
-        started, unit = perf_counter(), self._fleet.unit(device_id) if device_id else self._least_busy(buffers)
+        started, unit = perf_counter(), self._fleet.unit(device_id) if device_id else self._soonest(buffers)
         problem, declined, tries = buffers.problem, None, FailedAttempts()
         while True:
             choice = self._chosen(problem, unit, kernel, tries)
@@ -290,7 +290,7 @@ class MatmulService:
                 if (
                     isinstance(error, DeviceCordoned | ChildLost)
                     and device_id is None
-                    and (other := self._least_busy(buffers)) != unit
+                    and (other := self._soonest(buffers)) != unit
                 ):
                     unit = other
                     continue
@@ -362,17 +362,17 @@ class MatmulService:
         """Seconds since a product was admitted or made; 0 while one is in the queue."""
         return self.admission.idle_seconds()
 
-    def _least_busy(self, buffers: OperandBuffers) -> Unit:
-        """The device with the shortest queue, and of those the one that has most of the operands already."""
-        first = self._fleet.unit(None)  # raises NoDevice if there is none
+    def _soonest(self, buffers: OperandBuffers) -> Unit:
+        """The device that will end a product first, by its queue and forecast."""
+        self._fleet.unit(None)  # raises NoDevice if there is none
 
-        def eager(unit: Unit) -> tuple[int, int]:
+        def present(unit: Unit) -> int:
             ahead = buffers.transfer.uploaded_bytes(unit) if buffers.transfer else 0
-            return self._batcher.waiting(unit), -ahead - self.device_cache.cached_bytes(unit, buffers.keys)
+            return ahead + self.device_cache.cached_bytes(unit, buffers.keys)
 
         unready = self._quarantine.unready
         usable = [unit for unit in self._fleet.units if unit.takes_products and unit.device.id not in unready]
-        return min(usable or self._fleet.units, key=eager, default=first)
+        return self._batcher.soonest(usable or self._fleet.units, buffers.problem, self._selector.launch, present)
 
     def _prepare(self, unit: Unit, launch: Launch | None, allowed: float) -> float:
         """Compile a launch ahead, if its device does that outside its worker; gives the seconds that it took."""
