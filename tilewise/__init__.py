@@ -110,13 +110,13 @@ from tilewise.models import (
     Miss,
     Occupancy,
     Product,
-    Progress,
     Quarantined,
     Readiness,
     Timing,
     Trial,
     Winner,
 )
+from tilewise.progress import DeviceProgress, Progress
 from tilewise.shapes import Problem, Shape
 
 __version__ = "0.1.0"
@@ -152,6 +152,7 @@ __all__ = [
     "Device",
     "DeviceCordoned",
     "DeviceError",
+    "DeviceProgress",
     "DeviceTimeUsed",
     "Event",
     "Failed",

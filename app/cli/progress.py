@@ -97,7 +97,9 @@ def _apply(bar: Progress, task: TaskID, event: Event, narrow: bool) -> None:
     best, done = data.get("search_best_ms"), data.get("done", 0)
     over = max(bar.tasks[0].completed, _fraction(data, bar.tasks[0].elapsed or 0.0))  # it never goes back
     so_far = f"so far ~{best:.4g} ms" if best else ""
-    bar.update(task, completed=over, left=_left_text(data), best=so_far, trials=f"{done} trials")
+    devices = len(data.get("devices", ()))
+    where = f" on {devices} devices" if devices > 1 else ""
+    bar.update(task, completed=over, left=_left_text(data), best=so_far, trials=f"{done} trials{where}")
 
 
 def _fraction(data: Mapping[str, Any], watched: float) -> float:

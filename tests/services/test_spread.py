@@ -132,5 +132,5 @@ def test_a_product_takes_the_device_that_ends_it_first(pair: Service) -> None:
 
 
 def test_jobs_leave_nothing_behind(pair: Service) -> None:
-    until(lambda: not any(len(queue) for queue in pair.tuning._queues.values()))
+    until(lambda: not len(pair.tuning._queues))
     until(lambda: not pair.tuning._running and not pair.tuning._known)

@@ -340,7 +340,7 @@ class JobWorld(World):
         kept = {name: getattr(jobs, name) for name in ("_followers", "_times", "_active", "_cancelled")}
         kept |= {"_running": tuning._running, "_known": tuning._known, "_waiting": jobs._ends._waiting}
         assert not any(kept.values()), f"something is kept of jobs that have ended: {kept}"
-        assert not any(map(len, tuning._queues.values())), "a job is queued"
+        assert not len(tuning._queues), "a job is queued"
 
 
 def run(seed: int) -> tuple[Simulation, Counter[str]]:

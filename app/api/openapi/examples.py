@@ -95,6 +95,7 @@ _JOB: Final = {
         "eta_seconds": 4.5,
         "elapsed_seconds": 5.5,
         "budget_seconds": 20.0,
+        "devices": [{"device": "cuda:0", "shapes": 0, "trials": 12, "seconds": 5.5}],
     },
     "result": None,
     "error": None,

@@ -16,7 +16,7 @@ from typing import Final
 from app.devices.fleet import Unit
 from app.devices.lease import Priority
 from app.devices.process import CallLimit, CallStopped
-from app.errors import TilewiseError
+from app.errors import BudgetTooSmall, TilewiseError
 from app.tuning.budget import Forecast
 from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
 from app.tuning.runner import Contender
@@ -190,3 +190,17 @@ def _predicted(device: Device, problem: Problem, kernel: str, config: Config, ra
     if kernel == VENDOR:
         return problem.flops / rates.reference + problem.bytes / device.limits.bandwidth
     return predict(KERNELS[kernel], config, problem, device)
+
+
+def expect_affordable(seconds: float | None, problems: Sequence[Problem], needs: Sequence[float]) -> None:
+    """Raise BudgetTooSmall if a job's seconds do not suffice for the least that each of its targets needs."""
+    needed = sum(needs)
+    if seconds is None or needed <= seconds:
+        return
+    what = str(problems[0]) if len(needs) == 1 else f"each of {len(needs)} problems"
+    least = least_budget(needed)
+    raise BudgetTooSmall(
+        f"one trial of {what} is forecast to take {needed:.3g} s, over the budget of {seconds:g} s: "
+        f"give it {least} seconds at least (--seconds {least})",
+        needed_seconds=least,
+    )

@@ -1,9 +1,9 @@
-"""Priority queue of a device's tune jobs: those that a client waits for first, background jobs last."""
+"""Priority queues of devices' tune jobs: those that a client waits for first, background jobs last."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 
@@ -66,3 +66,40 @@ class JobQueue:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+
+class JobQueues:
+    """A queue a device; a job that several devices may take part in is in the queue of each."""
+
+    def __init__(self, device_ids: Iterable[str], followed: Callable[[str], bool]) -> None:
+        self._queues = {device_id: JobQueue(followed) for device_id in device_ids}
+
+    def __getitem__(self, device_id: str) -> JobQueue:
+        return self._queues[device_id]
+
+    def __contains__(self, job_id: str) -> bool:
+        """Whether a job is in any queue."""
+        return any(job_id in queue for queue in self._queues.values())
+
+    def __len__(self) -> int:
+        """Jobs that are queued anywhere, idle work left out."""
+        return len(set[str]().union(*(queue.waiting for queue in self._queues.values())))
+
+    def put(self, job_id: str, device_ids: Iterable[str], *, idle: bool = False) -> bool:
+        """Queue a job for devices, once each; if none of them is here, for the first that is. False: there is none."""
+        queues = [self._queues[device_id] for device_id in dict.fromkeys(device_ids) if device_id in self._queues]
+        queues = queues or list(self._queues.values())[:1]
+        for queue in queues:
+            if job_id not in queue:
+                queue.put(job_id, idle=idle)
+        return bool(queues)
+
+    def drop(self, job_id: str) -> None:
+        """Take a job out of every queue."""
+        for queue in self._queues.values():
+            queue.drop(job_id)
+
+    def close(self) -> None:
+        """Close every queue."""
+        for queue in self._queues.values():
+            queue.close()

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from app.devices.fleet import Fleet, Unit
-from app.errors import BudgetTooSmall, Invalid, NotTuned, OverShare, QueueFull, TilewiseError
+from app.errors import Invalid, NotTuned, OverShare, QueueFull, TilewiseError
 from app.observability.job_traces import JobTraces
 from app.observability.request_context import RequestContext, current, entered
 from app.observability.tracing import traced
@@ -20,8 +20,8 @@ from app.services.jobs.service import ENDED, JobService, new_job
 from app.services.principal import IDLE, Principal
 from app.services.tuning.background import BackgroundTuning
 from app.services.tuning.executor import AwaitDefaults, JobExecutor, is_exact
-from app.services.tuning.forecast import least_budget
-from app.services.tuning.job_queue import JobQueue
+from app.services.tuning.forecast import expect_affordable
+from app.services.tuning.job_queue import JobQueue, JobQueues
 from app.services.tuning.progress import GRACE, JobProgress
 from app.services.tuning.request import (
     KNOWN,
@@ -76,7 +76,7 @@ class TuningService:
         self._max_waiting = queue
         self._executor = JobExecutor(context, misses, await_defaults, fleet.units)
         self._closing = threading.Event()
-        self._queues = {unit.device.id: JobQueue(context.jobs.is_followed) for unit in fleet.units}
+        self._queues = JobQueues((unit.device.id for unit in fleet.units), context.jobs.is_followed)
         self._threads: list[threading.Thread] = []
         self._running: dict[str, RunningJob] = {}
         # Jobs that wait for a thread, or have one, with the request that each came of.
@@ -115,8 +115,7 @@ class TuningService:
         for unit in self._fleet.units:
             if unit.trials is not unit.products:
                 unit.trials.close()
-        for queue in self._queues.values():
-            queue.close()
+        self._queues.close()
         for thread in self._threads:
             thread.join(timeout=5)
 
@@ -137,7 +136,7 @@ class TuningService:
                 if record_job is not record_nothing:
                     self._database.write(lambda session: record_job(session, joined.id))
                 return joined
-            self._expect_affordable(spec, needs)
+            expect_affordable(spec.seconds, spec.problems, needs)
             self.expect_room()
             self._expect_within_quota(spec, principal)
             job = self._create(spec, work, principal, record_job)
@@ -146,7 +145,7 @@ class TuningService:
 
     def expect_room(self) -> None:
         """Raise QueueFull if no more jobs may wait for devices."""
-        waiting = len(set[str]().union(*(queue.waiting for queue in self._queues.values())))
+        waiting = len(self._queues)
         if waiting >= self._max_waiting:
             raise QueueFull(f"{waiting} jobs wait already", limit=self._max_waiting, size=waiting)
 
@@ -277,36 +276,20 @@ class TuningService:
         each = None if spec.seconds is None else spec.seconds / len(targets)
         return [needed(unit, problem, kernels_to_search(problem, unit.device, spec), each) for unit, problem in targets]
 
-    def _expect_affordable(self, spec: TuneSpec, needs: Sequence[float]) -> None:
-        """Raise BudgetTooSmall if the seconds do not suffice for one trial of every problem."""
-        seconds, needed = spec.seconds, sum(needs)
-        if seconds is None or needed <= seconds:
-            return
-        what = str(spec.problems[0]) if len(needs) == 1 else f"each of {len(needs)} problems"
-        least = least_budget(needed)
-        raise BudgetTooSmall(
-            f"one trial of {what} is forecast to take {needed:.3g} s, over the budget of {seconds:g} s: "
-            f"give it {least} seconds at least (--seconds {least})",
-            needed_seconds=least,
-        )
-
     def _max_trials(self, spec: TuneSpec) -> list[int]:
         return [max_trials(problem, unit.device, spec) for unit, problem in self._targets(spec)]
 
     def _enqueue(self, job_id: str, spec: TuneSpec) -> None:
         """Queue a tune job for every device that may take part in it."""
-        known = [device_id for device_id in spec.devices if device_id in self._queues]
-        units = [self._fleet.unit(device_id) for device_id in known]
+        here = {unit.device.id: unit for unit in self._fleet.units}
+        units = [here[device_id] for device_id in spec.devices if device_id in here]
         equal = [each for unit in units for each in equal_units(unit, self._fleet.units)] if spec.spread else units
         self._put(job_id, [unit.device.id for unit in equal], idle=spec.idle)
 
     def _put(self, job_id: str, device_ids: Sequence[str], *, idle: bool = False) -> None:
-        """Queue a job for devices' threads, once each; if these devices are gone, for the first thread there is."""
-        queues = [self._queues[device_id] for device_id in dict.fromkeys(device_ids) if device_id in self._queues]
         self._known.setdefault(job_id, current())
-        for queue in queues or list(self._queues.values())[:1]:
-            if job_id not in queue:
-                queue.put(job_id, idle=idle)
+        if not self._queues.put(job_id, device_ids, idle=idle):
+            self._known.pop(job_id)
 
     def _serve(self, unit: Unit, queue: JobQueue) -> None:
         while not self._closing.is_set():
@@ -325,7 +308,7 @@ class TuningService:
         try:
             spec = background.next(unit.device)
             if spec is not None:
-                self._expect_affordable(spec, self._needs(spec))
+                expect_affordable(spec.seconds, spec.problems, self._needs(spec))
                 self._create(spec, fingerprint(IDLE, spec), IDLE)
         except TilewiseError as error:
             _LOG.warning("nothing is tuned while %s is idle: %s", unit.device.id, error.message)
@@ -355,7 +338,7 @@ class TuningService:
             running = self._running.get(job_id)
             if running is None or not running.is_worked_on:
                 self._jobs.mark_inactive(job_id)
-            if running is None and not any(job_id in each for each in self._queues.values()):
+            if running is None and job_id not in self._queues:
                 self._known.pop(job_id, None)
 
     def _forget(self, job_id: str) -> bool:
@@ -363,8 +346,7 @@ class TuningService:
         if self._running.pop(job_id, None) is None:
             return False
         self._jobs.set_times(job_id, None)
-        for each in self._queues.values():
-            each.drop(job_id)
+        self._queues.drop(job_id)
         return True
 
     def _run_other(self, job: JobRecord, unit: Unit) -> None:
