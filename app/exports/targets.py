@@ -106,8 +106,7 @@ def _python(folder: str, winner: Winner, manifest: Manifest) -> Files:
         "tilewise_gemm.py": template(f"{folder}/tilewise_gemm.py"),
         "tilewise_recipe.py": files("app.exports").joinpath("interpreter.py").read_bytes(),
     }
-    check = {} if folder == "cuda_core" else {"check.py": template("python/check.py")}
-    return {**_all(winner, manifest), **own, **check}
+    return {**_all(winner, manifest), **own, "check.py": template("python/check.py")}
 
 
 def _cpp(winner: Winner, manifest: Manifest) -> Files:
@@ -246,5 +245,7 @@ TARGETS: Final[Mapping[str, Target]] = {
         _numba,
         _CHECKED,
     ),
-    "cuda-core": Target("A file for cuda.core that launches the cubin.", ("cuda",), partial(_python, "cuda_core")),
+    "cuda-core": Target(
+        "A file for cuda.core that launches the cubin.", ("cuda",), partial(_python, "cuda_core"), _CHECKED
+    ),
 }

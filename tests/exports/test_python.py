@@ -107,6 +107,23 @@ def test_cuda_core_launches_what_the_manifest_says(kernel: str, tmp_path: Path) 
     ]
 
 
+@pytest.mark.skipif(not HAS_CUDA_CORE, reason="there is no cuda.core: pip install cuda-core cuda-bindings")
+@pytest.mark.parametrize("policy", ["events", "graph"])
+def test_cuda_core_checks_and_times_itself(policy: str, tmp_path: Path) -> None:
+    taken("naive", tmp_path, "cuda-core")
+    build: list[Path | str] = ["gcc", "-shared", "-fPIC", "-w", "-o", tmp_path / "libcuda.so.1"]
+    subprocess.run([*build, SUPPORT / "fake_cuda_core.c", "-ldl"], check=True)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    manifest["measured"] |= {"policy": policy, "sets": 3}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    ran = ran_in(tmp_path, ["check.py"], LD_LIBRARY_PATH=str(tmp_path), FAKE_CUDA_MULTIPLIES="1")
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    launches = 1 if policy == "events" else 1000  # of two microseconds in the two milliseconds of a graph
+    assert told["right"]
+    assert round(1e6 * told["median_ms"] * launches) == 2000
+
+
 def _number(word: str) -> str | int:
     return int(word) if word.isdecimal() else word
 

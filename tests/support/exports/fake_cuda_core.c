@@ -55,3 +55,25 @@ CALL cuLaunchKernelEx(const struct config *config, void *function, void **argume
                          : cuLaunchKernel(function, grid[0], grid[1], grid[2], block[0], block[1], block[2],
                                           config->shared, config->stream, arguments, extra);
 }
+CALL cuCtxGetStreamPriorityRange(int *least, int *most) { return *least = 0, *most = 0, 0; }
+CALL cuStreamCreateWithPriority(void **stream, unsigned flags, int priority)
+{
+    return *stream = &contexts, (void)flags, priority;
+}
+CALL cuStreamDestroy_v2(void *stream) { return !stream; }
+CALL cuEventCreate(void **event, unsigned flags) { return *event = &count, (void)flags, 0; }
+CALL cuEventDestroy_v2(void *event) { return !event; }
+CALL cuEventRecord(void *event, void *stream) { return !event || !stream; }
+CALL cuEventSynchronize(void *event) { return !event; }
+/* Two microseconds. */
+CALL cuEventElapsedTime(float *milliseconds, void *start, void *end)
+{
+    return *milliseconds = 2e-3F, !start || !end;
+}
+CALL cuStreamBeginCapture_v2(void *stream, int mode) { return !stream || mode != 2; }
+CALL cuStreamEndCapture(void *stream, void **graph) { return *graph = &current, !stream; }
+CALL cuGraphInstantiateWithFlags(void **made, void *graph, unsigned long long flags)
+{
+    return *made = graph, !graph || flags;
+}
+CALL cuGraphLaunch(void *graph, void *stream) { return !graph || !stream; }

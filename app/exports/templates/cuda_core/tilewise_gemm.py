@@ -8,6 +8,8 @@ OutsideClass: nothing here computes it another way.
 import ctypes
 import json
 from functools import lru_cache
+from itertools import cycle, islice
+from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,23 @@ ELEMENTS = {"float16": 6, "float32": 7, "bfloat16": 9, "tfloat32": 11}  # CUtens
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
 L2_128B = 2
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+BUSY_BYTES = 2**27
+SAMPLES, GRAPHS = 50, 12
+
+
+class Declined(ArithmeticError):
+    """Emulated arithmetic would not keep its bound on these operands: C is undefined."""
+
+
+def sizes_of(a_shape, b_shape):
+    """m, n, k and batch of stored operands; raises OutsideClass where they do not fit each other."""
+    batch = a_shape[0] if len(a_shape) == 3 else 1
+    m, k = reversed(a_shape[-2:]) if PROBLEM["trans_a"] else a_shape[-2:]
+    depth, n = reversed(b_shape[-2:]) if PROBLEM["trans_b"] else b_shape[-2:]
+    if depth != k or batch != (b_shape[0] if len(b_shape) == 3 else 1):
+        raise OutsideClass(f"A is {a_shape} and B is {b_shape}: they cannot be multiplied")
+    return m, n, k, batch
 
 
 @lru_cache(maxsize=4096)
@@ -81,6 +100,65 @@ class Gemm:
             else:
                 launch(stream, config, kernel, *given)
 
+    def multiply_host(self, a, b):
+        """Multiply NumPy's arrays, and wait; raises Declined."""
+        sizes, stream = sizes_of(a.shape, b.shape), self.device.default_stream
+        held = self._operands(a, b, sizes, stream)
+        self.multiply(*map(address_of, held), sizes)
+        out = np.empty((*a.shape[:-2], sizes[0], sizes[1]), DTYPE)
+        driven("cuCtxSynchronize")
+        driven("cuMemcpyDtoH_v2", ctypes.c_void_p(out.ctypes.data), pointer(held[2]), ctypes.c_size_t(out.nbytes))
+        self.raise_if_declined()
+        return out
+
+    def raise_if_declined(self):
+        """Wait, and raise Declined if the last product was: only emulated arithmetic ever is."""
+        at, verdict = MANIFEST["verdict_at"], ctypes.c_uint32()
+        driven("cuCtxSynchronize")
+        if at is not None:
+            place = ctypes.c_uint64(address_of(self._workspace) + at)
+            driven("cuMemcpyDtoH_v2", ctypes.byref(verdict), place, ctypes.c_size_t(4))
+        if verdict.value:
+            raise Declined("the operands are not such that emulated arithmetic keeps its bound")
+
+    def seconds(self, a, b):
+        """Seconds of launches with cold caches: each by events, or the mean of a graph as the service took it."""
+        sizes, stream = sizes_of(a.shape, b.shape), self.device.create_stream()
+        sets = [self._operands(a, b, sizes, stream) for _ in range(MANIFEST["measured"]["sets"])]
+        places = [tuple(map(address_of, each)) for each in sets]
+        busy = self.device.allocate(BUSY_BYTES, stream=stream)
+        queue = ctypes.c_void_p(int(stream.handle))
+        self.multiply(*places[0], sizes, stream)
+        once = took(queue, busy, lambda: self.multiply(*places[-1], sizes, stream))
+        if MANIFEST["measured"]["policy"] != "graph":
+            each = islice(cycle(places), SAMPLES)
+            return [took(queue, busy, lambda one=one: self.multiply(*one, sizes, stream)) for one in each]
+        count = ceil(2e-3 / once)
+        graph = self._captured(queue, places, count, sizes, stream)
+        took(queue, busy, lambda: driven("cuGraphLaunch", graph, queue))
+        return [took(queue, busy, lambda: driven("cuGraphLaunch", graph, queue)) / count for _ in range(GRAPHS)]
+
+    def _captured(self, queue, places, count, sizes, stream):
+        """A graph of so many products."""
+        captured, graph = ctypes.c_void_p(), ctypes.c_void_p()
+        driven("cuStreamBeginCapture_v2", queue, ctypes.c_int(RELAXED))
+        for one in islice(cycle(places), count):
+            self.multiply(*one, sizes, stream)
+        driven("cuStreamEndCapture", queue, ctypes.byref(captured))
+        driven("cuGraphInstantiateWithFlags", ctypes.byref(graph), captured, ctypes.c_ulonglong(0))
+        return graph
+
+    def _operands(self, a, b, sizes, stream):
+        """A, B and room for C in the GPU's memory."""
+        m, n, _, batch = sizes
+        stored = [np.ascontiguousarray(each, DTYPE) for each in (a, b)]
+        wanted = (*(each.nbytes for each in stored), batch * m * n * DTYPE.itemsize)
+        held = [self.device.allocate(nbytes, stream=stream) for nbytes in wanted]
+        stream.sync()
+        for buffer, each in zip(held, stored):
+            driven("cuMemcpyHtoD_v2", pointer(buffer), ctypes.c_void_p(each.ctypes.data), ctypes.c_size_t(each.nbytes))
+        return held
+
     def _planned(self, sizes):
         """What is launched for sizes, kept: only the addresses differ from call to call."""
         found = product(MANIFEST, *sizes)
@@ -104,6 +182,39 @@ class Gemm:
                 ctypes.c_void_p(int(stream.handle)),
             )
         return int(self._workspace.handle)
+
+
+def took(queue, busy, launch):
+    """Seconds between two events around what is launched, while the GPU is kept busy before."""
+    start, end, milliseconds = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_float()
+    for event in (start, end):
+        driven("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))
+    driven("cuMemsetD8Async", pointer(busy), ctypes.c_ubyte(0), ctypes.c_size_t(BUSY_BYTES), queue)
+    driven("cuEventRecord", start, queue)
+    launch()
+    driven("cuEventRecord", end, queue)
+    driven("cuEventSynchronize", end)
+    driven("cuEventElapsedTime", ctypes.byref(milliseconds), start, end)
+    for event in (start, end):
+        driven("cuEventDestroy_v2", event)
+    return 1e-3 * milliseconds.value
+
+
+def driven(name, *arguments):
+    """Call the driver."""
+    status = getattr(ctypes.CDLL("libcuda.so.1"), name)(*arguments)
+    if status:
+        raise RuntimeError(f"{name} gives {status}")
+
+
+def address_of(buffer):
+    """Where a buffer begins."""
+    return int(buffer.handle)
+
+
+def pointer(buffer):
+    """The same as the driver takes it."""
+    return ctypes.c_uint64(address_of(buffer))
 
 
 def given_as(argument, places):
