@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.exports.interpreter import QueuedMap, product
+from app.exports.interpreter import OutsideClass, QueuedLaunches, QueuedMap, product
 from app.exports.manifest import manifest_of
 from app.exports.targets import exported
 from app.exports.winner import ExportBinary, Winner
@@ -29,6 +29,7 @@ PROBLEMS = {
     "tensor_core": Problem(512, 512, 2048, precision="emulated"),
     "naive": Problem(64, 64, 64),
 }
+OUTSIDE = (4096, 4096, 64, 2**20)  # more blocks than a grid has, in every kernel's tiles
 
 
 def stands_in(build: Build) -> ExportBinary:
@@ -36,8 +37,8 @@ def stands_in(build: Build) -> ExportBinary:
     return ExportBinary(build, b"\x7fELF" + build.entry.encode(), ".version 8.8\n.target sm_90\n")
 
 
-def taken(kernel: str, folder: Path, target: str = "c") -> Winner:
-    made = winners.winner(kernel, PROBLEMS[kernel], compiled=stands_in)
+def taken(kernel: str, folder: Path, target: str = "c", problem: Problem | None = None) -> Winner:
+    made = winners.winner(kernel, problem or PROBLEMS[kernel], compiled=stands_in)
     for name, data in exported(made, target).items():
         (folder / name).write_bytes(data)
     return made
@@ -68,6 +69,41 @@ def _bytes(argument: dict[str, Any]) -> str:
     return "128" if "tensor_map" in argument else "8"
 
 
+def assert_launched(log: list[str], expected: QueuedLaunches) -> None:
+    """Hold what the driver was asked for to the manifest: a product in the GPU's memory, and one in the host's."""
+    launched = [line.split()[1:] for line in log if line.startswith("launch")]
+    assert len(launched) == 2 * len(expected.launches)
+    for found, launch in zip(launched, 2 * expected.launches, strict=True):
+        assert found[:5] == [launch.entry, str(launch.grid), *map(str, launch.block), str(launch.shared_bytes)]
+        given = [
+            (number, value)
+            for number, value in zip(found[5:], launch.arguments, strict=True)
+            if not isinstance(value, str)
+        ]
+        assert all(number == ("map" if isinstance(value, QueuedMap) else str(value)) for number, value in given)
+
+
+@pytest.mark.skipif(which("gcc") is None, reason="there is no gcc")
+@pytest.mark.parametrize("kernel", winners.SMALL)
+def test_each_kernels_winner_launches_its_manifest_and_refuses_in_one_sentence(
+    kernel: str, driver: Path, tmp_path: Path
+) -> None:
+    problem = winners.SMALL[kernel]
+    manifest = manifest_of(taken(kernel, tmp_path, problem=problem))
+    own: list[Path | str] = [tmp_path / "tilewise_gemm.c", SUPPORT / "caller.c", "-ldl"]
+    warnings = ["-std=c11", "-O0", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(["gcc", *warnings, f"-I{tmp_path}", "-o", tmp_path / "caller", *own], check=True)
+    sizes = (problem.m, problem.n, problem.k, problem.batch)
+    said, log = called(tmp_path / "caller", driver, manifest, *sizes)
+    assert_launched(log, product(manifest, *sizes))
+    assert "matmul 0 \nmisaligned 1 " in said
+    with pytest.raises(OutsideClass) as refusal:
+        product(manifest, *OUTSIDE)
+    said, log = called(tmp_path / "caller", driver, manifest, *OUTSIDE)
+    assert f"matmul 2 {refusal.value}\n" in said
+    assert not [line for line in log if line.startswith("launch")]
+
+
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("kernel", PROBLEMS)
 def test_export_compiles_and_launches_what_its_manifest_says(
@@ -82,16 +118,7 @@ def test_export_compiles_and_launches_what_its_manifest_says(
     )
     said, log = called(tmp_path / "caller", driver, manifest, problem.m, problem.n, problem.k)
     expected = product(manifest, problem.m, problem.n, problem.k)
-    launched = [line.split()[1:] for line in log if line.startswith("launch")]
-    assert len(launched) == 2 * len(expected.launches)  # one product in the GPU's memory, and one in the host's
-    for found, launch in zip(launched, 2 * expected.launches, strict=True):
-        assert found[:5] == [launch.entry, str(launch.grid), *map(str, launch.block), str(launch.shared_bytes)]
-        given = [
-            (number, value)
-            for number, value in zip(found[5:], launch.arguments, strict=True)
-            if not isinstance(value, str)
-        ]
-        assert all(number == ("map" if isinstance(value, QueuedMap) else str(value)) for number, value in given)
+    assert_launched(log, expected)
     assert f"workspace {expected.workspace_bytes}\nmatmul 0 \nmisaligned 1 " in said
     assert "null 1 a pointer is null\nfinish 0\nhost 0\n" in said
     assert log.count(f"zero {expected.zeroed_bytes}") == bool(expected.workspace_bytes)

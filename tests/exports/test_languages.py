@@ -33,9 +33,9 @@ def launched(log: list[str]) -> list[list[str]]:
     return [line.split()[1:6] for line in log if line.startswith("launch")]
 
 
-def expected(manifest: dict[str, Any]) -> list[list[str]]:
-    """The same of a manifest, for 64 x 64 x 64."""
-    found = product(manifest, 64, 64, 64).launches
+def expected(manifest: dict[str, Any], sizes: tuple[int, ...] = (64, 64, 64)) -> list[list[str]]:
+    """The same of a manifest, for sizes."""
+    found = product(manifest, *sizes).launches
     return [[each.entry, *map(str, (each.grid, *each.block, each.shared_bytes))] for each in found]
 
 
@@ -56,6 +56,52 @@ def test_cpp_compiles_and_throws_the_sentence(compiler: str, driver: Path, tmp_p
     assert launched(log) == expected(manifest)
     said, log = called(tmp_path / "example", tmp_path, manifest, 64, 64, 64)
     assert "done" not in said or which("nvidia-smi")
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """C++'s example compiled, which is the same of every winner."""
+    folder = tmp_path_factory.mktemp("example")
+    taken("naive", folder, "cpp")
+    subprocess.run(["g++", "-std=c++17", "-O0", "-c", "example.cpp"], cwd=folder, check=True)
+    return folder / "example.o"
+
+
+@pytest.mark.skipif(which("g++") is None, reason="there is no g++")
+@pytest.mark.parametrize("kernel", winners.SMALL)
+def test_each_kernels_winner_is_called_from_cpp_and_rust(
+    kernel: str, example: Path, driver: Path, tmp_path: Path
+) -> None:
+    problem = winners.SMALL[kernel]
+    taken(kernel, tmp_path, "rust", problem)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    sizes = (problem.m, problem.n, problem.k, problem.batch)
+    subprocess.run(["gcc", "-O0", "-c", "tilewise_gemm.c"], cwd=tmp_path, check=True)
+    subprocess.run(["g++", "-o", "example", example, "tilewise_gemm.o", "-ldl"], cwd=tmp_path, check=True)
+    said, log = called(tmp_path / "example", driver, manifest, *sizes)
+    assert "done\n" in said
+    assert launched(log) == expected(manifest, sizes)
+    if RUSTC is None:
+        return
+    link = ["-C", "opt-level=1", "-C", "link-arg=tilewise_gemm.o", "-C", "link-arg=-ldl"]
+    subprocess.run([RUSTC, "-A", "dead_code", *link, "check.rs"], cwd=tmp_path, check=True)
+    said, log = called(tmp_path / "check", driver, manifest, *sizes)
+    assert '"right": false' in said
+    assert launched(log) == expected(manifest, sizes)
+
+
+@pytest.mark.skipif(MINGW[64] is None, reason="there is no mingw")
+@pytest.mark.parametrize("kernel", winners.SMALL)
+def test_each_kernels_winner_is_a_dll_or_refuses_to_be(kernel: str, tmp_path: Path) -> None:
+    problem = winners.SMALL[kernel]
+    if problem.dtype not in {"float32", "float64"}:
+        with pytest.raises(NotExported, match="dll is for float32 and float64"):
+            taken(kernel, tmp_path, "dll", problem)
+        return
+    taken(kernel, tmp_path, "dll", problem)
+    command = [str(MINGW[64]), "-shared", "-static-libgcc", "-O0", "-Wall", "-Wextra", "-Werror", "-o", "tilewise.dll"]
+    subprocess.run([*command, "tilewise_vba.c", "tilewise.def"], cwd=tmp_path, check=True)
+    assert (tmp_path / "tilewise.dll").stat().st_size
 
 
 @pytest.mark.skipif(NVCC is None and RUNTIME is None, reason="there is no nvcc, and no header of CUDA's runtime")

@@ -42,6 +42,22 @@ PROBLEMS: dict[str, tuple[Problem, ...]] = {
     "direct_tensor": (Problem(4096, 4096, 32, dtype="float16"),),
 }
 
+# One problem of each kernel, none of whose matrices is over 4 MiB: what the tests' callers hold.
+SMALL: dict[str, Problem] = {
+    "naive": Problem(64, 64, 64),
+    "tiled": Problem(200, 300, 150),
+    "register_tiled": Problem(256, 256, 4096),
+    "pipelined": Problem(256, 256, 4096),
+    "skinny": Problem(4, 1024, 1024),
+    "batched": Problem(32, 32, 32, 256),
+    "tall": Problem(8192, 64, 64, dtype="float64"),
+    "double_tensor": Problem(256, 256, 2048, dtype="float64"),
+    "wmma": Problem(256, 256, 256, dtype="float16"),
+    "tensor_core": Problem(512, 512, 2048, precision="emulated"),
+    "hopper": Problem(256, 256, 4096, dtype="float16", trans_a=True),
+    "direct_tensor": Problem(1024, 1024, 32, dtype="float16"),
+}
+
 
 def bare(build: Build) -> ExportBinary:
     """A build of which nothing is compiled."""
