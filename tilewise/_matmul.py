@@ -16,7 +16,7 @@ from tilewise._pool import KEY, Transport, into
 from tilewise._requests import RequestMethods
 from tilewise._sansio import Flow, Operation, Work
 from tilewise._shared_memory import Shared
-from tilewise.arguments import ProductArguments
+from tilewise.arguments import Placement, ProductArguments
 from tilewise.decoding import decoded
 from tilewise.errors import UnreadableAnswer
 from tilewise.models import Job, Matrix, Product
@@ -57,14 +57,16 @@ class MatmulMethods(RequestMethods):
         kernel: str | None = None,
         precision: str = "strict",
         verify: str | None = None,
+        placement: Placement | None = None,
     ) -> Flow[Array]:
         """numpy.matmul(a, b, out) of floats: vectors, batches of any rank, broadcasting, empty operands, mixed dtypes.
 
         Operands are arrays, whatever has __array__ or __dlpack__, and matrices that the service keeps. Raises TypeError
         for other than floats, ValueError where they do not fit each other. `out` is undefined where the service fails.
         With verify="freivalds" C is certified before it is answered: CertificateFailed where it is not right.
+        `placement` is "one" device, "all" that compute it alike, or by default "auto": all where that pays.
         """
-        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify)
+        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify, placement)
         return (yield from self._product(plan_of(a, b, arguments), arguments, out)).c
 
     @Operation
@@ -79,9 +81,10 @@ class MatmulMethods(RequestMethods):
         precision: str = "strict",
         out: Array | tuple[Array] | None = None,
         verify: str | None = None,
+        placement: Placement | None = None,
     ) -> Flow[Product]:
         """As matmul, with the kernel, config, match, certificate, and the service's own timing."""
-        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify)
+        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify, placement)
         return (yield from self._product(plan_of(a, b, arguments), arguments, out))
 
     @Operation
@@ -98,12 +101,13 @@ class MatmulMethods(RequestMethods):
         kernel: str | None = None,
         precision: str = "strict",
         verify: str | None = None,
+        placement: Placement | None = None,
     ) -> Flow[Matrix]:
         """Multiply, and leave C with the service under `name`.
 
         Operands are two matrices, or two batches of matrices as long as each other.
         """
-        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify)
+        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify, placement)
         asked = plan_of(a, b, arguments, folded=False)
         if asked.problem is None or len(asked.shape) not in {2, 3} or asked.shape != asked.made:
             raise ValueError(f"what the service keeps is a matrix or a batch of them, not empty, got {asked.shape}")
@@ -136,9 +140,9 @@ class MatmulMethods(RequestMethods):
 
     def _landed(self, asked: OperandPlan, arguments: ProductArguments, room: Array) -> Flow[Mapping[str, str]]:
         """Have C put into `room`, through shared memory where both sides have it; gives the answer's headers."""
-        if arguments.verify is not None:  # what goes through shared memory has no certificate
+        if arguments.verify or arguments.placement:  # what goes through shared memory is told of neither
             return (yield from self._sent(asked, arguments, room))
-        options = {name: value for name, value in asdict(arguments).items() if name != "verify"}
+        options = {name: value for name, value in asdict(arguments).items() if name not in {"verify", "placement"}}
         options |= {"trans_a": asked.a.transposed, "trans_b": asked.b.transposed}
         headers = yield from self.shared.product(asked, options, room)
         return headers if headers is not None else (yield from self._sent(asked, arguments, room))
@@ -154,7 +158,7 @@ class MatmulMethods(RequestMethods):
             raise ValueError("an empty product asks the service for nothing")
         used = {"a": asked.a.name, "b": asked.b.name}
         names = {**used, **more}
-        how = {"device": arguments.device, "kernel": arguments.kernel, "verify": arguments.verify}
+        how = {name: getattr(arguments, name) for name in ("device", "kernel", "verify", "placement")}
         where = target("/matmul", {**asdict(asked.problem), **how, **names})
         body = yield from bytes_of(asked)
         # A product changes nothing at the service, or puts the same in the same place: it may be asked for twice, but
@@ -192,6 +196,7 @@ def _made(c: Any, headers: Mapping[str, str]) -> Product:
         headers.get("x-precision", "strict"),
         headers.get("x-declined"),
         parse_certificate(headers),
+        parse_config(headers.get("x-devices", "")),
     )
 
 

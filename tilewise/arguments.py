@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from tilewise.shapes import Problem, Shape
+
+Placement = Literal["auto", "one", "all"]
 
 
 @dataclass(frozen=True, slots=True)
 class ProductArguments:
-    """How a product is to be made, and verified: the device, the kernel, the precision, the transposes."""
+    """How a product is to be made, verified and placed: the device, the kernel, the precision, the transposes."""
 
     device: str | None = None
     kernel: str | None = None
@@ -19,6 +21,7 @@ class ProductArguments:
     trans_a: bool = False
     trans_b: bool = False
     verify: str | None = None
+    placement: Placement | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from tilewise._pool import Transport
 from tilewise._profiles import ProfileMethods
 from tilewise._sansio import AsyncRunner, Flow, Operation, SyncRunner, awaited, driven
 from tilewise._workloads import WorkloadMethods
-from tilewise.arguments import ProductArguments
+from tilewise.arguments import Placement, ProductArguments
 
 LOCAL = "http://127.0.0.1:8000"
 
@@ -101,9 +101,10 @@ class Client(ClientMethods, SyncRunner):
         kernel: str | None = None,
         precision: str = "strict",
         verify: str | None = None,
+        placement: Placement | None = None,
     ) -> Submitted:
         """Send a product's operands and have it made meanwhile: result() gives what matmul would."""
-        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify)
+        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify, placement)
         asked = plan_of(a, b, arguments)
         return Submitted(self, asked, driven(self._queued(asked, arguments)) if asked.problem else None)
 
@@ -133,8 +134,9 @@ class AsyncClient(ClientMethods, AsyncRunner):
         kernel: str | None = None,
         precision: str = "strict",
         verify: str | None = None,
+        placement: Placement | None = None,
     ) -> AsyncSubmitted:
         """As Client's."""
-        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify)
+        arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify, placement)
         asked = plan_of(a, b, arguments)
         return AsyncSubmitted(self, asked, await awaited(self._queued(asked, arguments)) if asked.problem else None)

@@ -317,7 +317,7 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Product:
-    """A product with what made it. `declined` says why it is strict where it was to be emulated."""
+    """What made a product; `declined`: why it is not emulated; `devices`: how many tiles each of several made."""
 
     c: NDArray[Any]
     kernel: str
@@ -329,6 +329,7 @@ class Product:
     precision: str = "strict"
     declined: str | None = None
     certificate: Certificate | None = None
+    devices: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ def product_headers(product: Product, c: Array, seconds: Mapping[str, float]) ->
     declined = {"X-Declined": product.declined} if product.declined else {}
     if product.tiles > 1:
         declined["X-Tiles"] = str(product.tiles)
+    if product.devices:
+        declined["X-Devices"] = ",".join(f"{name}={tiles}" for name, tiles in product.devices.items())
     if product.certificate is not None:
         declined["X-Certificate"] = product.certificate.header()
     if product.together > 1:

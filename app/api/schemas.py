@@ -264,6 +264,13 @@ class ProductMembers(StrictModel):
         Literal["freivalds"] | None,
         Field(description="Certify C by Freivalds' check before it is answered; what fails is 500 certificate_failed."),
     ] = None
+    placement: Annotated[
+        Literal["auto", "one", "all"] | None,
+        Field(
+            description="The devices that make it: `one`; `all` that compute its class alike, in tiles; or `auto`, all "
+            "where it is made in tiles anyway, or one is expected to take 0.25 s. `all` excludes `device`."
+        ),
+    ] = None
 
 
 class ProductQuery(ProductMembers):

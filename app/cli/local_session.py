@@ -66,15 +66,16 @@ class Local(Stored):
         a, b = matrices.operand(a), matrices.operand(b)
         kind = (arguments.trans_a, arguments.trans_b, arguments.precision)
         problem = Problem(**asdict(matrices.problem(a, b, *kind)))
-        with self._service.matmul.reserve(problem) as placement:
-            placement.a[...] = a.reshape(placement.a.shape)
-            placement.b[...] = b.reshape(placement.b.shape)
-            made = self._service.matmul.multiply(placement, arguments.device, arguments.kernel, verify=arguments.verify)
-            c = placement.c.copy().reshape((*a.shape[:-2], problem.m, problem.n))
+        where = arguments.placement or "auto"
+        with self._service.matmul.reserve(problem, device_id=arguments.device, placement=where) as buffers:
+            buffers.a[...] = a.reshape(buffers.a.shape)
+            buffers.b[...] = b.reshape(buffers.b.shape)
+            made = self._service.matmul.multiply(buffers, arguments.device, arguments.kernel, verify=arguments.verify)
+            c = buffers.c.copy().reshape((*a.shape[:-2], problem.m, problem.n))
         timing = {name: seconds * 1e3 for name, seconds in made.seconds.items()}
         how = (made.kernel, dict(made.config), made.match, timing, made.device.id, made.instructions)
         certificate = None if made.certificate is None else tilewise.Certificate(**made.certificate.facts())
-        return Product(c, *how, made.precision, made.declined, certificate)
+        return Product(c, *how, made.precision, made.declined, certificate, made.devices)
 
     def start_tune(self, arguments: TuneArguments) -> Job:
         """As Session.start_tune."""

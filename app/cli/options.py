@@ -139,6 +139,10 @@ Verify = Annotated[
     Literal["freivalds"] | None,
     typer.Option(help="freivalds: certify the product by random vectors before it is answered."),
 ]
+Placement = Annotated[
+    Literal["auto", "one", "all"] | None,
+    typer.Option(help="The devices that make it: one, all in tiles, or auto, all where that pays."),
+]
 Output = Annotated[
     Path,
     typer.Option(

@@ -16,9 +16,8 @@ from app.devices.backend import Buffer
 from app.dtypes import numpy_dtype
 from app.errors import Cancelled, TooLarge
 from app.main import opened
-from app.services.matmul.buffers import Product
+from app.services.matmul.buffers import Product, Tile
 from app.services.matmul.device_queue import CancelToken
-from app.services.matmul.tiling import Tile
 from app.services.principal import ANONYMOUS
 from app.services.service import Service
 from app.tuning.verify import tolerance

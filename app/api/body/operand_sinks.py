@@ -217,7 +217,8 @@ class ProductSink:
                 pending = stack.enter_context(reserved)
             a, b = (self.residents.get(name) for name in OPERANDS)
             reserve = partial(service.matmul.reserve, device_id=options.device, committed=committed, stacked=stacked)
-            self._buffers = stack.enter_context(reserve(problem, a, b, pending, principal=self._owner))
+            reserve = partial(reserve, placement=options.placement or "auto", principal=self._owner)
+            self._buffers = stack.enter_context(reserve(problem, a, b, pending))
             places = {name: self._buffers.a if name == "a" else self._buffers.b for name in specs}
             if fill is not None:
                 fill(places)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class ProductOptions:
     c: str | None = None
     evictable: bool | None = None
     verify: str | None = None
+    placement: Literal["auto", "one", "all"] | None = None
 
     @property
     def how(self) -> tuple[str | None, str | None, str | None]:

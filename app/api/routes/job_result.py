@@ -55,6 +55,7 @@ def _around(file: BinaryIO, dtype: str, shape: tuple[int, ...]) -> tuple[bytes, 
 def _headers(made: dict[str, Any]) -> dict[str, str]:
     """What made the product, as the synchronous answer's headers say it."""
     timing = ", ".join(f"{phase};dur={took:.3f}" for phase, took in made["timing_ms"].items())
+    devices: dict[str, int] = made.get("devices") or {}
     return {
         "X-Device": made["device"],
         "X-Kernel": made["kernel"],
@@ -63,6 +64,8 @@ def _headers(made: dict[str, Any]) -> dict[str, str]:
         "X-Instructions": made["instructions"],
         "X-Precision": made["precision"],
         **({"X-Declined": made["declined"]} if made["declined"] else {}),
+        **({"X-Tiles": str(made["tiles"])} if made.get("tiles", 1) > 1 else {}),
+        **({"X-Devices": ",".join(f"{name}={n}" for name, n in devices.items())} if devices else {}),
         **({"X-Certificate": Certificate(**made["certificate"]).header()} if made.get("certificate") else {}),
         "X-Shape": "x".join(map(str, made["shape"])),
         "X-Dtype": made["dtype"],

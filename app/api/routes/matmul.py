@@ -59,7 +59,8 @@ _FORM: Final = {
     "additionalProperties": False,
 }
 _HEADERS: Final = {
-    "X-Device": "The device that made it.",
+    "X-Device": "The device that made it, or most of its tiles.",
+    "X-Devices": "The tiles that each of several devices made, such as cuda:0=9,cuda:1=7; absent where one made it.",
     "X-Kernel": "The kernel that made it.",
     "X-Config": "Its config, such as BM=16,BN=16,BK=16.",
     "X-Match": "How exact the config is for this problem: exact, stale, nearest or default.",

@@ -18,6 +18,7 @@ from app.cli.options import (
     Json,
     KernelName,
     Output,
+    Placement,
     Precision,
     Quiet,
     TransA,
@@ -49,6 +50,7 @@ def matmul(
     kernel: KernelName = None,
     device: DeviceId = None,
     verify: Verify = None,
+    placement: Placement = None,
     check: Annotated[bool, typer.Option("--check", help="Say the error against NumPy's float64 product.")] = False,
     url: Url = None,
     quiet: Quiet = False,
@@ -62,7 +64,8 @@ def matmul(
     _, err = render.consoles(quiet=quiet)
     with session(settings(), url, "tilewise matmul", err) as here, err.status("multiplying"):
         started = perf_counter()
-        made = here.multiply(left, right, ProductArguments(device, kernel, precision, trans_a, trans_b, verify))
+        how = ProductArguments(device, kernel, precision, trans_a, trans_b, verify, placement)
+        made = here.multiply(left, right, how)
         seconds = perf_counter() - started
     matrices.save(output, made.c)
     error = matrices.relative_l2(left, right, made.c, trans_a, trans_b) if check else None
@@ -92,6 +95,7 @@ def _facts(made: Product, output: Path, seconds: float, error: float | None) -> 
         "precision": made.precision,
         "declined": made.declined,
         "device": made.device,
+        "devices": made.devices,
         "elapsed_ms": 1e3 * seconds,
         "timing_ms": made.timing_ms,
         "relative_l2": error,

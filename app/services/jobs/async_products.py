@@ -116,12 +116,13 @@ class AsyncProducts:
         """
         running: list[Future[None]] = []
 
-        tiles = self._matmul.memory.tiles(buffers.problem)
+        tiles, turn = buffers.plan.tiles, threading.Lock()
         total, launches = 1 if tiles is None else len(tiles), 0
 
         def begun() -> None:
             nonlocal launches
-            launches += 1
+            with turn:  # several devices' tiles begin at any time
+                launches += 1
             if len(running) > 1 and not running[-1].done():
                 return  # the disk is slower than the tiles
             with suppress(RuntimeError):  # the service ends: the job is lost, and told so at the next start
@@ -170,7 +171,7 @@ class AsyncProducts:
         token = how[2]
         try:
             self._apply_cancellation(job_id, token)
-            if self._matmul.memory.tiles(buffers.problem) is not None:
+            if buffers.plan.tiles is not None:
                 how = (*how[:3], "freivalds")
             product = self._matmul.multiply(buffers, *how)
             token.raise_if_cancelled()
@@ -227,6 +228,7 @@ def _facts(buffers: OperandBuffers, product: Product) -> dict[str, Any]:
         "precision": product.precision,
         "declined": product.declined,
         "tiles": product.tiles,
+        "devices": dict(product.devices) or None,
         "certificate": product.certificate.facts() if product.certificate else None,
         "timing_ms": {phase: 1e3 * seconds for phase, seconds in product.seconds.items()},
         "together": product.together,

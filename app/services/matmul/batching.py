@@ -94,7 +94,7 @@ class DynamicBatcher:
             queue.join(entry)
             return entry.outcome or self._run_leader(queue, entry)
         finally:
-            token.left()
+            token.left(entry)
 
     def begin(self, unit: Unit, request: MultiplyRequest) -> PendingCall[MultiplyResult] | None:
         """Begin a product without waiting; None if the queue is not empty, or the worker is busy."""

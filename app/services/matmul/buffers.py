@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Final
 
+from app.devices.fleet import Unit
 from app.devices.slab import SlabRegion
 from app.dtypes import Array
-from app.observability.tracing import trace_phases
+from app.errors import DeviceError
+from app.observability.tracing import Attributes, trace_phases
 from app.services.matmul.admission import AdmissionTicket
 from app.services.matmul.certificates import Certificate, Check
 from app.services.matmul.chunked_transfer import ChunkedTransfer
@@ -18,6 +21,35 @@ from kernels.device import Device
 from kernels.problem import Problem
 
 NOWHERE: Final = SlabRegion(0, 0)
+# Spans by phase, where they have another name; compiling and verifying are traced where they happen.
+_SPANS: Final[dict[str, str | None]] = {"kernel": "launch", "build": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """`rows` by `columns` of C from `row` and `column` on, of `count` products of a batch from `first` on."""
+
+    first: int
+    count: int
+    row: int
+    rows: int
+    column: int
+    columns: int
+
+    def problem(self, whole: Problem) -> Problem:
+        """What it computes."""
+        return replace(whole, m=self.rows, n=self.columns, batch=self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class ProductPlan:
+    """How a product is made: in `tiles`, None: as a whole; by all of `units`, none: by the one that is free first."""
+
+    tiles: tuple[Tile, ...] | None = None
+    units: tuple[Unit, ...] = ()
+
+
+WHOLE: Final = ProductPlan()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +73,7 @@ class OperandBuffers:
     region: SlabRegion = NOWHERE
     stacked: bool = False
     tile: TileTransfer | None = None
+    plan: ProductPlan = WHOLE
 
     @property
     def principal(self) -> str:
@@ -52,6 +85,10 @@ class OperandBuffers:
         """The slab's regions of the product, and of a C that stays resident."""
         pending = self.pending_result
         return (self.region, pending.resident.region) if pending else (self.region,)
+
+    def is_lost_tile(self, error: DeviceError) -> bool:
+        """Whether it is a tile whose device was lost with what it held: it is dealt anew."""
+        return self.tile is not None and bool(error.facts.get("outside"))
 
     @property
     def result(self) -> Array:
@@ -67,7 +104,8 @@ class Product:
     at a first use, and kernels that failed; missing if there was none), h2d, kernel and d2h. One launch made `together`
     products; all seconds but the queue's are of all of them. `precision` is the one it was made in, `declined` says why
     that is strict though it was to be emulated. `certificate` is of one that was to be verified: the seconds that
-    this took after it was made are `verify`. It was made in so many `tiles`.
+    this took after it was made are `verify`. It was made in so many `tiles`, of which
+    each of several `devices` made so many.
     """
 
     device: Device
@@ -81,6 +119,13 @@ class Product:
     declined: str | None = None
     certificate: Certificate | None = None
     tiles: int = 1
+    devices: Mapping[str, int] = field(default_factory=dict)
+
+    def trace(self, started: float) -> None:
+        """Spans of its phases."""
+        where = {"tilewise.device": self.device.id, "tilewise.kernel": self.kernel}
+        told: Attributes = {**where, "tilewise.together": self.together}
+        trace_phases(started, [(_SPANS.get(name, name), took) for name, took in self.seconds.items()], told)
 
     def certified(self, check: Check, c: Array) -> Product:
         """The product with the certificate of C; raises CertificateFailed."""

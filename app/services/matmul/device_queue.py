@@ -27,7 +27,7 @@ class CancelToken:
 
     def __init__(self, begun: Callable[[], None] = nothing) -> None:
         self.begun, self.is_cancelled = begun, False
-        self._entry: QueuedProduct | None = None
+        self._entries: set[QueuedProduct] = set()  # a product in tiles may wait for several devices
         self._stop = NEVER
 
     def cancel(self, *, kill: bool = False) -> None:
@@ -40,8 +40,7 @@ class CancelToken:
         if kill:
             now = monotonic()
             self._stop = CallLimit(now, now + _GRACE)
-        entry = self._entry
-        if entry is not None:
+        for entry in tuple(self._entries):
             entry.queue.cancel(entry)
 
     def until(self) -> CallLimit:
@@ -50,12 +49,12 @@ class CancelToken:
 
     def entered(self, entry: QueuedProduct) -> None:
         """Take note of the place in the queue; raises Cancelled if the token was cancelled."""
-        self._entry = entry
+        self._entries.add(entry)
         self.raise_if_cancelled()
 
-    def left(self) -> None:
+    def left(self, entry: QueuedProduct) -> None:
         """Forget the place, which refers to the token: neither waits for the garbage collector then."""
-        self._entry = None
+        self._entries.discard(entry)
 
     def raise_if_cancelled(self) -> None:
         """Raise Cancelled if the token was cancelled."""

@@ -17,7 +17,6 @@ from app.devices.process import PendingCall
 from app.devices.slab import SlabRegion
 from app.dtypes import Array, numpy_dtype
 from app.errors import ChildDied, ChildLost, DeviceCordoned, DeviceError, NoRoom, Unsupported
-from app.observability.tracing import Attributes, trace_phases
 from app.services.access.usage import DeviceSeconds
 from app.services.best.lookup import BestConfigs
 from app.services.best.misses import MissCounter
@@ -39,8 +38,9 @@ from app.services.matmul.kernel_choice import (
     strictly,
 )
 from app.services.matmul.pending_builds import PendingBuilds
+from app.services.matmul.placement import Placement, ProductPlanner, TileMaker
 from app.services.matmul.resident_matrices import PendingMatrix, ResidentMatrix
-from app.services.matmul.tiling import DeviceMemory, Tile, TileWalk
+from app.services.matmul.tiling import DeviceMemory, TileWalk
 from app.services.principal import ANONYMOUS, Principal
 from app.worker.serving import product
 from app.worker.serving.product import MultiplyResult
@@ -51,8 +51,6 @@ from kernels.problem import Problem
 _LOG: Final = logging.getLogger(__name__)
 AT_ONCE: Final = 2**16  # bytes of a product that is made in less time than a thread takes to be woken
 _PAGE: Final = 4096
-# Spans by phase, where they have another name; compiling and verifying are traced where they happen.
-_SPANS: Final[dict[str, str | None]] = {"kernel": "launch", "build": None}
 _PATIENCE: Final = 20.0  # seconds at least for a launch's first use, which leaves a client's patience for the next one
 
 
@@ -87,6 +85,7 @@ class MatmulService:
         self._prepared: set[tuple[str, Build]] = set()
         self._builds = PendingBuilds()
         self.memory = DeviceMemory(fleet, device_bytes)
+        self.planner = ProductPlanner(self.memory, best, self._usable)
 
     def expect_place(self, principal: Principal) -> None:
         """Raise QueueFull, OverShare or DeviceTimeUsed if any product of a principal would be refused now."""
@@ -105,14 +104,15 @@ class MatmulService:
         committed: bool = True,
         stacked: bool = False,
         principal: Principal = ANONYMOUS,
+        placement: Placement = "auto",
     ) -> Iterator[OperandBuffers]:
         """A place in the queue, and buffers for what is not resident; the caller pins resident matrices meanwhile.
 
         If they are not `committed`, call `commit` before they are touched. Raises TooLarge if the problem can never
-        fit, NoRoom, QueueFull, OverShare and DeviceTimeUsed if it cannot be admitted now.
+        fit, NoRoom, QueueFull, OverShare and DeviceTimeUsed if it cannot be admitted now, and as ProductPlanner.plan.
         """
         self.used.expect(principal, principal.quota.product_seconds_per_hour)
-        tiles = self.memory.tiles(problem)
+        plan = self.planner.plan(problem, placement, device_id, resident=a is not None or b is not None)
         residents = (a, b, c.resident if c else None)
         sizes = (problem.a_bytes, problem.b_bytes, problem.c_bytes)
         rooms = [0 if each else _up(size) for each, size in zip(residents, sizes, strict=True)]
@@ -133,9 +133,9 @@ class MatmulService:
             sent = {name: each for name, each in operands.items() if each[0]}
             unit = self._fleet.unit(ticket.device)
             copies = self.device_cache, unit, sent, (view_c.nbytes, at_c)
-            with open_transfer(*copies) if tiles is None else nullcontext() as transfer:
+            with open_transfer(*copies) if plan.tiles is None else nullcontext() as transfer:
                 views = view_a, view_b, view_c
-                yield OperandBuffers(problem, *views, offsets, keys, c, ticket, transfer, region, stacked)
+                yield OperandBuffers(problem, *views, offsets, keys, c, ticket, transfer, region, stacked, plan=plan)
 
     @contextmanager
     def _slab_bytes(self, nbytes: int, committed: bool) -> Iterator[SlabRegion]:
@@ -194,8 +194,7 @@ class MatmulService:
         beside = self._fleet.unit(device_id).device.platform == "cuda"
         with checking(buffers.problem, a, b, beside=beside) if verify else nullcontext() as check:
             try:
-                tiles = self.memory.tiles(buffers.problem)
-                made = self._multiply_tiles(buffers, tiles, device_id, kernel, token)
+                made = self._multiply_planned(buffers, device_id, kernel, token)
             finally:
                 if buffers.ticket is not None:
                     buffers.ticket.leave_queue()
@@ -205,20 +204,19 @@ class MatmulService:
             buffers.pending_result.keep()
         return made
 
-    def _multiply_tiles(
-        self,
-        buffers: OperandBuffers,
-        tiles: Sequence[Tile] | None,
-        device_id: str | None,
-        kernel: str | None,
-        token: CancelToken,
+    def _multiply_planned(
+        self, buffers: OperandBuffers, device_id: str | None, kernel: str | None, token: CancelToken
     ) -> Product:
-        """Make the product as a whole, or in its tiles in turn, each from the queue as any other product."""
+        """Make the product as a whole, or in its tiles, each from a device's queue as any other product."""
+        tiles, units = buffers.plan.tiles, buffers.plan.units
         if tiles is None:
             return self._multiply_or_fall_back(buffers, device_id, kernel, token)
-        unit = self._fleet.unit(device_id) if device_id else self._soonest(buffers)
-        with closing(TileWalk(buffers, tiles, self.device_cache, unit)) as walk:
-            return walk.make(lambda part: self._multiply_or_fall_back(part, unit.device.id, kernel, token))
+        if device_id or not units:
+            units = (self._fleet.unit(device_id) if device_id else self._soonest(buffers),)
+        with closing(TileWalk(buffers, tiles, self.device_cache, units)) as walk:
+            return TileMaker(
+                walk, lambda part, unit: self._multiply_or_fall_back(part, unit.device.id, kernel, token)
+            ).product()
 
     def is_small(self, buffers: OperandBuffers) -> bool:
         """Whether a product is one for `begin`: it touches little, and no resident matrix."""
@@ -268,7 +266,7 @@ class MatmulService:
         if buffers.ticket is not None:
             buffers.ticket.leave_queue()
         made = choice.product(unit, result, 1, started)
-        _trace(made, started)
+        made.trace(started)
         return made
 
     def _multiply_or_fall_back(
@@ -294,7 +292,7 @@ class MatmulService:
                 ):
                     unit = other
                     continue
-                if kernel is not None or not another_may_do(error):
+                if kernel is not None or not another_may_do(error) or buffers.is_lost_tile(error):
                     raise
                 _LOG.warning("%s failed to make %s (%s): %s", choice.kernel, problem.key, kind, error.message)
                 tries.failed(choice, error, lost + perf_counter() - began)
@@ -304,7 +302,7 @@ class MatmulService:
                 self.made_at[unit.device.id] = monotonic()
                 choice = replace(choice, declined=choice.declined or declined)
                 made = choice.product(unit, result, together, started, tries.seconds)
-                _trace(made, started)
+                made.trace(started)
                 return made
             problem, kernel, declined = strictly(problem), None, reason(result.decline_flags)
 
@@ -328,7 +326,7 @@ class MatmulService:
             return self._launch(buffers, unit, choice, token, tries)
         except ChildDied as error:
             token.raise_if_cancelled()
-            if not error.facts.get("outside"):
+            if not error.facts.get("outside") or buffers.is_lost_tile(error):
                 raise
             _LOG.warning("%s; the product is made once more", error.message)
             return self._launch(buffers, unit, choice, token, tries)
@@ -370,9 +368,13 @@ class MatmulService:
             ahead = buffers.transfer.uploaded_bytes(unit) if buffers.transfer else 0
             return ahead + self.device_cache.cached_bytes(unit, buffers.keys)
 
+        return self._batcher.soonest(self._usable(), buffers.problem, self._selector.launch, present)
+
+    def _usable(self) -> Sequence[Unit]:
+        """The devices that take products; all, if none does: each says why."""
         unready = self._quarantine.unready
         usable = [unit for unit in self._fleet.units if unit.takes_products and unit.device.id not in unready]
-        return self._batcher.soonest(usable or self._fleet.units, buffers.problem, self._selector.launch, present)
+        return usable or self._fleet.units
 
     def _prepare(self, unit: Unit, launch: Launch | None, allowed: float) -> float:
         """Compile a launch ahead, if its device does that outside its worker; gives the seconds that it took."""
@@ -382,13 +384,6 @@ class MatmulService:
         unit.prepare(launch.build, allowed)
         self._prepared.add(key)
         return perf_counter() - started if unit.is_compiled_ahead else 0.0
-
-
-def _trace(made: Product, started: float) -> None:
-    """Spans of a product's phases."""
-    where = {"tilewise.device": made.device.id, "tilewise.kernel": made.kernel}
-    told: Attributes = {**where, "tilewise.together": made.together}
-    trace_phases(started, [(_SPANS.get(name, name), took) for name, took in made.seconds.items()], told)
 
 
 def _empty(problem: Problem) -> Array:

@@ -6,16 +6,15 @@ serpentine, so that a panel of A is used along a row of tiles and one of B at ea
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import ceil, isqrt
 from typing import Final
 
 from app.devices.fleet import Fleet, Unit
 from app.errors import TooLarge
 from app.services.best.lookup import covering, unemulated
-from app.services.matmul.buffers import OperandBuffers, Product
+from app.services.matmul.buffers import OperandBuffers, Tile
 from app.services.matmul.device_cache import DeviceCacheDirectory
 from app.services.matmul.kernel_choice import strictly
 from app.worker.serving.tile import Panel, TileTransfer
@@ -26,23 +25,10 @@ _PANELS: Final = 3  # of op(A), of op(B), and the one that comes meanwhile
 _TILES: Final = 2  # the one that is made, and the one before it that leaves meanwhile
 _PART: Final = 0.8  # of the memory: the rest is for workspaces, programs, resident matrices and the trial worker
 _GRAIN: Final = 256  # rows and columns of a tile are a multiple, so that full tiles share a kernel
+_EACH: Final = 8  # tiles a device where several share a product: its first panels, and uneven ends, cost one in so many
+# Rows and columns of such a tile at least, by platform: a GPU's multiprocessors all have some of it.
+_RATE: Final = {"cuda": 2048, "opencl": _GRAIN}
 _LEAST: Final = 16  # rows or columns of a tile: with fewer, a launch would be worth nothing
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """`rows` by `columns` of C from `row` and `column` on, of `count` products of a batch from `first` on."""
-
-    first: int
-    count: int
-    row: int
-    rows: int
-    column: int
-    columns: int
-
-    def problem(self, whole: Problem) -> Problem:
-        """What it computes."""
-        return replace(whole, m=self.rows, n=self.columns, batch=self.count)
 
 
 class DeviceMemory:
@@ -65,6 +51,23 @@ class DeviceMemory:
             self._known[problem] = self._cut(problem)
         return self._known[problem]
 
+    def spread(self, problem: Problem, devices: int) -> tuple[Tile, ...] | None:
+        """The tiles by which several devices share a problem, each of which fits; None where it is too small for two.
+
+        They are _EACH a device, or more; but none is smaller than a kernel needs to reach its rate. Raises as `tiles`.
+        """
+        most = self.tiles(problem)
+        grain, wanted = _RATE[self._fleet.unit(None).device.platform], _EACH * devices
+        if problem.batch >= wanted and (most is None or (most[0].rows, most[0].columns) == (problem.m, problem.n)):
+            few = max(problem.batch // wanted, ceil(grain**2 / (problem.m * problem.n)))
+            found = _batches(problem, few if most is None else min(few, most[0].count))
+        else:
+            rows, columns = _square(problem, max(problem.m * problem.n * problem.batch // wanted, grain**2), grain)
+            if most is not None and most[0].count == 1:
+                rows, columns = min(rows, most[0].rows), min(columns, most[0].columns)
+            found = _grid(problem, _even(problem.m, rows), _even(problem.n, columns))
+        return found if len(found) > 1 else most
+
     def device_bytes(self, problem: Problem) -> int:
         """Bytes that a problem takes of its device at once, at most; raises as `tiles`."""
         tiles = self.tiles(problem)
@@ -84,12 +87,26 @@ class DeviceMemory:
         alone = replace(problem, batch=1)
         together = min(room // alone.bytes, one // max(alone.a_bytes, alone.b_bytes, alone.c_bytes))
         if together:
-            starts = range(0, problem.batch, together)
-            return tuple(Tile(at, min(together, problem.batch - at), 0, problem.m, 0, problem.n) for at in starts)
-        rows, columns = _sizes(problem, room, one)
-        return tuple(
-            tile for at in range(problem.batch) for tile in _serpentine(at, problem.m, problem.n, rows, columns)
-        )
+            return _batches(problem, together)
+        return _grid(problem, *_sizes(problem, room, one))
+
+
+def _batches(problem: Problem, together: int) -> tuple[Tile, ...]:
+    """Tiles of whole products, so many `together`."""
+    starts = range(0, problem.batch, together)
+    return tuple(Tile(at, min(together, problem.batch - at), 0, problem.m, 0, problem.n) for at in starts)
+
+
+def _grid(problem: Problem, rows: int, columns: int) -> tuple[Tile, ...]:
+    """Tiles of so many rows and columns, of each product in turn."""
+    return tuple(tile for at in range(problem.batch) for tile in _serpentine(at, problem.m, problem.n, rows, columns))
+
+
+def _square(problem: Problem, area: int, least: int) -> tuple[int, int]:
+    """Rows and columns of a tile of an area, as square as C allows, neither less than `least`."""
+    side = isqrt(area)
+    rows = min(problem.m, max(least, side if side <= problem.n else area // problem.n))
+    return rows, min(problem.n, max(least, area // rows))
 
 
 def _sizes(problem: Problem, room: int, one: int) -> tuple[int, int]:
@@ -136,33 +153,28 @@ def _serpentine(first: int, m: int, n: int, rows: int, columns: int) -> Iterator
 
 
 class TileWalk:
-    """The tiles of one product with their panels, whose copies the device drops at the end."""
+    """The tiles of one product with their panels, whose copies the devices drop at the end; safe from any thread."""
 
-    def __init__(self, buffers: OperandBuffers, tiles: Sequence[Tile], cache: DeviceCacheDirectory, unit: Unit) -> None:
-        self._whole, self._tiles, self._cache, self._unit = buffers, tiles, cache, unit
-        self._keys: dict[tuple[str, int, int], int] = {}
+    def __init__(
+        self, buffers: OperandBuffers, tiles: Sequence[Tile], cache: DeviceCacheDirectory, units: Sequence[Unit]
+    ) -> None:
+        self.units, self._whole, self._tiles, self._cache = units, buffers, tiles, cache
+        names = {name for tile in tiles for name in (("a", tile.first, tile.row), ("b", tile.first, tile.column))}
+        self._keys = {name: cache.new_key() for name in names}
         self._walk = cache.new_key()
 
-    def make(self, make: Callable[[OperandBuffers], Product]) -> Product:
-        """The product, its tiles made in turn by `make`; raises what that raises.
+    def __len__(self) -> int:
+        return len(self._tiles)
 
-        C of a tile is there once the next one is made. If the worker was replaced meanwhile, and with it what was still
-        to be copied back, both tiles are made once more, and waited for.
+    def buffers(self, number: int, after: int | None, *, is_last: bool) -> OperandBuffers:
+        """The buffers of one tile, `after` which its device likely makes that one.
+
+        Unless it `is_last`, its C is there once the device has made another one of the product.
         """
-        made: list[Product] = []
-        for number in range(len(self._tiles)):
-            worker = self._unit.products.generation
-            made.append(make(self._buffers(number)))
-            if number and self._unit.products.generation != worker:
-                made += [make(self._buffers(lost, is_last=True)) for lost in (number - 1, number)]
-        return replace(joined(made), tiles=len(self._tiles))
-
-    def _buffers(self, number: int, *, is_last: bool = False) -> OperandBuffers:
-        """The buffers of one tile."""
-        tile, is_last = self._tiles[number], is_last or number + 1 == len(self._tiles)
+        tile = self._tiles[number]
         a, b, c = self._panel_a(tile), self._panel_b(tile), self._panel_c(tile)
-        after = () if is_last else (self._panel_a(self._tiles[number + 1]), self._panel_b(self._tiles[number + 1]))
-        ahead = next((panel for panel in after if panel.key not in {a.key, b.key}), None)
+        later = () if after is None else (self._panel_a(self._tiles[after]), self._panel_b(self._tiles[after]))
+        ahead = next((panel for panel in later if panel.key not in {a.key, b.key}), None)
         return replace(
             self._whole,
             problem=tile.problem(self._whole.problem),
@@ -174,9 +186,10 @@ class TileWalk:
         )
 
     def close(self) -> None:
-        """Have the device drop what it still holds."""
-        for key in (self._walk, *self._keys.values()):
-            self._cache.release(self._unit, key)
+        """Have the devices drop what they still hold."""
+        for unit in self.units:
+            for key in (self._walk, *self._keys.values()):
+                self._cache.release(unit, key)
 
     def _panel_a(self, tile: Tile) -> Panel:
         whole, problem = self._whole.problem, tile.problem(self._whole.problem)
@@ -205,18 +218,6 @@ class TileWalk:
         """The panel of `part` rows and columns at `at` of a stored matrix of a shape; of several matrices all rows."""
         item = self._whole.problem.itemsize
         start = tile.first * whole[0] * whole[1] + at[0] * whole[1] + at[1]
-        key = 0 if name is None else self._keys.setdefault(name, self._keys.get(name) or self._cache.new_key())
+        key = 0 if name is None else self._keys[name]
         offset = self._whole.offsets[which] + start * item
         return Panel(key, offset, tile.count * part[0], part[1] * item, whole[1] * item)
-
-
-def joined(parts: Sequence[Product]) -> Product:
-    """The product that tiles make: the kernel of most of them, their seconds in all, the precision that errs most."""
-    seconds: Counter[str] = Counter()
-    for part in parts:
-        seconds.update(part.seconds)
-    usual = Counter((part.kernel, tuple(part.config.items())) for part in parts).most_common(1)[0][0]
-    chosen = next(part for part in parts if (part.kernel, tuple(part.config.items())) == usual)
-    loosest = next((part.precision for part in parts if part.precision != "strict"), "strict")
-    declined = next((part.declined for part in parts if part.declined), None)
-    return replace(chosen, seconds=dict(seconds), precision=loosest, declined=declined)

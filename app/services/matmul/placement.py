@@ -1,0 +1,254 @@
+"""Which devices make a product, and how its tiles are dealt to several.
+
+Each device has a run of neighbouring tiles, so that it uses most panels twice; one that has made its own takes the last
+of the longest run that is left. What a device was to make that failed or is lost goes to the others: a product is pure.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from app.devices.fleet import Unit
+from app.errors import ChildDied, DeviceError, Invalid, Unsupported
+from app.services.best.lookup import BestConfigs, covering, unemulated
+from app.services.matmul.buffers import OperandBuffers, Product, ProductPlan
+from app.services.matmul.tiling import DeviceMemory, TileWalk
+from kernels import CATALOGUE
+from kernels.cost_model import predict
+from kernels.device import Device
+from kernels.problem import Problem
+
+Placement = Literal["auto", "one", "all"]
+_LOG: Final = logging.getLogger(__name__)
+_PAYS: Final = 0.25  # seconds of one device above which a product is worth several: panels come, and tiles end, in turn
+_FEW: Final = 1e9  # flops that no device takes so long for
+_DEATHS: Final = 2  # of a device's process in turn, from outside, after which the others go on without it
+Make = Callable[[OperandBuffers, Unit], Product]
+
+
+class ProductPlanner:
+    """Decides which devices make a product; `usable` are those that take products now."""
+
+    def __init__(self, memory: DeviceMemory, best: BestConfigs, usable: Callable[[], Sequence[Unit]]) -> None:
+        self._memory, self._best, self._usable = memory, best, usable
+
+    def plan(self, problem: Problem, placement: Placement, device_id: str | None, *, resident: bool) -> ProductPlan:
+        """The devices and the tiles of a product, some of whose operands may be `resident`.
+
+        Raises Invalid where one device is to make it and all are, NoDevice, Unsupported and TooLarge.
+        """
+        if device_id is not None and placement == "all":
+            raise Invalid(f"placement is all, and device is {device_id} alone", member="placement")
+        tiles = self._memory.tiles(problem)
+        if device_id is not None or placement == "one" or len(units := self._alike(problem)) == 1:
+            return ProductPlan(tiles)
+        if placement == "auto" and tiles is None and (resident or not self._pays(problem, units[0].device)):
+            return ProductPlan(tiles)
+        shared = self._memory.spread(problem, len(units))
+        return ProductPlan(tiles) if shared is None else ProductPlan(shared, units)
+
+    def _alike(self, problem: Problem) -> tuple[Unit, ...]:
+        """The devices that compute a problem as the first of them does, however fast."""
+        units = self._usable()
+        classes = [_class(problem, unit.device) for unit in units]
+        first = next((each for each in classes if each is not None), None)
+        return tuple(unit for unit, each in zip(units, classes, strict=True) if each is not None and each == first)
+
+    def _pays(self, problem: Problem, device: Device) -> bool:
+        """Whether the model expects that one device takes long."""
+        if problem.flops < _FEW:
+            return False
+        launch = self._best.answer(problem, device.id).launch
+        return predict(CATALOGUE[launch.kernel], launch.config, launch.problem, device) >= _PAYS
+
+
+def _class(problem: Problem, device: Device) -> tuple[str, bool, bool] | None:
+    """What a device has in common with those that make equal products; None where it makes none."""
+    is_emulated = unemulated(problem, device) is None
+    try:
+        covering(problem if is_emulated else replace(problem, precision="strict"), device)
+    except Unsupported:
+        return None
+    return device.platform, is_emulated, problem.precision != "tf32" or bool(device.limits.tensor_tf32)
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """A tile by its number, the one that its device likely makes `after` it, and whether no other is sure to follow."""
+
+    number: int
+    after: int | None
+    is_last: bool
+
+
+class TileQueue:
+    """The tiles that are still to be made, dealt to devices by their index; safe from any thread."""
+
+    def __init__(self, tiles: int, devices: int) -> None:
+        bounds = [tiles * index // devices for index in range(devices + 1)]
+        self._runs = [deque(range(*bounds[index : index + 2])) for index in range(devices)]
+        self._back: deque[tuple[int, int]] = deque()  # tiles that were given back, and by whom
+        self._next: dict[int, int] = {}  # by device, the tile that is sure to follow
+        self._unmade, self._devices = tiles, devices
+        self._stopped: BaseException | None = None
+        self._changed = threading.Condition()
+
+    def take(self, device: int) -> Dealt | None:
+        """A tile; waits where others may still give theirs back. None once all are made, or there was an end."""
+        with self._changed:
+            while self._unmade and self._stopped is None:
+                number = self._pop(device)
+                if number is not None:
+                    return self._dealt(device, number)
+                self._changed.wait()
+            return None
+
+    def made(self, tiles: int) -> None:
+        """Take note that C of so many tiles is there."""
+        with self._changed:
+            self._unmade -= tiles
+            self._changed.notify_all()
+
+    def give_back(self, device: int, numbers: Sequence[int]) -> None:
+        """Have tiles made once more, rather by another device."""
+        with self._changed:
+            self._back.extend((number, device) for number in numbers)
+            self._changed.notify_all()
+
+    def leave(self, device: int, error: DeviceError) -> None:
+        """A device makes no more of them; raises why, if there is no other left."""
+        with self._changed:
+            self._devices -= 1
+            if not self._devices:
+                raise error
+            if device in self._next:
+                self._back.append((self._next.pop(device), device))
+            self._changed.notify_all()
+
+    def stop(self, error: BaseException) -> None:
+        """Deal no more; the first reason is kept."""
+        with self._changed:
+            self._stopped = self._stopped or error
+            self._changed.notify_all()
+
+    def raise_if_stopped(self) -> None:
+        """Raise why the product ended early, if it did."""
+        if self._stopped is not None:
+            raise self._stopped
+
+    def _pop(self, device: int) -> int | None:
+        if device in self._next:
+            return self._next.pop(device)
+        for given in self._back:
+            if given[1] != device:
+                self._back.remove(given)
+                return given[0]
+        if self._runs[device]:
+            return self._runs[device].popleft()
+        longest = max(self._runs, key=len)
+        if longest:
+            return longest.pop()
+        return self._back.popleft()[0] if self._back else None
+
+    def _dealt(self, device: int, number: int) -> Dealt:
+        """The next one is sure to follow as long as there are more than one for each device: the rest may be taken."""
+        run = self._runs[device]
+        after = run[0] if run else None
+        is_sure = after is not None and (self._devices == 1 or sum(map(len, self._runs)) > self._devices)
+        if is_sure:
+            self._next[device] = run.popleft()
+        return Dealt(number, after, is_last=not is_sure)
+
+
+class TileMaker:
+    """One product in the making, its tiles made by `make` on the devices of its walk."""
+
+    def __init__(self, walk: TileWalk, make: Make) -> None:
+        self._walk, self._make, self._units = walk, make, walk.units
+        self._queue = TileQueue(len(walk), len(walk.units))
+        self._made: list[Product] = []
+
+    def product(self) -> Product:
+        """The product; raises what `make` does where no device is left, or the fault is not a device's."""
+        if len(self._units) == 1:
+            self._work(0)
+        else:
+            with ThreadPoolExecutor(len(self._units), thread_name_prefix="tiles") as pool:
+                for index in range(len(self._units)):
+                    pool.submit(copy_context().run, self._work, index)
+        self._queue.raise_if_stopped()
+        return joined(self._made, len(self._walk))
+
+    def _work(self, index: int) -> None:
+        try:
+            _DeviceTiles(self._walk, self._queue, self._make, index).make(self._made)
+        except BaseException as error:  # noqa: BLE001 - it is raised by `product`, in its caller's thread
+            self._queue.stop(error)
+
+
+class _DeviceTiles:
+    """The tiles that one device makes. C of one may be there only once the next is made: that one is `under way`."""
+
+    def __init__(self, walk: TileWalk, queue: TileQueue, make: Make, index: int) -> None:
+        self._walk, self._queue, self._make = walk, queue, make
+        self._index, self._unit = index, walk.units[index]
+        self._under_way: tuple[Dealt, Product, int] | None = None  # with the generation of the worker that holds its C
+        self._deaths = 0
+
+    def make(self, made: list[Product]) -> None:
+        """Make tiles until none is left, or the device takes no more; raises as TileMaker.product."""
+        while (dealt := self._queue.take(self._index)) is not None:
+            worker = self._unit.products.generation
+            try:
+                part = self._make(self._walk.buffers(dealt.number, dealt.after, is_last=dealt.is_last), self._unit)
+            except DeviceError as error:
+                self._lose(dealt)
+                if not self._goes_on(error):
+                    _LOG.warning("%s makes no more tiles of a product: %s", self._unit.device.id, error.message)
+                    self._queue.leave(self._index, error)
+                    return
+            else:
+                self._keep(dealt, part, worker, made)
+
+    def _keep(self, dealt: Dealt, part: Product, worker: int, made: list[Product]) -> None:
+        """Count what is there now. A worker that was replaced has not copied back what it had to."""
+        now, before = self._unit.products.generation, self._under_way
+        if before is not None and before[2] != now:
+            self._lose(dealt)
+            return
+        self._deaths, self._under_way = 0, None if dealt.is_last else (dealt, part, worker)
+        done = [*([before[1]] if before else []), *([part] if dealt.is_last else [])]
+        made.extend(done)
+        self._queue.made(len(done))
+
+    def _lose(self, dealt: Dealt) -> None:
+        """Have a tile, and the one whose C was not there yet, made once more."""
+        before, self._under_way = self._under_way, None
+        self._queue.give_back(self._index, [dealt.number, *([before[0].number] if before else [])])
+
+    def _goes_on(self, error: DeviceError) -> bool:
+        """Whether the device, whose process was killed from outside, tries again."""
+        self._deaths += 1
+        return isinstance(error, ChildDied) and bool(error.facts.get("outside")) and self._deaths <= _DEATHS
+
+
+def joined(parts: Sequence[Product], tiles: int) -> Product:
+    """The product that tiles make: the kernel of most of them, their seconds in all, the precision that errs most."""
+    seconds: Counter[str] = Counter()
+    for part in parts:
+        seconds.update(part.seconds)
+    devices = Counter(part.device.id for part in parts)
+    usual = Counter((part.device.id, part.kernel, tuple(part.config.items())) for part in parts).most_common(1)[0][0]
+    chosen = next(part for part in parts if (part.device.id, part.kernel, tuple(part.config.items())) == usual)
+    loosest = next((part.precision for part in parts if part.precision != "strict"), "strict")
+    declined = next((part.declined for part in parts if part.declined), None)
+    shares = dict(sorted(devices.items())) if len(devices) > 1 else {}
+    told = replace(chosen, seconds=dict(seconds), precision=loosest, declined=declined)
+    return replace(told, tiles=tiles, devices=shares)

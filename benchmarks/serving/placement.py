@@ -1,0 +1,135 @@
+"""Products on one device and on several, in turn in one service, from operands in the slab to C there.
+
+python -m benchmarks.serving.placement [--size 32768] [--dtype float32] [--devices cuda:0,cuda:1] [--limit 17179869184]
+    [--rounds 3] [--seconds 150] [--out FILE]
+
+Each product is made in core, and with the memory of a device limited, out of core; `--devices twice` is this host's CPU
+as two devices, for a try. Rates are of the wall's seconds; `kernel` is the rate of one device's kernel in core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from time import monotonic, perf_counter
+from typing import Any, Final
+
+import numpy as np
+
+from app.devices.fleet import Fleet
+from app.main import opened
+from app.services.matmul.buffers import OperandBuffers
+from app.services.matmul.placement import Placement
+from app.services.service import Service
+from app.settings import Settings
+from benchmarks.serving.out_of_core import fill
+from benchmarks.serving.two_cpus import two_cpus
+from kernels.problem import Problem
+
+PLACEMENTS: Final[tuple[Placement, ...]] = ("one", "all")
+_CHECKED: Final = 64  # rows and columns of C whose elements are compared
+_ERROR: Final = 1e-2  # relative, of a dtype of 16 bits
+
+
+def main() -> None:
+    """Measure in core and out of core, print a line each, and write the rates."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=32768)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--devices", default="cuda:0,cuda:1")
+    parser.add_argument(
+        "--limit", type=int, default=2**34, help="bytes of a device that a product may take out of core"
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=150.0, help="after which no further round begins")
+    parser.add_argument("--out", type=Path, default=None)
+    arguments = parser.parse_args()
+    problem = Problem(arguments.size, arguments.size, arguments.size, dtype=arguments.dtype)
+    until = monotonic() + arguments.seconds
+    rows = []
+    print(f"{problem.key}\n{'':12} {'one':>9} {'all':>9} {'ratio':>7} {'kernel':>9}  tiles, by device")
+    for name, limit, end in (("in core", None, (until + monotonic()) / 2), ("out of core", arguments.limit, until)):
+        row = {"where": name, "limit": limit, **measured(problem, arguments, limit, end)}
+        rows.append(row)
+        rates = f"{row['one']:9.2f} {row['all']:9.2f} {row['ratio']:7.3f} {row['kernel']:9.2f}"
+        print(f"{name:12} {rates}  {row['tiles']}, {row['devices']}", flush=True)
+    if arguments.out is not None:
+        found = {"size": arguments.size, "dtype": arguments.dtype, "devices": arguments.devices, "rows": rows}
+        arguments.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def measured(problem: Problem, arguments: argparse.Namespace, limit: int | None, until: float) -> dict[str, Any]:
+    """Rates in TFLOP/s, of the fastest of the rounds; the first of each placement, which compiles, does not count."""
+    with tempfile.TemporaryDirectory() as folder:
+        room = problem.bytes + 2**26
+        twice = arguments.devices == "twice"
+        given = Settings(
+            data_dir=Path(folder),
+            devices="opencl" if twice else arguments.devices,
+            slab_bytes=room,
+            device_bytes=limit,
+            max_body_bytes=room,
+        )
+        fleets: Callable[[int], AbstractContextManager[Fleet]] | None = None
+        if twice:
+            fleets = partial(two_cpus, cache_dir=Path(folder))
+        with opened(given, "a benchmark", fleets=fleets) as service:
+            model = service.fleet.unit().device.model
+            return {"model": model, **compared(service, problem, arguments.rounds, until)}
+
+
+def compared(service: Service, problem: Problem, count: int, until: float) -> dict[str, Any]:
+    """Both placements in turn, from the same operands: what each took at best, and what made it."""
+    planner, made = service.matmul.planner, dict[str, list[dict[str, Any]]]()
+    with service.matmul.reserve(problem, placement="all") as placed:
+        fill(placed.a)
+        fill(placed.b)
+        for number in range(count + 1):
+            for where in PLACEMENTS:
+                placed.c[...] = np.nan
+                found = product(service, replace(placed, plan=planner.plan(problem, where, None, resident=False)))
+                made.setdefault(where, []).append(found)
+                if number == 0:
+                    check(placed)
+            if number and monotonic() > until:
+                break
+    one, several = (min(made[where][1:], key=lambda each: float(each["wall"])) for where in PLACEMENTS)
+    flops = problem.flops / 1e12
+    return {
+        "one": flops / one["wall"],
+        "all": flops / several["wall"],
+        "ratio": one["wall"] / several["wall"],
+        "kernel": flops / one["seconds"]["kernel"],
+        "tiles": [one["tiles"], several["tiles"]],
+        "devices": several["devices"],
+        "made": made,
+    }
+
+
+def product(service: Service, placed: OperandBuffers) -> dict[str, Any]:
+    """One product: its wall seconds, and its phases."""
+    started = perf_counter()
+    made = service.matmul.multiply(placed)
+    wall = perf_counter() - started
+    told = {"tiles": made.tiles, "devices": dict(made.devices), "kernel": made.kernel, "config": dict(made.config)}
+    return {"wall": wall, "seconds": made.seconds, **told}
+
+
+def check(placed: OperandBuffers) -> None:
+    """Compare some elements of C with float64; raises RuntimeError."""
+    rng = np.random.default_rng(2)
+    rows, columns = (rng.integers(0, size, _CHECKED) for size in placed.c.shape)
+    wanted = placed.a[rows].astype(np.float64) @ placed.b[:, columns].astype(np.float64)
+    error = np.linalg.norm(placed.c[np.ix_(rows, columns)] - wanted) / np.linalg.norm(wanted)
+    if not error < _ERROR:
+        raise RuntimeError(f"C is off by {error:.1e}")
+
+
+if __name__ == "__main__":
+    main()
