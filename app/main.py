@@ -290,8 +290,8 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,  # a path is what it is: a client would lose its body, and its method, on the way
     )
-    limits = transfer_limits(settings)
-    router.include(app, max_body_bytes=settings.max_body_bytes, limits=limits, transfers=settings.transfer_threads)
+    limits, moving, folder = transfer_limits(settings), settings.transfer_threads, settings.operand_dir
+    router.include(app, max_body_bytes=settings.max_body_bytes, limits=limits, transfers=moving, operands=folder)
     web.include(app)
     return app
 

@@ -102,6 +102,10 @@ class Settings(BaseSettings):
         ge=2**20,
         description="Memory of each device for one product; larger ones are made in tiles. By default all of it.",
     )
+    operand_dir: Path | None = Field(
+        default=None,
+        description="A folder of .npy files that whoever may multiply may name as operands; by default there is none.",
+    )
     queue: int = Field(default=256, ge=1, description="Products that may wait at once; more are answered 503.")
     jobs: int = Field(default=256, ge=1, description="Tune jobs that may wait at once; more are answered 503.")
     max_client_share: float | None = Field(

@@ -12,7 +12,7 @@ ClientError
 ├── NotFound              404 and 410
 │   └── UnknownDevice, UnknownKernel, UnknownJob, UnknownMatrix, MatrixGone, UnknownModel, UnknownRegion, NoResult,
 │       NotTuned, UnknownApiKey, UnknownImport, UnknownWorkload,
-│       UnknownCacheEntry
+│       UnknownCacheEntry, UnknownFile
 ├── Busy                  429 and 503: the same request may succeed later
 │   └── OverShare, RateLimited, DeviceTimeUsed, QueueFull, NoRoom, StoreFailed, Closing
 └── Failed                any other status from 500
@@ -217,6 +217,10 @@ class UnknownJob(NotFound):
 
 class UnknownMatrix(NotFound):
     """No resident matrix of that name."""
+
+
+class UnknownFile(NotFound):
+    """No such file in the service's folder of operands."""
 
 
 class MatrixGone(NotFound):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -80,9 +81,10 @@ def include(
     max_body_bytes: int,
     limits: TransferLimits = TransferLimits(),  # noqa: B008 - it is frozen
     transfers: int | None = None,
+    operands: Path | None = None,
 ) -> None:
     """Give `app` every route, the one shape of errors, and the limit of bodies; `state_of` gives what they share."""
-    state = State.new(limits, lambda: app.router.routes, transfers)
+    state = State.new(limits, lambda: app.router.routes, transfers, operands)
     state.install(app)
     errors.install(app, max_body_bytes)
     app.add_middleware(Counted, metrics=state.metrics, guard=state.guard, tracing=state.tracing)

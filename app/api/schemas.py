@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from starlette.requests import Request
 
+from app.api.body.operand_files import NAME as FILE_NAME
 from app.api.formats.operand_spec import ProductOptions
 from app.api.params import USUAL, WHOLE, PageQuery, StrictModel, parse_query
 from app.errors import Invalid
@@ -19,6 +20,7 @@ from kernels.problem import LARGEST, Problem, parse_dtype, parse_shape
 
 _SHAPE_PATTERN: Final = "^[1-9][0-9]{0,8}((x[1-9][0-9]{0,8}){2,3})?$"
 _SIZES: Final = ("m", "n", "k", "batch")
+_FILE: Final = "The operand is this .npy in the service's folder of operands; the body does not have it."
 
 
 def _dtype(value: object) -> object:
@@ -53,6 +55,9 @@ def _sizes(value: object) -> object:
 Size = Annotated[int, Field(ge=1, le=LARGEST), WHOLE]
 ConfigText = Annotated[str, StringConstraints(pattern=r"^[A-Z_]{1,16}=[0-9]{1,9}(,[A-Z_]{1,16}=[0-9]{1,9}){0,15}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[ -~]{1,200}$")]  # what an id or a key is made of
+FileName = Annotated[
+    str, StringConstraints(pattern=f"^{FILE_NAME}$", max_length=512), Field(examples=["models/weights.npy"])
+]
 MatrixName = Annotated[str, StringConstraints(pattern=f"^{NAME}$"), Field(examples=["weights"])]
 Dtype = Annotated[Literal["float32", "float64", "float16", "bfloat16"], BeforeValidator(_dtype)]
 Precision = Literal["strict", "emulated", "tf32"]
@@ -281,6 +286,8 @@ class ProductQuery(ProductMembers):
     k: Annotated[Size | None, Field(description=_SIZED.format("Columns of op(A), rows of op(B)"))] = None
     a: Annotated[MatrixName | None, Field(description="A is this resident matrix; the body does not have it.")] = None
     b: Annotated[MatrixName | None, Field(description="B is this resident matrix; the body does not have it.")] = None
+    a_file: Annotated[FileName | None, Field(description=_FILE)] = None
+    b_file: Annotated[FileName | None, Field(description=_FILE)] = None
     c: Annotated[MatrixName | None, Field(description="Leave C resident, called so.")] = None
     evictable: Annotated[bool | None, Field(description="C may be dropped for room; with `c` alone.")] = None
 
@@ -288,6 +295,9 @@ class ProductQuery(ProductMembers):
         """The domain's value; raises Invalid."""
         if self.evictable is not None and self.c is None:
             raise Invalid("evictable is about a result that is left resident, and c names none", member="evictable")
+        for name, file in (("a", self.a_file), ("b", self.b_file)):
+            if file is not None and getattr(self, name) is not None:
+                raise Invalid(f"{name} names a resident matrix, and {name}_file a file", member=f"{name}_file")
         return ProductOptions(**self.model_dump())
 
 

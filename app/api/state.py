@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, cast
 
 from starlette.requests import Request
@@ -85,6 +86,7 @@ class State:
     guard: RequestGuard
     limits: TransferLimits
     slow_transfers: SlowTransfers
+    operands: Path | None = None  # the folder of files that may be operands
     threads: RequestThreads = field(default_factory=RequestThreads)
     upload_slots: UploadSlots = field(default_factory=UploadSlots)
     threaded_slots: UploadSlots = field(default_factory=UploadSlots)
@@ -101,6 +103,7 @@ class State:
         limits: TransferLimits,
         routes: Callable[[], Iterable[BaseRoute]] = tuple,
         transfers: int | None = None,
+        operands: Path | None = None,
     ) -> State:
         """The state of an application that has not started; `routes` gives its routes once it has.
 
@@ -113,7 +116,7 @@ class State:
         threads = RequestThreads(transfers)
         slots = UploadSlots(max(threads.transfers.size, AT_ONCE))
         shedder = LoadShedder(slot.get, metrics, slow.end)
-        return cls(slot, metrics, shedder, guard, limits, slow, threads=threads, threaded_slots=slots)
+        return cls(slot, metrics, shedder, guard, limits, slow, operands, threads, threaded_slots=slots)
 
     def install(self, app: Any) -> None:
         """Make this the state of an application of Starlette's."""

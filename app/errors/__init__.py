@@ -32,6 +32,7 @@ TilewiseError
 │   ├── UnknownModel          404 unknown_model
 │   ├── UnknownRegion         404 unknown_region
 │   ├── UnknownMatrix         404 unknown_matrix
+│   ├── UnknownFile           404 unknown_file
 │   ├── MatrixGone            410 matrix_gone
 │   ├── UnknownApiKey         404 unknown_api_key
 │   ├── UnknownJob            404 unknown_job
@@ -124,6 +125,7 @@ from app.errors.refused import (
     UnknownApiKey,
     UnknownCacheEntry,
     UnknownDevice,
+    UnknownFile,
     UnknownImport,
     UnknownJob,
     UnknownKernel,
@@ -189,6 +191,7 @@ __all__ = [
     "UnknownApiKey",
     "UnknownCacheEntry",
     "UnknownDevice",
+    "UnknownFile",
     "UnknownImport",
     "UnknownJob",
     "UnknownKernel",

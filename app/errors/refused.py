@@ -189,6 +189,12 @@ class UnknownMatrix(NotFound):
     code = "unknown_matrix"
 
 
+class UnknownFile(NotFound):
+    """No file of that name in the operator's folder of operands, or none that may be read."""
+
+    code = "unknown_file"
+
+
 class MatrixGone(NotFound):
     """The matrix was evicted to make room, as its owner allowed; facts: evicted_at."""
 

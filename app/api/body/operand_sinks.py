@@ -6,12 +6,14 @@ from collections.abc import Awaitable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from starlette.requests import Request
 
 from app.api.admission.request_guard import principal_of
 from app.api.body.flow_control import SlowTransfers
+from app.api.body.operand_files import OperandFile, opened_file
 from app.api.body.stream import Body, Lend, StagedBody
 from app.api.body.upload_overlap import UploadOverlap
 from app.api.formats.operand_spec import (
@@ -22,6 +24,7 @@ from app.api.formats.operand_spec import (
     ProductOptions,
     TensorSpec,
     TensorSpecs,
+    bytes_of,
     is_stacked,
     problem_of,
     told_problem,
@@ -150,12 +153,18 @@ class ProductSink:
     """
 
     def __init__(
-        self, service: Service, owner: Principal, residents: dict[str, ResidentMatrix], options: ProductOptions
+        self,
+        service: Service,
+        owner: Principal,
+        options: ProductOptions,
+        residents: dict[str, ResidentMatrix] | None = None,
+        files: dict[str, OperandFile] | None = None,
     ) -> None:
-        self.residents, self.options = residents, options
+        self.residents, self.options, self.files = residents or {}, options, files or {}
         self._service, self._owner = service, owner
         self._buffers: OperandBuffers | None = None
-        self._described = {name: TensorSpec(name, each.dtype, each.shape) for name, each in residents.items()}
+        self._described = {name: TensorSpec(name, each.dtype, each.shape) for name, each in self.residents.items()}
+        self._described |= {name: each.described for name, each in self.files.items()}
         self._known: tuple[TensorSpecs, ProductOptions, Problem] | None = None  # the problem that was computed last
 
     @property
@@ -192,13 +201,14 @@ class ProductSink:
         """A and B by the query; what a resident operand tells need not be said."""
         problem = told_problem(_with_described(options, self._described))
         specs = self._specs(problem)
-        if not self.residents:
+        if not self._described:
             self._known = specs, options, problem
         return specs
 
     def nbytes(self, specs: TensorSpecs, options: ProductOptions) -> int:
-        """Bytes of the slab for the operands in the body, and for C."""
-        return self._problem(specs, options).c_bytes + sum(each.nbytes for each in specs.values())
+        """Bytes of the slab for the operands in the body and in files, and for C."""
+        there = (*specs.values(), *(each.described for each in self.files.values()))
+        return self._problem(specs, options).c_bytes + sum(each.nbytes for each in there)
 
     @contextmanager
     def allocate(self, specs: TensorSpecs, options: ProductOptions, fill: Fill | None) -> Iterator[Places]:
@@ -223,6 +233,11 @@ class ProductSink:
             if fill is not None:
                 fill(places)
             yield places
+
+    def read_files(self) -> None:
+        """Read the operands that are files into their buffers; raises InvalidMatrix. Blocks."""
+        for name, file in self.files.items():
+            file.read_into(bytes_of(self.buffers.a if name == "a" else self.buffers.b))
 
     def is_uncommitted(self) -> bool:
         """Whether pages of the buffers are not committed yet."""
@@ -260,17 +275,19 @@ def _with_described(options: ProductOptions, described: TensorSpecs) -> ProductO
 
 
 async def open_sink(request: Request, options: ProductOptions, stack: AsyncExitStack) -> ProductSink:
-    """The sink of a product, its resident operands pinned until the stack closes; raises UnknownMatrix, MatrixGone."""
+    """The sink of a product, its resident operands pinned, and its files open, until the stack closes.
+
+    Raises UnknownMatrix, MatrixGone, UnknownFile, InvalidMatrix.
+    """
     service = service_of(request)
     if len(options.sent) == len(OPERANDS):
-        return ProductSink(service, principal_of(request), {}, options)
-    return await stack.enter_async_context(
-        threads_of(request).entered(_pinned(service, principal_of(request), options))
-    )
+        return ProductSink(service, principal_of(request), options)
+    pinned = _pinned(service, principal_of(request), options, state_of(request.app).operands)
+    return await stack.enter_async_context(threads_of(request).entered(pinned))
 
 
 @contextmanager
-def _pinned(service: Service, owner: Principal, options: ProductOptions) -> Iterator[ProductSink]:
+def _pinned(service: Service, owner: Principal, options: ProductOptions, folder: Path | None) -> Iterator[ProductSink]:
     with ExitStack() as stack:
         names = {"a": options.a, "b": options.b}
         residents = {
@@ -278,4 +295,8 @@ def _pinned(service: Service, owner: Principal, options: ProductOptions) -> Iter
             for operand, name in names.items()
             if name is not None
         }
-        yield ProductSink(service, owner, residents, options)
+        files = {
+            operand: stack.enter_context(opened_file(folder, name, operand, options.dtype))
+            for operand, name in options.files.items()
+        }
+        yield ProductSink(service, owner, options, residents, files)

@@ -27,7 +27,8 @@ ONE: Final = ("matrix",)  # the operand of a body that is one matrix, whatever i
 class ProductOptions:
     """What a caller said of a product beside its operands; None is unsaid.
 
-    `a`, `b` and `c` are names of resident matrices: operands that the body does not have, and what C becomes.
+    `a`, `b` and `c` are names of resident matrices: operands that the body does not have, and what C becomes. So are
+    `a_file` and `b_file` names of files.
     """
 
     m: int | None = None
@@ -47,6 +48,8 @@ class ProductOptions:
     evictable: bool | None = None
     verify: str | None = None
     placement: Literal["auto", "one", "all"] | None = None
+    a_file: str | None = None
+    b_file: str | None = None
 
     @property
     def how(self) -> tuple[str | None, str | None, str | None]:
@@ -56,7 +59,12 @@ class ProductOptions:
     @property
     def sent(self) -> tuple[str, ...]:
         """The operands that the body has."""
-        return tuple(name for name in OPERANDS if getattr(self, name) is None)
+        return tuple(name for name in OPERANDS if getattr(self, name) is None and name not in self.files)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The operands that are files, with their names."""
+        return {name: file for name, file in (("a", self.a_file), ("b", self.b_file)) if file is not None}
 
     def with_body(self, body: ProductOptions) -> ProductOptions:
         """Both what the query and what the body say; raises Invalid if they disagree."""

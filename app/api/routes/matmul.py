@@ -146,6 +146,7 @@ def body_schema(members: dict[str, Any]) -> dict[str, Any]:
     | documented(
         *OF_PRODUCTS,
         errors.UnknownMatrix,
+        errors.UnknownFile,
         errors.MatrixGone,
         errors.QuotaExceeded,
         errors.KeyInUse,
@@ -180,8 +181,9 @@ async def matmul(request: Request) -> Response:
     Operands come as rows of JSON numbers, as the .npy parts `a` and `b` of a form, as an .npz or a safetensors file
     with `a` and `b`, or as plain bytes: A's, then B's, little-endian, with `m`, `n` and `k` in the query.
     The body may be compressed, `Content-Encoding: gzip` or `deflate`, and unpacks to no more than a body may have.
-    With `?a=` or `?b=` that operand is a resident matrix and the body has the other one alone, which may then be one
-    .npy; with both there is no body. `?c=` leaves C resident: the answer is what it is, or C itself by Accept.
+    With `?a=` or `?b=` that operand is a resident matrix, with `?a_file=` or `?b_file=` a .npy of the operator's, and
+    the body has the other one alone, which may then be one .npy; with both there is no body. `?c=` leaves C resident: the
+    answer is what it is, or C itself by Accept.
     """
     started = perf_counter()
     if (small := await _small_product(request)) is not None:
@@ -194,6 +196,8 @@ async def matmul(request: Request) -> Response:
     async with AsyncExitStack() as stack:
         sink = await open_sink(request, options, stack)
         await receive(request, media, options, body_context(request, sink, stack))
+        if sink.files:
+            await threads.work(sink.read_files)
         buffers, transfer, c = sink.buffers, sink.transfer, sink.buffers.result
         if (prefer := preference(request)).wants_job:
             return await accepted(request, buffers, sink.options, stack, prefer, npy.MEDIA if options.c else media)

@@ -74,7 +74,7 @@ class SlabSink(ProductSink):
     """The sink of a product whose operands, and C, lie in the slab as they do in the service."""
 
     def __init__(self, slab: Slab, names: tuple[str, ...]) -> None:
-        super().__init__(cast("Service", None), ANONYMOUS, {}, ProductOptions())
+        super().__init__(cast("Service", None), ANONYMOUS, ProductOptions())
         self.sent, self.places, self._slab = names, dict[str, Array](), slab
 
     @property
