@@ -182,8 +182,8 @@ async def matmul(request: Request) -> Response:
     with `a` and `b`, or as plain bytes: A's, then B's, little-endian, with `m`, `n` and `k` in the query.
     The body may be compressed, `Content-Encoding: gzip` or `deflate`, and unpacks to no more than a body may have.
     With `?a=` or `?b=` that operand is a resident matrix, with `?a_file=` or `?b_file=` a .npy of the operator's, and
-    the body has the other one alone, which may then be one .npy; with both there is no body. `?c=` leaves C resident: the
-    answer is what it is, or C itself by Accept.
+    the body has the other one alone, which may then be one .npy; with both there is no body. `?c=` leaves C resident:
+    the answer is what it is, or C itself by Accept.
     """
     started = perf_counter()
     if (small := await _small_product(request)) is not None:
