@@ -1,7 +1,7 @@
 """Products on one device and on several, in turn in one service, from operands in the slab to C there.
 
 python -m benchmarks.serving.placement [--size 32768] [--dtype float32] [--devices cuda:0,cuda:1] [--limit 17179869184]
-    [--rounds 3] [--seconds 150] [--out FILE]
+    [--each 8 16] [--rounds 3] [--seconds 150] [--out FILE]
 
 Each product is made in core, and with the memory of a device limited, out of core; `--devices twice` is this host's CPU
 as two devices, for a try. Rates are of the wall's seconds; `kernel` is the rate of one device's kernel in core.
@@ -26,13 +26,14 @@ from app.devices.fleet import Fleet
 from app.main import opened
 from app.services.matmul.buffers import OperandBuffers
 from app.services.matmul.placement import Placement
+from app.services.matmul.tiling import EACH
 from app.services.service import Service
 from app.settings import Settings
 from benchmarks.serving.out_of_core import fill
 from benchmarks.serving.two_cpus import two_cpus
 from kernels.problem import Problem
 
-PLACEMENTS: Final[tuple[Placement, ...]] = ("one", "all")
+_ONE: Final = 0  # tiles a device where one makes the product
 _CHECKED: Final = 64  # rows and columns of C whose elements are compared
 _ERROR: Final = 1e-2  # relative, of a dtype of 16 bits
 
@@ -46,6 +47,7 @@ def main() -> None:
     parser.add_argument(
         "--limit", type=int, default=2**34, help="bytes of a device that a product may take out of core"
     )
+    parser.add_argument("--each", type=int, nargs="+", default=[EACH], help="tiles a device of what is spread")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=150.0, help="after which no further round begins")
     parser.add_argument("--out", type=Path, default=None)
@@ -53,18 +55,18 @@ def main() -> None:
     problem = Problem(arguments.size, arguments.size, arguments.size, dtype=arguments.dtype)
     until = monotonic() + arguments.seconds
     rows = []
-    print(f"{problem.key}\n{'':12} {'one':>9} {'all':>9} {'ratio':>7} {'kernel':>9}  tiles, by device")
+    print(f"{problem.key}\n{'':12} {'each':>5} {'one':>9} {'all':>9} {'ratio':>7} {'kernel':>9}  tiles, by device")
     for name, limit, end in (("in core", None, (until + monotonic()) / 2), ("out of core", arguments.limit, until)):
-        row = {"where": name, "limit": limit, **measured(problem, arguments, limit, end)}
-        rows.append(row)
-        rates = f"{row['one']:9.2f} {row['all']:9.2f} {row['ratio']:7.3f} {row['kernel']:9.2f}"
-        print(f"{name:12} {rates}  {row['tiles']}, {row['devices']}", flush=True)
+        for row in measured(problem, arguments, limit, end):
+            rows.append({"where": name, "limit": limit, **row})
+            rates = f"{row['one']:9.2f} {row['all']:9.2f} {row['ratio']:7.3f} {row['kernel']:9.2f}"
+            print(f"{name:12} {row['each']:5} {rates}  {row['tiles']}, {row['devices']}", flush=True)
     if arguments.out is not None:
         found = {"size": arguments.size, "dtype": arguments.dtype, "devices": arguments.devices, "rows": rows}
         arguments.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def measured(problem: Problem, arguments: argparse.Namespace, limit: int | None, until: float) -> dict[str, Any]:
+def measured(problem: Problem, arguments: argparse.Namespace, limit: int | None, until: float) -> list[dict[str, Any]]:
     """Rates in TFLOP/s, of the fastest of the rounds; the first of each placement, which compiles, does not count."""
     with tempfile.TemporaryDirectory() as folder:
         room = problem.bytes + 2**26
@@ -80,35 +82,45 @@ def measured(problem: Problem, arguments: argparse.Namespace, limit: int | None,
         if twice:
             fleets = partial(two_cpus, cache_dir=Path(folder))
         with opened(given, "a benchmark", fleets=fleets) as service:
-            model = service.fleet.unit().device.model
-            return {"model": model, **compared(service, problem, arguments.rounds, until)}
+            return compared(service, problem, arguments, until)
 
 
-def compared(service: Service, problem: Problem, count: int, until: float) -> dict[str, Any]:
-    """Both placements in turn, from the same operands: what each took at best, and what made it."""
-    planner, made = service.matmul.planner, dict[str, list[dict[str, Any]]]()
+def compared(service: Service, problem: Problem, arguments: argparse.Namespace, until: float) -> list[dict[str, Any]]:
+    """Placements in turn, from the same operands: what each took at best, and what made it."""
+    planner, memory, made = service.matmul.planner, service.matmul.memory, dict[int, list[dict[str, Any]]]()
     with service.matmul.reserve(problem, placement="all") as placed:
         fill(placed.a)
         fill(placed.b)
-        for number in range(count + 1):
-            for where in PLACEMENTS:
+        for number in range(arguments.rounds + 1):
+            for each in (_ONE, *arguments.each):
+                memory.each = each
+                where: Placement = "all" if each else "one"
                 placed.c[...] = np.nan
                 found = product(service, replace(placed, plan=planner.plan(problem, where, None, resident=False)))
-                made.setdefault(where, []).append(found)
+                made.setdefault(each, []).append(found)
                 if number == 0:
                     check(placed)
             if number and monotonic() > until:
                 break
-    one, several = (min(made[where][1:], key=lambda each: float(each["wall"])) for where in PLACEMENTS)
-    flops = problem.flops / 1e12
+    best = {each: min(found[1:], key=lambda one: float(one["wall"])) for each, found in made.items()}
+    return [told(problem, service.fleet.unit().device.model, best, made, each) for each in arguments.each]
+
+
+def told(
+    problem: Problem, model: str, best: dict[int, dict[str, Any]], made: dict[int, list[dict[str, Any]]], each: int
+) -> dict[str, Any]:
+    """A row: rates in TFLOP/s of one device, and of all with so many tiles each."""
+    one, several, flops = best[_ONE], best[each], problem.flops / 1e12
     return {
+        "model": model,
+        "each": each,
         "one": flops / one["wall"],
         "all": flops / several["wall"],
         "ratio": one["wall"] / several["wall"],
         "kernel": flops / one["seconds"]["kernel"],
         "tiles": [one["tiles"], several["tiles"]],
         "devices": several["devices"],
-        "made": made,
+        "made": {"one": made[_ONE], "all": made[each]},
     }
 
 
@@ -117,8 +129,8 @@ def product(service: Service, placed: OperandBuffers) -> dict[str, Any]:
     started = perf_counter()
     made = service.matmul.multiply(placed)
     wall = perf_counter() - started
-    told = {"tiles": made.tiles, "devices": dict(made.devices), "kernel": made.kernel, "config": dict(made.config)}
-    return {"wall": wall, "seconds": made.seconds, **told}
+    what = {"tiles": made.tiles, "devices": dict(made.devices), "kernel": made.kernel, "config": dict(made.config)}
+    return {"wall": wall, "seconds": made.seconds, **what}
 
 
 def check(placed: OperandBuffers) -> None:

@@ -25,7 +25,7 @@ _PANELS: Final = 3  # of op(A), of op(B), and the one that comes meanwhile
 _TILES: Final = 2  # the one that is made, and the one before it that leaves meanwhile
 _PART: Final = 0.8  # of the memory: the rest is for workspaces, programs, resident matrices and the trial worker
 _GRAIN: Final = 256  # rows and columns of a tile are a multiple, so that full tiles share a kernel
-_EACH: Final = 8  # tiles a device where several share a product: its first panels, and uneven ends, cost one in so many
+EACH: Final = 8  # tiles a device where several share a product: its first panels, and uneven ends, cost one in so many
 # Rows and columns of such a tile at least, by platform: a GPU's multiprocessors all have some of it.
 _RATE: Final = {"cuda": 2048, "opencl": _GRAIN}
 _LEAST: Final = 16  # rows or columns of a tile: with fewer, a launch would be worth nothing
@@ -35,7 +35,7 @@ class DeviceMemory:
     """What fits the devices, and how the rest is cut: `limit` bytes of each are for one product, None: all of it."""
 
     def __init__(self, fleet: Fleet, limit: int | None) -> None:
-        self._fleet, self._limit = fleet, limit
+        self._fleet, self._limit, self.each = fleet, limit, EACH
         self._known: dict[Problem, tuple[Tile, ...] | None] = {}  # the devices do not change
 
     def tiles(self, problem: Problem) -> tuple[Tile, ...] | None:
@@ -54,10 +54,10 @@ class DeviceMemory:
     def spread(self, problem: Problem, devices: int) -> tuple[Tile, ...] | None:
         """The tiles by which several devices share a problem, each of which fits; None where it is too small for two.
 
-        They are _EACH a device, or more; but none is smaller than a kernel needs to reach its rate. Raises as `tiles`.
+        They are `each` a device, or more; but none is smaller than a kernel needs to reach its rate. Raises as `tiles`.
         """
         most = self.tiles(problem)
-        grain, wanted = _RATE[self._fleet.unit(None).device.platform], _EACH * devices
+        grain, wanted = _RATE[self._fleet.unit(None).device.platform], self.each * devices
         if problem.batch >= wanted and (most is None or (most[0].rows, most[0].columns) == (problem.m, problem.n)):
             few = max(problem.batch // wanted, ceil(grain**2 / (problem.m * problem.n)))
             found = _batches(problem, few if most is None else min(few, most[0].count))
