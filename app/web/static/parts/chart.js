@@ -101,3 +101,4 @@ export class Chart {
 const redraw = () => shown.forEach((chart) => chart.holder.isConnected ? chart.draw() : shown.delete(chart));
 addEventListener("theme", redraw);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+still.addEventListener("change", redraw);
