@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -12,7 +15,9 @@ import httpx
 import pytest
 
 from app.cli.spawn import Started
-from tests.support.started_services import settled
+from tests.support.api.service_in_process import running
+from tests.support.services.replayed_device import fill, replayed_devices
+from tests.support.started_services import compiling_alone, settled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -75,6 +80,17 @@ def tuned(service: Started) -> Started:
     headers = {"Content-Type": "application/octet-stream"}
     assert httpx.post(f"{service.url}/workloads?name=two", content=lines, headers=headers).is_success
     return service
+
+
+@pytest.fixture(scope="session")
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a service is whose device and stored trials are recorded ones."""
+    folder, cache = tmp_path_factory.mktemp("replayed"), Path(os.environ["TILEWISE_CACHE_DIR"])
+    fill(folder / "tilewise.db")
+    with ExitStack() as stack:
+        with compiling_alone():
+            service = stack.enter_context(running(folder, replayed_devices(cache), cache_dir=cache))
+        yield f"http://127.0.0.1:{service.port}"
 
 
 @pytest.fixture

@@ -55,14 +55,26 @@ def found_at(page: Page, width: int, cells: str, *, axe: bool = True) -> list[An
     return [*sideways, *page.evaluate(_CUT_OFF, [cells, width]), *(page.evaluate(_AXE) if axe else [])]
 
 
+def expect_whole(chromium: Browser, url: str, path: str, shown: tuple[str, str], theme: str) -> None:
+    """A page has nothing wrong with it at any width; `shown` is what tells that it is whole, and its cells."""
+    whole, cells = shown
+    options = {"color_scheme": theme, "reduced_motion": "reduce", "bypass_csp": True}
+    for one in watching(chromium, url, viewport={"width": 1280, "height": 844}, **options):
+        one.page.goto(f"{url}/{path}")
+        one.page.locator(whole).first.wait_for()
+        one.page.evaluate(script_of_axe())
+        assert {width: found_at(one.page, width, cells) for width in WIDTHS} == {width: [] for width in WIDTHS}
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_is_whole_at_every_width(chromium: Browser, tuned: Started, path: str, theme: str) -> None:
     whole, cells = PAGES[path]
     job = httpx.get(f"{tuned.url}/jobs?kind=tune&state=succeeded").json()["jobs"][0]["id"]
-    options = {"color_scheme": theme, "reduced_motion": "reduce", "bypass_csp": True}
-    for one in watching(chromium, tuned.url, viewport={"width": 1280, "height": 844}, **options):
-        one.page.goto(f"{tuned.url}/{path.replace('JOB', job)}")
-        one.page.locator(whole).first.wait_for()
-        one.page.evaluate(script_of_axe())
-        assert {width: found_at(one.page, width, cells) for width in WIDTHS} == {width: [] for width in WIDTHS}
+    expect_whole(chromium, tuned.url, path.replace("JOB", job), (whole, cells), theme)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_shape_with_its_profile_is_whole_at_every_width(chromium: Browser, replayed: str, theme: str) -> None:
+    shown = "#findings li", "#profile tbody td, #profile-now"
+    expect_whole(chromium, replayed, "ui/shapes/256x256x256/float32", shown, theme)

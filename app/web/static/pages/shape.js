@@ -1,12 +1,13 @@
 // One problem on one device: its best, what it is compared with, and all that was tried.
 
-import { card, choice, copyButton, figure, h, table } from "../parts/elements.js";
-import { convergence, ladder, landscapeChart, matters, parallel, roofline } from "../parts/figures.js";
+import { card, copyButton, figure, h, table } from "../parts/elements.js";
+import { convergence, ladder, roofline } from "../parts/figures.js";
 import * as format from "../parts/format.js";
+import { landscapeCards } from "../parts/landscape.js";
 import { openTrial } from "../parts/trial.js";
 import { Rows } from "../parts/rows.js";
 import { ask, at, everything, query, send } from "../parts/service.js";
-import { measured, trialOf, varied } from "../parts/statistics.js";
+import { trialOf } from "../parts/statistics.js";
 import { profileCard } from "../parts/profile.js";
 import { takeAway } from "../parts/take.js";
 
@@ -59,47 +60,6 @@ function tuneForm(problem, device, best, failed) {
   return h("form", { id: "tune-form", onsubmit: submit }, seconds, h("button", { type: "submit" }, best ? "Tune again" : "Tune"));
 }
 
-function landscapeCard(trials, grid, winner) {
-  const kernels = [...new Set(trials.map((trial) => trial.kernel))].filter((name) => varied(ofKernel(trials, name)).length > 1);
-  const size = (name) => ofKernel(trials, name).length;
-  const state = { kernel: kernels.includes(winner) ? winner : kernels.sort((one, other) => size(other) - size(one))[0], aggregate: "best", fixed: {}, brushed: null };
-  if (!state.kernel) return [];
-  const mine = () => ofKernel(trials, state.kernel);
-  const unfixed = () => mine().filter((trial) => Object.entries(state.fixed).every(([name, value]) => trial.config[name] === value));
-  const picks = h("div", { class: "picks" });
-  const told = h("p", { class: "quiet" });
-  const land = landscapeChart(() => ({ ...state, trials: unfixed() }), (cell) => cell.best && openTrial(cell.best));
-  const lines = parallel(() => ({ trials: mine(), names: varied(mine()) }), (kept) => {
-    grid.also = kept ? (trial) => kept.has(trial.id) : () => true;
-    grid.refresh();
-  });
-  const matter = matters(() => measured(mine()));
-  const draw = () => [land, lines, matter].forEach((chart) => chart.draw());
-  const pickers = () => {
-    const names = varied(mine());
-    if (!names.includes(state.x)) state.x = names.includes("BN") ? "BN" : names[1];
-    if (!names.includes(state.y)) state.y = names.includes("BM") && state.x !== "BM" ? "BM" : names.find((name) => name !== state.x);
-    const set = (member) => (value) => { state[member] = value; if (member === "kernel") state.fixed = {}; pickers(); draw(); };
-    told.textContent = `${unfixed().length.toLocaleString("en")} configs of ${state.kernel} that were tried: the ${state.aggregate} time of each ${state.y} × ${state.x} over all other parameters. A click opens a cell's best.`;
-    const others = names.filter((name) => name !== state.x && name !== state.y);
-    const fix = (name) => choice(name, ["any", ...[...new Set(mine().map((trial) => String(trial.config[name])))].sort((a, b) => a - b)], String(state.fixed[name] ?? "any"), (value) => {
-      if (value === "any") delete state.fixed[name]; else state.fixed[name] = Number(value);
-      pickers(); draw();
-    });
-    picks.replaceChildren(
-      choice("kernel", kernels, state.kernel, set("kernel")), choice("down", names, state.y, set("y")), choice("across", names, state.x, set("x")),
-      choice("time", ["best", "median"], state.aggregate, set("aggregate")), ...others.map(fix));
-  };
-  pickers();
-  return [
-    card("Landscape", { span: 7, id: "landscape" }, told, picks, land.element),
-    card("What matters", { span: 5, id: "matters", text: `Share of the variance of log time that each parameter explains alone.` }, matter.element),
-    card("Parameters of the fastest", { span: 12, id: "parallel", text: "A line for each of the thousand fastest. Draw along an axis to keep what passes there: the trials below follow." }, lines.element),
-  ];
-}
-
-const ofKernel = (trials, kernel) => trials.filter((trial) => trial.kernel === kernel);
-
 function historyCard(history) {
   const rows = history.map((one) => [format.when(one.at), one.event, one.kernel, time(one.median_ms), one.environment]);
   return card("History", { span: 7, id: "history", text: "What was ever the best here, over drivers and compilers." },
@@ -151,7 +111,7 @@ async function tried(grid, asked, best, problem, device, history) {
   const trials = (await everything(`trials?${asked}`, "trials")).map(trialOf);
   const search = trials.filter((trial) => trial.round === "search" && trial.kernel !== "vendor");
   if (trials.length) {
-    grid.append(...landscapeCard(search, rows, best?.kernel),
+    grid.append(...landscapeCards(search, rows, best?.kernel),
       card("The search", { span: 12, id: "search", text: "Each trial in the order of trying, the fastest so far as a line; a red mark was rejected." }, convergence(() => search, { clicked: openTrial }).element),
       card("Trials", { span: 12, id: "trials" }, rows.element));
     rows.show(trials);
