@@ -37,6 +37,6 @@ async function show() {
   }
 }
 
-frame(section);
+frame(section, show);
 watchReadiness(show);
 show();

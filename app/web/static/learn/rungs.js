@@ -1,5 +1,6 @@
 // The ladder of lessons on this device: fourteen rungs, each with its idea, its diff, its times and what to try.
 
+import { keep } from "../parts/address.js";
 import { card, h, table } from "../parts/elements.js";
 import { config, count, percent, time } from "../parts/format.js";
 import { ask, at, query, send } from "../parts/service.js";
@@ -92,7 +93,9 @@ export class Ladder {
   }
 
   #open(number) {
-    history.replaceState(null, "", at(this.#page(number)));
+    const { pathname } = new URL(at(this.#page(number)));
+    history.replaceState(null, "", `${pathname}${location.search}`); // what else the page shows stays in the address
+    keep({ ...this.sizes, device: this.device });
     Object.assign(this, { chosen: number, change: null });
     this.#draw();
   }

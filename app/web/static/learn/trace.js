@@ -1,5 +1,6 @@
 // The tiled product of two small matrices, tile by tile, with the numbers that GET /trace tells.
 
+import { keep, kept } from "../parts/address.js";
 import { choice, figure, h, svg } from "../parts/elements.js";
 import { count } from "../parts/format.js";
 import { ask, query } from "../parts/service.js";
@@ -72,29 +73,50 @@ function told(trace, at, i, j) {
   return [said, slip];
 }
 
+const SIZES = ["2", "3", "4", "5", "6", "7", "8"];
+const TILES = ["2", "4"];
+const NUMBERS = ["article", "counted"];
+const asked = (name, options, otherwise) => options.includes(kept(name)) ? kept(name) : otherwise;
+
 export class Trace {
   constructor() {
-    Object.assign(this, { size: 8, tile: 4, operands: "article", at: 0, playing: 0, trace: null });
+    const [size, tile] = [Number(asked("size", SIZES, "8")), Number(asked("tile", TILES, "4"))];
+    Object.assign(this, { size, tile, operands: asked("numbers", NUMBERS, "article"), at: 0, playing: 0, trace: null });
     this.picture = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "The matrices: arrows choose a thread", onkeydown: (event) => this.#key(event) });
     this.said = h("p", { id: "trace-said", role: "status" });
     this.slip = h("p", { id: "slip", class: "bad" });
     this.reads = [ticking("elements read by this block, naive"), ticking("elements read by it, tiled", "win"), ticking("by all blocks, naive"), ticking("by all blocks, tiled", "win")];
     this.play = h("button", { type: "button", class: "first", onclick: () => this.#toggle() }, "Play");
     const change = (member, taken = Number) => (value) => { this[member] = taken(value); this.start(0, 0); };
-    this.controls = h("div", { class: "picks" }, choice("size", ["2", "3", "4", "5", "6", "7", "8"], "8", change("size")), choice("tile", ["2", "4"], "4", change("tile")),
-      choice("numbers", ["article", "counted"], "article", change("operands", String)),
+    this.controls = h("div", { class: "picks" }, choice("size", SIZES, String(size), change("size")), choice("tile", TILES, String(tile), change("tile")),
+      choice("numbers", NUMBERS, this.operands, change("operands", String)),
       h("button", { type: "button", id: "back", onclick: () => this.#to(this.at - 1) }, "Back"), h("button", { type: "button", id: "step", onclick: () => this.#to(this.at + 1) }, "Step"),
       this.play, h("button", { type: "button", id: "next-tile", onclick: () => this.#nextTile() }, "Next tile of C"));
     this.element = h("div", {}, this.controls, this.said, this.slip, h("div", { class: "hero", id: "reads" }, this.reads.map(({ element }) => element)), this.picture);
   }
 
-  /** Ask for one tile of C, and begin with its first step. */
-  async start(row, column, thread = null) {
+  /** Begin where the address says. */
+  begin() {
+    const last = Math.ceil(this.size / this.tile) - 1;
+    const [row, column] = (kept("block") ?? "0,0").split(",").map((place) => Math.min(Math.max(Math.trunc(Number(place)) || 0, 0), last));
+    return this.start(row, column ?? 0, null, Math.trunc(Number(kept("step"))) || 1);
+  }
+
+  /** Have the address say what is shown, where that is not what is shown at first. */
+  #kept() {
+    const { size, tile, operands, trace, at } = this;
+    const other = (value, first) => value === first ? null : value;
+    keep({ size: other(size, 8), tile: other(tile, 4), numbers: other(operands, "article"), block: other(`${trace.row},${trace.column}`, "0,0"), step: other(at + 1, 1) });
+  }
+
+  /** Ask for one tile of C, and begin with its first step, or another. */
+  async start(row, column, thread = null, step = 1) {
     const { size, tile, operands } = this;
-    const asked = query({ m: size, n: size, k: size, tile, row, column, operands });
-    const trace = await ask(`trace?${asked}`);
+    const wanted = query({ m: size, n: size, k: size, tile, row, column, operands });
+    const trace = await ask(`trace?${wanted}`);
     if (`${size} ${tile} ${operands}` !== `${this.size} ${this.tile} ${this.operands}`) return;
-    Object.assign(this, { trace, at: 0, thread: thread ?? [row * tile, column * tile] });
+    const at = Math.min(Math.max(step - 1, 0), trace.phases.length - 1);
+    Object.assign(this, { trace, at, thread: thread ?? [row * tile, column * tile] });
     this.#draw();
   }
 
@@ -124,6 +146,7 @@ export class Trace {
   }
 
   #draw() {
+    this.#kept();
     const { trace, at } = this;
     const phase = trace.phases[at];
     const [said, slip] = told(trace, at, ...this.thread);

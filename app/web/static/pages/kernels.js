@@ -1,5 +1,6 @@
 // The ladder of kernels, and each of them: what it covers, its parameters, rules and source.
 
+import { keep, kept } from "../parts/address.js";
 import { card, choice, h, table } from "../parts/elements.js";
 import { count } from "../parts/format.js";
 import { coverage, staircase } from "../parts/pictures.js";
@@ -27,10 +28,11 @@ function list(main, all) {
 async function differences(kernels, name, holder) {
   const place = kernels.findIndex((one) => one.name === name);
   const others = kernels.map((one) => one.name).filter((other) => other !== name);
-  const chosen = kernels[Math.max(0, place - 1)].name === name ? others[0] : kernels[place - 1].name;
+  const before = kernels[Math.max(0, place - 1)].name === name ? others[0] : kernels[place - 1].name;
+  const chosen = others.includes(kept("from")) ? kept("from") : before;
   const show = async (other) => {
-    const [before, after] = await Promise.all([source(other), source(name)]);
-    body.replaceChildren(differenceListing(before, after));
+    keep({ from: other });
+    body.replaceChildren(differenceListing(...await Promise.all([source(other), source(name)])));
   };
   const body = h("div");
   holder.replaceChildren(choice("from", others, chosen, show), body);
@@ -41,7 +43,8 @@ async function one(main, kernels, kernel) {
   document.title = `${kernel.name} · Tilewise`;
   const text = await source(kernel.name);
   const changed = h("div");
-  const details = h("details", { ontoggle: () => details.open && differences(kernels, kernel.name, changed) }, h("summary", {}, "Show it beside another kernel"), changed);
+  const toggled = () => { if (details.open) differences(kernels, kernel.name, changed); else keep({ from: null }); };
+  const details = h("details", { open: kept("from") != null, ontoggle: toggled }, h("summary", {}, "Show it beside another kernel"), changed);
   main.replaceChildren(
     h("div", { class: "hero" }, h("h1", {}, kernel.name, h("small", {}, kernel.summary))),
     h("div", { class: "grid" },

@@ -30,7 +30,7 @@ export async function show(main, [rung], options) {
   const [sizes, device] = [given(options), options.get("device")];
   const ladder = new Ladder({ sizes, device, chosen: Math.min(Math.max(Number(rung) || TILED, 1), 14) });
   const trace = new Trace();
-  const [found] = await Promise.all([ladder.load(), trace.start(0, 0)]);
+  const [found] = await Promise.all([ladder.load(), trace.begin()]);
   main.replaceChildren(
     h("div", { class: "hero" }, h("h1", {}, "Learn", h("small", {}, "Why tiles make a product fast: every thread of a block needs the same rows and columns, so the block reads them once.")), sizeForm(sizes)),
     h("div", { class: "grid" },

@@ -1,5 +1,6 @@
 // Every tuned shape, and what was asked for and is not.
 
+import { keep, kept } from "../parts/address.js";
 import { card, h, table } from "../parts/elements.js";
 import { missList } from "../parts/misses.js";
 import { problem, rate, shapePage, time, times, when } from "../parts/format.js";
@@ -15,11 +16,11 @@ export async function show(main) {
   document.title = "Shapes · Tilewise";
   const [bests, { misses }] = await Promise.all([everything("bests", "bests"), ask("misses?limit=50")]);
   const body = h("div", { id: "bests" });
-  const filter = h("input", { type: "search", placeholder: "256x256x256 float32", oninput: () => draw() });
+  const filter = h("input", { type: "search", placeholder: "256x256x256 float32", value: kept("filter"), oninput: () => { keep({ filter: filter.value }); draw(); } });
   const draw = () => {
     const words = filter.value.trim().split(/\s+/);
-    const kept = bests.filter((best) => words.every((word) => `${problem(best.problem)} ${best.kernel} ${best.device}`.includes(word)));
-    body.replaceChildren(table(["Problem", "Kernel", "Time#", "Rate#", "Over naive#", "Over vendor#", "Answer", "Device", "Tuned"], kept.map(bestRow), { empty: "Nothing has been tuned yet." }));
+    const found = bests.filter((best) => words.every((word) => `${problem(best.problem)} ${best.kernel} ${best.device}`.includes(word)));
+    body.replaceChildren(table(["Problem", "Kernel", "Time#", "Rate#", "Over naive#", "Over vendor#", "Answer", "Device", "Tuned"], found.map(bestRow), { empty: "Nothing has been tuned yet." }));
   };
   draw();
   main.replaceChildren(

@@ -1,17 +1,38 @@
 // How figures and problems are written, and what follows from a problem's sizes.
 
+import { keep, kept } from "./address.js";
+
 const BYTES = { float32: 4, float64: 8, float16: 2, bfloat16: 2 };
 
 export const config = (values) => Object.entries(values ?? {}).map(([name, value]) => `${name}=${value}`).join(" ") || "–";
 
-function scaled(value, units) {
-  const [unit, size] = units.find(([, least]) => Math.abs(value) >= least) ?? units.at(-1);
+const TIMES = [["s", 1000], ["ms", 1], ["µs", 1e-3], ["ns", 1e-6]];
+const RATES = [["TFLOP/s", 1000], ["GFLOP/s", 1], ["MFLOP/s", 1e-3]];
+// The units of all times and rates by the name that the address has of them; without one each figure has its own.
+const UNITS = { us: ["µs", "GFLOP/s"], ms: ["ms", "TFLOP/s"] };
+const STORED = "tilewise-units";
+
+/** The name of the units: the address's, else those that were chosen here, else none. */
+export function units() {
+  const name = kept("units") ?? localStorage.getItem(STORED) ?? "";
+  return name in UNITS ? name : "";
+}
+
+export function chooseUnits(name) {
+  localStorage.setItem(STORED, name);
+  keep({ units: name });
+}
+
+function scaled(value, all) {
+  const only = UNITS[units()] ?? [];
+  const some = all.filter(([name]) => only.includes(name));
+  const [unit, size] = some[0] ?? all.find(([, least]) => Math.abs(value) >= least) ?? all.at(-1);
   const digits = value / size;
   return `${digits >= 1000 ? digits.toFixed(0) : digits.toPrecision(3)} ${unit}`;
 }
 
-export const time = (ms) => ms == null ? "–" : scaled(ms, [["s", 1000], ["ms", 1], ["µs", 1e-3], ["ns", 1e-6]]);
-export const rate = (gflops) => gflops == null ? "–" : scaled(gflops, [["TFLOP/s", 1000], ["GFLOP/s", 1], ["MFLOP/s", 1e-3]]);
+export const time = (ms) => ms == null ? "–" : scaled(ms, TIMES);
+export const rate = (gflops) => gflops == null ? "–" : scaled(gflops, RATES);
 export const bytes = (count) => scaled(count, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]]);
 export const times = (other, ms) => other == null || ms == null ? "–" : `${(other / ms).toFixed(other / ms < 10 ? 2 : 1)}×`;
 export const percent = (fraction) => `${(100 * fraction).toFixed(fraction < 0.1 ? 1 : 0)} %`;

@@ -2,6 +2,7 @@
 
 import { ask, at } from "./service.js";
 import { h } from "./elements.js";
+import { chooseUnits, units } from "./format.js";
 
 const $ = (id) => document.getElementById(id);
 const ASKED_AGAIN_MS = 3000;
@@ -43,6 +44,16 @@ function chooseTheme() {
   });
 }
 
+/** The units of every time and rate: kept, and in the address, so that a link shows the same; `changed` draws anew. */
+function offerUnits(changed) {
+  const select = $("units");
+  select.value = units();
+  select.addEventListener("change", () => {
+    chooseUnits(select.value);
+    changed();
+  });
+}
+
 const PAGES = ["shapes", "jobs", "kernels", "devices", "multiply", "workloads", "learn"];
 const SIZES = /^(?:tune\s+)?(\d+x\d+x\d+(?:x\d+)?)(?:\s+(float32|float64|float16|bfloat16))?$/;
 
@@ -81,8 +92,9 @@ function showPalette() {
   });
 }
 
-export function frame(page) {
+export function frame(page, show) {
   chooseTheme();
+  offerUnits(show);
   showPalette();
   document.querySelector(`nav [data-page="${page}"]`)?.setAttribute("aria-current", "page");
 }

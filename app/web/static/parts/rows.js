@@ -1,5 +1,6 @@
 // Many trials in one grid: filtered, sorted, and only those rows in the document that are in view.
 
+import { keep, kept } from "./address.js";
 import { h } from "./elements.js";
 import { config, rate, time } from "./format.js";
 
@@ -27,6 +28,13 @@ export function filterOf(text) {
   return (trial) => tests.every((test) => test(trial));
 }
 
+/** The order that the address asks for: a column's name, with - the other way round; else by time. */
+function sorting() {
+  const asked = kept("sort") ?? "";
+  const column = COLUMNS.findIndex(([name]) => name === asked.replace(/^-/, ""));
+  return column < 0 ? { column: 3, down: 1 } : { column, down: asked.startsWith("-") ? -1 : 1 };
+}
+
 const csvCell = (value) => /[",\n]/.test(String(value ?? "")) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? "");
 
 /** Trials as CSV: a column for each parameter that any of them has. */
@@ -41,8 +49,8 @@ export function csvOf(trials) {
 
 export class Rows {
   constructor({ opened }) {
-    Object.assign(this, { opened, all: [], kept: [], also: () => true, column: 3, down: 1, pool: [] });
-    this.text = h("input", { type: "search", placeholder: "kernel:tiled BK=16 state:failed", oninput: () => this.refresh(), spellcheck: "false" });
+    Object.assign(this, { opened, all: [], shown: [], also: () => true, pool: [], ...sorting() });
+    this.text = h("input", { type: "search", placeholder: "kernel:tiled BK=16 state:failed", oninput: () => this.#filtered(), spellcheck: "false", value: kept("filter") });
     this.told = h("span", { class: "quiet", role: "status" });
     this.sheet = h("div", { class: "sheet", role: "rowgroup" });
     this.view = h("div", { class: "rows", tabindex: 0, role: "table", "aria-label": "Trials", onscroll: () => this.#soon() }, this.sheet);
@@ -61,17 +69,23 @@ export class Rows {
   refresh() {
     const passes = filterOf(this.text.value);
     const key = COLUMNS[this.column][1];
-    this.kept = this.all.filter((trial) => this.also(trial) && passes(trial)).map((trial) => [key(trial), trial])
+    this.shown = this.all.filter((trial) => this.also(trial) && passes(trial)).map((trial) => [key(trial), trial])
       .sort(([one], [other]) => this.down * (one < other ? -1 : one > other ? 1 : 0)).map(([, trial]) => trial);
-    this.told.textContent = `${this.kept.length.toLocaleString("en")} of ${this.all.length.toLocaleString("en")} trials`;
-    this.sheet.style.height = `${this.kept.length * HEIGHT}px`;
-    this.view.setAttribute("aria-rowcount", this.kept.length);
+    this.told.textContent = `${this.shown.length.toLocaleString("en")} of ${this.all.length.toLocaleString("en")} trials`;
+    this.sheet.style.height = `${this.shown.length * HEIGHT}px`;
+    this.view.setAttribute("aria-rowcount", this.shown.length);
     this.#draw();
+  }
+
+  #filtered() {
+    keep({ filter: this.text.value });
+    this.refresh();
   }
 
   #sortBy(index) {
     this.down = index === this.column ? -this.down : 1;
     this.column = index;
+    keep({ sort: `${this.down < 0 ? "-" : ""}${COLUMNS[index][0]}` });
     this.refresh();
   }
 
@@ -81,7 +95,7 @@ export class Rows {
 
   #draw() {
     const first = Math.max(0, Math.floor(this.view.scrollTop / HEIGHT) - BEYOND);
-    const last = Math.min(this.kept.length, first + Math.ceil(this.view.clientHeight / HEIGHT) + 2 * BEYOND);
+    const last = Math.min(this.shown.length, first + Math.ceil(this.view.clientHeight / HEIGHT) + 2 * BEYOND);
     while (this.pool.length < last - first) this.pool.push(this.#row());
     this.pool.forEach((row, index) => this.#fill(row, first + index < last ? first + index : null));
   }
@@ -97,7 +111,7 @@ export class Rows {
   #fill(row, index) {
     row.element.hidden = index === null;
     if (index === null) return;
-    const trial = this.kept[index];
+    const trial = this.shown[index];
     row.element.style.transform = `translateY(${index * HEIGHT}px)`;
     row.element.setAttribute("aria-rowindex", index + 1);
     if (row.trial === trial) return;
@@ -110,7 +124,7 @@ export class Rows {
   }
 
   #save() {
-    const link = h("a", { href: URL.createObjectURL(new Blob([csvOf(this.kept)], { type: "text/csv" })), download: "trials.csv" });
+    const link = h("a", { href: URL.createObjectURL(new Blob([csvOf(this.shown)], { type: "text/csv" })), download: "trials.csv" });
     link.click();
     URL.revokeObjectURL(link.href);
   }
