@@ -4,6 +4,7 @@ import { keep, kept } from "../parts/address.js";
 import { card, choice, h, table } from "../parts/elements.js";
 import { count } from "../parts/format.js";
 import { coverage, staircase } from "../parts/pictures.js";
+import { ptxCard } from "../parts/ptx.js";
 import { ask, asked, at } from "../parts/service.js";
 import { differenceListing, listing } from "../parts/source.js";
 
@@ -45,6 +46,7 @@ async function one(main, kernels, kernel) {
   const changed = h("div");
   const toggled = () => { if (details.open) differences(kernels, kernel.name, changed); else keep({ from: null }); };
   const details = h("details", { open: kept("from") != null, ontoggle: toggled }, h("summary", {}, "Show it beside another kernel"), changed);
+  const listed = card("Source", { span: 12, id: "source", text: `${kernel.file}, as the compiler sees it: CUDA C++ and OpenCL C alike.` }, listing(text));
   main.replaceChildren(
     h("div", { class: "hero" }, h("h1", {}, kernel.name, h("small", {}, kernel.summary))),
     h("div", { class: "grid" },
@@ -53,7 +55,7 @@ async function one(main, kernels, kernel) {
       card("Rules", { span: 7, id: "rules", text: "A config that breaks one is never compiled." }, h("ul", {}, kernel.rules.map((rule) => h("li", {}, rule)))),
       card("What it covers", { span: 12, id: "coverage" }, scrolled(coverage([kernel]), "Coverage")),
       card("What changed", { span: 12, id: "changed" }, details),
-      card("Source", { span: 12, id: "source", text: `${kernel.file}, as the compiler sees it: CUDA C++ and OpenCL C alike.` }, listing(text))));
+      listed, ptxCard(kernel, listed) ?? []));
   document.getElementById(location.hash.slice(1))?.scrollIntoView({ block: "center" });
 }
 
