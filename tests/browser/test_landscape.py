@@ -143,3 +143,22 @@ def test_what_matters_is_the_share_of_the_variance(at_replayed: Watched) -> None
         assert share == pytest.approx(100 * between / whole, abs=0.051), name
     assert data == sorted(data)
     assert set(axes[1][1]) == {"BM", "BN", "BK"}
+
+
+def in_figures(page: Page, card: str, text: str) -> None:
+    """Press what a chart's figures have of a mark, by the keyboard alone."""
+    page.locator(f"{card} summary").press("Enter")
+    page.locator(f"{card} details button").filter(has_text=text).first.press("Enter")
+
+
+def test_what_a_click_on_a_chart_opens_the_keyboard_opens_in_its_figures(at_replayed: Watched) -> None:
+    page, fastest = opened(at_replayed), min(measured(at_replayed.url), key=lambda one: one["timing"]["median_ms"])
+    in_figures(page, "#landscape", f"{fastest['timing']['median_ms']:.3g} ms")
+    expect(page.locator("dialog[open] h2")).to_have_text(f"Trial {fastest['id']}")
+    page.keyboard.press("Escape")
+    in_figures(page, "#roofline", "200x300x160")
+    page.wait_for_url("**/ui/shapes/200x300x160/float32**")
+    page.locator("#take li").first.wait_for()
+    in_figures(page, "#ladder", "naive")
+    page.wait_for_url("**/ui/kernels/naive")
+    page.locator("#source code").wait_for()

@@ -1,12 +1,14 @@
 // The charts of trials and of bests: what each shows as ECharts' option, and the same as a table.
 
 import { Chart, axis, ramp } from "./chart.js";
-import { table } from "./elements.js";
+import { h, table } from "./elements.js";
 import { config, floor, intensity, peak, percent, problem, rate, time } from "./format.js";
 import { bestSoFar, landscape, measured, valuesOf, whatMatters } from "./statistics.js";
 
 const four = (value) => Number(value.toPrecision(4));
 const RIVALS = new Set(["vendor"]);
+/** In a chart's figures: what a click on a mark does, for the keyboard. */
+const opener = (text, opened) => h("button", { type: "button", class: "link", onclick: opened }, text);
 
 /** Bars of what computed one problem, the fastest on top: `rungs` are { name, kernel, ms, gflops, ci, best }. */
 export function ladder(rungs, clicked) {
@@ -27,7 +29,7 @@ export function ladder(rungs, clicked) {
         label: { show: true, position: "right", color: c.ink, formatter: ({ data: { rung } }) => `${rate(rung.gflops)}  ${time(rung.ms)}` },
       }, whiskers(c, order)],
     }),
-    figures: () => table(["What", "Config", "Time#", "Rate#"], order.toReversed().map((rung) => [rung.name, config(rung.config), time(rung.ms), rate(rung.gflops)])),
+    figures: () => table(["What", "Config", "Time#", "Rate#"], order.toReversed().map((rung) => [RIVALS.has(rung.kernel) ? rung.name : opener(rung.name, () => clicked(rung)), config(rung.config), time(rung.ms), rate(rung.gflops)])),
   });
 }
 
@@ -77,7 +79,7 @@ export function roofline(device, bests, { mark, clicked }) {
         { type: "scatter", name: "tuned", data: points.map((best) => ({ value: [intensity(best.problem), best.gflops], best, symbolSize: same(best) ? 15 : 9, itemStyle: { color: c.green, borderColor: same(best) ? c.ink : c.card, borderWidth: same(best) ? 2 : 1 } })) },
       ],
     }),
-    figures: () => table(["Problem", "Flops a byte#", "Naive#", "Tuned#"], points.map((best) => [problem(best.problem), intensity(best.problem).toPrecision(3), rate(naive(best)), rate(best.gflops)])),
+    figures: () => table(["Problem", "Flops a byte#", "Naive#", "Tuned#"], points.map((best) => [opener(problem(best.problem), () => clicked(best)), intensity(best.problem).toPrecision(3), rate(naive(best)), rate(best.gflops)])),
   });
 }
 
@@ -115,7 +117,7 @@ export function landscapeChart(picked, clicked) {
     },
     figures: () => {
       const now = seen();
-      return table([now.x, now.y, "Time#", "Measured#", "Rejected#"], now.cells.map((cell) => [String(cell.x), String(cell.y), time(cell.ms), String(cell.count), String(cell.rejected)]));
+      return table([now.x, now.y, "Time#", "Measured#", "Rejected#"], now.cells.map((cell) => [String(cell.x), String(cell.y), cell.best ? opener(time(cell.ms), () => clicked(cell)) : time(cell.ms), String(cell.count), String(cell.rejected)]));
     },
   });
 }
