@@ -17,7 +17,9 @@ from tests.browser.conftest import Watched, watching
 from tests.browser.test_looks import found_at
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, expect
+else:
+    expect = pytest.importorskip("playwright.sync_api").expect
 
 pytestmark = pytest.mark.browser
 KEY = "operators-own-key"
@@ -82,6 +84,24 @@ def test_a_reload_goes_on_with_the_job_and_it_can_be_stopped(watched: Watched) -
     assert httpx.get(f"{watched.url}/jobs/{job}").json()["state"] == "cancelled"
     page.click('nav [data-page="jobs"]')
     wait_for(page, "#jobs td", job[:8])
+
+
+def test_the_shape_of_a_job_that_is_looked_at_survives_a_reload(watched: Watched, tuned: Started) -> None:
+    body = {"shapes": ["24x16x16", "40x16x16"], "budget": {"trials": 2}, "kernels": ["naive"]}
+    job = httpx.post(f"{tuned.url}/tune", json=body, headers={"Prefer": "wait=60"}, timeout=90).json()
+    assert job["state"] == "succeeded"
+    page = watched.page
+    page.goto(f"{tuned.url}/ui/jobs/{job['id']}")
+    shapes = page.locator("#race .picks button")
+    expect(shapes).to_have_count(2)
+    expect(shapes.last).to_have_attribute("aria-pressed", "true")
+    shapes.first.press("Enter")
+    expect(shapes.first).to_be_focused()
+    expect(shapes.first).to_have_attribute("aria-pressed", "true")
+    page.reload()
+    expect(shapes).to_have_count(2)
+    expect(shapes.first).to_have_attribute("aria-pressed", "true")
+    assert "problem=24x16x16+float32" in page.url
 
 
 def test_what_is_not_there_is_said(watched: Watched) -> None:

@@ -1,5 +1,6 @@
 // One job, live: from its first trial on, again after a reload, until it ends.
 
+import { keep, kept } from "../parts/address.js";
 import { Chart, axis } from "../parts/chart.js";
 import { card, figure, h, table } from "../parts/elements.js";
 import { convergence, landscapeChart } from "../parts/figures.js";
@@ -38,7 +39,7 @@ function race(trials) {
 /** What one job has sent so far, and the page's parts that show it. */
 class Live {
   constructor(job) {
-    Object.assign(this, { job, trials: [], key: null, waiting: 0, drawnAt: 0 });
+    Object.assign(this, { job, trials: [], key: kept("problem"), picked: kept("problem") != null, waiting: 0, drawnAt: 0 });
     const problemTrials = () => this.trials.filter((trial) => problem(trial.problem) === this.key);
     const search = () => problemTrials().filter((trial) => trial.round === "search" && trial.kernel !== "vendor");
     this.said = h("p", { id: "said", role: "status" });
@@ -130,11 +131,21 @@ class Live {
     this.waiting ||= setTimeout(draw, Math.max(0, this.drawnAt + DRAWN_EVERY_MS - performance.now()));
   }
 
-  draw() {
+  /** A button for each shape, where there are several; those that are there stay, and the keyboard with them. */
+  #offerShapes() {
     const keys = [...new Set(this.trials.map((trial) => problem(trial.problem)))];
-    const pick = (key) => { this.key = key; this.picked = true; this.draw(); };
-    this.shapes.replaceChildren(...(keys.length > 1 ? keys.map((key) =>
-      h("button", { type: "button", class: key === this.key && "first", onclick: () => pick(key) }, key)) : []));
+    const pick = (key) => { Object.assign(this, { key, picked: true }); keep({ problem: key }); this.draw(); };
+    for (const key of keys.length > 1 ? keys.slice(this.shapes.childElementCount) : []) {
+      this.shapes.append(h("button", { type: "button", onclick: () => pick(key) }, key));
+    }
+    for (const button of this.shapes.children) {
+      button.className = button.textContent === this.key ? "first" : "";
+      button.setAttribute("aria-pressed", button.textContent === this.key);
+    }
+  }
+
+  draw() {
+    this.#offerShapes();
     if (!this.land && this.focus()) {
       this.land = landscapeChart(() => this.focus(), (cell) => cell.best && openTrial(cell.best));
       this.landHolder.append(this.land.element);
