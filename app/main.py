@@ -53,12 +53,17 @@ from app.services.profiles.runner import ProfileRunner
 from app.services.profiles.service import PROFILE, ProfileService
 from app.services.service import Service
 from app.services.shared_memory.registry import SharedMemoryRegistry
+from app.services.sharing.best import SharedBestConfigs
+from app.services.sharing.claims import JobClaims
+from app.services.sharing.follower import Followed
+from app.services.sharing.name import service_name
+from app.services.sharing.opening import claiming, following
 from app.services.tuning.background import BackgroundTuning
 from app.services.tuning.service import TuningService
 from app.services.tuning.shape_tuner import TuningContext
 from app.services.workloads.service import WorkloadService
 from app.settings import Settings
-from app.store.database import Database, migrate, open_database, owned
+from app.store.database import Database, joined, migrate, open_database
 from app.store.folders import check_private, make_folder
 from app.store.repository import DeviceRepository
 
@@ -116,16 +121,17 @@ def opened(
     """
     _make_folders(settings)
     with ExitStack() as stack:
-        stack.enter_context(owned(settings.database, who))
+        shared = stack.enter_context(joined(settings.database, who))
         migrate(settings.database)
         database = stack.enter_context(open_database(settings.database))
         threads = stack.enter_context(ExitStack())  # these end once the devices are closed
         fleet = stack.enter_context((fleets or _fleets(settings))(settings.slab_bytes))
+        claims = stack.enter_context(claiming(database, fleet.units, settings.lease)) if shared else None
         quarantine, best = _known(fleet, database)
-        jobs, misses = _writing(stack, database)
+        jobs, misses = _writing(stack, database, claims)
         imports = ImportService(database, best, quarantine, ImportLimits(settings.import_bytes, settings.import_days))
         matmul, matrices = _serving(settings, fleet, best, quarantine, misses)
-        context = TuningContext(database, jobs, best, quarantine, imported=imports)
+        context = TuningContext(database, jobs, best, quarantine, imported=imports, claims=claims)
         defaults = DefaultVerification(fleet, quarantine, best, matmul.failures, matmul.deadlines, context.forecasts)
         threads.callback(defaults.join)
         stack.callback(defaults.stop)
@@ -134,14 +140,17 @@ def opened(
         stack.callback(health.stop)
         regions = SharedMemoryRegistry(fleet, allowed=settings.shared_memory == "on")
         stack.callback(regions.close)
-        results, idempotency = _kept(stack, settings, database, jobs, matmul, imports)
+        results, idempotency = _kept(stack, settings, context, matmul, imports)
         background = _background(settings, context, misses, matmul)
         runner = ProfileRunner(database, jobs, best, settings.cache, defaults.await_settled)
         given, works = (context, fleet, misses, defaults.await_settled), {PROFILE: runner.run}
         tuning = TuningService(*given, queue=settings.jobs, background=background, works=works)
         stack.callback(tuning.stop)
-        tuning.start()
         access = _access(stack, settings, database)
+        if claims is not None and isinstance(best, SharedBestConfigs):
+            followed = Followed(best, misses, quarantine, jobs, access.keys)
+            stack.enter_context(following(database, who, claims, followed))
+        tuning.start()
         known = settings.data_dir, database, fleet, best, jobs, tuning, matmul, matrices, regions, results
         kept = idempotency, misses, quarantine, defaults, health, access
         made = ExportService(fleet, best), WorkloadService(database, fleet, best, tuning), imports
@@ -164,12 +173,13 @@ def _known(fleet: Fleet, database: Database) -> tuple[Quarantine, BestConfigs]:
     """What the database knows of the fleet's devices, which it has from now on: what is not served, and the bests."""
     database.write(lambda session: DeviceRepository(session).save(*(unit.device for unit in fleet.units)))
     quarantine = Quarantine.load(database)
-    return quarantine, BestConfigs.load(fleet, database, quarantine)
+    kind = SharedBestConfigs if database.is_shared else BestConfigs
+    return quarantine, kind.load(fleet, database, quarantine)
 
 
-def _writing(stack: ExitStack, database: Database) -> tuple[JobService, MissCounter]:
+def _writing(stack: ExitStack, database: Database, claims: JobClaims | None) -> tuple[JobService, MissCounter]:
     """Jobs and misses, whose threads write until the stack closes."""
-    jobs, misses = JobService(database), MissCounter(database)
+    jobs, misses = JobService(database, None if claims is None else claims.held), MissCounter(database)
     for each in (jobs, misses):
         stack.callback(each.stop)
         each.start()
@@ -203,14 +213,16 @@ def _background(
 def _kept(
     stack: ExitStack,
     settings: Settings,
-    database: Database,
-    jobs: JobService,
+    context: TuningContext,
     matmul: MatmulService,
     imports: ImportService,
 ) -> tuple[AsyncProducts, Idempotency]:
     """What is kept of products that are jobs, and of requests with a key; both take up what was left unfinished."""
     keep = settings.data_dir / "results", settings.result_ttl, settings.result_bytes, settings.result_files
-    results, idempotency = AsyncProducts(database, jobs, matmul, *keep), Idempotency(database, settings.idempotency_ttl)
+    database, jobs, claims = context.database, context.jobs, context.claims
+    results = AsyncProducts(database, jobs, matmul, *keep, claims=claims)
+    scope = "" if claims is None else service_name(settings.data_dir)
+    idempotency = Idempotency(database, settings.idempotency_ttl, scope=scope)
     results.start()
     stack.callback(results.stop)
     idempotency.start()

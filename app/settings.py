@@ -108,6 +108,11 @@ class Settings(BaseSettings):
     )
     queue: int = Field(default=256, ge=1, description="Products that may wait at once; more are answered 503.")
     jobs: int = Field(default=256, ge=1, description="Tune jobs that may wait at once; more are answered 503.")
+    lease: float = Field(
+        default=10.0,
+        ge=1,
+        description="Seconds after which another service on the same PostgreSQL takes up a silent one's jobs.",
+    )
     max_client_share: float | None = Field(
         default=None,
         gt=0,

@@ -47,6 +47,10 @@ class StoreFailed(Busy):
     code = "store_failed"
 
 
+class ClaimLost(TilewiseError):
+    """Another service runs the job: this one was away for longer than its lease. No request is answered with it."""
+
+
 class Closing(Busy):
     """The service is shutting down."""
 

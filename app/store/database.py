@@ -17,10 +17,12 @@ from app.errors import Closing, StoreFailed
 from app.observability.tracing import traced
 from app.store.database_file import DatabaseFile
 from app.store.engines import is_sqlite, normalised, reader_engine, writer_engine
-from app.store.lock import owned
+from app.store.lock import joined, owned
 from app.store.schema import current_revision, migrate, migrate_to, revisions
+from app.store.sharing.claims import CLAIMS, HeldClaims
+from app.store.sharing.notices import NOTICES, send
 
-__all__ = ["Database", "current_revision", "migrate", "migrate_to", "open_database", "owned", "revisions"]
+__all__ = ["Database", "current_revision", "joined", "migrate", "migrate_to", "open_database", "owned", "revisions"]
 
 T = TypeVar("T")
 _FAILURES: Final = {DatabaseError, OperationalError, InternalError}  # not their other kinds, such as broken constraints
@@ -38,10 +40,20 @@ class Database:
         self._file = DatabaseFile(Path(parsed.database or "")) if is_sqlite(parsed) else None
         self._counting = threading.Lock()
         self._closed = False
+        self._claims: HeldClaims | None = None
         self._writing: int | None = None
         self._writer = writer_engine(parsed)
         self._reader = reader_engine(parsed)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store writer", initializer=self._started)
+
+    def share(self, claims: HeldClaims) -> None:
+        """Write beside other services from now on: as far as these claims allow, and telling what is written."""
+        self._claims = claims
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other services may write to it."""
+        return self._claims is not None
 
     def write(self, work: Callable[[Session], T]) -> T:
         """Run `work` in the one writer thread as one transaction; return its value once that is committed.
@@ -88,13 +100,19 @@ class Database:
 
     def _commit(self, work: Callable[[Session], T]) -> T:
         try:
-            with self._translated(), Session(self._writer, expire_on_commit=False) as session, session.begin():
+            with self._translated(), self._session() as session, session.begin():
                 done = work(session)
+                if self._claims is not None:
+                    send(session, self._claims.service)
         except StoreFailed as error:
             self.fault = error.message
             raise
         self.fault = None
         return done
+
+    def _session(self) -> Session:
+        info = {} if self._claims is None else {CLAIMS: self._claims, NOTICES: {}}
+        return Session(self._writer, expire_on_commit=False, info=info)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -26,6 +26,8 @@ _READERS: Final = {"pool_size": 8, "max_overflow": 24, "pool_timeout": 60.0}
 _ONE: Final = {"pool_size": 1, "max_overflow": 0}
 # Commits wait for the log to be on disk, whatever the server's default is.
 _DURABLE: Final = "-c synchronous_commit=on"
+# A service that is frozen within a transaction must not keep its locks from the others.
+_WRITING: Final = f"{_DURABLE} -c idle_in_transaction_session_timeout=5000"
 # The owner's connection idles for days: the server must neither end it, nor keep its lock when this host is gone.
 _LASTING: Final = (
     "-c idle_session_timeout=0 -c tcp_keepalives_idle=15 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
@@ -69,7 +71,7 @@ def writer_engine(url: URL) -> Engine:
     """One connection that takes SQLite's write lock as its transaction begins."""
     if is_sqlite(url):
         return _sqlite(url, "BEGIN IMMEDIATE", ("foreign_keys=ON",), _BUSY, **_ONE)
-    return _postgresql(url, _DURABLE, pool_pre_ping=True, **_ONE)
+    return _postgresql(url, _WRITING, pool_pre_ping=True, **_ONE)
 
 
 def reader_engine(url: URL) -> Engine:

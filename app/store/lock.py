@@ -1,4 +1,4 @@
-"""The lock of a database's owner: one running service."""
+"""The lock of a database's owner: one running service, or on PostgreSQL all that run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
-from sqlalchemy import URL, Connection, text
+from sqlalchemy import URL, Connection, TextClause, text
 
 from app.errors import DatabaseOwned, StartRefused
 from app.store.database_state import check_log
@@ -26,6 +26,7 @@ _BYTE: Final = 2**62  # of the database's file: beyond all that SQLite reads, wr
 _TRIES, _PAUSE = 5, 0.05  # an owner just killed may still be ending, one just started is about to write its name
 
 _TAKE: Final = text("SELECT pg_try_advisory_lock(:class, :lock)")
+_SHARE: Final = text("SELECT pg_try_advisory_lock_shared(:class, :lock)")
 _HOLDER: Final = text(
     "SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
     "WHERE l.locktype = 'advisory' AND l.granted AND l.classid = :class AND l.objid = :lock AND l.objsubid = 2 "
@@ -41,8 +42,20 @@ def owned(url: str, who: str, *, make: bool = True) -> Iterator[None]:
     owner, and StartRefused if the database cannot be reached.
     """
     parsed = normalised(url)
-    with _flocked(Path(parsed.database or ""), who, make) if is_sqlite(parsed) else _advised(parsed, who):
+    with _flocked(Path(parsed.database or ""), who, make) if is_sqlite(parsed) else _advised(parsed, who, _TAKE):
         yield
+
+
+@contextmanager
+def joined(url: str, who: str) -> Iterator[bool]:
+    """Lock the database as a service does: beside others on PostgreSQL, alone on SQLite; gives whether beside others.
+
+    No command that wants PostgreSQL for itself has it meanwhile. Raises as `owned`.
+    """
+    parsed = normalised(url)
+    shared = not is_sqlite(parsed)
+    with _advised(parsed, who, _SHARE) if shared else owned(url, who):
+        yield shared
 
 
 @contextmanager
@@ -121,13 +134,13 @@ def _rewrite(file: IO[str], content: str) -> None:
 
 
 @contextmanager
-def _advised(url: URL, who: str) -> Iterator[None]:
+def _advised(url: URL, who: str, take: TextClause) -> Iterator[None]:
     """An advisory lock belongs to the session: the server gives it back when the connection ends."""
     engine = owner_engine(url, f"{_PREFIX}{who}")
     with refusing(url):
         connection = engine.connect()
     with connection:
-        if not _taken(lambda: bool(connection.scalar(_TAKE, {"class": LOCKS, "lock": OWNER}))):
+        if not _taken(lambda: bool(connection.scalar(take, {"class": LOCKS, "lock": OWNER}))):
             raise _refusal(url.render_as_string(), _holder(connection))
         yield
 

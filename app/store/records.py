@@ -110,7 +110,7 @@ class JobRecord:
     `state` is queued, running, succeeded, failed or cancelled; `done` of at most `total` trials are over, the fastest
     so far took `best_ms` milliseconds. `phase` is that of a running job, `eta_seconds` its estimated remaining time;
     `spent_seconds` are the seconds so far, of every process that ran it; `devices` are told of a job while it runs, and
-    not stored.
+    not stored. `device_models` is a JSON list of the models of the devices that the request names; None: any.
     """
 
     id: str
@@ -132,6 +132,7 @@ class JobRecord:
     spent_seconds: float | None = None
     principal: str = "anonymous"
     devices: tuple[DeviceProgress, ...] = ()
+    device_models: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

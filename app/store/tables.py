@@ -68,7 +68,11 @@ class DeviceRow(Base):
 
 
 class JobRow(Base):
-    """A job; `number` is the order in which they were taken."""
+    """A job; `number` is the order in which they were taken.
+
+    Where services share the database, `claimed_by` runs it until `lease_until`, under a `fence` that rises with each
+    claim; a service of its `device_models` may claim it, where it knows the `version` of the request.
+    """
 
     __tablename__ = "jobs"
     __table_args__ = (
@@ -98,6 +102,11 @@ class JobRow(Base):
     eta_seconds: Mapped[float | None]
     spent_seconds: Mapped[float | None]
     principal: Mapped[str]
+    device_models: Mapped[str | None]
+    version: Mapped[int | None]
+    claimed_by: Mapped[str | None]
+    lease_until: Mapped[datetime | None]
+    fence: Mapped[int | None]
 
 
 class TrialRow(Base):

@@ -55,6 +55,11 @@ class ApiKeys:
         with self._lock:
             self._read()
 
+    def refresh(self) -> None:
+        """Read again what another service may have changed."""
+        with self._lock:
+            self._read()
+
     def create(
         self,
         name: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 from app.errors import NotTuned, Unsupported
 from app.services.best.answer import Baseline, BestAnswer, accuracy_of, baselines_of, gflops, stored, timing_of
@@ -113,7 +113,7 @@ class BestConfigs:
         self.promoted(records)
 
     @classmethod
-    def load(cls, fleet: KnownDevices, database: Database, quarantine: ConfigFilter | None = None) -> BestConfigs:
+    def load(cls, fleet: KnownDevices, database: Database, quarantine: ConfigFilter | None = None) -> Self:
         """Read every stored best once; what winners took on each other's problems is read again at each promotion."""
         records = database.read(lambda session: BestRepository(session).all())
         return cls(fleet, records, quarantine, lambda: database.read(lambda session: BestRepository(session).crossed()))

@@ -18,6 +18,7 @@ from app.services.matmul.buffers import OperandBuffers, Product
 from app.services.matmul.device_queue import CancelToken
 from app.services.matmul.service import MatmulService
 from app.services.principal import ANONYMOUS
+from app.services.sharing.claims import JobClaims
 from app.store.database import Database
 from app.store.records import JobRecord
 from app.store.repository import JobRepository
@@ -44,18 +45,25 @@ class AsyncProducts:
         ttl: float,
         most: int = 2**34,
         files: int = FILES,
+        claims: JobClaims | None = None,
     ) -> None:
         self.store = ResultStore(folder, ttl, most, files=files)
         self._database, self._jobs, self._matmul = database, jobs, matmul
+        self._claims = claims
         self._errors: dict[str, TilewiseError] = {}
         self._lock = threading.Lock()
         # That a job runs is written beside its launch: the device does not wait for a disk.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="results")
 
     def start(self) -> None:
-        """Fail what an earlier process left unfinished, and take up its results."""
+        """Fail what an earlier process left unfinished, and take up its results.
+
+        Of services that share the database any ends what was left, once its claim has lapsed.
+        """
         self.store.start(self._ages)
         self._writer.submit(int).result()  # its thread is there from now on
+        if self._claims is not None:
+            return
         lost = {"code": "lost", "error": "the service restarted before the product was made"}
         for job in self._database.read(lambda session: JobRepository(session).unfinished()):
             if job.kind == "matmul":
@@ -89,6 +97,8 @@ class AsyncProducts:
 
         def add(session: Any) -> None:
             JobRepository(session).add(job)
+            if self._claims is not None:
+                self._claims.take_new(session, job.id)
             if record_job is not None:
                 record_job(session, job.id)
 
@@ -97,6 +107,8 @@ class AsyncProducts:
             self._database.write(add)
         except TilewiseError:
             self._jobs.mark_inactive(job.id)
+            if self._claims is not None:
+                self._claims.held.drop(job.id)
             raise
         self._jobs.notify(job.id)
         return job
@@ -153,6 +165,7 @@ class AsyncProducts:
         found = self.store.open(job.id, digest) if job.state == "succeeded" else None
         if found is None:
             over = " any more" if job.state in ENDED else ""
+            over += " here: the service that made it may have it" if over and self._claims is not None else ""
             raise NoResult(f"job {job.id} is {job.state} and has no result{over}", state=job.state)
         return found
 
@@ -200,6 +213,8 @@ class AsyncProducts:
         told = _told(error) if error is not None and state == "failed" else None
         done = {"done": (result or {}).get("tiles", 1)} if state == "succeeded" else {}
         self._jobs.end(job_id, state, result, told, **done)
+        if self._claims is not None:
+            self._claims.held.drop(job_id)
 
 
 def _known(job_id: str, error: BaseException) -> TilewiseError:

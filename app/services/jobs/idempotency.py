@@ -39,11 +39,14 @@ class Idempotency:
     """The keys of one database, each kept for `ttl` seconds after its request came. Every method blocks for a query.
 
     Those are seconds in which the service runs: they go on from the newest stored request at a start, and the wall
-    clock, which may be set to another day, has no part in them.
+    clock, which may be set to another day, has no part in them. A service that shares the database has a `scope` of
+    its own: a key is known where it came first.
     """
 
-    def __init__(self, database: Database, ttl: float, clock: Callable[[], float] = monotonic) -> None:
-        self.ttl = ttl
+    def __init__(
+        self, database: Database, ttl: float, clock: Callable[[], float] = monotonic, *, scope: str = ""
+    ) -> None:
+        self.ttl, self._scope = ttl, scope
         self._database, self._clock, self._began = database, clock, clock()
         self._open: set[IdempotentRequest] = set()
         self._lock = threading.Lock()
@@ -52,8 +55,8 @@ class Idempotency:
         """Give up the requests that an earlier process neither answered nor made a job of."""
 
         def abandon(session: Any) -> float:
-            FirstAnswerRepository(session).abandon()
-            return FirstAnswerRepository(session).newest()
+            FirstAnswerRepository(session).abandon(self._scope)
+            return FirstAnswerRepository(session).newest(self._scope)
 
         self._began = self._clock() - self._database.write(abandon)
 
@@ -62,7 +65,7 @@ class Idempotency:
 
         What was never answered has no status, but a job: its process ended, or could not write.
         """
-        attempt, now = IdempotentRequest(principal.name, key), self._clock() - self._began
+        attempt, now = IdempotentRequest(self._scope + principal.name, key), self._clock() - self._began
         with self._lock:
             known = self._database.write(
                 lambda session: self._claim(FirstAnswerRepository(session), attempt, fingerprint, now)
@@ -105,7 +108,7 @@ class Idempotency:
     def _claim(
         self, answers: FirstAnswerRepository, attempt: IdempotentRequest, fingerprint: str, now: float
     ) -> AnswerRecord | None:
-        answers.forget(now - self.ttl)
+        answers.forget(now - self.ttl, self._scope)
         record = AnswerRecord(attempt.principal, attempt.key, fingerprint, datetime.now(UTC), service_seconds=now)
         known = answers.claim(record)
         if known is None or known.status is not None or known.job_id is not None or attempt in self._open:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,7 +13,7 @@ from time import monotonic
 from typing import Any, Final
 from uuid import uuid4
 
-from app.errors import Closing, StoreFailed, UnknownJob
+from app.errors import ClaimLost, Closing, StoreFailed, UnknownJob
 from app.services.jobs.export import recordings
 from app.services.jobs.write_retry import Write, WriteRetry
 from app.services.principal import ANONYMOUS, Principal
@@ -21,12 +22,14 @@ from app.services.tuning.request import budget_seconds
 from app.store.database import Database
 from app.store.records import JobRecord, PointRecord, ProfileRecord, TrialRecord
 from app.store.repository import DeviceRepository, JobRepository, ProfileRepository, TrialRepository
+from app.store.sharing.claims import HeldClaims
 from app.tuning.replay import lines
 
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
 CANCELLING: Final = "cancelling"  # a running job's state, as it is told, once its cancellation is asked for
 _PAGE: Final = 5000  # trials read at once
 _LINES: Final = 500  # of recordings in one piece
+_LOG: Final = logging.getLogger(__name__)
 _EACH: Final = 8  # events that there may be for one trial, in the order of their numbers
 _TOLD, _FIRST_PREPARING, _SEARCHING, _FINALS, _PREPARING, _CANCELLING, _END = range(1, 8)
 
@@ -74,11 +77,12 @@ def new_job(
 class JobService:
     """The jobs of one database. Every method blocks for a query; none takes a device.
 
-    Between `start` and `stop` an end that the database does not take is written as soon as it does.
+    Between `start` and `stop` an end that the database does not take is written as soon as it does. `held` are the
+    claims of a service that shares the database.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, held: HeldClaims | None = None) -> None:
+        self._database, self._held = database, held
         self._followers: dict[str, set[Callable[[], None]]] = {}
         self._followers_of_all: set[Callable[[str], None]] = set()
         self._times: dict[str, Callable[[], JobTimes]] = {}
@@ -174,11 +178,10 @@ class JobService:
     def cancel(self, job_id: str, principal: Principal) -> JobRecord:
         """Ask a job to stop; one that has ended stays as it is. Raises UnknownJob."""
         found = self.get(job_id, principal)
-        if found.state == "running" and job_id not in self._active:
+        if found.state == "running" and job_id not in self._active and self._held is None:
             self.end(job_id, "cancelled")  # no thread works on it that would stop
         elif found.state not in ENDED:
-            with self._lock:
-                self._cancelled.add(job_id)
+            self.mark_cancelled(job_id)
             self._database.write(lambda session: JobRepository(session).request_cancel(job_id, datetime.now(UTC)))
             self.notify(job_id)
         job = self.get(job_id)
@@ -186,6 +189,18 @@ class JobService:
             if job.state in ENDED and job_id not in self._active:
                 self._cancelled.discard(job_id)
         return job
+
+    def mark_cancelled(self, job_id: str) -> None:
+        """The cancellation of a job was asked for; another service's job is stopped there."""
+        with self._lock:
+            if self._held is None or job_id in self._held:
+                self._cancelled.add(job_id)
+
+    def find_cancelled(self) -> None:
+        """Mark the jobs held here whose cancellation was asked for unheard."""
+        for job in self._database.read(lambda session: JobRepository(session).unfinished()):
+            if job.cancel_requested:
+                self.mark_cancelled(job.id)
 
     def mark_active(self, job_id: str) -> None:
         """Mark a job that a thread works on: its cancellation is remembered until `mark_inactive`."""
@@ -222,7 +237,12 @@ class JobService:
         at: datetime,
         **more: float,
     ) -> None:
-        self._database.write(lambda session: JobRepository(session).finish(job_id, state, result, error, at, **more))
+        try:
+            self._database.write(
+                lambda session: JobRepository(session).finish(job_id, state, result, error, at, **more)
+            )
+        except ClaimLost as lost:
+            _LOG.warning("%s: what became of it here is dropped", lost.message)
         self.mark_inactive(job_id)
         self.notify(job_id)
 
@@ -279,6 +299,11 @@ class JobService:
         """Whether a client waits for the job, or follows its events."""
         with self._lock:
             return job_id in self._followers
+
+    def followed(self) -> Sequence[str]:
+        """The jobs that clients wait for, or whose events they follow."""
+        with self._lock:
+            return tuple(self._followers)
 
     def notify(self, job_id: str) -> None:
         """Wake the followers of a job after a commit."""

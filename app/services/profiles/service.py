@@ -43,7 +43,8 @@ class ProfileService:
                 return active
             self._tuning.expect_room()
             job = new_job(PROFILE, request, work, principal=principal)
-            self._database.write(lambda session: JobRepository(session).add(job))
+            add = self._tuning.sharing.adder(devices)
+            self._database.write(lambda session: add(session, job))
         self._tuning.enqueue(job)
         self._jobs.notify(job.id)
         return job

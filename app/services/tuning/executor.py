@@ -12,7 +12,7 @@ from typing import Any
 
 from app.devices.fleet import Unit
 from app.devices.process import CallStopped
-from app.errors import ChildLost, Closing, DeviceError, TilewiseError
+from app.errors import ChildLost, Closing, DeviceError, StoreFailed, TilewiseError
 from app.observability.tracing import traced
 from app.services.best.lookup import BestConfigs, gflops, timing_of
 from app.services.best.misses import MissCounter
@@ -133,6 +133,8 @@ class JobExecutor:
         except TilewiseError as error:
             if tuner.progress.interrupted():
                 return  # the interruption caused this too
+            if self._context.claims is not None and isinstance(error, StoreFailed):
+                raise  # the job is taken up again, here or elsewhere, with what was saved
             running.results[number] = {"problem": problem.key, "device": unit.device.id, **_problem(error)}
             leave = tuner.progress.finish
         finally:

@@ -22,12 +22,12 @@ from app.services.tuning.background import BackgroundTuning
 from app.services.tuning.executor import AwaitDefaults, JobExecutor, is_exact
 from app.services.tuning.forecast import expect_affordable
 from app.services.tuning.job_queue import JobQueue, JobQueues
+from app.services.tuning.job_sharing import JobSharing
 from app.services.tuning.progress import GRACE, JobProgress
 from app.services.tuning.request import (
     KNOWN,
     ListedConfig,
     TuneSpec,
-    fingerprint,
     kernels_to_search,
     max_trials,
     normalize,
@@ -73,6 +73,7 @@ class TuningService:
     ) -> None:
         self._works = works or {}
         self._context, self._fleet, self._background = context, fleet, background
+        self.sharing = JobSharing(context.database, context.claims)
         self._max_waiting = queue
         self._executor = JobExecutor(context, misses, await_defaults, fleet.units)
         self._closing = threading.Event()
@@ -97,12 +98,8 @@ class TuningService:
         return self._executor.total
 
     def start(self) -> None:
-        """Queue the jobs that an earlier process left unfinished, oldest first, and start the threads."""
-        for job in self._database.read(lambda session: JobRepository(session).unfinished()):
-            if job.kind == "tune":
-                self._enqueue(job.id, TuneSpec.from_json(job.request))
-            elif job.kind in self._works:
-                self.enqueue(job)
+        """Queue the jobs that are this service's, oldest first, and start the threads."""
+        self.sharing.start({"tune", *self._works}, self._accept)
         for unit in self._fleet.units:
             args, name = (unit, self._queues[unit.device.id]), f"tune {unit.device.id}"
             thread = threading.Thread(target=self._serve, args=args, name=name, daemon=True)
@@ -129,7 +126,7 @@ class TuningService:
         retune = spec.retune or spec.strategy == KNOWN
         if spec.strategy == KNOWN:
             spec = replace(spec, configs=self._known_configs(spec, principal))
-        work, needs = fingerprint(principal, spec), self._needs(spec)
+        work, needs = self.sharing.work(principal, spec), self._needs(spec)
         with self._submitting:
             joined = self._active(work, spec) or (None if retune else self._finished(work, spec))
             if joined is not None:
@@ -145,13 +142,14 @@ class TuningService:
 
     def expect_room(self) -> None:
         """Raise QueueFull if no more jobs may wait for devices."""
-        waiting = len(self._queues)
+        waiting = self.sharing.waiting({"tune", *self._works}, len(self._queues))
         if waiting >= self._max_waiting:
             raise QueueFull(f"{waiting} jobs wait already", limit=self._max_waiting, size=waiting)
 
     def enqueue(self, job: JobRecord) -> None:
         """Queue a saved job of another kind for the thread of the device that its request names."""
-        self._put(job.id, [job.request["device"]])
+        if not self.sharing.offer():
+            self._accept(job)
 
     def affordable(self, spec: TuneSpec) -> int:
         """How many of the spec's problems, the first of them, its seconds suffice for; at least one.
@@ -202,20 +200,18 @@ class TuningService:
         self, spec: TuneSpec, work: str, principal: Principal, record_job: RecordJob = record_nothing
     ) -> JobRecord:
         job = new_job("tune", spec.to_json(), work, principal=principal)
-
-        def add(session: Any) -> None:
-            JobRepository(session).add(job)
-            record_job(session, job.id)
-
-        self._database.write(add)
-        self._enqueue(job.id, spec)
+        add = self.sharing.adder(spec.devices, mine=spec.idle)
+        self._database.write(lambda session: add(session, job, record_job))
+        if spec.idle or not self.sharing.offer():
+            self._enqueue(job.id, spec)
         self._jobs.notify(job.id)
         return job
 
     def _active(self, work: str, spec: TuneSpec) -> JobRecord | None:
         """The queued or running job of this work with at least the spec's budget, increased to it if need be."""
         for job in self._database.read(lambda session: JobRepository(session).unfinished()):
-            if job.fingerprint != work or job.id not in self._known or self._is_ending(job):
+            known = self.sharing.is_shared or job.id in self._known
+            if job.fingerprint != work or not known or self._is_ending(job):
                 continue
             active = TuneSpec.from_json(job.request)
             if self._is_at_least(active, spec):
@@ -279,6 +275,13 @@ class TuningService:
     def _max_trials(self, spec: TuneSpec) -> list[int]:
         return [max_trials(problem, unit.device, spec) for unit, problem in self._targets(spec)]
 
+    def _accept(self, job: JobRecord) -> None:
+        """Queue a job that is saved, and this service's."""
+        if job.kind == "tune":
+            self._enqueue(job.id, self.sharing.spec_of(job))
+        elif job.kind in self._works:
+            self._put(job.id, self.sharing.devices_of(job, [job.request["device"]]))
+
     def _enqueue(self, job_id: str, spec: TuneSpec) -> None:
         """Queue a tune job for every device that may take part in it."""
         here = {unit.device.id: unit for unit in self._fleet.units}
@@ -309,7 +312,7 @@ class TuningService:
             spec = background.next(unit.device)
             if spec is not None:
                 expect_affordable(spec.seconds, spec.problems, self._needs(spec))
-                self._create(spec, fingerprint(IDLE, spec), IDLE)
+                self._create(spec, self.sharing.work(IDLE, spec), IDLE)
         except TilewiseError as error:
             _LOG.warning("nothing is tuned while %s is idle: %s", unit.device.id, error.message)
 
@@ -323,7 +326,7 @@ class TuningService:
             elif (running := self._join(job_id, queue)) is not None:
                 self._executor.take_part(running, unit)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the job's
-            if not self._closing.is_set():
+            if not self._closing.is_set() and not self.sharing.goes_on(error):
                 self._executor.fail(job_id, error)
         finally:
             self._leave(job_id, running, queue)
@@ -340,6 +343,7 @@ class TuningService:
                 self._jobs.mark_inactive(job_id)
             if running is None and job_id not in self._queues:
                 self._known.pop(job_id, None)
+                self.sharing.done(job_id)
 
     def _forget(self, job_id: str) -> bool:
         """Forget a job that runs no more; False if that was done."""
@@ -352,7 +356,7 @@ class TuningService:
     def _run_other(self, job: JobRecord, unit: Unit) -> None:
         """Run a job of another kind, unless it has ended while it waited."""
         if job.state not in ENDED:
-            self._works[job.kind](job, unit, lambda: self._closing.is_set() or self._jobs.is_cancelled(job.id))
+            self._works[job.kind](job, unit, lambda: self._is_stopped(job.id))
 
     def _join(self, job_id: str, queue: JobQueue) -> RunningJob | None:
         """Take part in a job, which begins with the first device; None if it is over."""
@@ -367,7 +371,7 @@ class TuningService:
             return running if running.join() else None
 
     def _begin(self, job: JobRecord, queue: JobQueue) -> RunningJob:
-        spec = TuneSpec.from_json(job.request)
+        spec = self.sharing.spec_of(job)
         progress = JobProgress(
             spec.budget,
             self._max_trials(spec),
@@ -375,14 +379,18 @@ class TuningService:
             needs=self._needs(spec),
             weights=(spec.weights or ()) * len(spec.devices),
             spent=job.spent_seconds or 0.0,
-            grace=lambda: GRACE if self._closing.is_set() or self._jobs.is_cancelled(job.id) else _PATIENCE,
+            grace=lambda: GRACE if self._is_stopped(job.id) else _PATIENCE,
         )
         self._jobs.set_times(job.id, progress.times)
         return RunningJob(job, spec, progress, self._targets(spec), self._fleet.units)
 
     def _is_interrupted(self, job_id: str, spec: TuneSpec, queue: JobQueue) -> bool:
         """Whether a job is to stop: at the service's end, by cancellation, or idle work because another job waits."""
-        return self._closing.is_set() or self._jobs.is_cancelled(job_id) or (spec.idle and len(queue) > 0)
+        return self._is_stopped(job_id) or (spec.idle and len(queue) > 0)
+
+    def _is_stopped(self, job_id: str) -> bool:
+        """Whether a job is to stop: at the service's end, by cancellation, or since another service has claimed it."""
+        return self._closing.is_set() or self._jobs.is_cancelled(job_id) or self.sharing.is_lost(job_id)
 
     def _postpone(self, job: JobRecord, queue: JobQueue) -> None:
         """Queue idle work again that gave way to another job, unless it has just ended."""

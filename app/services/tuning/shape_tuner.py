@@ -15,6 +15,7 @@ from app.errors import BudgetTooSmall, Closing, LaunchFailed
 from app.services.best.lookup import BestConfigs
 from app.services.best.quarantine import Quarantine
 from app.services.jobs.service import JobService
+from app.services.sharing.claims import JobClaims
 from app.services.tuning.forecast import TrialForecasts
 from app.services.tuning.progress import ShapeProgress
 from app.services.tuning.request import KNOWN, TuneSpec, is_lesson, kernels_to_search
@@ -23,6 +24,7 @@ from app.services.tuning.trial_runner import Interrupted, TrialRunner
 from app.store.database import Database
 from app.store.records import BestRecord, FaultRecord, TrialRecord
 from app.store.repository import BestRepository, FaultRepository, JobRepository, MissRepository, TrialRepository
+from app.store.sharing.claims import expect_held
 from app.tuning import tuner
 from app.tuning.budget import Budget
 from app.tuning.outcome import FORECAST, FinalReport, Measured, Outcome, Rejected
@@ -67,7 +69,10 @@ class NothingImported:
 
 @dataclass(frozen=True)
 class TuningContext:
-    """What tunes share: the database, what was imported, and the services that are told of what is measured."""
+    """What tunes share: the database, what was imported, and the services that are told of what is measured.
+
+    `claims` are there where services share the database.
+    """
 
     database: Database
     jobs: JobService
@@ -75,6 +80,7 @@ class TuningContext:
     quarantine: Quarantine
     forecasts: TrialForecasts = field(default_factory=TrialForecasts)
     imported: ImportedResults = field(default_factory=NothingImported)
+    claims: JobClaims | None = None
 
 
 class ShapeTuner:
@@ -141,6 +147,7 @@ class ShapeTuner:
         return best
 
     def _stored(self, session: Any) -> list[TrialRecord]:
+        expect_held(session, self._job_id)
         rows = TrialRepository(session).of_job(self._job_id)
         place = self.unit.device.model, self.problem, "search"
         mine = [row for row in rows if (row.device_model, row.problem, row.round) == place]

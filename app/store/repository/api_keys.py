@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from app.store.records import ApiKeyRecord
 from app.store.repository.mapping import taken
+from app.store.sharing.notices import API_KEY, note
 from app.store.tables import ApiKeyRow
 
 _KEY: Final = tuple(field.name for field in fields(ApiKeyRecord) if field.name != "scopes")
@@ -24,6 +25,7 @@ class ApiKeyRepository:
 
     def add(self, record: ApiKeyRecord) -> None:
         """Keep a new key."""
+        note(self._session, API_KEY)
         self._session.add(ApiKeyRow(scopes=" ".join(record.scopes), **taken(record, _KEY)))
 
     def all(self) -> list[ApiKeyRecord]:
@@ -36,6 +38,7 @@ class ApiKeyRepository:
         row = self._session.get(ApiKeyRow, key_id)
         if row is None:
             return None
+        note(self._session, API_KEY)
         row.revoked_at = row.revoked_at or now
         return _record(row)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -11,6 +12,8 @@ from sqlalchemy.orm import Session, aliased
 
 from app.store.records import BestRecord, BestRevision, CrossRecord, TrialRecord
 from app.store.repository.mapping import PROBLEM, alike, problem_of, taken, trial_of
+from app.store.sharing.claims import serialised
+from app.store.sharing.notices import BEST, note
 from app.store.tables import BestHistoryRow, BestRow, TrialRow
 from kernels.problem import Problem
 from kernels.space import Config
@@ -72,28 +75,34 @@ class BestRepository:
 
     def promote(self, *records: BestRecord) -> None:
         """Put saved trials, with the baselines beside them, in the place of whatever was best, which history keeps."""
-        for record in records:
+        for record in sorted(records, key=lambda record: (record.device_model, record.problem.key)):
+            serialised(self._session, f"best {record.device_model} {record.problem.key}")
+            note(self._session, BEST, record.device_model, asdict(record.problem))
             self._session.merge(_best_row(record))
             BestHistoryRepository(self._session).add(PROMOTED, record)
 
     def delete(self, device_model: str, problem: Problem) -> bool:
         """Delete the best of a device model and problem; False if there is none. Its trials stay."""
+        serialised(self._session, f"best {device_model} {problem.key}")
         row = self._session.get(BestRow, (device_model, problem.key))
         if row is None:
             return False
+        note(self._session, BEST, device_model, asdict(problem))
         winner = trial_of(self._session.get_one(TrialRow, row.trial_id))
         ended = BestRecord(device_model, problem, winner, None, None, None, None, row.tuned_at)
         BestHistoryRepository(self._session).add(DELETED, ended)
         self._session.delete(row)
         return True
 
-    def all(self) -> list[BestRecord]:
-        """Every best with its trials, in one query, by device model and problem."""
+    def all(self, problem_keys: Collection[str] | None = None) -> list[BestRecord]:
+        """Every best with its trials, or those of some problems, in one query, by device model and problem."""
         trial = aliased(TrialRow, name="trial")
         beside = {name: aliased(TrialRow, name=name) for name in _BESIDE}
         query = select(BestRow, trial, *beside.values()).join(trial, trial.id == BestRow.trial_id)
         for name, other in beside.items():
             query = query.outerjoin(other, other.id == getattr(BestRow, f"{name}_id"))
+        if problem_keys is not None:
+            query = query.where(BestRow.problem_key.in_(problem_keys))
         rows = self._session.execute(query.order_by(BestRow.device_model, BestRow.problem_key))
         return [_best(row, winner, *others) for row, winner, *others in rows]
 

@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.store.repository.mapping import taken
+from app.store.sharing.claims import serialised
 from app.store.tables import DeviceRow
 from kernels.device import Device, Limits
 
@@ -23,6 +24,7 @@ class DeviceRepository:
 
     def save(self, *devices: Device) -> None:
         """Keep devices as they are now: one row for each model and UUID."""
+        serialised(self._session, "devices")
         for device in devices:
             own = {"host_id": device.id, "model": device.model, "limits": asdict(device.limits)}
             self._session.merge(DeviceRow(**own, **taken(device, _DEVICE)))

@@ -10,6 +10,8 @@ from sqlalchemy.orm import Session
 
 from app.store.records import FaultRecord
 from app.store.repository.mapping import insert, taken
+from app.store.sharing.claims import serialised
+from app.store.sharing.notices import FAULT, note
 from app.store.tables import FaultRow
 from kernels.space import Config
 
@@ -25,6 +27,9 @@ class FaultRepository:
 
     def add(self, *records: FaultRecord) -> None:
         """Keep faults; of equal kind, place and scope the first stays."""
+        if records:
+            serialised(self._session, "faults")
+            note(self._session, FAULT)
         for record in records:
             place = [getattr(FaultRow, name) == getattr(record, name) for name in _PLACE]
             query = select(FaultRow.id).where(*place, FaultRow.config_key == str(record.config))

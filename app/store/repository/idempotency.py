@@ -17,7 +17,7 @@ _ANSWER: Final = tuple(field.name for field in fields(AnswerRecord))
 
 
 class FirstAnswerRepository:
-    """First answers to requests that carry an Idempotency-Key."""
+    """First answers to requests that carry an Idempotency-Key; `scope` is what principals' names begin with."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -51,18 +51,24 @@ class FirstAnswerRepository:
         nothing = (AnswerRow.status.is_(None), AnswerRow.job_id.is_(None) | AnswerRow.job_id.in_(ended))
         self._session.execute(delete(AnswerRow).where(*_of(principal, key), *nothing))
 
-    def abandon(self) -> None:
+    def abandon(self, scope: str = "") -> None:
         """Forget the requests that an earlier process neither answered nor made a job of."""
-        self._session.execute(delete(AnswerRow).where(AnswerRow.status.is_(None), AnswerRow.job_id.is_(None)))
+        nothing = AnswerRow.status.is_(None), AnswerRow.job_id.is_(None)
+        self._session.execute(delete(AnswerRow).where(*nothing, _within(scope)))
 
-    def newest(self) -> float:
+    def newest(self, scope: str = "") -> float:
         """When the newest request came, in seconds of the service; 0 if there is none."""
-        return self._session.scalar(select(func.max(AnswerRow.service_seconds))) or 0.0
+        return self._session.scalar(select(func.max(AnswerRow.service_seconds)).where(_within(scope))) or 0.0
 
-    def forget(self, before: float) -> None:
+    def forget(self, before: float, scope: str = "") -> None:
         """Delete answers to requests from before a second of the service, except those in progress."""
         old = (AnswerRow.service_seconds < before, AnswerRow.status.is_not(None) | AnswerRow.job_id.is_not(None))
-        self._session.execute(delete(AnswerRow).where(*old))
+        self._session.execute(delete(AnswerRow).where(*old, _within(scope)))
+
+
+def _within(scope: str) -> ColumnElement[bool]:
+    """That the principal is named within a scope, as each service that shares the database has one."""
+    return AnswerRow.principal.startswith(scope, autoescape=True)
 
 
 def _of(principal: str, key: str) -> tuple[ColumnElement[bool], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import fields
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, case, func, literal, literal_column, select, update
@@ -13,6 +13,8 @@ from sqlalchemy.orm import Session
 from app.store.column_types import Moment
 from app.store.records import JobRecord
 from app.store.repository.mapping import counted, insert, taken
+from app.store.sharing.claims import REQUESTS, expect_held, mine_or_free
+from app.store.sharing.notices import CANCEL, JOB, note
 from app.store.tables import JobRow
 
 _UNFINISHED: Final = ("queued", "running")
@@ -29,7 +31,8 @@ class JobRepository:
 
     def add(self, record: JobRecord) -> None:
         """Save a new job; raises ValueError if its id exists; the transaction is then over."""
-        insert(self._session, JobRow(**taken(record, _JOB)), f"job {record.id}")
+        insert(self._session, JobRow(version=REQUESTS, **taken(record, _JOB)), f"job {record.id}")
+        note(self._session, JOB, record.id)
 
     def get(self, job_id: str) -> JobRecord | None:
         """One job, or None."""
@@ -78,12 +81,12 @@ class JobRepository:
         self._change(job_id, phase=phase, eta_seconds=eta_seconds, spent_seconds=spent)
 
     def upgrade(self, job_id: str, request: dict[str, Any], fingerprint: str, total: int | None = None) -> bool:
-        """Replace the request of a job by a larger one; False if it has ended or is unknown.
+        """Replace the request of a job by a larger one; False if it has ended or is unknown, or is another service's.
 
         `total` is the new maximum of its trials, if it runs.
         """
         values = {"request": request, "fingerprint": fingerprint} | ({} if total is None else {"total": total})
-        return self._change(job_id, JobRow.cancel_requested.is_(False), **values)
+        return self._set(job_id, JobRow.cancel_requested.is_(False), *mine_or_free(self._session, job_id), **values)
 
     def postpone(self, job_id: str) -> None:
         """Put a running job back among those that wait."""
@@ -102,11 +105,16 @@ class JobRepository:
         values = {"result": result, "error": error, "finished_at": at, "phase": None, "eta_seconds": None}
         self._change(job_id, state=state, **values, **more)
 
+    def fail(self, job_id: str, error: dict[str, Any]) -> None:
+        """End a job now, with its error."""
+        self.finish(job_id, "failed", None, error, datetime.now(UTC))
+
     def request_cancel(self, job_id: str, at: datetime | None = None) -> None:
         """Request cancellation; with `at` a queued job ends at once. An ended job stays as it is."""
-        self._change(job_id, cancel_requested=True)
+        self._set(job_id, cancel_requested=True)
         if at is not None:
-            self._change(job_id, JobRow.state == "queued", state="cancelled", finished_at=at)
+            self._set(job_id, JobRow.state == "queued", state="cancelled", finished_at=at)
+        note(self._session, CANCEL, job_id)
 
     def list(
         self,
@@ -131,6 +139,11 @@ class JobRepository:
             query = query.where(JobRow.number < select(JobRow.number).where(JobRow.id == before).scalar_subquery())
         return [_job(row) for row in self._session.scalars(query)]
 
+    def waiting(self, kinds: Collection[str]) -> int:
+        """How many jobs of some kinds wait for a device."""
+        query = select(func.count()).where(JobRow.kind.in_(kinds), JobRow.state == "queued")
+        return self._session.scalar(query) or 0
+
     def unfinished_of(self, principal: str) -> int:
         """How many tune jobs of a principal have not ended."""
         ended = JobRow.state.in_(("succeeded", "failed", "cancelled"))
@@ -141,7 +154,13 @@ class JobRepository:
         """How many there are by state, as `list` has it."""
         return counted(self._session, _STATE)
 
-    def _change(self, job_id: str, *where: ColumnElement[bool], **values: Any) -> bool:
+    def _change(self, job_id: str, **values: Any) -> bool:
+        """Change a job as whoever runs it; raises ClaimLost."""
+        expect_held(self._session, job_id)
+        return self._set(job_id, **values)
+
+    def _set(self, job_id: str, *where: ColumnElement[bool], **values: Any) -> bool:
+        note(self._session, JOB, job_id)
         unfinished = JobRow.state.in_(_UNFINISHED)
         change = update(JobRow).where(JobRow.id == job_id, unfinished, *where).values(**values)
         return self._session.scalar(change.returning(JobRow.number)) is not None

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from app.store.records import MissPlace, MissRecord
 from app.store.repository.mapping import PROBLEM, alike, problem_of, taken
+from app.store.sharing.claims import serialised
 from app.store.tables import MissRow
 from kernels.problem import Problem
 
@@ -24,6 +25,7 @@ class MissRepository:
 
     def add(self, counts: Iterable[MissRecord]) -> None:
         """Add to the counts; match and moment become the latest answer's."""
+        serialised(self._session, "misses")
         for miss in counts:
             row = self._session.get(MissRow, (miss.device_model, miss.problem.key))
             if row is None:

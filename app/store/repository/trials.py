@@ -11,6 +11,8 @@ from sqlalchemy.orm import Session
 
 from app.store.records import KnownRecord, PointRecord, TrialRecord
 from app.store.repository.mapping import PROBLEM, alike, counted, insert, problem_of, trial_of, trial_row
+from app.store.sharing.claims import expect_held, serialised
+from app.store.sharing.notices import JOB, note
 from app.store.tables import BestRow, TrialRow
 from kernels.problem import Problem
 from kernels.space import Config
@@ -33,8 +35,10 @@ class TrialRepository:
         """Save a new trial and return its id.
 
         Raises ValueError if the job already has a trial of this model, problem, kernel, config and round, or is
-        unknown; the transaction is then over.
+        unknown; the transaction is then over. Raises ClaimLost where another service runs the job.
         """
+        expect_held(self._session, record.job_id)
+        note(self._session, JOB, record.job_id)
         row = trial_row(record)
         tried = f"{record.kernel} {record.config} on {record.problem.key} in job {record.job_id}"
         insert(self._session, row, f"the trial of {tried}")
@@ -127,6 +131,8 @@ class TrialRepository:
 
     def redo(self, job_id: str, device_model: str, problem: Problem) -> None:
         """Delete a problem's best and this job's trials of it after its search, before a new promotion."""
+        expect_held(self._session, job_id)
+        serialised(self._session, f"best {device_model} {problem.key}")
         best = (BestRow.device_model == device_model, BestRow.problem_key == problem.key)
         self._session.execute(delete(BestRow).where(*best))
         place = (TrialRow.device_model == device_model, TrialRow.problem_key == problem.key)

@@ -130,6 +130,13 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="module")
+def module_postgres_url(postgres_server: str) -> Iterator[str]:
+    """The URL of a database of a module's own, empty at first."""
+    with empty_database(postgres_server) as url:
+        yield url
+
+
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
     """The URL of a file that does not exist yet, in a folder that does not either."""

@@ -1,0 +1,1 @@
+"""Several services on one database: which runs what, and how each learns what the others commit."""

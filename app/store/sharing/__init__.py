@@ -1,0 +1,1 @@
+"""Several services on one PostgreSQL: claims of jobs, and notices of what was committed."""
