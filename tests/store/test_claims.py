@@ -150,6 +150,17 @@ def test_what_is_given_back_is_free_at_once(postgres_url: str) -> None:
         assert two.claim() == "job"
 
 
+def test_a_product_whose_service_is_gone_is_to_be_ended_and_one_that_is_made_is_not(postgres_url: str) -> None:
+    with members(postgres_url, "a", "b") as (one, two):
+        for name in ("made", "left"):
+            product = replace(RECORD, id=name, kind="matmul")
+            one.database.write(lambda session, product=product: JobRepository(session).add(product))  # type: ignore[misc]
+        one.claims(lambda claims: claims.take("made"))
+        assert two.claims(lambda claims: claims.lapsed("matmul")) == ["left"]
+        lapse(one)
+        assert sorted(two.claims(lambda claims: claims.lapsed("matmul"))) == ["left", "made"]
+
+
 @pytest.mark.parametrize(
     "change", [f"version = {REQUESTS + 1}", "device_models = '[\"another\"]'", "state = 'cancelled'"]
 )

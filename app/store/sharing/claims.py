@@ -150,10 +150,8 @@ class ClaimRepository:
         return int(self._session.scalar(change) or 0)
 
     def lapsed(self, kind: str) -> list[str]:
-        """The jobs of a kind that nobody can take up again and whose service is gone: claimed, to be ended."""
-        gone = JobRow.claimed_by.is_not(None) & (JobRow.lease_until < func.now())
-        where = JobRow.kind == kind, JobRow.state.in_(_UNFINISHED), gone
-        return list(self._session.scalars(select(JobRow.id).where(*where).with_for_update(skip_locked=True)))
+        """The jobs of a kind that are claimed as they are made, and whose service is gone: to be ended."""
+        return list(self._session.scalars(select(JobRow.id).where(*_free([kind])).with_for_update(skip_locked=True)))
 
     def renew(self, fences: Mapping[str, int]) -> set[str]:
         """Hold on to claims for another lease; gives those that are not held any more."""
