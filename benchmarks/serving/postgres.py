@@ -1,6 +1,6 @@
 """Services that share a PostgreSQL while they are killed and frozen: each job done once, answers true on all in time.
 
-    python -m benchmarks.serving.postgres [--services 4] [--jobs 1000] [--every 5] [--longest 900]
+    python -m benchmarks.serving.postgres [--services 4] [--jobs 1000] [--every 5] [--longest 900] [--note TEXT]
 
 Every service is a process of its own on a device that takes no time; the jobs are tunes of different small shapes. Each
 `every` seconds one is killed outright and started anew, or frozen for longer than its lease and thawed, in turn. A
@@ -79,6 +79,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--every", type=float, default=5.0)
     parser.add_argument("--longest", type=float, default=900.0)
+    parser.add_argument("--note", default="", help="what else ran on the machine")
     given = parser.parse_args()
     with database() as url, members(url, given.services) as services:
         started = time.monotonic()
@@ -126,8 +127,9 @@ def submitted(member: Member, jobs: int) -> list[int]:
 def disturbed(url: str, services: Sequence[Member], given: argparse.Namespace, sizes: Sequence[int]) -> dict[str, Any]:
     """Kill and freeze until every job has ended; gives what became of them."""
     ending, faults, delays = threading.Event(), Counter[str](), list[float]()
-    asking = threading.Thread(target=ask, args=(url, services, ending, delays))
-    asking.start()
+    asking = [threading.Thread(target=ask, args=(url, member, ending, delays)) for member in services]
+    for thread in asking:
+        thread.start()
     rng = random.Random(_SEED)  # noqa: S311 - no secret
     until, longest = time.monotonic() + given.every, time.monotonic() + given.longest
     try:
@@ -141,7 +143,8 @@ def disturbed(url: str, services: Sequence[Member], given: argparse.Namespace, s
         time.sleep(1.5)
     finally:
         ending.set()
-        asking.join()
+        for thread in asking:
+            thread.join()
     return outcome(url, len(sizes)) | {"faults": dict(faults), "answers": answered(delays)}
 
 
@@ -165,9 +168,9 @@ def outcome(url: str, jobs: int) -> dict[str, Any]:
     return every | {"claimed_again": again and again[0]}
 
 
-def ask(url: str, services: Sequence[Member], ending: threading.Event, delays: list[float]) -> None:
-    """Ask every service of each new best until it answers it exactly."""
-    waiting: dict[tuple[int, int], float] = {}
+def ask(url: str, member: Member, ending: threading.Event, delays: list[float]) -> None:
+    """Ask a service of each new best until it answers it exactly."""
+    waiting: dict[int, float] = {}
     seen = 0
     with psycopg.connect(url, autocommit=True) as connection, httpx.Client(timeout=2) as client:
         while not ending.is_set():
@@ -176,11 +179,11 @@ def ask(url: str, services: Sequence[Member], ending: threading.Event, delays: l
             ).fetchall()
             for number, k in fresh:
                 seen = number
-                waiting |= {(at, k): time.time() for at in range(len(services))}
-            for (at, k), since in list(waiting.items()):
-                if (late := delay(client, services[at], k, since)) is not None:
+                waiting[k] = time.time()
+            for k, since in list(waiting.items()):
+                if (late := delay(client, member, k, since)) is not None:
                     delays.append(late)
-                    del waiting[at, k]
+                    del waiting[k]
             ending.wait(_LOOK)
     delays += [float("inf")] * len(waiting)
 
