@@ -69,11 +69,13 @@ def tune(
     """Yield the outcome of every config tried, and last the report of the finals.
 
     The vendor's library comes first, then each kernel's default, then each kernel's strategy in turn until it is
-    exhausted or the budget, read before each trial, is spent. If there are few seconds, the default with the shortest
-    trial comes first and is stress-verified at once, so that there is a winner however soon they end. A trial forecast
-    to take longer than is left is Rejected at stage forecast, which ends the search unless it is a default's.
-    `saved` outcomes are told to the strategies and count as trials; they are neither attempted again nor yielded. A
-    default that the space refuses is Rejected at stage space. There are no finals where nothing could be measured.
+    exhausted or the budget, read before each trial, is spent. If there are few seconds, the untuned default comes
+    first, or that with the shortest trial if it may not fit, and is stress-verified at once, so that there is a winner
+    however soon they end. There is no report if the untuned default could not be measured and is forecast to be faster.
+    A trial forecast to take longer than is left is Rejected at stage forecast, which ends the search unless it is a
+    default's. `saved` outcomes are told to the strategies and count as trials; they are neither attempted again nor
+    yielded. A default that the space refuses is Rejected at stage space. There are no finals where nothing could be
+    measured.
     Raises ValueError if the strategy is unknown.
     """
     started = clock()
@@ -90,7 +92,7 @@ def tune(
         final = _finals(task, proving, outcomes, *given.finals(task.thorough))
     except OutOfTime:
         final = proving.fallback(outcomes, _untuned(task))
-    if final is not None:
+    if final is not None and not _is_worse_than_untuned(final, task, outcomes):
         yield final
 
 
@@ -170,7 +172,8 @@ def _firsts(
 ) -> Iterator[Outcome]:
     """Try the vendor's library and the defaults, and stress-verify the fastest default.
 
-    If that may take over a quarter of the seconds, the shortest trial of a default comes first.
+    If that may take over a quarter of the seconds, the untuned default comes first if half of them suffice for it,
+    else the shortest trial of a default.
     """
     turns, hurry = _turns(task, given, searches, saved)
     for _, contender in turns:
@@ -205,6 +208,10 @@ def _turns(
     if sum(map(seconds, [*vendor, *defaults])) <= _CLOSE * given.left():
         return [*vendor, *defaults], False
     defaults.sort(key=seconds)
+    untuned = _untuned(task)
+    hope = next((turn for turn in defaults if turn[1] == untuned and 2 * seconds(turn) <= given.left()), None)
+    if hope is not None:
+        defaults.insert(0, defaults.pop(defaults.index(hope)))
     return [*defaults[:1], *vendor, *defaults[1:]], True
 
 
@@ -362,6 +369,20 @@ def _finals(task: Task, runner: Runner, outcomes: Sequence[Outcome], limit: floa
         return kernels[of.kernel].launch(of.config, task.problem, task.device)
 
     return finals(outcomes, _untuned(task), launch, runner, task.problem, limit, task.seed, most=most)
+
+
+def _is_worse_than_untuned(final: FinalReport, task: Task, outcomes: Sequence[Outcome]) -> bool:
+    """Whether what serves without a tune was not measured for want of time, and is forecast to be faster than the best.
+
+    A few seconds that sufficed for naive alone must not have products made by it.
+    """
+    untuned = _untuned(task)
+    if untuned is None:
+        return False
+    seen = [one for one in outcomes if (one.kernel, one.config) == (untuned.kernel, untuned.config)]
+    if any(isinstance(one, Measured) or one.stage != FORECAST for one in seen):
+        return False
+    return final.best.timing.median_ms / 1e3 > task.forecast(untuned).launch > 0
 
 
 def _untuned(task: Task) -> Launch | None:

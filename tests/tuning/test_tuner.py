@@ -457,3 +457,22 @@ def test_the_first_configs_are_compiled_while_the_vendor_is_measured() -> None:
         assert early == ({"naive": 5, "tiled": 5} if width > 1 else {"naive": 1, "tiled": 1})
         assert len(list(tuned)) == 41  # 20 trials of each, and the report
         assert len(set(runner.launches)) == len(runner.launches) == len(runner.prepared)
+
+
+def test_short_budget_tries_the_untuned_default_first_where_half_of_it_suffices() -> None:
+    runner = Scripted(seconds=0.1)
+    run(runner, Budget(trials=2, seconds=6.0), order=hurried({"naive": 0.4, "tiled": 0.2}, {"tiled": 2.0}))
+    assert runner.launches[0].kernel == "tiled"
+    assert runner.proved[0] == 1
+
+
+def test_what_is_slower_than_the_untuned_default_is_forecast_is_no_best() -> None:
+    runner = Scripted(seconds=0.1)
+    faster = hurried({"naive": 1e-9, "tiled": 1e-9}, {"tiled": 190.0})
+    outcomes, final = run(runner, Budget(trials=3, seconds=60.0), order=faster)
+    assert any(isinstance(one, Measured) for one in outcomes)
+    assert final is None
+    slower = hurried({"naive": 1e-9, "tiled": 10.0}, {"tiled": 190.0})
+    _, final = run(Scripted(seconds=0.1), Budget(trials=3, seconds=60.0), order=slower)
+    assert final is not None
+    assert final.best.kernel == "naive"

@@ -138,9 +138,10 @@ class ShapeTuner:
                 self._context.forecasts.proved(self.unit.device, self._runner.proving)
             if best is None and self.serves:
                 self._context.best.withdraw(self.unit.device.model, self.problem)
-        if best is None and self.progress.until().ask <= monotonic():
-            seconds = self.progress.job_seconds
-            raise BudgetTooSmall(f"the budget of {seconds:g} s was over before a config of {self.problem} was proved")
+        seconds = self.progress.job_seconds
+        if best is None and seconds is not None and (self.progress.until().ask <= monotonic() or self._is_unsure()):
+            what = f"a config of {self.problem} was proved that is as fast as the untuned default is forecast to be"
+            raise BudgetTooSmall(f"the budget of {seconds:g} s was over before {what}")
         if best is None:
             reasons = "; ".join(sorted({row.reason for row in self._saved if row.reason})[:3])
             raise LaunchFailed(f"no config of {self.problem} could be measured: {reasons}")
@@ -221,6 +222,13 @@ class ShapeTuner:
     def _fastest(self) -> TrialRecord | None:
         ours = [row for row in self._saved if row.state == "measured" and row.kernel != VENDOR]
         return min(ours, key=_median, default=None)
+
+    def _is_unsure(self) -> bool:
+        """Whether something was measured, but there was no time for the default of the highest kernel."""
+        kernel = self._kernels[-1]
+        default = kernel.default(self.problem, self.unit.device)
+        tried = (row for row in self._saved if (row.kernel, row.config) == (kernel.name, default))
+        return self._fastest() is not None and all(row.stage == FORECAST for row in tried)
 
     def _serve_provisional(self, fastest: TrialRecord | None) -> None:
         """Serve the best so far, once every kernel's default has been tried."""
