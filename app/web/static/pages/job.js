@@ -104,7 +104,7 @@ class Live {
     this.steps.replaceChildren(...PHASES.map((name, place) => h("li", { "aria-current": place === now ? "step" : null }, name)));
     this.bar.value = running ? share(job) : 1;
     this.stop.hidden = !running;
-    const ended = { cancelled: "The job was stopped.", succeeded: "The job succeeded.", failed: `The job failed: ${job.error ?? "its log says why"}` };
+    const ended = { cancelled: "The job was stopped.", succeeded: "The job succeeded.", failed: `The job failed: ${job.error?.error ?? "its log says why"}` };
     this.said.className = state === "failed" ? "bad" : "";
     this.said.textContent = ended[state] ?? (state === "cancelling" ? "Stopping…" : total ? `${done} of at most ${total} trials` : "Waiting for the device…");
     this.figures.replaceChildren(
