@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from typing import Final
 
 from app.errors import StoreFailed
 from app.services.principal import Principal
@@ -12,6 +14,8 @@ from app.services.tuning.request import TuneSpec, fingerprint
 from app.store.database import Database
 from app.store.records import JobRecord
 from app.store.repository import JobRepository
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class JobSharing:
@@ -65,7 +69,10 @@ class JobSharing:
 
     def goes_on(self, error: Exception) -> bool:
         """Whether a job that met an error is taken up again, with what was saved, rather than ended."""
-        return self.is_shared and isinstance(error, StoreFailed)
+        if not self.is_shared or not isinstance(error, StoreFailed):
+            return False
+        _LOG.warning("a job is left for whoever claims it: %s", error.message)
+        return True
 
     def done(self, job_id: str) -> None:
         """Nobody works on a job here any more."""
