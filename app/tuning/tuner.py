@@ -22,7 +22,7 @@ from app.tuning.search.ask_thread import Once, ask_in_thread, begin_in_thread
 from app.tuning.search.strategy import PriorTimes, SearchInputs, Strategy, strategy
 from kernels.device import Device
 from kernels.features import features
-from kernels.kernel import Kernel
+from kernels.kernel import LESSON, Kernel
 from kernels.launch import Launch
 from kernels.problem import Problem
 from kernels.space import Config
@@ -377,12 +377,13 @@ def _is_worse_than_untuned(final: FinalReport, task: Task, outcomes: Sequence[Ou
     A few seconds that sufficed for naive alone must not have products made by it.
     """
     untuned = _untuned(task)
-    if untuned is None:
+    if untuned is None or task.kernels[-1].role == LESSON:  # what a lesson takes is told, and serves nothing
         return False
     seen = [one for one in outcomes if (one.kernel, one.config) == (untuned.kernel, untuned.config)]
     if any(isinstance(one, Measured) or one.stage != FORECAST for one in seen):
         return False
-    return final.best.timing.median_ms / 1e3 > task.forecast(untuned).launch > 0
+    forecast = task.forecast(untuned).launch
+    return 0 < forecast < final.best.timing.median_ms / 1e3  # 0: nothing forecasts
 
 
 def _untuned(task: Task) -> Launch | None:

@@ -26,6 +26,7 @@ from kernels.problem import Problem
 RESULT: Final = Path("benchmarks/results/tuner/devices.json")
 _SIDES: Final = (768, 1024, 1536, 2048, 3072, 4096)
 _LONGEST: Final = 3600.0
+_TOLD: Final = ("device", "kernel", "config", "median_ms", "error")
 
 
 def main() -> None:
@@ -80,9 +81,6 @@ def _measured(service: Service, problems: list[Problem], seconds: float, *, one:
         "trials": job.done,
         "winners": {name: {key: each.get(key) for key in _TOLD} for name, each in best.items()},
     }
-
-
-_TOLD: Final = ("device", "kernel", "config", "median_ms", "error")
 
 
 def compared(runs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -332,6 +332,15 @@ class TestRates:
         known = rates._alone["opencl:0", self.problem]
         assert known.call < 1e-6
 
+    def test_a_forecast_counts_what_is_to_be_copied(self, service: Service) -> None:
+        device, rates = service.fleet.unit().device, BatchCostModel()
+        large = Problem(2048, 2048, 2048)
+        launch = launches(device, large, 2)[1]
+        assert rates.forecast(device, launch, large, large.bytes) < rates.forecast(device, launch, large)
+        rates.learn(device.id, large, 1, spent(0.25, 0.5), 1.5)
+        assert rates.forecast(device, launch, large) == pytest.approx(1.5)
+        assert rates.forecast(device, launch, large, large.bytes) == pytest.approx(0.5)
+
     def test_slower_batches_are_made_alone_until_retried(self, service: Service) -> None:
         now = [0.0]
         rates = BatchCostModel(lambda: now[0])

@@ -72,12 +72,12 @@ def test_more_of_one_and_less_of_another_covers_nothing() -> None:
 
 def test_raised_budget_is_read_at_once_by_done_shapes_too() -> None:
     job, clock = running(Budget(trials=10), 10, 10)
-    shape = job.begin(0)
+    shape = job.begin(0, "cuda:0")
     assert shape.kernel_budget(1).trials == 10
     clock.now += 3
     shape.finish()
     assert job.pending_shapes() == [1]
-    shape = job.begin(1)
+    shape = job.begin(1, "cuda:0")
     assert job.increase_budget(Budget(trials=30), [30, 30])
     assert shape.kernel_budget(1).trials == 30
     shape.finish()
@@ -86,18 +86,18 @@ def test_raised_budget_is_read_at_once_by_done_shapes_too() -> None:
 
 def test_a_shape_that_is_taken_up_again_gets_the_seconds_that_are_left() -> None:
     job, clock = running(Budget(seconds=10.0), 10)
-    shape = job.begin(0)
+    shape = job.begin(0, "cuda:0")
     shape.kernel_budget(1)
     clock.now += 4
     shape.finish()
     assert job.increase_budget(Budget(seconds=25.0), [10])
-    shape = job.begin(0)
+    shape = job.begin(0, "cuda:0")
     assert shape.kernel_budget(1).seconds == pytest.approx(21.0)
 
 
 def test_a_raise_that_the_search_has_not_seen_leaves_its_shape_unsettled() -> None:
     job, _ = running(Budget(trials=10), 10)
-    shape = job.begin(0)
+    shape = job.begin(0, "cuda:0")
     shape.kernel_budget(1)
     shape.enter(FINALS)
     assert job.increase_budget(Budget(trials=20), [20])
@@ -107,7 +107,7 @@ def test_a_raise_that_the_search_has_not_seen_leaves_its_shape_unsettled() -> No
 
 def test_once_nothing_is_left_nothing_can_be_raised() -> None:
     job, _ = running(Budget(trials=10), 10)
-    shape = job.begin(0)
+    shape = job.begin(0, "cuda:0")
     shape.kernel_budget(1)
     shape.finish()
     assert job.pending_shapes() == []
@@ -116,7 +116,7 @@ def test_once_nothing_is_left_nothing_can_be_raised() -> None:
 
 def test_the_time_left_is_the_budgets_until_there_is_a_pace() -> None:
     job, clock = running(Budget(trials=100, seconds=500.0), 100)
-    shape = job.begin(0)
+    shape = job.begin(0, "cuda:0")
     assert list(worked(shape, clock, 2, 0.5)) == [499.5, 499.0]
     told = shape.trial_finished()
     assert told is not None
@@ -125,7 +125,7 @@ def test_the_time_left_is_the_budgets_until_there_is_a_pace() -> None:
 
 def test_the_time_left_is_never_more_than_the_budgets() -> None:
     job, clock = running(Budget(seconds=10.0), 64, 64)
-    shape = job.begin(0)
+    shape = job.begin(0, "cuda:0")
     for told in worked(shape, clock, 12, 1.5):
         assert told is not None
         assert told <= 20 - job.elapsed
@@ -135,7 +135,7 @@ def test_what_the_shapes_before_left_is_shared_by_those_to_come() -> None:
     job, clock = running(Budget(seconds=10.0), 5, 5, 5)
     shares = []
     for number in range(3):
-        shape = job.begin(number)
+        shape = job.begin(number, "cuda:0")
         shares.append(shape.kernel_budget(1).seconds)
         clock.now += 4
         shape.finish()
@@ -147,7 +147,7 @@ def test_every_shape_has_what_one_trial_needs_and_an_even_part_of_the_rest() -> 
     job = JobProgress(Budget(seconds=10.0), [5, 5], lambda: False, clock, needs=[1.0, 15.0])
     shares = []
     for number in range(2):
-        shape = job.begin(number)
+        shape = job.begin(number, "cuda:0")
         shares.append(shape.kernel_budget(1).seconds)
         clock.now += 5
         shape.finish()
@@ -157,7 +157,7 @@ def test_every_shape_has_what_one_trial_needs_and_an_even_part_of_the_rest() -> 
 def test_the_seconds_of_an_earlier_process_count() -> None:
     clock = Clock()
     job = JobProgress(Budget(seconds=10.0), [5], lambda: False, clock, spent=7.0)
-    shape = job.begin(0)
+    shape = job.begin(0, "cuda:0")
     clock.now += 1
     assert (shape.kernel_budget(1).seconds, job.elapsed) == (3.0, 8.0)
 
@@ -165,7 +165,7 @@ def test_the_seconds_of_an_earlier_process_count() -> None:
 def test_end_of_budget_asks_then_kills_after_any_interruption() -> None:
     clock, stopped = Clock(), threading.Event()
     job = JobProgress(Budget(seconds=10.0), [5], stopped.is_set, clock, grace=lambda: 2.0)
-    shape = job.begin(0)
+    shape = job.begin(0, "cuda:0")
     assert shape.until().ask == 110.0
     assert 110.0 < shape.until().kill <= 110.5
     clock.now = 104.0
@@ -177,26 +177,26 @@ def test_end_of_budget_asks_then_kills_after_any_interruption() -> None:
 
 def test_the_time_left_falls_with_the_trials_and_counts_the_shapes_to_come() -> None:
     job, clock = running(Budget(trials=100, seconds=1000.0), 100, 100)
-    shape = job.begin(0)
+    shape = job.begin(0, "cuda:0")
     told = [seconds for seconds in worked(shape, clock, 50, 0.1) if seconds is not None]
     assert told == sorted(told, reverse=True)
     assert told[-1] == pytest.approx(50 * 0.1 + 100 * 0.1 + 2 * (8 * 0.1 + 2.5))
     shape.finish()
-    shape = job.begin(1)
+    shape = job.begin(1, "cuda:0")
     assert list(worked(shape, clock, 99, 0.1))[-1] == pytest.approx(0.1 + 8 * 0.1 + 2.5)
     assert shape.enter(FINALS) == pytest.approx(8 * 0.1 + 2.5)
 
 
 def test_a_limit_of_seconds_bounds_the_time_left() -> None:
     job, clock = running(Budget(seconds=10.0), 64)
-    shape = job.begin(0)
+    shape = job.begin(0, "cuda:0")
     told = list(worked(shape, clock, 4, 1.0))
     assert told[-1] == pytest.approx(10.0 - 4.0)
 
 
 def test_between_trials_the_time_left_passes() -> None:
     job, clock = running(Budget(trials=10, seconds=1000.0), 10)
-    shape = job.begin(0)
+    shape = job.begin(0, "cuda:0")
     assert job.eta_seconds() == 1000
     told = list(worked(shape, clock, 4, 1.0))[-1]
     assert job.eta_seconds() == told
@@ -209,13 +209,13 @@ def test_between_trials_the_time_left_passes() -> None:
 
 def test_with_a_gain_alone_nobody_can_say_how_long_it_takes() -> None:
     job, clock = running(Budget(gain_percent=1.0), 5000)
-    shape = job.begin(0)
+    shape = job.begin(0, "cuda:0")
     assert set(worked(shape, clock, 20, 0.1)) == {None}
 
 
 def test_trials_of_an_earlier_process_count_as_done() -> None:
     job, clock = running(Budget(trials=100, seconds=1000.0), 100)
-    shape = job.begin(0)
+    shape = job.begin(0, "cuda:0")
     shape.resumed(90)
     assert list(worked(shape, clock, 5, 1.0))[-1] == pytest.approx(5 * 1.0 + 8 * 1.0 + 5.0)
 

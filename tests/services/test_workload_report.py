@@ -74,7 +74,7 @@ def test_seconds_are_shared_by_weight_beyond_what_one_trial_takes() -> None:
     )
     limits = []
     for number in range(3):
-        shape = progress.begin(number)
+        shape = progress.begin(number, "cuda:0")
         limit = shape.kernel_budget(1).seconds
         assert limit is not None
         limits.append(limit)

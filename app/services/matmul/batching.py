@@ -40,6 +40,7 @@ _MEMORY: Final = 0.2  # weight of the newest sample
 _RISE: Final = 1.05  # how much faster than its samples the least overhead is forgotten
 _FRESH: Final = 60.0  # seconds after which what was slow together is tried again
 _REMEMBERED: Final = 4096  # problems
+_LINK: Final = 1e10  # bytes a second of a device's copies, before any was measured: PCIe 3.0 has 12 to 16
 # Seconds that a product is answered later, at most, because others are made with it.
 WAIT: Final = 0.01
 
@@ -214,16 +215,15 @@ class BatchCostModel:
     def forecast(self, device: Device, launch: Launch | None, problem: Problem, present: int = 0) -> float:
         """Seconds of one product alone, of which `present` bytes need not be copied.
 
-        Where none was made yet, the cost model's for the launch, and copies as fast as others were.
+        Where none was made yet, the cost model's for the launch, and copies as fast as others of the device were.
         """
         left = 1 - min(1.0, present / max(1, problem.bytes))
         with self._lock:
             known = self._alone.get((device.id, problem))
-            rate = self._rates.get(device.id)
+            rate = self._rates.get(device.id, _LINK)
         if known is not None:
             return known.call + known.kernel + left * known.copies
-        copies = left * problem.bytes / rate if rate else 0.0
-        return copies + (0.0 if launch is None else _predicted(launch, device))
+        return left * problem.bytes / rate + (0.0 if launch is None else _predicted(launch, device))
 
     def learn(self, device_id: str, problem: Problem, count: int, result: MultiplyResult, seconds: float) -> None:
         """Learn from a call that made `count` products of a problem: its phases, and its seconds in all."""

@@ -74,7 +74,8 @@ class JobQueues:
     def __init__(self, device_ids: Iterable[str], followed: Callable[[str], bool]) -> None:
         self._queues = {device_id: JobQueue(followed) for device_id in device_ids}
 
-    def __getitem__(self, device_id: str) -> JobQueue:
+    def of(self, device_id: str) -> JobQueue:
+        """The queue of one device."""
         return self._queues[device_id]
 
     def __contains__(self, job_id: str) -> bool:

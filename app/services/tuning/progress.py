@@ -91,7 +91,7 @@ class JobProgress:
         each = self.budget.of_kernel(1).seconds
         return None if each is None else each * len(self.max_trials)
 
-    def begin(self, shape: int, device: str = "") -> ShapeProgress:
+    def begin(self, shape: int, device: str) -> ShapeProgress:
         """Begin a shape, by its number, on a device."""
         with self._lock:
             self._devices.setdefault(device, DeviceProgress(device))
@@ -100,7 +100,7 @@ class JobProgress:
             self._under_way[shape] = begun
             return begun
 
-    def claim(self, takes: Callable[[int], bool], device: str = "") -> ShapeProgress | None:
+    def claim(self, takes: Callable[[int], bool], device: str) -> ShapeProgress | None:
         """Begin the first pending shape that no device has begun and that `takes` accepts; None if there is none."""
         with self._lock:
             if self.interrupted():

@@ -139,9 +139,8 @@ class ShapeTuner:
             if best is None and self.serves:
                 self._context.best.withdraw(self.unit.device.model, self.problem)
         seconds = self.progress.job_seconds
-        if best is None and seconds is not None and (self.progress.until().ask <= monotonic() or self._is_unsure()):
-            what = f"a config of {self.problem} was proved that is as fast as the untuned default is forecast to be"
-            raise BudgetTooSmall(f"the budget of {seconds:g} s was over before {what}")
+        if best is None and seconds is not None:
+            self._expect_time(seconds)
         if best is None:
             reasons = "; ".join(sorted({row.reason for row in self._saved if row.reason})[:3])
             raise LaunchFailed(f"no config of {self.problem} could be measured: {reasons}")
@@ -223,7 +222,17 @@ class ShapeTuner:
         ours = [row for row in self._saved if row.state == "measured" and row.kernel != VENDOR]
         return min(ours, key=_median, default=None)
 
-    def _is_unsure(self) -> bool:
+    def _expect_time(self, seconds: float) -> None:
+        """Raise BudgetTooSmall where it was for want of time that there is no winner."""
+        over = f"the budget of {seconds:g} s was over before"
+        if self._is_default_left_out():
+            raise BudgetTooSmall(
+                f"{over} the untuned default of {self.problem} was measured: it is forecast to be faster than what was"
+            )
+        if self.progress.until().ask <= monotonic():
+            raise BudgetTooSmall(f"{over} a config of {self.problem} was proved")
+
+    def _is_default_left_out(self) -> bool:
         """Whether something was measured, but there was no time for the default of the highest kernel."""
         kernel = self._kernels[-1]
         default = kernel.default(self.problem, self.unit.device)

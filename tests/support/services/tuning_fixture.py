@@ -62,7 +62,7 @@ class House:
         spec = TuneSpec.from_json(job.request)
         (problem,) = spec.problems
         progress = JobProgress(spec.budget, [max_trials(problem, self.unit.device, spec)], self.stops)
-        return ShapeTuner(self.context, job.id, spec, self.unit, problem, progress.begin(0))
+        return ShapeTuner(self.context, job.id, spec, self.unit, problem, progress.begin(0, self.unit.device.id))
 
     def tune(self, job: JobRecord) -> BestRecord:
         """Tune the job's shape to its end."""
