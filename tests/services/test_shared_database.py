@@ -74,7 +74,7 @@ def test_a_frozen_service_writes_nothing_of_a_job_that_it_lost(services: Sequenc
     runs.thaw()
     until(lambda: runs.match(128) == "exact", TOLD + 2)
     # Its next write is refused, or finds that the server has ended the transaction that was frozen.
-    gave_up = ("another service's", "left for whoever claims it")
+    gave_up = ("another service's now", "left for whoever claims it")
     until(lambda: any(told in runs.log.read_text() for told in gave_up), 30)
     assert stored(database, job_id) == ended
 

@@ -114,7 +114,6 @@ class JobClaims:
             return
         for job_id in self._database.write(lambda session: self._claims(session).renew(fences)):
             if self.held.fence(job_id) == fences[job_id]:
-                _LOG.warning("job %s is another service's now", job_id)
                 self.held.lose(job_id)
         self._renew_at = monotonic() + self._lease / 3
 

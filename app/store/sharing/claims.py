@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
@@ -13,6 +14,7 @@ from sqlalchemy.orm import Session
 from app.errors import ClaimLost
 from app.store.tables import JobRow
 
+_LOG: Final = logging.getLogger(__name__)
 REQUESTS: Final = 1  # the version of jobs' requests: raised when an older program could not run a new one
 CLAIMS: Final = "claims"  # in a session's info: what the service holds, where services share the database
 _CHECKED: Final = "checked"  # in a session's info: jobs whose claim this transaction has locked
@@ -54,8 +56,10 @@ class HeldClaims:
     def lose(self, job_id: str) -> None:
         """Another service has claimed a job meanwhile: whoever works on it here is to stop."""
         with self._lock:
-            if self._fences.pop(job_id, None) is not None:
-                self._lost.add(job_id)
+            if self._fences.pop(job_id, None) is None:
+                return
+            self._lost.add(job_id)
+        _LOG.warning("job %s is another service's now", job_id)
 
     def lost(self) -> set[str]:
         """The jobs that were lost, and that somebody works on here still."""
