@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import select
 import threading
 import tty
 from collections.abc import Iterator
@@ -32,28 +31,26 @@ def answering(answer: bytes) -> Iterator[Terminal]:
     """A terminal that gives an answer once it was asked for its attributes."""
     master, slave = pty.openpty()
     tty.setraw(slave)
-    ended = threading.Event()
     with os.fdopen(slave, "r", closefd=False) as stdin, os.fdopen(slave, "w", closefd=False) as stdout:
         terminal = Terminal(stdin, stdout)
-        thread = threading.Thread(target=_serve, args=(master, terminal, answer, ended))
+        thread = threading.Thread(target=_serve, args=(master, terminal, answer))
         thread.start()
         try:
             yield terminal
-            stdout.flush()
         finally:
-            ended.set()
+            stdout.flush()
+            os.close(slave)
             thread.join()
-    os.close(slave)
-    os.close(master)
+            os.close(master)
 
 
-def _serve(master: int, terminal: Terminal, answer: bytes, ended: threading.Event) -> None:
+def _serve(master: int, terminal: Terminal, answer: bytes) -> None:
+    """Read until the other end is closed: the kernel may hand on what was written a while later."""
     asked = False
     while True:
-        ready = bool(select.select([master], [], [], 0.02)[0])
-        if ready:
+        try:
             terminal.shown += os.read(master, 65_536)
-        elif ended.is_set():
+        except OSError:  # EIO: all has been read, and nobody has the other end open
             return
         if not asked and b"\x1b[c" in terminal.shown:
             asked = True
