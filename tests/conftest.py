@@ -43,13 +43,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def binaries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of what is compiled, of all workers and of the services that they start: each kernel once in a run."""
+    """The folder of what is compiled, of all workers and of the services that they start: each kernel once in a run.
+
+    TEST_COMPILED names one that several runs share, one after the other or at once.
+    """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:  # each worker has a folder inside the run's own
         folder = folder.parent
+    compiled = Path(os.environ.get("TEST_COMPILED", folder / "compiled"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TILEWISE_CACHE_DIR", str(folder / "compiled"))
-        yield folder / "compiled"
+        patch.setenv("TILEWISE_CACHE_DIR", str(compiled))
+        yield compiled
 
 
 @pytest.fixture(scope="session")

@@ -27,13 +27,20 @@ def main(calls: int, rounds: int) -> None:
     held = [gemm.device.allocate(size * each, stream=stream) for size in (m * k, k * n, m * n)]
     a, b, c = (int(buffer.handle) for buffer in held)
     told = {"us_a_call": _micros(own, lambda: gemm.multiply(a, b, c, (m, n, k, batch)), calls, rounds)}
-    _, launches = gemm._plans[m, n, k, batch]  # noqa: SLF001 - what is launched, without what the export adds to it
-    if len(launches) == 1 and not any(isinstance(one, own.QueuedMap) for one in launches[0][2]):
-        kernel, config, arguments = launches[0]
-        places = {"a": a, "b": b, "c": c, "workspace": 0}
-        given = [own.given_as(one, places) for one in arguments]
-        told["cuda_core_us"] = _micros(own, lambda: own.launch(stream, config, kernel, *given), calls, rounds)
+    launches = own.product(own.MANIFEST, m, n, k, batch).launches
+    if len(launches) == 1 and not any(isinstance(one, own.QueuedMap) for one in launches[0].arguments):
+        places = {"a": a, "b": b, "c": c}
+        told["cuda_core_us"] = _micros(own, _bare(own, gemm, stream, launches[0], places), calls, rounds)
     print(json.dumps(told))
+
+
+def _bare(own: Any, gemm: Any, stream: Any, launch: Any, places: dict[str, int]) -> Callable[[], None]:
+    """cuda.core's own launch of the same kernel, without what the export adds to it."""
+    core: Any = import_module("cuda.core")
+    config = core.LaunchConfig(grid=launch.grid, block=(*launch.block, 1), shmem_size=launch.shared_bytes)
+    kernel = gemm._kernels[launch.entry]  # noqa: SLF001 - the kernel that the export launches
+    given = [own.np.int64(one) if isinstance(one, int) else places.get(one, 0) for one in launch.arguments]
+    return lambda: core.launch(stream, config, kernel, *given)
 
 
 def _micros(own: Any, call: Callable[[], None], calls: int, rounds: int) -> float:

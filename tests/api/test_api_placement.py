@@ -25,9 +25,9 @@ SIZES: dict[str, int | str] = {"m": 1100, "n": 900, "k": 96}
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory: pytest.TempPathFactory, binaries: Path) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("placement")
-    with running(folder, partial(two_cpus, cache_dir=folder)) as service:
+    with running(folder, partial(two_cpus, cache_dir=binaries)) as service:
         yield f"http://127.0.0.1:{service.port}"
 
 

@@ -32,10 +32,10 @@ BOTH = {"opencl:0", "opencl:1"}
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def two(tmp_path_factory: pytest.TempPathFactory, binaries: Path) -> Iterator[Service]:
     """A service of two devices."""
     folder = tmp_path_factory.mktemp("two")
-    with opened(settings(folder), "the tests", fleets=partial(two_cpus, cache_dir=folder)) as service:
+    with opened(settings(folder), "the tests", fleets=partial(two_cpus, cache_dir=binaries)) as service:
         yield service
 
 

@@ -10,6 +10,7 @@ import json
 from functools import lru_cache
 from itertools import cycle, islice
 from math import ceil
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 BUSY_BYTES = 2**27
 SAMPLES, GRAPHS = 50, 12
+PLACES = ("a", "b", "c", "workspace")
 
 
 class Declined(ArithmeticError):
@@ -77,6 +79,7 @@ class Gemm:
         self.device = Device(device)
         self.device.set_current()
         self._workspace, self._kernels, self._plans = None, {}, {}
+        self._default = self.device.default_stream
         for each in MANIFEST["launches"]:
             binary = ObjectCode.from_cubin((HERE / MANIFEST["binaries"][each["entry"]]["cubin"]).read_bytes())
             kernel = binary.get_kernel(each["entry"])
@@ -86,19 +89,13 @@ class Gemm:
 
     def multiply(self, a, b, c, sizes, stream=None):
         """Queue a product of matrices at three addresses on a stream; sizes are m, n, k and batch."""
-        stream = stream or self.device.default_stream
-        plan = self._plans.get(sizes) or self._planned(sizes)
-        needed, launches = plan
-        workspace = self._grown(needed, stream) if needed else 0
         if (a | b | c) % 16:
             raise OutsideClass("a matrix must begin at a multiple of 16 bytes")
-        places = {"a": a, "b": b, "c": c, "workspace": workspace}
-        for kernel, config, arguments in launches:
-            given = [given_as(each, places) for each in arguments]
-            if any(isinstance(each, ctypes.Array) for each in given):
-                launch_with_maps(stream, config, kernel, given)
-            else:
-                launch(stream, config, kernel, *given)
+        needed, launches = self._plans.get(sizes) or self._planned(sizes)
+        stream = stream or self._default
+        workspace = self._grown(needed, stream) if needed else 0
+        for each in launches:
+            each(stream, a, b, c, workspace)
 
     def multiply_host(self, a, b):
         """Multiply NumPy's arrays, and wait; raises Declined."""
@@ -164,10 +161,8 @@ class Gemm:
         found = product(MANIFEST, *sizes)
         launches = []
         for each in found.launches:
-            x, y = each.block
-            config = LaunchConfig(grid=each.grid, block=(x, y, 1), shmem_size=each.shared_bytes)
-            arguments = [np.int64(one) if isinstance(one, int) else one for one in each.arguments]
-            launches.append((self._kernels[each.entry], config, arguments))
+            has_maps = any(isinstance(one, QueuedMap) for one in each.arguments)
+            launches.append((LaunchWithMaps if has_maps else Launch)(self._kernels[each.entry], each))
         self._plans[sizes] = found.workspace_bytes, launches
         return self._plans[sizes]
 
@@ -217,23 +212,41 @@ def pointer(buffer):
     return ctypes.c_uint64(address_of(buffer))
 
 
+class Launch:
+    """A launch of which all but the addresses is ready: a call picks these and the sizes in the kernel's order."""
+
+    def __init__(self, kernel, queued):
+        sizes = [np.int64(one) for one in queued.arguments if isinstance(one, int)]
+        behind = iter(range(len(PLACES), len(PLACES) + len(sizes)))
+        order = (PLACES.index(one) if isinstance(one, str) else next(behind) for one in queued.arguments)
+        self._kernel, self._sizes, self._ordered = kernel, tuple(sizes), itemgetter(*order)
+        block = (*queued.block, 1)
+        self._config = LaunchConfig(grid=queued.grid, block=block, shmem_size=queued.shared_bytes)
+
+    def __call__(self, stream, *places):
+        launch(stream, self._config, self._kernel, *self._ordered(places + self._sizes))
+
+
+class LaunchWithMaps:
+    """A launch that takes tensor maps: cuda.core passes no structure by value, the driver does."""
+
+    def __init__(self, kernel, queued):
+        self._function, self._arguments = function_of(kernel), queued.arguments
+        self._shape = [ctypes.c_uint(one) for one in (queued.grid, 1, 1, *queued.block, 1, queued.shared_bytes)]
+
+    def __call__(self, stream, *places):
+        at = dict(zip(PLACES, places))
+        values = [given_as(one, at) for one in self._arguments]
+        parameters = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        queue = ctypes.c_void_p(int(stream.handle))
+        driven("cuLaunchKernel", self._function, *self._shape, queue, parameters, None)
+
+
 def given_as(argument, places):
-    """An argument as cuda.core takes it, or as the bytes of a tensor map."""
+    """An argument in the host's memory, to be passed by its address."""
     if isinstance(argument, QueuedMap):
         return encoded(argument, places[argument.operand])
-    return places[argument] if isinstance(argument, str) else argument
-
-
-def launch_with_maps(stream, config, kernel, given):
-    """As launch, which passes no structure by value: the driver does."""
-    values = [each if isinstance(each, ctypes.Array) else ctypes.c_int64(int(each)) for each in given]
-    parameters = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-    sizes = [ctypes.c_uint(each) for each in (*config.grid, *config.block, config.shmem_size)]
-    status = ctypes.CDLL("libcuda.so.1").cuLaunchKernel(
-        function_of(kernel), *sizes, ctypes.c_void_p(int(stream.handle)), parameters, None
-    )
-    if status:
-        raise RuntimeError(f"cuLaunchKernel gives {status}")
+    return ctypes.c_int64(places[argument] if isinstance(argument, str) else argument)
 
 
 @lru_cache(maxsize=None)
