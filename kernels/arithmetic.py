@@ -7,41 +7,16 @@ from typing import Final
 from kernels.device import Device
 from kernels.problem import Problem
 
-FMA: Final = "fma"
-WMMA: Final = "wmma"
-MMA: Final = "mma.sync"
-WGMMA: Final = "wgmma"
-DMMA: Final = "dmma"
+FMA: Final = "fma"  # fused multiply-adds of single threads
+WMMA: Final = "wmma"  # a warp's tiles of 16 x 16 x 16 (PTX ISA, "wmma")
+MMA: Final = "mma.sync"  # a warp's products of tiles in registers (PTX ISA, "mma")
+WGMMA: Final = "wgmma"  # products of tiles in shared memory by four warps at once (PTX ISA, "wgmma")
+DMMA: Final = "dmma"  # a warp's products of float64 tiles in registers (PTX ISA, "mma" with f64)
 PATHS: Final = (FMA, WMMA, MMA, WGMMA, DMMA)
 # Of the tensor cores' peak: what a warp's own instructions reach where a group of four warps has one of its own.
 OF_WARPS: Final = {"sm_90": 0.65}
 # Products on tensor cores that one product in float32's accuracy takes.
 PARTS: Final = 3
-
-
-def fma(_problem: Problem, _device: Device) -> str:
-    """Fused multiply-adds of single threads."""
-    return FMA
-
-
-def wmma(_problem: Problem, _device: Device) -> str:
-    """A warp's tiles of 16 x 16 x 16 (PTX ISA, "wmma")."""
-    return WMMA
-
-
-def mma(_problem: Problem, _device: Device) -> str:
-    """A warp's products of tiles in registers (PTX ISA, "mma")."""
-    return MMA
-
-
-def wgmma(_problem: Problem, _device: Device) -> str:
-    """Products of tiles in shared memory by four warps at once (PTX ISA, "wgmma")."""
-    return WGMMA
-
-
-def dmma(_problem: Problem, _device: Device) -> str:
-    """A warp's products of float64 tiles in registers (PTX ISA, "mma" with f64)."""
-    return DMMA
 
 
 def fma_peak(problem: Problem, device: Device) -> float:

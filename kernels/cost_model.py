@@ -160,7 +160,7 @@ def predict(kernel: Kernel, config: Config, problem: Problem, device: Device) ->
     limits, known = device.limits, analyse(kernel, config, problem, device)
     plan, config = kernel.plan(config, problem), kernel.modelled(config)
     besides = len(plan.before) + len(plan.after)
-    path = kernel.instructions(problem, device)
+    path = kernel.instructions
     peak = peak_by(path, problem, device)
     lanes = _round_up(known.threads, max(limits.warp, 1)) / known.threads
     steps = zip(_reads(config, problem), _fetched(config, problem, device), strict=True)

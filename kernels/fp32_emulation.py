@@ -119,11 +119,6 @@ def reason(verdict: int) -> str:
     return "; ".join(found) or f"the kernel declined it ({verdict})"
 
 
-def supports(problem: Problem) -> bool:
-    """Whether k is so large that the error of split products is below that of sequential FMAs."""
-    return problem.k >= LEAST_K
-
-
 def least_k(config: Mapping[str, int]) -> int:
     """The least k for which a config's PROMOTE_K keeps the error below that of sequential FMAs."""
     return max(LEAST_K, SHARE * config.get("PROMOTE_K", 1))

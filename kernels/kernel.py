@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from hashlib import sha256
 from typing import Final, Literal
 
-from kernels.arithmetic import fma
+from kernels.arithmetic import FMA
 from kernels.device import Device
 from kernels.launch import Build, Launch, Plan, dtype_macros
-from kernels.problem import CLASSES, Problem
+from kernels.problem import CLASSES, Problem, larger, smaller
 from kernels.sources import code_digest, source
 from kernels.space import Config, Space
 
@@ -20,34 +21,67 @@ SERVING: Final = "serving"
 LESSON: Final = "lesson"
 
 
-def _all(_: Problem) -> bool:
-    return True
-
-
 def _everywhere(_: Problem, __: Device) -> bool:
     return True
-
-
-def _ever(_: Problem) -> int:
-    return 0
 
 
 def _itself(config: Config) -> Config:
     return config
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bounds on the sizes of problems, all of which a problem is to meet; None, 0 and True are no bound.
+
+    `short` and `long` are C's shorter and longer side, `largest` is the largest of m, n and k, `emulated_k` the least k
+    in emulated precision. The longer side is at least `long_times` the shorter one and k, each.
+    """
+
+    short_most: int | None = None
+    short_over: int | None = None
+    long_least: int = 0
+    long_times: int = 0
+    largest_most: int | None = None
+    largest_over: int | None = None
+    k_most: int | None = None
+    emulated_k: int = 0
+    batch_most: int | None = None
+    transposed: bool = True
+
+    def admit(self, problem: Problem) -> bool:
+        """Whether a problem meets the bounds; of traced sizes (app.exports) what is compared is taken down."""
+        m, n, k = problem.m, problem.n, problem.k
+        return (
+            (self.short_most is None or smaller(m, n) <= self.short_most)
+            and (self.short_over is None or smaller(m, n) > self.short_over)
+            and (self.k_most is None or k <= self.k_most)
+            and (not self.emulated_k or problem.precision != "emulated" or k >= self.emulated_k)
+            and (not self.long_least or larger(m, n) >= self._long(problem))
+            and (self.largest_most is None or larger(m, n, k) <= self.largest_most)
+            and (self.largest_over is None or larger(m, n, k) > self.largest_over)
+            and (self.batch_most is None or problem.batch <= self.batch_most)
+            and (self.transposed or not (problem.trans_a or problem.trans_b))
+        )
+
+    def _long(self, problem: Problem) -> int:
+        return larger(self.long_least, self.long_times * larger(smaller(problem.m, problem.n), problem.k))
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A kernel of the ladder: source file, space, coverage and plan.
 
-    `plan` takes legal configs; `default` is the cost model's choice, untuned. `supports` are the problems on which the
-    kernel is tuned, which `shapes` says in words; `preferred_untuned`, those of them for which it is the untuned
-    default, before the rungs below it. `arguments` are the parameters that are scalars of a launch and no macros:
-    configs that differ in these alone share a binary. `auxiliary_sources` are the files of its steps. `architectures`
-    limits it to some of its platforms'. `excluded_classes` are pairs of its `dtypes` and `precisions` that it does not
-    compute. `min_capability` is the first CUDA architecture that has a problem's instructions, such as 80.
-    `instructions` names those (kernels.arithmetic). `role` is `serving` or `lesson`. `modelled` is a config in the
-    parameters that the cost model reads: BM, BN and, with tiles in shared memory, BK.
+    What it computes is data, so that no kernel's own code runs where it is asked whether it computes a problem.
+
+    `plan` takes legal configs; `default` is the cost model's choice, untuned. `sizes` are those of problems on which
+    the kernel is tuned, which `shapes` says in words; `preferred_untuned`, the problems of those for which it is the
+    untuned default, before the rungs below it. `arguments` are the parameters that are scalars of a launch and no
+    macros: configs that differ in these alone share a binary. `auxiliary_sources` are the files of its steps.
+    `architectures` limits it to some of its platforms'. `excluded_classes` are pairs of its `dtypes` and `precisions`
+    that it does not compute. `min_capability` is the first CUDA architecture that has its instructions, such as 80, and
+    `dtype_capabilities` that of a dtype whose are later. `instructions` names those (kernels.arithmetic). `role` is
+    `serving` or `lesson`. `modelled` is a config in the parameters that the cost model reads: BM, BN and, with tiles in
+    shared memory, BK.
     """
 
     name: str
@@ -62,13 +96,14 @@ class Kernel:
     dynamic_smem: bool = False
     arguments: tuple[str, ...] = ()
     auxiliary_sources: tuple[str, ...] = ()
-    supports: Callable[[Problem], bool] = _all
+    sizes: Sizes = Sizes()
     preferred_untuned: Callable[[Problem, Device], bool] = _everywhere
     architectures: tuple[str, ...] = ()
     shapes: str = "any shape"
     excluded_classes: tuple[tuple[str, str], ...] = ()
-    min_capability: Callable[[Problem], int] = _ever
-    instructions: Callable[[Problem, Device], str] = fma
+    min_capability: int = 0
+    dtype_capabilities: tuple[tuple[str, int], ...] = ()
+    instructions: str = FMA
     role: Role = SERVING
     modelled: Callable[[Config], Config] = _itself
 
@@ -87,7 +122,7 @@ class Kernel:
             "\0".join(map(code_digest, [self.text, *map(source, self.auxiliary_sources)])).encode()
         ).hexdigest()
 
-    @property
+    @cached_property
     def classes(self) -> tuple[tuple[str, str], ...]:
         """The pairs of dtype and precision that this kernel computes."""
         pairs = ((dtype, precision) for dtype in self.dtypes for precision in CLASSES[dtype])
@@ -99,9 +134,13 @@ class Kernel:
 
     def refusal(self, problem: Problem, device: Device) -> str | None:
         """Why the kernel does not support the problem on the device, as a clause; None if it does."""
-        sizes = f"{problem.m} x {problem.n} x {problem.k}"
-        unsupported = None if self.supports(problem) else f"it is for {self.shapes}, not for {sizes}"
-        return self.class_refusal(problem, device) or unsupported
+        if (refused := self.class_refusal(problem, device)) is not None or self.supports(problem):
+            return refused
+        return f"it is for {self.shapes}, not for {problem.m} x {problem.n} x {problem.k}"
+
+    def supports(self, problem: Problem) -> bool:
+        """Whether the problem's sizes and transpositions are among those that the kernel is tuned on."""
+        return self.sizes.admit(problem)
 
     def class_refusal(self, problem: Problem, device: Device) -> str | None:
         """Why it computes no problem of this class on the device, of whatever sizes; None if it does."""
@@ -112,9 +151,15 @@ class Kernel:
             return f"it is for {' and '.join(self.platforms)}, not {device.platform}"
         if self.architectures and device.architecture not in self.architectures:
             return f"it is for {', '.join(self.architectures)}, not {device.architecture}"
-        if device.platform == "cuda" and device.capability < (first := self.min_capability(problem)):
+        first = max(self.min_capability, dict(self.dtype_capabilities).get(problem.dtype, 0))
+        if device.platform == "cuda" and device.capability < first:
             return f"it is for sm_{first} and later, not {device.architecture}"
         return None
+
+    def computed_precision(self, problem: Problem) -> str:
+        """The precision that a problem is computed in: where TF32 is allowed, fused multiply-adds are strict."""
+        is_strict = problem.precision == "tf32" and self.instructions == FMA
+        return "strict" if is_strict else problem.precision
 
     def launch(self, config: Config, problem: Problem, device: Device) -> Launch:
         """Plan a launch; raises ValueError with the rule's name if the space refuses the config."""

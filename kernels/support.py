@@ -16,7 +16,7 @@ _LIMITS: Final = Limits(threads=1024, shared_bytes=0, warp=32, sms=1, bandwidth=
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """A dtype and precision on a platform: the architectures on which a kernel computes it by the same instructions.
+    """A dtype and precision on a platform: the architectures on which a kernel computes it, and its instructions.
 
     Empty if the platform has no architectures.
     """
@@ -39,17 +39,9 @@ def coverage(kernel: Kernel) -> list[Covered]:
     for dtype, precision in kernel.classes:
         problem = Problem(1, 1, 1, dtype=dtype, precision=precision)
         for platform in kernel.platforms:
-            found += _on(kernel, problem, platform)
+            devices = [made_up(platform, name) for name in (ARCHITECTURES if platform == "cuda" else ("",))]
+            names = [each.architecture for each in devices if kernel.class_refusal(problem, each) is None]
+            if names:
+                architectures = tuple(filter(None, names))
+                found.append(Covered(dtype, precision, platform, architectures, kernel.instructions))
     return found
-
-
-def _on(kernel: Kernel, problem: Problem, platform: str) -> list[Covered]:
-    devices = [made_up(platform, name) for name in (ARCHITECTURES if platform == "cuda" else ("",))]
-    by_path: dict[str, list[str]] = {}
-    for device in devices:
-        if kernel.class_refusal(problem, device) is None:
-            by_path.setdefault(kernel.instructions(problem, device), []).append(device.architecture)
-    return [
-        Covered(problem.dtype, problem.precision, platform, tuple(filter(None, names)), path)
-        for path, names in by_path.items()
-    ]

@@ -16,8 +16,8 @@ from kernels.batched.space import (
 )
 from kernels.cost_model import lightest
 from kernels.device import Device
-from kernels.kernel import Kernel
-from kernels.problem import Problem, larger
+from kernels.kernel import Kernel, Sizes
+from kernels.problem import Problem
 from kernels.rules import WARP
 from kernels.space import Config
 
@@ -132,6 +132,6 @@ BATCHED: Final = Kernel(
     plan=plan,
     default=_default,
     dynamic_smem=True,
-    supports=lambda problem: larger(problem.m, problem.n, problem.k) <= LARGEST,
+    sizes=Sizes(largest_most=LARGEST),
     shapes=f"m, n and k of at most {LARGEST}",
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from kernels.arithmetic import mma
+from kernels.arithmetic import MMA
 from kernels.device import Device
 from kernels.direct_tensor.plan import plan, tiles
 from kernels.direct_tensor.space import BAND, MOST_OWN, OWN, SPACE
-from kernels.kernel import Kernel
+from kernels.kernel import Kernel, Sizes
 from kernels.packing import ragged
 from kernels.problem import Problem
 from kernels.space import Config
@@ -68,9 +68,9 @@ DIRECT_TENSOR: Final = Kernel(
     platforms=("cuda",),
     plan=plan,
     default=_default,
-    min_capability=lambda _: SINCE,
-    supports=lambda problem: problem.k <= DEEPEST,
+    min_capability=SINCE,
+    sizes=Sizes(k_most=DEEPEST),
     preferred_untuned=_preferred_untuned,
     shapes=f"k of at most {DEEPEST}",
-    instructions=mma,
+    instructions=MMA,
 )

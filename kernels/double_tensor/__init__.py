@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from kernels.arithmetic import dmma
+from kernels.arithmetic import DMMA
 from kernels.device import Device
 from kernels.double_tensor.plan import plan, shared_bytes, threads
 from kernels.double_tensor.space import ARCHITECTURES, SPACE, SPLITS
-from kernels.kernel import Kernel
-from kernels.problem import Problem, larger, smaller
+from kernels.kernel import Kernel, Sizes
+from kernels.problem import Problem
 from kernels.rules import WARP, blocks
 from kernels.space import Config
 from kernels.split_k import fan, k_tiles_per_split
@@ -85,10 +85,6 @@ def _clocks(config: Config, problem: Problem, device: Device) -> float:
     return own * depth * step * idle + -(-own // min_blocks) / min_blocks * TILE_CLOCKS + joining
 
 
-def _supports(problem: Problem) -> bool:
-    return smaller(problem.m, problem.n) > SHORT and larger(problem.m, problem.n, problem.k) > SMALL
-
-
 DOUBLE_TENSOR: Final = Kernel(
     name="double_tensor",
     summary="Tiles in shared memory that each warp multiplies in float64 on tensor cores.",
@@ -101,8 +97,8 @@ DOUBLE_TENSOR: Final = Kernel(
     default=_default,
     dynamic_smem=True,
     arguments=("GROUP_M", "SPLIT_K"),
-    supports=_supports,
+    sizes=Sizes(short_over=SHORT, largest_over=SMALL),
     shapes=f"a C of more than {SHORT} both ways, where m, n or k is over {SMALL}",
     architectures=ARCHITECTURES,
-    instructions=dmma,
+    instructions=DMMA,
 )

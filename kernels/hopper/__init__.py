@@ -7,7 +7,7 @@ from functools import cache
 from typing import Final
 
 from kernels import fp32_emulation, packing
-from kernels.arithmetic import wgmma
+from kernels.arithmetic import WGMMA
 from kernels.device import Device
 from kernels.hopper.plan import (
     SPLIT_K_REDUCE,
@@ -26,7 +26,7 @@ from kernels.hopper.plan import (
     work_tiles,
 )
 from kernels.hopper.space import RULES, SPACE, SPLITS, enough_stages, operands_to_pack, stays
-from kernels.kernel import Kernel
+from kernels.kernel import Kernel, Sizes
 from kernels.problem import Problem
 from kernels.rules import LINE_BYTES
 from kernels.space import Config
@@ -185,10 +185,6 @@ def _finished(begun: dict[str, int], problem: Problem, device: Device) -> Iterat
             yield Config.of(own | more)
 
 
-def _supports(problem: Problem) -> bool:
-    return not emulated(problem) or fp32_emulation.supports(problem)
-
-
 HOPPER: Final = Kernel(
     name="hopper",
     summary="Tiles that the TMA unit brings into a ring and groups of four warps multiply on tensor cores by wgmma.",
@@ -202,10 +198,10 @@ HOPPER: Final = Kernel(
     dynamic_smem=True,
     arguments=("GROUP_M", "SPLIT_K", "BLOCKS"),
     auxiliary_sources=(packing.PACK_K_MAJOR, SPLIT_K_REDUCE, *fp32_emulation.FILES),
-    supports=_supports,
+    sizes=Sizes(emulated_k=fp32_emulation.LEAST_K),
     preferred_untuned=packing.is_worth_packing,
     architectures=("sm_90",),
     shapes=f"any shape, and k of {fp32_emulation.LEAST_K} and more where float32 is emulated",
     excluded_classes=(("float32", "strict"),),
-    instructions=wgmma,
+    instructions=WGMMA,
 )

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Final
 
-from kernels.arithmetic import fma, mma, wgmma, wmma
+from kernels.arithmetic import MMA, WGMMA, WMMA
 from kernels.device import Device
-from kernels.kernel import LESSON, Kernel
+from kernels.kernel import LESSON, Kernel, Sizes
 from kernels.launch import Plan
 from kernels.lessons import spaces
 from kernels.lessons.spaces import SPACES, plain, tile_bytes
@@ -51,10 +51,6 @@ class Lesson:
         return " ".join(line.removeprefix("//").strip() for line in lines)
 
 
-def _supports(problem: Problem) -> bool:
-    return problem.batch == 1 and not problem.trans_a and not problem.trans_b
-
-
 def _default(space: Space, first: Mapping[str, int]) -> Callable[[Problem, Device], Config]:
     """The config to begin with where it is legal, else the first that is, else it nevertheless."""
 
@@ -78,7 +74,7 @@ def _lesson(
 ) -> Lesson:
     """A lesson whose file, kernel and space go by its number."""
     label, space = f"lesson{number:02}_{name}", SPACES[number]
-    fields: dict[str, object] = {"dtypes": ("float32",), "platforms": ("cuda", "opencl"), "instructions": fma, **more}
+    fields: dict[str, object] = {"dtypes": ("float32",), "platforms": ("cuda", "opencl"), **more}
     own = Kernel(
         name=label,
         summary=f"Lesson {number}: {title}.",
@@ -87,7 +83,7 @@ def _lesson(
         precisions=("strict",),
         plan=plan,
         default=_default(space, first),
-        supports=_supports,
+        sizes=Sizes(batch_most=1, transposed=False),
         shapes="one pair of matrices, neither transposed",
         role=LESSON,
         **fields,  # type: ignore[arg-type]
@@ -176,7 +172,7 @@ LESSONS: Final[tuple[Lesson, ...]] = (
         {"BM": 128, "BN": 128, "BK": 16, "TM": 8, "TN": 8, "WN": 64, "STAGES": 3},
         {"STAGES": 2},
         platforms=("cuda",),
-        min_capability=lambda _: 80,
+        min_capability=80,
         dynamic_smem=True,
     ),
     _lesson(
@@ -187,8 +183,8 @@ LESSONS: Final[tuple[Lesson, ...]] = (
         _WARP,
         {"WM": 32},
         **_HALVES,
-        min_capability=lambda _: 70,
-        instructions=wmma,
+        min_capability=70,
+        instructions=WMMA,
     ),
     _lesson(
         13,
@@ -198,8 +194,8 @@ LESSONS: Final[tuple[Lesson, ...]] = (
         {**_WARP, "STAGES": 3},
         {"STAGES": 2},
         **_HALVES,
-        min_capability=lambda _: 80,
-        instructions=mma,
+        min_capability=80,
+        instructions=MMA,
         dynamic_smem=True,
     ),
     _lesson(
@@ -212,7 +208,7 @@ LESSONS: Final[tuple[Lesson, ...]] = (
         **_HALVES,
         architectures=("sm_90",),
         modelled=spaces.model_groups,
-        instructions=wgmma,
+        instructions=WGMMA,
         dynamic_smem=True,
     ),
 )

@@ -9,8 +9,8 @@ from math import ceil
 from typing import Final
 
 from kernels.device import Device
-from kernels.kernel import Kernel
-from kernels.problem import Problem, smaller
+from kernels.kernel import Kernel, Sizes
+from kernels.problem import Problem
 from kernels.rules import VECTOR_BYTES, blocks
 from kernels.skinny.plan import (
     accumulator_packs,
@@ -132,10 +132,6 @@ def _default(problem: Problem, device: Device) -> Config:
     return next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
 
 
-def _supports(problem: Problem) -> bool:
-    return smaller(problem.m, problem.n) <= SUITED
-
-
 def _preferred_untuned(problem: Problem, device: Device) -> bool:
     """Whether no pipelined is there, or this is faster: past 16 that takes 0.7 to 0.9 of the time, or as long (nt)."""
     if not has_ring(problem):  # the rungs of tensor cores are above
@@ -156,7 +152,7 @@ SKINNY: Final = Kernel(
     default=_default,
     dynamic_smem=True,
     arguments=("SPLIT_K",),
-    supports=_supports,
+    sizes=Sizes(short_most=SUITED),
     preferred_untuned=_preferred_untuned,
     shapes=f"a C with a side of at most {SUITED}",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kernels.device import Device
-from kernels.kernel import Kernel
+from kernels.kernel import Kernel, Sizes
 from kernels.problem import Problem
 from kernels.rules import WARP
 from kernels.space import Config
@@ -88,12 +88,6 @@ def _config(piece: int, row: tuple[int, ...], problem: Problem, device: Device) 
     return Config.of(tile | {"TILES": good_tiles_per_block(Config.of(tile), problem, device)[0]} | rest)
 
 
-def _supports(problem: Problem) -> bool:
-    """Long one way, short the other, and little of k: then the small operand is read once by each block."""
-    short, long = short_and_long(problem)
-    return short <= SHORT and problem.k <= DEEPEST and long >= max(LONG, TIMES_LONGER * max(short, problem.k))
-
-
 TALL: Final = Kernel(
     name="tall",
     summary="The small operand stays in shared memory, the large one streams past it once.",
@@ -106,6 +100,6 @@ TALL: Final = Kernel(
     default=_default,
     dynamic_smem=True,
     arguments=("TILES",),
-    supports=_supports,
+    sizes=Sizes(short_most=SHORT, k_most=DEEPEST, long_least=LONG, long_times=TIMES_LONGER),
     shapes=f"a C at most {SHORT} wide, {LONG} long and {TIMES_LONGER} times its width and k, with k up to {DEEPEST}",
 )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from kernels.arithmetic import mma
+from kernels.arithmetic import MMA
 from kernels.cost_model import occupancy
 from kernels.device import Device
-from kernels.fp32_emulation import FILES
-from kernels.fp32_emulation import supports as splits_well
-from kernels.kernel import Kernel
+from kernels.fp32_emulation import FILES, LEAST_K
+from kernels.kernel import Kernel, Sizes
 from kernels.packing import PACK_K_MAJOR, is_worth_packing, packed_k_major, ragged
 from kernels.problem import Problem
 from kernels.rules import LINE_BYTES, blocks
@@ -112,10 +111,6 @@ def _clocks(config: Config, problem: Problem, device: Device) -> float:
     return loop + waves * TILE_CLOCKS + joining + copying
 
 
-def _supports(problem: Problem) -> bool:
-    return not emulated(problem) or splits_well(problem)
-
-
 TENSOR_CORE: Final = Kernel(
     name="tensor_core",
     summary="Tiles in shared memory that each warp multiplies on tensor cores, with sums in float32.",
@@ -129,10 +124,10 @@ TENSOR_CORE: Final = Kernel(
     dynamic_smem=True,
     arguments=("GROUP_M", "SPLIT_K"),
     auxiliary_sources=(PACK_K_MAJOR, *FILES),
-    supports=_supports,
+    sizes=Sizes(emulated_k=LEAST_K),
     preferred_untuned=is_worth_packing,
     shapes="any shape, for emulated precision with a k that its bound on the error needs",
     excluded_classes=(("float32", "strict"),),
-    min_capability=lambda _: SINCE,
-    instructions=mma,
+    min_capability=SINCE,
+    instructions=MMA,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kernels.arithmetic import wmma
+from kernels import arithmetic
 from kernels.cost_model import lightest
 from kernels.device import Device
 from kernels.kernel import Kernel
@@ -14,8 +14,6 @@ from kernels.space import Config
 from kernels.wmma.plan import plan
 from kernels.wmma.space import SPACE
 
-# The first architectures whose instructions take such elements.
-SINCE: Final = {"float16": 70, "bfloat16": 80}
 # What defaults are chosen from, largest first: BM, BN, BK.
 _TILES: Final = ((64, 64, 64), (32, 64, 64), (64, 32, 64), (32, 32, 64), (16, 64, 64), (64, 16, 64), (16, 16, 64))
 
@@ -35,6 +33,7 @@ WMMA: Final = Kernel(
     plan=plan,
     default=_default,
     preferred_untuned=is_worth_packing,
-    min_capability=lambda problem: SINCE[problem.dtype],
-    instructions=wmma,
+    min_capability=70,
+    dtype_capabilities=(("bfloat16", 80),),
+    instructions=arithmetic.WMMA,
 )

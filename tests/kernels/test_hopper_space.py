@@ -42,7 +42,7 @@ def test_it_covers_half_types_tf32_and_emulated_float32_on_hopper_alone() -> Non
     assert not HOPPER.covers(replace(CUBE, dtype="float32"), H200)
     shallow = Problem(4096, 4096, 128, precision="emulated")
     assert "k of 256 and more" in str(HOPPER.refusal(shallow, H200))
-    assert HOPPER.instructions(CUBE, H200) == "wgmma"
+    assert HOPPER.instructions == "wgmma"
 
 
 @pytest.mark.parametrize(("dtype", "precision"), CLASSES[1:])

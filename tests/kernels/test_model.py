@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from kernels import CATALOGUE
-from kernels.arithmetic import fma, mma, peak, peak_by, wgmma
+from kernels.arithmetic import FMA, MMA, WGMMA, peak, peak_by
 from kernels.cost_model import analyse, occupancy, predict, tile_bytes, trace
 from kernels.device import Device
 from kernels.kernel import Kernel
@@ -187,7 +187,7 @@ def test_default_is_predicted_within_twenty_rooflines(name: str, device: Device)
     kernel = CATALOGUE[name]
     for dtype, precision in kernel.classes:
         for problem in homes(name, Problem(1, 1, 1, dtype=dtype, precision=precision), device)[-1:]:
-            peak = peak_by(kernel.instructions(problem, device), problem, device)
+            peak = peak_by(kernel.instructions, problem, device)
             bound = problem.flops / peak + problem.bytes / device.limits.bandwidth
             predicted = predict(kernel, kernel.default(problem, device), problem, device)
             assert predicted > bound
@@ -196,7 +196,7 @@ def test_default_is_predicted_within_twenty_rooflines(name: str, device: Device)
 
 def test_tensor_core_kernel_is_predicted_by_their_peak() -> None:
     problem, chosen = Problem(4096, 4096, 4096, dtype="bfloat16"), config("tiled", square(64))
-    plain, warps, groups = (replace(TILED, instructions=path) for path in (fma, mma, wgmma))
+    plain, warps, groups = (replace(TILED, instructions=path) for path in (FMA, MMA, WGMMA))
     seconds = [predict(each, chosen, problem, TENSOR) for each in (plain, warps, groups)]
     assert seconds[0] > 5 * seconds[1] > 5 * seconds[2]
     assert len({predict(each, chosen, problem, H200) for each in (plain, warps, groups)}) == 1

@@ -180,7 +180,7 @@ def _legality(kernel: Kernel, problem: Problem, device: Device, config: str | No
         device=device.id,
         problem=responses.Problem.of(problem),
         covered=kernel.covers(problem, device),
-        instructions=kernel.instructions(problem, device),
+        instructions=kernel.instructions,
         default=dict(default) if kernel.space.refusal(default, problem, device) is None else None,
         legal=[dict(each) for each in legal],
         refused={rule: count for rule, count in refused.items() if count},

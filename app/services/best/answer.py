@@ -77,29 +77,18 @@ class BestAnswer:
     @property
     def precision(self) -> str:
         """The precision that the launch computes in."""
-        return precision_of(self.launch, self.device)
+        return CATALOGUE[self.launch.kernel].computed_precision(self.launch.problem)
 
     @property
     def instructions(self) -> str:
         """The path by which the launch's products reach an arithmetic unit."""
-        return instructions_of(self.launch, self.device)
+        return CATALOGUE[self.launch.kernel].instructions
 
     @property
     def vendor_is_faster(self) -> bool | None:
         """Whether the vendor's library took less time beside it; None where that was not measured."""
         vendor = self.baselines["vendor"].timing if self.baselines else None
         return None if vendor is None or self.timing is None else vendor.median_ms < self.timing.median_ms
-
-
-def instructions_of(launch: Launch, device: Device) -> str:
-    """The path by which a launch's products reach an arithmetic unit of a device, such as fma or wgmma."""
-    return CATALOGUE[launch.kernel].instructions(launch.problem, device)
-
-
-def precision_of(launch: Launch, device: Device) -> str:
-    """The precision that a launch computes in: where TF32 is allowed, fused multiply-adds are strict all the same."""
-    is_strict = launch.problem.precision == "tf32" and instructions_of(launch, device) == "fma"
-    return "strict" if is_strict else launch.problem.precision
 
 
 def timing_of(trial: TrialRecord) -> Timing | None:

@@ -22,7 +22,6 @@ from app.errors import (
     Unsupported,
     WrongResult,
 )
-from app.services.best.answer import precision_of
 from app.services.best.lookup import BestConfigs, covering, default_launch
 from app.services.best.misses import MissCounter
 from app.services.best.quarantine import Quarantine
@@ -67,7 +66,7 @@ class KernelChoice:
         if result.build or build:
             phases = {"build": result.build + build, **phases}
         waited, launch = perf_counter() - started - sum(phases.values()), self.launch
-        instructions = CATALOGUE[self.kernel].instructions(launch.problem, unit.device) if launch else ""
+        instructions = CATALOGUE[self.kernel].instructions if launch else ""
         return Product(
             unit.device,
             self.kernel,
@@ -83,7 +82,7 @@ class KernelChoice:
     def _precision(self, device: Device) -> str:
         """The precision that it is made in, which is strict where a vendor's library has no TF32 to use."""
         if self.launch is not None:
-            return precision_of(self.launch, device)
+            return CATALOGUE[self.launch.kernel].computed_precision(self.launch.problem)
         precision = self.problem.precision
         return "strict" if precision == "tf32" and not device.limits.tensor_tf32 else precision
 

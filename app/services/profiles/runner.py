@@ -139,7 +139,7 @@ class _KernelProfiler:
         of_driver, foreseen, path = dict[str, float](), dict[str, float](), "fma"
         if isinstance(contender, Launch):
             kernel = CATALOGUE[one.kernel]
-            path = kernel.instructions(problem, device)
+            path = kernel.instructions
             told: LaunchResources | None = self._call(profile.resources, contender)
             of_driver = driver_figures(told, contender, self._unit)
             registers = int(of_driver.get("registers", 0))

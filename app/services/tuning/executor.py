@@ -205,7 +205,7 @@ def _result(winner: BestRecord, device: Device) -> dict[str, Any]:
         "problem": winner.problem.key,
         "device": device.id,
         "device_model": winner.device_model,
-        "instructions": KERNELS[trial.kernel].instructions(winner.problem, device),
+        "instructions": KERNELS[trial.kernel].instructions,
         **_figure(trial),
         **result,
         "vendor_is_faster": faster,

@@ -165,11 +165,11 @@ def climbed(jobs: JobService, asked: LessonsQuery, device: Device) -> Lessons:
         device=device.id,
         advice=advice,
         tiles=[TileChoice.model_validate(asdict(each)) for each in tiles],
-        lessons=[_step(each, device) for each in found],
+        lessons=[_step(each) for each in found],
     )
 
 
-def _step(step: ladder.LessonStep, device: Device) -> LessonStep:
+def _step(step: ladder.LessonStep) -> LessonStep:
     lesson = step.lesson
     return LessonStep(
         number=lesson.number,
@@ -179,7 +179,7 @@ def _step(step: ladder.LessonStep, device: Device) -> LessonStep:
         source=lesson.own_source,
         diff=step.diff,
         problem=Problem.of(step.problem),
-        instructions=lesson.kernel.instructions(step.problem, device),
+        instructions=lesson.kernel.instructions,
         refusal=step.refusal,
         run=None if step.run is None else _run(step.run),
         change=dict(step.change),
