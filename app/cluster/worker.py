@@ -19,7 +19,7 @@ from app.cluster.messages import NodeAnswer, NodeCall, Role
 from app.devices.lease import Priority, PriorityLock
 from app.devices.process import CallLimit, CallStopped, PendingCall, Until, never
 from app.devices.process.call import logged_fault
-from app.devices.process.stop import wait
+from app.devices.process.worker_main import wait
 from app.devices.slab import Slab, SlabRegion
 from app.dtypes import Array
 from app.errors import ChildDied, ChildLost, Closing, TilewiseError

@@ -11,13 +11,12 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from app.server.bulk_transfer import BulkSocket
-from app.server.flow_control import FlowControl, TransferLimits
+from app.server.flow_control import FlowControl, TransferLimits, WriteProgress, WriteWatchdog
 from app.server.half_close import HalfClosedWatch
 from app.server.http import HEAD, LINGER, AdmissionCheck, HttpParser, InvalidRequests, PendingAdmissions
 from app.server.peer import Authenticator, Peer, peer_of
 from app.server.request import ErrorResponse, RequestCycle, StreamingCycle
 from app.server.thread_pool import ThreadPool
-from app.server.write_watchdog import WriteProgress, WriteWatchdog
 
 _SCRATCH: Final = 2**18  # bytes read at once where nobody has given a place for them
 _EARLY: Final = 2**16  # a body up to this long may come before its route asks for it

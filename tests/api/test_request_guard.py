@@ -13,8 +13,7 @@ import pytest
 from starlette.responses import Response
 from starlette.routing import Mount
 
-from app.api.admission.request_guard import RequestGuard
-from app.api.admission.route_scopes import PUBLIC, scopes_of_route
+from app.api.admission.request_guard import PUBLIC, RequestGuard, scopes_of_route
 from app.main import create_app
 from app.server import Peer
 from app.services.access.api_keys import ApiKeys

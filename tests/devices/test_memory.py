@@ -10,7 +10,7 @@ import pytest
 
 from app.devices import worker_entry
 from app.devices.fleet import Fleet, open_fleet
-from app.devices.process.memory_limit import compiler_memory
+from app.devices.process.worker_main import compiler_memory
 from app.errors import ChildDied, ChildTimedOut, CompileFailed
 from tests.support.devices import child_functions, device_functions
 from tests.support.devices.child_factory import Making

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from app.devices.process.call import PendingCall
 from app.devices.process.device_worker import DeviceWorker
-from app.devices.process.stop import GLANCE, NEVER, CallLimit, CallStopped, Until, never
 from app.devices.process.worker import Worker
-from app.devices.process.worker_main import WorkerLink
+from app.devices.process.worker_main import GLANCE, NEVER, CallLimit, CallStopped, Until, WorkerLink, never
 
 __all__ = [
     "GLANCE",

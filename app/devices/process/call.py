@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from app.devices.lease import Lease, LeaseTicket, Priority
 from app.devices.process.process import WorkerProcess
-from app.devices.process.stop import GLANCE, CallStopped, Until, never, wait
+from app.devices.process.worker_main import GLANCE, CallStopped, Until, never, wait
 from app.errors import ChildDied, ChildTimedOut, DeviceError, InternalError, TilewiseError
 from app.observability.request_context import current
 from app.observability.tracing import PhaseSpans

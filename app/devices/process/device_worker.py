@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from app.devices.lease import Priority
 from app.devices.process.call import PendingCall
-from app.devices.process.stop import Until, never
+from app.devices.process.worker_main import Until, never
 from app.errors import TilewiseError
 
 

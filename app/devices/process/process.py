@@ -16,10 +16,9 @@ from time import monotonic
 from typing import IO, Any, Final
 
 from app.devices.process.heartbeat import Hang, HeartbeatMonitor
-from app.devices.process.memory_limit import GIB
 from app.devices.process.output import relay
 from app.devices.process.words import Speaker
-from app.devices.process.worker_main import Channel, DeadlinePage
+from app.devices.process.worker_main import GIB, Channel, DeadlinePage
 from app.devices.sandbox import Sandbox
 from app.devices.threads import PARKED
 from app.observability import logs

@@ -15,8 +15,7 @@ from app.devices.lease import Lease, LeaseTicket, Priority, PriorityLock
 from app.devices.process.call import PendingCall, RemoteCall, logged_fault
 from app.devices.process.heartbeat import INTERVAL, Hang
 from app.devices.process.process import WorkerProcess
-from app.devices.process.stop import GLANCE, CallStopped, Until, never, wait
-from app.devices.process.worker_main import PAGE, DeadlinePage
+from app.devices.process.worker_main import GLANCE, PAGE, CallStopped, DeadlinePage, Until, never, wait
 from app.devices.sandbox import Sandbox
 from app.errors import ChildDied, ChildLost, ChildTimedOut, Closing, DeviceError, TilewiseError
 

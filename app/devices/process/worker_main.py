@@ -7,29 +7,116 @@ import faulthandler
 import mmap
 import os
 import pickle
+import resource
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import inf
 from multiprocessing.connection import Connection
+from pathlib import Path
 from time import monotonic
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from app.devices.process import heartbeat
-from app.devices.process.memory_limit import MemoryLimit, compiler_memory
-from app.devices.process.stop import CallStopped
 from app.devices.process.words import Hearer
 from app.devices.sandbox import Sandbox
 from app.errors import DeviceError, TilewiseError
 from app.observability import logs, request_context
 
+GLANCE: Final = 0.25  # seconds between looks at what no message tells: a renewed deadline, a stop, a death
+GIB: Final = 2**30
+_MOST: Final = 4 * GIB  # more than ten times what compiling any kernel of ours takes
+_LEAST: Final = 1 * GIB
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_CGROUP: Final = Path("/sys/fs/cgroup/memory.max")  # a container's own, where it is given one
 PAGE: Final = 4096
 _PR_SET_PDEATHSIG: Final = 1
 
 Channel: TypeAlias = "Connection[Any, Any]"  # generic for type checkers only
+
+
+class CallLimit(NamedTuple):
+    """Moments of the monotonic clock: from `ask` on the function ends of itself, at `kill` its child is killed."""
+
+    ask: float = inf
+    kill: float = inf
+
+
+NEVER: Final = CallLimit()
+Until: TypeAlias = Callable[[], CallLimit]  # read every quarter of a second; it may only move forward
+
+
+def never() -> CallLimit:
+    """A call that nothing stops."""
+    return NEVER
+
+
+class CallStopped(Exception):
+    """The call was stopped, as its `until` says. Whatever it was about is not to blame."""
+
+
+def wait(granted: Callable[[float | None], bool], until: Until) -> None:
+    """Wait until `granted(seconds)` is true; raises Stopped if it is not when the call should end."""
+    if until is never:
+        granted(None)
+        return
+    while not granted(max(0.0, min(GLANCE, until().ask - monotonic()))):
+        if until().ask <= monotonic():
+            raise CallStopped
+
+
+def compiler_memory() -> int:
+    """The memory limit of a compiler: a few times its need, and at most half of the host's available memory."""
+    has = [_MOST * 2]
+    with suppress(OSError, StopIteration, ValueError), Path("/proc/meminfo").open(encoding="ascii") as lines:
+        has.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")))
+    with suppress(OSError, ValueError):
+        has.append(int(_CGROUP.read_text(encoding="ascii")))
+    return max(_LEAST, min(has) // 2)
+
+
+class MemoryLimit:
+    """The limit on a process's private memory (RLIMIT_DATA), lowered for a phase and restored after it.
+
+    Shared memory, such as the slab, and reserved addresses do not count. When an allocation is refused, LLVM ends its
+    process, NVRTC its compilation, and Python raises MemoryError.
+    """
+
+    def __init__(self) -> None:
+        self._before: tuple[int, int] | None = None
+        self._peak: int | None = None  # a file that is kept open
+
+    def prepare(self) -> None:
+        """Open what is needed, for a process that is to enter a sandbox, which lets nobody write to /proc."""
+        with suppress(OSError):
+            self._peak = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
+
+    def lower(self, nbytes: int) -> int:
+        """Allow `nbytes` more than are in use; returns the memory in use."""
+        self.lift()
+        self._before = before = resource.getrlimit(resource.RLIMIT_DATA)
+        with suppress(OSError):
+            if self._peak is not None:
+                os.write(self._peak, b"5")  # the peak starts again from here
+        resident, data = _taken()
+        least = min([data + nbytes, *(each for each in before if each != resource.RLIM_INFINITY)])
+        resource.setrlimit(resource.RLIMIT_DATA, (least, before[1]))
+        return resident
+
+    def lift(self) -> None:
+        """Restore the limit."""
+        if self._before is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, self._before)
+        self._before = None
+
+
+def _taken() -> tuple[int, int]:
+    """Bytes of memory in use, and of private memory as the limit counts it."""
+    fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
+    return int(fields[1]) * _PAGE, int(fields[5]) * _PAGE
 
 
 class DeadlinePage:

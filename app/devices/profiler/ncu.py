@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from app.devices.process.stop import GLANCE
+from app.devices.process.worker_main import GLANCE
 
 READY, GO = b"ready\n", b"go\n"  # what the program says once it could launch, and what it is told then
 _PLACES: Final = ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute")

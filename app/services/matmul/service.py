@@ -33,11 +33,11 @@ from app.services.matmul.kernel_choice import (
     FailedAttempts,
     KernelChoice,
     KernelSelector,
+    PendingBuilds,
     ServingFailures,
     another_may_do,
     strictly,
 )
-from app.services.matmul.pending_builds import PendingBuilds
 from app.services.matmul.placement import Placement, ProductPlanner, TileMaker
 from app.services.matmul.resident_matrices import PendingMatrix, ResidentMatrix
 from app.services.matmul.tiling import DeviceMemory, TileWalk

@@ -14,7 +14,7 @@ from app.devices.backend import LaunchResources
 from app.devices.fleet import Unit
 from app.devices.lease import Priority
 from app.devices.process import CallStopped
-from app.devices.process.stop import NEVER, CallLimit, Until
+from app.devices.process.worker_main import NEVER, CallLimit, Until
 from app.errors import DeviceError, TilewiseError
 from app.profiling.figures import DRIVER, MODEL, ROLES, TIMER, KernelProfile, SourceFigures, assembled
 from app.profiling.findings import findings

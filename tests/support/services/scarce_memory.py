@@ -10,9 +10,9 @@ from app.devices.fleet import WorkerContext
 from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
 from app.worker.serving import product
-from app.worker.serving.buffer_cache import DeviceBufferCache
 from app.worker.serving.chunked_transfer import transfers_of
 from app.worker.serving.product import MultiplyRequest, MultiplyResult
+from app.worker.serving.tile import DeviceBufferCache
 
 
 class Tight:
