@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
-from starlette.requests import Request
 
 from app.api.body.operand_files import NAME as FILE_NAME
 from app.api.formats.operand_spec import ProductOptions
-from app.api.params import USUAL, WHOLE, PageQuery, StrictModel, parse_query
+from app.api.params import WHOLE, PageQuery, StrictModel
 from app.errors import Invalid
 from app.services.matmul.resident_matrices import NAME
 from app.services.tuning.request import TuneSpec
@@ -299,17 +297,6 @@ class ProductQuery(ProductMembers):
             if file is not None and getattr(self, name) is not None:
                 raise Invalid(f"{name} names a resident matrix, and {name}_file a file", member=f"{name}_file")
         return ProductOptions(**self.model_dump())
-
-
-def options_of(request: Request) -> ProductOptions:
-    """The options of a product's query string; raises Invalid."""
-    query = request.scope["query_string"]
-    return _options(query) if len(query) <= USUAL else parse_query(ProductQuery, query).options()
-
-
-@lru_cache(maxsize=1024)
-def _options(query: bytes) -> ProductOptions:
-    return parse_query(ProductQuery, query).options()
 
 
 class MatrixQuery(StrictModel):

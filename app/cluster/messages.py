@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from app.devices.backend import Vendor
 from app.devices.lease import Priority
-from app.worker.serving.tile import Panel
+from app.worker.serving.device_memory import Panel
 from kernels.device import Device
 
 Role = Literal["products", "trials"]

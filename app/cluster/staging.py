@@ -16,8 +16,8 @@ from app.devices.slab import Slab, SlabRegion
 from app.dtypes import Array
 from app.errors import Unsupported
 from app.worker.serving import batched, chunked_transfer, ipc, product
+from app.worker.serving.device_memory import Panel
 from app.worker.serving.product import MultiplyRequest, MultiplyResult
-from app.worker.serving.tile import Panel
 
 _TOKEN: Final = 32  # bytes by which a slab is known to be the one that was meant
 _IPC: Final = (ipc.check, ipc.fetch, ipc.deliver, ipc.close)

@@ -20,7 +20,7 @@ from app.observability.request_context import context_of
 from app.server.connection_limits import ConnectionLimits
 from app.server.http import HEAD, LINGER, AdmissionCheck, PendingAdmissions
 from app.server.protocol import BulkProtocol
-from app.server.response_encoder import lines_of, rendered
+from app.server.request import lines_of, rendered
 from app.server.tls import ReloadingTls
 
 _LOG = logging.getLogger(__name__)

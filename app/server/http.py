@@ -21,8 +21,16 @@ from app.observability import request_context
 from app.observability.limited_log import LimitedLog
 from app.observability.request_context import RequestContext, context_of
 from app.server.peer import PRINCIPAL, Authenticator, Peer
-from app.server.request import EXTENSION, Connection, ErrorResponse, RequestCycle, RequestHead, StreamingCycle
-from app.server.response_encoder import lines_of, rendered
+from app.server.request import (
+    EXTENSION,
+    Connection,
+    ErrorResponse,
+    RequestCycle,
+    RequestHead,
+    StreamingCycle,
+    lines_of,
+    rendered,
+)
 
 _LOG: Final = logging.getLogger(__name__)
 HEAD: Final = 2**16  # bytes of a request's head, and of what is no data in a chunked body, in a row

@@ -13,10 +13,9 @@ from functools import partial
 from typing import Final
 
 from app.tuning.budget import FINALS, Budget, Deadline, Forecast
-from app.tuning.finals import finals
+from app.tuning.finals import BESIDE, OVER, absent, finals
 from app.tuning.kernel_search import KernelSearch
 from app.tuning.outcome import FORECAST, FinalReport, Measured, Outcome, Rejected
-from app.tuning.report import BESIDE, OVER, absent
 from app.tuning.runner import Contender, InterleavedSamples, OutOfTime, Runner
 from app.tuning.search.ask_thread import Once, ask_in_thread, begin_in_thread
 from app.tuning.search.strategy import PriorTimes, SearchInputs, Strategy, strategy

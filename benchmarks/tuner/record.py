@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 from app.devices.fleet import Unit, open_fleet
 from app.services.tuning.trial_runner import TrialRunner
-from app.tuning.measure.timing_policy import policy_of
+from app.tuning.measure.racing import policy_of
 from app.tuning.outcome import Measured, Rejected
 from app.tuning.replay import Recording, dump, lines, read
 from app.worker.measuring.trial import FixtureKey

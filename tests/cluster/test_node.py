@@ -18,8 +18,8 @@ from app.devices.slab import Slab, SlabRegion
 from app.dtypes import Array
 from app.errors import Unsupported
 from app.worker.serving import batched, chunked_transfer, ipc, product
+from app.worker.serving.device_memory import Panel, TileTransfer
 from app.worker.serving.product import MultiplyRequest
-from app.worker.serving.tile import Panel, TileTransfer
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.launch import Launch

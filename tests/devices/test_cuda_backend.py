@@ -13,7 +13,7 @@ from app.devices.backend import Backend, Operands
 from app.devices.process import Worker
 from app.dtypes import numpy_dtype
 from app.errors import LaunchFailed
-from app.tuning.measure.timing_policy import EVENTS, GRAPH, policy_of
+from app.tuning.measure.racing import EVENTS, GRAPH, policy_of
 from app.tuning.verify import tolerance
 from kernels import CATALOGUE, cost_model
 from kernels.problem import Problem

@@ -16,7 +16,7 @@ from app.devices.opencl.pocl.cpuid import processor
 from app.devices.process import Worker
 from app.devices.threads import wait_until_idle
 from app.errors import ChildTimedOut
-from app.tuning.measure.timing_policy import EVENTS, GRAPH
+from app.tuning.measure.racing import EVENTS, GRAPH
 from kernels import CATALOGUE
 from kernels.problem import Problem
 from tests.support.devices import device_functions

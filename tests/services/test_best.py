@@ -19,7 +19,7 @@ from app.services.jobs.service import new_job
 from app.services.service import Service
 from app.store.records import BestRecord, CrossRecord, TrialRecord
 from app.store.repository import BestRepository, JobRepository, TrialRepository
-from app.tuning.measure.timing_policy import policy_of
+from app.tuning.measure.racing import policy_of
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
 from kernels.problem import Problem

@@ -12,7 +12,7 @@ from app.devices.slab import Slab
 from app.errors import Invalid, MatrixGone, NoRoom, QuotaExceeded, TooLarge, UnknownMatrix
 from app.services.matmul.resident_matrices import MatrixQuota, ResidentMatrices, ResidentMatrix
 from app.services.principal import Principal
-from app.worker.serving.tile import DeviceBufferCache
+from app.worker.serving.device_memory import DeviceBufferCache
 
 PAGE = 4096
 ME, YOU = Principal("me"), Principal("you")

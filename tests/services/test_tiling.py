@@ -21,7 +21,7 @@ from app.services.matmul.device_queue import CancelToken
 from app.services.principal import ANONYMOUS
 from app.services.service import Service
 from app.tuning.verify import tolerance
-from app.worker.serving.tile import DeviceBufferCache, Panel, TileCopies, TileTransfer
+from app.worker.serving.device_memory import DeviceBufferCache, Panel, TileCopies, TileTransfer
 from kernels.problem import Problem
 from tests.services.test_results import keeping
 from tests.support.services.service_settings import settings

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.tuning.measure.drift import DriftDetector
-from app.tuning.measure.interleaved import sample_interleaved
+from app.tuning.measure.racing import sample_interleaved
 from tests.support.tuning.synthetic_noise import Machine, slower
 
 TRUTH = (1e-3, 1.5e-3, 2e-3)

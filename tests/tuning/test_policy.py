@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.tuning.measure.timing_policy import floor_seconds, policy_of
+from app.tuning.measure.racing import floor_seconds, policy_of
 from kernels.device import Limits
 from kernels.problem import Problem
 from tests.support.tuning.host_device import DEVICE

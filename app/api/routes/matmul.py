@@ -20,7 +20,7 @@ from app.api.body.stream import source_of
 from app.api.body.upload_overlap import DownloadOverlap
 from app.api.errors import OF_PRODUCTS, documented, timed_out
 from app.api.formats import json_matrix, npy, npz, safetensors
-from app.api.formats.operand_spec import OPERANDS, bytes_of, told_problem
+from app.api.formats.operand_spec import OPERANDS, ProductOptions, bytes_of, told_problem
 from app.api.idempotency import KEY
 from app.api.negotiation import listed, preference
 from app.api.openapi.direct_route import DirectRouter
@@ -31,7 +31,7 @@ from app.api.response import SlabResponse, TextResponse, encode, product_headers
 from app.api.responses import reply
 from app.api.routes.matmul_async import ACCEPTED, accepted
 from app.api.routes.matrices import LEFT, Matrix
-from app.api.schemas import ProductQuery, options_of
+from app.api.schemas import ProductQuery
 from app.api.state import service_of, state_of, threads_of
 from app.errors import NoRoom, TilewiseError
 from app.observability.tracing import trace_phases
@@ -188,7 +188,7 @@ async def matmul(request: Request) -> Response:
     started = perf_counter()
     if (small := await _small_product(request)) is not None:
         return small
-    options = options_of(request)
+    options = _options_of(request)
     media = media_of(request, options.sent)
     answer = answer_media(listed(request, "accept"), json_matrix.MEDIA if options.c else media)
     state, service, threads = state_of(request.app), service_of(request), threads_of(request)
@@ -293,3 +293,14 @@ def _is_plain(request: Request, nbytes: int) -> bool:
     accept = told.pop(b"accept", None)
     plain = {b"content-type": RAW.encode(), b"content-length": b"%d" % nbytes}
     return told == plain and accept in _ACCEPTS and len(said) == len(plain) + (accept is not None)
+
+
+def _options_of(request: Request) -> ProductOptions:
+    """The options of a product's query string; raises Invalid."""
+    query = request.scope["query_string"]
+    return _options(query) if len(query) <= USUAL else parse_query(ProductQuery, query).options()
+
+
+@lru_cache(maxsize=1024)
+def _options(query: bytes) -> ProductOptions:
+    return parse_query(ProductQuery, query).options()

@@ -15,7 +15,7 @@ import numpy as np
 from cuda.pathfinder import load_nvidia_dynamic_lib
 from cupy.cuda import driver, nvrtc, runtime
 
-from app.devices.backend import Buffer, LaunchResources, Operands, Program, Reading, Vendor, nothing
+from app.devices.backend import Buffer, LaunchResources, Operands, Program, Reading, Vendor, Workspace, nothing
 from app.devices.cuda.availability import compiled_for, explanation, unsupported, usable
 from app.devices.cuda.cublas import Cublas, stay_strict
 from app.devices.cuda.launch import allow_dynamic_smem, queue, verdict
@@ -24,7 +24,6 @@ from app.devices.cuda.nvrtc import compile_cubin
 from app.devices.cuda.properties import Software, identify, software
 from app.devices.cuda.timing import LaunchTimer
 from app.devices.host_blas import reference as host_reference
-from app.devices.workspace import Workspace
 from app.dtypes import Array
 from app.errors import CompileFailed, DeviceError, LaunchFailed, NoDevice
 from kernels.device import Device

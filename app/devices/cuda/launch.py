@@ -8,9 +8,8 @@ from typing import Final
 import numpy as np
 from cupy.cuda import runtime
 
-from app.devices.backend import Program
+from app.devices.backend import Program, Workspace
 from app.devices.cuda.tensor_maps import encoded
-from app.devices.workspace import Workspace
 from kernels.launch import OPERANDS, Launch
 
 _UNASKED: Final = 48 * 1024  # bytes of shared memory that every launch may have

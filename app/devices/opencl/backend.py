@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,12 +15,11 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from app.devices.backend import Buffer, LaunchResources, Operands, Program, Reading, Vendor, nothing
+from app.devices.backend import Buffer, LaunchResources, Operands, Program, Reading, Vendor, Workspace, nothing
 from app.devices.host import available_bytes
 from app.devices.host_blas import multiply, reference, undisturbed, vendor
 from app.devices.opencl.pocl.environment import environment
-from app.devices.opencl.properties import cpus, identify, options
-from app.devices.workspace import Workspace
+from app.devices.opencl.properties import cpus, identify
 from app.dtypes import Array, numpy_dtype
 from app.errors import CompileFailed, LaunchFailed, NoDevice
 from kernels.device import Device
@@ -93,7 +93,7 @@ class OpenCLBackend:
         """
         cl = self._cl
         try:
-            program = cl.Program(self._context, build.text).build(options=[*_macros(build), *options(self.device)])
+            program = cl.Program(self._context, build.text).build(options=[*_macros(build), *_options(self.device)])
             return Program(cl.Kernel(program, build.entry), build)
         except cl.Error as error:
             raise CompileFailed(_words(error)) from error
@@ -265,3 +265,10 @@ def _bytes(array: Array) -> Array:
 
 def _words(error: BaseException) -> str:
     return str(error).strip() or type(error).__name__
+
+
+def _options(device: Device) -> list[str]:
+    """Further compiler options: the CPU's name, since PoCL's cache key may lack it."""
+    processor = f"-DPROCESSOR_{re.sub(r'[^A-Z0-9]', '_', device.architecture.upper())}"
+    # No warnings: how a vector wider than the processor's is passed matters to nobody; CI compiles the texts too.
+    return [processor, "-w"]

@@ -63,13 +63,6 @@ def identify(device: Any, device_id: str) -> Device:
     )
 
 
-def options(device: Device) -> list[str]:
-    """Further compiler options: the CPU's name, since PoCL's cache key may lack it."""
-    processor = f"-DPROCESSOR_{re.sub(r'[^A-Z0-9]', '_', device.architecture.upper())}"
-    # No warnings: how a vector wider than the processor's is passed matters to nobody; CI compiles the texts too.
-    return [processor, "-w"]
-
-
 def _limits(device: Any) -> Limits:
     width = max(1, int(device.native_vector_width_float))
     cores = int(device.max_compute_units)

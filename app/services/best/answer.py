@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from app.store.records import BestRecord, TrialRecord
-from app.tuning.measure.timing_policy import EVENTS
+from app.tuning.measure.racing import EVENTS
 from app.tuning.outcome import Accuracy, Timing
 from kernels import CATALOGUE
 from kernels.device import Device

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from app.store.records import BestRecord, CrossRecord, TrialRecord
-from app.tuning.measure.timing_policy import policy_of
+from app.tuning.measure.racing import policy_of
 from app.tuning.transfer import Transfer, TransferChoice, TunedProblem, points
 from kernels import CATALOGUE
 from kernels.cost_model import analyse, predict

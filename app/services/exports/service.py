@@ -18,7 +18,7 @@ from app.services.best.answer import BestAnswer
 from app.services.best.lookup import BestConfigs, untuned
 from app.services.exports.architectures import device_of
 from app.services.exports.disassembler import disassembled
-from app.tuning.measure.timing_policy import policy_of
+from app.tuning.measure.racing import policy_of
 from kernels import CATALOGUE
 from kernels.device import Device
 from kernels.kernel import Kernel

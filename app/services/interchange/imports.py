@@ -24,7 +24,7 @@ from app.services.principal import ANONYMOUS, Principal
 from app.store.database import Database
 from app.store.records import ImportedSpaceRecord, ImportRecord, TrialRecord
 from app.store.repository import ImportRepository, TrialRepository
-from app.tuning.measure.timing_policy import EVENTS
+from app.tuning.measure.racing import EVENTS
 from app.tuning.outcome import Timing
 from app.tuning.search.inputs import PriorTimes
 from kernels import CATALOGUE

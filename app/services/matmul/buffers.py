@@ -16,7 +16,7 @@ from app.services.matmul.admission import AdmissionTicket
 from app.services.matmul.certificates import Certificate, Check
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.resident_matrices import PendingMatrix
-from app.worker.serving.tile import TileTransfer
+from app.worker.serving.device_memory import TileTransfer
 from kernels.device import Device
 from kernels.problem import Problem
 

@@ -17,7 +17,7 @@ from app.services.best.lookup import covering, unemulated
 from app.services.matmul.buffers import OperandBuffers, Tile
 from app.services.matmul.device_cache import DeviceCacheDirectory
 from app.services.matmul.kernel_choice import strictly
-from app.worker.serving.tile import Panel, TileTransfer
+from app.worker.serving.device_memory import Panel, TileTransfer
 from kernels.problem import Problem
 
 _REMEMBERED: Final = 4096  # problems

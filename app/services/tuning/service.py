@@ -19,7 +19,7 @@ from app.services.best.misses import MissCounter
 from app.services.jobs.service import ENDED, JobService, new_job
 from app.services.principal import IDLE, Principal
 from app.services.tuning.background import BackgroundTuning
-from app.services.tuning.executor import AwaitDefaults, JobExecutor, is_exact
+from app.services.tuning.executor import AwaitDefaults, JobExecutor, RunningJob, TuneTarget, equal_units, is_exact
 from app.services.tuning.forecast import expect_affordable
 from app.services.tuning.job_queue import JobQueue, JobQueues
 from app.services.tuning.job_sharing import JobSharing
@@ -32,7 +32,6 @@ from app.services.tuning.request import (
     max_trials,
     normalize,
 )
-from app.services.tuning.running_job import RunningJob, TuneTarget, equal_units
 from app.services.tuning.shape_tuner import TuningContext
 from app.store.database import Database
 from app.store.records import JobRecord

@@ -1,19 +1,20 @@
-"""The trials of all jobs, and prior times from them for other problems and devices."""
+"""The trials of all jobs, prior times from them for other problems and devices, and the configs that failed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from math import log2
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, delete, func, or_, select
 from sqlalchemy.orm import Session
 
-from app.store.records import KnownRecord, PointRecord, TrialRecord
-from app.store.repository.mapping import PROBLEM, alike, counted, insert, problem_of, trial_of, trial_row
+from app.store.records import FaultRecord, KnownRecord, PointRecord, TrialRecord
+from app.store.repository.mapping import PROBLEM, alike, counted, insert, problem_of, taken, trial_of, trial_row
 from app.store.sharing.claims import expect_held, serialised
-from app.store.sharing.notices import JOB, note
-from app.store.tables import BestRow, TrialRow
+from app.store.sharing.notices import FAULT, JOB, note
+from app.store.tables import BestRow, FaultRow, TrialRow
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -23,6 +24,8 @@ _FAMILY: Final = tuple(name for name in PROBLEM if name not in _SIZES)
 _VENDOR: Final = "vendor"
 _POINT: Final = ("id", "kernel", "round", "state", "reason", "median_ms", "config")
 _SPACE: Final = ("device_model", "problem_key", "kernel", "kernel_digest")
+_FAULT: Final = tuple(field.name for field in fields(FaultRecord) if field.name != "config")
+_PLACE: Final = ("device_model", "environment", "kernel", "kernel_digest", "scope", "kind")
 
 
 class TrialRepository:
@@ -196,3 +199,34 @@ def _nearest(places: Iterable[tuple[str, Problem]], problem: Problem) -> list[tu
         return sum(log2(getattr(other, size) / getattr(problem, size)) ** 2 for size in _SIZES), other
 
     return sorted(places, key=distance)
+
+
+class FaultRepository:
+    """Configs that failed: the negative cache, and the quarantine (kind wrong)."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, *records: FaultRecord) -> None:
+        """Keep faults; of equal kind, place and scope the first stays."""
+        if records:
+            serialised(self._session, "faults")
+            note(self._session, FAULT)
+        for record in records:
+            place = [getattr(FaultRow, name) == getattr(record, name) for name in _PLACE]
+            query = select(FaultRow.id).where(*place, FaultRow.config_key == str(record.config))
+            if self._session.scalar(query) is None:
+                row = FaultRow(config=dict(record.config), config_key=str(record.config), **taken(record, _FAULT))
+                insert(self._session, row, f"the fault of {record.kernel} {record.config}")
+
+    def of(self, device_model: str, environment: str) -> list[FaultRecord]:
+        """Every fault of a device model under an environment, in the order in which they were found."""
+        return self._found(device_model=device_model, environment=environment)
+
+    def held(self) -> list[FaultRecord]:
+        """Every config that is not served, on any model: wrong results, and faults found by products."""
+        return self._found(or_(FaultRow.kind == "wrong", FaultRow.job_id.is_(None)))
+
+    def _found(self, *conditions: ColumnElement[bool], **equal: str) -> list[FaultRecord]:
+        query = select(FaultRow).where(*conditions).filter_by(**equal).order_by(FaultRow.id)
+        return [FaultRecord(config=Config.of(row.config), **taken(row, _FAULT)) for row in self._session.scalars(query)]

@@ -1,8 +1,9 @@
-"""Racing: samples a config until it is measured well enough or clearly slower than the best."""
+"""Racing: samples in turn, all timed alike, until a config is measured well enough or clearly slower than the best."""
 
 from __future__ import annotations
 
 import math
+import random
 from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +11,17 @@ from functools import lru_cache
 from statistics import fmean, median, stdev
 from typing import ClassVar, Final
 
+from app.tuning.measure.drift import DriftDetector
 from app.tuning.outcome import Timing
+from kernels.arithmetic import peak
+from kernels.device import Device
+from kernels.problem import Problem
 
+EVENTS: Final = "events"  # a pair of the device's events around each launch
+GRAPH: Final = "graph"  # the mean over about 2 ms of launches in one graph, their buffers rotating
+_SHORT: Final = 50e-6  # seconds: about 1 us of a pair of events is 2 % of this
+_LAUNCH: Final = 2e-6  # seconds that the shortest launch takes
+_SPARE: Final = 16  # rounds that may be retaken besides one for each that is asked
 NARROW: Final = 0.02  # of the median: the half-width that is asked
 WARM: Final = 0.005  # seconds of launches before the first sample: clocks rise, caches and tables fill
 MOST: Final = 10  # samples of a config in the search
@@ -26,6 +36,60 @@ _STUDENT: Final = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # 97.5 % points of 
 _TICK: Final = 1e-9  # an event timer's zero is less than this, and no launch takes nothing
 _BATCH: Final = 20
 _LONG: Final = 4.0  # times the limit: a sample that takes that long is enough by itself
+
+
+def policy_of(problem: Problem, device: Device) -> str:
+    """The policy of a problem on a device: graphs if a good launch takes under about 50 us, else events."""
+    if device.platform == "cuda" and floor_seconds(problem, device) < _SHORT:
+        return GRAPH
+    return EVENTS
+
+
+def floor_seconds(problem: Problem, device: Device) -> float:
+    """Seconds that no launch takes less than: every byte moved once, every product by the fastest units there are."""
+    return _LAUNCH + max(problem.bytes / device.limits.bandwidth, problem.flops / peak(problem, device))
+
+
+def sample_interleaved(
+    takes: Sequence[Callable[[], float]],
+    reference: Callable[[], float],
+    watch: DriftDetector,
+    rounds: int,
+    rng: random.Random,
+) -> tuple[tuple[tuple[float, ...], ...], int]:
+    """Sample every contender once a round; gives each one's seconds, and how many rounds were retaken.
+
+    A round ends where the watch is disturbed after one of its samples, and is taken again whole, so that its samples
+    are of the same moment. At most `rounds` + 16 are; after that, samples count however disturbed the device is.
+    """
+    seconds: list[list[float]] = [[] for _ in takes]
+    retaken = kept = 0
+    while kept < rounds:
+        taken = _round(takes, reference, watch, rng, patient=retaken < rounds + _SPARE)
+        if taken is None:
+            retaken += 1
+            continue
+        kept += 1
+        for samples, sample in zip(seconds, taken, strict=True):
+            samples.append(sample)
+    return tuple(map(tuple, seconds)), retaken
+
+
+def _round(
+    takes: Sequence[Callable[[], float]],
+    reference: Callable[[], float],
+    watch: DriftDetector,
+    rng: random.Random,
+    *,
+    patient: bool,
+) -> list[float] | None:
+    """One sample of each contender; None if a sample was disturbed."""
+    taken = [0.0] * len(takes)
+    for number in rng.sample(range(len(takes)), len(takes)):
+        taken[number] = takes[number]()
+        if watch.disturbed(reference) and patient:
+            return None
+    return taken
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from app.devices.backend import Operands, Program
 from app.devices.fleet import WorkerContext
 from app.devices.process import WorkerLink
 from app.errors import CompileFailed, LaunchFailed
-from app.tuning.measure.timing_policy import EVENTS, GRAPH
+from app.tuning.measure.racing import EVENTS, GRAPH
 from app.tuning.outcome import Rejected
 from app.tuning.runner import Contender
 from app.worker.state import CompilationTimes

@@ -12,7 +12,7 @@ from typing import Final
 from app.devices.backend import Operands, Program
 from app.devices.fleet import WorkerContext
 from app.devices.process import WorkerLink
-from app.tuning.measure.timing_policy import EVENTS
+from app.tuning.measure.racing import EVENTS
 from app.tuning.verify.tolerance import operands
 from kernels import CATALOGUE
 from kernels.launch import Launch

@@ -15,9 +15,7 @@ from app.devices.fleet import WorkerContext
 from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
 from app.tuning.measure.drift import DriftDetector
-from app.tuning.measure.interleaved import sample_interleaved
-from app.tuning.measure.racing import WARM, NoiseModel, RaceResult, race, timing
-from app.tuning.measure.timing_policy import GRAPH, policy_of
+from app.tuning.measure.racing import GRAPH, WARM, NoiseModel, RaceResult, policy_of, race, sample_interleaved, timing
 from app.tuning.outcome import Conditions, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, InterleavedSamples
 from app.tuning.verify.emulation import refusal

@@ -18,7 +18,7 @@ from app.dtypes import numpy_dtype
 from app.errors import LaunchFailed, WrongResult
 from app.tuning.verify import tolerance
 from app.worker.serving.chunked_transfer import COPYING, bytes_at, transfers_of
-from app.worker.serving.tile import DeviceBufferCache, TileCopies, TileTransfer, fetch
+from app.worker.serving.device_memory import DeviceBufferCache, TileCopies, TileTransfer, fetch
 from app.worker.state import ProgramCache
 from kernels import CATALOGUE
 from kernels.cost_model import predict

@@ -15,8 +15,7 @@ from app.devices.fleet import WorkerContext
 from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
 from app.tuning.measure.drift import DriftDetector
-from app.tuning.measure.interleaved import sample_interleaved
-from app.tuning.measure.timing_policy import policy_of
+from app.tuning.measure.racing import policy_of, sample_interleaved
 from app.tuning.outcome import Accuracy, Conditions, Rejected
 from app.tuning.verify.emulation import refusal
 from app.tuning.verify.tolerance import review

@@ -14,7 +14,7 @@ import pytest
 from app.devices.backend import Backend, Buffer, Operands, Program
 from app.dtypes import Array, numpy_dtype
 from app.errors import CompileFailed, LaunchFailed
-from app.tuning.measure.timing_policy import EVENTS, GRAPH, policy_of
+from app.tuning.measure.racing import EVENTS, GRAPH, policy_of
 from kernels import CATALOGUE
 from kernels.launch import Build, Launch
 from kernels.problem import ITEMSIZE, Problem

@@ -11,8 +11,8 @@ from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
 from app.worker.serving import product
 from app.worker.serving.chunked_transfer import transfers_of
+from app.worker.serving.device_memory import DeviceBufferCache
 from app.worker.serving.product import MultiplyRequest, MultiplyResult
-from app.worker.serving.tile import DeviceBufferCache
 
 
 class Tight:

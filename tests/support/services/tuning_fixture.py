@@ -21,7 +21,7 @@ from app.services.tuning.shape_tuner import ShapeTuner, TuningContext
 from app.store.database import Database, migrate, open_database
 from app.store.records import BestRecord, FaultRecord, JobRecord, TrialRecord
 from app.store.repository import FaultRepository, JobRepository, TrialRepository
-from app.tuning import budget, finals, report
+from app.tuning import budget, finals
 from kernels.problem import Problem
 from kernels.space import Config
 
@@ -86,7 +86,7 @@ def brief_finals() -> Iterator[None]:
     """Let finals take few rounds, in time enough: what these tests are about does not depend on how sure times are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finals, "_ROUNDS", 6)
-        patch.setattr(report, "_ROUNDS", 6)
+        patch.setattr(finals, "_REPORT_ROUNDS", 6)
         patch.setattr(budget, "FINALS", (60.0, 60.0))
         yield
 

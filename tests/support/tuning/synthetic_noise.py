@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from app.errors import ChildDied
 from app.tuning.measure.drift import DriftDetector
-from app.tuning.measure.interleaved import sample_interleaved
-from app.tuning.measure.racing import NoiseModel, race, timing
+from app.tuning.measure.racing import NoiseModel, race, sample_interleaved, timing
 from app.tuning.outcome import Accuracy, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, InterleavedSamples
 from kernels.launch import Build, Launch
