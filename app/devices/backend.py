@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from kernels.device import Device
 from kernels.launch import COUNTERS, Build, Launch
 from kernels.problem import Problem
 
+T = TypeVar("T")
 _PIECE: Final = 2**22  # bytes of rows that are gathered at once
 _COUNTERS_BYTES: Final = 4 * COUNTERS
 _LEAST: Final = 2**22  # bytes: so that few launches want more
@@ -249,3 +250,18 @@ class Workspace:
     def forget(self) -> None:
         """Give it all back."""
         self._held = None
+
+
+@dataclass(frozen=True)
+class WorkerContext:
+    """The context of functions in a device worker: backend, slab, and one state object of each type."""
+
+    backend: Backend
+    slab: memoryview
+    states: dict[Callable[[], object], object] = field(default_factory=dict)
+
+    def state(self, kind: Callable[[], T]) -> T:
+        """The worker's state of this type, kept between calls; it is made with no arguments when first asked for."""
+        if kind not in self.states:
+            self.states[kind] = kind()
+        return cast("T", self.states[kind])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.devices import worker_entry
-from app.devices.backend import Vendor
+from app.devices.backend import Vendor, WorkerContext
 from app.devices.binary_cache import CACHES, make_private
 from app.devices.compiler_pool import BuildCompilers, Compilers
 from app.devices.gpu_health import GpuReader
@@ -22,7 +22,6 @@ from app.devices.lease import Lease, Priority
 from app.devices.process import DeviceWorker, Worker
 from app.devices.sandbox import Part, Sandbox, Support, of_discovery, of_platform, support
 from app.devices.slab import Slab
-from app.devices.worker_entry import WorkerContext
 from app.errors import DeviceError, NoDevice, StartRefused, UnknownDevice
 from kernels.device import Device
 from kernels.launch import Build

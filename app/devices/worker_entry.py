@@ -6,11 +6,11 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol
 
-from app.devices.backend import Backend, Buffer, Reading, Vendor
+from app.devices.backend import Backend, Buffer, Reading, Vendor, WorkerContext
 from app.devices.gpu_health import GpuReader, GpuReading
 from app.devices.process.worker_main import WorkerLink
 from app.devices.slab import attach
@@ -20,22 +20,6 @@ from kernels.device import Device
 from kernels.launch import Build
 
 PLATFORMS: Final = ("cuda", "opencl")
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class WorkerContext:
-    """The context of functions in a device worker: backend, slab, and one state object of each type."""
-
-    backend: Backend
-    slab: memoryview
-    states: dict[Callable[[], object], object] = field(default_factory=dict)
-
-    def state(self, kind: Callable[[], T]) -> T:
-        """The worker's state of this type, kept between calls; it is made with no arguments when first asked for."""
-        if kind not in self.states:
-            self.states[kind] = kind()
-        return cast("T", self.states[kind])
 
 
 def nothing() -> None:

@@ -25,9 +25,9 @@ from typing import Any, Final
 import numpy as np
 
 from app.cli.serve import serve
-from app.devices.backend import Buffer, LaunchResources, Operands, Program, Reading, Vendor, nothing
+from app.devices.backend import Buffer, LaunchResources, Operands, Program, Reading, Vendor, WorkerContext, nothing
 from app.devices.compiler_pool import Compilers
-from app.devices.fleet import Fleet, Unit, WorkerContext
+from app.devices.fleet import Fleet, Unit
 from app.devices.lease import Lease
 from app.devices.process import Worker
 from app.devices.slab import Slab, attach

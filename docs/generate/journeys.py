@@ -6,7 +6,8 @@ A service is started with a profile function in every thread of each of its proc
 best-config answer and a tune are asked for, each in an epoch of its own, the second time on one connection: the first
 has loaded what is loaded once. A file counts, once, if one of its functions had a frame in the epoch: from the
 request's first byte to the answer's last, of a tune to its job's end. Frames of modules that are being imported do not
-count, nor those of threads that run whether or not there is a request. The lists between the page's markers are
+count, nor those of threads that run whether or not there is a request, nor the timer that measures the event loop.
+The lists between the page's markers are
 rewritten; with --check nothing is, and the exit status says whether a request calls more files than the page tells.
 """
 
@@ -33,8 +34,22 @@ from app.cli.spawn import started
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "explanation" / "architecture.md"
-# Threads that run whether or not there is a request, by how their names begin.
-_PERIODIC: Final = ("misses", "retention", "results", "late writes", "verify defaults", "lifeline", "announce")
+# Threads that look at something every few seconds whether or not there is a request, by how their names begin or end.
+_PERIODIC: Final = (
+    "misses",
+    "retention",
+    "results",
+    "late writes",
+    "verify defaults",
+    "verify ",
+    "watch health",
+    "heartbeat",
+    "lifeline",
+    "announce",
+)
+_WATCH: Final = " watch"  # a worker's heartbeat is looked at
+# What the event loop does every quarter of a second of itself.
+_TIMER: Final = "app/observability/loop_lag.py"
 _DONE, _NOT_READY = (200, 202), 503
 _RECORDER: Final = """
 import mmap, os, sys, threading
@@ -127,17 +142,19 @@ def journeys(folder: Path) -> dict[str, list[str]]:
             begin(number)
             ask(caller, 97)  # a tune that was done is not done again
             begin(0)
-            if re.search(
-                r"^tilewise_child_restarts_total{.*} [1-9]", caller.ask("GET", "/metrics").decode(), re.MULTILINE
-            ):
+            if _has_replaced_a_worker(caller):
                 raise SystemExit(f"a worker was replaced during {list(asked)[number - 1]}: record once more")
     lines = [line.split("|", 2) for line in (folder / "log").read_text(encoding="utf-8").splitlines()]
     found: dict[str, list[str]] = {}
     for number, name in enumerate(asked, 1):
         here = [(thread, path) for epoch, thread, path in lines if epoch == str(number)]
-        files = {path.removeprefix(f"{ROOT}/") for thread, path in here if not thread.startswith(_PERIODIC)}
-        found[name] = sorted(file for file in files if file.startswith(("app/", "kernels/")))
+        files = {path.removeprefix(f"{ROOT}/") for thread, path in here if not _is_periodic(thread)}
+        found[name] = sorted(file for file in files - {_TIMER} if file.startswith(("app/", "kernels/")))
     return found
+
+
+def _is_periodic(thread: str) -> bool:
+    return thread.startswith(_PERIODIC) or thread.endswith(_WATCH)
 
 
 def own(files: list[str]) -> int:

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 from app.devices import cuda
-from app.devices.backend import Backend, Buffer
+from app.devices.backend import Backend, Buffer, WorkerContext
 from app.devices.fleet import Fleet
 from app.devices.process import DeviceWorker, WorkerLink
 from app.devices.slab import Slab
-from app.devices.worker_entry import WorkerContext
 from app.dtypes import Array
 from app.errors import InvalidRegion, RegionExists, SharedMemoryOff, UnknownDevice, UnknownRegion, Unsupported
 from app.services.principal import ANONYMOUS, Principal

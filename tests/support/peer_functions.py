@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.devices.backend import Operands
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Operands, WorkerContext
 from app.devices.process import WorkerLink
 from app.tuning.outcome import Rejected
 from app.worker.measuring.contenders import LoadedContender, loaded

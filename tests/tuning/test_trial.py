@@ -9,8 +9,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from app.devices.backend import Operands, Program, Reading, Vendor
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Operands, Program, Reading, Vendor, WorkerContext
 from app.devices.process import WorkerLink
 from app.dtypes import Array
 from app.errors import CompileFailed, LaunchFailed, WrongResult

@@ -7,8 +7,8 @@ starts is uploaded then. A result is in the slab as far as it was downloaded.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Final
@@ -171,18 +171,3 @@ class ChunkedTransfer:
     def _call(self, unit: Unit, function: Callable[..., int], piece: Chunk) -> int:
         found: int = unit.products.call(function, piece, priority=Priority.PRODUCT, deadline=_DEADLINE)
         return found
-
-
-@contextmanager
-def open_transfer(
-    cache: DeviceCacheDirectory, unit: Unit, sent: Mapping[str, tuple[int, int]], c: tuple[int, int]
-) -> Iterator[ChunkedTransfer | None]:
-    """The chunked transfer of a product, closed at the end; None if its operands and its result are small."""
-    if max(sum(nbytes for nbytes, _ in sent.values()), c[0]) <= LARGE:
-        yield None
-        return
-    opened = ChunkedTransfer(cache, unit, sent, c)
-    try:
-        yield opened
-    finally:
-        opened.close()

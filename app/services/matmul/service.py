@@ -25,7 +25,7 @@ from app.services.matmul.admission import Admission, AdmissionLimits
 from app.services.matmul.batching import BatchCostModel, DynamicBatcher
 from app.services.matmul.buffers import NOWHERE, OperandBuffers, Product
 from app.services.matmul.certificates import checking
-from app.services.matmul.chunked_transfer import open_transfer
+from app.services.matmul.chunked_transfer import LARGE, ChunkedTransfer
 from app.services.matmul.device_cache import DeviceCacheDirectory
 from app.services.matmul.device_queue import CancelToken
 from app.services.matmul.kernel_choice import (
@@ -133,7 +133,8 @@ class MatmulService:
             sent = {name: each for name, each in operands.items() if each[0]}
             unit = self._fleet.unit(ticket.device)
             copies = self.device_cache, unit, sent, (view_c.nbytes, at_c)
-            with open_transfer(*copies) if plan.tiles is None else nullcontext() as transfer:
+            is_large = plan.tiles is None and max(view_a.nbytes + view_b.nbytes, view_c.nbytes) > LARGE
+            with closing(ChunkedTransfer(*copies)) if is_large else nullcontext() as transfer:
                 views = view_a, view_b, view_c
                 yield OperandBuffers(problem, *views, offsets, keys, c, ticket, transfer, region, stacked, plan=plan)
 

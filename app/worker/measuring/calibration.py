@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
-from app.devices.backend import Backend
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Backend, WorkerContext
 from app.devices.process import WorkerLink
 from app.tuning.verify.tolerance import applied, expect, operands, review
 from app.worker.measuring.reference_kernel import reference_kernel

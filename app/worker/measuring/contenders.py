@@ -11,8 +11,7 @@ from math import ceil
 from time import monotonic
 from typing import Final
 
-from app.devices.backend import Operands, Program
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Operands, Program, WorkerContext
 from app.devices.process import WorkerLink
 from app.errors import CompileFailed, LaunchFailed
 from app.tuning.measure.racing import EVENTS, GRAPH

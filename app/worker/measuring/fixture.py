@@ -7,8 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from app.devices.backend import Backend, Buffer, Operands
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Backend, Buffer, Operands, WorkerContext
 from app.devices.host import available_bytes
 from app.devices.process import WorkerLink
 from app.dtypes import Array, numpy_dtype

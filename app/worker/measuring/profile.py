@@ -5,8 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Final
 
-from app.devices.backend import LaunchResources
-from app.devices.fleet import WorkerContext
+from app.devices.backend import LaunchResources, WorkerContext
 from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
 from app.tuning.outcome import Rejected

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final
 
-from app.devices.backend import Operands, Program
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Operands, Program, WorkerContext
 from app.devices.process import WorkerLink
 from app.tuning.measure.racing import EVENTS
 from app.tuning.verify.tolerance import operands

@@ -6,8 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from app.devices.backend import Backend, Buffer, Operands, Program
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Backend, Buffer, Operands, Program, WorkerContext
 from app.devices.process import WorkerLink
 from app.dtypes import Array
 from app.errors import CompileFailed, LaunchFailed

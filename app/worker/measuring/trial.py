@@ -10,8 +10,7 @@ from itertools import cycle
 from statistics import median
 from typing import Final
 
-from app.devices.backend import Reading
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Reading, WorkerContext
 from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
 from app.tuning.measure.drift import DriftDetector

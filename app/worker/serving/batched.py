@@ -7,8 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
-from app.devices.backend import Operands
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Operands, WorkerContext
 from app.devices.process import WorkerLink
 from app.dtypes import Array
 from app.worker.serving.product import MultiplyRequest, MultiplyResult, built, deadline

@@ -9,13 +9,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
-from app.devices.backend import Backend, Buffer
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Backend, Buffer, WorkerContext
 from app.devices.process import WorkerLink
 from app.dtypes import Array
 from app.errors import LaunchFailed
+from app.worker.serving.device_memory import bytes_at
 
 COPYING: Final = 1e8  # bytes a second that no copy is slower than: a deadline, not an estimate
 _LEAST: Final = 2.0  # seconds that every copy may take
@@ -136,8 +134,3 @@ def pull(held: WorkerContext, link: WorkerLink, piece: Chunk) -> bool:
     if piece.end == piece.whole:
         transit.forget([piece.key])
     return True
-
-
-def bytes_at(held: WorkerContext, offset: int, nbytes: int) -> Array:
-    """Bytes of the slab."""
-    return np.frombuffer(held.slab, dtype=np.uint8, count=nbytes, offset=offset)

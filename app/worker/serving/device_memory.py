@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.devices.backend import Buffer, GatheredRows, RowCopies
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Buffer, GatheredRows, RowCopies, WorkerContext
 from app.dtypes import Array
 from app.errors import LaunchFailed
 
@@ -167,6 +166,11 @@ def fetch(
     _copies(held).write_rows(fresh, _rows(held, panel), wait=wait)
     kept.put(panel.key, fresh)
     return fresh
+
+
+def bytes_at(held: WorkerContext, offset: int, nbytes: int) -> Array:
+    """Bytes of the slab."""
+    return np.frombuffer(held.slab, dtype=np.uint8, count=nbytes, offset=offset)
 
 
 def _copies(held: WorkerContext) -> RowCopies:

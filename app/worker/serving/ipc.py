@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.devices.backend import Buffer
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Buffer, WorkerContext
 from app.devices.process import WorkerLink
 from app.devices.worker_entry import shared_memory
 

@@ -7,18 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from app.devices.backend import Backend, Buffer, Operands, Program
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Backend, Buffer, Operands, Program, WorkerContext
 from app.devices.process import WorkerLink
 from app.dtypes import numpy_dtype
 from app.errors import LaunchFailed, WrongResult
 from app.tuning.verify import tolerance
-from app.worker.serving.chunked_transfer import COPYING, bytes_at, transfers_of
-from app.worker.serving.device_memory import DeviceBufferCache, TileCopies, TileTransfer, fetch
+from app.worker.serving.chunked_transfer import COPYING, transfers_of
+from app.worker.serving.device_memory import DeviceBufferCache, TileCopies, TileTransfer, bytes_at, fetch
 from app.worker.state import ProgramCache
 from kernels import CATALOGUE
 from kernels.cost_model import predict
@@ -33,6 +32,7 @@ COMPILING = 60.0  # seconds a compilation or a verification may take, where nobo
 _VECTOR = 16  # bytes of the widest load
 _SMALL_GRID = 65_535  # threads up to which PoCL compiles a launch on its own
 _KNOWN = 512  # launches that are remembered
+NOT_UPLOADED: Final = (None, None)
 LaunchClass: TypeAlias = tuple[str, Config, bool, bool, bool, bool, bool]
 
 
@@ -55,7 +55,7 @@ class MultiplyRequest:
     keys: tuple[int | None, int | None, int | None] = (None, None, None)
     budget: int = 0
     evict: tuple[int, ...] = ()
-    uploaded: tuple[int | None, int | None] = (None, None)
+    uploaded: tuple[int | None, int | None] = NOT_UPLOADED
     result_key: int | None = None
     allowed: float = COMPILING
     tile: TileTransfer | None = None
@@ -119,15 +119,16 @@ def multiply(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) ->
 
     If the device is out of memory, cached buffers that this product does not need are evicted.
     """
-    kept, transit = buffer_cache_of(held), transfers_of(held)
-    forget(held, link, request.evict)
+    kept = buffer_cache_of(held)
+    if request.evict:
+        forget(held, link, request.evict)
     program, build = (None, 0.0) if request.launch is None else built(held, link, request.launch, request.allowed)
     with link.lease(deadline(held.backend, request), last=True):
         try:
             return _made(held, kept, program, request, build)
         except LaunchFailed as error:
             needed = request.tile.needed if request.tile else request.keys
-            gave_way = kept.spare(needed), transit.spare(request.uploaded)
+            gave_way = kept.spare(needed), transfers_of(held).spare(request.uploaded)
             if error.facts.get("fatal", True) or not any(gave_way):
                 raise
         return _made(held, kept, program, request, build)
@@ -173,7 +174,8 @@ def _made(
     launched = perf_counter()
     if declined:
         return MultiplyResult(copied - started, launched - copied, 0.0, loaded, kept.keys, declined, build=build)
-    transfers_of(held).forget(request.uploaded)
+    if request.uploaded != NOT_UPLOADED:
+        transfers_of(held).forget(request.uploaded)
     if tile is not None:
         held.state(TileCopies).end(held, tile, c)
     elif request.result_key is None:
@@ -190,6 +192,8 @@ def _made(
 
 def _sent(held: WorkerContext, request: MultiplyRequest, which: int) -> Buffer | None:
     """An operand that came to the device ahead of its product, if it did."""
+    if request.uploaded[which] is None:
+        return None
     offset, nbytes = ((request.a, request.problem.a_bytes), (request.b, request.problem.b_bytes))[which]
     return transfers_of(held).whole(held.backend, request.uploaded[which], bytes_at(held, offset, nbytes))
 

@@ -10,8 +10,7 @@ from math import inf
 from statistics import median
 from time import perf_counter
 
-from app.devices.backend import Reading
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Reading, WorkerContext
 from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
 from app.tuning.measure.drift import DriftDetector

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from app.devices.backend import Program
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Program, WorkerContext
 from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
 from app.tuning.outcome import Rejected

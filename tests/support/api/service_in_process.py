@@ -14,8 +14,7 @@ import uvicorn
 
 from app.api.errors import problem
 from app.api.state import state_of
-from app.devices.backend import Buffer
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Buffer, WorkerContext
 from app.devices.process import DeviceWorker, WorkerLink
 from app.errors import LaunchFailed
 from app.main import Fleets, Server, create_app, transfer_limits

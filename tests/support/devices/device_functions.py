@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from app.devices.backend import Operands
+from app.devices.backend import Operands, WorkerContext
 from app.devices.process import WorkerLink
-from app.devices.worker_entry import WorkerContext
 from kernels.launch import Build, Launch
 from kernels.problem import Problem
 from kernels.space import Config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.devices.fleet import WorkerContext
+from app.devices.backend import WorkerContext
 from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
 from app.worker.serving.product import MultiplyRequest, MultiplyResult

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from app.devices.fleet import WorkerContext
+from app.devices.backend import WorkerContext
 from app.devices.process import WorkerLink
 from app.errors import WrongResult
 from app.worker.serving import batched, product

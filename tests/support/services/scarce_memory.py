@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from app.devices.backend import Backend, Buffer
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Backend, Buffer, WorkerContext
 from app.devices.process import WorkerLink
 from app.errors import LaunchFailed
 from app.worker.serving import product

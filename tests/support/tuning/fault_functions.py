@@ -6,8 +6,7 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.devices.backend import Buffer
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Buffer, WorkerContext
 from app.devices.process import WorkerLink
 
 PAGE = resource.getpagesize()

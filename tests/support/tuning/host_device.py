@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from app.devices.backend import Buffer, LaunchResources, Operands, Program, Reading, Vendor, nothing
-from app.devices.fleet import WorkerContext
+from app.devices.backend import Buffer, LaunchResources, Operands, Program, Reading, Vendor, WorkerContext, nothing
 from app.dtypes import Array
 from app.errors import CompileFailed, LaunchFailed
 from app.tuning.verify import tolerance
