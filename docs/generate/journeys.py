@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import ceil
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -50,6 +51,7 @@ _PERIODIC: Final = (
 _WATCH: Final = " watch"  # a worker's heartbeat is looked at
 # What the event loop does every quarter of a second of itself.
 _TIMER: Final = "app/observability/loop_lag.py"
+MOST: Final = 400  # lines of a module
 _DONE, _NOT_READY = (200, 202), 503
 _RECORDER: Final = """
 import mmap, os, sys, threading
@@ -162,15 +164,24 @@ def own(files: list[str]) -> int:
     return sum(file.startswith("app/") for file in files)
 
 
+def _lines(file: Path) -> int:
+    return len((ROOT / file).read_text(encoding="utf-8").splitlines())
+
+
 def told(found: dict[str, list[str]]) -> str:
     """The section of the page."""
     parts = []
     for name, files in found.items():
         beside = f" and {len(files) - own(files)} of `kernels`" if own(files) < len(files) else ""
-        parts.append(f"**`{name}`** calls functions of {own(files)} files of `app`{beside}:\n")
         folders: dict[str, list[str]] = {}
         for file in files:
             folders.setdefault(str(Path(file).parent), []).append(Path(file).name)
+        ours = {folder: names for folder, names in folders.items() if folder.startswith("app")}
+        least = sum(ceil(sum(map(_lines, map(Path(folder).joinpath, names))) / MOST) for folder, names in ours.items())
+        parts.append(
+            f"**`{name}`** calls functions of {own(files)} files of `app`{beside}. Those of `app` are in {len(ours)} "
+            f"folders, and joined within these as far as {MOST} lines allow would be {least} at least:\n"
+        )
         parts += [f"- `{folder}/`: {', '.join(f'`{one}`' for one in names)}" for folder, names in folders.items()]
         parts.append("")
     return "\n".join(parts)
