@@ -325,7 +325,7 @@ class Drain:
 class Server(uvicorn.Server):
     """uvicorn's server, on a Unix socket too, that ends event streams first: they would outlast the shutdown.
 
-    Every connection comes by way of an acceptor, which refuses those that the gate does not let in.
+    Every connection comes by way of an acceptor, which refuses those that the admission check does not let in.
     """
 
     def __init__(
@@ -333,13 +333,13 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         closing: threading.Event,
         uds: socket.socket | None = None,
-        gate: server.AdmissionCheck | None = None,
+        admission: server.AdmissionCheck | None = None,
         limits: server.ConnectionLimits | None = None,
         drain: Drain | None = None,
         tls: server.ReloadingTls | None = None,
     ) -> None:
         super().__init__(config)
-        self._closing, self._uds, self._gate, self._limits = closing, uds, gate, limits
+        self._closing, self._uds, self._admission, self._limits = closing, uds, admission, limits
         self._drain, self._tls = drain or Drain(), tls
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -383,7 +383,7 @@ class Server(uvicorn.Server):
 
     def _accept(self, listener: socket.socket, tls: server.ReloadingTls | None) -> None:
         closing = refusal(Closing("the service is shutting down"))
-        given = self._protocol, self._gate, self.server_state, tls, self._limits, closing
+        given = self._protocol, self._admission, self.server_state, tls, self._limits, closing
         acceptor = server.Acceptor(listener, *given)
         acceptor.start(self.config.backlog)
         self.servers.append(cast("Any", acceptor))  # it is closed as a loop's server is

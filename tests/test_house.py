@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
+from app.settings import Settings
+from kernels import CATALOGUE
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = [path for folder in ("app", "kernels", "tilewise") for path in sorted(ROOT.glob(f"{folder}/**/*.py"))]
@@ -27,8 +31,13 @@ QUESTIONS = {
     "Where does a socket's body land in the slab?": "app/server/protocol.py",
     "What does `tilewise doctor` do?": "app/cli/commands/doctor.py",
 }
-# Classes and functions once had these names; a reader of the history finds here that they are gone.
-RETIRED = frozenset((ROOT / "tests" / "data" / "retired_names.txt").read_text(encoding="utf-8").split())
+# What once had these names, by kind; a reader of the history finds here that they are gone.
+RETIRED = {
+    title: frozenset(words.split())
+    for title, words in re.findall(
+        r"\[(\w+)\]\n([^\[]*)", (ROOT / "tests" / "data" / "retired_names.txt").read_text(encoding="utf-8")
+    )
+}
 # A value of the domain, and the model in which HTTP tells it: one concept, which the module's name tells apart.
 TOLD = {"app/api/responses.py", "app/api/schemas.py", "app/api/trials_schema.py"}
 
@@ -65,7 +74,7 @@ def test_a_class_name_has_one_meaning_in_the_service() -> None:
 
 
 def test_no_class_has_a_retired_name() -> None:
-    assert {name: modules for name, modules in classes().items() if name.lstrip("_") in RETIRED} == {}
+    assert {name: modules for name, modules in classes().items() if name.lstrip("_") in RETIRED["definitions"]} == {}
 
 
 def test_no_function_has_a_retired_name() -> None:
@@ -73,9 +82,40 @@ def test_no_function_has_a_retired_name() -> None:
         (path.relative_to(ROOT).as_posix(), node.name)
         for path in MODULES
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.lstrip("_") in RETIRED
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.lstrip("_") in RETIRED["definitions"]
     ]
     assert found == []
+
+
+def stored(node: ast.Name | ast.Attribute | ast.arg) -> str:
+    """The name that a node gives something: a variable, a field of a record or of JSON, an attribute, an argument."""
+    if isinstance(node, ast.arg):
+        return node.arg
+    name = node.id if isinstance(node, ast.Name) else node.attr
+    return name if isinstance(node.ctx, ast.Store) else ""
+
+
+def test_no_variable_field_or_argument_has_a_retired_name() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Name | ast.Attribute | ast.arg)
+        and (name := stored(node)).lstrip("_") in RETIRED["variables"]
+    ]
+    assert found == []
+
+
+def test_no_module_has_a_retired_name() -> None:
+    tests = ROOT.glob("tests/**/test_*.py")
+    stems = {path: path.stem.removeprefix("test_").lstrip("_") for path in (*MODULES, *tests)}
+    assert [str(path.relative_to(ROOT)) for path, stem in stems.items() if stem in RETIRED["modules"]] == []
+
+
+def test_no_setting_or_kernel_parameter_has_a_retired_name() -> None:
+    variables = {f"TILEWISE_{name.upper()}" for name in Settings.model_fields}
+    parameters = {name for kernel in CATALOGUE.values() for name in kernel.space.parameters}
+    assert variables & RETIRED["settings"] == parameters & RETIRED["parameters"] == set()
 
 
 def test_no_constructor_sets_an_attribute_twice() -> None:

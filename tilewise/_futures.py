@@ -57,7 +57,7 @@ class Pending:
             raise error_of(None, dict(told))
         room = np.empty(self._asked.made, self._asked.dtype)
         ask = HttpRequest("GET", f"{place(identity)}/result", (), {"Accept": _npy.MEDIA}, again=True)
-        return (yield from self._client.transport.land(ask, _npy.read(room)))
+        return (yield from self._client.transport.read_answer(ask, _npy.read(room)))
 
 
 class Submitted(Pending, SyncRunner):

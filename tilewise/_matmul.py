@@ -130,7 +130,7 @@ class MatmulMethods(RequestMethods):
         if asked.problem is None:
             room[...] = 0
         else:
-            headers = yield from self._landed(asked, arguments, room)
+            headers = yield from self._receive_into(asked, arguments, room)
         if given is None:
             c = asked.answer(room)
             return _made(c if c.ndim else c[()], headers)
@@ -138,7 +138,7 @@ class MatmulMethods(RequestMethods):
             np.copyto(given, asked.answer(room), casting="same_kind")
         return _made(given, headers)
 
-    def _landed(self, asked: OperandPlan, arguments: ProductArguments, room: Array) -> Flow[Mapping[str, str]]:
+    def _receive_into(self, asked: OperandPlan, arguments: ProductArguments, room: Array) -> Flow[Mapping[str, str]]:
         """Have C put into `room`, through shared memory where both sides have it; gives the answer's headers."""
         if arguments.verify or arguments.placement:  # what goes through shared memory is told of neither
             return (yield from self._sent(asked, arguments, room))
@@ -149,7 +149,7 @@ class MatmulMethods(RequestMethods):
 
     def _sent(self, asked: OperandPlan, arguments: ProductArguments, room: Array) -> Flow[Mapping[str, str]]:
         ask = yield from self._asked(asked, arguments, {"Content-Type": RAW, "Accept": RAW})
-        return (yield from self.transport.land(ask, into(flat(room)))).headers
+        return (yield from self.transport.read_answer(ask, into(flat(room)))).headers
 
     def _asked(
         self, asked: OperandPlan, arguments: ProductArguments, headers: Mapping[str, str], **more: object | None

@@ -37,7 +37,7 @@ class MatrixMethods(RequestMethods):
         if out is not None and (transposed or not out.flags.c_contiguous or not out.flags.writeable):
             raise ValueError("out is a writeable C-contiguous array, and of the matrix, not of its transpose")
         ask = HttpRequest("GET", _place(name), (), {"Accept": _npy.MEDIA}, again=True)
-        array = yield from self.transport.land(ask, _npy.read(out))
+        array = yield from self.transport.read_answer(ask, _npy.read(out))
         return array.swapaxes(-1, -2) if transposed else array
 
     @Operation

@@ -32,12 +32,12 @@ def written(array: Array) -> list[memoryview]:
 
 
 def read(room: Array | None) -> ResponseReader[Array]:
-    """A landing that reads a .npy, into `room` where given; raises UnreadableAnswer if it is none that fits.
+    """A reader that reads a .npy, into `room` where given; raises UnreadableAnswer if it is none that fits.
 
     NumPy's files have no word for bfloat16: the answer's headers have.
     """
 
-    def landing(head: ResponseHead, body: Body) -> Flow[Array]:
+    def reader(head: ResponseHead, body: Body) -> Flow[Array]:
         dtype, shape, fortran = yield from _header(head, body)
         c = np.empty(shape, dtype) if room is None else room
         if (c.dtype, c.size) != (dtype, prod(shape)) or (fortran and len(shape) > 1):
@@ -46,7 +46,7 @@ def read(room: Array | None) -> ResponseReader[Array]:
             raise UnreadableAnswer("the answer is shorter than its header says", head.status, "unreadable")
         return c
 
-    return landing
+    return reader
 
 
 def _header(head: ResponseHead, body: Body) -> Flow[tuple[np.dtype[Any], tuple[int, ...], bool]]:

@@ -67,11 +67,11 @@ class Transport:
         self._owner = os.getpid()
 
     def exchange(self, ask: HttpRequest) -> Flow[HttpResponse]:
-        """Send, and give the answer below 300 with its whole body; as `land` else."""
-        return (yield from self.land(ask, _whole))
+        """Send, and give the answer below 300 with its whole body; as `read_answer` else."""
+        return (yield from self.read_answer(ask, _whole))
 
-    def land(self, ask: HttpRequest, landing: ResponseReader[T]) -> Flow[T]:
-        """Send, and have `landing` read the body of the answer, if it is one below 300.
+    def read_answer(self, ask: HttpRequest, reader: ResponseReader[T]) -> Flow[T]:
+        """Send, and have `reader` read the body of the answer, if it is one below 300.
 
         Raises ClientError. Sent again, a bounded number of times: after 429 and 503 with Retry-After, and after a
         broken connection where the request says that this does no harm.
@@ -80,15 +80,15 @@ class Transport:
         for turn in range(self._retries + 1):
             left = self._retries - turn
             try:
-                reply, landed = yield from self._once(ask, landing, done)
+                reply, read = yield from self._once(ask, reader, done)
             except OSError as failure:
                 if not left or not ask.again or isinstance(failure, _FINAL):
                     raise self.unreachable(failure) from failure
                 yield Pause(min(1.0, 0.05 * 2**turn) if turn else 0.0)
                 done = ask.done
                 continue
-            if landed is not None:
-                return landed[0]
+            if read is not None:
+                return read[0]
             yield Pause(self._pause(reply, ask, turn))
         raise AssertionError("the last round returns or raises")
 
@@ -135,15 +135,15 @@ class Transport:
         return told * random.uniform(1.0, 1.1)  # noqa: S311 - so that those turned away do not return as one
 
     def _once(
-        self, ask: HttpRequest, landing: ResponseReader[T], done: int | None
+        self, ask: HttpRequest, reader: ResponseReader[T], done: int | None
     ) -> Flow[tuple[HttpResponse, tuple[T] | None]]:
         """One try: the answer, and what was made of it where it is no refusal, or has the status `done`."""
         connection = yield from self._taken(ask.timeout or self.timeout)
         try:
             head, body = yield from self._asked(connection, ask)
-            landed: tuple[T] | None = None
+            read: tuple[T] | None = None
             if head.status < 300 or head.status == done:  # noqa: PLR2004 - HTTP's own boundary
-                landed = ((yield from landing(head, body)),)
+                read = ((yield from reader(head, body)),)
             rest = yield from body.excerpt()
         except BaseException:
             connection.close()
@@ -152,7 +152,7 @@ class Transport:
             self._idle.append(connection)
         else:
             connection.close()
-        return HttpResponse(head.status, head.headers, rest), landed
+        return HttpResponse(head.status, head.headers, rest), read
 
     def _asked(self, connection: Connection, ask: HttpRequest) -> Flow[tuple[ResponseHead, Body]]:
         first = memoryview(ask.head(self._host, self._prefix, self._headers))
@@ -188,9 +188,9 @@ def _whole(head: ResponseHead, body: Body) -> Flow[HttpResponse]:
 
 
 def into(view: memoryview) -> ResponseReader[ResponseHead]:
-    """A landing that fills `view`; raises UnreadableAnswer if the body has another length."""
+    """A reader that fills `view`; raises UnreadableAnswer if the body has another length."""
 
-    def landing(head: ResponseHead, body: Body) -> Flow[ResponseHead]:
+    def reader(head: ResponseHead, body: Body) -> Flow[ResponseHead]:
         if head.status != 200 or body.length not in {None, view.nbytes}:  # noqa: PLR2004 - another has no such body
             found = "none of that kind" if head.status != 200 else str(body.length)  # noqa: PLR2004
             raise _unexpected(view.nbytes, found, head.status)
@@ -200,7 +200,7 @@ def into(view: memoryview) -> ResponseReader[ResponseHead]:
             raise _unexpected(view.nbytes, "more" if more else str(done), head.status)
         return head
 
-    return landing
+    return reader
 
 
 def _unexpected(expected: int, found: str, status: int) -> ClientError:

@@ -139,10 +139,10 @@ async def sending(response: Response, scope: Scope, send: Send, held: int = 0) -
     The time between them is not the client's. One that reads too slowly is cut off, and what was not sent is dropped:
     the block then ends early.
     """
-    wire: Transport | None = scope.get("extensions", {}).get(EXTENSION)
+    transport: Transport | None = scope.get("extensions", {}).get(EXTENSION)
     sent = 0
     state = state_of(scope["app"])
-    clock = TransferWatchdog(state.limits, lambda: sent - (wire.pending if wire else 0), state.slow_transfers)
+    clock = TransferWatchdog(state.limits, lambda: sent - (transport.pending if transport else 0), state.slow_transfers)
     clock.held = held
 
     async def put(piece: bytes) -> None:
@@ -150,16 +150,16 @@ async def sending(response: Response, scope: Scope, send: Send, held: int = 0) -
         sent += len(piece)
         async with clock.running():
             await send({"type": "http.response.body", "body": piece, "more_body": True})
-            if wire is not None:
-                await wire.emptied()
+            if transport is not None:
+                await transport.emptied()
 
     await send(start_of(response))
     try:
         yield put
         await send({"type": "http.response.body", "body": b""})
     except BaseException as error:
-        if wire is not None:
-            await wire.abort()
+        if transport is not None:
+            await transport.abort()
         if not isinstance(error, TooSlow):
             raise
 
@@ -206,7 +206,7 @@ class SlabResponse(Response):
     """An answer of bytes that lie in the slab; `stack` gives them back once the connection holds none of them.
 
     That is before the client has its last byte: a next request of its own finds the room again. The last bytes of the
-    answer may be `coming` while those before them are sent; where they do not come, the client is cut off.
+    answer may be `rest`, and come while those before them are sent; where they do not come, the client is cut off.
     """
 
     def __init__(
@@ -216,9 +216,9 @@ class SlabResponse(Response):
         headers: Mapping[str, str],
         stack: AsyncExitStack,
         status: int = 200,
-        coming: PendingBody | None = None,
+        rest: PendingBody | None = None,
     ) -> None:
-        self.status_code, self.background, self._coming = status, None, coming
+        self.status_code, self.background, self._rest = status, None, rest
         self._pieces, self._stack = [memoryview(piece) for piece in pieces if piece], stack
         self._length = sum(map(len, self._pieces))
         self.init_headers({**headers, "Content-Type": media, "Content-Length": str(self._length)})
@@ -226,16 +226,16 @@ class SlabResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it. A client that reads too slowly is cut off: the server closes an answer that is not whole."""
         del receive
-        wire: Transport | None = scope.get("extensions", {}).get(EXTENSION)
+        transport: Transport | None = scope.get("extensions", {}).get(EXTENSION)
         async with self._stack:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             early, late = _cut(self._pieces, self._length - FEW)
             try:
-                await _send(early, send, wire, state_of(scope["app"]), self._there)
+                await _send(early, send, transport, state_of(scope["app"]), self._there)
                 await self._there(self._length)
             except BaseException as error:
-                if wire is not None:
-                    await wire.abort()
+                if transport is not None:
+                    await transport.abort()
                 if isinstance(error, TilewiseError):
                     _LOG.warning("an answer was cut off: %s", error.message)
                 elif not isinstance(error, TooSlow):
@@ -247,8 +247,8 @@ class SlabResponse(Response):
 
     async def _there(self, end: int) -> None:
         """Wait until the answer is there up to a byte."""
-        if self._coming is not None:
-            await self._coming.until(end - self._length + self._coming.nbytes)
+        if self._rest is not None:
+            await self._rest.until(end - self._length + self._rest.nbytes)
 
     async def aclose(self) -> None:
         """Give the slab's bytes back unsent."""
@@ -269,7 +269,7 @@ def _cut(pieces: Sequence[memoryview], at: int) -> tuple[list[memoryview], list[
 async def _send(
     pieces: Sequence[memoryview],
     send: Send,
-    wire: Transport | None,
+    transport: Transport | None,
     state: State,
     there: Callable[[int], Awaitable[None]],
 ) -> None:
@@ -278,15 +278,15 @@ async def _send(
     Where the connection cannot tell, copies are sent. `there` waits until what is to be sent is there.
     """
     sent = 0
-    clock = TransferWatchdog(state.limits, lambda: sent - (wire.pending if wire else 0), state.slow_transfers)
-    clock.held, most = sum(map(len, pieces)), _LENT if wire else _PIECE
+    clock = TransferWatchdog(state.limits, lambda: sent - (transport.pending if transport else 0), state.slow_transfers)
+    clock.held, most = sum(map(len, pieces)), _LENT if transport else _PIECE
     for whole in pieces:
         for at in range(0, len(whole), most):
             piece = whole[at : at + most]
             await there(sent + len(piece))
             sent += len(piece)
             async with clock.running():
-                body = piece if wire else bytes(piece)
+                body = piece if transport else bytes(piece)
                 await send({"type": "http.response.body", "body": body, "more_body": True})
-                if wire is not None:
-                    await wire.emptied()
+                if transport is not None:
+                    await transport.emptied()

@@ -67,12 +67,12 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
         uds = stack.enter_context(_unix_listener(settings.uds))
         state = state_of(application)
         # Strangers are not told how busy the service is: their connections get as far as their heads.
-        gate = state.load_shedder.refused if settings.auth == "none" else None
+        admission = state.load_shedder.refused if settings.auth == "none" else None
         limits = ConnectionLimits.of(settings.connections, settings.connections_per_address, problem)
         drain = Drain(settings.drain_seconds, state.tasks)
         config = _config(plain, state, settings, loop)
         tls = _tls(settings, state.metrics.failed_handshake)
-        server = _Announcing(config, closing, address, uds, gate, state.slot.get, notifier, limits, drain, tls)
+        server = _Announcing(config, closing, address, uds, admission, state.slot.get, notifier, limits, drain, tls)
         state.metrics.count_connections(lambda: len(server.server_state.connections))
         if until_eof:
             threading.Thread(target=_until_eof, name="until eof", daemon=True).start()
@@ -217,14 +217,14 @@ class _Announcing(Server):
         closing: threading.Event,
         address: str,
         uds: socket.socket | None,
-        gate: AdmissionCheck | None,
+        admission: AdmissionCheck | None,
         service: Callable[[], Service] | None = None,
         notifier: SystemdNotifier | None = None,
         limits: ConnectionLimits | None = None,
         drain: Drain | None = None,
         tls: ReloadingTls | None = None,
     ) -> None:
-        super().__init__(config, closing, uds, gate, limits, drain, tls)
+        super().__init__(config, closing, uds, admission, limits, drain, tls)
         self._service, self._notifier = service, notifier or SystemdNotifier(None)
         unix = [] if uds is None else [_unix_address(Path(uds.getsockname()))]
         self._addresses = list(dict.fromkeys([address, *unix]))

@@ -39,9 +39,9 @@ def local_answer(function: Callable[..., Any]) -> tuple[Any] | None:
     """
     if function in _IPC:
         raise Unsupported("a device of another node cannot open this host's memory")
-    if function is chunked_transfer.push:
+    if function is chunked_transfer.upload_chunk:
         return (0,)  # nothing goes ahead of its product
-    if function is chunked_transfer.pull:
+    if function is chunked_transfer.download_chunk:
         return (True,)  # the whole of it came with its product
     return ((),) if function is product.forget else None
 

@@ -18,7 +18,7 @@ class Priority(IntEnum):
     """Who goes first: the smaller number."""
 
     PRODUCT = 0
-    CANARY = 1
+    CHECK = 1
     MEASUREMENT = 2
 
 

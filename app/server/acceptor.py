@@ -50,13 +50,13 @@ class Acceptor:
         self,
         listener: socket.socket,
         make: Callable[[], asyncio.BaseProtocol],
-        gate: AdmissionCheck | None,
+        admission: AdmissionCheck | None,
         state: ServerState,
         tls: ReloadingTls | None = None,
         limits: ConnectionLimits | None = None,
         closing: Response | None = None,
     ) -> None:
-        self._listener, self._make, self._gate, self._state, self._tls = listener, make, gate, state, tls
+        self._listener, self._make, self._admission, self._state, self._tls = listener, make, admission, state, tls
         self._limits, self._closing, self._closed = limits, closing, False
         self._loop = asyncio.get_running_loop()
         self._refused: deque[tuple[socket.socket, float]] = deque()  # with when they are closed at the latest
@@ -129,10 +129,10 @@ class Acceptor:
         """The answer that a connection is refused with, behind those that were let in just now; None lets it in."""
         if self._limits is not None and (refused := self._limits.refusal(address, counts)) is not None:
             return refused
-        if self._gate is None or self._tls is not None:
+        if self._admission is None or self._tls is not None:
             return None
         asked = _peeked(connection)
-        return self._gate(*asked, ahead) if asked else None
+        return self._admission(*asked, ahead) if asked else None
 
     def _wait(self, seconds: float) -> None:
         """Look again after so many seconds, or when somebody comes."""

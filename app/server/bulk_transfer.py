@@ -113,9 +113,9 @@ class BulkSocket:
         """Bytes of the piece that a thread sends which have left."""
         return 0 if self._writer is None else self._writer.moved
 
-    def takes(self, nbytes: int, pace: TransferRate) -> bool:
+    def takes(self, nbytes: int, rate: TransferRate) -> bool:
         """Whether a thread is to move so many bytes."""
-        return self._threads is not None and nbytes >= LARGE and pace.is_fast
+        return self._threads is not None and nbytes >= LARGE and rate.is_fast
 
     async def receive(self, view: memoryview) -> int:
         """Bytes into `view`, while nobody else reads: all of them, or fewer where the event loop is to go on."""
@@ -146,7 +146,7 @@ class BulkSocket:
         own = socket.fromfd(connection.fileno(), connection.family, connection.type)
         return Turn(own, view, event, step)
 
-    async def _moved(self, turn: Turn, pace: TransferRate) -> int:
+    async def _moved(self, turn: Turn, rate: TransferRate) -> int:
         """Bytes that a turn has moved. Whoever is cancelled waits until the thread has let go of the memory."""
         if self._threads is None:
             raise RuntimeError("there are no threads")
@@ -159,5 +159,5 @@ class BulkSocket:
                     await asyncio.wait([future])
             raise
         if not turn.is_whole:
-            pace.slowed()
+            rate.slowed()
         return turn.moved

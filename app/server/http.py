@@ -102,7 +102,7 @@ class HttpParser:
         server_state: ServerState,
         app_state: dict[str, Any],
         loop: asyncio.AbstractEventLoop,
-        gate: AdmissionCheck,
+        admission: AdmissionCheck,
         error: ErrorResponse,
         authenticate: Authenticator | None = None,
         invalid: InvalidRequests | None = None,
@@ -110,7 +110,7 @@ class HttpParser:
         if not config.loaded:
             config.load()
         self._connection, self._config, self._server, self._loop = connection, config, server_state, loop
-        self._app_state, self._gate, self._error, self._authenticate = app_state, gate, error, authenticate
+        self._app_state, self._admission, self._error, self._authenticate = app_state, admission, error, authenticate
         self._invalid = invalid or InvalidRequests()
         self._url, self._headers, self._expects_continue = b"", list[tuple[bytes, bytes]](), False
         self._context: RequestContext | None = None  # of the request whose head was complete last
@@ -293,7 +293,7 @@ class HttpParser:
             scope["extensions"][PRINCIPAL] = decided
         if length is None:
             return None
-        return self._gate(self._parser.get_method(), self._url, length, PendingAdmissions())
+        return self._admission(self._parser.get_method(), self._url, length, PendingAdmissions())
 
     def _turn_away(self, answer: Response, length: int | None) -> None:
         """Answer a request that does not begin; what comes of its body is dropped.

@@ -18,20 +18,20 @@ from app.server.peer import Authenticator, Peer, peer_of
 from app.server.request import ErrorResponse, RequestCycle, StreamingCycle
 from app.server.thread_pool import ThreadPool
 
-_SCRATCH: Final = 2**18  # bytes read at once where nobody has given a place for them
+_EARLY_BYTES: Final = 2**18  # bytes read at once where nobody has given a place for them
 _EARLY: Final = 2**16  # a body up to this long may come before its route asks for it
 _PIECE: Final = 2**21  # bytes of an answer that a transport is handed at once
 _SHARE: Final = 2**19  # bytes of a body that a connection reads before it is the others' turn
 
 
 def _open(method: bytes, url: bytes, nbytes: int, ahead: PendingAdmissions) -> None:
-    """A gate that refuses nothing."""
+    """An admission check that refuses nothing."""
 
 
 def protocol_factory(
     limits: TransferLimits,
     error: ErrorResponse,
-    gate: AdmissionCheck = _open,
+    admission: AdmissionCheck = _open,
     authenticate: Authenticator | None = None,
     count_invalid: Callable[[int], None] = lambda _: None,
     transfers: ThreadPool | None = None,
@@ -40,10 +40,12 @@ def protocol_factory(
 
     `count_invalid` is told the status of what has not become a request; `transfers` move what is large.
     """
-    scratch, watchdog = memoryview(bytearray(_SCRATCH)), WriteWatchdog(limits)
-    made = partial(BulkProtocol, limits=limits, error=error, gate=gate, invalid=InvalidRequests(count_invalid))
+    early_bytes, watchdog = memoryview(bytearray(_EARLY_BYTES)), WriteWatchdog(limits)
+    made = partial(
+        BulkProtocol, limits=limits, error=error, admission=admission, invalid=InvalidRequests(count_invalid)
+    )
     made = partial(made, transfers=transfers if transfers is not None and transfers.size else None)
-    return partial(made, authenticate=authenticate, scratch=scratch, watchdog=watchdog)
+    return partial(made, authenticate=authenticate, early_bytes=early_bytes, watchdog=watchdog)
 
 
 class BulkProtocol(asyncio.BufferedProtocol):
@@ -70,18 +72,18 @@ class BulkProtocol(asyncio.BufferedProtocol):
         *,
         limits: TransferLimits,
         error: ErrorResponse,
-        gate: AdmissionCheck,
+        admission: AdmissionCheck,
         authenticate: Authenticator | None,
         invalid: InvalidRequests,
-        scratch: memoryview,
+        early_bytes: memoryview,
         watchdog: WriteWatchdog,
         transfers: ThreadPool | None,
     ) -> None:
         self._loop = _loop or asyncio.get_event_loop()
         self._server_state = server_state
-        how = gate, error, authenticate, invalid
+        how = admission, error, authenticate, invalid
         self._http = HttpParser(self, config, server_state, app_state, self._loop, *how)
-        self._limits, self._scratch, self._watchdog = limits, scratch, watchdog
+        self._limits, self._early_bytes, self._watchdog = limits, early_bytes, watchdog
         self.progress, self._transfers, self._unsent = WriteProgress(), transfers, 0
         self._held = b""
         self._head, self._dropping, self._read, self._lingers = 0, 0, 0, False
@@ -155,13 +157,15 @@ class BulkProtocol(asyncio.BufferedProtocol):
         del sizehint
         if self.source is not None and self.source.place:
             return self.source.place[:_SHARE]
-        return self._scratch[:_EARLY] if self._http.streams else self._scratch  # its chunks may be of a byte each
+        return (
+            self._early_bytes[:_EARLY] if self._http.streams else self._early_bytes
+        )  # its chunks may be of a byte each
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take bytes that have landed."""
+        """Take bytes that were received."""
         if self.source is not None and self.source.place:
             self.bulk.reading.note(nbytes)
-            self.source.landed(nbytes)
+            self.source.note_received(nbytes)
             self._read += nbytes
             if not self.source.place:
                 self.regulate()  # what follows waits in the system's memory until it has a place, too
@@ -173,7 +177,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
             if not self._dropping:
                 self._close()
         elif nbytes > dropped:
-            self._take(bytes(self._scratch[dropped:nbytes]))
+            self._take(bytes(self._early_bytes[dropped:nbytes]))
 
     def _dropped(self, nbytes: int) -> int:
         """How many of these bytes belong to a discarded body."""
@@ -223,17 +227,17 @@ class BulkProtocol(asyncio.BufferedProtocol):
     async def transmit(self, data: memoryview) -> None:
         """Send many bytes of an answer, copied by the system alone: by a thread if the client reads fast enough."""
         self.progress.written += len(data)
-        self._unsent, pace = len(data), self.bulk.writing
+        self._unsent, rate = len(data), self.bulk.writing
         try:
             await self.emptied()
             while self._unsent and not self._lost.is_set():
-                if self.bulk.takes(self._unsent, pace):
+                if self.bulk.takes(self._unsent, rate):
                     self._unsent -= await self.bulk.send(data[-self._unsent :])
                 elif piece := data[-self._unsent :][:_PIECE]:
                     self._unsent -= len(piece)
                     self.transport.write(piece)
                     await self.emptied()
-                    pace.note(len(piece))
+                    rate.note(len(piece))
         finally:
             self._unsent = 0
 

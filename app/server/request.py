@@ -318,7 +318,7 @@ class StreamingCycle(RequestCycle):
             await self._wait()
         return piece
 
-    async def land(self, view: memoryview) -> int:
+    async def receive_into(self, view: memoryview) -> int:
         """Bytes into `view` until it is full or the body has ended; gives how many. Raises ClientDisconnect."""
         count = min(len(view), self.left)
         early = self._early(count)
@@ -328,14 +328,14 @@ class StreamingCycle(RequestCycle):
             while self.place:
                 if self._is_for_thread():
                     self._continue()
-                    self.landed(await self._connection.receive(self.place))
+                    self.note_received(await self._connection.receive(self.place))
                 if self.place:
                     await self._wait()
         finally:
             self.place = _NOWHERE
         return count
 
-    def landed(self, nbytes: int) -> None:
+    def note_received(self, nbytes: int) -> None:
         """Count bytes that the socket has written to the place."""
         self.received += nbytes
         self.left -= nbytes

@@ -324,8 +324,8 @@ def _bounded(loss: float, spread: float, errors: Floats, prior: float) -> tuple[
         centre = max(centre, 0.0)  # a handful of good guesses is no ground for a better one
     expected = max(0.0, loss + centre * spread)
     upper = loss + max(_quantile(errors), 0.0) * spread if number else loss
-    lacking = max(0.0, 1 - (1 - COVERAGE**number) / CONFIDENCE)
-    bound = max(expected, upper) + lacking * prior
+    missing = max(0.0, 1 - (1 - COVERAGE**number) / CONFIDENCE)
+    bound = max(expected, upper) + missing * prior
     return exp(expected), exp(bound), number
 
 

@@ -53,7 +53,7 @@ MOST_GATHERED: Final = 144
 FEWEST_K_TILES: Final = 2
 # Bytes on their way from memory past which it is no sooner done with what it alone bounds: on an H200, twelve such
 # shapes are fastest with 8 to 13 million or all that have room, and lose up to 5 % where it is twice as much.
-UNDER_WAY: Final = 11 * 2**20
+IN_FLIGHT: Final = 11 * 2**20
 # Tiles of a launch and coordinates in tensors have 31 bits.
 MOST: Final = 2**31 - 1
 
@@ -154,7 +154,7 @@ def enough_stages(config: Config, problem: Problem, device: Device) -> list[int]
     wanted = k_tiles_per_split(config, problem) * rounds
     most = min(stages_fit(config, problem, device), next((size for size in STAGES if size >= wanted), STAGES[-1]))
     if problem.flops * device.limits.bandwidth < problem.bytes * tensor_peak(problem, device):
-        most = min(most, max(UNDER_WAY * rounds // k_tile_bytes(config, problem), STAGES[0]))
+        most = min(most, max(IN_FLIGHT * rounds // k_tile_bytes(config, problem), STAGES[0]))
     return [size for size in STAGES if size <= most]
 
 

@@ -62,13 +62,13 @@ def _ways(shape: dict[str, int], problem: Problem, device: Device) -> list[dict[
     own = shape["BM"] // shape["TM"] * shape["BN"] // shape["TN"]
     group = 8 if device.platform == "cuda" and tiles > 2 * device.limits.sms else 1
     return [
-        shape | {"BK": bk, "SLICE_K": team, "SPLIT_K": split, "PACK_MN": repack, "GROUP_M": group}
+        shape | {"BK": bk, "SLICE_K": team, "SPLIT_K": split, "PACK_MN": packed, "GROUP_M": group}
         for split in SPLITS
         if split * tiles <= 2 * device.limits.sms or split == 1
         for team in teams
         if team == 1 or 2 * team * own <= BUSY_THREADS
         for bk in (max(shape["BK"], 16 * team) if team > 1 else shape["BK"],)
-        for repack in (1, 0)
+        for packed in (1, 0)
     ]
 
 

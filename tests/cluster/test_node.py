@@ -114,8 +114,8 @@ def test_products_of_one_launch_are_made_together(node: tuple[NodeActor, Device]
 
 
 def test_copies_that_no_node_keeps_are_answered_here() -> None:
-    assert staging.local_answer(chunked_transfer.push) == (0,)
-    assert staging.local_answer(chunked_transfer.pull) == (True,)
+    assert staging.local_answer(chunked_transfer.upload_chunk) == (0,)
+    assert staging.local_answer(chunked_transfer.download_chunk) == (True,)
     assert staging.local_answer(product.forget) == ((),)
     assert staging.local_answer(product.multiply) is None
     with pytest.raises(Unsupported, match="another node"):

@@ -23,7 +23,7 @@ UNPICKLING = {"load", "loads", "Unpickler"}
 MODULES = {"pickle", "marshal", "shelve", "dill", "joblib", "cloudpickle"}
 FROM_PIPES = {
     ("app/devices/process/call.py", "_read"),
-    ("app/devices/process/words.py", "loads"),
+    ("app/devices/process/pickle_cache.py", "loads"),
     ("app/devices/process/worker_main.py", "main"),
     ("app/worker/serving/product.py", "_unpacked"),
 }

@@ -98,7 +98,7 @@ def test_a_device_that_is_busy_otherwise_is_not_waited_for(known: Service) -> No
     with placed(known) as placement:
         with unit.lease.held(Priority.MEASUREMENT):
             assert begun(known, placement) is None
-        with unit.products._calls.held(Priority.CANARY):  # type: ignore[attr-defined]
+        with unit.products._calls.held(Priority.CHECK):  # type: ignore[attr-defined]
             assert begun(known, placement) is None
         call = begun(known, placement)
         assert call is not None

@@ -13,7 +13,7 @@ from app.services.principal import ANONYMOUS
 from app.services.service import Service
 from app.worker.serving import product
 from kernels.problem import Problem
-from tests.services.test_results import keeping
+from tests.services.test_async_products import keeping
 from tests.support.services import declining_kernels
 
 PROBLEM = Problem(256, 256, 256)

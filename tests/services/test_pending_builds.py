@@ -18,7 +18,7 @@ from app.services.matmul.service import MatmulService
 from app.services.service import Service
 from kernels import CATALOGUE
 from kernels.problem import Problem
-from tests.services.test_gathering import busy, multiply, operands
+from tests.services.test_batching import busy, multiply, operands
 
 PROBLEMS = [Problem(m, n, k, trans_b=True) for m in (5, 20, 40) for n in (6, 24, 45) for k in (3, 30)]
 

@@ -24,7 +24,7 @@ from app.services.service import Service
 from app.tuning.verify import tolerance
 from benchmarks.serving.two_cpus import two_cpus
 from kernels.problem import Problem
-from tests.services.test_results import keeping
+from tests.services.test_async_products import keeping
 from tests.support.services.service_settings import settings
 
 LARGE = Problem(1100, 900, 300)

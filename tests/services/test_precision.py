@@ -21,7 +21,7 @@ from app.worker.serving import batched, product
 from kernels import CATALOGUE
 from kernels.fp32_emulation import REASONS
 from kernels.problem import Problem
-from tests.services.test_gathering import Eager, busy
+from tests.services.test_batching import Eager, busy
 from tests.support.services import declining_kernels
 
 STRICT = Problem(256, 256, 256)  # whose kernel is verified when the service starts

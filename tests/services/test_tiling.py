@@ -23,7 +23,7 @@ from app.services.service import Service
 from app.tuning.verify import tolerance
 from app.worker.serving.device_memory import DeviceBufferCache, Panel, TileCopies, TileTransfer
 from kernels.problem import Problem
-from tests.services.test_results import keeping
+from tests.services.test_async_products import keeping
 from tests.support.services.service_settings import settings
 
 LIMIT = 2**20

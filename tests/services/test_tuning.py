@@ -73,7 +73,10 @@ def test_what_is_told_of_the_best_was_measured_after_it_was_chosen(service: Serv
     answer = service.best.answer(problem)
     trials = service.jobs.trials(job_id=tuned.id, problem_key=problem.key, state="measured", kernel=answer.kernel)
     of = {trial.round: trial for trial in trials if trial.config == answer.config}
-    assert set(of) >= {"search", "report"}  # and the finals, where three rounds of them fit: test_attempts.py has these
+    assert set(of) >= {
+        "search",
+        "report",
+    }  # and the finals, where three rounds of them fit: test_shape_tuner.py has these
     assert answer.timing is not None
     assert answer.timing.median_ms == of["report"].median_ms
     assert answer.baselines is not None

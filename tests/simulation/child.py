@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from app.devices.process import worker_main
 from app.devices.process.heartbeat import Hang
-from app.devices.process.words import Speaker
+from app.devices.process.pickle_cache import PickleSender
 from app.devices.process.worker_main import PAGE, Channel, DeadlinePage, WorkerLink
 from tests.simulation.primitives import SimulatedEvent, SimulatedLock
 from tests.simulation.scheduler import Simulation
@@ -94,7 +94,7 @@ class SimulatedProcess:
         flag_fd: int,
     ) -> None:
         self.simulation, self.name = simulation, name
-        self.deadline_page, self.speaker, self.used = deadline_page, Speaker(), False
+        self.deadline_page, self.sender, self.used = deadline_page, PickleSender(), False
         deadline_page.bound(0, 0)
         self.using, self.ended = SimulatedLock(simulation), SimulatedEvent(simulation)
         self.is_killed = self.is_signalled = False

@@ -280,7 +280,7 @@ def test_another_bench_replaces_the_one_before(held: WorkerContext, link: Record
     attempt(held, link, "right", Problem(8, 8, 8))
     kept = held.state(benches._FixtureSlot).fixture
     assert kept is not None
-    assert kept.bench.problem == Problem(8, 8, 8)
+    assert kept.key.problem == Problem(8, 8, 8)
 
 
 def test_large_references_offer_the_device_between_pieces(

@@ -53,7 +53,7 @@ class ByteSource(Protocol):
         """At least one byte, at most `most`; none once the body has ended. Raises ClientDisconnect."""
         ...
 
-    async def land(self, view: memoryview) -> int:
+    async def receive_into(self, view: memoryview) -> int:
         """Bytes into `view` until it is full or the body has ended; gives how many. Raises ClientDisconnect."""
         ...
 
@@ -90,7 +90,7 @@ class RequestStream:
         taken, self._rest = bytes(self._rest[:most]), self._rest[most:]
         return taken
 
-    async def land(self, view: memoryview) -> int:
+    async def receive_into(self, view: memoryview) -> int:
         """As ByteSource."""
         return await _copied(self, view)
 
@@ -135,7 +135,7 @@ class Body:
     async def fill(self, view: memoryview) -> None:
         """Receive exactly len(view) bytes into `view`; raises InvalidMatrix if the body ends before."""
         async with self.slot(len(view)):
-            count = await self._timely(len(view), self._source.land(view))
+            count = await self._timely(len(view), self._source.receive_into(view))
         self._taken += count
         if count < len(view):
             expected = self._taken - count + len(view) if self._expected is None else self._start + self._expected
@@ -185,8 +185,8 @@ def body_of(request: Request) -> Body:
 
 def source_of(request: Request) -> ByteSource | None:
     """The request's body as it comes from the socket, where the server can tell."""
-    wire = request.scope.get("extensions", {}).get(EXTENSION)
-    return cast("ByteSource | None", wire and wire.source)
+    transport = request.scope.get("extensions", {}).get(EXTENSION)
+    return cast("ByteSource | None", transport and transport.source)
 
 
 def declared_length(request: Request) -> int | None:
@@ -258,7 +258,7 @@ class DecompressedBody:
                 self._check_size()
                 return piece
 
-    async def land(self, view: memoryview) -> int:
+    async def receive_into(self, view: memoryview) -> int:
         """Bytes into `view` until it is full or the body has ended; gives how many."""
         return await _copied(self, view)
 

@@ -215,8 +215,8 @@ async def matmul(request: Request) -> Response:
         if answer == json_matrix.MEDIA:
             headers["Content-Type"] = answer
             return TextResponse(product_json(product, c), c.nbytes, headers, threads, stack.pop_all())
-        coming = await _download(request, transfer, product, stack)
-        return SlabResponse(await encode(answer, c, threads), answer, headers, stack.pop_all(), coming=coming)
+        rest = await _download(request, transfer, product, stack)
+        return SlabResponse(await encode(answer, c, threads), answer, headers, stack.pop_all(), rest=rest)
 
 
 async def _download(

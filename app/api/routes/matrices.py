@@ -134,8 +134,8 @@ class MatrixSink:
         described, matrices = found[ONE[0]], self._service.matrices
         self._expect(described, wanted)
         kind = (described.dtype, described.shape)
-        coming = partial(matrices.reserve, evictable=self._asked.evictable, committed=bool(fill))
-        with coming(self._owner, self._name, *kind) as pending:
+        reserve = partial(matrices.reserve, evictable=self._asked.evictable, committed=bool(fill))
+        with reserve(self._owner, self._name, *kind) as pending:
             self.pending = pending
             places = {ONE[0]: _array(self._service, pending.resident)}
             if fill is not None:

@@ -16,7 +16,9 @@ from kernels.device import Limits
 Launch = Callable[[], None]
 Around = Callable[[int], AbstractContextManager[object]]
 
-_SCRATCH: Final = 2**27  # bytes at least that are overwritten to keep the device busy while the host queues launches
+_FILLED_BYTES: Final = (
+    2**27
+)  # bytes at least that are overwritten to keep the device busy while the host queues launches
 _HEADROOM: Final = 1.3  # how much faster than the device's bandwidth that may be
 _QUEUEING: Final = 20e-6  # seconds that the host takes to queue a launch with its two events, or a graph
 _NODE: Final = 1e-6  # seconds that each launch of a graph adds to that
@@ -28,7 +30,7 @@ class LaunchTimer:
     """Times launches on the current device's legacy default stream, with cold caches."""
 
     def __init__(self, limits: Limits, allocate: Callable[[int], Any]) -> None:
-        self._nbytes = max(_SCRATCH, 2 * limits.cache_bytes)
+        self._nbytes = max(_FILLED_BYTES, 2 * limits.cache_bytes)
         self._overwriting = self._nbytes / limits.bandwidth / _HEADROOM
         self._allocate = allocate
         self._workspace: Any = None

@@ -67,7 +67,7 @@ class RemoteCall:
         self._stage = self._stage or function.__name__
         context = current()
         self._run.caller = told = (context.request_id, context.trace_id) if context and context.request_id else None
-        request = self._run.speaker.dumps((function, arguments, self._ticket is not None, told))
+        request = self._run.sender.dumps((function, arguments, self._ticket is not None, told))
         self._run.deadline_page.allow(deadline)
         self._run.deadline_page.ask_to_stop(self._until().ask)
         with self._alive():
@@ -202,16 +202,16 @@ class PendingCall(Generic[T]):
     """
 
     def __init__(self, call: RemoteCall, finish: Callable[[], T]) -> None:
-        self._conversation, self.finish = call, finish
+        self._call, self.finish = call, finish
 
     def fileno(self) -> int:
         """The descriptor to watch until the child says something."""
-        return self._conversation.fileno()
+        return self._call.fileno()
 
     def is_over(self) -> bool:
         """Hear the message that has come: whether it was the value, so that `finish` need not wait."""
-        return self._conversation.receive_ready()
+        return self._call.receive_ready()
 
     def then(self, after: Callable[[Callable[[], T]], U]) -> PendingCall[U]:
         """The same call, whose end `after` sees to: it is given `finish`."""
-        return PendingCall(self._conversation, partial(after, self.finish))
+        return PendingCall(self._call, partial(after, self.finish))

@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 
 from app.devices.process.heartbeat import Hang, HeartbeatMonitor
 from app.devices.process.output import relay
-from app.devices.process.words import Speaker
+from app.devices.process.pickle_cache import PickleSender
 from app.devices.process.worker_main import GIB, Channel, DeadlinePage
 from app.devices.sandbox import Sandbox
 from app.devices.threads import PARKED
@@ -30,7 +30,7 @@ _PROGRAM: Final = "from app.devices.process.worker_main import main; main()"
 class WorkerProcess:
     """A new interpreter, never a fork, in a session of its own, so that no terminal's signal reaches it.
 
-    `using` is the lock of the channel, on which `speaker` pickles; `used` is true after the first call since its setup,
+    `using` is the lock of the channel, on which `sender` pickles; `used` is true after the first call since its setup,
     `is_killed` if this process killed it; `ended` is set once the process is gone. `hang` is how it was found to hang.
     """
 
@@ -43,7 +43,7 @@ class WorkerProcess:
         descriptors: tuple[int, ...],
         sandbox: Sandbox | None = None,
     ) -> None:
-        self.deadline_page, self.speaker, self.used = deadline_page, Speaker(), False
+        self.deadline_page, self.sender, self.used = deadline_page, PickleSender(), False
         self._outgrown = 0  # bytes that it was held to and died of
         deadline_page.bound(0, 0)
         self.using, self.ended, self.is_killed = threading.Lock(), threading.Event(), False

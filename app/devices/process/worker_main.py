@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from app.devices.process import heartbeat
-from app.devices.process.words import Hearer
+from app.devices.process.pickle_cache import PickleReceiver
 from app.devices.sandbox import Sandbox
 from app.errors import DeviceError, TilewiseError
 from app.observability import logs, request_context
@@ -181,7 +181,7 @@ class WorkerLink:
     """The link of a function in a worker to its parent: phases, deadlines, memory limits and the lease."""
 
     def __init__(self, channel: Channel, deadline_page: DeadlinePage, flag: mmap.mmap | None) -> None:
-        self._channel, self._board, self._flag = channel, deadline_page, flag
+        self._channel, self._page, self._flag = channel, deadline_page, flag
         self._leased = self._granted = False
         self._limit = MemoryLimit()
 
@@ -200,11 +200,11 @@ class WorkerLink:
     @property
     def left(self) -> float:
         """Seconds until the caller wants the function to end; infinity without a limit."""
-        return self._board.left
+        return self._page.left
 
     def check(self) -> None:
         """Raise Stopped if the function should end, as phase, lease and offer do."""
-        if self._board.left <= 0:
+        if self._page.left <= 0:
             raise CallStopped
 
     def phase(self, stage: str, deadline: float, memory: int | None = None) -> None:
@@ -214,7 +214,7 @@ class WorkerLink:
         "compile", and none otherwise. A process that exceeds it dies, and its error says so.
         """
         self.check()
-        self._board.allow(deadline)
+        self._page.allow(deadline)
         bound = compiler_memory() if stage == "compile" else 0
         self._bound(bound if memory is None else memory)
         if self._granted:  # others may have it meanwhile
@@ -232,10 +232,10 @@ class WorkerLink:
         if self._leased:
             raise RuntimeError("the device is leased already")
         self.check()
-        left = self._board.remaining
+        left = self._page.remaining
         self._bound(0)  # what works on the device may take buffers
         if self._granted:
-            self._board.allow(deadline)
+            self._page.allow(deadline)
         else:
             self._take("lease", deadline)
         self._leased, self._granted = True, False
@@ -243,17 +243,17 @@ class WorkerLink:
             yield
         finally:
             self._leased = False
-            self._board.allow(left)
+            self._page.allow(left)
             if not last:
                 self._tell("back")
 
     def _bound(self, nbytes: int) -> None:
         """Limit the process to `nbytes` more; 0 lifts the limit."""
         if nbytes:
-            self._board.bound(nbytes, self._limit.lower(nbytes))
-        elif self._board.memory[0]:
+            self._page.bound(nbytes, self._limit.lower(nbytes))
+        elif self._page.memory[0]:
             self._limit.lift()
-            self._board.bound(0, 0)
+            self._page.bound(0, 0)
 
     def offer(self, deadline: float) -> None:
         """Between two launches: renew the lease's deadline; hand the device over first to a better priority."""
@@ -261,10 +261,10 @@ class WorkerLink:
         if self._flag is not None and self._flag[0]:
             self._take("offer", deadline)
         else:
-            self._board.allow(deadline)
+            self._page.allow(deadline)
 
     def _take(self, how: str, deadline: float) -> None:
-        self._board.allow(inf)
+        self._page.allow(inf)
         self._tell(how, deadline)
         if self._channel.recv_bytes():
             raise CallStopped
@@ -329,7 +329,7 @@ def _watch_lifeline(lifeline: int) -> None:
 
 def _serve(channel: Channel, link: WorkerLink, failure: TilewiseError | None = None) -> None:
     """Set up, say so, then answer one call after another until the connection ends; a failure is the first answer."""
-    state, hearer = list[Any](), Hearer()
+    state, receiver = list[Any](), PickleReceiver()
 
     def set_up(setup: Callable[..., Any], *arguments: Any) -> None:
         if failure is not None:
@@ -339,15 +339,15 @@ def _serve(channel: Channel, link: WorkerLink, failure: TilewiseError | None = N
     def run(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(state[0], link, *arguments)
 
-    channel.send_bytes(_answer(link, set_up, hearer, channel.recv_bytes()))
+    channel.send_bytes(_answer(link, set_up, receiver, channel.recv_bytes()))
     while state:
-        channel.send_bytes(_answer(link, run, hearer, channel.recv_bytes()))
+        channel.send_bytes(_answer(link, run, receiver, channel.recv_bytes()))
 
 
-def _answer(link: WorkerLink, run: Callable[..., Any], hearer: Hearer, request: bytes) -> bytes:
+def _answer(link: WorkerLink, run: Callable[..., Any], receiver: PickleReceiver, request: bytes) -> bytes:
     """Whatever happens is an answer: a value, an error of ours, or the text of any other."""
     try:
-        function, arguments, granted, caller = hearer.loads(request)
+        function, arguments, granted, caller = receiver.loads(request)
         request_context.assign(None if caller is None else request_context.remote(*caller))
         link.begin(granted)
         return pickle.dumps(("done", run(function, *arguments)))

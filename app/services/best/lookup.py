@@ -248,9 +248,9 @@ class BestConfigs:
             return None
         so_far = snapshot.provisional.get((device.model, problem))
         if so_far and not (record and launch and _slower(so_far, record)):
-            under_way = self._launch(so_far.trial, problem, device)
-            if under_way:
-                return stored(so_far, device, under_way, "exact", provisional=True)
+            running = self._launch(so_far.trial, problem, device)
+            if running:
+                return stored(so_far, device, running, "exact", provisional=True)
         return stored(record, device, launch, "stale") if record and launch else None
 
     def _untuned(self, snapshot: _Snapshot, problem: Problem, device: Device) -> BestAnswer:

@@ -98,9 +98,7 @@ class DeviceVerification:
             launch = self._best.answer(PROBLEM, self._unit.device.id).launch
             self._unit.prepare(launch.build)
             request = MultiplyRequest(PROBLEM, launch, *offsets)
-            pending = self._unit.products.begin(
-                product.multiply, request, priority=Priority.CANARY, deadline=_BEGINNING
-            )
+            pending = self._unit.products.begin(product.multiply, request, priority=Priority.CHECK, deadline=_BEGINNING)
             if pending is None:
                 return False
             self._tried, self._is_hastened = monotonic(), False

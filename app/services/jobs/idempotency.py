@@ -73,10 +73,10 @@ class Idempotency:
             if known is None:
                 self._open.add(attempt)
                 return attempt
-            under_way = attempt in self._open
+            is_open = attempt in self._open
         if known.fingerprint != fingerprint:
             raise KeyReused("this Idempotency-Key came with another request", key=key)
-        if under_way:
+        if is_open:
             raise KeyInUse("the first request with this Idempotency-Key is still under way", key=key)
         return known
 

@@ -151,9 +151,9 @@ class DynamicBatcher:
             return
         for one in group:
             one.token.begun()
-        orders, started = tuple(one.request for one in group), perf_counter()
+        requests, started = tuple(one.request for one in group), perf_counter()
         result: MultiplyResult = unit.products.call(
-            batched.multiply, orders, launch, priority=Priority.PRODUCT, deadline=DEADLINE, leased=True
+            batched.multiply, requests, launch, priority=Priority.PRODUCT, deadline=DEADLINE, leased=True
         )
         if result.decline_flags:
             return  # each is made again, alone

@@ -182,10 +182,12 @@ class _Comparison:
         largest = residual.max(2) / np.where(self._sketch.rows > 0, self._sketch.rows, 1.0)
         known = largest[~self._left_out]
         usual = float(np.median(known)) if known.size else 0.0
-        standing = np.where(self._left_out, 0.0, largest)
-        order = np.argsort(-standing, axis=None)[:_AGAIN]
+        magnitudes = np.where(self._left_out, 0.0, largest)
+        order = np.argsort(-magnitudes, axis=None)[:_AGAIN]
         chosen = [
-            at for at in zip(*np.unravel_index(order, standing.shape), strict=True) if standing[at] > _OUTLIER * usual
+            at
+            for at in zip(*np.unravel_index(order, magnitudes.shape), strict=True)
+            if magnitudes[at] > _OUTLIER * usual
         ]
         worst: tuple[float, float] | None = None
         for number in sorted({int(at[0]) for at in chosen}):

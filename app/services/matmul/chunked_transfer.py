@@ -92,7 +92,7 @@ class ChunkedTransfer:
             piece = operand.next()
             self._held[operand.key] = self.unit
             try:
-                operand.copied = self._call(self.unit, chunked_transfer.push, piece)
+                operand.copied = self._call(self.unit, chunked_transfer.upload_chunk, piece)
             except TilewiseError:  # the product will say what is wrong, if it still is
                 operand.copied = 0
             if operand.copied < piece.end:
@@ -140,7 +140,7 @@ class ChunkedTransfer:
         """
         with self._copying:
             unit, piece, started = self._held[self._c.key], self._c.next(), perf_counter()
-            if not self._call(unit, chunked_transfer.pull, piece):
+            if not self._call(unit, chunked_transfer.download_chunk, piece):
                 raise ChildDied(f"the result is gone with the process that held {unit.device.id}")
             self._c.copied = piece.end
             self.d2h += perf_counter() - started

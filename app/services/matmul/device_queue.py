@@ -130,24 +130,24 @@ class DeviceQueue:
         self.unit = unit
         self._lock = threading.Lock()
         self._waiting = FairQueue()
-        self._inside: list[QueuedProduct] = []
+        self._running: list[QueuedProduct] = []
         self._since = 0.0
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._inside)
+        return len(self._waiting) + len(self._running)
 
     def seconds(self) -> float:
         """Seconds until all of them are made, by their forecasts."""
         with self._lock:
-            waiting, inside = sum(one.seconds for one in self._waiting), sum(one.seconds for one in self._inside)
-            return waiting + max(0.0, inside - (monotonic() - self._since))
+            waiting, running = sum(one.seconds for one in self._waiting), sum(one.seconds for one in self._running)
+            return waiting + max(0.0, running - (monotonic() - self._since))
 
     def join(self, entry: QueuedProduct) -> None:
         """Join at the end, and wait for the turn; raises Cancelled."""
         with self._lock:
             entry.token.entered(entry)
             self._waiting.append(entry)
-            if not self._inside:
+            if not self._running:
                 self._advance()
         entry.turn.wait()
         if entry.outcome is None and entry.token.is_cancelled:
@@ -159,7 +159,7 @@ class DeviceQueue:
         with self._lock:
             if len(self):
                 return False
-            self._inside, self._since = [entry], monotonic()
+            self._running, self._since = [entry], monotonic()
             return True
 
     def take_batch(self, leader: QueuedProduct, limit: Callable[[int], int]) -> list[QueuedProduct]:
@@ -169,8 +169,8 @@ class DeviceQueue:
             chosen = alike[: limit(len(alike) + 1) - 1] if alike else []
             for one in chosen:
                 self._waiting.remove(one)
-            self._inside = [leader, *chosen]
-            return list(self._inside)
+            self._running = [leader, *chosen]
+            return list(self._running)
 
     def finish(self, others: list[QueuedProduct]) -> None:
         """Give the turn to the next; the `others` of a batch that were not made go first, each alone."""
@@ -193,11 +193,11 @@ class DeviceQueue:
     def _pass_on(self, entry: QueuedProduct) -> None:
         """Let the next one lead if this one was cancelled while it became the leader."""
         with self._lock:
-            if self._inside == [entry]:
+            if self._running == [entry]:
                 self._advance()
 
     def _advance(self) -> None:
         """Make the first that waits the leader; called under the lock."""
-        self._inside, self._since = [self._waiting.popleft()] if self._waiting else [], monotonic()
-        for one in self._inside:
+        self._running, self._since = [self._waiting.popleft()] if self._waiting else [], monotonic()
+        for one in self._running:
             one.turn.set()

@@ -199,7 +199,7 @@ class _DeviceTiles:
     def __init__(self, walk: TileWalk, queue: TileQueue, make: Make, index: int) -> None:
         self._walk, self._queue, self._make = walk, queue, make
         self._index, self._unit = index, walk.units[index]
-        self._under_way: tuple[Dealt, Product, int] | None = None  # with the generation of the worker that holds its C
+        self._in_flight: tuple[Dealt, Product, int] | None = None  # with the generation of the worker that holds its C
         self._deaths = 0
 
     def make(self, made: list[Product]) -> None:
@@ -219,18 +219,18 @@ class _DeviceTiles:
 
     def _keep(self, dealt: Dealt, part: Product, worker: int, made: list[Product]) -> None:
         """Count what is there now. A worker that was replaced has not copied back what it had to."""
-        now, before = self._unit.products.generation, self._under_way
+        now, before = self._unit.products.generation, self._in_flight
         if before is not None and before[2] != now:
             self._lose(dealt)
             return
-        self._deaths, self._under_way = 0, None if dealt.is_last else (dealt, part, worker)
+        self._deaths, self._in_flight = 0, None if dealt.is_last else (dealt, part, worker)
         done = [*([before[1]] if before else []), *([part] if dealt.is_last else [])]
         made.extend(done)
         self._queue.made(len(done))
 
     def _lose(self, dealt: Dealt) -> None:
         """Have a tile, and the one whose C was not there yet, made once more."""
-        before, self._under_way = self._under_way, None
+        before, self._in_flight = self._in_flight, None
         self._queue.give_back(self._index, [dealt.number, *([before[0].number] if before else [])])
 
     def _goes_on(self, error: DeviceError) -> bool:

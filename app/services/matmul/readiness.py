@@ -206,7 +206,7 @@ class DefaultVerification:
         for last in (False, True):
             try:
                 unit.prepare(launch.build, allowed)
-                child.call(product.verify_class, launch, allowed, priority=Priority.CANARY, deadline=_STARTING)
+                child.call(product.verify_class, launch, allowed, priority=Priority.CHECK, deadline=_STARTING)
             except ChildDied as error:
                 if last or not error.facts.get("outside"):
                     raise

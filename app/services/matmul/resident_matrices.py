@@ -188,11 +188,11 @@ class ResidentMatrices:
             least = bisect_left(
                 range(len(spare)), True, key=lambda n: self._slab.find_gap(nbytes, regions[: n + 1]) is not None
             )
-            hole = self._slab.find_gap(nbytes, regions[: least + 1])
-            if hole is None or not spare:
+            gap = self._slab.find_gap(nbytes, regions[: least + 1])
+            if gap is None or not spare:
                 return False
-            end = hole.offset + hole.nbytes
-            inside = [entry for entry in spare[: least + 1] if hole.offset <= entry.resident.region.offset < end]
+            end = gap.offset + gap.nbytes
+            inside = [entry for entry in spare[: least + 1] if gap.offset <= entry.resident.region.offset < end]
             for entry in inside or spare[:1]:  # a gap without a matrix in it had no memory of the host behind it
                 self._evict(entry)
             return True

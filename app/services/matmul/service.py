@@ -275,15 +275,15 @@ class MatmulService:
     ) -> Product:
         """Make the product by the best config, else by the kernels below it in turn, from the same operands."""
         started, unit = perf_counter(), self._fleet.unit(device_id) if device_id else self._soonest(buffers)
-        problem, declined, tries = buffers.problem, None, FailedAttempts()
+        problem, declined, attempts = buffers.problem, None, FailedAttempts()
         while True:
-            choice = self._chosen(problem, unit, kernel, tries)
-            began, lost = perf_counter(), tries.seconds
+            choice = self._chosen(problem, unit, kernel, attempts)
+            began, lost = perf_counter(), attempts.seconds
             try:
                 with self._builds.place(unit, choice.launch) as has_place:
                     if not (has_place or kernel):
                         choice = self._selector.lowest(choice, unit) or choice
-                    result, together = self._launch_with_retry(buffers, unit, choice, token, tries)
+                    result, together = self._launch_with_retry(buffers, unit, choice, token, attempts)
             except DeviceError as error:
                 kind = self.failures.record(unit, choice.launch, error)
                 if (
@@ -296,47 +296,47 @@ class MatmulService:
                 if kernel is not None or not another_may_do(error) or buffers.is_lost_tile(error):
                     raise
                 _LOG.warning("%s failed to make %s (%s): %s", choice.kernel, problem.key, kind, error.message)
-                tries.failed(choice, error, lost + perf_counter() - began)
+                attempts.failed(choice, error, lost + perf_counter() - began)
                 continue
             if not result.decline_flags:
                 self.deadlines.learn(unit, result.build)
                 self.made_at[unit.device.id] = monotonic()
                 choice = replace(choice, declined=choice.declined or declined)
-                made = choice.product(unit, result, together, started, tries.seconds)
+                made = choice.product(unit, result, together, started, attempts.seconds)
                 made.trace(started)
                 return made
             problem, kernel, declined = strictly(problem), None, reason(result.decline_flags)
 
-    def _chosen(self, problem: Problem, unit: Unit, kernel: str | None, tries: FailedAttempts) -> KernelChoice:
+    def _chosen(self, problem: Problem, unit: Unit, kernel: str | None, attempts: FailedAttempts) -> KernelChoice:
         """The next kernel to try; raises the first failure if none is left."""
-        if tries.first is None:
+        if attempts.first is None:
             return self._selector.choose(problem, unit, kernel)
         with suppress(Unsupported):
-            return self._selector.below(problem, unit, tries.configs)
+            return self._selector.below(problem, unit, attempts.configs)
         if problem.precision == "emulated":
-            why = f"what emulates it failed: {tries.first.message}"
+            why = f"what emulates it failed: {attempts.first.message}"
             with suppress(Unsupported):
-                return replace(self._selector.below(strictly(problem), unit, tries.configs), declined=why)
-        raise tries.first
+                return replace(self._selector.below(strictly(problem), unit, attempts.configs), declined=why)
+        raise attempts.first
 
     def _launch_with_retry(
-        self, buffers: OperandBuffers, unit: Unit, choice: KernelChoice, token: CancelToken, tries: FailedAttempts
+        self, buffers: OperandBuffers, unit: Unit, choice: KernelChoice, token: CancelToken, attempts: FailedAttempts
     ) -> tuple[MultiplyResult, int]:
         """As `_launch`, once more if a signal from outside killed the worker: that is not the kernel's fault."""
         try:
-            return self._launch(buffers, unit, choice, token, tries)
+            return self._launch(buffers, unit, choice, token, attempts)
         except ChildDied as error:
             token.raise_if_cancelled()
             if not error.facts.get("outside") or buffers.is_lost_tile(error):
                 raise
             _LOG.warning("%s; the product is made once more", error.message)
-            return self._launch(buffers, unit, choice, token, tries)
+            return self._launch(buffers, unit, choice, token, attempts)
 
     def _launch(
-        self, buffers: OperandBuffers, unit: Unit, choice: KernelChoice, token: CancelToken, tries: FailedAttempts
+        self, buffers: OperandBuffers, unit: Unit, choice: KernelChoice, token: CancelToken, attempts: FailedAttempts
     ) -> tuple[MultiplyResult, int]:
         allowed = self.deadlines.seconds(unit, _PATIENCE)
-        tries.seconds += self._prepare(unit, choice.launch, allowed)
+        attempts.seconds += self._prepare(unit, choice.launch, allowed)
         request = product.MultiplyRequest(
             choice.problem, choice.launch, *buffers.offsets, buffers.keys, allowed=allowed, tile=buffers.tile
         )

@@ -97,11 +97,11 @@ class ProfileRunner:
         ):
             raise ProfileStopped
         self._jobs.notify(job.id)
-        bench = trial.FixtureKey(job.id, problem, int(job.id[:8], 16))
+        key = trial.FixtureKey(job.id, problem, int(job.id[:8], 16))
         for one in chosen:
             if stopped():
                 raise ProfileStopped
-            yield _KernelProfiler(unit, bench, self._cache, stopped).profile(one)
+            yield _KernelProfiler(unit, key, self._cache, stopped).profile(one)
             self._database.write(lambda session: JobRepository(session).advance(job.id, None))
             self._jobs.notify(job.id)
 
@@ -109,8 +109,8 @@ class ProfileRunner:
 class _KernelProfiler:
     """Profiles one contender after another on a unit."""
 
-    def __init__(self, unit: Unit, bench: trial.FixtureKey, cache: Path, stopped: Callable[[], bool]) -> None:
-        self._unit, self._bench, self._cache, self._stopped = unit, bench, cache, stopped
+    def __init__(self, unit: Unit, key: trial.FixtureKey, cache: Path, stopped: Callable[[], bool]) -> None:
+        self._unit, self._key, self._cache, self._stopped = unit, key, cache, stopped
         self._until = stopping(stopped)
 
     def profile(self, one: ProfiledContender) -> KernelProfile:
@@ -124,43 +124,43 @@ class _KernelProfiler:
                 return KernelProfile(*names, refusal=outcome.reason)
             return self._measured(one, one.contender, outcome)
         except DeviceError as error:
-            _LOG.warning("%s of %s was not profiled: %s", one.kernel, self._bench.problem.key, error.message)
+            _LOG.warning("%s of %s was not profiled: %s", one.kernel, self._key.problem.key, error.message)
             return KernelProfile(*names, refusal=error.message)
 
     def _attempted(self, contender: Contender) -> Measured | Rejected:
         """Compile, verify and time it, as a tune does."""
         if isinstance(contender, Launch):
             self._unit.prepare(contender.build)
-        outcome: Measured | Rejected = self._call(trial.attempt, contender, self._bench, None, _MEASURING)
+        outcome: Measured | Rejected = self._call(trial.attempt, contender, self._key, None, _MEASURING)
         return outcome
 
     def _measured(self, one: ProfiledContender, contender: Contender, outcome: Measured) -> KernelProfile:
-        problem, device, time = self._bench.problem, self._unit.device, outcome.timing.median_ms
-        of_driver, foreseen, path = dict[str, float](), dict[str, float](), "fma"
+        problem, device, time = self._key.problem, self._unit.device, outcome.timing.median_ms
+        of_driver, modelled_figures, path = dict[str, float](), dict[str, float](), "fma"
         if isinstance(contender, Launch):
             kernel = CATALOGUE[one.kernel]
             path = kernel.instructions
             told: LaunchResources | None = self._call(profile.resources, contender)
             of_driver = driver_figures(told, contender, self._unit)
             registers = int(of_driver.get("registers", 0))
-            foreseen = predicted(kernel, one.config, problem, device, registers)
+            modelled_figures = predicted(kernel, one.config, problem, device, registers)
         counted = self._counted(one, contender)
-        modelled = {name: value for name, value in foreseen.items() if name != "time_ms"}
+        modelled = {name: value for name, value in modelled_figures.items() if name != "time_ms"}
         sources = [
             SourceFigures(TIMER, {"time_ms": time}),
             SourceFigures(counted.source, counted.values),
             SourceFigures(DRIVER, of_driver),
             SourceFigures(MODEL, {**modelled, **(rates(path, problem, device, time))}),
         ]
-        figures = assembled(device.platform, one.role, sources, foreseen, counted.reason)
+        figures = assembled(device.platform, one.role, sources, modelled_figures, counted.reason)
         return KernelProfile(one.role, one.kernel, dict(one.config), figures)
 
     def _counted(self, one: ProfiledContender, contender: Contender) -> CounterReading:
         def repeat(seconds: float) -> tuple[int, float]:
-            count, spent = self._call(profile.repeat, contender, self._bench, seconds)
+            count, spent = self._call(profile.repeat, contender, self._key, seconds)
             return int(count), float(spent)
 
-        what = self._bench.problem, one.kernel, one.config
+        what = self._key.problem, one.kernel, one.config
         return read_counters(self._unit, self._cache, what, repeat, self._stopped)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:

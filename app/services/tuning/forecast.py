@@ -124,7 +124,7 @@ class TrialForecasts:
         until = monotonic() + _CALIBRATING
         with suppress(CallStopped, TilewiseError):
             known.rates = unit.trials.call(
-                calibrate, priority=Priority.CANARY, until=lambda: CallLimit(until, until + _CALIBRATING)
+                calibrate, priority=Priority.CHECK, until=lambda: CallLimit(until, until + _CALIBRATING)
             )
             _LOG.info("%s is calibrated: %s", unit.device.id, known.rates)
 

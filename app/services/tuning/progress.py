@@ -63,7 +63,7 @@ class JobProgress:
         self._lock = threading.RLock()
         self._closed = False
         self._spent_budgets: dict[int, Budget] = {}  # of each shape that is done
-        self._under_way: dict[int, ShapeProgress] = {}
+        self._running: dict[int, ShapeProgress] = {}
         self._spent, self._seconds = spent, 0.0
         self._devices: dict[str, DeviceProgress] = {}
         self._estimated: tuple[float, float] | None = None  # seconds left, and when that was
@@ -83,7 +83,7 @@ class JobProgress:
     def elapsed(self) -> float:
         """Seconds spent on the job's shapes so far, by earlier processes too."""
         with self._lock:
-            return self._spent + sum(shape.elapsed for shape in self._under_way.values())
+            return self._spent + sum(shape.elapsed for shape in self._running.values())
 
     @property
     def seconds(self) -> float | None:
@@ -97,7 +97,7 @@ class JobProgress:
             self._devices.setdefault(device, DeviceProgress(device))
             begun = ShapeProgress(self, shape, device)
             self.limit(begun)  # from now on it is promised this much
-            self._under_way[shape] = begun
+            self._running[shape] = begun
             return begun
 
     def claim(self, takes: Callable[[int], bool], device: str) -> ShapeProgress | None:
@@ -111,7 +111,7 @@ class JobProgress:
     def end(self, ended: ShapeProgress, *, done: bool) -> None:
         """Take note that no device works on a shape any more; `done`: with the budget that was read last."""
         with self._lock:
-            self._under_way.pop(ended.shape, None)
+            self._running.pop(ended.shape, None)
             self._spent += ended.elapsed
             self._devices[ended.device] = self._with_shape(ended, done=done)
             if done:
@@ -127,7 +127,7 @@ class JobProgress:
     def free_shapes(self) -> list[int]:
         """The pending shapes that no device is at."""
         with self._lock:
-            return [shape for shape in self.pending_shapes() if shape not in self._under_way]
+            return [shape for shape in self.pending_shapes() if shape not in self._running]
 
     def increase_budget(self, budget: Budget, max_trials: Sequence[int]) -> bool:
         """Set a larger budget, for the shapes that are done too; False if the job is about to end."""
@@ -157,7 +157,7 @@ class JobProgress:
             total = self.seconds
             if total is None:
                 return None
-            others = [other for other in self._under_way.values() if other is not shape]
+            others = [other for other in self._running.values() if other is not shape]
             claimed = {other.shape for other in others}
             left = [each for each in range(len(self.max_trials)) if self._is_left(each) and each not in claimed]
             free = total - self._spent - sum(max(other.promised, other.elapsed) for other in others)
@@ -189,18 +189,18 @@ class JobProgress:
             self._seconds += seconds
 
     def _seconds_left(self, rate: float, limit: float | None) -> float:
-        under_way = self._under_way.values()
+        running = self._running.values()
         waiting = [
             trials
             for shape, trials in enumerate(self.max_trials)
-            if shape not in self._under_way and self._is_left(shape)
+            if shape not in self._running and self._is_left(shape)
         ]
-        left = sum(shape.seconds_left(self.max_trials[shape.shape], rate) for shape in under_way)
+        left = sum(shape.seconds_left(self.max_trials[shape.shape], rate) for shape in running)
         left += sum(_seconds_of_shape(trials, rate, limit) for trials in waiting)
-        return left / max(1, len(under_way))
+        return left / max(1, len(running))
 
     def _budget_left(self) -> float:
-        return inf if self.seconds is None else (self.seconds - self.elapsed) / max(1, len(self._under_way))
+        return inf if self.seconds is None else (self.seconds - self.elapsed) / max(1, len(self._running))
 
     def _is_left(self, shape: int) -> bool:
         return self._spent_budgets.get(shape) != self.budget
@@ -212,7 +212,7 @@ class JobProgress:
 
     def _told(self) -> list[DeviceProgress]:
         """What each device has done, the shape that it is at included."""
-        at = {shape.device: shape for shape in self._under_way.values()}
+        at = {shape.device: shape for shape in self._running.values()}
         return [
             self._with_shape(at[name], done=False) if name in at else known for name, known in self._devices.items()
         ]

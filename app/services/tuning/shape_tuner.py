@@ -37,7 +37,7 @@ from kernels.space import Config
 
 _LOG = logging.getLogger(__name__)
 _BESIDE: Final = ("naive", "tiled", "default", "vendor")
-_UNDER_WAY: Final = "the tune is under way: it is measured beside the best at its end"
+_UNFINISHED: Final = "the tune is under way: it is measured beside the best at its end"
 _MISSING: Final = "it was not measured beside the best"
 
 
@@ -245,7 +245,7 @@ class ShapeTuner:
         is_new = fastest is not None and fastest is not self._provisional
         if self.serves and fastest and is_new and tried >= {one.name for one in self._kernels}:
             self._provisional = fastest
-            self._context.best.provisional(self._best(fastest, {}, dict.fromkeys(_BESIDE, _UNDER_WAY)))
+            self._context.best.provisional(self._best(fastest, {}, dict.fromkeys(_BESIDE, _UNFINISHED)))
 
     def _conclude(self, final: FinalReport) -> BestRecord:
         """Commit the samples of the finals and of the report, and the promotion, in one transaction."""

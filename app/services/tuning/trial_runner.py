@@ -83,7 +83,7 @@ class TrialRunner:
         self._proved: dict[tuple[str, Config], Rejected | None] = {}  # by the build's digest
         self._kinds: dict[tuple[str, Config], str | None] = {}
         self._seconds: dict[tuple[str, Config], float] = {}
-        self._pace = 0.0  # seconds that a contender's round took, all told, in the last call
+        self._round_seconds = 0.0  # seconds that a contender's round took, all told, in the last call
         self._building: dict[Build, Future[None]] = {}
 
     def prepare(self, launch: Launch) -> None:
@@ -152,7 +152,7 @@ class TrialRunner:
         Rounds that take long are asked for a few at a time, so that an interruption is heeded between them.
         """
         launches = sum(self._seconds.get(_place(contender), 0.0) for contender in contenders)
-        step = max(1, int(_PATIENCE / max(launches, self._pace * len(contenders), _PATIENCE / rounds)))
+        step = max(1, int(_PATIENCE / max(launches, self._round_seconds * len(contenders), _PATIENCE / rounds)))
         heats = [self._sample_interleaved(contenders, min(step, rounds - done)) for done in range(0, rounds, step)]
         return InterleavedSamples(
             seconds=tuple(
@@ -227,7 +227,7 @@ class TrialRunner:
                 if len(contenders) == 1:  # no other can be to blame
                     self._kinds[_place(contenders[0])] = kind_of(error)
                 raise
-        self._pace = (perf_counter() - started) / rounds / len(contenders)
+        self._round_seconds = (perf_counter() - started) / rounds / len(contenders)
         return sample_interleaved
 
     def _guarded(self, contender: Contender, work: Callable[[], T]) -> T | Rejected:

@@ -131,11 +131,11 @@ class BayesianSearch:
                 picks, gain = picks + chosen, max(gain, expected)
             self._gains = (self._gains[1], gain)
         others = np.setdiff1d(np.flatnonzero(self._history.open), picks)
-        lacking = min(count - len(picks), len(others))
+        missing = min(count - len(picks), len(others))
         near = np.intersect1d(others, self._neighbours())
-        drawn = self._random.choice(near, min(lacking, len(near)), replace=False)
+        drawn = self._random.choice(near, min(missing, len(near)), replace=False)
         rest = np.setdiff1d(others, drawn)
-        return [*picks, *map(int, drawn), *map(int, self._random.choice(rest, lacking - len(drawn), replace=False))]
+        return [*picks, *map(int, drawn), *map(int, self._random.choice(rest, missing - len(drawn), replace=False))]
 
     def _neighbours(self) -> Rows:
         """Rows that differ in one parameter from one of the few fastest."""

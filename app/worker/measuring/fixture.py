@@ -48,19 +48,19 @@ class FixtureBuffers:
 
 @dataclass(slots=True)
 class Fixture:
-    """A bench on its device. `landing` is host memory for C with both guard bands; `buffers` come when first needed."""
+    """Operands and their reference. `readback` is host memory for C with both guard bands, `buffers` the device's."""
 
-    bench: FixtureKey
+    key: FixtureKey
     a: Array
     b: Array
     expected: Expected
-    landing: Array
+    readback: Array
     buffers: FixtureBuffers | None = None
 
     def on(self, backend: Backend) -> FixtureBuffers:
         """The device buffers, allocated if there are none; raises LaunchFailed if they do not fit."""
         if self.buffers is None:
-            self.buffers = _buffers(backend, self.bench.problem, self.a, self.b)
+            self.buffers = _buffers(backend, self.key.problem, self.a, self.b)
         return self.buffers
 
 
@@ -71,17 +71,17 @@ class _FixtureSlot:
     fixture: Fixture | None = None
 
 
-def prepared(held: WorkerContext, link: WorkerLink, bench: FixtureKey) -> Fixture:
+def prepared(held: WorkerContext, link: WorkerLink, key: FixtureKey) -> Fixture:
     """The worker's fixture for a key, made if it has another or none; the memory of the old one is freed first.
 
     Raises LaunchFailed if the device refuses, WrongResult if the reference fails its spot check.
     """
     kept = held.state(_FixtureSlot)
     ready = kept.fixture
-    if ready is None or ready.bench != bench:
+    if ready is None or ready.key != key:
         ready = None
         drop(held)
-        kept.fixture = ready = _prepare(held, link, bench)
+        kept.fixture = ready = _prepare(held, link, key)
     return ready
 
 
@@ -91,7 +91,7 @@ def drop(held: WorkerContext) -> None:
 
 
 def drop_buffers(held: WorkerContext) -> None:
-    """Give the bench's device memory back: a candidate that misbehaved may have written anywhere in it."""
+    """Give the fixture's device memory back: a candidate that misbehaved may have written anywhere in it."""
     ready = held.state(_FixtureSlot).fixture
     if ready is not None:
         ready.buffers = None
@@ -103,19 +103,19 @@ def poison(backend: Backend, guarded: Buffer, c: Buffer) -> None:
     backend.fill(c, POISON)
 
 
-def overrun(landing: Array) -> str | None:
+def overrun(readback: Array) -> str | None:
     """Say how many bytes of the guard bands have changed, of C as it was downloaded with them; None: none."""
-    before = int(np.count_nonzero(landing[:GUARD] != _PATTERN))
-    after = int(np.count_nonzero(landing[-GUARD:] != _PATTERN))
+    before = int(np.count_nonzero(readback[:GUARD] != _PATTERN))
+    after = int(np.count_nonzero(readback[-GUARD:] != _PATTERN))
     if not before and not after:
         return None
     places = [f"{count} bytes {where}" for count, where in ((before, "before it"), (after, "past its end")) if count]
     return f"wrote outside C: {' and '.join(places)}"
 
 
-def product(problem: Problem, landing: Array) -> Array:
-    """C as it was downloaded with its guard bands, [batch, m, n], sharing the landing's memory."""
-    return landing[GUARD:-GUARD].view(numpy_dtype(problem.dtype)).reshape(problem.batch, problem.m, problem.n)
+def product(problem: Problem, readback: Array) -> Array:
+    """C as it was downloaded with its guard bands, [batch, m, n], sharing the readback's memory."""
+    return readback[GUARD:-GUARD].view(numpy_dtype(problem.dtype)).reshape(problem.batch, problem.m, problem.n)
 
 
 def patience(problem: Problem) -> float:
@@ -123,15 +123,15 @@ def patience(problem: Problem) -> float:
     return 60.0 + problem.bytes / _SLOW
 
 
-def _prepare(held: WorkerContext, link: WorkerLink, bench: FixtureKey) -> Fixture:
-    problem = bench.problem
+def _prepare(held: WorkerContext, link: WorkerLink, key: FixtureKey) -> Fixture:
+    problem = key.problem
     link.phase("verify", patience(problem))
     _expect_room(problem)
-    a, b = operands(problem, bench.seed)
+    a, b = operands(problem, key.seed)
     reference = _reference(held.backend, link, problem, a, b)
-    spot_check(reference, a, b, problem, bench.seed)
-    landing = np.empty(problem.c_bytes + 2 * GUARD, np.uint8)
-    return Fixture(bench, a, b, expect(problem, a, b, reference), landing)
+    spot_check(reference, a, b, problem, key.seed)
+    readback = np.empty(problem.c_bytes + 2 * GUARD, np.uint8)
+    return Fixture(key, a, b, expect(problem, a, b, reference), readback)
 
 
 def _expect_room(problem: Problem) -> None:

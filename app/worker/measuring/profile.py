@@ -18,7 +18,7 @@ _MEASURING: Final = 60.0  # seconds of the host's own work between launches
 
 
 def repeat(
-    held: WorkerContext, link: WorkerLink, contender: Contender, bench: FixtureKey, seconds: float
+    held: WorkerContext, link: WorkerLink, contender: Contender, key: FixtureKey, seconds: float
 ) -> tuple[int, float]:
     """Launch a contender that was attempted before for about so many seconds; how often, and how long that took.
 
@@ -27,7 +27,7 @@ def repeat(
     entrant = loaded(held, link, contender)
     if isinstance(entrant, Rejected):
         raise LaunchFailed(f"{entrant.kernel} is gone: {entrant.reason}", stage=entrant.stage)
-    rotation = OperandRotation(prepared(held, link, bench).on(held.backend).rotation)
+    rotation = OperandRotation(prepared(held, link, key).on(held.backend).rotation)
     link.phase("measure", _MEASURING)
     count, spent = 0, 0.0
     with link.lease(entrant.deadline()):

@@ -24,7 +24,7 @@ from kernels.problem import Problem
 _SHORTEST: Final = 2.0  # seconds: no launch is taken for hung before
 
 
-def stress_verify(held: WorkerContext, link: WorkerLink, launch: Launch, bench: FixtureKey) -> Rejected | None:
+def stress_verify(held: WorkerContext, link: WorkerLink, launch: Launch, key: FixtureKey) -> Rejected | None:
     """Launch a config on every case of `adversarial.cases`; None if all are right.
 
     Neighbours for which the kernel's space refuses the config are moved into its class. Raises CompileFailed or
@@ -34,7 +34,7 @@ def stress_verify(held: WorkerContext, link: WorkerLink, launch: Launch, bench: 
     if isinstance(entrant, Rejected):
         return entrant
     try:
-        return _first_wrong(held, link, entrant, launch, bench)
+        return _first_wrong(held, link, entrant, launch, key)
     except (CompileFailed, LaunchFailed) as error:
         if error.facts.get("fatal"):
             raise
@@ -46,7 +46,7 @@ def stress_verify(held: WorkerContext, link: WorkerLink, launch: Launch, bench: 
 
 
 def _first_wrong(
-    held: WorkerContext, link: WorkerLink, entrant: LoadedContender, launch: Launch, bench: FixtureKey
+    held: WorkerContext, link: WorkerLink, entrant: LoadedContender, launch: Launch, key: FixtureKey
 ) -> Rejected | None:
     kernel, device = KERNELS[launch.kernel], held.backend.device
 
@@ -55,7 +55,7 @@ def _first_wrong(
 
     for number, case in enumerate(adversarial.cases(launch.config, launch.problem, device, legal)):
         planned = kernel.for_problem(launch, case.problem)
-        reason = _wrong(held, link, entrant.program, planned, case, bench.seed + number) if entrant.program else None
+        reason = _wrong(held, link, entrant.program, planned, case, key.seed + number) if entrant.program else None
         if reason is not None:
             return entrant.rejected("verify", f"{case.name}: {reason}")
     return None
@@ -81,14 +81,14 @@ def _wrong(
     with link.lease(patience(problem)):
         reference = backend.reference(left, right)
     link.phase("verify", patience(problem))
-    landing = np.empty(guarded.nbytes, np.uint8)
-    backend.download(guarded, landing)
-    outside = overrun(landing)
+    readback = np.empty(guarded.nbytes, np.uint8)
+    backend.download(guarded, readback)
+    outside = overrun(readback)
     if outside is not None:
         drop(held)
     if outside is None and verdict:
         return adversarial.declined(case, verdict)
-    return outside or adversarial.judge(case, a, b, reference, product(problem, landing))
+    return outside or adversarial.judge(case, a, b, reference, product(problem, readback))
 
 
 def _among_nan(backend: Backend, array: Array) -> Buffer:

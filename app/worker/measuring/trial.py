@@ -43,14 +43,14 @@ _LONG: Final = 4.0  # times the limit: a race that took that long is not run aga
 _RETAKEN: Final = 2  # times that a race is run again because the device was disturbed
 
 
-def prepare(held: WorkerContext, link: WorkerLink, bench: FixtureKey) -> None:
-    """Prepare the fixture of a bench's trials and the reference kernel; raises as `attempt`."""
+def prepare(held: WorkerContext, link: WorkerLink, key: FixtureKey) -> None:
+    """Prepare the fixture of a problem's trials and the reference kernel; raises as `attempt`."""
     reference_kernel(held, link)
-    prepared(held, link, bench)
+    prepared(held, link, key)
 
 
 def attempt(
-    held: WorkerContext, link: WorkerLink, contender: Contender, bench: FixtureKey, best: float | None, limit: float
+    held: WorkerContext, link: WorkerLink, contender: Contender, key: FixtureKey, best: float | None, limit: float
 ) -> Outcome:
     """Compile, verify and race one config, or the vendor's library, against `best` seconds.
 
@@ -65,7 +65,7 @@ def attempt(
         return entrant
     stage = "launch"
     try:
-        ready = prepared(held, link, bench)
+        ready = prepared(held, link, key)
         verdict = _verified(held, link, entrant, ready)
         if verdict.reason is not None:
             drop_buffers(held)
@@ -86,7 +86,7 @@ def attempt(
 
 
 def sample(
-    held: WorkerContext, link: WorkerLink, contenders: Sequence[Contender], bench: FixtureKey, rounds: int
+    held: WorkerContext, link: WorkerLink, contenders: Sequence[Contender], key: FixtureKey, rounds: int
 ) -> InterleavedSamples:
     """Time contenders that were attempted before, each once a round, in random order, on cold rotating buffers.
 
@@ -94,10 +94,10 @@ def sample(
     """
     entrants = [_expected(loaded(held, link, contender)) for contender in contenders]
     reference = reference_kernel(held, link)
-    ready = prepared(held, link, bench)
+    ready = prepared(held, link, key)
     link.phase("measure", _MEASURING)
     rotation = OperandRotation(ready.on(held.backend).rotation)
-    policy = policy_of(bench.problem, held.backend.device)
+    policy = policy_of(key.problem, held.backend.device)
     takes = [entrant.taking(link, rotation, policy) for entrant in entrants]
     for number, entrant in enumerate(entrants):
         if not entrant.slowest or (number == 0 and entrant.slowest < _AWAKE):
@@ -137,7 +137,7 @@ def conditions(readings: Sequence[Reading | None]) -> Conditions | None:
 
 def _verified(held: WorkerContext, link: WorkerLink, entrant: LoadedContender, ready: Fixture) -> Verdict:
     """Launch once into a poisoned C between guard bands, and compare it with the reference."""
-    backend, problem = held.backend, ready.bench.problem
+    backend, problem = held.backend, ready.key.problem
     link.phase("launch", patience(problem))
     buffers = ready.on(backend)
     poison(backend, buffers.guarded, buffers.verifying.c)
@@ -145,13 +145,13 @@ def _verified(held: WorkerContext, link: WorkerLink, entrant: LoadedContender, r
         entrant.run(buffers.verifying)
         declined = entrant.declined()
     link.phase("verify", patience(problem))
-    backend.download(buffers.guarded, ready.landing)
+    backend.download(buffers.guarded, ready.readback)
     if entrant.program is None and problem.precision == "emulated":
         problem = replace(problem, precision="strict")  # what the vendor's library computes
-    verdict = review(problem, ready.expected, product(problem, ready.landing))
+    verdict = review(problem, ready.expected, product(problem, ready.readback))
     if declined:
         verdict = replace(verdict, reason=refusal(declined))
-    outside = overrun(ready.landing)
+    outside = overrun(ready.readback)
     if outside is None:
         return verdict
     drop(held)
@@ -162,10 +162,10 @@ def _raced(
     held: WorkerContext, link: WorkerLink, entrant: LoadedContender, ready: Fixture, best: float | None, limit: float
 ) -> tuple[RaceResult, str]:
     """Race a contender, and again while the reference kernel says that the device was disturbed meanwhile."""
-    reference, watch, noise = reference_kernel(held, link), _watch(held), _noise(held, ready.bench)
+    reference, watch, noise = reference_kernel(held, link), _watch(held), _noise(held, ready.key)
     link.phase("measure", _MEASURING)
     referenced = partial(_reference_seconds, link, reference)
-    policy = policy_of(ready.bench.problem, held.backend.device)
+    policy = policy_of(ready.key.problem, held.backend.device)
     take = entrant.taking(link, OperandRotation(ready.on(held.backend).rotation), policy)
     if watch.level is None:
         watch.disturbed(referenced)
@@ -185,17 +185,17 @@ def _watch(held: WorkerContext) -> DriftDetector:
 
 @dataclass
 class _BenchNoise:
-    """The noise of one bench's samples."""
+    """The noise of one fixture's samples."""
 
-    bench: FixtureKey | None = None
+    key: FixtureKey | None = None
     model: NoiseModel = field(default_factory=NoiseModel)
 
 
-def _noise(held: WorkerContext, bench: FixtureKey) -> NoiseModel:
-    """The noise model of a bench; another bench's is dropped."""
+def _noise(held: WorkerContext, key: FixtureKey) -> NoiseModel:
+    """The noise model of a fixture; another's is dropped."""
     known = held.state(_BenchNoise)
-    if known.bench != bench:
-        known.bench, known.model = bench, NoiseModel()
+    if known.key != key:
+        known.key, known.model = key, NoiseModel()
     return known.model
 
 

@@ -15,16 +15,16 @@ from kernels.launch import Launch
 
 
 def multiply(
-    held: WorkerContext, link: WorkerLink, orders: tuple[MultiplyRequest, ...], launch: Launch
+    held: WorkerContext, link: WorkerLink, requests: tuple[MultiplyRequest, ...], launch: Launch
 ) -> MultiplyResult:
     """Make every order's product by one launch, whose batch is theirs in turn; raises as `product.multiply`.
 
     Where the launch declines, for one product's sake, none is made.
     """
-    program, build = built(held, link, launch, orders[0].allowed)
+    program, build = built(held, link, launch, requests[0].allowed)
     backend, problem = held.backend, launch.problem
-    places = [(each.a, each.b, each.c) for each in orders]
-    sizes = [nbytes // len(orders) for nbytes in (problem.a_bytes, problem.b_bytes, problem.c_bytes)]
+    places = [(each.a, each.b, each.c) for each in requests]
+    sizes = [nbytes // len(requests) for nbytes in (problem.a_bytes, problem.b_bytes, problem.c_bytes)]
 
     def parts(which: int) -> Iterable[Array]:
         return (np.frombuffer(held.slab, np.uint8, sizes[which], place[which]) for place in places)

@@ -47,59 +47,59 @@ class TransferBuffers:
     """Device bytes of single products by key."""
 
     def __init__(self) -> None:
-        self._coming: dict[int, _IncomingOperand] = {}
-        self._leaving: dict[int, Buffer] = {}
+        self._incoming: dict[int, _IncomingOperand] = {}
+        self._outgoing: dict[int, Buffer] = {}
 
-    def take(self, backend: Backend, piece: Chunk, data: Array) -> int:
+    def take(self, backend: Backend, chunk: Chunk, data: Array) -> int:
         """Copy the next chunk of an operand; returns the bytes from its start that are here. Others are not copied.
 
         Raises LaunchFailed.
         """
-        if piece.at == 0:
-            self._coming[piece.key] = _IncomingOperand(backend.allocate(piece.whole))
-        coming = self._coming.get(piece.key)
-        if coming is None or coming.there != piece.at:
-            return coming.there if coming else 0
-        backend.write(coming.buffer.window(piece.at, piece.nbytes), data)
-        coming.there = piece.end
-        return piece.end
+        if chunk.at == 0:
+            self._incoming[chunk.key] = _IncomingOperand(backend.allocate(chunk.whole))
+        incoming = self._incoming.get(chunk.key)
+        if incoming is None or incoming.there != chunk.at:
+            return incoming.there if incoming else 0
+        backend.write(incoming.buffer.window(chunk.at, chunk.nbytes), data)
+        incoming.there = chunk.end
+        return chunk.end
 
     def whole(self, backend: Backend, key: int | None, data: Array) -> Buffer | None:
         """An operand, with its missing part copied now; None if none of it is here. Raises LaunchFailed."""
-        coming = None if key is None else self._coming.get(key)
-        if coming is None:
+        incoming = None if key is None else self._incoming.get(key)
+        if incoming is None:
             return None
-        if coming.there < data.nbytes:
-            rest = coming.buffer.window(coming.there, data.nbytes - coming.there)
-            backend.write(rest, data[coming.there :])
-            coming.there = data.nbytes
-        return coming.buffer
+        if incoming.there < data.nbytes:
+            rest = incoming.buffer.window(incoming.there, data.nbytes - incoming.there)
+            backend.write(rest, data[incoming.there :])
+            incoming.there = data.nbytes
+        return incoming.buffer
 
-    def leave(self, key: int, buffer: Buffer) -> None:
-        """Keep a result until its last piece has left."""
-        self._leaving[key] = buffer
+    def keep_result(self, key: int, buffer: Buffer) -> None:
+        """Keep a result until its last chunk has left."""
+        self._outgoing[key] = buffer
 
-    def leaving(self, key: int) -> Buffer | None:
+    def outgoing(self, key: int) -> Buffer | None:
         """A result that has not left yet."""
-        return self._leaving.get(key)
+        return self._outgoing.get(key)
 
     def forget(self, keys: Iterable[int | None]) -> None:
         """Drop the buffers of some keys."""
         for key in keys:
             if key is not None:
-                self._coming.pop(key, None)
-                self._leaving.pop(key, None)
+                self._incoming.pop(key, None)
+                self._outgoing.pop(key, None)
 
     def spare(self, needed: Collection[int | None]) -> bool:
         """Drop every operand on its way but the needed ones: their bytes are in the slab; whether there was one."""
-        others = [key for key in self._coming if key not in needed]
+        others = [key for key in self._incoming if key not in needed]
         self.forget(others)
         return bool(others)
 
     @property
     def keys(self) -> tuple[int, ...]:
         """The keys that there is something of."""
-        return (*self._coming, *self._leaving)
+        return (*self._incoming, *self._outgoing)
 
 
 def transfers_of(held: WorkerContext) -> TransferBuffers:
@@ -107,30 +107,30 @@ def transfers_of(held: WorkerContext) -> TransferBuffers:
     return held.state(TransferBuffers)
 
 
-def push(held: WorkerContext, link: WorkerLink, piece: Chunk) -> int:
+def upload_chunk(held: WorkerContext, link: WorkerLink, chunk: Chunk) -> int:
     """Copy a chunk of an operand from the slab; returns the bytes from its start that are on the device.
 
     Fewer than the chunk's end if there is no memory for it, or this worker lacks the chunks before it.
     """
-    transit = transfers_of(held)
-    with link.lease(_LEAST + piece.nbytes / COPYING):
+    transfers = transfers_of(held)
+    with link.lease(_LEAST + chunk.nbytes / COPYING):
         try:
-            return transit.take(held.backend, piece, bytes_at(held, piece.offset, piece.nbytes))
+            return transfers.take(held.backend, chunk, bytes_at(held, chunk.offset, chunk.nbytes))
         except LaunchFailed as error:
             if error.facts.get("fatal", True):
                 raise
-            transit.forget([piece.key])
+            transfers.forget([chunk.key])
             return 0
 
 
-def pull(held: WorkerContext, link: WorkerLink, piece: Chunk) -> bool:
+def download_chunk(held: WorkerContext, link: WorkerLink, chunk: Chunk) -> bool:
     """Copy a chunk of a result into the slab, and drop the result after its last; False if it is not here."""
-    transit = transfers_of(held)
-    buffer = transit.leaving(piece.key)
+    transfers = transfers_of(held)
+    buffer = transfers.outgoing(chunk.key)
     if buffer is None:
         return False
-    with link.lease(_LEAST + piece.nbytes / COPYING):
-        held.backend.download(buffer.window(piece.at, piece.nbytes), bytes_at(held, piece.offset, piece.nbytes))
-    if piece.end == piece.whole:
-        transit.forget([piece.key])
+    with link.lease(_LEAST + chunk.nbytes / COPYING):
+        held.backend.download(buffer.window(chunk.at, chunk.nbytes), bytes_at(held, chunk.offset, chunk.nbytes))
+    if chunk.end == chunk.whole:
+        transfers.forget([chunk.key])
     return True

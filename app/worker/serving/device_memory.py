@@ -103,68 +103,68 @@ class TileCopies:
     """By product, the C of its tile before, which is copied back beside its next launch."""
 
     def __init__(self) -> None:
-        self._leaving: dict[int, tuple[Buffer, Panel]] = {}
+        self._results: dict[int, tuple[Buffer, Panel]] = {}
 
     @property
     def walks(self) -> tuple[int, ...]:
         """The products that have something to copy back."""
-        return tuple(self._leaving)
+        return tuple(self._results)
 
-    def begin(self, held: WorkerContext, kept: DeviceBufferCache, tile: TileTransfer) -> None:
+    def begin(self, held: WorkerContext, cache: DeviceBufferCache, tile: TileTransfer) -> None:
         """Begin to copy C of the tile before back, and the next tile's panel here; raises LaunchFailed.
 
         Without memory for the panel it is copied in its turn.
         """
-        if tile.walk in self._leaving:
-            buffer, panel = self._leaving[tile.walk]
+        if tile.walk in self._results:
+            buffer, panel = self._results[tile.walk]
             _copies(held).read_rows(buffer, _rows(held, panel), wait=False)
         if tile.ahead is None:
             return
         try:
-            fetch(held, kept, tile, tile.ahead, wait=False)
+            fetch(held, cache, tile, tile.ahead, wait=False)
         except LaunchFailed as error:
             if error.facts.get("fatal", True):
                 raise
 
-    def settle(self, held: WorkerContext, kept: DeviceBufferCache, tile: TileTransfer) -> None:
+    def settle(self, held: WorkerContext, cache: DeviceBufferCache, tile: TileTransfer) -> None:
         """After a launch that failed, wait until nothing is copied back, and drop what may not be here yet.
 
         The slab may be lent to others then.
         """
         if tile.ahead is not None:
-            kept.forget([tile.ahead.key])
-        if tile.walk in self._leaving:
-            buffer, panel = self._leaving[tile.walk]
+            cache.forget([tile.ahead.key])
+        if tile.walk in self._results:
+            buffer, panel = self._results[tile.walk]
             _copies(held).read_rows(buffer, _rows(held, panel), wait=True)
 
     def forget(self, keys: tuple[int, ...]) -> None:
         """Drop what a product left that has ended."""
         for key in keys:
-            self._leaving.pop(key, None)
+            self._results.pop(key, None)
 
     def end(self, held: WorkerContext, tile: TileTransfer, c: Buffer) -> None:
         """Take the tile's C, after its launch: copies that were begun before it are over. Raises LaunchFailed."""
-        self._leaving.pop(tile.walk, None)
+        self._results.pop(tile.walk, None)
         if tile.is_last:
             _copies(held).read_rows(c, _rows(held, tile.c), wait=True)
         else:
-            self._leaving[tile.walk] = (c, tile.c)
+            self._results[tile.walk] = (c, tile.c)
 
 
 def fetch(
-    held: WorkerContext, kept: DeviceBufferCache, tile: TileTransfer, panel: Panel, *, wait: bool = True
+    held: WorkerContext, cache: DeviceBufferCache, tile: TileTransfer, panel: Panel, *, wait: bool = True
 ) -> Buffer:
     """A panel on the device: the copy that is there, or a fresh one; the panels of other tiles give way to it.
 
     Unless it is waited for, it is there after the next launch. Raises LaunchFailed.
     """
-    copy = kept.copy(panel.key)
+    copy = cache.copy(panel.key)
     if copy is not None:
         return copy
-    kept.make_room(panel.nbytes, tile.budget, tile.needed)
+    cache.make_room(panel.nbytes, tile.budget, tile.needed)
     fresh = held.backend.allocate(panel.nbytes)
     _copies(held).write_rows(fresh, _rows(held, panel), wait=wait)
-    kept.put(panel.key, fresh)
+    cache.put(panel.key, fresh)
     return fresh
 
 

@@ -119,29 +119,29 @@ def multiply(held: WorkerContext, link: WorkerLink, request: MultiplyRequest) ->
 
     If the device is out of memory, cached buffers that this product does not need are evicted.
     """
-    kept = buffer_cache_of(held)
+    cache = buffer_cache_of(held)
     if request.evict:
         forget(held, link, request.evict)
     program, build = (None, 0.0) if request.launch is None else built(held, link, request.launch, request.allowed)
     with link.lease(deadline(held.backend, request), last=True):
         try:
-            return _made(held, kept, program, request, build)
+            return _made(held, cache, program, request, build)
         except LaunchFailed as error:
             needed = request.tile.needed if request.tile else request.keys
-            gave_way = kept.spare(needed), transfers_of(held).spare(request.uploaded)
+            gave_way = cache.spare(needed), transfers_of(held).spare(request.uploaded)
             if error.facts.get("fatal", True) or not any(gave_way):
                 raise
-        return _made(held, kept, program, request, build)
+        return _made(held, cache, program, request, build)
 
 
 def forget(held: WorkerContext, link: WorkerLink, keys: tuple[int, ...]) -> tuple[int, ...]:
     """Drop the device copies of deleted matrices; returns the keys that have copies left."""
     del link
-    kept = buffer_cache_of(held)
-    kept.forget(keys)
+    cache = buffer_cache_of(held)
+    cache.forget(keys)
     transfers_of(held).forget(keys)
     held.state(TileCopies).forget(keys)
-    return kept.keys
+    return cache.keys
 
 
 def buffer_cache_of(held: WorkerContext) -> DeviceBufferCache:
@@ -150,30 +150,30 @@ def buffer_cache_of(held: WorkerContext) -> DeviceBufferCache:
 
 
 def _made(
-    held: WorkerContext, kept: DeviceBufferCache, program: Program | None, request: MultiplyRequest, build: float
+    held: WorkerContext, cache: DeviceBufferCache, program: Program | None, request: MultiplyRequest, build: float
 ) -> MultiplyResult:
     problem, backend = request.problem, held.backend
     key_a, key_b, key_c = request.keys
     c = backend.allocate(problem.c_bytes)
     started = perf_counter()
-    loaded = len({key_a, key_b} - {None, *kept.keys})
+    loaded = len({key_a, key_b} - {None, *cache.keys})
     if (tile := request.tile) is not None:
-        a, b = fetch(held, kept, tile, tile.a), fetch(held, kept, tile, tile.b)
+        a, b = fetch(held, cache, tile, tile.a), fetch(held, cache, tile, tile.b)
     else:
-        a = _sent(held, request, 0) or _operand(held, kept, request, key_a, request.a, problem.a_bytes)
-        b = _sent(held, request, 1) or _operand(held, kept, request, key_b, request.b, problem.b_bytes)
+        a = _sent(held, request, 0) or _operand(held, cache, request, key_a, request.a, problem.a_bytes)
+        b = _sent(held, request, 1) or _operand(held, cache, request, key_b, request.b, problem.b_bytes)
     copied = perf_counter()
     if tile is not None:
-        held.state(TileCopies).begin(held, kept, tile)
+        held.state(TileCopies).begin(held, cache, tile)
     try:
         declined = _run(backend, program, request, Operands(a, b, c))
     except LaunchFailed as error:
         if tile is not None and not error.facts.get("fatal", True):
-            held.state(TileCopies).settle(held, kept, tile)
+            held.state(TileCopies).settle(held, cache, tile)
         raise
     launched = perf_counter()
     if declined:
-        return MultiplyResult(copied - started, launched - copied, 0.0, loaded, kept.keys, declined, build=build)
+        return MultiplyResult(copied - started, launched - copied, 0.0, loaded, cache.keys, declined, build=build)
     if request.uploaded != NOT_UPLOADED:
         transfers_of(held).forget(request.uploaded)
     if tile is not None:
@@ -181,13 +181,13 @@ def _made(
     elif request.result_key is None:
         backend.download(c, bytes_at(held, request.c, problem.c_bytes))
     else:
-        transfers_of(held).leave(request.result_key, c)
+        transfers_of(held).keep_result(request.result_key, c)
     spent = MultiplyResult(
         copied - started, launched - copied, perf_counter() - launched, loaded, on_device=request.result_key is not None
     )
-    if key_c is not None and kept.make_room(problem.c_bytes, request.budget, request.keys):
-        kept.put(key_c, c)
-    return replace(spent, kept=kept.keys, build=build)
+    if key_c is not None and cache.make_room(problem.c_bytes, request.budget, request.keys):
+        cache.put(key_c, c)
+    return replace(spent, kept=cache.keys, build=build)
 
 
 def _sent(held: WorkerContext, request: MultiplyRequest, which: int) -> Buffer | None:
@@ -199,16 +199,16 @@ def _sent(held: WorkerContext, request: MultiplyRequest, which: int) -> Buffer |
 
 
 def _operand(
-    held: WorkerContext, kept: DeviceBufferCache, request: MultiplyRequest, key: int | None, offset: int, nbytes: int
+    held: WorkerContext, cache: DeviceBufferCache, request: MultiplyRequest, key: int | None, offset: int, nbytes: int
 ) -> Buffer:
     """An operand on the device: the copy that is kept, or a fresh one."""
-    copy = kept.copy(key)
+    copy = cache.copy(key)
     if copy is not None:
         return copy
-    may_stay = key is not None and kept.make_room(nbytes, request.budget, request.keys)
+    may_stay = key is not None and cache.make_room(nbytes, request.budget, request.keys)
     fresh = held.backend.upload(bytes_at(held, offset, nbytes))
     if key is not None and may_stay:
-        kept.put(key, fresh)
+        cache.put(key, fresh)
     return fresh
 
 

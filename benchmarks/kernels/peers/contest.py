@@ -101,12 +101,12 @@ def _entered(
     held: WorkerContext, link: WorkerLink, ready: Fixture, policy: str, contestant: Contestant
 ) -> _Entry | Rejected:
     """The fastest variant that answers right."""
-    variants = contestant.variants(held, link, ready.bench.problem)
+    variants = contestant.variants(held, link, ready.key.problem)
     if isinstance(variants, Rejected):
         return variants
     wrong = None
     for variant in variants if len(variants) == 1 else _sifted(held, link, ready, policy, variants):
-        accuracy = _verified(held, link, ready, variant, contestant.held_to(ready.bench.problem))
+        accuracy = _verified(held, link, ready, variant, contestant.held_to(ready.key.problem))
         if not isinstance(accuracy, Rejected):
             return _Entry(contestant.name, variant, accuracy, len(variants))
         wrong = wrong or accuracy
@@ -137,7 +137,7 @@ def _verified(
     held: WorkerContext, link: WorkerLink, ready: Fixture, entrant: LoadedContender, asked: Problem
 ) -> Accuracy | Rejected:
     """Launch once into a poisoned C between guard bands, and compare it with the reference as `asked` allows."""
-    backend, problem = held.backend, ready.bench.problem
+    backend, problem = held.backend, ready.key.problem
     link.phase("launch", patience(problem))
     try:
         buffers = ready.on(backend)
@@ -146,13 +146,13 @@ def _verified(
             entrant.run(buffers.verifying)
             declined = entrant.declined()
         link.phase("verify", patience(problem))
-        backend.download(buffers.guarded, ready.landing)
+        backend.download(buffers.guarded, ready.readback)
     except LaunchFailed as error:
         if error.facts.get("fatal"):
             raise
         return entrant.rejected("launch", error.message)
-    verdict = review(asked, ready.expected, product(problem, ready.landing))
-    reason = refusal(declined) if declined else verdict.reason or overrun(ready.landing)
+    verdict = review(asked, ready.expected, product(problem, ready.readback))
+    reason = refusal(declined) if declined else verdict.reason or overrun(ready.readback)
     if reason is None:
         return verdict.accuracy
     drop_buffers(held)

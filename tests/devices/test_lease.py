@@ -44,8 +44,8 @@ def _served_in_order(lease: Lease, priorities: list[Priority]) -> list[int]:
     return served
 
 
-def test_a_product_goes_before_a_canary_and_a_canary_before_a_measurement(lease: Lease) -> None:
-    order = [Priority.MEASUREMENT, Priority.CANARY, Priority.PRODUCT, Priority.MEASUREMENT, Priority.PRODUCT]
+def test_a_product_goes_before_a_check_and_a_check_before_a_measurement(lease: Lease) -> None:
+    order = [Priority.MEASUREMENT, Priority.CHECK, Priority.PRODUCT, Priority.MEASUREMENT, Priority.PRODUCT]
     assert _served_in_order(lease, order) == [2, 4, 1, 0, 3]
 
 
@@ -56,9 +56,9 @@ def test_within_one_priority_the_first_to_come_is_served_first(lease: Lease) -> 
 def test_the_flag_is_up_exactly_while_a_better_priority_waits(lease: Lease) -> None:
     flag = mmap.mmap(lease.flag_fd, 4096, prot=mmap.PROT_READ)
     assert flag[0] == 0
-    with lease.held(Priority.CANARY):
+    with lease.held(Priority.CHECK):
         worse = lease.queue(Priority.MEASUREMENT)
-        equal = lease.queue(Priority.CANARY)
+        equal = lease.queue(Priority.CHECK)
         assert flag[0] == 0
         better = lease.queue(Priority.PRODUCT)
         assert flag[0] != 0

@@ -114,7 +114,7 @@ def at_once(
         for number, thread in enumerate(threads):
             thread.start()
             until = time.monotonic() + 60
-            while number == 0 and not queue._inside:
+            while number == 0 and not queue._running:
                 assert time.monotonic() < until
                 time.sleep(0.002)
         while len(queue) < 1 + len([one for one in ones if not one.claim.is_cancelled]):

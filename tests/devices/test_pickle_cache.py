@@ -8,7 +8,7 @@ import secrets
 
 import numpy as np
 
-from app.devices.process.words import Hearer, Speaker
+from app.devices.process.pickle_cache import PickleReceiver, PickleSender
 from app.worker.serving.product import MultiplyRequest
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
@@ -27,38 +27,38 @@ def order(size: int) -> MultiplyRequest:
 
 
 def test_a_kernels_text_travels_once() -> None:
-    speaker, hearer, said = Speaker(), Hearer(), (order(64), order(96))
-    whole, other, again = (speaker.dumps(each) for each in (said[0], said[1], said[0]))
+    sender, receiver, said = PickleSender(), PickleReceiver(), (order(64), order(96))
+    whole, other, again = (sender.dumps(each) for each in (said[0], said[1], said[0]))
     text = len(said[0].launch.build.text) if said[0].launch else 0
     assert len(whole) > text > 10 * len(again)
-    assert [hearer.loads(message) for message in (whole, other, again)] == [said[0], said[1], said[0]]
+    assert [receiver.loads(message) for message in (whole, other, again)] == [said[0], said[1], said[0]]
 
 
 def test_whatever_has_no_such_bytes_is_said_as_it_is() -> None:
-    speaker, hearer = Speaker(), Hearer()
+    sender, receiver = PickleSender(), PickleReceiver()
     for value in (None, ("done", [1, 2.5, "three"]), b"bytes"):
-        assert hearer.loads(speaker.dumps(value)) == value
+        assert receiver.loads(sender.dumps(value)) == value
 
 
 def test_an_array_is_said_whole_and_may_be_written_to() -> None:
-    speaker, hearer, array = Speaker(), Hearer(), np.arange(1000.0)
-    whole = speaker.dumps(array)
-    assert len(whole) == len(speaker.dumps(array)) > array.nbytes
-    heard = hearer.loads(whole)
+    sender, receiver, array = PickleSender(), PickleReceiver(), np.arange(1000.0)
+    whole = sender.dumps(array)
+    assert len(whole) == len(sender.dumps(array)) > array.nbytes
+    heard = receiver.loads(whole)
     heard[0] = 7
     assert np.array_equal(heard[1:], array[1:])
 
 
 def test_a_new_process_hears_everything_from_the_start() -> None:
     for _ in range(2):
-        assert Hearer().loads(Speaker().dumps(order(64))) == order(64)
+        assert PickleReceiver().loads(PickleSender().dumps(order(64))) == order(64)
 
 
 def test_what_was_said_long_ago_is_said_again() -> None:
     seed = secrets.randbits(32)
     print("seed", seed)
-    chance, speaker, hearer = random.Random(seed), Speaker(), Hearer()  # noqa: S311
+    chance, sender, receiver = random.Random(seed), PickleSender(), PickleReceiver()  # noqa: S311
     for _ in range(20_000):
         said = [b"%d" % chance.randrange(chance.choice((5, 600, 5000))) for _ in range(chance.randrange(4))]
-        heard = hearer.loads(speaker.dumps([pickle.PickleBuffer(each) for each in said]))
+        heard = receiver.loads(sender.dumps([pickle.PickleBuffer(each) for each in said]))
         assert [bytes(each) for each in heard] == said
