@@ -51,20 +51,19 @@ class Sizes:
     def admit(self, problem: Problem) -> bool:
         """Whether a problem meets the bounds; of traced sizes (app.exports) what is compared is taken down."""
         m, n, k = problem.m, problem.n, problem.k
+        # Where the longer side counts, it is decided which that is: an export is for what is long the same way.
+        short, long = (min(m, n), max(m, n)) if self.long_least else (smaller(m, n), 0)
         return (
-            (self.short_most is None or smaller(m, n) <= self.short_most)
-            and (self.short_over is None or smaller(m, n) > self.short_over)
+            (self.short_most is None or short <= self.short_most)
+            and (self.short_over is None or short > self.short_over)
             and (self.k_most is None or k <= self.k_most)
             and (not self.emulated_k or problem.precision != "emulated" or k >= self.emulated_k)
-            and (not self.long_least or larger(m, n) >= self._long(problem))
+            and (not self.long_least or long >= max(self.long_least, self.long_times * max(short, k)))
             and (self.largest_most is None or larger(m, n, k) <= self.largest_most)
             and (self.largest_over is None or larger(m, n, k) > self.largest_over)
             and (self.batch_most is None or problem.batch <= self.batch_most)
             and (self.transposed or not (problem.trans_a or problem.trans_b))
         )
-
-    def _long(self, problem: Problem) -> int:
-        return larger(self.long_least, self.long_times * larger(smaller(problem.m, problem.n), problem.k))
 
 
 @dataclass(frozen=True)
