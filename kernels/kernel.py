@@ -143,6 +143,17 @@ class Kernel:
 
     def class_refusal(self, problem: Problem, device: Device) -> str | None:
         """Why it computes no problem of this class on the device, of whatever sizes; None if it does."""
+        kind = problem.dtype, problem.precision, device.platform, device.architecture
+        if kind not in self._class_refusals:
+            self._class_refusals[kind] = self._refusal_of_class(problem, device)
+        return self._class_refusals[kind]
+
+    @cached_property
+    def _class_refusals(self) -> dict[tuple[str, str, str, str], str | None]:
+        """What class_refusal has said, by dtype, precision, platform and architecture, which are few."""
+        return {}
+
+    def _refusal_of_class(self, problem: Problem, device: Device) -> str | None:
         if (problem.dtype, problem.precision) not in self.classes:
             own = ", ".join(f"{dtype} ({precision})" for dtype, precision in self.classes)
             return f"it computes {own}, not {problem.dtype} ({problem.precision})"
