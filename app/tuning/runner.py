@@ -1,14 +1,15 @@
-"""The Runner protocol: runs trials on a device, or replays a recording."""
+"""The Runner protocol: runs trials on a device, or replays a recording; and a runner that remembers what it proved."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from app.tuning.outcome import Conditions, Outcome, Rejected
 from kernels.launch import Launch
 from kernels.problem import Problem
+from kernels.space import Config
 
 # What is timed: one config of a kernel, or the vendor's own product of a problem.
 Contender: TypeAlias = Launch | Problem
@@ -71,3 +72,43 @@ class Runner(Protocol):
         Raises DeviceError if a contender takes its process down.
         """
         ...
+
+
+@dataclass(slots=True)
+class ProvingRunner:
+    """A runner that remembers which configs it has stress-verified."""
+
+    runner: Runner
+    held: set[tuple[str, Config]] = field(default_factory=set)
+
+    @property
+    def width(self) -> int:
+        """The runner's."""
+        return self.runner.width
+
+    def prepare(self, launch: Launch) -> None:
+        """As the runner."""
+        self.runner.prepare(launch)
+
+    def is_built(self, launch: Launch) -> bool:
+        """As the runner."""
+        return self.runner.is_built(launch)
+
+    def attempt(self, contender: Contender, best: float | None) -> Outcome:
+        """As the runner."""
+        return self.runner.attempt(contender, best)
+
+    def finals(self) -> None:
+        """As the runner."""
+        self.runner.finals()
+
+    def stress_verify(self, launch: Launch) -> Rejected | None:
+        """As the runner, and take note."""
+        rejected = self.runner.stress_verify(launch)
+        if rejected is None:
+            self.held.add((launch.kernel, launch.config))
+        return rejected
+
+    def sample(self, contenders: Sequence[Contender], rounds: int) -> InterleavedSamples:
+        """As the runner."""
+        return self.runner.sample(contenders, rounds)

@@ -16,7 +16,7 @@ from app.tuning.budget import FINALS, Budget, Deadline, Forecast
 from app.tuning.finals import BESIDE, OVER, absent, finals
 from app.tuning.kernel_search import KernelSearch
 from app.tuning.outcome import FORECAST, FinalReport, Measured, Outcome, Rejected
-from app.tuning.runner import Contender, InterleavedSamples, OutOfTime, Runner
+from app.tuning.runner import Contender, OutOfTime, ProvingRunner, Runner
 from app.tuning.search.ask_thread import Once, ask_in_thread, begin_in_thread
 from app.tuning.search.strategy import PriorTimes, SearchInputs, Strategy, strategy
 from kernels.device import Device
@@ -34,6 +34,7 @@ _BASELINES_CHANCE: Final = 4  # what others are compared with need not be at its
 _REPORT: Final = 5  # rounds of whoever is told that the finals are left time for at least
 _CHECK: Final = 5e-3  # seconds beside each sample of the report: the reference kernel's, and the next one's turn
 _CLOSE: Final = 0.25  # of the seconds: where every default and the vendor take more, the best hope comes first
+_DOUBT: Final = 3.0  # times what is left that the untuned default's trial may be forecast to take, and be tried
 _LATER: Final = 1.5  # times its forecast that a trial of the search may take without costing the finals their time
 _BATCH: Final = 8  # configs asked for at once at least: a strategy thinks once for all of them
 _EARLY: Final = 4  # configs of each kernel that are compiled during the first trials
@@ -79,7 +80,7 @@ def tune(
     """
     started = clock()
     outcomes = list(saved)
-    given, proving = Deadline(budget, lambda: clock() - started), _Proving(runner)
+    given, proving = Deadline(budget, lambda: clock() - started), ProvingRunner(runner)
     try:
         for outcome in _search(task, proving, given, outcomes):
             outcomes.append(outcome)
@@ -90,55 +91,9 @@ def tune(
     try:
         final = _finals(task, proving, outcomes, *given.finals(task.thorough))
     except OutOfTime:
-        final = proving.fallback(outcomes, _untuned(task))
+        final = _fallback(proving, outcomes, _untuned(task))
     if final is not None and not _is_worse_than_untuned(final, task, outcomes):
         yield final
-
-
-@dataclass(slots=True)
-class _Proving:
-    """A runner that remembers which configs it proved."""
-
-    runner: Runner
-    held: set[tuple[str, Config]] = field(default_factory=set)
-
-    @property
-    def width(self) -> int:
-        """The runner's."""
-        return self.runner.width
-
-    def prepare(self, launch: Launch) -> None:
-        """As the runner."""
-        self.runner.prepare(launch)
-
-    def is_built(self, launch: Launch) -> bool:
-        """As the runner."""
-        return self.runner.is_built(launch)
-
-    def attempt(self, contender: Contender, best: float | None) -> Outcome:
-        """As the runner."""
-        return self.runner.attempt(contender, best)
-
-    def finals(self) -> None:
-        """As the runner."""
-        self.runner.finals()
-
-    def stress_verify(self, launch: Launch) -> Rejected | None:
-        """As the runner, and take note."""
-        rejected = self.runner.stress_verify(launch)
-        if rejected is None:
-            self.held.add((launch.kernel, launch.config))
-        return rejected
-
-    def sample(self, contenders: Sequence[Contender], rounds: int) -> InterleavedSamples:
-        """As the runner."""
-        return self.runner.sample(contenders, rounds)
-
-    def fallback(self, outcomes: Sequence[Outcome], default: Launch | None) -> FinalReport | None:
-        """The fastest of the search that was proved, alone: there was no time to measure anything beside it."""
-        best = best_of(one for one in outcomes if (one.kernel, one.config) in self.held)
-        reasons = {name: absent(name, outcomes, default) or OVER for name in BESIDE}
-        return None if best is None else FinalReport((), best, None, None, {}, reasons)
 
 
 def best_of(outcomes: Iterable[Outcome]) -> Measured | None:
@@ -147,7 +102,7 @@ def best_of(outcomes: Iterable[Outcome]) -> Measured | None:
     return min(ours, key=lambda outcome: outcome.timing.median_ms, default=None)
 
 
-def _search(task: Task, runner: _Proving, given: Deadline, saved: Sequence[Outcome]) -> Iterator[Outcome]:
+def _search(task: Task, runner: ProvingRunner, given: Deadline, saved: Sequence[Outcome]) -> Iterator[Outcome]:
     searches = [_begun(kernel, task, saved) for kernel in task.kernels]
     yield from _firsts(task, runner, given, searches, saved)
     while given.searching() > 0:
@@ -167,12 +122,12 @@ def _search(task: Task, runner: _Proving, given: Deadline, saved: Sequence[Outco
 
 
 def _firsts(
-    task: Task, runner: _Proving, given: Deadline, searches: Sequence[KernelSearch], saved: Sequence[Outcome]
+    task: Task, runner: ProvingRunner, given: Deadline, searches: Sequence[KernelSearch], saved: Sequence[Outcome]
 ) -> Iterator[Outcome]:
     """Try the vendor's library and the defaults, and stress-verify the fastest default.
 
-    If that may take over a quarter of the seconds, the untuned default comes first if half of them suffice for it,
-    else the shortest trial of a default.
+    If that may take over a quarter of the seconds, the untuned default comes first if half of them suffice for it, or
+    if not even all do and it is forecast to be the fastest; else the shortest trial of a default.
     """
     turns, hurry = _turns(task, given, searches, saved)
     for _, contender in turns:
@@ -182,7 +137,8 @@ def _firsts(
         begin_in_thread([partial(_open, search, task, runner, given) for search in reversed(searches)], given)
     found = [one for one in saved if any((one.kernel, one.config) == (s.kernel.name, s.default) for s in searches)]
     for search, contender in turns:
-        refused = _unaffordable(contender, task, given.searching() if runner.held else given.left())
+        left = given.searching() if runner.held else given.left()
+        refused = None if _decides(contender, task, found, left) else _unaffordable(contender, task, left)
         outcome = _try(search, refused or contender, runner)
         found.append(outcome)
         yield outcome
@@ -208,10 +164,23 @@ def _turns(
         return [*vendor, *defaults], False
     defaults.sort(key=seconds)
     untuned = _untuned(task)
-    hope = next((turn for turn in defaults if turn[1] == untuned and 2 * seconds(turn) <= given.left()), None)
-    if hope is not None:
-        defaults.insert(0, defaults.pop(defaults.index(hope)))
+    fastest = min(task.forecast(each).launch for _, each in defaults if isinstance(each, Launch))
+    for at, turn in enumerate(defaults):
+        if untuned is None or turn[1] != untuned:
+            continue
+        decides = seconds(turn) > given.left() and task.forecast(untuned).launch <= fastest
+        if 2 * seconds(turn) <= given.left() or (decides and _decides(untuned, task, (), given.left())):
+            return [turn, *vendor, *defaults[:at], *defaults[at + 1 :]], True
     return [*defaults[:1], *vendor, *defaults[1:]], True
+
+
+def _decides(contender: Contender | Rejected, task: Task, found: Sequence[Outcome], left: float) -> bool:
+    """Whether it is the untuned default, without which nothing may be promoted: a build may take less than forecast."""
+    if not isinstance(contender, Launch) or contender != _untuned(task):
+        return False
+    expected, best = task.forecast(contender), best_of(found)
+    is_faster = best is None or expected.launch < best.timing.median_ms / 1e3
+    return is_faster and 2 * expected.launch <= left and expected.trial <= _DOUBT * left
 
 
 def _unaffordable(contender: Contender | Rejected, task: Task, left: float) -> Rejected | None:
@@ -233,7 +202,7 @@ def _told(seconds: float) -> str:
     return f"{max(0.0, seconds):{'.0f' if seconds >= 10 else '.2g'}} s"  # noqa: PLR2004  two figures
 
 
-def _prove_fastest(task: Task, runner: _Proving, given: Deadline, found: Sequence[Outcome]) -> None:
+def _prove_fastest(task: Task, runner: ProvingRunner, given: Deadline, found: Sequence[Outcome]) -> None:
     """Stress-verify the fastest so far if seconds are limited, so that there is a winner however soon they end."""
     best = best_of(found)
     if best is None or runner.held or given.left() == math.inf:
@@ -368,6 +337,13 @@ def _finals(task: Task, runner: Runner, outcomes: Sequence[Outcome], limit: floa
         return kernels[of.kernel].launch(of.config, task.problem, task.device)
 
     return finals(outcomes, _untuned(task), launch, runner, task.problem, limit, task.seed, most=most)
+
+
+def _fallback(runner: ProvingRunner, outcomes: Sequence[Outcome], default: Launch | None) -> FinalReport | None:
+    """The fastest of the search that was proved, alone: there was no time to measure anything beside it."""
+    best = best_of(one for one in outcomes if (one.kernel, one.config) in runner.held)
+    reasons = {name: absent(name, outcomes, default) or OVER for name in BESIDE}
+    return None if best is None else FinalReport((), best, None, None, {}, reasons)
 
 
 def _is_worse_than_untuned(final: FinalReport, task: Task, outcomes: Sequence[Outcome]) -> bool:

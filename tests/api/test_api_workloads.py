@@ -26,7 +26,7 @@ def test_a_workload_is_kept_tuned_and_reported_on(live: Started, client: httpx.C
         begun = tilewise.tune_workload(made.id, 4.0)
         assert begun.job is not None
         job = tilewise.wait(begun.job, timeout=120)
-        assert job.state == "succeeded"
+        assert job.state == "succeeded", (job.error, job.result)
         found = tilewise.workload(made.id)
         first = found.products[0]
         assert first.problem == Problem(48, 40, 32)  # most time is at stake there, so it is tuned whatever else is
@@ -125,7 +125,7 @@ def test_workloads_belong_to_whoever_sent_them(tmp_path: Path) -> None:
 def test_a_ladder_has_measured_losses_and_says_what_has_none(live: Started, client: httpx.Client) -> None:
     with Client(live.url) as tilewise:
         job = tilewise.tune(["9x21x15", "18x21x15"], trials=8, seconds=6.0, wait=120.0)
-        assert job.state == "succeeded"
+        assert job.state == "succeeded", (job.error, job.result)
         found = tilewise.ladder(21, 15, m_from=2, m_to=30, loss=5.0)
     assert (found.rungs[0].m_from, found.rungs[-1].m_to) == (2, 30)
     assert sum(rung.tuned for rung in found.rungs) in {1, 2}  # a slow host has no time for the second

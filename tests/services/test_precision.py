@@ -35,6 +35,8 @@ def emulating(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ser
     monkeypatch.setitem(tiled.__dict__, "precisions", (*tiled.precisions, "emulated"))
     monkeypatch.setitem(tiled.__dict__, "supports", lambda one: one.precision != "emulated" or one.k >= 256)
     monkeypatch.setitem(tiled.__dict__, "shapes", "k of 256 and more")
+    monkeypatch.setitem(tiled.__dict__, "classes", (*tiled.classes, ("float32", "emulated")))
+    monkeypatch.setitem(tiled.__dict__, "_class_refusals", {})  # what it refused as it is
     monkeypatch.setattr(product, "multiply", declining_kernels.multiply)
     monkeypatch.setattr(batched, "multiply", declining_kernels.multiply_all)
     service.best.changed()

@@ -476,3 +476,13 @@ def test_what_is_slower_than_the_untuned_default_is_forecast_is_no_best() -> Non
     _, final = run(Scripted(seconds=0.1), Budget(trials=3, seconds=60.0), order=slower)
     assert final is not None
     assert final.best.kernel == "naive"
+
+
+def test_an_untuned_default_that_decides_is_tried_though_its_build_is_forecast_over_the_budget() -> None:
+    runner = Scripted(seconds=0.1)
+    outcomes, final = run(
+        runner, Budget(trials=3, seconds=60.0), order=hurried({"naive": 2e-9, "tiled": 1e-9}, {"tiled": 120.0})
+    )
+    assert runner.launches[0].kernel == "tiled"
+    assert final is not None
+    assert not [one for one in outcomes if isinstance(one, Rejected) and one.stage == "forecast"]
