@@ -31,7 +31,7 @@ from app.api.routes import (
 from app.api.routes.best import best_config
 from app.api.routes.cache import entries as cache
 from app.api.routes.charts import job_trace, landscape, lessons, profiles, roofline, trace
-from app.api.routes.exports import take
+from app.api.routes.exports import assembly, take
 from app.api.routes.interchange import export, imports
 from app.api.routes.workloads import workloads
 from app.api.schemas import Cordoning, ProductMembers, TuneRequest
@@ -63,6 +63,7 @@ ROUTERS = (
     cache,
     devices,
     kernels,
+    assembly,
     analysis,
     take,
     limits,
@@ -70,7 +71,9 @@ ROUTERS = (
     health,
     keys,
 )
-_CHARTS = landscape.EXAMPLES | roofline.EXAMPLES | trace.EXAMPLES | lessons.EXAMPLES | profiles.EXAMPLES
+_CHARTS = (
+    assembly.EXAMPLES | landscape.EXAMPLES | roofline.EXAMPLES | trace.EXAMPLES | lessons.EXAMPLES | profiles.EXAMPLES
+)
 _EXAMPLES = keys.EXAMPLES | workloads.EXAMPLES | imports.EXAMPLES | best_config.EXAMPLES | cache.EXAMPLES | _CHARTS
 _INFERENCE_MODELS = (InferRequest, InferResponse, shared_memory.SystemRegistration, shared_memory.CudaRegistration)
 

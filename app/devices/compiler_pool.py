@@ -100,10 +100,11 @@ class Compilers:
             except CancelledError:
                 continue  # somebody who had asked for the same build ahead has given it up
 
-    def both(self, build: Build, architecture: str) -> worker_entry.CompiledBuild:
+    def both(self, build: Build, architecture: str, *, line_info: bool = False) -> worker_entry.CompiledBuild:
         """A build's cubin, which is the one in the cache, and its PTX; raises as `compile`, and Closing at the end."""
+        work = partial(copy_context().run, self._both, build, architecture, line_info)
         try:
-            return self._threads.submit("", partial(copy_context().run, self._both, build, architecture)).result()
+            return self._threads.submit("", work).result()
         except RuntimeError as error:
             raise Closing("the compilers are closed") from error
 
@@ -132,11 +133,11 @@ class Compilers:
             self._idle.append(child)
         self._slowest = max(self._slowest or 0.0, monotonic() - started)
 
-    def _both(self, build: Build, architecture: str) -> worker_entry.CompiledBuild:
+    def _both(self, build: Build, architecture: str, line_info: bool) -> worker_entry.CompiledBuild:
         child, allowed = self._idle.pop(), 2 * self.deadline
         try:
             found: worker_entry.CompiledBuild = child.call(
-                worker_entry.compile_both, build, architecture, self._cache_dir, allowed, deadline=allowed
+                worker_entry.compile_both, build, architecture, self._cache_dir, allowed, line_info, deadline=allowed
             )
         finally:
             self._idle.append(child)

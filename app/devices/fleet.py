@@ -96,14 +96,15 @@ class Fleet:
     restricted: tuple[Part, ...] = ()
     compilers: Compilers | None = None
 
-    def compile_both(self, build: Build, architecture: str) -> worker_entry.CompiledBuild:
+    def compile_both(self, build: Build, architecture: str, *, line_info: bool = False) -> worker_entry.CompiledBuild:
         """A build's cubin and PTX for a CUDA architecture, whether or not such a device is here.
 
-        Raises CompileFailed, ChildTimedOut, ChildDied, Closing, and NoDevice where there is no compiler.
+        `line_info`: both with the source's lines, which changes no instruction. Raises CompileFailed,
+        ChildTimedOut, ChildDied, Closing, and NoDevice where there is no compiler.
         """
         if self.compilers is None:
             raise NoDevice("there is no compiler of CUDA's kernels here")
-        return self.compilers.both(build, architecture)
+        return self.compilers.both(build, architecture, line_info=line_info)
 
     def unit(self, device_id: str | None = None) -> Unit:
         """The unit of a device, or the first; raises NoDevice if there is none, UnknownDevice for an unknown id."""

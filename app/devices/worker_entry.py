@@ -132,12 +132,12 @@ class CompiledBuild:
 
 
 def compile_both(
-    _: None, link: WorkerLink, build: Build, architecture: str, cache_dir: Path, deadline: float
+    _: None, link: WorkerLink, build: Build, architecture: str, cache_dir: Path, deadline: float, line_info: bool
 ) -> CompiledBuild:
     """A build's cubin, the cached one if there is any, and its PTX; raises CompileFailed."""
     link.phase("compile", deadline)
-    cubin = import_cuda().compile_cubin(build, architecture, cache_dir)
-    ptx = import_cuda().compile_ptx(build, architecture)
+    cubin = import_cuda().compile_cubin(build, architecture, cache_dir, line_info=line_info)
+    ptx = import_cuda().compile_ptx(build, architecture, line_info=line_info)
     return CompiledBuild(cubin.path.read_bytes(), ptx, cubin.registers, cubin.spills)
 
 

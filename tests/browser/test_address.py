@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from typing import TYPE_CHECKING
-from zipfile import ZipFile
 
-import httpx
 import pytest
 
 from tests.browser.conftest import Watched, watching
-from tests.browser.test_looks import found_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,34 +106,3 @@ def test_the_step_of_the_trace_survives_a_reload_and_another_rung(at_replayed: W
     expect(page.locator("#trace-said")).to_contain_text("Step 3: the thread of C[0][2]")
     page.locator("#rung h2").filter(has_text="1. ").wait_for()
     expect(page.locator("#trace").get_by_role("combobox", name="tile")).to_have_value("2")
-
-
-def test_ptx_stands_beside_the_source_and_its_address_says_of_what(at_replayed: Watched) -> None:
-    sizes = dict.fromkeys("mnk", "1024")
-    given = {**sizes, "arch": "sm_80", "kernel": "tiled", "config": "BM=16,BN=16,BK=8"}
-    taken = httpx.get(f"{at_replayed.url}/take/ptx", params=given, timeout=60)
-    if not taken.is_success:
-        pytest.skip(f"no PTX is compiled here: {taken.text}")
-    with ZipFile(BytesIO(taken.content)) as files:
-        (text,) = (files.read(name).decode() for name in files.namelist() if name.endswith(".ptx"))
-    page, said = at_replayed.page, at_replayed.page.locator("#ptx-said")
-    page.goto(f"{at_replayed.url}/ui/kernels/tiled")
-    page.locator("#ptx summary").press("Enter")
-    expect(said).to_contain_text("for sm_90, 1024x1024x1024 float32 strict")
-    page.locator("#ptx").get_by_role("combobox", name="architecture").select_option("sm_80")
-    page.locator("#ptx").get_by_role("textbox", name="config").fill("BM=16,BN=16,BK=8")
-    page.keyboard.press("Enter")
-    expect(said).to_contain_text("for sm_80")
-    page.reload()
-    expect(said).to_have_text("tiled BM=16,BN=16,BK=8 for sm_80, 1024x1024x1024 float32 strict.")
-    assert (page.locator("#ptx-body pre").text_content() or "").strip() == text.strip()
-    source, ptx = page.locator("#source").bounding_box(), page.locator("#ptx").bounding_box()
-    assert source
-    assert ptx
-    assert source["y"] == ptx["y"]
-    assert found_at(page, 390, "#ptx :is(select, input, pre)", axe=False) == []
-    at_replayed.allowed.add(422)
-    page.locator("#ptx").get_by_role("textbox", name="shape").fill("1024x16")
-    page.keyboard.press("Enter")
-    expect(page.locator("#ptx-body pre")).to_have_count(0)
-    expect(said).not_to_contain_text("for sm_80")

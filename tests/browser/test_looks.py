@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -78,3 +79,11 @@ def test_a_page_is_whole_at_every_width(chromium: Browser, tuned: Started, path:
 def test_a_shape_with_its_profile_is_whole_at_every_width(chromium: Browser, replayed: str, theme: str) -> None:
     shown = "#findings li", "#profile tbody td, #profile-now"
     expect_whole(chromium, replayed, "ui/shapes/256x256x256/float32", shown, theme)
+
+
+@pytest.mark.skipif(find_spec("cupy") is None, reason="NVRTC is loaded by CuPy")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_source_beside_its_assembly_is_whole_at_every_width(chromium: Browser, replayed: str, theme: str) -> None:
+    expect_whole(
+        chromium, replayed, "ui/kernels/tiled?arch=sm_90", ("#ptx-body .row", "#ptx select, #ptx input"), theme
+    )

@@ -138,7 +138,7 @@ async def get_kernel(request: Request, name: KernelName) -> Response:
     With `config` too: how that config is launched, or 422 with the name of the rule that refuses it.
     """
     asked = read_query(KernelQuery, request)
-    kernel = _kernel(name)
+    kernel = known_kernel(name)
     legality = None
     if (asked.m, asked.n, asked.k) != (None, None, None):
         problem, device = _problem(asked), service_of(request).fleet.unit(asked.device).device
@@ -157,10 +157,11 @@ async def get_kernel(request: Request, name: KernelName) -> Response:
 async def get_kernel_source(request: Request, name: KernelName) -> Response:
     """The whole text as the compiler sees it, for CUDA C++ and OpenCL C alike."""
     read_query(Nothing, request)
-    return PlainTextResponse(_kernel(name).text)
+    return PlainTextResponse(known_kernel(name).text)
 
 
-def _kernel(name: str) -> Kernel:
+def known_kernel(name: str) -> Kernel:
+    """The kernel or lesson of a name; raises UnknownKernel."""
     if name not in KERNELS:
         raise errors.UnknownKernel(f"there is no kernel {name}; there are {', '.join(KERNELS)}")
     return KERNELS[name]

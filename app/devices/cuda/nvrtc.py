@@ -6,6 +6,7 @@ import io
 import re
 import struct
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ _SPECIFIC: Final = re.compile(r"\bwgmma\b|\bsetmaxnreg\b")
 # Where program and section headers lie in an ELF file, and the bytes and number of each.
 _ELF_TABLES: Final = struct.Struct("<32x2Q6x4H")
 _WHOLE: Final = "whole"  # in the names of cached cubins: those before lack their last byte
+_LINES: Final = "-lineinfo"  # the same instructions, each with the line of the source that it is of
 _WAITS: Final = re.compile(r"^.*\bC75\d\d\b.*$", re.MULTILINE)
 
 
@@ -38,14 +40,16 @@ class Cubin:
     warnings: tuple[str, ...] = ()
 
 
-def compile_cubin(build: Build, architecture: str, cache_dir: Path) -> Cubin:
+def compile_cubin(build: Build, architecture: str, cache_dir: Path, *, line_info: bool = False) -> Cubin:
     """Compile a build for an architecture such as sm_90, or find it compiled and unchanged; needs no GPU.
 
-    Raises CompileFailed with the compiler's words.
+    `line_info`: with the source's lines. Raises CompileFailed with the compiler's words.
     """
-    given = options(architecture)
+    given = (*options(architecture), *([_LINES] if line_info else ()))
     macros = tuple(f"-D{name}={value}" for name, value in build.macros)
-    key = binary_cache.name(build.digest, *given, _compiler(), _WHOLE)
+    # A digest is of the code without comments, which lines count.
+    exact = [sha256(build.text.encode()).hexdigest()] if line_info else []
+    key = binary_cache.name(build.digest, *exact, *given, _compiler(), _WHOLE)
     path = cache_dir / "cuda" / f"{key}.cubin"
     facts = binary_cache.read(path)
     if facts is None:
@@ -56,12 +60,13 @@ def compile_cubin(build: Build, architecture: str, cache_dir: Path) -> Cubin:
     return Cubin(path, facts["registers"], facts["spills"], tuple(facts["warnings"]))
 
 
-def compile_ptx(build: Build, architecture: str) -> str:
+def compile_ptx(build: Build, architecture: str, *, line_info: bool = False) -> str:
     """Compile a build to PTX, for this architecture and, without instructions of its own, for those after it.
 
-    Raises CompileFailed with the compiler's words.
+    `line_info`: with the source's lines. Raises CompileFailed with the compiler's words.
     """
-    given = [option for option in options(architecture) if not option.startswith(("-arch", "--ptxas"))]
+    given = [_LINES] if line_info else []
+    given += [option for option in options(architecture) if not option.startswith(("-arch", "--ptxas"))]
     exact = target(architecture) if _SPECIFIC.search(build.text) else architecture
     macros = (f"-D{name}={value}" for name, value in build.macros)
     ptx, _ = _nvrtc(build, (f"-arch={exact.replace('sm_', 'compute_')}", *given, *macros), "ptx")

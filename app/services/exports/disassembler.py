@@ -13,8 +13,11 @@ from app.errors import Unsupported
 _PATIENCE: Final = 60.0  # seconds; the largest of our cubins takes one
 
 
-def disassembled(cubin: bytes) -> str:
-    """The instructions of a cubin; raises Unsupported without nvdisasm, or where it does not read the cubin."""
+def disassembled(cubin: bytes, *, line_info: bool = False) -> str:
+    """The instructions of a cubin, with `line_info` each after the source's line that it is of.
+
+    Raises Unsupported without nvdisasm, or where it does not read the cubin.
+    """
     program = _found()
     if program is None:
         raise Unsupported(
@@ -23,7 +26,7 @@ def disassembled(cubin: bytes) -> str:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        command = [program, "--print-code", file.name]
+        command = [program, "--print-code", *(["--print-line-info"] if line_info else []), file.name]
         try:
             ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE)
         except subprocess.TimeoutExpired as error:

@@ -1,10 +1,10 @@
 // The ladder of kernels, and each of them: what it covers, its parameters, rules and source.
 
 import { keep, kept } from "../parts/address.js";
+import { assemblyCards } from "../parts/assembly.js";
 import { card, choice, h, table } from "../parts/elements.js";
 import { count } from "../parts/format.js";
 import { coverage, staircase } from "../parts/pictures.js";
-import { ptxCard } from "../parts/ptx.js";
 import { ask, asked, at } from "../parts/service.js";
 import { differenceListing, listing } from "../parts/source.js";
 
@@ -55,7 +55,7 @@ async function one(main, kernels, kernel) {
       card("Rules", { span: 7, id: "rules", text: "A config that breaks one is never compiled." }, h("ul", {}, kernel.rules.map((rule) => h("li", {}, rule)))),
       card("What it covers", { span: 12, id: "coverage" }, scrolled(coverage([kernel]), "Coverage")),
       card("What changed", { span: 12, id: "changed" }, details),
-      listed, ptxCard(kernel, listed) ?? []));
+      listed, assemblyCards(kernel, listed)));
   document.getElementById(location.hash.slice(1))?.scrollIntoView({ block: "center" });
 }
 

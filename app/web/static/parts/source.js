@@ -27,7 +27,8 @@ export function listing(text) {
   const here = location.hash.slice(1);
   return h("pre", { class: "source", tabindex: 0, role: "region", "aria-label": "Source" }, h("code", {}, lines.map((line, index) => {
     const id = `L${index + 1}`;
-    return [h("a", { id, href: `#${id}`, class: id === here && "here", "aria-label": `line ${index + 1}` }, String(index + 1)), coloured(line), "\n"];
+    return h("span", { class: "row", data: { line: index + 1 } },
+      h("a", { id, href: `#${id}`, class: id === here && "here", "aria-label": `line ${index + 1}` }, String(index + 1)), coloured(line), "\n");
   })));
 }
 
