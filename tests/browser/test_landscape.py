@@ -15,7 +15,7 @@ from tests.browser.conftest import Watched, watching
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Browser, Page, expect
+    from playwright.sync_api import Browser, Page, Route, expect
 else:
     expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -72,9 +72,13 @@ def pictured(one: Watched) -> dict[tuple[str, str], float | None]:
 
 
 def measured(url: str) -> list[dict[str, Any]]:
-    asked = {"shape": "256x256x256", "round": "search", "limit": "1000"}
-    trials: list[dict[str, Any]] = httpx.get(f"{url}/trials", params=asked).raise_for_status().json()["trials"]
-    return [one for one in trials if one["timing"]]
+    """The trial of each config that was measured last: of its report, else its finals, else the search."""
+    trials = httpx.get(f"{url}/trials", params={"shape": "256x256x256", "limit": "1000"}).raise_for_status().json()
+    found: dict[str, dict[str, Any]] = {}
+    for wanted in ("search", "final", "report"):
+        tried = (one for one in trials["trials"] if one["round"] == wanted and one["kernel"] == "tiled")
+        found |= {str(one["config"]): one for one in tried}
+    return [one for one in found.values() if one["timing"]]
 
 
 def test_the_landscape_draws_what_its_endpoint_gives(at_replayed: Watched) -> None:
@@ -84,6 +88,123 @@ def test_the_landscape_draws_what_its_endpoint_gives(at_replayed: Watched) -> No
     assert (across, down) == (told["x"], told["y"]) == ("BN", "BM")
     assert pictured(at_replayed) == cells(told)
     assert None in cells(told).values()
+
+
+def test_a_config_s_time_is_of_its_report_as_the_endpoint_has_it(at_replayed: Watched) -> None:
+    fastest = min(measured(at_replayed.url), key=lambda one: one["timing"]["median_ms"])
+
+    def lucky(route: Route) -> None:
+        """The search found the fastest config twice as fast as the report did."""
+        answer = route.fetch()
+        told = answer.json()
+        for one in told["trials"]:
+            if one["round"] == "search" and one["config"] == fastest["config"]:
+                one["timing"]["median_ms"] /= 2
+        route.fulfill(response=answer, json=told)
+
+    at_replayed.page.route("**/trials?*", lucky)
+    page = opened(at_replayed)
+    assert pictured(at_replayed) == cells(landscape(at_replayed.url))
+    expect(page.locator("#landscape")).to_contain_text(
+        "of its best round: the report, else the finals, else the search"
+    )
+
+
+def test_cells_that_no_config_may_have_are_hatched_with_their_rule(at_replayed: Watched) -> None:
+    left = {(str(one["config"]["BN"]), str(one["config"]["BM"])) for one in measured(at_replayed.url)}
+    kept = {(x, y) for x, y in left if x in {"4", "8"}}
+
+    def ruled(route: Route) -> None:
+        answer = route.fetch()
+        told = answer.json()
+        told["cells"] = [{**one, "state": "illegal", "reason": "a rule of a test"} for one in told["cells"]]
+        route.fulfill(response=answer, json=told)
+
+    at_replayed.page.route("**/landscape?*", ruled)
+    opened(at_replayed, f"{PAGE}?brush=BN:4..8")
+    assert set(pictured(at_replayed)) == kept
+    at_replayed.page.locator("#landscape .chart").evaluate("chart => chart.scrollIntoView()")
+    option = at_replayed.page.evaluate(
+        """async module => {
+          const { getInstanceByDom } = await import(module);
+          return getInstanceByDom(document.querySelector("#landscape .chart")).getOption().series[1].data; }""",
+        f"{at_replayed.url}/static/vendor/echarts.js",
+    )
+    (_, xs), (_, ys) = drawn(at_replayed, "#landscape .chart")[0]
+    assert {(xs[one["value"][0]], ys[one["value"][1]]) for one in option} == {(x, y) for x in xs for y in ys} - kept
+    assert {one["cell"]["reason"] for one in option} == {"a rule of a test"}
+
+
+def rows_shown(page: Page) -> str:
+    return page.locator("#trials [role=status]").inner_text()
+
+
+def areas(one: Watched) -> dict[str, list[list[float]]]:
+    """What is drawn along the axes of the parameters, in places of values."""
+    found: dict[str, list[list[float]]] = one.page.evaluate(
+        """async module => {
+          const { getInstanceByDom } = await import(module);
+          const model = getInstanceByDom(document.querySelector("#parallel .chart")).getModel();
+          const all = model.queryComponents({ mainType: "parallelAxis" });
+          return Object.fromEntries(all.map(axis => [axis.get("name"), axis.activeIntervals])); }""",
+        f"{one.url}/static/vendor/echarts.js",
+    )
+    return found
+
+
+def test_parameters_are_brushed_by_the_keyboard_as_by_the_pointer(at_replayed: Watched) -> None:
+    page = opened(at_replayed)
+    page.locator("#parallel details").filter(has_text="Keep by values").locator("summary").press("Enter")
+    least = page.get_by_role("combobox", name="BN from")
+    least.focus()
+    page.keyboard.type("16")
+    expect(least).to_have_value("16")
+    expect(least).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.type("32")
+    expect(page.get_by_role("combobox", name="BN to")).to_have_value("32")
+    expect(page.locator("#parallel [role=status]")).to_have_text("50 of 125 configs are kept.")
+    kept = {(x, y): ms for (x, y), ms in cells(landscape(at_replayed.url)).items() if x in {"16", "32"}}
+    assert pictured(at_replayed) == kept
+    assert areas(at_replayed) == {"BM": [], "BN": [[1.7, 3.3]], "BK": [], "time": []}
+    by_keyboard = rows_shown(page)
+    assert page.url.endswith("brush=BN%3A16..32")
+    page.reload()
+    page.locator("#take li").first.wait_for()
+    assert pictured(at_replayed) == kept
+    assert areas(at_replayed)["BN"] == [[1.7, 3.3]]
+    assert rows_shown(page) == by_keyboard != "129 of 129 trials"
+    page.get_by_role("button", name="Keep all").press("Enter")
+    assert areas(at_replayed)["BN"] == []
+    assert rows_shown(page) == "129 of 129 trials"
+    brushed_by_the_pointer(page, "BN")
+    expect(page.get_by_role("combobox", name="BN from")).not_to_have_value("4")
+    assert "brush=BN" in page.url
+    assert rows_shown(page) != "129 of 129 trials"
+
+
+def brushed_by_the_pointer(page: Page, name: str) -> None:
+    """Draw along the upper half of an axis."""
+    place = page.locator("#parallel .chart")
+    place.evaluate("chart => chart.scrollIntoView({ block: 'center' })")
+    box = place.bounding_box()
+    assert box
+    across = box["x"] + 30 + (box["width"] - 90) * ["BM", "BN", "BK", "time"].index(name) / 3
+    page.mouse.move(across, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(across, box["y"] + box["height"] / 3, steps=5)
+    page.mouse.move(across, box["y"] + box["height"] / 2, steps=5)
+    page.mouse.up()
+
+
+def test_the_fastest_are_kept_by_their_time(at_replayed: Watched) -> None:
+    page = opened(at_replayed, f"{PAGE}?brush=time:0..2")
+    fast = [one for one in measured(at_replayed.url) if one["timing"]["median_ms"] <= 2]
+    expect(page.locator("#parallel [role=status]")).to_have_text(f"{len(fast)} of 125 configs are kept.")
+    least = page.get_by_role("combobox", name="time to")
+    least.focus()
+    page.keyboard.press("Home")
+    expect(page.locator("#parallel [role=status]")).to_have_text("1 of 125 configs are kept.")
 
 
 def choose(page: Page, name: str, typed: str) -> None:

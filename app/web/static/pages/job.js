@@ -6,9 +6,10 @@ import { card, figure, h, table } from "../parts/elements.js";
 import { convergence, landscapeChart } from "../parts/figures.js";
 import { config, percent, problem, rate, shapePage, time, times } from "../parts/format.js";
 import { RUNNING, share } from "../parts/jobs.js";
+import { Forbidden } from "../parts/landscape.js";
 import { Rows } from "../parts/rows.js";
 import { ask, at } from "../parts/service.js";
-import { measured, trialOf, varied } from "../parts/statistics.js";
+import { configsOf, measured, trialOf, varied } from "../parts/statistics.js";
 import { openTrial } from "../parts/trial.js";
 
 const PHASES = ["waiting", "search", "finals", "report"];
@@ -50,7 +51,9 @@ class Live {
     this.result = h("div", { id: "result" });
     this.shapes = h("div", { class: "picks" });
     this.rows = new Rows({ opened: openTrial });
-    this.focus = () => this.#focus(search());
+    this.focus = () => this.#focus(configsOf(problemTrials()));
+    this.forbidden = new Forbidden(() => this.land?.draw());
+    this.device = null; // the one that the job runs on, where it is one
     this.landHeld = h("p", { class: "quiet" });
     this.landHolder = h("div");
     this.land = null; // until two parameters of a kernel have been varied
@@ -78,11 +81,16 @@ class Live {
       const names = varied(mine);
       if (names.length < 2) continue;
       const [y, x] = names.includes("BM") && names.includes("BN") ? ["BM", "BN"] : names;
-      this.landHeld.textContent = `${kernel}: the best time of each ${y} × ${x} over all other parameters, as cells are measured.`;
+      this.landHeld.textContent = `${kernel}: the best time of each ${y} × ${x} over all other parameters, as cells are measured; its best round counts, the report, else the finals, else the search. Hatched: no config is allowed.`;
       return { trials: mine, x, y, aggregate: "best" };
     }
     if (!this.land) this.landHeld.textContent = "There is one once two parameters of a kernel have been varied.";
     return null;
+  }
+
+  #illegal() {
+    const now = this.focus();
+    return this.device && now ? this.forbidden.of({ ...now.trials[0].problem, device: this.device, kernel: now.trials[0].kernel, x: now.x, y: now.y }) : [];
   }
 
   async #stopped() {
@@ -98,6 +106,7 @@ class Live {
   /** Take the job as the service tells of it. */
   told(job) {
     this.job = job;
+    if (job.progress.devices?.length === 1) this.device = job.progress.devices[0].device;
     const { state, progress: { done, total, search_best_ms: best, phase, eta_seconds: left, elapsed_seconds: used, budget_seconds: budget } } = job;
     const running = RUNNING.has(state);
     const now = running ? Math.max(0, PHASES.indexOf(phase ?? (done ? "search" : "waiting"))) : PHASES.length;
@@ -147,7 +156,7 @@ class Live {
   draw() {
     this.#offerShapes();
     if (!this.land && this.focus()) {
-      this.land = landscapeChart(() => this.focus(), (cell) => cell.best && openTrial(cell.best));
+      this.land = landscapeChart(() => this.focus(), (cell) => cell.best && openTrial(cell.best), () => this.#illegal());
       this.landHolder.append(this.land.element);
     }
     for (const chart of [...this.charts, this.land].filter(Boolean)) chart.draw();
@@ -175,8 +184,9 @@ function follow(live, id) {
 
 export async function show(main, [id]) {
   document.title = `Job ${id.slice(0, 8)} · Tilewise`;
-  const job = await ask(`jobs/${id}`);
+  const [job, { devices }] = await Promise.all([ask(`jobs/${id}`), ask("devices")]);
   const live = new Live(job);
+  if (devices.length === 1) live.device = devices[0].id;
   main.replaceChildren(
     h("div", { class: "hero" }, h("h1", {}, `Job ${id.slice(0, 8)}`, h("small", {}, `${job.kind} · ${id}`)), h("div", { class: "actions" }, live.stop)),
     live.steps, live.bar, live.said, live.figures, live.elements());

@@ -111,7 +111,7 @@ async function tried(grid, asked, best, problem, device, history) {
   const trials = (await everything(`trials?${asked}`, "trials")).map(trialOf);
   const search = trials.filter((trial) => trial.round === "search" && trial.kernel !== "vendor");
   if (trials.length) {
-    grid.append(...landscapeCards(search, rows, best?.kernel),
+    grid.append(...landscapeCards(trials, rows, best?.kernel, { ...problem, device: device.id }),
       card("The search", { span: 12, id: "search", text: "Each trial in the order of trying, the fastest so far as a line; a red mark was rejected." }, convergence(() => search, { clicked: openTrial }).element),
       card("Trials", { span: 12, id: "trials" }, rows.element));
     rows.show(trials);

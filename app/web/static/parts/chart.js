@@ -86,7 +86,8 @@ export class Chart {
     const c = colours();
     const { tooltip = {}, ...rest } = this.option(c);
     const start = base(c);
-    this.drawn.setOption({ ...start, ...rest, tooltip: { ...start.tooltip, ...tooltip } }, { replaceMerge: ["series"] });
+    this.drawn.setOption({ ...start, ...rest, tooltip: { ...start.tooltip, ...tooltip } }, { replaceMerge: ["series", ...(rest.parallelAxis ? ["parallelAxis"] : [])] });
+    this.onOption?.(this.drawn);
     this.holder.setAttribute("aria-label", this.label);
     if (this.table?.open) this.#list();
   }

@@ -83,13 +83,20 @@ export function roofline(device, bests, { mark, clicked }) {
   });
 }
 
-/** The landscape of two parameters, coloured from the fastest to three times its time and beyond. */
-export function landscapeChart(picked, clicked) {
+/**
+ * The landscape of two parameters, coloured from the fastest to three times its time and beyond. `forbidden` gives the
+ * cells in which the space allows no config, each with its rule: hatched.
+ */
+export function landscapeChart(picked, clicked, forbidden = () => []) {
   const seen = () => {
-    const { trials, x, y, aggregate } = picked();
-    const [xs, ys] = [valuesOf(trials, x), valuesOf(trials, y)];
+    const { trials, x, y, aggregate, all = trials } = picked();
+    const [xs, ys] = [valuesOf(all, x), valuesOf(all, y)];
     const cells = landscape(trials, x, y, aggregate);
     return { x, y, xs, ys, cells, best: Math.min(...cells.map((cell) => cell.ms ?? Infinity)) };
+  };
+  const barred = ({ xs, ys, cells }) => {
+    const tried = new Set(cells.map((cell) => `${cell.x} ${cell.y}`));
+    return forbidden().filter((cell) => xs.includes(cell.x) && ys.includes(cell.y) && !tried.has(`${cell.x} ${cell.y}`));
   };
   const datum = (c, { xs, ys, best }, cell) => {
     const { fill, ink } = ramp(cell.ms == null ? 1 : Math.log(cell.ms / best) / Math.log(3), c.dark);
@@ -110,9 +117,12 @@ export function landscapeChart(picked, clicked) {
         grid: { left: 30, right: 12, top: 10, bottom: 24, containLabel: true },
         xAxis: axis(c, { type: "category", data: now.xs.map(String), name: now.x, nameLocation: "middle", nameGap: 26, splitLine: { show: false } }),
         yAxis: axis(c, { type: "category", data: now.ys.map(String), name: now.y, nameLocation: "middle", nameGap: 36, splitLine: { show: false } }),
-        tooltip: { formatter: ({ data: { cell } }) => told(now, cell) },
+        tooltip: { formatter: ({ data: { cell } }) => cell.reason ? `${now.x} ${cell.x} · ${now.y} ${cell.y}\nnot allowed: ${cell.reason}` : told(now, cell) },
         visualMap: undefined,
-        series: [{ type: "custom", name: "landscape", data: now.cells.map((cell) => datum(c, now, cell)), encode: { x: 0, y: 1 }, renderItem: (_, api) => tile(api, now, datum, c) }],
+        series: [
+          { type: "custom", name: "landscape", data: now.cells.map((cell) => datum(c, now, cell)), encode: { x: 0, y: 1 }, renderItem: (_, api) => tile(api, now, datum, c) },
+          { type: "custom", name: "not allowed", data: barred(now).map((cell) => ({ value: [now.xs.indexOf(cell.x), now.ys.indexOf(cell.y)], cell })), encode: { x: 0, y: 1 }, renderItem: (_, api) => hatched(api, c) },
+        ],
       };
     },
     figures: () => {
@@ -134,6 +144,19 @@ function tile(api, now, datum, c) {
     style: { fill: style.color, stroke: style.borderColor, lineWidth: style.borderWidth, lineDash: style.borderType === "dotted" ? [2, 3] : null },
     textContent: { style: { text, fill: label.color, fontSize: 12 } }, textConfig: { position: "inside" },
   };
+}
+
+/** A cell that no config may have. */
+function hatched(api, c) {
+  const [width, height] = api.size([1, 1]).map((side) => side - 2);
+  const [middle, centre] = api.coord([api.value(0), api.value(1)]);
+  const [x, y] = [middle - width / 2, centre - height / 2];
+  const lines = [];
+  for (let along = 8 - height; along < width; along += 8) {
+    const [from, to] = [Math.max(along, 0), Math.min(along + height, width)];
+    lines.push({ type: "line", shape: { x1: x + from, y1: y + from - along, x2: x + to, y2: y + to - along }, style: { stroke: c.line, lineWidth: 1 } });
+  }
+  return { type: "group", children: [{ type: "rect", shape: { x, y, width, height, r: 4 }, style: { fill: "transparent", stroke: c.line } }, ...lines] };
 }
 
 /** Each trial's time in the order of trying, and the fastest so far. */
@@ -182,36 +205,80 @@ export function matters(trials) {
 
 const LINES = 1000;
 
-/** A line for each of the fastest trials over all parameters; `brushed` is told which values stay, by parameter. */
-export function parallel(picked, brushed) {
+/** The axes of the fastest trials: each parameter's values, and as times what is some times the fastest's. */
+export function axesOf(trials, names) {
+  const times = measured(trials).map(({ ms }) => ms).sort((one, other) => one - other).slice(0, LINES);
+  const steps = times.length ? [1, 1.1, 1.25, 1.5, 2, 3, 5, 10].map((each) => each * times[0]).filter((each) => each < times.at(-1)) : [];
+  return [...names.map((name) => [name, valuesOf(trials, name)]), ["time", times.length ? [...steps, times.at(-1)] : []]];
+}
+
+/** A line for each of the fastest trials over all parameters; what is drawn along an axis is `brush`'s, and it draws what it was told. */
+export function parallel(picked, brush) {
   const seen = () => {
     const { trials, names } = picked();
     return { names, lines: measured(trials).sort((one, other) => one.ms - other.ms).slice(0, LINES).reverse() };
   };
+  const idOf = (name, names) => `${names.join(" ")}: ${name}`; // another kernel's axes are others, in their own order
+  let tint = "";
   const made = new Chart({
     label: "Parameters of the fastest trials", size: "",
     option: (c) => {
       const { names, lines } = seen();
       const best = lines.at(-1)?.ms ?? 1;
-      const dimension = (name, dim) => ({ dim, name, type: "category", data: valuesOf(lines, name).map(String) });
+      tint = c.green;
+      const dimension = (name, dim) => ({ id: idOf(name, names), dim, name, type: "category", data: valuesOf(lines, name).map(String) });
       return {
         parallel: { left: 30, right: 60, top: 34, bottom: 20, parallelAxisDefault: { ...axis(c), nameTextStyle: { color: c.ink }, areaSelectStyle: { color: c.green, borderColor: c.green, opacity: 0.25 } } },
-        parallelAxis: [...names.map(dimension), { dim: names.length, name: "time", type: "log", inverse: true, nameLocation: "start", axisLabel: { color: c.quiet, formatter: (value) => time(value) } }],
+        parallelAxis: [...names.map(dimension), { id: idOf("time", names), dim: names.length, name: "time", type: "log", inverse: true, nameLocation: "start", axisLabel: { color: c.quiet, formatter: (value) => time(value) } }],
         series: [{ type: "parallel", name: "trials", progressive: 300, inactiveOpacity: 0.03, lineStyle: { width: 1, opacity: 0.45 },
           data: lines.map((trial) => ({ value: [...names.map((name) => String(trial.config[name])), trial.ms], lineStyle: { color: ramp(Math.log(trial.ms / best) / Math.log(3), c.dark).fill } })) }],
       };
     },
+    figures: () => {
+      const { names, lines } = seen();
+      const kept = lines.toReversed().filter((trial) => brush.keeps(trial)).slice(0, 100);
+      return table(["Time#", ...names.map((name) => `${name}#`)], kept.map((trial) => [time(trial.ms), ...names.map((name) => String(trial.config[name]))]));
+    },
   });
   let waiting = 0;
-  made.onDrawn = (drawn) => drawn.on("axisareaselected", () => {
-    waiting ||= requestAnimationFrame(() => { waiting = 0; tell(drawn); }); // once a frame, however often the pointer moves
-  });
+  let telling = false; // the brush tells the chart: what the chart then says is no news
+  const areas = (drawn) => seen().names.concat("time").map((name, _, [...all]) => [name, drawn.getModel().queryComponents({ mainType: "parallelAxis", id: idOf(name, all.slice(0, -1)) })[0].activeIntervals.map(([low, high]) => [Math.min(low, high), Math.max(low, high)])]);
+  /** The least and largest of an axis' values that an area covers: areas are in places of values, and in times. */
+  const valuesIn = (name, values, intervals) => name === "time" ? intervals
+    : intervals.map(([low, high]) => values.filter((_, place) => low <= place && place <= high)).filter((each) => each.length).map((each) => [each[0], each.at(-1)]);
   const tell = (drawn) => {
-    const { names, lines } = seen();
-    const active = new Set(drawn.getModel().getSeriesByIndex(0).getRawIndicesByActiveState("active").map((index) => lines[index]?.id));
-    const all = drawn.getOption().parallelAxis.every((each) => !each.realtime || true) && active.size === 0;
-    brushed(all ? null : active, names);
+    const { lines } = seen();
+    brush.set(Object.fromEntries(areas(drawn).map(([name, intervals]) => [name, valuesIn(name, name === "time" ? [] : valuesOf(lines, name), intervals)])));
   };
+  /** Areas that were told are drawn in a style of ECharts' own: have them be as those that are drawn by hand. */
+  const tinted = (drawn) => {
+    for (const axisModel of drawn.getModel().queryComponents({ mainType: "parallelAxis" })) {
+      for (const cover of drawn.getViewOfComponentModel(axisModel)?._brushController?._covers ?? []) {
+        const area = cover.childAt(0);
+        if (area.style.fill !== tint) area.setStyle({ fill: tint, stroke: tint, opacity: 0.25 });
+      }
+    }
+  };
+  made.onDrawn = (drawn) => {
+    drawn.on("finished", () => tinted(drawn));
+    drawn.on("axisareaselected", () => {
+      if (telling) return;
+      waiting ||= requestAnimationFrame(() => { waiting = 0; tell(drawn); }); // once a frame, however often the pointer moves
+    });
+  };
+  /** Have the chart's areas be the brush's, where they are not those already. */
+  made.onOption = (drawn) => {
+    const { lines, names } = seen();
+    telling = true;
+    for (const [name, intervals] of areas(drawn)) {
+      const values = name === "time" ? [] : valuesOf(lines, name);
+      const wanted = brush.intervals[name] ?? [];
+      if (JSON.stringify(valuesIn(name, values, intervals)) === JSON.stringify(wanted)) continue;
+      const place = (value, side) => name === "time" ? value * (1 + side * 1e-9) : values.indexOf(value) + 0.3 * side;
+      drawn.dispatchAction({ type: "axisAreaSelect", parallelAxisId: idOf(name, names), intervals: wanted.map(([low, high]) => [place(low, -1), place(high, 1)]) });
+    }
+    telling = false;
+  };
+  made.sync = () => made.drawn && made.onOption(made.drawn);
   return made;
 }
-

@@ -1,9 +1,11 @@
 // The landscape of one kernel's trials with its pickers, what matters, and the parameters: as the address asks for them.
 
 import { keep, kept } from "./address.js";
+import { Brush } from "./brush.js";
 import { card, choice, h } from "./elements.js";
-import { landscapeChart, matters, parallel } from "./figures.js";
-import { measured, valuesOf, varied } from "./statistics.js";
+import { axesOf, landscapeChart, matters, parallel } from "./figures.js";
+import { ask, query } from "./service.js";
+import { configKey, configsOf, measured, valuesOf, varied } from "./statistics.js";
 import { openTrial } from "./trial.js";
 
 const ofKernel = (trials, kernel) => trials.filter((trial) => trial.kernel === kernel);
@@ -15,12 +17,33 @@ function asked() {
   return { x: kept("x"), y: kept("y"), aggregate: kept("aggregate") === "median" ? "median" : "best", fixed };
 }
 
-/** Which trials are shown, and how; each choice goes to the address. */
+/** The cells in which the space allows no config, by GET /landscape: asked for once each, `come` is called with them. */
+export class Forbidden {
+  constructor(come) {
+    Object.assign(this, { come, found: new Map() });
+  }
+
+  of(filters) {
+    const asked = query(filters);
+    if (!this.found.has(asked)) {
+      this.found.set(asked, []);
+      ask(`landscape?${asked}`).then(({ cells }) => {
+        this.found.set(asked, cells.filter(({ state }) => state === "illegal"));
+        this.come();
+      }).catch(() => {}); // the picture is whole without them
+    }
+    return this.found.get(asked);
+  }
+}
+
+/** Which configs are shown, and how; each choice goes to the address. */
 class Landscape {
-  constructor(trials, kernels, kernel) {
-    Object.assign(this, { trials, kernels, kernel, ...asked() });
+  constructor(configs, kernels, kernel, problem) {
+    Object.assign(this, { configs, kernels, kernel, problem, own: new Map(), ...asked() });
     this.told = h("p", { class: "quiet" });
-    const kernelChosen = this.#chosen((value) => { this.kernel = value; }, () => this.#pickers());
+    this.brush = new Brush(() => axesOf(this.mine(), varied(this.mine())), () => this.#brushed());
+    this.forbidden = new Forbidden(() => this.charts[0]?.draw());
+    const kernelChosen = this.#chosen((value) => { this.kernel = value; }, () => { this.#pickers(); this.brush.set({}); });
     this.picks = h("span", { class: "picks" });
     this.others = h("span", { class: "picks" });
     this.element = h("div", { class: "picks" }, choice("kernel", kernels, kernel, kernelChosen), this.picks);
@@ -30,11 +53,33 @@ class Landscape {
   }
 
   mine() {
-    return ofKernel(this.trials, this.kernel);
+    if (!this.own.has(this.kernel)) this.own.set(this.kernel, ofKernel(this.configs, this.kernel));
+    return this.own.get(this.kernel);
+  }
+
+  brushed() {
+    return this.brush.isOn ? this.mine().filter((point) => this.brush.keeps(point)) : this.mine();
   }
 
   unfixed() {
-    return this.mine().filter((trial) => Object.entries(this.fixed).every(([name, value]) => trial.config[name] === value));
+    return this.brushed().filter((point) => Object.entries(this.fixed).every(([name, value]) => point.config[name] === value));
+  }
+
+  illegal() {
+    return this.forbidden.of({ ...this.problem, kernel: this.kernel, x: this.x, y: this.y, held: this.#held() });
+  }
+
+  #held() {
+    return Object.entries(this.fixed).map(([name, each]) => `${name}=${each}`).join(",");
+  }
+
+  /** Another choice of configs: the landscape and the trials follow. */
+  #brushed() {
+    this.#tell();
+    const [land, lines] = this.charts;
+    land.draw();
+    lines.sync();
+    this.rowsFollow();
   }
 
   #values(name) {
@@ -49,7 +94,14 @@ class Landscape {
     if (!names.includes(this.y) || this.y === this.x) this.y = other(this.x, "BM");
     const others = names.filter((name) => name !== this.x && name !== this.y);
     this.fixed = Object.fromEntries(Object.entries(this.fixed).filter(([name, value]) => others.includes(name) && this.#values(name).includes(value)));
-    this.told.textContent = `${this.unfixed().length.toLocaleString("en")} configs of ${this.kernel} that were tried: the ${this.aggregate} time of each ${this.y} × ${this.x} over all other parameters. A click opens a cell's best.`;
+    this.#tell();
+  }
+
+  #tell() {
+    const [some, all] = [this.unfixed().length, this.mine().length].map((each) => each.toLocaleString("en"));
+    this.told.textContent = `${some} of ${all} configs of ${this.kernel} that were tried: the ${this.aggregate} time of each ${this.y} × ${this.x} over all other parameters. `
+      + "A config's time is of its best round: the report, else the finals, else the search. Hatched: no config is allowed. A click opens a cell's best.";
+    this.brush.tell(this.brush.isOn ? `${this.brushed().length.toLocaleString("en")} of ${all} configs are kept.` : `All ${all} configs are kept.`);
   }
 
   /** What a picker calls: the others follow, each but the one in use, in which the keyboard has its place. */
@@ -59,8 +111,7 @@ class Landscape {
       this.#settle();
       then();
       this.charts.forEach((chart) => chart.draw());
-      const held = Object.entries(this.fixed).map(([name, each]) => `${name}=${each}`).join(",");
-      keep({ kernel: this.kernel, x: this.x, y: this.y, aggregate: this.aggregate, held });
+      keep({ kernel: this.kernel, x: this.x, y: this.y, aggregate: this.aggregate, held: this.#held() });
     };
   }
 
@@ -93,23 +144,28 @@ class Landscape {
   }
 }
 
-/** Three cards of the trials of the address' kernel, else of the winner's; `rows` show what is brushed alone. */
-export function landscapeCards(trials, rows, winner) {
-  const size = (name) => ofKernel(trials, name).length;
-  const kernels = [...new Set(trials.map((trial) => trial.kernel))].filter((name) => varied(ofKernel(trials, name)).length > 1);
+/** Three cards of a problem's trials, of the address' kernel, else of the winner's; `rows` show what is kept alone. */
+export function landscapeCards(trials, rows, winner, problem) {
+  const configs = configsOf(trials);
+  const size = (name) => ofKernel(configs, name).length;
+  const kernels = [...new Set(configs.map((point) => point.kernel))].filter((name) => varied(ofKernel(configs, name)).length > 1);
   const kernel = [kept("kernel"), winner].find((name) => kernels.includes(name)) ?? kernels.toSorted((one, other) => size(other) - size(one))[0];
   if (!kernel) return [];
-  const state = new Landscape(trials, kernels, kernel);
-  const land = landscapeChart(() => ({ x: state.x, y: state.y, aggregate: state.aggregate, trials: state.unfixed() }), (cell) => cell.best && openTrial(cell.best));
-  const lines = parallel(() => ({ trials: state.mine(), names: varied(state.mine()) }), (brushed) => {
-    rows.also = brushed ? (trial) => brushed.has(trial.id) : () => true;
+  const state = new Landscape(configs, kernels, kernel, problem);
+  state.rowsFollow = () => {
+    const staying = state.brush.isOn ? new Set(state.brushed().map(configKey)) : null;
+    rows.also = staying ? (trial) => staying.has(configKey(trial)) : () => true;
     rows.refresh();
-  });
+  };
+  const land = landscapeChart(() => ({ x: state.x, y: state.y, aggregate: state.aggregate, trials: state.unfixed(), all: state.mine() }), (cell) => cell.best && openTrial(cell.best), () => state.illegal());
+  const lines = parallel(() => ({ trials: state.mine(), names: varied(state.mine()) }), state.brush);
   const matter = matters(() => measured(state.mine()));
   state.charts.push(land, lines, matter);
+  state.brush.show();
+  if (state.brush.isOn) state.rowsFollow();
   return [
     card("Landscape", { span: 7, id: "landscape" }, state.told, state.element, land.element),
     card("What matters", { span: 5, id: "matters", text: "Share of the variance of log time that each parameter explains alone." }, matter.element),
-    card("Parameters of the fastest", { span: 12, id: "parallel", text: "A line for each of the thousand fastest. Draw along an axis to keep what passes there: the trials below follow." }, lines.element),
+    card("Parameters of the fastest", { span: 12, id: "parallel", text: "A line for each of the thousand fastest configs. Draw along an axis, or choose values, to keep what passes there: the landscape and the trials follow." }, lines.element, state.brush.element),
   ];
 }

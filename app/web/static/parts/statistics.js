@@ -10,6 +10,26 @@ const median = (values) => {
 export const trialOf = (one) => ({ ...one, ms: one.timing ? one.timing.median_ms : one.median_ms ?? null });
 export const measured = (trials) => trials.filter((trial) => trial.ms != null);
 
+const ROUNDS = ["report", "final", "search"]; // whose median counts, the first that there is: a search's fastest owes something to luck
+const rank = ({ ms, round }) => ms == null ? ROUNDS.length : ROUNDS.indexOf(round);
+
+/** What makes two trials those of one config. */
+export const configKey = (trial) => trial.key ??= `${trial.kernel} ${Object.entries(trial.config).join(" ")}`;
+
+/**
+ * Each config once, in the order of trying, as GET /landscape has it: the trial of its best round, report, final or
+ * search, of the newest job; one that was rejected in its last job stays rejected. The vendor's library has no config.
+ */
+export function configsOf(trials) {
+  const found = new Map();
+  for (const trial of trials) {
+    if (trial.kernel === "vendor") continue;
+    const before = found.get(configKey(trial));
+    if (!before || trial.ms == null || rank(trial) <= rank(before)) found.set(configKey(trial), trial);
+  }
+  return [...found.values()];
+}
+
 /** The values that a parameter took, in order. */
 export const valuesOf = (trials, name) =>
   [...new Set(trials.map((trial) => trial.config[name]).filter((value) => value != null))].sort((one, other) => one - other);
