@@ -14,12 +14,14 @@ from typing import Final
 
 from app.profiling.figures import STALL
 
-SECTIONS: Final = ("SpeedOfLight", "MemoryWorkloadAnalysis", "Occupancy", "LaunchStats", "WarpStateStats")
-METRICS: Final = (
-    "dram__bytes_read.sum",
-    "dram__bytes_write.sum",
-    "l1tex__data_bank_conflicts_pipe_lsu.sum",
-    "l1tex__t_bytes_pipe_lsu_mem_global_op_ld.sum",
+_DURATION: Final = "gpu__time_duration.sum"
+# What is asked for at a time, each of a few passes: the sections and the metrics of one run of the profiler.
+GROUPS: Final = (
+    (("SpeedOfLight", "LaunchStats"), ()),
+    (("MemoryWorkloadAnalysis",), ()),
+    (("Occupancy",), ("dram__bytes_read.sum", "dram__bytes_write.sum")),
+    (("WarpStateStats",), ()),
+    ((), ("l1tex__data_bank_conflicts_pipe_lsu.sum", "l1tex__t_bytes_pipe_lsu_mem_global_op_ld.sum")),
 )
 _NAMES: Final = {
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": "sm_throughput_percent",
@@ -37,7 +39,6 @@ _NAMES: Final = {
 }
 _SHARED: Final = ("launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic")
 _DRAM: Final = ("dram__bytes_read.sum", "dram__bytes_write.sum")
-_DURATION: Final = "gpu__time_duration.sum"
 _STALLED: Final = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio")
 _ISSUING: Final = {"selected", "not_selected"}  # of warps that could issue: they wait for nothing
 _COLUMN: Final = re.compile(r"[^\W_]+__\w[\w.]*")
@@ -69,6 +70,12 @@ class NcuKernel:
             if (found := _STALLED.fullmatch(metric)) and found.group(1) not in _ISSUING:
                 told[STALL + found.group(1)] = value
         return told
+
+
+def options(sections: Sequence[str], metrics: Sequence[str]) -> tuple[str, ...]:
+    """Nsight Compute's options for a group; the time of each kernel tells the product from the steps around it."""
+    of_sections = (option for section in sections for option in ("--section", section))
+    return (*of_sections, "--metrics", ",".join([_DURATION, *metrics]))
 
 
 def read_report(text: str) -> list[NcuKernel]:

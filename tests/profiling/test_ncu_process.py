@@ -24,7 +24,8 @@ FAKE = """#!/bin/sh
 while [ $# -gt 0 ]; do
   case "$1" in
     --log-file) report="$2"; shift 2;;
-    --page|--print-units|--clock-control|--profile-from-start|--target-processes|--section|--metrics) shift 2;;
+    --section|--metrics) wanted="$wanted $2"; shift 2;;
+    --page|--print-units|--clock-control|--profile-from-start|--target-processes) shift 2;;
     --csv) shift;;
     *) break;;
   esac

@@ -144,7 +144,7 @@ class _KernelProfiler:
             of_driver = driver_figures(told, contender, self._unit)
             registers = int(of_driver.get("registers", 0))
             modelled_figures = predicted(kernel, one.config, problem, device, registers)
-        counted = self._counted(one, contender)
+        counted = self._counted(one, contender, time / 1000)
         modelled = {name: value for name, value in modelled_figures.items() if name != "time_ms"}
         sources = [
             SourceFigures(TIMER, {"time_ms": time}),
@@ -155,13 +155,13 @@ class _KernelProfiler:
         figures = assembled(device.platform, one.role, sources, modelled_figures, counted.reason)
         return KernelProfile(one.role, one.kernel, dict(one.config), figures)
 
-    def _counted(self, one: ProfiledContender, contender: Contender) -> CounterReading:
+    def _counted(self, one: ProfiledContender, contender: Contender, launch_seconds: float) -> CounterReading:
         def repeat(seconds: float) -> tuple[int, float]:
             count, spent = self._call(profile.repeat, contender, self._key, seconds)
             return int(count), float(spent)
 
         what = self._key.problem, one.kernel, one.config
-        return read_counters(self._unit, self._cache, what, repeat, self._stopped)
+        return read_counters(self._unit, self._cache, what, launch_seconds, repeat, self._stopped)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return self._unit.trials.call(

@@ -58,7 +58,7 @@ export async function profileCard(problem, device, asked) {
         await new Promise((resolve) => { setTimeout(resolve, AGAIN_MS); });
         job = await ask(`jobs/${job.id}`);
       }
-      said.textContent = job.error ?? "";
+      said.textContent = job.error?.error ?? "";
       await load();
     } catch (error) {
       said.textContent = error.message;
@@ -67,5 +67,5 @@ export async function profileCard(problem, device, asked) {
   };
   const button = h("button", { type: "button", id: "profile-now", onclick: profile }, "Profile it");
   await load();
-  return card("Why it is as fast as it is", { span: 12, id: "profile", aside: h("div", { class: "picks" }, said, button), text: "What hardware counters, the timer, the driver and the model say of four kernels, side by side." }, body);
+  return card("Why it is as fast as it is", { span: 12, id: "profile", aside: h("div", { class: "picks" }, said, button), text: "What hardware counters, the timer, the driver and the model say of four kernels, side by side. While it is made, products go on: they wait for a launch, or for a few passes of the profiler." }, body);
 }
