@@ -32,5 +32,25 @@ export function rowsOf(buffer) {
 }
 
 export const textOf = (rows) => rows.map((row) => row.join(" ")).join("\n");
-export const identity = (size) => Array.from({ length: size }, (_, row) => Array.from({ length: size }, (__, column) => Number(row === column)));
-export const random = (size) => Array.from({ length: size }, () => Array.from({ length: size }, () => Number((2 * Math.random() - 1).toFixed(3))));
+export const identity = (rows, columns) => Array.from({ length: rows }, (_, row) => Array.from({ length: columns }, (__, column) => Number(row === column)));
+
+/** Numbers from -1 to 1 of three places, the same for a seed everywhere (mulberry32). */
+export function random(rows, columns, seed) {
+  let state = seed >>> 0;
+  const next = () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+  return Array.from({ length: rows }, () => Array.from({ length: columns }, () => Number((2 * next() - 1).toFixed(3))));
+}
+
+/** Rows as a .npy file: of float64 where they are, else of float32, which has every float16 and bfloat16. */
+export function npyOf(rows, dtype) {
+  const [kind, Numbers] = dtype === "float64" ? ["<f8", Float64Array] : ["<f4", Float32Array];
+  const header = `{'descr': '${kind}', 'fortran_order': False, 'shape': (${rows.length}, ${rows[0].length}), }`;
+  const length = Math.ceil((10 + header.length + 1) / 64) * 64 - 10;
+  const start = new Uint8Array([0x93, ...new TextEncoder().encode("NUMPY"), 1, 0, length & 255, length >> 8]);
+  return new Blob([start, header.padEnd(length - 1), "\n", new Numbers(rows.flat().map(Number))]);
+}

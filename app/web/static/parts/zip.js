@@ -1,13 +1,13 @@
-// The texts in a zip that the service has made.
+// The files in a zip, such as a .npz.
 
 const ENTRY = 46; // bytes of an entry of the directory before its name
 const END = 22;
 const DEFLATED = 8;
 
-const inflated = (bytes) => new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"))).text();
+const inflated = (bytes) => new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer();
 
-/** Each file's text by its name, in the order of the zip's directory. */
-export async function textsOf(buffer) {
+/** Each file's bytes by its name, in the order of the zip's directory. */
+export async function filesOf(buffer) {
   const view = new DataView(buffer);
   const number = (at) => view.getUint16(at, true);
   const long = (at) => view.getUint32(at, true);
@@ -17,9 +17,9 @@ export async function textsOf(buffer) {
     const [name, extra, comment] = [number(at + 28), number(at + 30), number(at + 32)];
     const start = long(at + 42);
     const from = start + 30 + number(start + 26) + number(start + 28);
-    const bytes = new Uint8Array(buffer, from, long(at + 20));
+    const bytes = buffer.slice(from, from + long(at + 20));
     const called = new TextDecoder().decode(new Uint8Array(buffer, at + ENTRY, name));
-    found.set(called, number(at + 10) === DEFLATED ? await inflated(bytes) : new TextDecoder().decode(bytes));
+    found.set(called, number(at + 10) === DEFLATED ? await inflated(bytes) : bytes);
     at += ENTRY + name + extra + comment;
   }
   return found;
