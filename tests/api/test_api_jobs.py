@@ -60,6 +60,23 @@ def ended(client: httpx.Client, job_id: str) -> dict[str, Any]:
     return dict(job)
 
 
+def test_a_tune_is_given_more_time_while_it_runs_and_not_after_it(client: httpx.Client) -> None:
+    body = long_order() | {"budget": {"trials": 256, "seconds": 30}}
+    body["shapes"].append({"m": 700 + next(_SIZES), "n": 600, "k": 600})
+    job = client.post("/tune", json=body).json()
+    longer = client.post(f"/jobs/{job['id']}/extend?seconds=15")
+    assert longer.status_code == 200, longer.text
+    assert longer.json()["id"] == job["id"]
+    assert longer.json()["progress"]["budget_seconds"] == pytest.approx(45)
+    assert client.post(f"/jobs/{job['id']}/extend").json()["progress"]["budget_seconds"] == pytest.approx(65)
+    client.delete(f"/jobs/{job['id']}")
+    assert ended(client, job["id"])["state"] == "cancelled"
+    refused = client.post(f"/jobs/{job['id']}/extend")
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid")
+    assert "this tune is cancelled" in refused.json()["error"]
+    assert client.post(f"/jobs/{'0' * 32}/extend").status_code == 404
+
+
 @dataclass(frozen=True)
 class Made:
     """Three jobs, each once: one followed to its end, one whose stream broke, and one that was waited for."""

@@ -54,6 +54,7 @@ _OTHERS: Final[Mapping[str, Scopes]] = {
     "POST /import/{format}": _TUNE,
     "DELETE /imports/{import_id}": _TUNE,
     "DELETE /jobs/{job_id}": _WORK,
+    "POST /jobs/{job_id}/extend": _TUNE,
     "GET /jobs/{job_id}/result": _WORK,
     "POST /matmul": _MULTIPLY,
     "POST /v2/repository/index": _READ,

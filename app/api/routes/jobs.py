@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 
 import orjson
 from fastapi import Path
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -22,7 +23,7 @@ from app.api.formats import json_matrix
 from app.api.openapi.direct_route import DirectRouter
 from app.api.openapi.parameters import header
 from app.api.paging import jobs_page
-from app.api.params import read_query
+from app.api.params import StrictModel, read_query
 from app.api.responses import Job, Jobs, reply, told
 from app.api.routes.job_result import result_of
 from app.api.schemas import JobsQuery, Nothing, ResultQuery
@@ -30,9 +31,11 @@ from app.api.state import service_of, threads_of
 from app.server.thread_pool import RequestThreads
 from app.services.jobs.service import ENDED, JobEvent
 from app.services.service import Service
+from app.services.tuning.extension import extend
 from app.store.records import JobRecord
 
 router = DirectRouter("jobs")
+
 
 _SILENCE: Final = 15.0  # seconds after which a comment keeps a quiet stream open
 _CLOSING: Final = 0.5  # seconds between looks at whether the service shuts down
@@ -75,6 +78,12 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     },
     204: {"description": "The job has ended, and Last-Event-ID was its last event: do not ask again."},
 }
+
+
+class ExtendQuery(StrictModel):
+    """How much longer a tune may take."""
+
+    seconds: Annotated[float, Field(gt=0, le=3600, description="Seconds more, for the whole job.", examples=[20])] = 20
 
 
 @router.get(
@@ -124,6 +133,23 @@ async def cancel_job(request: Request, job_id: JobId) -> Response:
     _checked(job_id)
     job = await threads_of(request).call(service_of(request).jobs.cancel, job_id, principal_of(request))
     return reply(Job.of(job), 200 if job.state in ENDED else 202)
+
+
+@router.post(
+    "/jobs/{job_id}/extend",
+    summary="Give a tune more time",
+    response_model=Job,
+    responses=documented(
+        errors.UnknownJob, errors.Invalid, errors.BudgetTooSmall, errors.QueueFull, errors.NoDevice, errors.StoreFailed
+    ),
+    query=ExtendQuery,
+)
+async def extend_job(request: Request, job_id: JobId) -> Response:
+    """Seconds more for a tune that waits or runs: what it has found stays, and its search goes on."""
+    asked, service = read_query(ExtendQuery, request), service_of(request)
+    _checked(job_id)
+    arguments = service.tuning, service.jobs, job_id, asked.seconds, principal_of(request)
+    return reply(Job.of(await threads_of(request).call(extend, *arguments)))
 
 
 @router.get(

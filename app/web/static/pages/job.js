@@ -3,7 +3,7 @@
 import { keep, kept } from "../parts/address.js";
 import { Chart, axis } from "../parts/chart.js";
 import { card, figure, h, table } from "../parts/elements.js";
-import { convergence, landscapeChart } from "../parts/figures.js";
+import { conditions, convergence, landscapeChart } from "../parts/figures.js";
 import { config, percent, problem, rate, shapePage, time, times } from "../parts/format.js";
 import { RUNNING, share } from "../parts/jobs.js";
 import { Forbidden } from "../parts/landscape.js";
@@ -14,6 +14,7 @@ import { openTrial } from "../parts/trial.js";
 
 const PHASES = ["waiting", "search", "finals", "report"];
 const DRAWN_EVERY_MS = 100; // at most: a trial that comes after a pause is drawn at once
+const MORE_S = 20;
 let stream = null;
 
 /** Bars of the fastest of each kernel so far, which change places as trials come. */
@@ -48,6 +49,7 @@ class Live {
     this.bar = h("progress", { max: 1, "aria-labelledby": "said" });
     this.figures = h("div", { class: "hero", id: "figures" });
     this.stop = h("button", { type: "button", class: "stop", id: "stop", onclick: () => this.#stopped() }, "Stop");
+    this.more = h("button", { type: "button", id: "extend", onclick: () => this.#extended() }, `Extend +${MORE_S} s`);
     this.result = h("div", { id: "result" });
     this.shapes = h("div", { class: "picks" });
     this.rows = new Rows({ opened: openTrial });
@@ -59,6 +61,8 @@ class Live {
     this.land = null; // until two parameters of a kernel have been varied
     this.charts = [race(problemTrials), convergence(search, { size: "", clicked: openTrial })];
     this.search = search;
+    this.sensors = card("Clocks and power", { span: 12, id: "sensors", text: "Of the device at each trial, as its sensors say: a red mark where it lowered its clocks by itself." });
+    this.sensors.hidden = true; // until a trial tells of any
   }
 
   elements() {
@@ -67,6 +71,7 @@ class Live {
       card("Fastest of each kernel", { span: 5, id: "race", text: "As trials come; in gold the vendor's library." }, this.shapes, racing.element),
       card("The search", { span: 7, id: "search", text: "Each trial, and the fastest so far as a line; a red mark was rejected." }, converging.element),
       card("Landscape", { span: 12, id: "landscape" }, this.landHeld, this.landHolder),
+      this.sensors,
       card("Result", { span: 12, id: "ended" }, this.result),
       card("Trials", { span: 12, id: "trials" }, this.rows.element));
   }
@@ -103,6 +108,18 @@ class Live {
     }
   }
 
+  async #extended() {
+    this.more.disabled = true;
+    try {
+      const job = await ask(`jobs/${this.job.id}/extend?seconds=${MORE_S}`, { method: "POST" });
+      if (job.id === this.job.id) this.told(job);
+      else location.assign(at(`ui/jobs/${job.id}`)); // it ended just now: another goes on
+    } catch (error) {
+      this.said.textContent = error.message;
+    }
+    this.more.disabled = false;
+  }
+
   /** Take the job as the service tells of it. */
   told(job) {
     this.job = job;
@@ -113,6 +130,7 @@ class Live {
     this.steps.replaceChildren(...PHASES.map((name, place) => h("li", { "aria-current": place === now ? "step" : null }, name)));
     this.bar.value = running ? share(job) : 1;
     this.stop.hidden = !running;
+    this.more.hidden = !running || state === "cancelling" || budget == null || this.job.kind !== "tune";
     const ended = { cancelled: "The job was stopped.", succeeded: "The job succeeded.", failed: `The job failed: ${job.error?.error ?? "its log says why"}` };
     this.said.className = state === "failed" ? "bad" : "";
     this.said.textContent = ended[state] ?? (state === "cancelling" ? "Stopping…" : total ? `${done} of at most ${total} trials` : "Waiting for the device…");
@@ -159,7 +177,12 @@ class Live {
       this.land = landscapeChart(() => this.focus(), (cell) => cell.best && openTrial(cell.best), () => this.#illegal());
       this.landHolder.append(this.land.element);
     }
-    for (const chart of [...this.charts, this.land].filter(Boolean)) chart.draw();
+    if (this.sensors.hidden && this.trials.some((trial) => trial.conditions)) {
+      this.sensors.hidden = false;
+      this.strip = conditions(() => this.trials);
+      this.sensors.append(this.strip.element);
+    }
+    for (const chart of [...this.charts, this.land, this.strip].filter(Boolean)) chart.draw();
     this.rows.show(this.trials);
   }
 }
@@ -188,7 +211,7 @@ export async function show(main, [id]) {
   const live = new Live(job);
   if (devices.length === 1) live.device = devices[0].id;
   main.replaceChildren(
-    h("div", { class: "hero" }, h("h1", {}, `Job ${id.slice(0, 8)}`, h("small", {}, `${job.kind} · ${id}`)), h("div", { class: "actions" }, live.stop)),
+    h("div", { class: "hero" }, h("h1", {}, `Job ${id.slice(0, 8)}`, h("small", {}, `${job.kind} · ${id}`)), h("div", { class: "actions" }, live.more, live.stop)),
     live.steps, live.bar, live.said, live.figures, live.elements());
   live.told(job);
   if (job.kind === "tune") follow(live, id);

@@ -215,7 +215,7 @@ export async function show(main) {
   ready = true;
   const multiply = async (event) => {
     event?.preventDefault();
-    said.className = "";
+    [said.className, said.textContent] = ["", "Multiplying…"];
     try {
       const order = orderOf(a, b, options);
       const { m, n } = problemOf(a, b, options, "");

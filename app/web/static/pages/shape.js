@@ -61,7 +61,7 @@ function tuneForm(problem, device, best, failed) {
 }
 
 function historyCard(history) {
-  const rows = history.map((one) => [format.when(one.at), one.event, one.kernel, time(one.median_ms), one.environment]);
+  const rows = history.map((one) => [format.when(one.at), h("span", { class: "nowrap" }, one.event), h("span", { class: "nowrap" }, one.kernel), time(one.median_ms), one.environment]);
   return card("History", { span: 7, id: "history", text: "What was ever the best here, over drivers and compilers." },
     table(["When", "What", "Kernel", "Time#", "Environment"], rows));
 }

@@ -26,26 +26,28 @@ export function ladder(rungs, clicked) {
       tooltip: { formatter: ({ data: { rung } }) => `${rung.name}\n${time(rung.ms)}${rung.ci ? `, 95 % ${time(rung.ci[0])} to ${time(rung.ci[1])}` : ""}\n${rate(rung.gflops)}\n${config(rung.config)}` },
       series: [{
         type: "bar", barMaxWidth: 20, data: order.map((rung) => bar(c, rung)),
-        label: { show: true, position: "right", color: c.ink, formatter: ({ data: { rung } }) => `${rate(rung.gflops)}  ${time(rung.ms)}` },
       }, whiskers(c, order)],
     }),
     figures: () => table(["What", "Config", "Time#", "Rate#"], order.toReversed().map((rung) => [RIVALS.has(rung.kernel) ? rung.name : opener(rung.name, () => clicked(rung)), config(rung.config), time(rung.ms), rate(rung.gflops)])),
   });
 }
 
-/** The 95 % interval of each bar, drawn across its end. */
+/** The 95 % interval of each bar, drawn across its end as far as the axis goes, and what the bar says beyond both. */
 function whiskers(c, order) {
-  const across = (api, row, low, high) => {
-    const [from, to] = [api.coord([low, row]), api.coord([high, row])];
+  const across = (api, { coordSys: { x: left, width } }, row, low, high) => {
+    const [[from, y], [end], [bar]] = [Math.min(low, high), Math.max(low, high), order[row].gflops].map((value) => api.coord([value, row]));
+    const to = Math.min(end, left + width);
     const line = (x1, y1, x2, y2) => ({ type: "line", shape: { x1, y1, x2, y2 }, style: { stroke: c.ink, opacity: 0.7, lineWidth: 1 } });
+    const told = `${rate(order[row].gflops)}  ${time(order[row].ms)}`;
     return { type: "group", children: [
-      line(from[0], from[1], to[0], to[1]), line(from[0], from[1] - 4, from[0], from[1] + 4), line(to[0], to[1] - 4, to[0], to[1] + 4),
+      line(from, y, to, y), line(from, y - 4, from, y + 4), ...(end > to ? [] : [line(to, y - 4, to, y + 4)]),
+      { type: "text", style: { text: told, x: Math.max(to, bar) + 6, y, fill: c.ink, verticalAlign: "middle", fontSize: 12 } },
     ] };
   };
   const ends = order.map((rung, row) => [row, ...(rung.ci ?? [rung.ms, rung.ms]).map((ms) => rung.gflops * rung.ms / ms)]);
   return {
     type: "custom", silent: true, data: ends, encode: { x: [1, 2], y: 0 },
-    renderItem: (_, api) => across(api, api.value(0), api.value(1), api.value(2)),
+    renderItem: (place, api) => across(api, place, api.value(0), api.value(1), api.value(2)),
   };
 }
 
@@ -185,6 +187,29 @@ export function convergence(trials, { size = "low", clicked = () => {} } = {}) {
         ],
       };
     },
+  });
+}
+
+/** The device's clock and power at each trial, as its sensors said; a mark where it lowered its clocks by itself. */
+export function conditions(trials) {
+  const sensed = () => trials().flatMap(({ conditions: said }, place) => said ? [{ place: place + 1, ...said }] : []);
+  return new Chart({
+    label: "Clock and power of the device at each trial", size: "low",
+    option: (c) => {
+      const all = sensed();
+      const line = (name, member, yAxisIndex, color) => ({ type: "line", name, yAxisIndex, symbol: "none", lineStyle: { color, width: 2 }, itemStyle: { color }, data: all.filter((one) => one[member] != null).map((one) => [one.place, one[member]]) });
+      const slowed = all.filter(({ throttled, sm_mhz: mhz }) => throttled?.length && mhz != null);
+      return {
+        grid: { left: 8, right: 8, top: 34, bottom: 4, containLabel: true },
+        legend: { type: "plain", top: 0, textStyle: { color: c.quiet }, itemWidth: 10, itemHeight: 8, data: ["clock", "power", "throttled"] },
+        xAxis: axis(c, { type: "value", min: 0, splitLine: { show: false } }),
+        yAxis: [axis(c, { type: "value", scale: true, axisLabel: { formatter: "{value} MHz" } }), axis(c, { type: "value", scale: true, axisLabel: { formatter: "{value} W" }, splitLine: { show: false } })],
+        tooltip: { formatter: ({ value, seriesName, data }) => `trial ${value[0]}: ${seriesName} ${data.why ?? value[1]}` },
+        series: [line("clock", "sm_mhz", 0, c.green), line("power", "watts", 1, c.gold),
+          { type: "scatter", name: "throttled", symbol: "rect", symbolSize: [3, 11], itemStyle: { color: c.red }, data: slowed.map((one) => ({ value: [one.place, one.sm_mhz], why: one.throttled.join(", ") })) }],
+      };
+    },
+    figures: () => table(["Trial", "Clock#", "Power#", "Temperature#", "Throttled"], sensed().slice(-100).map((one) => [String(one.place), one.sm_mhz == null ? "–" : `${one.sm_mhz} MHz`, one.watts == null ? "–" : `${one.watts} W`, one.celsius == null ? "–" : `${one.celsius} °C`, one.throttled?.join(", ") || "no"])),
   });
 }
 
