@@ -17,7 +17,6 @@ from app.cli.spawn import Started
 from tests.browser.conftest import Watched, watching
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
 
     from playwright.sync_api import Browser, Page, expect
 else:
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def page(watched: Watched) -> Iterator[Page]:
+def page(watched: Watched) -> Page:
     watched.page.goto(f"{watched.url}/ui/multiply")
     watched.page.locator("#drop-a").wait_for()
     return watched.page
