@@ -297,3 +297,16 @@ def test_where_keys_are_on_a_person_logs_in_and_out(locked: Watched) -> None:
     page.click("#logout")
     page.locator("#login").wait_for()
     assert page.locator("#main").is_hidden()
+
+
+def test_a_parameter_is_told_in_the_words_of_its_kernel_s_source(tuned: Started, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{watched.url}/ui/kernels/tiled")
+    rows = page.locator("#parameters tbody tr")
+    expect(rows.filter(has_text="BK").locator("td").nth(1)).to_have_text("depth of a k tile in shared memory")
+    page.goto(f"{tuned.url}/ui/shapes/64x48x32/float32")
+    chips = page.locator(".chips[aria-label=Config] a")
+    chips.first.wait_for()
+    assert all(": " in (each.get_attribute("title") or "") for each in chips.all())
+    chips.first.press("Enter")
+    page.locator("#parameters").wait_for()

@@ -17,7 +17,6 @@ from app.cli.spawn import Started
 from tests.browser.conftest import Watched, watching
 
 if TYPE_CHECKING:
-
     from playwright.sync_api import Browser, Page, expect
 else:
     expect = pytest.importorskip("playwright.sync_api").expect

@@ -1,8 +1,9 @@
 // The devices, what they can do and are doing, and the same shapes on two of them.
 
+import { isDark, ramp } from "../parts/chart.js";
 import { card, h, table } from "../parts/elements.js";
 import { bytes, count, problem, rate, shapePage, time } from "../parts/format.js";
-import { roofline } from "../parts/figures.js";
+import { againstEach, roofline } from "../parts/figures.js";
 import { ask, at, everything } from "../parts/service.js";
 
 const AGAIN_MS = 2000;
@@ -34,9 +35,16 @@ function compared(devices, bests) {
   const cell = (each, { id }) => {
     if (!each[id]) return "–";
     const fastest = Math.min(...Object.values(each).map((one) => one.timing.median_ms));
-    return h("a", { href: at(shapePage(each[id].problem, id)) }, `${time(each[id].timing.median_ms)}, ${(each[id].timing.median_ms / fastest).toFixed(2)}×`);
+    const ratio = each[id].timing.median_ms / fastest;
+    const made = h("a", { class: "heat", href: at(shapePage(each[id].problem, id)) }, `${time(each[id].timing.median_ms)}, ${ratio.toFixed(2)}×`);
+    const { fill, ink } = ramp(Math.log(ratio) / Math.log(10), isDark());
+    [made.style.background, made.style.color] = [fill, ink];
+    return made;
   };
-  return card("Compared", { span: 12, id: "compared", text: "Shapes that were tuned on more than one device: the time, and how many times the fastest's." },
+  const [one, other] = devices;
+  const pairs = both.flatMap(([key, each]) => each[one.id] && each[other.id] ? [{ key, one: each[one.id], other: each[other.id] }] : []);
+  const chart = pairs.length ? againstEach(pairs, one.id, other.id, ({ one: best }) => location.assign(at(shapePage(best.problem, one.id)))).element : null;
+  return card("Compared", { span: 12, id: "compared", text: "Shapes that were tuned on more than one device: the time, and how many times the fastest's, green to red at ten times." }, chart,
     table(["Problem", ...devices.map(({ id }) => `${id}#`)], both.map(([key, each]) => [key, ...devices.map((device) => cell(each, device))]), { empty: "None yet." }));
 }
 

@@ -6,7 +6,7 @@ import { card, choice, h, table } from "../parts/elements.js";
 import { count } from "../parts/format.js";
 import { coverage, staircase } from "../parts/pictures.js";
 import { ask, asked, at } from "../parts/service.js";
-import { differenceListing, listing } from "../parts/source.js";
+import { differenceListing, listing, parametersOf } from "../parts/source.js";
 
 const scrolled = (picture, label) => h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, picture);
 const source = async (name) => (await asked(`kernels/${name}/source`)).text();
@@ -43,6 +43,7 @@ async function differences(kernels, name, holder) {
 async function one(main, kernels, kernel) {
   document.title = `${kernel.name} · Tilewise`;
   const text = await source(kernel.name);
+  const words = parametersOf(text);
   const changed = h("div");
   const toggled = () => { if (details.open) differences(kernels, kernel.name, changed); else keep({ from: null }); };
   const details = h("details", { open: kept("from") != null, ontoggle: toggled }, h("summary", {}, "Show it beside another kernel"), changed);
@@ -51,7 +52,7 @@ async function one(main, kernels, kernel) {
     h("div", { class: "hero" }, h("h1", {}, kernel.name, h("small", {}, kernel.summary))),
     h("div", { class: "grid" },
       card("Parameters", { span: 5, id: "parameters", text: `${count(kernel.configs)} configs in all.` },
-        table(["Name", "Values"], Object.entries(kernel.parameters).map(([name, values]) => [name, values.join(" ")]))),
+        table(["Name", "Is", "Values"], Object.entries(kernel.parameters).map(([name, values]) => [name, words[name] ?? "–", values.join(" ")]))),
       card("Rules", { span: 7, id: "rules", text: "A config that breaks one is never compiled." }, h("ul", {}, kernel.rules.map((rule) => h("li", {}, rule)))),
       card("What it covers", { span: 12, id: "coverage" }, scrolled(coverage([kernel]), "Coverage")),
       card("What changed", { span: 12, id: "changed" }, details),

@@ -6,7 +6,8 @@ import * as format from "../parts/format.js";
 import { landscapeCards } from "../parts/landscape.js";
 import { openTrial } from "../parts/trial.js";
 import { Rows } from "../parts/rows.js";
-import { ask, at, everything, query, send } from "../parts/service.js";
+import { ask, asked, at, everything, query, send } from "../parts/service.js";
+import { parametersOf } from "../parts/source.js";
 import { trialOf } from "../parts/statistics.js";
 import { profileCard } from "../parts/profile.js";
 import { takeAway } from "../parts/take.js";
@@ -41,6 +42,13 @@ function hero(problem, best, device) {
     figure(times(baselines?.naive?.timing?.median_ms, ms), "naive"),
     figure(best.error?.relative_l2?.toExponential(1) ?? "–", "error against float64"),
   ];
+}
+
+/** The best's config: each parameter with what its kernel's source says of it, and a way there. */
+async function configChips({ kernel, config }) {
+  const words = await asked(`kernels/${kernel}/source`).then((answer) => answer.text()).then(parametersOf).catch(() => ({}));
+  return h("ul", { class: "chips", "aria-label": "Config" }, Object.entries(config).map(([name, value]) => h("li", {},
+    h("a", { href: at(`ui/kernels/${kernel}#parameters`), title: words[name] ? `${name}: ${words[name]}` : null }, h("em", {}, name), ` ${value}`))));
 }
 
 const curl = (problem) => `curl '${at(`best-config?${query(format.filters(problem))}`)}'`;
@@ -86,13 +94,13 @@ export async function show(main, parts, options) {
   document.title = `${format.problem(problem)} · Tilewise`;
   const { devices } = await ask("devices");
   const device = devices.find((one) => one.id === options.get("device")) ?? devices[0];
-  const asked = query({ shape: format.shape(problem), dtype: problem.dtype, precision: problem.precision, trans_a: problem.trans_a, trans_b: problem.trans_b, device: device?.id });
+  const filters = query({ shape: format.shape(problem), dtype: problem.dtype, precision: problem.precision, trans_a: problem.trans_a, trans_b: problem.trans_b, device: device?.id });
   const [{ bests: [best] }, { bests: all }, { history }] = await Promise.all([
-    ask(`bests?${asked}`), ask(`bests?${query({ dtype: problem.dtype, device: device?.id, limit: 1000 })}`), ask(`bests/history?${asked}`)]);
+    ask(`bests?${filters}`), ask(`bests?${query({ dtype: problem.dtype, device: device?.id, limit: 1000 })}`), ask(`bests/history?${filters}`)]);
   const failed = (error) => { note.textContent = error.message; };
   const note = h("p", { class: "bad", role: "alert", id: "failed" });
   const actions = h("div", { class: "actions" }, copyButton("Copy curl", () => curl(problem)), copyButton("Copy link", () => location.href), tuneForm(problem, device?.id, best, failed));
-  const chips = best ? h("ul", { class: "chips", "aria-label": "Config" }, Object.entries(best.config).map(([name, value]) => h("li", {}, h("em", {}, name), ` ${value}`))) : null;
+  const chips = best ? await configChips(best) : null;
   const grid = h("div", { class: "grid" });
   main.replaceChildren(h("div", { class: "hero" }, hero(problem, best, device), actions), note, chips ?? "", grid);
   if (best) {
@@ -102,13 +110,13 @@ export async function show(main, parts, options) {
       card("Roofline", { span: 7, id: "roofline", text: `Every tuned ${problem.dtype} shape on this device: hollow is naive, filled is tuned.` },
         roofline(device, all, { mark: problem, clicked: (one) => location.assign(at(format.shapePage(one.problem, one.device))) }).element));
   }
-  await tried(grid, asked, best, problem, device, history);
+  await tried(grid, filters, best, problem, device, history);
 }
 
 /** What was tried, as it comes, and what follows from it. */
-async function tried(grid, asked, best, problem, device, history) {
+async function tried(grid, filters, best, problem, device, history) {
   const rows = new Rows({ opened: openTrial });
-  const trials = (await everything(`trials?${asked}`, "trials")).map(trialOf);
+  const trials = (await everything(`trials?${filters}`, "trials")).map(trialOf);
   const search = trials.filter((trial) => trial.round === "search" && trial.kernel !== "vendor");
   if (trials.length) {
     grid.append(...landscapeCards(trials, rows, best?.kernel, { ...problem, device: device.id }),
@@ -118,6 +126,6 @@ async function tried(grid, asked, best, problem, device, history) {
   } else {
     grid.append(card("Nothing tried yet", { span: 12, text: "Tune it: every candidate is compiled, checked against float64 and timed on the device." }));
   }
-  if (best) grid.append(await occupancyCard(problem, best, device.id), historyCard(history), await profileCard(problem, device.id, asked), takeAway(problem, device.id));
+  if (best) grid.append(await occupancyCard(problem, best, device.id), historyCard(history), await profileCard(problem, device.id, filters), takeAway(problem, device.id));
 }
 

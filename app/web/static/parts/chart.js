@@ -17,7 +17,7 @@ function colours() {
   return { ...found, dark: getComputedStyle(document.documentElement).colorScheme === "dark" || isDark() };
 }
 
-function isDark() {
+export function isDark() {
   const chosen = document.documentElement.dataset.theme;
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }

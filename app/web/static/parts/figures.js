@@ -228,6 +228,27 @@ export function matters(trials) {
   });
 }
 
+/** Times of the same problems on two devices: below the diagonal the second is faster. */
+export function againstEach(pairs, across, down, clicked) {
+  const times = pairs.flatMap(({ one, other }) => [one.timing.median_ms, other.timing.median_ms]);
+  const [low, high] = [Math.min(...times) / 1.5, Math.max(...times) * 1.5];
+  return new Chart({
+    label: `Time on ${across} against time on ${down}`, clicked: (event) => event.data?.pair && clicked(event.data.pair),
+    option: (c) => {
+      const times = (name, more) => axis(c, { type: "log", min: low, max: high, name, nameLocation: "middle", axisLabel: { formatter: (value) => time(value), hideOverlap: true }, ...more });
+      return {
+        grid: { left: 30, right: 16, top: 16, bottom: 24, containLabel: true },
+        xAxis: times(across, { nameGap: 26 }), yAxis: times(down, { nameGap: 60 }),
+        tooltip: { formatter: ({ data: { pair } = {} }) => pair ? `${pair.key}\n${across} ${time(pair.one.timing.median_ms)}\n${down} ${time(pair.other.timing.median_ms)}` : "" },
+        series: [
+          { type: "line", name: "alike", silent: true, symbol: "none", lineStyle: { color: c.gold, width: 1, type: "dashed" }, data: [[low, low], [high, high]] },
+          { type: "scatter", name: "problems", symbolSize: 9, itemStyle: { color: c.green }, data: pairs.map((pair) => ({ value: [pair.one.timing.median_ms, pair.other.timing.median_ms], pair })) },
+        ],
+      };
+    },
+  });
+}
+
 const LINES = 1000;
 
 /** The axes of the fastest trials: each parameter's values, and as times what is some times the fastest's. */

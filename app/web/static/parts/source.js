@@ -32,6 +32,21 @@ export function listing(text) {
   })));
 }
 
+/** What a source says of its parameters above its code, by their names. */
+export function parametersOf(text) {
+  const found = {};
+  let name = null;
+  for (const line of text.split("\n")) {
+    const [, said, words] = /^\/\/ ([A-Z][A-Z_0-9]*) {2,}(\S.*)$/.exec(line) ?? [];
+    const [, more] = /^\/\/ {6,}(\S.*)$/.exec(line) ?? [];
+    if (!line.startsWith("//")) break;
+    if (said) [name, found[said]] = [said, words];
+    else if (more && name) found[name] += ` ${more}`;
+    else name = null;
+  }
+  return found;
+}
+
 /** The shortest edit of one text to another, line by line: [sign, line] with " ", "-" or "+". */
 export function difference(before, after) {
   const [one, other] = [before.split("\n"), after.split("\n")];
