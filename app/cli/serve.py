@@ -19,7 +19,8 @@ import uvicorn
 
 from app.api.errors import problem
 from app.api.state import State, state_of
-from app.cli import allocator, startup_messages
+from app.cli import startup_messages
+from app.devices.process import allocator
 from app.errors import StartRefused, TilewiseError
 from app.main import Drain, Fleets, Server, create_app, transfer_limits
 from app.observability import logs
@@ -59,6 +60,7 @@ def serve(settings: Settings, *, until_eof: bool, fleet: Fleets | None = None, l
     listener, address = _opened(settings)
     _expect_authentication(settings)
     closing = threading.Event()
+    allocator.keep_giving_back(closing)
     application = create_app(settings, f"pid {os.getpid()} at {address}", closing, fleet=fleet)
     plain = _Plain(application)
     with contextlib.ExitStack() as stack:

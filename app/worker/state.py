@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import Final
 
 from app.devices.backend import Program
 from kernels.launch import Launch
 
+PROGRAMS: Final = 128  # kept for products: with PoCL a megabyte each, and 0.15 s to load one again
+_LAUNCHES: Final = 512  # that are remembered
+
 
 @dataclass
 class ProgramCache:
-    """Programs of products: by launch once their class is verified, and by the digest of their build."""
+    """Programs of products: by launch once their class is verified, and by the digest of their build.
 
-    by_launch: dict[Launch, Program] = field(default_factory=dict)
-    by_digest: dict[str, Program] = field(default_factory=dict)
-    verified: set[tuple[object, ...]] = field(default_factory=set)
+    The least recently used programs go first, with what was verified of them.
+    """
+
+    by_launch: dict[Launch, tuple[str, Program]] = field(default_factory=dict)  # with the build's digest
+    by_digest: OrderedDict[str, Program] = field(default_factory=OrderedDict)
+    verified: set[tuple[object, ...]] = field(default_factory=set)  # launch classes, which begin with the digest
+
+    def find(self, launch: Launch) -> Program | None:
+        """The program of a launch whose class is verified, now the most recently used."""
+        known = self.by_launch.get(launch)
+        if known is None:
+            return None
+        self.by_digest.move_to_end(known[0])
+        return known[1]
+
+    def remember(self, launch: Launch, digest: str) -> None:
+        """A launch's class is verified."""
+        if len(self.by_launch) >= _LAUNCHES:
+            self.by_launch.clear()
+        self.by_launch[launch] = digest, self.by_digest[digest]
+
+    def keep(self, digest: str, program: Program) -> None:
+        """Keep a program, now the most recently used."""
+        self.by_digest[digest] = program
+        self.by_digest.move_to_end(digest)
+        while len(self.by_digest) > PROGRAMS:
+            gone, _ = self.by_digest.popitem(last=False)
+            self.by_launch = {launch: known for launch, known in self.by_launch.items() if known[0] != gone}
+            self.verified = {kind for kind in self.verified if kind[0] != gone}
 
 
 @dataclass

@@ -92,9 +92,9 @@ async def _refusals(server: Running, count: int) -> float:
 
 
 def _cpu(server: Running) -> float:
-    """Seconds of processor that the service's process has used."""
-    fields = Path(f"/proc/{server.process.pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Seconds of processor that the threads of the service's process have used."""
+    threads = Path(f"/proc/{server.process.pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text(encoding="ascii").split()[0]) for thread in threads) * 1e-9
 
 
 def _report(rounds: list[dict[str, dict[str, float]]]) -> dict[str, Any]:

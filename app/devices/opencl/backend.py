@@ -20,6 +20,7 @@ from app.devices.host import available_bytes
 from app.devices.host_blas import multiply, reference, undisturbed, vendor
 from app.devices.opencl.pocl.environment import environment
 from app.devices.opencl.properties import cpus, identify
+from app.devices.process import allocator
 from app.dtypes import Array, numpy_dtype
 from app.errors import CompileFailed, LaunchFailed, NoDevice
 from kernels.device import Device
@@ -122,6 +123,7 @@ class OpenCLBackend:
                 glance = min(2 * glance, longest)
             compiled()
             event.wait()
+        allocator.give_back()  # of LLVM, which takes tens of megabytes for each
 
     def run(self, program: Program, launch: Launch, operands: Operands) -> None:
         """Launch once and wait."""

@@ -31,7 +31,7 @@ from kernels.space import Config
 COMPILING = 60.0  # seconds a compilation or a verification may take, where nobody says otherwise
 _VECTOR = 16  # bytes of the widest load
 _SMALL_GRID = 65_535  # threads up to which PoCL compiles a launch on its own
-_KNOWN = 512  # launches that are remembered
+_KNOWN = 512  # launches whose figures are remembered
 NOT_UPLOADED: Final = (None, None)
 LaunchClass: TypeAlias = tuple[str, Config, bool, bool, bool, bool, bool]
 
@@ -245,8 +245,7 @@ def _run(backend: Backend, program: Program | None, request: MultiplyRequest, op
 
 def built(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float) -> tuple[Program, float]:
     """The program of a launch as `ready` gives it, and the seconds that its first use took; 0 at any other."""
-    known = held.state(ProgramCache).by_launch
-    program = known.get(launch)
+    program = held.state(ProgramCache).find(launch)
     if program is not None:
         return program, 0.0
     started = perf_counter()
@@ -255,30 +254,26 @@ def built(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float)
 
 def ready(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float = COMPILING) -> Program:
     """The compiled program of a launch, its class verified in this process; raises CompileFailed, WrongResult."""
-    known = held.state(ProgramCache).by_launch
-    if launch not in known:
-        program = _verified(held, link, launch, allowed)
-        if len(known) >= _KNOWN:
-            known.clear()
-        known[launch] = program
-    return known[launch]
-
-
-def _verified(held: WorkerContext, link: WorkerLink, launch: Launch, allowed: float) -> Program:
     cache = held.state(ProgramCache)
-    programs, verified = cache.by_digest, cache.verified
+    return cache.find(launch) or _verified(held, link, cache, launch, allowed)
+
+
+def _verified(held: WorkerContext, link: WorkerLink, cache: ProgramCache, launch: Launch, allowed: float) -> Program:
     digest = launch.build.digest
-    if digest not in programs:
+    program = cache.by_digest.get(digest)
+    if program is None:
         link.phase("compile", allowed)
-        programs[digest] = held.backend.compile(launch.build)
+        program = held.backend.compile(launch.build)
+    cache.keep(digest, program)
     kind = class_of(launch)
-    if kind not in verified:
+    if kind not in cache.verified:
         link.phase("compile", allowed)
-        held.backend.warm(programs[digest], launch)
+        held.backend.warm(program, launch)
         link.phase("verify", allowed)
-        check(held, link, programs[digest], launch, allowed)
-        verified.add(kind)
-    return programs[digest]
+        check(held, link, program, launch, allowed)
+        cache.verified.add(kind)
+    cache.remember(launch, digest)
+    return program
 
 
 @lru_cache(_KNOWN)

@@ -1,12 +1,14 @@
 """Hours of mixed load: whether the service's memory, descriptors and threads stay as they are.
 
-python -m benchmarks.serving.faults.soak [--minutes 120] [--clients 6]
+python -m benchmarks.serving.faults.soak [--minutes 120] [--clients 6] [--rate 50] [--output FILE]
 
-Products in every form, some as jobs whose results are fetched, resident matrices, small tunes, questions, bodies that
-are refused or broken off. Every ten seconds the memory of the service and of its children is read from /proc, in the
-parts that a process has alone, with its descriptors and threads. The slope of memory is that of the medians of minutes
-after the warm-up, a quarter of the time, by Theil and Sen, with its 95 % interval. The bar: the interval reaches 1 MB
-an hour or less, descriptors and threads are flat, no error.
+Products in every form, some as jobs whose results are fetched, resident matrices, small tunes of as many shapes as are
+tuned in the warm-up (what is stored of each is kept for ever), questions, bodies that are refused or broken off; so
+many things a second at most in all, as fast as they are done where no rate is given. Every ten seconds the memory of
+the service and of its children is read from /proc, in the parts that a process has alone, with its descriptors and
+threads. The slope of memory is that of the medians of minutes after the warm-up, a quarter of the time, by Theil and
+Sen, with its 95 % interval. The bar: the interval reaches 1 MB an hour or less, descriptors and threads are flat, no
+error. What was found so far is written every few minutes.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from itertools import combinations
-from math import sqrt
+from math import inf, sqrt
 from pathlib import Path
 from statistics import median
 from time import monotonic, sleep
@@ -39,6 +41,8 @@ BAR: Final = 1e6  # bytes an hour
 _EVERY: Final = 10.0  # seconds between two looks
 _WARM: Final = 0.25  # of the time
 _SIDES: Final = (8, 33, 64, 128, 300)
+_TUNED: Final = (16, 33, 64)  # each of m, n and k
+_WRITTEN: Final = 300.0  # seconds between two reports
 _RAW: Final = "application/octet-stream"
 _JSON: Final = "application/json"
 _REFUSED: Final = {"429", "503"}
@@ -56,19 +60,21 @@ class Tally:
 class Client:
     """One client, which does one thing after another until `until`."""
 
-    def __init__(self, port: int, seed: int, tally: Tally) -> None:
+    def __init__(self, port: int, seed: int, tally: Tally, pause: float = 0.0) -> None:
         self._port, self._rng, self._tally = port, random.Random(seed), tally  # noqa: S311 - it chooses requests
+        self._pause = pause  # seconds from one thing's start to the next one's, at least
         self._name, self._tuned = f"soak{seed}", ""
 
     def run(self, until: float) -> None:
         """Send requests; what is no answer is noted as wrong."""
         acts = (self._product, self._product, self._text, self._job, self._matrix, self._tune, self._question)
         while monotonic() < until:
-            act = self._rng.choice((*acts, self._refused, self._broken_off))
+            act, began = self._rng.choice((*acts, self._refused, self._broken_off)), monotonic()
             try:
                 act()
             except (OSError, HTTPException) as error:
                 self._tally.wrong.append(f"{act.__name__}: {error!r}")
+            sleep(max(0.0, min(began + self._pause, until) - monotonic()))
 
     def _ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], bytes]:
         connection = HTTPConnection("127.0.0.1", self._port, timeout=120)
@@ -135,7 +141,7 @@ class Client:
     def _tune(self) -> None:
         """Tune unless this client's last job is waiting: products go first, and a queue that grows is no leak."""
         if self._rng.random() < 0.1 and not (self._tuned and self._is_open(self._tuned)):
-            shape = {name: self._rng.randint(1, 64) for name in "mnk"}
+            shape = {name: self._rng.choice(_TUNED) for name in "mnk"}
             order = json.dumps({"shapes": [shape], "budget": {"trials": 2}}).encode()
             status, headers, _ = self._ask("POST", "/tune", order, Content_Type=_JSON)
             found = {name.lower(): value for name, value in headers.items()}
@@ -203,30 +209,50 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=120)
     parser.add_argument("--clients", type=int, default=6)
+    parser.add_argument("--rate", type=float, default=inf)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=RESULT)
     arguments = parser.parse_args()
-    tally, rows, seconds = Tally(), list[dict[str, float]](), 60 * arguments.minutes
     os.environ.setdefault("TILEWISE_RESULT_TTL", "30")
     os.environ.setdefault("TILEWISE_JOBS_KEPT", "200")
     os.environ.setdefault("TILEWISE_TRIALS_KEPT", "500")
     with tempfile.TemporaryDirectory() as folder, service(Path(folder)) as server:
-        began = monotonic()
-        threads = [
-            threading.Thread(target=Client(server.port, arguments.seed + each, tally).run, args=(began + seconds,))
-            for each in range(arguments.clients)
-        ]
-        for thread in threads:
-            thread.start()
-        while monotonic() < began + seconds:
-            sleep(min(_EVERY, max(0.0, began + seconds - monotonic())))
-            rows.append({"at": monotonic() - began, **look(server)})
-        for thread in threads:
-            thread.join()
-        errors = [line for line in (Path(folder) / "server.log").read_text().splitlines() if " ERROR " in line]
-    report = summary(rows, seconds) | {"answers": dict(tally.answers), "wrong": tally.wrong[:50], "errors": errors[:50]}
-    report |= {"minutes": arguments.minutes, "clients": arguments.clients, "cores": os.cpu_count()}
-    RESULT.write_text(json.dumps(report, indent=1) + "\n")
+        report = _soaked(server, Path(folder) / "server.log", arguments)
     print(json.dumps(report, indent=1))
+
+
+def _soaked(server: Running, log: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Load for so many minutes; gives the report, which is written now and then."""
+    tally, rows, began = Tally(), list[dict[str, float]](), monotonic()
+    until, reported = began + 60 * arguments.minutes, began
+    clients = [
+        Client(server.port, arguments.seed + each, tally, arguments.clients / arguments.rate)
+        for each in range(arguments.clients)
+    ]
+    threads = [threading.Thread(target=client.run, args=(until,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    while monotonic() < until:
+        sleep(min(_EVERY, max(0.0, until - monotonic())))
+        rows.append({"at": monotonic() - began, **look(server)})
+        if monotonic() > reported + _WRITTEN:
+            reported = monotonic()
+            _report(rows, tally, log, arguments)
+    for thread in threads:
+        thread.join()
+    return _report(rows, tally, log, arguments)
+
+
+def _report(rows: list[dict[str, float]], tally: Tally, log: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Write what was found until now."""
+    minutes = rows[-1]["at"] / 60
+    errors = [line for line in log.read_text().splitlines() if " ERROR " in line]
+    report = summary(rows, rows[-1]["at"]) | {"answers": dict(tally.answers)}
+    report |= {"wrong": tally.wrong[:50], "errors": errors[:50], "minutes": round(minutes, 2)}
+    report |= {"clients": arguments.clients, "cores": os.cpu_count()}
+    report |= {} if arguments.rate == inf else {"things_a_second": arguments.rate}
+    arguments.output.write_text(json.dumps(report, indent=1) + "\n")
+    return report
 
 
 def summary(rows: list[dict[str, float]], seconds: float) -> dict[str, Any]:
@@ -237,8 +263,17 @@ def summary(rows: list[dict[str, float]], seconds: float) -> dict[str, Any]:
         "an_hour": {name: slope(*_minutes(warm, name)) for name in names},
         "warm": {name: warm[0][name] for name in names},
         "end": {name: warm[-1][name] for name in names},
+        "each_ten_minutes": {name: _course(rows, name) for name in names},
         "bar_bytes_an_hour": BAR,
     }
+
+
+def _course(rows: list[dict[str, float]], name: str) -> list[float]:
+    """Medians of each ten minutes."""
+    groups: dict[int, list[float]] = {}
+    for row in rows:
+        groups.setdefault(int(row["at"] // 600), []).append(row[name])
+    return [median(group) for group in groups.values()]
 
 
 if __name__ == "__main__":

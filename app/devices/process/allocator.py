@@ -1,9 +1,10 @@
-"""How the C library's allocator keeps memory that the service has freed: little, whatever was asked for at once."""
+"""How the C library's allocator keeps memory that a process has freed: little, whatever was asked for at once."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from typing import Final
 
 # Parameters of glibc's mallopt(3), each with the variable by which an operator sets it, and the service's value.
@@ -16,6 +17,7 @@ _CHOSEN: Final = (
     (_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_", 2**20),
     (_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", 2**22),
 )
+_EVERY: Final = 20.0  # seconds: as long the service may keep what a burst has freed
 
 
 def keep_little() -> None:
@@ -29,3 +31,23 @@ def keep_little() -> None:
     for parameter, variable, value in _CHOSEN:
         if variable not in os.environ and "glibc.malloc" not in os.environ.get("GLIBC_TUNABLES", ""):
             set_parameter(parameter, value)
+
+
+def keep_giving_back(closing: threading.Event) -> None:
+    """Give what was freed back to the system, every so often, from a thread of its own that ends with the process.
+
+    By itself glibc gives back the end of a heap alone: one small object after the memory of a burst keeps all of it.
+    """
+    threading.Thread(target=_work, args=(closing,), name="allocator", daemon=True).start()
+
+
+def give_back() -> None:
+    """Give the free pages of all heaps back: some milliseconds, during which other threads run."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _work(closing: threading.Event) -> None:
+    while not closing.wait(_EVERY):
+        give_back()
