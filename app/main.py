@@ -372,10 +372,11 @@ class Server(uvicorn.Server):
         self.force_exit = self.force_exit or again
 
     async def _finish(self) -> None:
-        """Wait for what is in hand now, no longer than the drain may take."""
+        """Wait for what is in hand now and for jobs that it becomes, no longer than the drain may take."""
         left, until = {*self.server_state.tasks, *self._drain.tasks}, monotonic() + self._drain.seconds
         while left and not self.force_exit and (seconds := until - monotonic()) > 0:
             _, left = await asyncio.wait(left, timeout=min(seconds, _LOOK))
+            left |= {*self._drain.tasks}
 
     def _cancel(self) -> None:
         for task in self.server_state.tasks:

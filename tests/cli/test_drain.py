@@ -79,6 +79,26 @@ def test_what_was_accepted_is_finished_and_what_comes_later_refused(tmp_path: Pa
 
 
 @pytest.mark.slow
+def test_what_becomes_a_job_while_the_service_ends_is_made(tmp_path: Path) -> None:
+    """Its request was in hand at the signal, and its job was not there yet."""
+    with started(tmp_path, devices="opencl", drain_seconds="60") as service:
+        ready(service)
+        where = httpx.URL(service.url)
+        lines = (f"POST {SLOW} HTTP/1.1", "Host: localhost", "Content-Type: application/octet-stream")
+        head = "\r\n".join((*lines, f"Content-Length: {len(ONES)}", "Prefer: respond-async", "", ""))
+        with socket.create_connection((where.host, where.port or 0), 60) as late:
+            late.sendall(head.encode() + ONES[: len(ONES) // 2])
+            time.sleep(0.5)
+            service.process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            late.sendall(ONES[len(ONES) // 2 :])
+            assert late.recv(2**16).startswith(b"HTTP/1.1 202 ")
+        assert service.process.wait(60) in (0, -signal.SIGTERM)
+    with sqlite3.connect(tmp_path / "tilewise.db") as database:
+        assert database.execute("SELECT state FROM jobs").fetchall() == [("succeeded",)]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", ["60", "0"])
 def test_what_cannot_be_finished_is_told_that_the_service_closes(
     tmp_path: Path, pool: ThreadPoolExecutor, seconds: str

@@ -60,8 +60,9 @@ def main() -> None:
     arguments = parser.parse_args()
     rng, tally, times = random.Random(arguments.seed), Tally(), list[float]()  # noqa: S311 - it chooses moments
     with tempfile.TemporaryDirectory() as folder:
-        for _ in range(arguments.drains):
+        for number in range(arguments.drains):
             times.append(_drained(Path(folder), rng.uniform(0.05, 0.6), tally))
+            print(f"drain {number + 1}: {times[-1]:.1f} s, {len(tally.jobs)} jobs, {tally.dropped}", flush=True)
         unfinished = _unfinished(Path(folder), tally.jobs)
     report = {
         "drains": arguments.drains,
