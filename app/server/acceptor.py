@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import re
 import socket
+import struct
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,6 +35,8 @@ _EXPECTS: Final = re.compile(rb"\r\nexpect:[ \t]*100-continue[ \t]*\r\n", re.IGN
 _WORDS: Final = 3  # of a request's first line
 _HANDSHAKE: Final = 5.0  # seconds that a TLS handshake may take
 _LINGERING: Final = 64  # refused connections that are still open
+_ATTACH_FILTER: Final = 26  # SO_ATTACH_FILTER of Linux's socket(7)
+_DROP: Final = struct.pack("HBBI", 0x06, 0, 0, 0)  # BPF_RET | BPF_K: keep 0 bytes of a packet
 
 
 class Acceptor:
@@ -76,6 +80,7 @@ class Acceptor:
         self._loop.remove_reader(self._listener)
         if self._timer is not None:
             self._timer.cancel()
+        _drop_newcomers(self._listener)
         with suppress(OSError):  # nobody waits any more
             while self._closing is not None:
                 connection, _ = self._listener.accept()
@@ -245,6 +250,16 @@ def _peeked(connection: socket.socket) -> tuple[bytes, bytes, int] | None:
     if len(words) != _WORDS or len(lengths) != 1 or not head.endswith(b"\r\n\r\n") or not _EXPECTS.search(head):
         return None
     return words[0], words[1], int(lengths[0])
+
+
+def _drop_newcomers(listener: socket.socket) -> None:
+    """Have the system let nobody in any more: whoever it let in before the socket is closed would be reset then.
+
+    Who comes now asks again after a second, and is turned away. A Unix socket, and another system, lets them in.
+    """
+    program = ctypes.create_string_buffer(_DROP)
+    with suppress(OSError):
+        listener.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(program)))
 
 
 def _is_open(connection: socket.socket) -> bool:

@@ -254,6 +254,26 @@ def test_who_waits_to_be_accepted_when_the_service_ends_hears_so() -> None:
     assert told.endswith(b"over")
 
 
+def test_nobody_is_let_in_between_the_last_look_and_the_end_of_the_socket() -> None:
+    """The system would reset them, whatever they had sent."""
+
+    async def turned_away() -> None:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            made = Acceptor(listener, asyncio.Protocol, None, ServerState(), closing=Response(b"over", 503))
+            made.start(8)
+            with socket.create_connection(listener.getsockname()) as before:
+                made.close()
+                with socket.socket() as late:
+                    late.settimeout(0.3)
+                    with pytest.raises(TimeoutError):
+                        late.connect(listener.getsockname())
+                assert before.recv(2**16).startswith(b"HTTP/1.1 503 ")
+            await asyncio.wait_for(made.wait_closed(), 10)
+
+    asyncio.run(turned_away())
+
+
 @pytest.mark.parametrize(
     ("sent", "found"),
     [
