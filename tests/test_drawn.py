@@ -141,6 +141,7 @@ def test_a_shape_is_tuned(fleet: Fleet) -> None:
     assert found.seconds < 20
 
 
+@pytest.mark.slow
 def test_a_shape_is_measured_beside_whoever_is_here(fleet: Fleet) -> None:
     bench = drawn.Bench(fleet.unit(), 5, 0.1, 0.05, None)
     line, row = bench.line(Drawn("thin k", 3, Problem(48, 40, 8)))

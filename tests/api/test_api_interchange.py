@@ -129,6 +129,7 @@ def test_lines_say_what_is_better_worse_and_refused(live_client: httpx.Client, t
         assert (line["outcome"], line["line"]) == (outcome, 2), line
 
 
+@pytest.mark.slow
 def test_a_search_starts_from_a_cache_of_another_tuner(live_client: httpx.Client) -> None:
     config, names = {"BM": 4, "BN": 32, "BK": 8}, list(CATALOGUE["tiled"].space.parameters)
     device = live_client.get("/devices").json()["devices"][0]["name"]

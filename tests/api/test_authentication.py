@@ -233,6 +233,7 @@ def test_a_product_is_audited_where_it_stays(guarded: Guarded) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_beyond_loopback_somebody_must_be_asked_for(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "app.cli", "serve", "--host", "0.0.0.0", "--port", "0"]  # noqa: S104 - refused
     env = {**os.environ, "TILEWISE_DATA_DIR": str(tmp_path)}

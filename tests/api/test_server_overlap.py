@@ -74,6 +74,7 @@ def times_three(service: Running, a: Array, **headers: object) -> tuple[dict[str
 SOME = pytest.mark.slow  # each takes a second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "nbytes", [LARGE, pytest.param(LARGE + 4, marks=SOME), 3 * PIECE - 4, pytest.param(3 * PIECE, marks=SOME)]
 )
@@ -212,6 +213,7 @@ def stamped(connection: socket.socket) -> None:
         time.sleep(max(0.0, at / RATE - (time.perf_counter() - started)))
 
 
+@pytest.mark.slow
 def test_child_killed_in_mid_answer_sends_no_wrong_byte(slow: Running) -> None:
     with slow.connect() as connection:
         stamped(connection)

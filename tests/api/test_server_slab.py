@@ -218,6 +218,7 @@ def test_one_client_alone_always_finds_room_however_much_its_products_take(null:
             assert status == 200, body
 
 
+@pytest.mark.slow
 def test_a_killed_child_costs_its_products_and_mixes_nothing(null: Null) -> None:
     seed = int.from_bytes(os.urandom(4))
     print(f"seed {seed}")

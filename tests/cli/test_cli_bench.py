@@ -10,6 +10,7 @@ from tests.support.cli.command_line import Run
 pytest_plugins = ["tests.support.cli.command_line"]
 
 
+@pytest.mark.slow
 def test_bench_measures_the_best_beside_the_rest_with_intervals(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "FINALS", (0.5, 1.5))
     ran = run("bench", "24x40x17", "--seconds", 30, "--quiet")

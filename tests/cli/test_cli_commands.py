@@ -187,6 +187,7 @@ def halves(folder: Path, dtype: str) -> tuple[Path, Path]:
     return a, b
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "options"), [("float16", ()), ("bfloat16", ("--dtype", "bfloat16"))])
 def test_files_of_16_bits_are_multiplied(
     run: Run, tmp_path: Path, service: Started, dtype: str, options: tuple[str, ...]
@@ -214,6 +215,7 @@ def test_files_whose_dtype_is_unclear_or_another_are_refused_in_a_sentence(run: 
         assert reason in " ".join(ran.err.replace("│", " ").split())
 
 
+@pytest.mark.slow
 def test_bfloat16_is_tuned_and_found_as_a_class_of_its_own(run: Run, service: Started) -> None:
     tuning = ("tune", "16x16x16", "--dtype", "bfloat16", "--kernels", "tiled", "--trials", 1, "--json")
     ran = run(*tuning, "--url", service.url)

@@ -93,6 +93,7 @@ def speaks(pid: int) -> bool:
     return any("socket:" in str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink())
 
 
+@pytest.mark.slow
 def test_interrupted_watch_leaves_the_job_and_cancel_ends_it(service: Started) -> None:
     environment = {**os.environ, "TILEWISE_URL": service.url}
     with Client(service.url) as client:
@@ -116,6 +117,7 @@ def test_interrupted_watch_leaves_the_job_and_cancel_ends_it(service: Started) -
         assert client.wait(job.id, 60).state == "cancelled"
 
 
+@pytest.mark.slow
 def test_job_that_was_left_queued_is_cancelled_without_a_service(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

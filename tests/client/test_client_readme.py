@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.support.client.shared_service import Served
 
@@ -15,6 +16,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "python.md"
 TESTED = re.findall(r"<!-- tested -->\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
+@pytest.mark.slow
 def test_pages_examples_are_right(service: Served) -> None:
     scope: dict[str, Any] = {}
     assert len(TESTED) == 5

@@ -110,6 +110,7 @@ def test_a_submitted_product_is_fetched_when_it_is_wanted(client: Client) -> Non
     assert np.allclose(failed.result(), a @ a.T)
 
 
+@pytest.mark.slow
 def test_everything_is_there_for_asyncio_too(service: Served) -> None:
     async def all_of_it() -> None:
         a = numbers(20, 30)

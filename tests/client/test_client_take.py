@@ -30,6 +30,7 @@ def files_of(data: bytes) -> dict[str, bytes]:
         return {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
 
 
+@pytest.mark.slow
 def test_opencl_export_multiplies_right_and_is_the_same_each_time(service: Served, tmp_path: Path) -> None:
     with Client(service.url) as client:
         data = client.take("96x80x64", "opencl")

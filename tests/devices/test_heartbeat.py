@@ -94,6 +94,7 @@ def test_a_call_that_sleeps_with_the_lock_is_a_hang(make: Making) -> None:
     assert child.call(child_functions.echo, 1) == ("state", 1)
 
 
+@pytest.mark.slow
 def test_work_that_keeps_the_lock_is_no_hang(make: Making) -> None:
     child = make()
     before = child.call(child_functions.pid)

@@ -63,6 +63,7 @@ def test_compiler_is_left_memory_on_any_host() -> None:
     assert GIB <= compiler_memory() <= 4 * GIB
 
 
+@pytest.mark.slow
 def test_text_that_compiles_into_any_memory_costs_one_candidate(fleet: Fleet) -> None:
     unit = fleet.unit()
     serving = unit.products.pid

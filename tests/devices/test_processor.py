@@ -176,6 +176,7 @@ def test_pocl_takes_its_library_by_few_features(processor: str, taken: str, tmp_
     assert taken_library(from_system(tmp_path / "cpuinfo").features) == taken
 
 
+@pytest.mark.slow
 def test_features_of_every_name_are_those_of_pocls_compiler() -> None:
     told = apart(macros, sorted({*NAMES, *LIBRARY_OF.values()}))
     for name, has in NAMES.items():

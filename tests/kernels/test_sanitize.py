@@ -76,6 +76,7 @@ def test_winners_are_launched_on_small_problems_of_their_class(tmp_path: Path, c
     assert len(naive) == len(tiled) == 4
 
 
+@pytest.mark.slow
 def test_sanitizer_reports_and_deaths_belong_to_their_case(tmp_path: Path, cache: Path) -> None:
     queue()
     begun, stand_in = tmp_path / "begun", tmp_path / "compute-sanitizer"

@@ -110,6 +110,7 @@ def test_mirror_images_multiply_every_shape_nan_and_infinity(
     not_finite_goes_on(kernel, SKINNY.for_problem(launch, transposed(dtype, *turned, 3, 33, 65)), rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "turned", "flat"), HALF_CASES)
 def test_halves_are_added_in_float32_and_rounded_once(dtype: str, turned: tuple[bool, bool], *, flat: bool) -> None:
     seed = secrets.randbits(32)

@@ -41,6 +41,7 @@ def right_around_its_own_edges(dtype: str, draw: random.Random, rng: np.random.G
     assert conflicts == 0, (chosen, problem.key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_is_copied_and_read_ahead_is_right_as_interpreted(dtype: str) -> None:
     seed = secrets.randbits(32)

@@ -151,6 +151,7 @@ def _labels(point: Any) -> dict[str, str]:
     return {each.key: each.value.string_value for each in point.attributes}
 
 
+@pytest.mark.slow
 def test_nothing_of_opentelemetry_is_imported_where_it_is_off(tmp_path: Path) -> None:
     program = (
         "import sys; from app.cli import serve; from app.main import create_app; from app.settings import Settings;"
@@ -164,6 +165,7 @@ def test_nothing_of_opentelemetry_is_imported_where_it_is_off(tmp_path: Path) ->
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.slow
 def test_without_the_extra_the_refusal_names_it(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['opentelemetry.sdk'] = None\n"

@@ -69,6 +69,7 @@ def held(service: Service) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_a_result_is_kept_and_then_its_time_is_over(service: Service, tmp_path: Path) -> None:
     for ttl, kept in ((3600, True), (0, False)):
         with keeping(service, tmp_path / str(ttl), ttl) as results:

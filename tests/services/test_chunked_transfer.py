@@ -88,6 +88,7 @@ def whole(placed: OperandBuffers) -> bool:
     return bool((placed.c.reshape(-1).view(np.uint64) == STAMP).all())
 
 
+@pytest.mark.slow
 def test_a_product_is_made_where_its_operands_are(two: Service) -> None:
     with landing(two) as (placed, passage):
         product = two.matmul.multiply(placed)

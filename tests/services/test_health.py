@@ -132,6 +132,7 @@ def test_changes_of_health_are_logged_once(watched: Watched, caplog: pytest.LogC
     assert len(told) == len(set(told))
 
 
+@pytest.mark.slow
 def test_a_cordoned_device_refuses_products_and_tunes_over_restarts(tmp_path: Path) -> None:
     tune = {"shapes": [{"m": 64, "n": 64, "k": 64}]}
     with serving(tmp_path) as (client, service):

@@ -97,6 +97,7 @@ def test_nothing_is_tuned_while_products_come(service: Service, device: Device) 
     misses.forget(device.model, Problem(89, 84, 85))
 
 
+@pytest.mark.slow
 def test_idle_service_tunes_misses_and_revalidates_stale_bests(tmp_path: Path) -> None:
     stale, wanted = Problem(20, 21, 22), Problem(30, 31, 32)
     with opened(settings(tmp_path), "the first") as service:

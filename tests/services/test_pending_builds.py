@@ -31,6 +31,7 @@ def matmul(service: Service) -> MatmulService:
     )
 
 
+@pytest.mark.slow
 def test_two_classes_are_built_and_the_lowest_kernel_makes_what_comes_meanwhile(
     service: Service, matmul: MatmulService
 ) -> None:

@@ -61,9 +61,9 @@ def made(service: Service, problem: Problem, token: CancelToken | None = None, *
     "problem",
     [
         LARGE,
-        replace(LARGE, trans_a=True, trans_b=True),
-        replace(LARGE, batch=2),
-        Problem(64, 64, 64, batch=500),
+        pytest.param(replace(LARGE, trans_a=True, trans_b=True), marks=pytest.mark.slow),
+        pytest.param(replace(LARGE, batch=2), marks=pytest.mark.slow),
+        pytest.param(Problem(64, 64, 64, batch=500), marks=pytest.mark.slow),
         Problem(12_000, 20, 100),
     ],
 )

@@ -232,6 +232,7 @@ def test_what_fails_twice_is_stored_and_not_tried_at_the_next_start(
         assert product(service, PROBLEM).kernel == "tiled"
 
 
+@pytest.mark.slow
 def test_service_that_stops_while_it_verifies_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for delay in (0.0, 0.2):
         with started(tmp_path):
@@ -239,6 +240,7 @@ def test_service_that_stops_while_it_verifies_says_nothing(tmp_path: Path, caplo
         assert not [record for record in caplog.records if record.exc_info or record.levelname == "ERROR"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_wrong_answer_of_a_product_is_told_by_its_forced_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

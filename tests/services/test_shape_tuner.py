@@ -163,6 +163,7 @@ def test_a_tune_that_was_killed_goes_on_without_repeating_a_trial(room: House, b
     assert len({*tried(search)}) == len(search) > len(before)
 
 
+@pytest.mark.slow
 def test_finals_that_are_interrupted_leave_nothing_and_are_done_again(room: House) -> None:
     job = room.job(PROBLEM, CONFIGS)
     room.stops = lambda: room.context.jobs.get(job.id).phase == "finals"

@@ -77,6 +77,7 @@ def product(room: House, matmul: MatmulService, problem: Problem, kernel: str | 
         return made.kernel, float(np.abs(placed.c - placed.a.astype(np.float64) @ placed.b).max())
 
 
+@pytest.mark.slow
 def test_a_config_that_answers_wrong_is_never_served_for_any_problem(
     room: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

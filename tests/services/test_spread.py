@@ -51,6 +51,7 @@ def test_both_devices_tune_the_shapes_of_one_job(pair: Service) -> None:
     assert max(trials.values()) == 1
 
 
+@pytest.mark.slow
 def test_a_device_that_is_named_tunes_alone(pair: Service) -> None:
     job = pair.tuning.submit(spec(26, 34, 42, devices=(OTHER,)), ANONYMOUS)
     ended = pair.jobs.wait(job.id, 150)
@@ -88,6 +89,7 @@ def test_a_job_that_is_cancelled_while_it_waits_for_a_device_ends_at_once(pair: 
     assert pair.jobs.wait(busy.id, 20).state == "cancelled"
 
 
+@pytest.mark.slow
 def test_a_larger_budget_calls_back_a_device_that_had_left(pair: Service) -> None:
     small, large = spec(29, 37, trials=3, seconds=40.0), spec(29, 37, trials=9, seconds=400.0)
     job = pair.tuning.submit(small, ANONYMOUS)

@@ -139,6 +139,7 @@ def test_more_of_one_limit_and_less_of_another_is_a_job_of_its_own(service: Serv
         assert finish(service, each).state == "cancelled"
 
 
+@pytest.mark.slow
 def test_provisional_best_is_taken_back_without_a_winner(service: Service) -> None:
     problem = order(130).problems[0]
     job = service.tuning.submit(order(130, trials=None, seconds=60.0), ANONYMOUS)
@@ -164,6 +165,7 @@ def test_a_job_of_listed_configs_tries_them_and_the_defaults_alone(service: Serv
     assert tried == {*listed, *defaults}
 
 
+@pytest.mark.slow
 def test_known_strategy_measures_the_best_beside_the_default_alone(
     service: Service,
 ) -> None:

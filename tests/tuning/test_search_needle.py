@@ -13,6 +13,8 @@ import pytest
 from app.tuning.search.strategy import PriorTimes, SearchInputs, strategy
 from kernels.space import Config
 
+pytestmark = pytest.mark.slow
+
 VALUES = (1, 2, 4, 8)
 PARAMETERS = ("BM", "BN", "BK", "TM", "TN", "STAGES")
 BUDGET = 96
