@@ -86,9 +86,27 @@ def serving() -> str:
             f" {kill['attempted_again_after_saved']} repeated; {kill['jobs_not_succeeded']} of {kill['jobs']} jobs"
             " unfinished"
         ),
+        **faults(),
     }
     head = [line(["what", "measured (2 cores and no GPU, or as it says)"]), line(["---", "---"])]
     return "\n".join([*head, *(line([what, figure]) for what, figure in (rows | wire()).items())])
+
+
+def faults() -> dict[str, str]:
+    """What killed and stopped processes cost: rows of the same table."""
+    kills, stops = load("kill-any"), load("stops")
+    killed, jobs = kills["killed"], kills["products_as_jobs"]
+    return {
+        f"kill -9 of the service ({killed['server']}), of workers for products ({killed['products']}) and for trials"
+        f" ({killed['trials']}), beside products and tunes": (
+            f"{len(kills['lost'])} of what was acknowledged lost, {len(kills['wrong'])} wrong; of"
+            f" {sum(jobs.values())} products taken as jobs {jobs['failed']} ended as failed, which each says"
+        ),
+        f"SIGSTOP of the worker for products, {stops['stops']} times": (
+            f"a product again after {stops['median_s']:.1f} s, at most {stops['worst_s']:.1f}; readiness said so"
+            f" {stops['readiness_said_503']} times"
+        ),
+    }
 
 
 def wire() -> dict[str, str]:
