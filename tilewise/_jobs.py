@@ -69,6 +69,12 @@ class JobMethods(RequestMethods):
         return self._as(Job, (yield from self.transport.exchange(HttpRequest("DELETE", place(job_id), again=True))))
 
     @Operation
+    def extend(self, job_id: str, seconds: float = 20.0) -> Flow[Job]:
+        """Give a tune that has not ended so many seconds more, for the whole job; gives it as it then stands."""
+        target = f"{place(job_id)}/extend?seconds={seconds!r}"
+        return self._as(Job, (yield from self.transport.exchange(HttpRequest("POST", target))))
+
+    @Operation
     def wait(self, job_id: str, timeout: float | None = None) -> Flow[Job]:
         """Wait until the job has ended, at most so many seconds; gives it as it then stands."""
         return (yield from self._ended(job_id, timeout))

@@ -77,6 +77,7 @@ COMMANDS: Final = {
     ),
     "jobs": Command("jobs", ("tilewise jobs", "tilewise jobs --state running --json")),
     "watch": Command("jobs", ("tilewise watch", "tilewise watch 4a1fd5a0")),
+    "extend": Command("jobs", ("tilewise extend 4a1fd5a0", "tilewise extend 4a1fd5a0 --seconds 60")),
     "cancel": Command("jobs", ("tilewise cancel 4a1fd5a0",)),
     "trials": Command("records", ("tilewise trials", "tilewise trials 4a1fd5a0 --kernel tiled --limit 20")),
     "bests": Command("records", ("tilewise bests", "tilewise bests --dtype fp16 --json")),

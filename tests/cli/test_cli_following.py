@@ -58,7 +58,7 @@ def test_ended_job_is_listed_shown_and_found_by_the_beginning_of_its_id(run: Run
 
 
 def test_unknown_job_is_none_whatever_is_asked_of_it(run: Run, where: list[str], tmp_path: Path) -> None:
-    for words in (["watch"], ["cancel"], ["trials"], ["export", "-o", str(tmp_path / "x")]):
+    for words in (["watch"], ["extend"], ["cancel"], ["trials"], ["export", "-o", str(tmp_path / "x")]):
         ran = run(words[0], "zzz", *words[1:], *where)
         assert ran.code == 1
         assert ran.err.endswith("tilewise: there is no job zzz; tilewise jobs lists those there are\n")
@@ -91,6 +91,15 @@ def test_misses_are_listed_with_how_often_they_were_asked_for(run: Run, where: l
 def speaks(pid: int) -> bool:
     """Whether a process has a connection open."""
     return any("socket:" in str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink())
+
+
+def test_a_running_tune_is_given_more_seconds(run: Run, service: Started) -> None:
+    with Client(service.url) as client:
+        job = client.tune([(77, 78, 79)], seconds=40.0)
+        ran = run("extend", job.id[:SHORT], "--seconds", "20", "--url", service.url)
+        assert (ran.code, ran.out) == (0, f"Job {job.id[:SHORT]} has 20 s more.\n")
+        assert client.job(job.id).progress.budget_seconds == 60
+        client.cancel(job.id)
 
 
 @pytest.mark.slow

@@ -139,9 +139,13 @@ def test_every_event_comes_once_however_often_the_stream_is_taken_up(client: Cli
 def test_timed_wait_gives_the_job_as_it_stands(client: Client) -> None:
     job = client.tune([(300, 300, 300)], seconds=60, wait=0.5)
     assert not job.ended
+    assert client.extend(job.id, 30.0).id == job.id
+    assert client.job(job.id).progress.budget_seconds == 90
     client.cancel(job.id)
     assert client.wait(job.id).state == "cancelled"
     assert client.cancel(job.id).state == "cancelled"
+    with pytest.raises(ClientError, match="not ended"):
+        client.extend(job.id)
 
 
 def test_the_devices_and_kernels_are_listed(client: Client) -> None:

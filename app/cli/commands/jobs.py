@@ -1,4 +1,4 @@
-"""tilewise jobs, watch and cancel."""
+"""tilewise jobs, watch, extend and cancel."""
 
 from __future__ import annotations
 
@@ -64,6 +64,26 @@ def watch(job: MaybeJobId = None, url: Url = None, quiet: Quiet = False, as_json
             found = follow(here, found, err)
     _tell(found, out, err, as_json)
     raise typer.Exit(Exit.OK if found.state == "succeeded" and not found.failures else Exit.FAILED)
+
+
+def extend(
+    job: JobId,
+    seconds: Annotated[float, typer.Option(min=0, help="Seconds more, for the whole job.")] = 20.0,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Give a tune that has not ended more time."""
+    out, err = render.consoles()
+    with records(settings(), url, "tilewise extend", err) as here:
+        found = find(here, job)
+        if not isinstance(here, Client):
+            err.print(f"Job {found.id[:SHORT]} is {found.state}, and no service runs: tilewise serve takes it up.")
+            raise typer.Exit(Exit.FAILED)
+        found = here.extend(found.id, seconds)
+    if as_json:
+        render.print_json(found)
+    else:
+        out.print(f"Job {found.id[:SHORT]} has {seconds:g} s more.")
 
 
 def cancel(job: JobId, url: Url = None, as_json: Json = False) -> None:
