@@ -16,7 +16,7 @@ _DEBUG: Final = re.compile(r"^\s*\.section\s+\.debug\w*\s*\{.*?^\s*\}\s*$", re.M
 _OF_DEBUG: Final = re.compile(r"^\s*\.(file|loc)\s|^\$L__tmp\d+:")
 _STATEMENT: Final = re.compile(r"^\s+[^\s.{}/]")
 _PLACE: Final = re.compile(r'^\s*//## File "(?:[^"]*/)?([^"/]+)", line (\d+)')
-_INSTRUCTION: Final = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;?\s*$")
+_INSTRUCTION: Final = re.compile(r"/\*([0-9a-f]{4,})\*/\s(.*)")
 _LABEL: Final = re.compile(r"^(\.L_\w+|\w+):$")
 _TEXT: Final = re.compile(r"^//-+ \.text\.|^\s*\.section\s+\.text\.")
 
@@ -50,8 +50,9 @@ def sass_lines(sass: str, source: str) -> tuple[AssemblyLine, ...]:
             is_code, line = True, None
         elif place := _PLACE.match(text):
             line = int(place.group(2)) or None if place.group(1) == source else None
-        elif is_code and (instruction := _INSTRUCTION.match(text)):
-            found.append(AssemblyLine(f"  {instruction.group(1)}  {instruction.group(2)}", line))
+        elif is_code and (instruction := _INSTRUCTION.fullmatch(text.strip())):
+            said = instruction.group(2).strip().removesuffix(";").rstrip()
+            found.append(AssemblyLine(f"  {instruction.group(1)}  {said}", line))
         elif is_code and (label := _LABEL.match(text.strip())) and not text.strip().startswith(".text"):
             found.append(AssemblyLine(f"{label.group(1)}:", None))
     return tuple(found)

@@ -60,9 +60,9 @@ def ready(service: Started) -> None:
 def test_what_was_accepted_is_finished_and_what_comes_later_refused(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
     with started(tmp_path, devices="opencl", max_batch="1", drain_seconds="60") as service:
         ready(service)
+        made = sent(service, pool, 4)
         job = httpx.post(service.url + SLOW, content=ONES, headers=RAW | {"Prefer": "respond-async"}, timeout=60)
         assert job.status_code == 202
-        made = sent(service, pool, 4)
         service.process.send_signal(signal.SIGTERM)
         time.sleep(0.5)
         assert not all(one.done() for one in made), "the products are too quick to say anything"
