@@ -34,7 +34,8 @@ _BASELINES_CHANCE: Final = 4  # what others are compared with need not be at its
 _REPORT: Final = 5  # rounds of whoever is told that the finals are left time for at least
 _CHECK: Final = 5e-3  # seconds beside each sample of the report: the reference kernel's, and the next one's turn
 _CLOSE: Final = 0.25  # of the seconds: where every default and the vendor take more, the best hope comes first
-_DOUBT: Final = 3.0  # times what is left that the untuned default's trial may be forecast to take, and be tried
+_DOUBT: Final = 2.0  # times what is left that the untuned default's trial may be forecast to take, and be tried
+_CLEARLY: Final = 1.5  # times slower than the untuned default is forecast: forecasts are not nearer than this
 _LATER: Final = 1.5  # times its forecast that a trial of the search may take without costing the finals their time
 _BATCH: Final = 8  # configs asked for at once at least: a strategy thinks once for all of them
 _EARLY: Final = 4  # configs of each kernel that are compiled during the first trials
@@ -71,7 +72,8 @@ def tune(
     The vendor's library comes first, then each kernel's default, then each kernel's strategy in turn until it is
     exhausted or the budget, read before each trial, is spent. If there are few seconds, the untuned default comes
     first, or that with the shortest trial if it may not fit, and is stress-verified at once, so that there is a winner
-    however soon they end. There is no report if the untuned default could not be measured and is forecast to be faster.
+    however soon they end. There is no report if the untuned default could not be measured and is forecast to be clearly
+    faster.
     A trial forecast to take longer than is left is Rejected at stage forecast, which ends the search unless it is a
     default's. `saved` outcomes are told to the strategies and count as trials; they are neither attempted again nor
     yielded. A default that the space refuses is Rejected at stage space. There are no finals where nothing could be
@@ -347,7 +349,7 @@ def _fallback(runner: ProvingRunner, outcomes: Sequence[Outcome], default: Launc
 
 
 def _is_worse_than_untuned(final: FinalReport, task: Task, outcomes: Sequence[Outcome]) -> bool:
-    """Whether what serves without a tune was not measured for want of time, and is forecast to be faster than the best.
+    """Whether what serves without a tune was not measured for want of time, and is forecast to be clearly faster.
 
     A few seconds that sufficed for naive alone must not have products made by it.
     """
@@ -358,7 +360,7 @@ def _is_worse_than_untuned(final: FinalReport, task: Task, outcomes: Sequence[Ou
     if any(isinstance(one, Measured) or one.stage != FORECAST for one in seen):
         return False
     forecast = task.forecast(untuned).launch
-    return 0 < forecast < final.best.timing.median_ms / 1e3  # 0: nothing forecasts
+    return 0 < _CLEARLY * forecast < final.best.timing.median_ms / 1e3  # 0: nothing forecasts
 
 
 def _untuned(task: Task) -> Launch | None:

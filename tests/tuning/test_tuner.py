@@ -472,6 +472,9 @@ def test_what_is_slower_than_the_untuned_default_is_forecast_is_no_best() -> Non
     outcomes, final = run(runner, Budget(trials=3, seconds=60.0), order=faster)
     assert any(isinstance(one, Measured) for one in outcomes)
     assert final is None
+    best = min(one.timing.median_ms for one in outcomes if isinstance(one, Measured)) / 1e3
+    close = hurried({"naive": 1e-9, "tiled": best / 1.2}, {"tiled": 190.0})
+    assert run(Scripted(seconds=0.1), Budget(trials=3, seconds=60.0), order=close)[1] is not None
     slower = hurried({"naive": 1e-9, "tiled": 10.0}, {"tiled": 190.0})
     _, final = run(Scripted(seconds=0.1), Budget(trials=3, seconds=60.0), order=slower)
     assert final is not None
@@ -481,7 +484,7 @@ def test_what_is_slower_than_the_untuned_default_is_forecast_is_no_best() -> Non
 def test_an_untuned_default_that_decides_is_tried_though_its_build_is_forecast_over_the_budget() -> None:
     runner = Scripted(seconds=0.1)
     outcomes, final = run(
-        runner, Budget(trials=3, seconds=60.0), order=hurried({"naive": 2e-9, "tiled": 1e-9}, {"tiled": 120.0})
+        runner, Budget(trials=3, seconds=60.0), order=hurried({"naive": 2e-9, "tiled": 1e-9}, {"tiled": 100.0})
     )
     assert runner.launches[0].kernel == "tiled"
     assert final is not None

@@ -227,7 +227,8 @@ class ShapeTuner:
         over = f"the budget of {seconds:g} s was over before"
         if self._is_default_left_out():
             raise BudgetTooSmall(
-                f"{over} the untuned default of {self.problem} was measured: it is forecast to be faster than what was"
+                f"{over} the untuned default of {self.problem} was measured: "
+                "it is forecast to be clearly faster than what was"
             )
         if self.progress.until().ask <= monotonic():
             raise BudgetTooSmall(f"{over} a config of {self.problem} was proved")
