@@ -30,7 +30,7 @@ from app.api.routes import (
 )
 from app.api.routes.best import best_config
 from app.api.routes.cache import entries as cache
-from app.api.routes.charts import job_trace, landscape, lessons, profiles, roofline, trace
+from app.api.routes.charts import importance, job_trace, landscape, lessons, occupancy, profiles, roofline, trace
 from app.api.routes.exports import assembly, take
 from app.api.routes.interchange import export, imports
 from app.api.routes.workloads import workloads
@@ -53,6 +53,7 @@ ROUTERS = (
     job_trace,
     trials,
     landscape,
+    importance,
     roofline,
     trace,
     lessons,
@@ -65,6 +66,7 @@ ROUTERS = (
     kernels,
     assembly,
     analysis,
+    occupancy,
     take,
     limits,
     error_pages,
@@ -72,7 +74,14 @@ ROUTERS = (
     keys,
 )
 _CHARTS = (
-    assembly.EXAMPLES | landscape.EXAMPLES | roofline.EXAMPLES | trace.EXAMPLES | lessons.EXAMPLES | profiles.EXAMPLES
+    assembly.EXAMPLES
+    | landscape.EXAMPLES
+    | roofline.EXAMPLES
+    | trace.EXAMPLES
+    | lessons.EXAMPLES
+    | profiles.EXAMPLES
+    | importance.EXAMPLES
+    | occupancy.EXAMPLES
 )
 _EXAMPLES = keys.EXAMPLES | workloads.EXAMPLES | imports.EXAMPLES | best_config.EXAMPLES | cache.EXAMPLES | _CHARTS
 _INFERENCE_MODELS = (InferRequest, InferResponse, shared_memory.SystemRegistration, shared_memory.CudaRegistration)

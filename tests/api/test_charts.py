@@ -103,6 +103,23 @@ def test_a_cell_of_the_landscape_has_the_best_time_of_its_trials(client: httpx.C
         assert client.get("/landscape", params=query | wrong).status_code in {404, 422}
 
 
+def test_importance_is_of_the_kernels_trials_and_occupancy_of_devices_with_multiprocessors(
+    client: httpx.Client, tuned: Followed
+) -> None:
+    told = client.get("/importance", params=_SHAPE | {"kernel": "tiled"}).json()
+    times = fastest(tuned.trials, "tiled")
+    values = [json.loads(text) for text in times]
+    assert told["measured"] == len(times)
+    assert {one["name"] for one in told["parameters"]} == {
+        name for name in values[0] if len({one[name] for one in values}) > 1
+    }
+    assert all(0 <= one["alone"] <= 1 and one["shuffled"] is None for one in told["parameters"])
+    assert client.get("/importance", params=_SHAPE | {"kernel": "nobody"}).status_code == 404
+    held = client.get("/occupancy", params=_SHAPE | {"tile": 8}).json()
+    assert (held["config"], held["occupancy"], held["curves"]) == ({"BM": 8, "BN": 8, "BK": 8}, None, [])
+    assert client.get("/occupancy", params=_SHAPE | {"tile": 8, "kernel": "nobody"}).status_code == 404
+
+
 def test_a_roofline_says_where_each_ceiling_comes_from(client: httpx.Client, tuned: Followed) -> None:
     limits = client.get("/devices").json()["devices"][0]["limits"]
     told = client.get("/roofline", params={"points": "trials", "job_id": tuned.job["id"]}).json()
@@ -148,7 +165,14 @@ def test_tables_are_comma_separated_where_that_is_asked_for(client: httpx.Client
     following = answer.headers["link"].partition("<")[2].partition(">")[0]
     again = client.get(f"/trials{following}", headers=_CSV)
     assert again.text.splitlines()[1].split(",")[0] == str(tuned.trials[5]["id"])
-    for path in ("/landscape", "/roofline", "/analysis?tile=16", "/bests/history", "/trace"):
+    for path in (
+        "/landscape",
+        "/importance?kernel=tiled",
+        "/roofline",
+        "/analysis?tile=16",
+        "/bests/history",
+        "/trace",
+    ):
         said: dict[str, Any] = {} if path == "/trace" else _SHAPE
         url = httpx.URL(path).copy_merge_params(said)
         table = client.get(url, headers=_CSV)

@@ -34,6 +34,7 @@ from app.api.schemas import (
 from app.api.state import service_of
 from kernels import KERNELS, cost_model, space
 from kernels import problem as kernel_problem
+from kernels.device import Device
 from kernels.kernel import Kernel
 
 router = DirectRouter("kernels")
@@ -118,19 +119,25 @@ async def analysis(request: Request) -> Response:
     names every parameter; of the other kernels its values are those of their spaces.
     """
     asked = read_query(AnalysisQuery, request)
-    kernel, problem = KERNELS.get(asked.kernel), asked.problem()
-    if kernel is None:
-        raise errors.UnknownKernel(f"there is no kernel {asked.kernel}; there are {', '.join(KERNELS)}")
-    device = service_of(request).fleet.unit(asked.device).device
-    config = _config(kernel, asked)
-    refusal = kernel.refusal(problem, device) or kernel.space.refusal(config, problem, device)
-    if refusal is not None and kernel.name not in _ANY_TILE:
-        raise errors.Invalid(f"{kernel.name} {config} is not launched on {problem.key}: {refusal}", member="config")
+    device, problem = service_of(request).fleet.unit(asked.device).device, asked.problem()
+    kernel, config, refusal = launched(asked, device)
     found = cost_model.analyse(kernel, config, problem, device, asked.registers)
     members = {"device": device.id, "problem": Problem.of(problem), "kernel": kernel.name, "config": dict(config)}
     predicted = None if refusal else 1e3 * cost_model.predict(kernel, config, problem, device)
     members |= {"refusal": refusal, "predicted_ms": predicted}
     return told(request, Analysis.model_validate(members | asdict(found)))
+
+
+def launched(asked: AnalysisQuery, device: Device) -> tuple[Kernel, space.Config, str | None]:
+    """The kernel and config that a query is about, and why a device refuses them; raises UnknownKernel and Invalid."""
+    kernel, problem = KERNELS.get(asked.kernel), asked.problem()
+    if kernel is None:
+        raise errors.UnknownKernel(f"there is no kernel {asked.kernel}; there are {', '.join(KERNELS)}")
+    config = _config(kernel, asked)
+    refusal = kernel.refusal(problem, device) or kernel.space.refusal(config, problem, device)
+    if refusal is not None and kernel.name not in _ANY_TILE:
+        raise errors.Invalid(f"{kernel.name} {config} is not launched on {problem.key}: {refusal}", member="config")
+    return kernel, config, refusal
 
 
 def _config(kernel: Kernel, asked: AnalysisQuery) -> space.Config:

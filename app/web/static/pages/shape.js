@@ -1,7 +1,7 @@
 // One problem on one device: its best, what it is compared with, and all that was tried.
 
 import { card, copyButton, figure, h, table } from "../parts/elements.js";
-import { convergence, ladder, roofline } from "../parts/figures.js";
+import { convergence, ladder, occupancyCurve, roofline } from "../parts/figures.js";
 import * as format from "../parts/format.js";
 import { landscapeCards } from "../parts/landscape.js";
 import { openTrial } from "../parts/trial.js";
@@ -74,11 +74,14 @@ function historyCard(history) {
     table(["When", "What", "Kernel", "Time#", "Environment"], rows));
 }
 
-async function occupancyCard(problem, best, device) {
+async function launchCards(problem, best, device, registers) {
   const values = Object.entries(best.config).map(([name, value]) => `${name}=${value}`).join(",");
-    const found = await ask(`analysis?${query({ ...problem, device, kernel: best.kernel, config: values })}`).catch(() => null);
-  if (!found) return [];
-  const { occupancy } = found;
+  const asked = query({ ...problem, device, kernel: best.kernel, config: values, registers });
+  const [found, held] = await Promise.all(["analysis", "occupancy"].map((what) => ask(`${what}?${asked}`).catch(() => null)));
+  return [found && launchCard(found), held && occupancyCard(held, registers)].filter(Boolean);
+}
+
+function launchCard({ occupancy, ...found }) {
   const facts = {
     "blocks": `${format.count(found.blocks)}, of which ${format.count(found.edge_tiles)} at edges`, "threads a block": found.threads,
     "shared memory a block": format.bytes(found.shared_bytes), "read from memory": format.bytes(found.bytes_read), "flops a byte": found.intensity.toPrecision(3),
@@ -87,6 +90,14 @@ async function occupancyCard(problem, best, device) {
   };
   return card("What a launch does", { span: 5, id: "launch", text: "By the model, from the config alone." },
     h("dl", {}, Object.entries(facts).map(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))])));
+}
+
+/** How full a multiprocessor is over each resource that a block of the winner takes. */
+function occupancyCard({ occupancy, curves }, registers) {
+  const heading = (text) => card("Occupancy", { span: 12, id: "occupancy", text }, h("div", { class: "curves" }, curves.map((curve) => occupancyCurve(curve).element)));
+  if (!occupancy) return heading("This device gives no figures of a multiprocessor: there is no occupancy to tell.");
+  const known = registers ? `${registers} registers a thread, as the compiler said` : "as if registers were no limit: the trial does not know them";
+  return heading(`The winner fills ${format.percent(occupancy.fraction)} of an SM's threads: ${occupancy.blocks_per_sm} blocks, limited by ${occupancy.limited_by}, ${known}. Each curve changes one resource and holds the others, by the model.`);
 }
 
 export async function show(main, parts, options) {
@@ -126,6 +137,9 @@ async function tried(grid, filters, best, problem, device, history) {
   } else {
     grid.append(card("Nothing tried yet", { span: 12, text: "Tune it: every candidate is compiled, checked against float64 and timed on the device." }));
   }
-  if (best) grid.append(await occupancyCard(problem, best, device.id), historyCard(history), await profileCard(problem, device.id, filters), takeAway(problem, device.id));
+  const own = best && trials.find((trial) => trial.registers && trial.kernel === best.kernel && format.config(trial.config) === format.config(best.config));
+  if (!best) return;
+  grid.append(...await launchCards(problem, best, device.id, own?.registers)); // at once: a chart is drawn where it stands
+  grid.append(historyCard(history), await profileCard(problem, device.id, filters), takeAway(problem, device.id));
 }
 

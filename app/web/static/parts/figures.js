@@ -213,18 +213,57 @@ export function conditions(trials) {
   });
 }
 
-/** Bars of the share of the variance of log time that each parameter explains alone. */
-export function matters(trials) {
+/**
+ * Bars of the share of the variance of log time that each parameter explains alone; and once `lost` gives it, by
+ * parameter, what a forest loses where the parameter's values are shuffled.
+ */
+export function matters(trials, lost = () => ({})) {
   const order = () => whatMatters(trials()).slice(0, 8).reverse();
+  const inPercent = (share) => Number((100 * share).toFixed(1));
+  const bars = (c, name, color, data) => ({ type: "bar", name, barMaxWidth: 12, itemStyle: { color, borderRadius: [0, 4, 4, 0] }, data, label: { show: true, position: "right", color: c.quiet, formatter: "{c} %" } });
   return new Chart({
     label: "What matters: share of the variance explained", size: "low",
+    option: (c) => {
+      const [own, forest] = [order(), lost()];
+      const shuffled = own.map(({ name }) => forest[name] == null ? "-" : inPercent(forest[name]));
+      return {
+        grid: { left: 8, right: 60, top: 24, bottom: 2, containLabel: true },
+        legend: { type: "plain", top: 0, textStyle: { color: c.quiet }, itemWidth: 10, itemHeight: 8 },
+        xAxis: axis(c, { type: "value", show: false, min: 0 }),
+        yAxis: axis(c, { type: "category", data: own.map(({ name }) => name), axisLabel: { color: c.ink }, splitLine: { show: false } }),
+        series: [bars(c, "alone", c.green, own.map(({ share }) => inPercent(share))),
+          ...(Object.keys(forest).length ? [bars(c, "lost by shuffling", c.gold, shuffled)] : [])],
+      };
+    },
+    figures: () => {
+      const forest = lost();
+      return table(["Parameter", "Alone#", "Lost by shuffling#"], order().toReversed().map(({ name, share }) => [name, percent(share), forest[name] == null ? "–" : percent(forest[name])]));
+    },
+  });
+}
+
+const RESOURCES = { threads: "threads a block", registers: "registers a thread", shared_bytes: "KiB shared a block" };
+
+/** Occupancy over one resource that a block takes, as the model has it: a step line, the config's own value marked. */
+export function occupancyCurve({ resource, own, points }) {
+  const shown = (value) => resource === "shared_bytes" ? value / 1024 : value;
+  const inPercent = ({ fraction }) => four(100 * fraction);
+  const told = ({ value, occupancy: one }) => `${shown(value)} ${RESOURCES[resource]}: ${one.blocks_per_sm} blocks an SM, ${inPercent(one)} %\nlimited by ${one.limited_by}`;
+  const at = points.find(({ value }) => value === own);
+  return new Chart({
+    label: `Occupancy over ${RESOURCES[resource]}${at ? `: ${inPercent(at.occupancy)} % at ${shown(own)}` : ""}`, size: "low",
     option: (c) => ({
-      grid: { left: 8, right: 60, top: 2, bottom: 2, containLabel: true },
-      xAxis: axis(c, { type: "value", show: false, min: 0 }),
-      yAxis: axis(c, { type: "category", data: order().map(({ name }) => name), axisLabel: { color: c.ink }, splitLine: { show: false } }),
-      series: [{ type: "bar", barMaxWidth: 12, itemStyle: { color: c.green, borderRadius: [0, 4, 4, 0] }, data: order().map(({ share }) => Number((100 * share).toFixed(1))), label: { show: true, position: "right", color: c.quiet, formatter: "{c} %" } }],
+      grid: { left: 8, right: 16, top: 12, bottom: 24, containLabel: true },
+      xAxis: axis(c, { type: "value", min: 0, max: shown(points.at(-1).value), name: RESOURCES[resource], nameLocation: "middle", nameGap: 26, axisLabel: { hideOverlap: true }, splitLine: { show: false } }),
+      yAxis: axis(c, { type: "value", min: 0, max: 100, interval: 25, axisLabel: { formatter: "{value} %" } }),
+      tooltip: { trigger: "item", formatter: ({ data }) => told(data.point) },
+      series: [
+        { type: "line", name: "occupancy", step: "start", symbol: "circle", symbolSize: 4, showAllSymbol: true, itemStyle: { color: c.green }, lineStyle: { color: c.green, width: 2 },
+          data: points.map((point) => ({ value: [shown(point.value), inPercent(point.occupancy)], point })) },
+        { type: "scatter", name: "this config", symbolSize: 12, itemStyle: { color: c.gold, borderColor: c.ink, borderWidth: 1 }, z: 5, data: at ? [{ value: [shown(own), inPercent(at.occupancy)], point: at }] : [] },
+      ],
     }),
-    figures: () => table(["Parameter", "Share#"], order().toReversed().map(({ name, share }) => [name, percent(share)])),
+    figures: () => table([`${RESOURCES[resource]}#`, "Blocks an SM#", "Occupancy#", "Limited by"], points.map(({ value, occupancy: one }) => [String(shown(value)) + (value === own ? " (this config)" : ""), String(one.blocks_per_sm), `${inPercent(one)} %`, one.limited_by])),
   });
 }
 

@@ -4,6 +4,7 @@ import { keep, kept } from "./address.js";
 import { Brush } from "./brush.js";
 import { card, choice, h } from "./elements.js";
 import { axesOf, landscapeChart, matters, parallel } from "./figures.js";
+import { percent } from "./format.js";
 import { ask, query } from "./service.js";
 import { configKey, configsOf, measured, valuesOf, varied } from "./statistics.js";
 import { openTrial } from "./trial.js";
@@ -33,6 +34,38 @@ export class Forbidden {
       }).catch(() => {}); // the picture is whole without them
     }
     return this.found.get(asked);
+  }
+}
+
+/** What a forest says of each parameter of a kernel, by GET /importance: asked for once, `come` is called with it. */
+class Forest {
+  constructor(problem, come) {
+    Object.assign(this, { problem, come, found: new Map() });
+  }
+
+  of(kernel) {
+    if (!this.found.has(kernel)) {
+      this.found.set(kernel, null);
+      ask(`importance?${query({ ...this.problem, kernel })}`).then((found) => {
+        this.found.set(kernel, found);
+        this.come();
+      }).catch(() => {}); // the picture has each parameter alone without it
+    }
+    return this.found.get(kernel);
+  }
+
+  /** By parameter what is lost where its values are shuffled. */
+  lost(kernel) {
+    const { parameters = [] } = this.of(kernel) ?? {};
+    return Object.fromEntries(parameters.filter(({ shuffled }) => shuffled != null).map(({ name, shuffled }) => [name, shuffled]));
+  }
+
+  words(kernel) {
+    const alone = "Share of the variance of log time that each parameter explains alone";
+    const { explained, measured: count } = this.found.get(kernel) ?? {};
+    if (count == null) return `${alone}.`;
+    if (explained == null) return `${alone}; ${count} configs are too few for more.`;
+    return `${alone}; and by how much a forest of trees, which explains ${percent(explained)} of configs that it has not seen, foretells them worse once a parameter's values are shuffled: what its interplay with the others matters, too.`;
   }
 }
 
@@ -159,13 +192,18 @@ export function landscapeCards(trials, rows, winner, problem) {
   };
   const land = landscapeChart(() => ({ x: state.x, y: state.y, aggregate: state.aggregate, trials: state.unfixed(), all: state.mine() }), (cell) => cell.best && openTrial(cell.best), () => state.illegal());
   const lines = parallel(() => ({ trials: state.mine(), names: varied(state.mine()) }), state.brush);
-  const matter = matters(() => measured(state.mine()));
+  const [told, forest] = [h("p", { class: "quiet", role: "status" }), new Forest(problem, () => matter.draw())];
+  const matter = matters(() => measured(state.mine()), () => {
+    const lost = forest.lost(state.kernel);
+    told.textContent = forest.words(state.kernel);
+    return lost;
+  });
   state.charts.push(land, lines, matter);
   state.brush.show();
   if (state.brush.isOn) state.rowsFollow();
   return [
     card("Landscape", { span: 7, id: "landscape" }, state.told, state.element, land.element),
-    card("What matters", { span: 5, id: "matters", text: "Share of the variance of log time that each parameter explains alone." }, matter.element),
+    card("What matters", { span: 5, id: "matters" }, told, matter.element),
     card("Parameters of the fastest", { span: 12, id: "parallel", text: "A line for each of the thousand fastest configs. Draw along an axis, or choose values, to keep what passes there: the landscape and the trials follow." }, lines.element, state.brush.element),
   ];
 }
