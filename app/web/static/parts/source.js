@@ -1,6 +1,7 @@
 // A kernel's source: its lines with links, its words coloured, and what differs between two of them.
 
 import { h } from "./elements.js";
+import { Folding } from "./folding.js";
 
 const WORDS = new Set(("auto bool break case char class const constexpr continue do double else enum extern float for half if inline int long namespace "
   + "return short signed sizeof static struct switch template typedef typename union unsigned using void volatile while "
@@ -21,15 +22,17 @@ export function coloured(line) {
   return parts;
 }
 
-/** The lines of a source, each an address of its own. */
+/** The lines of a source, each an address of its own, and what folds them. */
 export function listing(text) {
   const lines = text.split("\n");
   const here = location.hash.slice(1);
-  return h("pre", { class: "source", tabindex: 0, role: "region", "aria-label": "Source" }, h("code", {}, lines.map((line, index) => {
+  const rows = lines.map((line, index) => {
     const id = `L${index + 1}`;
     return h("span", { class: "row", data: { line: index + 1 } },
-      h("a", { id, href: `#${id}`, class: id === here && "here", "aria-label": `line ${index + 1}` }, String(index + 1)), coloured(line), "\n");
-  })));
+      h("a", { id, href: `#${id}`, class: id === here && "here", "aria-label": `line ${index + 1}` }, String(index + 1)), h("span", { class: "fold" }), coloured(line), "\n");
+  });
+  const { element } = new Folding(rows, lines);
+  return [element, h("pre", { class: "source", tabindex: 0, role: "region", "aria-label": "Source" }, h("code", {}, rows))];
 }
 
 /** What a source says of its parameters above its code, by their names. */
