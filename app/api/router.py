@@ -31,7 +31,7 @@ from app.api.routes import (
 from app.api.routes.best import best_config
 from app.api.routes.cache import entries as cache
 from app.api.routes.charts import importance, job_trace, landscape, lessons, occupancy, profiles, roofline, trace
-from app.api.routes.exports import assembly, take
+from app.api.routes.exports import assembly, preprocessed, take
 from app.api.routes.interchange import export, imports
 from app.api.routes.workloads import workloads
 from app.api.schemas import Cordoning, ProductMembers, TuneRequest
@@ -65,6 +65,7 @@ ROUTERS = (
     devices,
     kernels,
     assembly,
+    preprocessed,
     analysis,
     occupancy,
     take,
@@ -82,6 +83,7 @@ _CHARTS = (
     | profiles.EXAMPLES
     | importance.EXAMPLES
     | occupancy.EXAMPLES
+    | preprocessed.EXAMPLES
 )
 _EXAMPLES = keys.EXAMPLES | workloads.EXAMPLES | imports.EXAMPLES | best_config.EXAMPLES | cache.EXAMPLES | _CHARTS
 _INFERENCE_MODELS = (InferRequest, InferResponse, shared_memory.SystemRegistration, shared_memory.CudaRegistration)

@@ -43,6 +43,15 @@ def assembly(
     Raises Invalid, RefusedConfig, Unsupported where the kernel is not for the problem, and what a compiler raises.
     """
     device = device_of(architecture)
+    config, launch = launched(kernel, problem, architecture, given)
+    return KernelAssembly(config, tuple(_program(fleet, build, device.architecture) for build in builds(launch)))
+
+
+def launched(
+    kernel: Kernel, problem: Problem, architecture: str, given: Mapping[str, int] | None
+) -> tuple[Config, Launch]:
+    """A config, by default the untuned one, and its launch on a GPU; raises Invalid, RefusedConfig, Unsupported."""
+    device = device_of(architecture)
     clause = kernel.refusal(problem, device)
     if clause is not None:
         raise Unsupported(f"{kernel.name} does not compute {problem} on {architecture}: {clause}")
@@ -50,11 +59,11 @@ def assembly(
     rule = kernel.space.refusal(config, problem, device)
     if rule is not None:
         raise RefusedConfig(f"{config} is refused for {problem} on {architecture}: {rule}", rule=rule)
-    launch = kernel.launch(config, problem, device)
-    return KernelAssembly(config, tuple(_program(fleet, build, device.architecture) for build in _builds(launch)))
+    return config, kernel.launch(config, problem, device)
 
 
-def _builds(launch: Launch) -> list[Build]:
+def builds(launch: Launch) -> list[Build]:
+    """The builds of a launch in its order, each once."""
     steps = (*(step.build for step in launch.before), launch.build, *(step.build for step in launch.after))
     return list(dict.fromkeys(steps))
 

@@ -5,6 +5,7 @@ import { assemblyCards } from "../parts/assembly.js";
 import { card, choice, h, table } from "../parts/elements.js";
 import { count } from "../parts/format.js";
 import { coverage, staircase } from "../parts/pictures.js";
+import { preprocessedCard } from "../parts/preprocessed.js";
 import { ask, asked, at } from "../parts/service.js";
 import { differenceListing, listing, parametersOf } from "../parts/source.js";
 
@@ -56,7 +57,7 @@ async function one(main, kernels, kernel) {
       card("Rules", { span: 7, id: "rules", text: "A config that breaks one is never compiled." }, h("ul", {}, kernel.rules.map((rule) => h("li", {}, rule)))),
       card("What it covers", { span: 12, id: "coverage" }, scrolled(coverage([kernel]), "Coverage")),
       card("What changed", { span: 12, id: "changed" }, details),
-      listed, assemblyCards(kernel, listed)));
+      listed, assemblyCards(kernel, listed), preprocessedCard(kernel)));
   document.getElementById(location.hash.slice(1))?.scrollIntoView({ block: "center" });
 }
 

@@ -10,7 +10,7 @@ const FIRST = { architecture: "sm_90", shape: "1024x1024x1024" };
 const HUES = 6;
 
 /** What a kernel covers by CUDA, as [architecture, the types that it has there]. */
-function covered({ covers }) {
+export function covered({ covers }) {
   const names = [...new Set(covers.flatMap(({ architectures }) => architectures))].filter((name) => /^sm_\d+$/.test(name)).sort((one, other) => Number(one.slice(3)) - Number(other.slice(3)));
   return new Map(names.map((name) => [name, covers.filter(({ architectures }) => architectures.includes(name)).map(({ dtype, precision }) => `${dtype} ${precision}`)]));
 }
