@@ -7,6 +7,7 @@ import { roofline } from "../parts/figures.js";
 import { RUNNING, jobTable } from "../parts/jobs.js";
 import { missList } from "../parts/misses.js";
 import { orderForm } from "../parts/order.js";
+import { kept } from "../parts/address.js";
 import { ask, at, everything } from "../parts/service.js";
 
 const AGAIN_MS = 1500;
@@ -47,7 +48,9 @@ function roofs(devices, bests) {
 
 export async function show(main) {
   document.title = "Overview · Tilewise";
-  const [{ devices, reasons }, bests, { misses }] = await Promise.all([ask("devices"), everything("bests", "bests"), ask("misses?limit=8")]);
+  const [{ devices: all, reasons }, every, { misses }] = await Promise.all([ask("devices"), everything("bests", "bests"), ask("misses?limit=8")]);
+  const chosen = all.filter(({ id }) => id === kept("device"));
+  const [devices, bests] = chosen.length ? [chosen, every.filter((best) => best.device === chosen[0].id)] : [all, every];
   const top = h("div", { class: "hero" });
   const running = h("div");
   const gains = bests.toSorted((one, other) => (gain(other) ?? 0) - (gain(one) ?? 0)).slice(0, 5);

@@ -14,7 +14,9 @@ export const bestRow = (best) => [
 
 export async function show(main) {
   document.title = "Shapes · Tilewise";
-  const [bests, { misses }] = await Promise.all([everything("bests", "bests"), ask("misses?limit=50")]);
+  const [{ devices }, every, { misses }] = await Promise.all([ask("devices"), everything("bests", "bests"), ask("misses?limit=50")]);
+  const isChosen = devices.some(({ id }) => id === kept("device"));
+  const bests = isChosen ? every.filter((best) => best.device === kept("device")) : every;
   const body = h("div", { id: "bests" });
   const filter = h("input", { type: "search", placeholder: "256x256x256 float32", value: kept("filter"), oninput: () => { keep({ filter: filter.value }); draw(); } });
   const draw = () => {

@@ -1,5 +1,6 @@
 // What every page has: the bar, whether the service is there, the theme, and the way to anything by the keyboard.
 
+import { keep, kept } from "./address.js";
 import { ask, at } from "./service.js";
 import { h } from "./elements.js";
 import { chooseUnits, units } from "./format.js";
@@ -54,6 +55,30 @@ function offerUnits(changed) {
   });
 }
 
+const OF_ONE = new Set(["overview", "shapes", "shape", "learn"]); // pages that show one device where it is chosen
+
+/** Where there are several devices, the one whose figures are shown: in the address, and in the links to other pages. */
+async function offerDevices(page, changed) {
+  const { devices } = await ask("devices").catch(() => ({ devices: [] })); // the page itself tells what is wrong
+  if (devices.length < 2) return;
+  const select = $("device");
+  const carry = () => document.querySelectorAll("nav [data-page], .brand").forEach((link) => {
+    const to = new URL(link.href);
+    if (select.value) to.searchParams.set("device", select.value);
+    else to.searchParams.delete("device");
+    link.href = to.href;
+  });
+  select.append(...devices.map(({ id }) => h("option", {}, id)));
+  select.value = devices.some(({ id }) => id === kept("device")) ? kept("device") : "";
+  select.addEventListener("change", () => {
+    keep({ device: select.value });
+    carry();
+    changed();
+  });
+  carry();
+  $("device-choice").hidden = !OF_ONE.has(page);
+}
+
 const PAGES = ["shapes", "jobs", "kernels", "devices", "multiply", "workloads", "learn"];
 const SIZES = /^(?:tune\s+)?(\d+x\d+x\d+(?:x\d+)?)(?:\s+(float32|float64|float16|bfloat16))?$/;
 
@@ -95,6 +120,7 @@ function showPalette() {
 export function frame(page, show) {
   chooseTheme();
   offerUnits(show);
+  offerDevices(page, show);
   showPalette();
   document.querySelector(`nav [data-page="${page}"]`)?.setAttribute("aria-current", "page");
 }
