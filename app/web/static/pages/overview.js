@@ -1,7 +1,7 @@
 // What there is at a glance: gains, the roofline, what runs, what was asked for.
 
 import { bestRow } from "./shapes.js";
-import { card, figure, h, table } from "../parts/elements.js";
+import { card, copyButton, figure, h, table } from "../parts/elements.js";
 import { count, percent, shapePage } from "../parts/format.js";
 import { roofline } from "../parts/figures.js";
 import { RUNNING, jobTable } from "../parts/jobs.js";
@@ -36,6 +36,12 @@ function figures(bests, jobs) {
 const first = (devices) => card("Which product?", { span: 12, id: "first", text: "C[m,n] = A[m,k] × B[k,n]. Every candidate is compiled, checked against float64 and timed on your device; the fastest is kept and serves your products." },
   orderForm(devices), h("ul", { class: "chips" }, SAMPLES.map(([shape, told]) => h("li", {}, h("a", { href: at(`ui/shapes/${shape}/float32`) }, shape), ` ${told}`))));
 
+/** What there is to do where no device was opened. */
+const deviceless = (reasons) => card("No device was opened", { span: 12, id: "deviceless", text: "Nothing can be tuned or multiplied here until one is; what was tuned before is kept." },
+  h("ul", {}, (reasons.length ? reasons : ["None was asked for: TILEWISE_DEVICES is none."]).map((why) => h("li", {}, why))),
+  h("p", {}, "This command says what is missing, and how to come by it:"), h("pre", { tabindex: 0, role: "region", "aria-label": "Command" }, h("code", {}, "tilewise doctor")), copyButton("Copy", () => "tilewise doctor"),
+  h("p", {}, "Meanwhile: ", h("a", { href: at("ui/kernels") }, "the kernels"), ", their sources and what a config makes of them."));
+
 function roofs(devices, bests) {
   const open = (best) => location.assign(at(shapePage(best.problem, best.device)));
   return devices.map((device) => {
@@ -54,11 +60,12 @@ export async function show(main) {
   const top = h("div", { class: "hero" });
   const running = h("div");
   const gains = bests.toSorted((one, other) => (gain(other) ?? 0) - (gain(one) ?? 0)).slice(0, 5);
-  const name = devices.length ? devices.map((device) => `${device.name}, ${device.id}`).join(" · ") : reasons.join(" ");
+  const name = devices.length ? devices.map((device) => `${device.name}, ${device.id}`).join(" · ") : "no device";
+  const order = devices.length ? first(devices) : deviceless(reasons);
   main.replaceChildren(top, h("div", { class: "grid" },
     bests.length ? [roofs(devices, bests), card("Fastest gains", { span: bests.length ? 5 : 12, id: "gains" },
-      table(["Problem", "Kernel", "Time#", "Rate#", "Naive#"], gains.map((best) => bestRow(best).slice(0, 5))))] : first(devices),
-    card("Jobs", { span: 12, id: "running" }, running), missList(misses), bests.length ? first(devices) : []));
+      table(["Problem", "Kernel", "Time#", "Rate#", "Naive#"], gains.map((best) => bestRow(best).slice(0, 5))))] : order,
+    card("Jobs", { span: 12, id: "running" }, running), missList(misses), bests.length ? order : []));
   const draw = async () => {
     clearTimeout(waiting);
     const { jobs } = await ask("jobs?limit=100");
