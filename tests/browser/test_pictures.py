@@ -28,7 +28,7 @@ SHAPE: Final = "ui/shapes/256x256x256/float32"
 # Each page, what shows that it is whole, and how many charts it draws.
 PAGES: Final = {
     "overview": ("", "#running td", 1),
-    "shape": (SHAPE, "#take li", 6),
+    "shape": (SHAPE, "main:has(#take li) #matters p:text('forest')", 6),
     "kernels": ("ui/kernels", "#coverage svg", 0),
     "devices": ("ui/devices", "#devices dd", 1),
     "learn": ("ui/learn", "#calculated td", 0),
