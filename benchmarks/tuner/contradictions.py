@@ -26,7 +26,7 @@ from app.cli.commands.demo import ON_CPU
 from app.cli.figures import comparison
 from app.cli.render import plain
 from app.cli.spawn import started
-from tilewise import Best, Client, Shape
+from tilewise import Best, Client, NotTuned, Shape
 
 RESULT: Final = Path("benchmarks/results/tuner/contradictions.json")
 OURS: Final = ("naive", "tiled", "default")
@@ -93,18 +93,25 @@ def demo(shapes: Sequence[Shape], seconds: float) -> list[dict[str, Any]]:
         ready(client)
         job = client.tune(shapes, seconds=seconds, wait=True)
         winners = {
-            winner["problem"] if isinstance(winner["problem"], str) else json.dumps(winner["problem"]): winner
-            for winner in (job.result or {}).get("best", [])
-            if "kernel" in winner
+            json.dumps(winner["problem"]): winner for winner in (job.result or {}).get("best", []) if "kernel" in winner
         }
-        rows = []
-        for shape in shapes:
-            best = client.best_config(**asdict(shape), match="exact")
-            told = plain(best)
-            rows.append(figures(told) | {"shape": str(shape), "json": in_json(told), "table": in_table(best)})
-        for number, winner in enumerate(winners.values()):
-            rows[number]["result"] = in_result(winner)
-        return rows
+        return [row(client, shape, winners) for shape in shapes]
+
+
+def row(client: Client, shape: Shape, winners: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """A shape's figures and contradictions; none where its budget was too small for a winner."""
+    try:
+        best = client.best_config(**asdict(shape), match="exact")
+    except NotTuned:
+        return {"kernel": None, "shape": str(shape), "json": [], "table": []}
+    told, sizes = plain(best), asdict(shape)
+    found = next(each for name, each in winners.items() if sizes.items() <= json.loads(name).items())
+    return figures(told) | {
+        "shape": str(shape),
+        "json": in_json(told),
+        "table": in_table(best),
+        "result": in_result(found),
+    }
 
 
 def main() -> None:
@@ -127,9 +134,13 @@ def main() -> None:
         print(f"demo {number + 1}: {shapes}: {found} contradictions, {missing} figures not afforded", flush=True)
     count = sum(1 for rows in demos for row in rows if row["json"] or row["table"] or row.get("result"))
     total = sum(map(len, demos))
-    print(f"contradictions: {count} of {total} rows in {len(demos)} demos (bar: 0)")
+    without = sum(1 for rows in demos for row in rows if row["kernel"] is None)
+    print(f"contradictions: {count} of {total} rows in {len(demos)} demos (bar: 0); {without} shapes without a winner")
     RESULT.write_text(
-        json.dumps({"seed": arguments.seed, "contradictions": count, "rows": total, "demos": demos}, indent=1)
+        json.dumps(
+            {"seed": arguments.seed, "contradictions": count, "rows": total, "without": without, "demos": demos},
+            indent=1,
+        )
     )
 
 
