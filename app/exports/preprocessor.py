@@ -15,8 +15,10 @@ from typing import Final
 _DIRECTIVE: Final = re.compile(r"^\s*#\s*(\w+)\s*(.*)", re.DOTALL)
 _DEFINE: Final = re.compile(r"^(\s*#\s*define\s+)(\w+)(\(?)")
 # What is no code is taken whole, so that no name in it is replaced.
-_WORD: Final = re.compile(r'(?P<other>"(?:\\.|[^"\\])*"|//.*|/\*.*?\*/)|(?P<word>\b[A-Za-z_]\w*\b)', re.DOTALL)
-_COMMENT: Final = re.compile(r"//.*|/\*.*?\*/", re.DOTALL)
+_WORD: Final = re.compile(
+    r'(?P<other>"(?:\\.|[^"\\])*+(?:"|\\?\Z)|//.*|/\*.*?(?:\*/|\Z))|(?P<word>\b[A-Za-z_]\w*\b)', re.DOTALL
+)
+_COMMENT: Final = re.compile(r"//.*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _TOKEN: Final = re.compile(r"\s*(?:(\d+)[uUlL]*|([A-Za-z_]\w*)|(\|\||&&|[=!<>]=|<<|>>|[-+*/%<>!()&|^]))")
 _DEEPEST: Final = 32  # macros in macros
 _BINARY: Final[Mapping[str, tuple[int, Callable[[int, int], int]]]] = {
