@@ -13,6 +13,7 @@ from app.api.errors import documented
 from app.api.openapi.direct_route import DirectRouter
 from app.api.params import read_query
 from app.api.responses import Answer, Problem, reply
+from app.api.routes.exports.take import COMPILING
 from app.api.routes.kernels import KernelName, known_kernel
 from app.api.schemas import ConfigText, ProblemQuery, config_of
 from app.api.state import service_of, threads_of
@@ -83,17 +84,7 @@ EXAMPLES: Final[dict[str, Any]] = {
     "/kernels/{name}/assembly",
     summary="A kernel's PTX and SASS",
     response_model=Assembly,
-    responses=documented(
-        errors.UnknownKernel,
-        errors.Invalid,
-        errors.RefusedConfig,
-        errors.Unsupported,
-        errors.NoDevice,
-        errors.CompileFailed,
-        errors.ChildDied,
-        errors.ChildTimedOut,
-        errors.Closing,
-    ),
+    responses=documented(errors.UnknownKernel, errors.Invalid, *COMPILING),
     query=AssemblyQuery,
 )
 async def get_assembly(request: Request, name: KernelName) -> Response:

@@ -21,6 +21,15 @@ from app.services.exports.service import Export, ExportService, ExportSpec
 router = DirectRouter("best-config")
 
 TargetName = Annotated[str, Path(description=f"What to take it as: {', '.join(TARGETS)}.", examples=["c"])]
+COMPILING: Final = (  # what compiling a config may fail with
+    errors.RefusedConfig,
+    errors.Unsupported,
+    errors.NoDevice,
+    errors.CompileFailed,
+    errors.ChildDied,
+    errors.ChildTimedOut,
+    errors.Closing,
+)
 _ZIP: Final = "application/zip"
 _ANSWER: Final[dict[int | str, dict[str, Any]]] = {
     200: {
@@ -52,19 +61,7 @@ class TakeQuery(ProblemQuery):
     "/take/{target}",
     summary="Take a winner away",
     response_class=Response,
-    responses=_ANSWER
-    | documented(
-        errors.UnknownDevice,
-        errors.UnknownKernel,
-        errors.Invalid,
-        errors.RefusedConfig,
-        errors.Unsupported,
-        errors.NoDevice,
-        errors.CompileFailed,
-        errors.ChildDied,
-        errors.ChildTimedOut,
-        errors.Closing,
-    ),
+    responses=_ANSWER | documented(errors.UnknownDevice, errors.UnknownKernel, errors.Invalid, *COMPILING),
     query=TakeQuery,
 )
 async def take(request: Request, target: TargetName) -> Response:
