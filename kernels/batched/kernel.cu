@@ -128,12 +128,12 @@ PART void add_tiles(const LOCAL REAL *As, const LOCAL REAL *Bs, ACC *acc)
 PART void store_tile(GLOBAL REAL *c, const int n, const int rows, const int columns, const int wide,
                      ACC *acc)
 {
-    EACH(e, TM * PACKS) {
+    EACH_ROLLED(e, TM * PACKS) {
         const int y = ACC_ROW(e / PACKS), x = THREAD_COL + ACC_COL(e % PACKS * RUN(TN));
         if (wide && y < rows && x < columns) {
             STORE(RUN(TN), acc[e], c + y * n + x);
         }
-        EACH(j, RUN(TN)) {
+        EACH_ROLLED(j, RUN(TN)) {
             if (!wide && y < rows && x + j < columns) {
                 c[y * n + x + j] = ELEMENT(acc[e], j);
             }

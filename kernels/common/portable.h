@@ -32,6 +32,7 @@
 // RUN(n)                         how many of a thread's n neighbouring elements are contiguous
 // WIDE                           elements in 16 bytes
 // EACH(i, n)                     fully unrolled loop
+// EACH_ROLLED(i, n)              fully unrolled loop for CUDA, a loop for OpenCL
 // TURNS(i, n, u)                 loop unrolled u times
 // ADDRESS(p)                     pointer as an INDEX
 // cp_async(w, to, from, inside)  cp.async of w elements into shared memory, zeros if not inside
@@ -76,6 +77,8 @@
 // compiler.
 #define KERNEL_MIN_BLOCKS(x, y, s) KERNEL(x, y)
 #define INNER static __attribute__((always_inline))
+// What a thread does once a tile is a loop: unrolled, it takes PoCL seconds to compile.
+#define EACH_ROLLED(i, n) _Pragma("unroll 1") for (int i = 0; i < (n); i++)
 #define DYNAMIC_SHARED(name, size) SHARED REAL name[size]
 #define CONCAT_(a, b) a##b
 #define CONCAT(a, b) CONCAT_(a, b)
@@ -115,6 +118,7 @@
 // contiguous, so a thread's neighbouring elements are split into runs of WIDE.
 #define KERNEL_MIN_BLOCKS(x, y, s) extern "C" __global__ __launch_bounds__((x) * (y), s) void
 #define INNER static __device__ __forceinline__
+#define EACH_ROLLED(i, n) EACH(i, n)
 #define DYNAMIC_SHARED(name, size) extern __shared__ __align__(16) REAL name[]
 template <int n> struct __align__(16) Pack {
     REAL element[n];

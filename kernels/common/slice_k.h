@@ -16,13 +16,13 @@
 INNER void reduce_slices(LOCAL REAL *smem, ACC *acc)
 {
     BARRIER(); // all have read the last k tile: its stage is free
-    EACH(e, ACC_PACKS) {
+    EACH_ROLLED(e, ACC_PACKS) {
         STORE(ACC_WIDTH, acc[e], smem + SLICE_SMEM_AT(SLICE_IDX, e));
     }
     BARRIER();
-    EACH(e, OUT_PACKS) {
+    EACH_ROLLED(e, OUT_PACKS) {
         acc[e] = LOAD(ACC_WIDTH, smem + SLICE_SMEM_AT(0, SLICE_IDX * OUT_PACKS + e));
-        EACH(i, SLICE_K - 1) {
+        EACH_ROLLED(i, SLICE_K - 1) {
             acc[e] = FMA_PACK(
                 ACC_WIDTH, 1,
                 LOAD(ACC_WIDTH, smem + SLICE_SMEM_AT(i + 1, SLICE_IDX * OUT_PACKS + e)), acc[e]);

@@ -50,25 +50,25 @@ INNER int last_block_arrived(int *counter, const int of, int *arrivals)
 
 INNER void store_partials(GLOBAL REAL *to, ACC *acc)
 {
-    EACH(e, OUT_PACKS) {
+    EACH_ROLLED(e, OUT_PACKS) {
         STORE(ACC_WIDTH, acc[e], to + PARTIAL_AT(e));
     }
 }
 
 INNER void sum_partials(const GLOBAL REAL *from, const int count, const INDEX pitch, ACC *acc)
 {
-    EACH(e, OUT_PACKS) {
+    EACH_ROLLED(e, OUT_PACKS) {
         acc[e] = ZERO_PACK(ACC_WIDTH);
     }
     for (int i = 0; i < count; i += LOADS_IN_FLIGHT) {
         ACC read[LOADS_IN_FLIGHT * OUT_PACKS];
-        EACH(e, LOADS_IN_FLIGHT * OUT_PACKS) {
+        EACH_ROLLED(e, LOADS_IN_FLIGHT * OUT_PACKS) {
             read[e] = i + e / OUT_PACKS < count
                           ? LOAD_L2(ACC_WIDTH,
                                     from + (i + e / OUT_PACKS) * pitch + PARTIAL_AT(e % OUT_PACKS))
                           : ZERO_PACK(ACC_WIDTH);
         }
-        EACH(e, LOADS_IN_FLIGHT * OUT_PACKS) {
+        EACH_ROLLED(e, LOADS_IN_FLIGHT * OUT_PACKS) {
             acc[e % OUT_PACKS] = FMA_PACK(ACC_WIDTH, 1, read[e], acc[e % OUT_PACKS]);
         }
     }

@@ -117,12 +117,12 @@ PART void add_tiles(const LOCAL REAL *As, const LOCAL REAL *Bs, ACC *acc)
 PART void store_tile(GLOBAL REAL *c, const INDEX n, const int rows, const int columns,
                      const int wide, ACC *acc)
 {
-    EACH(e, OUT_PACKS) {
+    EACH_ROLLED(e, OUT_PACKS) {
         const int y = ACC_ROW(SLICE_IDX * (TM / SLICE_K) + e / PACKS), x = ACC_COL(e % PACKS);
         if (wide && y < rows && x + RUN(TN) <= columns) {
             STORE(RUN(TN), acc[e], c + y * n + x);
         } else {
-            EACH(j, RUN(TN)) {
+            EACH_ROLLED(j, RUN(TN)) {
                 if (y < rows && x + j < columns) {
                     c[y * n + x + j] = ELEMENT(acc[e], j);
                 }

@@ -76,7 +76,7 @@ INNER void sum_slices(const LOCAL REAL *smem, ACC *totals, const int round)
 
 INNER void reduce_slices(LOCAL REAL *smem, const REAL *acc, ACC *totals)
 {
-    EACH(round, OUT_PACKS / PACKS_PER_ROUND) {
+    EACH_ROLLED(round, OUT_PACKS / PACKS_PER_ROUND) {
         BARRIER(); // the last contents have been read
         store_slice(smem, acc, round);
         BARRIER();
@@ -89,10 +89,10 @@ INNER void reduce_slices(LOCAL REAL *smem, const REAL *acc, ACC *totals)
 PART void store_tile(GLOBAL STORED *c, const INDEX down, const INDEX along, const int shorts,
                      const int longs, const int packed, ACC *totals)
 {
-    EACH(u, OUT_PACKS) {
+    EACH_ROLLED(u, OUT_PACKS) {
         const int s = OUT_SHORT(u), pack = OUT_PACK(u), lane = OUT_THREAD(u);
         if (HAS_OUT(u) && s < shorts) {
-            EACH(e, WIDE) {
+            EACH_ROLLED(e, WIDE) {
                 const int at = packed ? (pack * LONG_THREADS + lane) * WIDE + e
                                       : (pack * WIDE + e) * LONG_THREADS + lane;
                 if (at < longs) {
