@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 FINALS: Final = (1.0, 5.0)  # seconds of finals at least, where the budget has them, and at most
+CLEARLY: Final = 1.5  # times slower than the untuned default is forecast: forecasts are not nearer than this
 _SEARCHING: Final = 0.8  # of the seconds: the rest is the finals'
 
 

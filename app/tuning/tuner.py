@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from app.tuning.budget import FINALS, Budget, Deadline, Forecast
+from app.tuning.budget import CLEARLY, FINALS, Budget, Deadline, Forecast
 from app.tuning.finals import BESIDE, OVER, absent, finals
 from app.tuning.kernel_search import KernelSearch
 from app.tuning.outcome import FORECAST, FinalReport, Measured, Outcome, Rejected
@@ -35,7 +35,6 @@ _REPORT: Final = 5  # rounds of whoever is told that the finals are left time fo
 _CHECK: Final = 5e-3  # seconds beside each sample of the report: the reference kernel's, and the next one's turn
 _CLOSE: Final = 0.25  # of the seconds: where every default and the vendor take more, the best hope comes first
 _DOUBT: Final = 2.0  # times what is left that the untuned default's trial may be forecast to take, and be tried
-_CLEARLY: Final = 1.5  # times slower than the untuned default is forecast: forecasts are not nearer than this
 _LATER: Final = 1.5  # times its forecast that a trial of the search may take without costing the finals their time
 _BATCH: Final = 8  # configs asked for at once at least: a strategy thinks once for all of them
 _EARLY: Final = 4  # configs of each kernel that are compiled during the first trials
@@ -360,7 +359,7 @@ def _is_worse_than_untuned(final: FinalReport, task: Task, outcomes: Sequence[Ou
     if any(isinstance(one, Measured) or one.stage != FORECAST for one in seen):
         return False
     forecast = task.forecast(untuned).launch
-    return 0 < _CLEARLY * forecast < final.best.timing.median_ms / 1e3  # 0: nothing forecasts
+    return 0 < CLEARLY * forecast < final.best.timing.median_ms / 1e3  # 0: nothing forecasts
 
 
 def _untuned(task: Task) -> Launch | None:

@@ -330,14 +330,20 @@ def test_without_compilers_beside_no_space_is_listed_before_every_default_was_tr
 
 
 def test_spaces_are_listed_once_and_in_a_thread_while_defaults_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = list[str]()
+    threads, listing = list[str](), Event()
+
+    class Slow(Scripted):
+        def attempt(self, contender: Contender, best: float | None) -> Outcome:
+            assert listing.wait(30)
+            return super().attempt(contender, best)
 
     def made(name: str, inputs: SearchInputs, seed: int) -> Strategy:
         threads.append(threading.current_thread().name)
+        listing.set()
         return strategy(name, inputs, seed)
 
     monkeypatch.setattr("app.tuning.tuner.strategy", made)
-    run(Scripted(width=4), Budget(trials=8))
+    run(Slow(width=4), Budget(trials=8))
     assert len(threads) == len(KERNELS)
     assert threads[0] == "listing spaces"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -17,7 +17,7 @@ from app.devices.fleet import Unit
 from app.devices.lease import Priority
 from app.devices.process import CallLimit, CallStopped
 from app.errors import BudgetTooSmall, TilewiseError
-from app.tuning.budget import Forecast
+from app.tuning.budget import CLEARLY, Forecast
 from app.tuning.outcome import FORECAST, Measured, Outcome, Rejected
 from app.tuning.runner import Contender
 from app.worker.measuring.calibration import PreparationRates, calibrate
@@ -135,9 +135,14 @@ class TrialForecasts:
         drawn *= 1.0 if problem.dtype == "float32" else _WIDE
         compared = problem.batch * problem.m * problem.n / rates.compared
         prepared = drawn + problem.flops / rates.reference + compared
-        expected = (_forecast(device, each, known, rates) for each in _defaults(kernels, problem, device))
-        tried = min((one.trial + one.launch for one in expected), default=0.0)
+        expected = [_forecast(device, each, known, rates) for each in _defaults(kernels, problem, device)]
+        tried = min((one.trial + one.launch for one in _promotable(expected)), default=0.0)
         return prepared + tried + compared + max(known.proving, default=_PROVING)
+
+
+def _promotable(expected: Sequence[Forecast]) -> Iterator[Forecast]:
+    """Of the defaults' forecasts those that may win without the last one, which is the untuned, and that one."""
+    return (one for one in expected if one is expected[-1] or one.launch <= CLEARLY * expected[-1].launch)
 
 
 def _forecast(device: Device, contender: Contender, known: _DeviceRates, rates: PreparationRates) -> Forecast:
