@@ -17,6 +17,7 @@ from app.api.openapi.direct_route import DirectRouter
 from app.api.responses import Answer, reply
 from app.api.state import service_of, state_of, threads_of
 from app.devices.sandbox import Part
+from app.services.health.status import STORE_FAILED
 
 router = DirectRouter("operations")
 
@@ -125,7 +126,7 @@ async def health(request: Request) -> Response:
             status="not_ready" if unready else ("degraded" if reasons else "ready"),
             reasons=list(dict.fromkeys([unready, *reasons] if unready else reasons)),
             devices=[HealthOfDevice.model_validate(asdict(each)) for each in service.health.devices()],
-            store="failed" if service.health.store.fault else "ok",
+            store="failed" if any(reason.startswith(STORE_FAILED) for reason in reasons) else "ok",
             sandbox=list(service.fleet.restricted),
         )
     )

@@ -26,6 +26,7 @@ _LOOK: Final = 1.0  # seconds between two looks at what is logged, and at the ho
 _LONGEST: Final = 300  # characters of a reason that callers are told
 _PATH: Final = re.compile(r"(?<![\w:])/(?!/)[^\s:;,'\")]+")
 
+STORE_FAILED: Final = "store_failed: "  # begins the reason why nothing can be stored
 DeviceState: TypeAlias = Literal["ok", "degraded", "failed", "cordoned", "starting"]
 STATES: Final = get_args(DeviceState)
 
@@ -88,7 +89,7 @@ class ServiceHealth:
         found = [f"{each.device}: {reason}" for each in self.devices() for reason in each.reasons]
         store = self.store.fault
         if store is not None:
-            found.append(f"store_failed: {told(store)}")
+            found.append(f"{STORE_FAILED}{told(store)}")
         return list(dict.fromkeys([*found, *self._shortages, *map(told, self._defaults.degraded())]))
 
     def start(self) -> None:

@@ -40,7 +40,7 @@ _WIDE: Final = 2.5  # times as long as drawing float32 takes drawing another dty
 _FIXED: Final = 0.1  # seconds of a trial besides its launches: a binary that is there is loaded and warmed up
 # Seconds until a kernel that was never built can be launched, on a host that draws _DRAWN elements a second.
 _BUILDING: Final = {"naive": 0.4, "tiled": 0.6}
-_OTHERS: Final = {"opencl": 3.0, "cuda": 0.6}
+_OTHERS: Final = {"opencl": 1.5, "cuda": 0.6}
 _DRAWN: Final = 1e8
 _PROVING: Final = 0.3  # seconds that proving a config takes before any was proved
 _CALIBRATING: Final = 3.0  # seconds that a request waits for a device to be calibrated
