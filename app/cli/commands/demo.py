@@ -26,21 +26,25 @@ from app.cli.render import answer
 from app.cli.spawn import STARTING, Started, started
 from app.cli.startup_messages import ready_text, waiting_text
 from app.errors import NoDevice, StartRefused
-from tilewise import Client, Device, Shape
+from tilewise import BudgetTooSmall, Client, Device, Job, Shape
 
 ON_CPU = (Shape(128, 128, 128), Shape(256, 256, 256), Shape(512, 512, 512), Shape(500, 600, 400))
 ON_GPU = (*(Shape(size, size, size) for size in (32, 256, 1024, 2048)), Shape(1000, 1200, 800))
 # float32 sums of up to a few thousand products stay well inside this; a wrong tile does not.
 TOLERATED = 1e-5
 USUAL = "http://127.0.0.1:8000"
+SECONDS = 34.0
 
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """What to show: shapes (none: some that suit the device), seconds of tuning, where to keep what is learnt."""
+    """What to show: shapes (none: some that suit the device), seconds of tuning, where to keep what is learnt.
+
+    `seconds` None are enough for a usual host, and on a slower one as many as its service says that it needs.
+    """
 
     shapes: tuple[Shape, ...]
-    seconds: float
+    seconds: float | None
     data_dir: Path | None
     keep: bool
 
@@ -66,9 +70,9 @@ def demo(order: Demo, out: Console, err: Console) -> Exit:
     return Exit.OK if done else Exit.FAILED
 
 
-def _tune(client: Client, shapes: Sequence[Shape], seconds: float, out: Console, err: Console) -> bool:
+def _tune(client: Client, shapes: Sequence[Shape], seconds: float | None, out: Console, err: Console) -> bool:
     out.print(f"Tuning {', '.join(map(str, shapes))}: every config is compiled, checked against float64, then timed.")
-    job = follow(client, client.tune(shapes, seconds=seconds), err)
+    job = follow(client, submitted(client, shapes, seconds, err), err)
     if job.state != "succeeded":
         err.print(f"[red]The job {job.state}[/]: {(job.error or {}).get('error', 'no reason was given')}")
         return False
@@ -80,6 +84,18 @@ def _tune(client: Client, shapes: Sequence[Shape], seconds: float, out: Console,
     out.print(f"[bold]GET /best-config[/] for {shapes[-1]} now answers:")
     out.print(answer(bests[-1]))
     return True
+
+
+def submitted(client: Client, shapes: Sequence[Shape], seconds: float | None, err: Console) -> Job:
+    """The job that tunes them, of as many seconds as it needs where none are given."""
+    try:
+        return client.tune(shapes, seconds=SECONDS if seconds is None else seconds)
+    except BudgetTooSmall as refusal:
+        if seconds is not None:
+            raise
+        needed = int(refusal.body["needed_seconds"])
+        err.print(f"A trial of each of them is forecast to take {needed} s here: so many are given.")
+        return client.tune(shapes, seconds=needed)
 
 
 def _multiply(client: Client, shape: Shape, out: Console) -> bool:

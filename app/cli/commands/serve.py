@@ -52,7 +52,10 @@ def demo(
     shapes: Annotated[
         str, typer.Option(help="Shapes such as 512x512x512, with commas; by default some that suit the device.")
     ] = "",
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long to tune, all shapes together.")] = 34.0,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="How long to tune, all shapes together; by default 34, and more on a slow host."),
+    ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(file_okay=False, help="Keep what is learnt here; by default it is thrown away.")
     ] = None,
