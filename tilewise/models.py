@@ -54,6 +54,22 @@ class Conditions:
 
 
 @dataclass(frozen=True, slots=True)
+class Compilation:
+    """What compiling a config took in seconds, and what its launch takes; None where neither compiler nor driver tells.
+
+    Local memory is a thread's, shared memory and the most threads a block's; `grid` blocks of `block` threads launch.
+    """
+
+    seconds: float | None = None
+    local_bytes: int | None = None
+    shared_bytes: int | None = None
+    constant_bytes: int | None = None
+    max_threads: int | None = None
+    grid: int | None = None
+    block: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Baseline:
     """What a best is compared with: our best naive or tiled kernel, the untuned default, or the vendor's library."""
 
@@ -227,6 +243,7 @@ class Trial:
     gflops: float | None = None
     error: Accuracy | None = None
     registers: int | None = None
+    compilation: Compilation | None = None
     created_at: datetime | None = None
     round: str = "search"
     conditions: Conditions | None = None

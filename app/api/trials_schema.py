@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field
 
@@ -13,6 +14,23 @@ from app.store.records import MissRecord, TrialRecord
 
 Outcome = Literal["measured", "rejected"]
 Round = Literal["search", "final", "report"]
+
+
+class Compilation(Answer):
+    """What compiling a config took, and what its launch takes; null where neither compiler nor driver tells."""
+
+    seconds: Annotated[float | None, Field(description="Of the compiler, when it made the binary.")] = None
+    local_bytes: Annotated[int | None, Field(description="Of a thread, spills among them.")] = None
+    shared_bytes: Annotated[int | None, Field(description="Of a block.")] = None
+    constant_bytes: int | None = None
+    max_threads: Annotated[int | None, Field(description="The most that a block of it may have.")] = None
+    grid: Annotated[int | None, Field(description="Blocks of the launch.")] = None
+    block: Annotated[tuple[int, int] | None, Field(description="Threads of a block, x then y.")] = None
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any] | None) -> Compilation | None:
+        """Take it as the store has it."""
+        return None if value is None else cls.model_validate(value)
 
 
 class Trial(Answer):
@@ -33,6 +51,7 @@ class Trial(Answer):
     gflops: float | None
     error: Accuracy | None
     registers: int | None
+    compilation: Compilation | None
     created_at: datetime
     round: Round
     conditions: Conditions | None
@@ -58,6 +77,7 @@ class Trial(Answer):
             gflops=lookup.gflops(value.problem, timing),
             error=Accuracy.of(lookup.accuracy_of(value)),
             registers=value.registers,
+            compilation=Compilation.of(value.compilation),
             created_at=value.created_at,
             round=cast("Round", value.round),
             conditions=Conditions.of(value.conditions),

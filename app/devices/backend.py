@@ -44,25 +44,32 @@ class Operands:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled and loaded build. `registers` and `spills`, bytes of local memory, are per thread; None if unknown."""
+    """A compiled and loaded build. `registers` and `spills`, bytes of local memory, are per thread; None if unknown.
+
+    `compile_seconds` are the compiler's, when it made the binary; None where that happens at the first launch.
+    """
 
     handle: Any
     build: Build
     registers: int | None = None
     spills: int | None = None
+    compile_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchResources:
     """What a launch takes of a multiprocessor by the driver's word; None where it does not tell.
 
-    Registers and bytes of local memory are a thread's, of shared memory a block's.
+    Registers and bytes of local memory are a thread's, of shared memory a block's, of constant memory the function's;
+    `max_threads` is the most that a block of this function may have.
     """
 
     registers: int | None
     local_bytes: int | None
     shared_bytes: int | None
     blocks_per_sm: int | None
+    constant_bytes: int | None = None
+    max_threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

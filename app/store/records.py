@@ -19,8 +19,9 @@ class TrialRecord:
     sample says nothing of it), a rejected one `stage` and `reason`. `kernel` is "vendor" for the vendor's library, with
     an empty config and the library's name as digest. `round` is search; final for a finalist's samples, which chose
     the winner; or report for fresh samples taken after the choice. `policy` names how launches were timed, `seconds`
-    are the samples in order, to the nanosecond; `retaken` rounds were disturbed and taken again. `created_at` is aware,
-    and comes back in UTC. Floats are finite.
+    are the samples in order, to the nanosecond; `retaken` rounds were disturbed and taken again. `compilation` is what
+    is known of it but the registers, by the members of Compilation. `created_at` is aware, and comes back in UTC.
+    Floats are finite.
     """
 
     id: int | None
@@ -50,6 +51,7 @@ class TrialRecord:
     seconds: tuple[float, ...] = field(default=(), repr=False)
     conditions: Mapping[str, Any] | None = None
     retaken: int = 0
+    compilation: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

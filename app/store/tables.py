@@ -3,48 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    CheckConstraint,
-    Double,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Text,
-    UniqueConstraint,
-)
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
 
-from app.store.column_types import Moment, Prose, Samples
-
-_NAMES: Final = {
-    "pk": "pk_%(table_name)s",
-    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-    "ck": "ck_%(table_name)s_%(constraint_name)s",
-}
-_NUMBER: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows by itself in INTEGER columns only
-
-
-class Base(DeclarativeBase):
-    """The base of all tables: names of constraints and types of columns."""
-
-    metadata = MetaData(naming_convention=_NAMES)
-    type_annotation_map = {  # noqa: RUF012 -- SQLAlchemy reads it off the class, and nobody changes it
-        str: Text,
-        int: BigInteger,
-        float: Double,
-        datetime: Moment,
-        dict[str, Any]: JSON(none_as_null=True),
-        tuple[float, ...]: Samples,
-        bytes: LargeBinary,
-    }
+from app.store.base import NUMBER
+from app.store.base import Base as Base  # noqa: PLC0414 - with all tables in its metadata, for who imports it here
+from app.store.column_types import Prose
 
 
 class DeviceRow(Base):
@@ -83,7 +49,7 @@ class JobRow(Base):
         {"sqlite_autoincrement": True},
     )
 
-    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True)
+    number: Mapped[int] = mapped_column(NUMBER, primary_key=True)
     id: Mapped[str]
     kind: Mapped[str]
     state: Mapped[str]
@@ -123,7 +89,7 @@ class TrialRow(Base):
         {"sqlite_autoincrement": True},
     )
 
-    id: Mapped[int] = mapped_column(_NUMBER, primary_key=True)
+    id: Mapped[int] = mapped_column(NUMBER, primary_key=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     device_model: Mapped[str]
     device_uuid: Mapped[str]
@@ -159,6 +125,7 @@ class TrialRow(Base):
     seconds: Mapped[tuple[float, ...]]
     conditions: Mapped[dict[str, Any] | None]
     retaken: Mapped[int]
+    compilation: Mapped[dict[str, Any] | None]
 
 
 class BestRow(Base):
@@ -197,7 +164,7 @@ class FaultRow(Base):
         ),
     )
 
-    id: Mapped[int] = mapped_column(_NUMBER, primary_key=True)
+    id: Mapped[int] = mapped_column(NUMBER, primary_key=True)
     device_model: Mapped[str]
     environment: Mapped[str]
     kernel: Mapped[str]
@@ -282,7 +249,7 @@ class WorkloadRow(Base):
     __tablename__ = "workloads"
     __table_args__ = (UniqueConstraint("id"), Index(None, "principal", "number"), {"sqlite_autoincrement": True})
 
-    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True)
+    number: Mapped[int] = mapped_column(NUMBER, primary_key=True)
     id: Mapped[str]
     principal: Mapped[str]
     name: Mapped[str] = mapped_column(Prose)
@@ -299,7 +266,7 @@ class BestHistoryRow(Base):
     __tablename__ = "best_history"
     __table_args__ = (Index(None, "problem_key", "number"), {"sqlite_autoincrement": True})
 
-    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True)
+    number: Mapped[int] = mapped_column(NUMBER, primary_key=True)
     event: Mapped[str]
     at: Mapped[datetime]
     device_model: Mapped[str]
@@ -348,7 +315,7 @@ class ImportedSpaceRow(Base):
     __tablename__ = "imported_spaces"
     __table_args__ = (Index(None, "import_id", "number"), Index(None, "problem_key", "number"))
 
-    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True)
+    number: Mapped[int] = mapped_column(NUMBER, primary_key=True)
     import_id: Mapped[str] = mapped_column(ForeignKey("imports.id"))
     kind: Mapped[str]
     device: Mapped[str]
@@ -365,7 +332,7 @@ class CacheRow(Base):
     __tablename__ = "cache_entries"
     __table_args__ = (UniqueConstraint("principal", "namespace", "key"), {"sqlite_autoincrement": True})
 
-    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True)
+    number: Mapped[int] = mapped_column(NUMBER, primary_key=True)
     principal: Mapped[str]
     namespace: Mapped[str]
     key: Mapped[str]
@@ -382,7 +349,7 @@ class ProfileRow(Base):
     __tablename__ = "profiles"
     __table_args__ = (UniqueConstraint("id"), Index(None, "problem_key", "number"), {"sqlite_autoincrement": True})
 
-    number: Mapped[int] = mapped_column(_NUMBER, primary_key=True)
+    number: Mapped[int] = mapped_column(NUMBER, primary_key=True)
     id: Mapped[str]
     device: Mapped[str]
     device_model: Mapped[str]

@@ -58,28 +58,56 @@ class Conditions:
 
 
 @dataclass(frozen=True, slots=True)
+class Compilation:
+    """What compiling a config took, and what its launch takes; None where neither compiler nor driver tells.
+
+    `seconds` are the compiler's, when it made the binary that is launched. Registers and `local_bytes`, spills among
+    them, are a thread's; `shared_bytes` and `max_threads` a block's; `constant_bytes` the function's. The launch has
+    `grid` blocks of `block` threads, x then y.
+    """
+
+    seconds: float | None = None
+    registers: int | None = None
+    local_bytes: int | None = None
+    shared_bytes: int | None = None
+    constant_bytes: int | None = None
+    max_threads: int | None = None
+    grid: int | None = None
+    block: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """A config that compiled, answered right and was timed; `seconds` are its samples, in the order they were taken.
 
-    The vendor's library is kernel "vendor" with an empty config.
+    The vendor's library is kernel "vendor" with an empty config, and nothing was compiled.
     """
 
     kernel: str
     config: Config
     timing: Timing
     accuracy: Accuracy
-    registers: int | None = None
+    compilation: Compilation | None = None
     seconds: tuple[float, ...] = field(default=(), repr=False)
+
+    @property
+    def registers(self) -> int | None:
+        """Registers of a thread; None if unknown."""
+        return None if self.compilation is None else self.compilation.registers
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A config that was not timed: at `stage` (space, forecast, compile, launch, verify, measure), for `reason`."""
+    """A config that was not timed: at `stage` (space, forecast, compile, launch, verify, measure), for `reason`.
+
+    `compilation` is of one that compiled.
+    """
 
     kernel: str
     config: Config
     stage: str
     reason: str
+    compilation: Compilation | None = field(default=None, repr=False)
 
 
 Outcome = Measured | Rejected

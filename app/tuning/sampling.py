@@ -132,7 +132,7 @@ class FinalistSampling:
             limited = len(seconds) < FEWEST or not (high - low) / 2 < NARROW * middle
         told = Timing(1e3 * middle, interval, len(seconds), limited, policy=self.policy)
         measured = entry.measured
-        return Measured(measured.kernel, measured.config, told, measured.accuracy, measured.registers, tuple(seconds))
+        return Measured(measured.kernel, measured.config, told, measured.accuracy, measured.compilation, tuple(seconds))
 
     def _culprits(self, entries: Sequence[Finalist]) -> bool:
         """The entries that cannot be sampled even alone."""

@@ -50,6 +50,7 @@ class ProgramCache:
 
 @dataclass
 class CompilationTimes:
-    """Seconds of the slowest compilation so far; None before the first."""
+    """Seconds of the slowest compilation so far, and of the last; None before the first."""
 
     slowest: float | None = None
+    last: float | None = None

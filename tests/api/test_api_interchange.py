@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.interchange import bundle, kernel_tuner
-from app.interchange.formats import FORMATS
+from app.interchange.formats import FORMATS, FileSubject, parse
 from app.interchange.results import BestResult, ResultsFile
 from kernels import CATALOGUE
 from kernels.problem import Problem
@@ -79,6 +79,33 @@ def test_each_format_holds_a_tuned_space_and_is_imported_as_the_same(
     assert answer.status_code == 201, answer.text
     counts = answer.json()["imported"]["counts"]
     assert counts["same"] == sum(counts.values()) > 0
+
+
+@pytest.mark.parametrize("name", ["t4", "kernel-tuner", "bundle"])
+def test_what_compiling_took_is_told_of_each_trial_and_in_each_file(
+    live_client: httpx.Client, tuned: str, name: str
+) -> None:
+    asked = {"job_id": tuned, "kernel": "tiled"}
+    trials = live_client.get("/trials", params=asked | {"limit": 1000}).json()["trials"]
+    told: dict[str, list[dict[str, Any]]] = {}
+    for trial in trials:
+        compilation = trial["compilation"]
+        assert compilation["seconds"] > 0
+        assert len(compilation["block"]) == 2
+        known = {name: value for name, value in compilation.items() if value is not None}
+        told.setdefault(str(sorted(trial["config"].items())), []).append(known)
+    file = live_client.get(f"/export/{name}", params=asked).content
+    (space,) = parse(name, file, FileSubject()).spaces
+    assert len(space.results) == len(told)
+    for one in space.results:
+        found = one.extra["tilewise"]["compilation"]
+        assert found in told[str(sorted(space.members(one).items()))]
+        assert one.extra["compile_time"] == 1e3 * found["seconds"]
+    imported = live_client.post(f"/import/{name}", content=file).json()["imported"]["id"]
+    again = live_client.get("/export/bundle", params={"import_id": imported}).text
+    (kept,) = bundle.read(again).spaces
+    extras = {one.values: one.extra["tilewise"] for one in kept.results}
+    assert extras == {one.values: one.extra["tilewise"] for one in space.results}
 
 
 def test_a_space_is_chosen_where_a_format_holds_one(live_client: httpx.Client, tuned: str) -> None:

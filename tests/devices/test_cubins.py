@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
+from app.devices import binary_cache
 from app.errors import CompileFailed
 from kernels import CATALOGUE
 from kernels.device import Device, Limits
@@ -36,6 +39,12 @@ def build_of(name: str, dtype: str = "float32") -> Build:
     return kernel.launch(kernel.default(problem, H200), problem, H200).build
 
 
+def known(facts: Path) -> dict[str, object]:
+    """What is told of a binary, but how long it took, and the digest that is of that too."""
+    told = json.loads(facts.read_text(encoding="utf-8"))
+    return {name: told[name] for name in told.keys() - {"seconds", "sha256"}}
+
+
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_a_kernel_compiles_for_every_architecture_without_spilling(architecture: str, tmp_path: Path) -> None:
     cubin = cuda.compile_cubin(build_of("tiled"), architecture, tmp_path)
@@ -62,17 +71,18 @@ def test_a_compiled_binary_is_found_again_by_source_flags_and_compiler(tmp_path:
 def test_a_binary_without_its_facts_is_compiled_again(tmp_path: Path) -> None:
     first = cuda.compile_cubin(build_of("naive"), "sm_90", tmp_path)
     facts = first.path.with_suffix(".json")
-    before = json.loads(facts.read_text(encoding="utf-8"))
+    before = known(facts)
     facts.unlink()
-    assert cuda.compile_cubin(build_of("naive"), "sm_90", tmp_path) == first
-    assert json.loads(facts.read_text(encoding="utf-8")) == before
+    again = cuda.compile_cubin(build_of("naive"), "sm_90", tmp_path)
+    assert again == replace(first, seconds=again.seconds)
+    assert known(facts) == before
 
 
 @pytest.mark.parametrize("of", ["binary", "facts", "facts that are none", "an older cache"])
 def test_a_binary_whose_bytes_were_changed_is_compiled_again_and_never_loaded(tmp_path: Path, of: str) -> None:
     first = cuda.compile_cubin(build_of("naive"), "sm_90", tmp_path)
     binary, facts = first.path.read_bytes(), first.path.with_suffix(".json")
-    told = json.loads(facts.read_text(encoding="utf-8"))
+    told, now = json.loads(facts.read_text(encoding="utf-8")), known(facts)
     if of == "binary":
         first.path.write_bytes(binary[:-1] + bytes([binary[-1] ^ 1]))
     elif of == "facts":
@@ -81,9 +91,20 @@ def test_a_binary_whose_bytes_were_changed_is_compiled_again_and_never_loaded(tm
         facts.write_text(json.dumps({"registers": 1, "spills": 0, "warnings": []}), encoding="utf-8")
     else:
         facts.write_text("[" * 10_000, encoding="utf-8")
-    assert cuda.compile_cubin(build_of("naive"), "sm_90", tmp_path) == first
+    again = cuda.compile_cubin(build_of("naive"), "sm_90", tmp_path)
+    assert again == replace(first, seconds=again.seconds)
     assert first.path.read_bytes() == binary
-    assert json.loads(facts.read_text(encoding="utf-8")) == told
+    assert known(facts) == now
+
+
+def test_a_compilation_is_timed_once_and_a_cache_that_did_not_tell_is_made_again(tmp_path: Path) -> None:
+    started = monotonic()
+    first = cuda.compile_cubin(build_of("tiled"), "sm_90", tmp_path)
+    assert 0 < first.seconds <= monotonic() - started
+    assert cuda.compile_cubin(build_of("tiled"), "sm_90", tmp_path).seconds == first.seconds
+    binary_cache.write(first.path, first.path.read_bytes(), {"registers": 1, "spills": 0, "warnings": []})
+    again = cuda.compile_cubin(build_of("tiled"), "sm_90", tmp_path)
+    assert again == replace(first, seconds=again.seconds)
 
 
 def test_array_in_local_memory_counts_as_spilling(tmp_path: Path) -> None:

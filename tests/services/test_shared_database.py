@@ -115,6 +115,6 @@ def test_a_newer_schema_is_answered_from_and_not_worked_for(services: Sequence[N
             until(lambda: all("schema 9999" in service.log.read_text() for service in services), 10)
             assert [service.state(job_id) for service in services] == ["queued", "queued"]
         finally:
-            connection.execute("UPDATE alembic_version SET version_num = '0014'")
+            connection.execute("UPDATE alembic_version SET version_num = '0015'")
     assert before == (1,)
     until(lambda: services[1].state(job_id) == "succeeded", 60)

@@ -37,7 +37,7 @@ from tests.support.store.stored_records import (
 
 pytest_plugins = ("tests.support.store.databases",)
 
-HEAD = "0014"
+HEAD = "0015"
 TABLES = {
     "alembic_version",
     "answers",
@@ -59,7 +59,7 @@ TABLES = {
 NEXT = """
 import sqlalchemy as sa
 from alembic import op
-revision, down_revision, branch_labels, depends_on = "0015", "0014", None, None
+revision, down_revision, branch_labels, depends_on = "0016", "0015", None, None
 def upgrade():
     with op.batch_alter_table("trials", recreate="auto") as batch:
         batch.add_column(sa.Column("note", sa.Text(), nullable=False, server_default="none"))
@@ -99,7 +99,7 @@ def description(connection: Connection) -> dict[str, list[str]]:
 def with_a_revision_more(monkeypatch: pytest.MonkeyPatch, folder: Path, more: str = "") -> None:
     scripts = folder / "migrations"
     shutil.copytree(schema.SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
-    (scripts / "versions" / "0015_more.py").write_text(NEXT.format(more=more))
+    (scripts / "versions" / "0016_more.py").write_text(NEXT.format(more=more))
     monkeypatch.setattr(schema, "SCRIPTS", scripts)
 
 
@@ -201,7 +201,7 @@ def test_a_newer_schema_is_refused_with_what_to_do(database_url: str) -> None:
     migrate(database_url)
     with changing(database_url) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(SchemaUnknown, match="9999, newer than this program's 0014: start the newer program, or"):
+    with pytest.raises(SchemaUnknown, match="9999, newer than this program's 0015: start the newer program, or"):
         migrate(database_url)
 
 
@@ -318,13 +318,13 @@ def test_a_new_revision_names_types_that_outlive_the_program(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_a_revision_more(monkeypatch, tmp_path)
-    (schema.SCRIPTS / "versions" / "0015_more.py").unlink()
+    (schema.SCRIPTS / "versions" / "0016_more.py").unlink()
     migrate(sqlite_url)
 
     def written(connection: Connection) -> str:
         connection.execute(text("DROP TABLE bests"))
-        command.revision(configuration(connection), "Bests again", autogenerate=True, rev_id="0015")
-        return (schema.SCRIPTS / "versions" / "0015_bests_again.py").read_text()
+        command.revision(configuration(connection), "Bests again", autogenerate=True, rev_id="0016")
+        return (schema.SCRIPTS / "versions" / "0016_bests_again.py").read_text()
 
     with changing(sqlite_url) as connection:
         script = written(connection)

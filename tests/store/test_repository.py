@@ -47,8 +47,17 @@ def statements(database: Database) -> Iterator[list[str]]:
     event.remove(database._reader, "before_cursor_execute", note)
 
 
+# A kernel that compiled and answered wrong: the widest numbers that the columns hold.
+COMPILED = replace(
+    REJECTED,
+    stage="verify",
+    registers=255,
+    compilation={"seconds": 0.1 + 0.2, "local_bytes": 0, "shared_bytes": 2**31, "grid": 2**40, "block": [32, 4]},
+)
+
+
 class TestTrials:
-    @pytest.mark.parametrize("record", [TRIAL, REJECTED], ids=["measured", "rejected"])
+    @pytest.mark.parametrize("record", [TRIAL, REJECTED, COMPILED], ids=["measured", "rejected", "compiled"])
     def test_a_trial_comes_back_exactly_as_it_was_saved(self, database: Database, record: TrialRecord) -> None:
         add_job(database)
         saved = add_trial(database, record)

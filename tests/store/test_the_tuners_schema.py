@@ -78,6 +78,22 @@ def test_what_the_first_schema_held_is_read_as_trials_of_a_search(first_schema: 
     assert (found.trial, found.naive, found.tiled, found.default) == (measured, measured, None, None)
 
 
+def test_what_compiling_took_goes_with_its_revision_and_registers_stay(database_url: str) -> None:
+    migrate(database_url)
+    told = replace(TRIAL, compilation={"seconds": 0.25, "shared_bytes": 2048, "block": [16, 16]})
+    with open_database(database_url) as database:
+        add_job(database)
+        saved = add_trial(database, told)
+    assert saved.compilation == told.compilation
+    with changing(database_url) as connection:
+        command.downgrade(configuration(connection), "0014")
+    migrate(database_url)
+    with open_database(database_url) as database:
+        (found,) = database.read(lambda session: TrialRepository(session).of_job("job"))
+    assert found == replace(saved, compilation=None)
+    assert found.registers == TRIAL.registers
+
+
 def test_ids_go_on_rising_after_the_upgrade_and_the_old_rules_hold(first_schema: str) -> None:
     migrate(first_schema)
     with open_database(first_schema) as database:

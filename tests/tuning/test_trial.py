@@ -129,6 +129,9 @@ def test_a_right_kernel_is_measured(
     assert outcome.timing.median_ms == pytest.approx(0.1)
     assert outcome.accuracy.relative_l2 < 1e-6
     assert outcome.registers == 21
+    assert outcome.compilation is not None
+    assert (outcome.compilation.block, outcome.compilation.shared_bytes) == (launch_of(problem, "right").block, 2048)
+    assert 0 < (outcome.compilation.seconds or 0) < 60
 
 
 @pytest.mark.parametrize(
@@ -152,6 +155,7 @@ def test_wrong_kernel_is_rejected_and_the_next_trial_is_well(
     assert isinstance(outcome, Rejected)
     assert outcome.stage == stage
     assert outcome.reason.startswith(reason)
+    assert (outcome.compilation is not None) == (stage != "compile")
     assert isinstance(attempt(held, link, "right"), Measured)
 
 

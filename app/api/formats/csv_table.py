@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 
 MEDIA: Final = "text/csv"
-_DEEPEST: Final = {"config", "conditions"}  # objects with members of their own: one column, as JSON
+_DEEPEST: Final = {"config", "conditions", "compilation"}  # objects with members of their own: one column, as JSON
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -155,7 +155,7 @@ class CudaBackend:
             registers, local = int(kernel.num_regs), int(kernel.local_size_bytes)
         except (driver.CUDADriverError, runtime.CUDARuntimeError) as error:
             raise CompileFailed(f"the binary cannot be loaded: {error}", fatal=_is_fatal(error)) from error
-        return Program(kernel, build, registers, local)
+        return Program(kernel, build, registers, local, cubin.seconds)
 
     def warm(self, program: Program, launch: Launch, compiled: Callable[[], None] = nothing) -> None:
         """Launch one block on a problem of one element: the driver loads the code then."""
@@ -203,7 +203,8 @@ class CudaBackend:
         with self._failing():
             static, more = int(program.handle.shared_size_bytes), launch.dynamic_smem_bytes
             blocks = occupancy_blocks(program, launch.threads, more)
-        return LaunchResources(program.registers, program.spills, static + more, blocks)
+            constant, threads = int(program.handle.const_size_bytes), int(program.handle.max_threads_per_block)
+        return LaunchResources(program.registers, program.spills, static + more, blocks, constant, threads)
 
     def vendor_run(self, problem: Problem, operands: Operands) -> None:
         """The product by cuBLAS, into the same buffers; raises DeviceError if there is no cuBLAS."""

@@ -8,6 +8,7 @@ import struct
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 from cupy.cuda import compiler, nvrtc
@@ -31,12 +32,13 @@ class Cubin:
     """A compiled binary on disk, with registers and bytes of local memory of a thread.
 
     Both are None if ptxas was not run: NVRTC 13 has a cache of its own, without these. `warnings` are ptxas's messages
-    about serialised wgmma (C7510 and similar).
+    about serialised wgmma (C7510 and similar). `seconds` are those that compiling it took, which may be long ago.
     """
 
     path: Path
     registers: int | None
     spills: int | None
+    seconds: float
     warnings: tuple[str, ...] = ()
 
 
@@ -52,12 +54,13 @@ def compile_cubin(build: Build, architecture: str, cache_dir: Path, *, line_info
     key = binary_cache.name(build.digest, *exact, *given, _compiler(), _WHOLE)
     path = cache_dir / "cuda" / f"{key}.cubin"
     facts = binary_cache.read(path)
-    if facts is None:
+    if facts is None or "seconds" not in facts:  # which caches before did not tell
+        started = monotonic()
         binary, log = _nvrtc(build, (*given, *macros))
-        binary = _whole(binary)
-        facts = {**_usage(log, build.entry), "warnings": _WAITS.findall(log)}
+        binary, seconds = _whole(binary), round(monotonic() - started, 6)
+        facts = {**_usage(log, build.entry), "warnings": _WAITS.findall(log), "seconds": seconds}
         binary_cache.write(path, binary, facts)
-    return Cubin(path, facts["registers"], facts["spills"], tuple(facts["warnings"]))
+    return Cubin(path, facts["registers"], facts["spills"], facts["seconds"], tuple(facts["warnings"]))
 
 
 def compile_ptx(build: Build, architecture: str, *, line_info: bool = False) -> str:

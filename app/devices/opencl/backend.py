@@ -150,8 +150,9 @@ class OpenCLBackend:
         """A block's local memory: PoCL tells one size of private memory for all, and a CPU holds no blocks at once."""
         del launch
         with self._failing():
-            shared = program.handle.get_work_group_info(self._cl.kernel_work_group_info.LOCAL_MEM_SIZE, self._native)
-        return LaunchResources(None, None, int(shared), None)
+            named, asked = self._cl.kernel_work_group_info, program.handle.get_work_group_info
+            shared, threads = (asked(one, self._native) for one in (named.LOCAL_MEM_SIZE, named.WORK_GROUP_SIZE))
+        return LaunchResources(None, None, int(shared), None, None, int(threads))
 
     def vendor_run(self, problem: Problem, operands: Operands) -> None:
         """NumPy's product, on the buffers' own memory."""

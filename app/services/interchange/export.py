@@ -10,7 +10,9 @@ from app.errors import NotTuned
 from app.interchange.results import OWN, BestResult, ConfigResult, ResultsFile, TuningResults, size_of
 from app.services.best.lookup import BestConfigs
 from app.services.jobs.service import JobService
+from app.services.tuning.trial_records import compilation_of
 from app.store.records import BestRecord, TrialRecord
+from app.tuning.outcome import Compilation
 from kernels import CATALOGUE
 from kernels.launch import dtype_macros
 from kernels.space import Config
@@ -104,18 +106,41 @@ def _result(rows: Sequence[TrialRecord]) -> ConfigResult:
 
 
 def _extra(row: TrialRecord) -> dict[str, Any]:
-    """What no other tuner has a name for, and when."""
+    """When, what compiling took by others' names, and what no other tuner has a name for."""
     own = {
         "median_ms": row.median_ms,
         "ci95_ms": None if (interval := _interval(row)) is None else list(interval),
         "registers": row.registers,
+        "compilation": row.compilation and dict(row.compilation),
         "relative_l2": row.relative_l2,
         "max_scaled": row.max_scaled,
         "stage": row.stage,
         "job": row.job_id,
     }
     told = {name: value for name, value in own.items() if value is not None}
-    return {"timestamp": row.created_at.isoformat(), OWN: told}
+    return {"timestamp": row.created_at.isoformat(), **_compiled(compilation_of(row)), OWN: told}
+
+
+def _compiled(known: Compilation | None) -> dict[str, Any]:
+    """Milliseconds of the compiler as Kernel Tuner has them, and T4's compilation_data where every member is known.
+
+    Its words are OpenCL's: local memory is a block's shared, private a thread's local memory, global_size of threads.
+    """
+    if known is None:
+        return {}
+    told: dict[str, Any] = {} if known.seconds is None else {"compile_time": 1e3 * known.seconds}
+    sizes: dict[str, Any] = {
+        "max_work_group_size": known.max_threads,
+        "local_memory_size": known.shared_bytes,
+        "private_memory_size": known.local_bytes,
+        "constant_memory_size": known.constant_bytes,
+        "registers": known.registers,
+    }
+    if known.grid is None or known.block is None or None in sizes.values():
+        return told
+    x, y = known.block
+    sizes |= {"global_size": {"x": known.grid * x, "y": y, "z": 1}, "local_size": {"x": x, "y": y, "z": 1}}
+    return told | {"compilation_data": sizes}
 
 
 def _interval(row: TrialRecord) -> tuple[float, float] | None:

@@ -12,7 +12,7 @@ from app.services.best.lookup import distance
 from app.services.best.quarantine import WRONG
 from app.store.records import FaultRecord, TrialRecord
 from app.store.repository import FaultRepository, TrialRepository
-from app.tuning.outcome import Accuracy, Conditions, Measured, Outcome, Rejected, Timing
+from app.tuning.outcome import Accuracy, Compilation, Conditions, Measured, Outcome, Rejected, Timing
 from app.tuning.search.strategy import PriorTimes
 from kernels import KERNELS
 from kernels.kernel import Kernel
@@ -48,6 +48,7 @@ class TrialRecorder:
             round=stage,
             conditions=None if conditions is None else {**asdict(conditions), "throttled": list(conditions.throttled)},
             retaken=retaken,
+            **_compiled(outcome.compilation),
             **(_measured(outcome) if isinstance(outcome, Measured) else _rejected(outcome)),
         )
 
@@ -82,11 +83,20 @@ class TrialRecorder:
 def outcome_of(row: TrialRecord) -> Outcome:
     """A stored trial as the outcome it was."""
     if row.median_ms is None:
-        return Rejected(row.kernel, row.config, row.stage or "", row.reason or "")
+        return Rejected(row.kernel, row.config, row.stage or "", row.reason or "", compilation_of(row))
     interval = None if row.ci95_lo_ms is None or row.ci95_hi_ms is None else (row.ci95_lo_ms, row.ci95_hi_ms)
     timing = Timing(row.median_ms, interval, row.samples or 0, row.limited, row.dropped, row.policy or "events")
     accuracy = Accuracy(row.relative_l2 or 0.0, row.max_scaled or 0.0)
-    return Measured(row.kernel, row.config, timing, accuracy, row.registers, row.seconds)
+    return Measured(row.kernel, row.config, timing, accuracy, compilation_of(row), row.seconds)
+
+
+def compilation_of(row: TrialRecord) -> Compilation | None:
+    """What is known of a stored trial's compilation; None if nothing is."""
+    if row.registers is None and row.compilation is None:
+        return None
+    told = dict(row.compilation or {})
+    block = told.pop("block", None)
+    return Compilation(registers=row.registers, block=None if block is None else (block[0], block[1]), **told)
 
 
 def known_elsewhere(
@@ -134,11 +144,19 @@ def _measured(outcome: Measured) -> dict[str, Any]:
         "seconds": tuple(round(seconds * 1e9) / 1e9 for seconds in outcome.seconds),  # as they are stored
         "relative_l2": outcome.accuracy.relative_l2,
         "max_scaled": outcome.accuracy.max_scaled,
-        "registers": outcome.registers,
     }
 
 
+def _compiled(known: Compilation | None) -> dict[str, Any]:
+    """The columns of a compilation: registers have one, and what else is known is JSON."""
+    told = {} if known is None else {name: value for name, value in asdict(known).items() if value is not None}
+    registers = told.pop("registers", None)
+    if "block" in told:
+        told["block"] = list(told["block"])
+    return {"registers": registers, "compilation": told or None}
+
+
 def _rejected(outcome: Rejected) -> dict[str, Any]:
-    unmeasured = ("median_ms", "ci95_lo_ms", "ci95_hi_ms", "samples", "relative_l2", "max_scaled", "registers")
+    unmeasured = ("median_ms", "ci95_lo_ms", "ci95_hi_ms", "samples", "relative_l2", "max_scaled")
     told = {"state": "rejected", "stage": outcome.stage, "reason": outcome.reason, "limited": False}
     return told | dict.fromkeys(unmeasured)

@@ -15,7 +15,7 @@ from app.devices.backend import Operands, Program, WorkerContext
 from app.devices.process import WorkerLink
 from app.errors import CompileFailed, LaunchFailed
 from app.tuning.measure.racing import EVENTS, GRAPH
-from app.tuning.outcome import Rejected
+from app.tuning.outcome import Compilation, Rejected
 from app.tuning.runner import Contender
 from app.worker.state import CompilationTimes
 from kernels import KERNELS
@@ -76,10 +76,11 @@ class LoadedContender:
     slowest: float = 0.0
     together: int = 0
     declined: Callable[[], int] = none_declined
+    compilation: Compilation | None = None
 
     def rejected(self, stage: str, reason: str) -> Rejected:
         """Say why it was not timed."""
-        return Rejected(self.kernel, self.config, stage, reason)
+        return Rejected(self.kernel, self.config, stage, reason, self.compilation)
 
     def deadline(self, launches: int = 1) -> float:
         """Seconds after which `launches` launches count as hung: ten times their measured or predicted time."""
@@ -164,7 +165,8 @@ def _compiling(held: WorkerContext) -> float:
 
 def _end_compiling(held: WorkerContext, link: WorkerLink, started: float) -> None:
     times = held.state(CompilationTimes)
-    times.slowest = max(times.slowest or 0.0, monotonic() - started)
+    times.last = monotonic() - started
+    times.slowest = max(times.slowest or 0.0, times.last)
     link.phase("launch", _WARMING)
 
 
@@ -175,6 +177,7 @@ def _compiled(held: WorkerContext, link: WorkerLink, launch: Launch) -> LoadedCo
         program = backend.compile(launch.build)
         stage = "launch"
         backend.warm(program, launch, partial(_end_compiling, held, link, started))
+        compilation = _compilation(held, program, launch)
     except (CompileFailed, LaunchFailed) as error:
         if error.facts.get("fatal"):
             raise
@@ -187,6 +190,23 @@ def _compiled(held: WorkerContext, link: WorkerLink, launch: Launch) -> LoadedCo
         predicted=predict(KERNELS[launch.kernel], launch.config, launch.problem, backend.device),
         program=program,
         declined=partial(backend.declined, launch),
+        compilation=compilation,
+    )
+
+
+def _compilation(held: WorkerContext, program: Program, launch: Launch) -> Compilation:
+    """What is known of a launch that is warm. A backend that compiles as it launches first took until then."""
+    told = held.backend.resources(program, launch)
+    seconds = held.state(CompilationTimes).last if program.compile_seconds is None else program.compile_seconds
+    return Compilation(
+        seconds=seconds,
+        registers=program.registers,
+        local_bytes=program.spills,
+        shared_bytes=told.shared_bytes,
+        constant_bytes=told.constant_bytes,
+        max_threads=told.max_threads,
+        grid=launch.grid,
+        block=launch.block,
     )
 
 

@@ -80,9 +80,8 @@ def attempt(
     except MemoryError as error:
         drop(held)
         return entrant.rejected(stage, f"out of memory: {error}")
-    registers = entrant.program.registers if entrant.program else None
     timed = timing(raced.seconds, policy, dropped=raced.dropped)
-    return Measured(entrant.kernel, entrant.config, timed, verdict.accuracy, registers, raced.seconds)
+    return Measured(entrant.kernel, entrant.config, timed, verdict.accuracy, entrant.compilation, raced.seconds)
 
 
 def sample(
