@@ -32,8 +32,9 @@ _TOKENS: Final = (
 def files() -> dict[str, bytes]:
     """A valid file of each format; of Parquet where pyarrow is installed, whose own reader is then what is tried."""
     problem = Problem(64, 48, 32)
+    compiled = {"compile_time": 1.5, "compilation_data": {"registers": 40, "local_size": {"x": 32, "y": 8, "z": 1}}}
     results = tuple(
-        ConfigResult((first, second), 0.25 + first / 64, (0.25, 0.25 + first / 32), extra={"compile_time": 1.5})
+        ConfigResult((first, second), 0.25 + first / 64, (0.25, 0.25 + first / 32), extra=compiled)
         if (first + second) % 3
         else ConfigResult((first, second), failure="compile", reason="too many threads")
         for first in (8, 16, 32)

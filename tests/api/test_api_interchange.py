@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import httpx
@@ -12,9 +14,12 @@ import pytest
 from app.interchange import bundle, kernel_tuner
 from app.interchange.formats import FORMATS, FileSubject, parse
 from app.interchange.results import BestResult, ResultsFile
+from benchmarks.interchange.mutated import cases
 from kernels import CATALOGUE
 from kernels.problem import Problem
 from kernels.space import Config
+from tests.support.started_services import settled
+from tilewise import Client, ClientError, UnknownImport
 
 SHAPE = {"m": 48, "n": 40, "k": 24}
 OTHER = Problem(40, 48, 16)
@@ -178,6 +183,59 @@ def test_what_is_no_file_of_a_format_leaves_nothing(live_client: httpx.Client, n
     assert answer.status_code == 422
     assert answer.json()["code"] in {"invalid_file", "unsupported"}
     assert live_client.get("/imports").json() == {"imports": []}
+
+
+@pytest.mark.slow
+def test_mutated_files_are_kept_or_refused_at_their_place_and_nothing_else(live_client: httpx.Client) -> None:
+    kept = 0
+    for name, data in cases(420, seed=11):
+        started = perf_counter()
+        answer = live_client.post(f"/import/{name}", content=data)
+        assert perf_counter() - started < 2
+        if answer.status_code == 201:
+            kept += 1
+            told = answer.json()
+            assert sum(told["imported"]["counts"].values()) == len(told["lines"])
+            assert live_client.delete(f"/imports/{told['imported']['id']}").status_code == 204
+        else:
+            assert answer.status_code == 422, answer.text
+            assert answer.json()["code"] in {"invalid_file", "invalid"}, answer.text
+            assert answer.json()["code"] == "invalid" or {"line", "column"} <= answer.json().keys()
+    assert kept
+    assert live_client.get("/imports").json() == {"imports": []}
+
+
+@pytest.mark.slow
+def test_imports_belong_to_whoever_sent_them(tmp_path: Path) -> None:
+    admin, best = tmp_path / "admin", {"time_ms": 1e-6, "tuned_at": "2026-11-23T00:00:00+00:00"}
+    admin.write_text("admin-key-of-the-test")
+    with settled(tmp_path / "data", key=admin.read_text(), auth="keys", admin_key_file=str(admin)) as running:
+        with Client(running.url, key=admin.read_text()) as owner:
+            keys = [owner.create_key(name, scopes=["read", "tune"]).key for name in ("ann", "bob")]
+            reader = owner.create_key("ann", scopes=["read"]).key
+            model = owner.devices()[0].model
+        made: dict[str, Any] = {"device": model, "problem": OTHER, "kernel": "tiled", "config": CHOSEN}
+        file = "".join(bundle.lines(ResultsFile((), (BestResult(**made | best),)), "elsewhere 1")).encode()
+        with (
+            Client(running.url, key=keys[0]) as ann,
+            Client(running.url, key=keys[1]) as bob,
+            Client(running.url, key=reader) as looker,
+        ):
+            kept = ann.import_results(file).imported
+            assert [one.id for one in ann.imports()] == [one.id for one in looker.imports()] == [kept.id]
+            assert bob.imports() == []
+            asked = (OTHER.m, OTHER.n, OTHER.k)
+            assert [one.best_config(asked).match for one in (ann, bob)] == ["nearest", "default"]
+            assert bundle.read(ann.export_results(import_id=kept.id).decode()).bests
+            for refused in (lambda: bob.delete_import(kept.id), lambda: bob.export_results(import_id=kept.id)):
+                with pytest.raises(UnknownImport):
+                    refused()
+            for forbidden in (lambda: looker.import_results(file), lambda: looker.delete_import(kept.id)):
+                with pytest.raises(ClientError) as told:
+                    forbidden()
+                assert told.value.code == "forbidden"
+            ann.delete_import(kept.id)
+            assert (ann.imports(), ann.best_config(asked).match) == ([], "default")
 
 
 def test_every_promotion_and_deletion_stays_in_the_history(live_client: httpx.Client) -> None:
