@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.exports.targets import Command, Said, run
+from benchmarks.exports.targets import Command, Said, run, settled
 from benchmarks.exports.winners import Taken
 
 HERE: Final = Path(__file__).parent
@@ -29,25 +28,26 @@ class Overhead:
     def builds(folder: Path) -> tuple[Command, ...]:
         """Put the source into a folder, and give the commands that build it as C and as C++."""
         shutil.copy(HERE / "overhead.c", folder)
-        shared = "overhead.c -o {} tilewise_gemm.o -ldl"
+        shared = "overhead.c -o {} calls.o -ldl"
         return (
+            "cc -O2 -c tilewise_gemm.c -o calls.o",
             "cc -O2 -std=gnu11 " + shared.format("calls_c").replace("overhead.c", "-Wno-unused-function overhead.c"),
-            "c++ -O2 -std=c++17 -x c++ overhead.c -x none -o calls_cpp tilewise_gemm.o -ldl",
+            "c++ -O2 -std=c++17 -x c++ overhead.c -x none -o calls_cpp calls.o -ldl",
         )
 
 
 def overheads(winners: Sequence[tuple[Taken, Future[Said] | None]], end: float) -> Iterator[dict[str, Any]]:
-    """A row of each winner and target until the time is over."""
+    """A row of each winner and target; of what the time does not suffice for with that as its reason."""
     for won, build in winners:
-        if time.monotonic() > end:
-            return
         words = (str(_calls(won.winner.best_ms)), str(ROUNDS))
-        if build is not None and build.result().reason is None:
+        if build is not None:
+            built = settled(build, end)
             for target, program in (("c", "./calls_c"), ("cpp", "./calls_cpp")):
-                yield _row(won, target, run([(program, *words)], won.folders["cpp"], LIMIT))
+                said = built if built.reason else run([(program, *words)], won.folders["cpp"], LIMIT, end)
+                yield _row(won, target, said)
         if "cuda-core" in won.folders:
             script = (sys.executable, str(HERE / "overhead_cuda_core.py"), *words)
-            yield _row(won, "cuda-core", run([script], won.folders["cuda-core"], LIMIT))
+            yield _row(won, "cuda-core", run([script], won.folders["cuda-core"], LIMIT, end))
 
 
 def _calls(best_ms: float | None) -> int:

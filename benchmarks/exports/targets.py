@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from shutil import which
 from time import monotonic
@@ -19,6 +21,7 @@ _OBJECT: Final = "cc -O2 -c tilewise_gemm.c"
 _LIBRARY: Final = "cc -O2 -shared -fPIC -o libtilewise_gemm.so tilewise_gemm.c -ldl"
 _RUNTIME: Final = "nvcc -std=c++17 -o example example_runtime.cu tilewise_gemm.o -ldl"
 _EXTENSION: Final = (sys.executable, "-c", "import tilewise_torch; tilewise_torch.fast_matmul()")
+_COMPILED: Final = str(Path(__file__).parent / "torch_compiled.py")
 _PYTHON_CHECK: Final = (sys.executable, "check.py")
 Command = str | tuple[str, ...]
 
@@ -41,11 +44,20 @@ class Steps:
 
 STEPS: Final = {
     "c": Steps(("cc",), (), (_CHECK,), ("./check",)),
-    "cpp": Steps(("cc", "nvcc"), (), (_OBJECT, _RUNTIME, _CHECK), ("./example", "./check")),
+    # Without nvcc there is no example for CUDA's runtime: the header and the C ABI are checked alike.
+    "cpp": Steps(
+        ("cc",),
+        (),
+        (_OBJECT, *((_RUNTIME,) if which("nvcc") else ()), _CHECK),
+        (*(("./example",) if which("nvcc") else ()), "./check"),
+    ),
     "cupy": Steps(packages=("cupy",)),
     "cuda-core": Steps(packages=("cuda.core",)),
     "torch": Steps(
-        ("cc",), ("torch",), (_LIBRARY, _CHECK, _EXTENSION), ((sys.executable, "tilewise_torch.py"), "./check")
+        ("cc",),
+        ("torch",),
+        (_LIBRARY, _CHECK, _EXTENSION),
+        ((sys.executable, "tilewise_torch.py"), (sys.executable, _COMPILED), "./check"),
     ),
     "numba": Steps(packages=("numba",)),
     "rust": Steps(
@@ -75,15 +87,19 @@ def installed(package: str) -> bool:
         return False
 
 
-def run(commands: Sequence[Command], folder: Path, limit: float) -> Said:
-    """Run commands in a folder, each in `limit` seconds, until one fails."""
+def run(commands: Sequence[Command], folder: Path, limit: float, end: float = inf) -> Said:
+    """Run commands in a folder, each in `limit` seconds and before the moment `end`, until one fails."""
     values, began = dict[str, Any](), monotonic()
     own = os.environ | {"TORCH_EXTENSIONS_DIR": str(folder / "extensions"), "MAX_JOBS": "2"}
+    own |= {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     for command in commands:
         words = command.split() if isinstance(command, str) else command
+        allowed = min(limit, end - monotonic())
+        if allowed <= 0:
+            return Said(values, f"{words[0]}: no time was left", monotonic() - began)
         try:
             ran = subprocess.run(
-                words, cwd=folder, env=own, capture_output=True, text=True, check=False, timeout=max(limit, 1.0)
+                words, cwd=folder, env=own, capture_output=True, text=True, check=False, timeout=allowed
             )
         except (subprocess.TimeoutExpired, OSError) as error:
             return Said(values, f"{words[0]}: {type(error).__name__}", monotonic() - began)
@@ -94,10 +110,24 @@ def run(commands: Sequence[Command], folder: Path, limit: float) -> Said:
     return Said(values, None, monotonic() - began)
 
 
+def settled(build: Future[Said], end: float) -> Said:
+    """What a build came to; where it has not ended by then, or raised, that as its reason."""
+    began = monotonic()
+    try:
+        return build.result(max(0.0, end - began))
+    except (TimeoutError, CancelledError):
+        return Said({}, "it was not built in time", monotonic() - began)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other targets are measured
+        return Said({}, f"its build raises {type(error).__name__}: {error}", monotonic() - began)
+
+
 def last_object(text: str) -> dict[str, Any]:
     """The object in the last line of what a program printed; empty where that is none."""
     line = text.splitlines()[-1] if text.strip() else ""
     if not line.startswith("{"):
         return {}
-    found: dict[str, Any] = json.loads(line)
+    try:
+        found: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return {}
     return found
