@@ -32,6 +32,7 @@ MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 BUSY_BYTES = 2**27
 SAMPLES, GRAPHS = 50, 12
+KEPT = 1024  # sets of matrices whose tensor maps stay encoded
 PLACES = ("a", "b", "c", "workspace")
 
 
@@ -49,14 +50,18 @@ def sizes_of(a_shape, b_shape):
     return m, n, k, batch
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=None)
+def library():
+    """The driver's own library, where cuda.core has no name for what is asked."""
+    return ctypes.CDLL("libcuda.so.1")
+
+
 def encoded(tensor, address):
     """A tensor map: 128 bytes at a multiple of 64, within the memory that this gives."""
-    driver = ctypes.CDLL("libcuda.so.1")
     room = (ctypes.c_uint8 * 192)()
     at = -ctypes.addressof(room) % 64
     rank = len(tensor.sizes)
-    status = driver.cuTensorMapEncodeTiled(
+    status = library().cuTensorMapEncodeTiled(
         ctypes.c_void_p(ctypes.addressof(room) + at),
         ctypes.c_int(ELEMENTS[tensor.element]),
         ctypes.c_uint32(rank),
@@ -162,7 +167,7 @@ class Gemm:
         launches = []
         for each in found.launches:
             has_maps = any(isinstance(one, QueuedMap) for one in each.arguments)
-            launches.append((LaunchWithMaps if has_maps else Launch)(self._kernels[each.entry], each))
+            launches.append((LaunchWithMaps if has_maps else ready)(self._kernels[each.entry], each))
         self._plans[sizes] = found.workspace_bytes, launches
         return self._plans[sizes]
 
@@ -170,7 +175,7 @@ class Gemm:
         """The address of the workspace, as large as is needed: the first bytes of a fresh one are zero."""
         if self._workspace is None or self._workspace.size < needed:
             self._workspace = self.device.allocate(needed, stream=stream)
-            ctypes.CDLL("libcuda.so.1").cuMemsetD8Async(
+            library().cuMemsetD8Async(
                 ctypes.c_uint64(int(self._workspace.handle)),
                 ctypes.c_ubyte(0),
                 ctypes.c_size_t(MANIFEST["zeroed_bytes"]),
@@ -197,7 +202,7 @@ def took(queue, busy, launch):
 
 def driven(name, *arguments):
     """Call the driver."""
-    status = getattr(ctypes.CDLL("libcuda.so.1"), name)(*arguments)
+    status = getattr(library(), name)(*arguments)
     if status:
         raise RuntimeError(f"{name} gives {status}")
 
@@ -212,34 +217,45 @@ def pointer(buffer):
     return ctypes.c_uint64(address_of(buffer))
 
 
-class Launch:
-    """A launch of which all but the addresses is ready: a call picks these and the sizes in the kernel's order."""
+def ready(kernel, queued):
+    """A launch of which all but the addresses is ready: a function of the stream, A, B, C and the workspace."""
+    sizes = tuple(np.int64(one) for one in queued.arguments if isinstance(one, int))
+    config = LaunchConfig(grid=queued.grid, block=(*queued.block, 1), shmem_size=queued.shared_bytes)
+    behind = iter(range(len(PLACES), len(PLACES) + len(sizes)))
+    ordered = itemgetter(*(PLACES.index(one) if isinstance(one, str) else next(behind) for one in queued.arguments))
 
-    def __init__(self, kernel, queued):
-        sizes = [np.int64(one) for one in queued.arguments if isinstance(one, int)]
-        behind = iter(range(len(PLACES), len(PLACES) + len(sizes)))
-        order = (PLACES.index(one) if isinstance(one, str) else next(behind) for one in queued.arguments)
-        self._kernel, self._sizes, self._ordered = kernel, tuple(sizes), itemgetter(*order)
-        block = (*queued.block, 1)
-        self._config = LaunchConfig(grid=queued.grid, block=block, shmem_size=queued.shared_bytes)
+    def queue(stream, a, b, c, workspace):
+        launch(stream, config, kernel, *ordered((a, b, c, workspace, *sizes)))
 
-    def __call__(self, stream, *places):
-        launch(stream, self._config, self._kernel, *self._ordered(places + self._sizes))
+    def queue_plainly(stream, a, b, c, _):  # the same in half the time, which every small product has
+        launch(stream, config, kernel, a, b, c, *sizes)
+
+    plain = queued.arguments[:3] == PLACES[:3] and "workspace" not in queued.arguments
+    return queue_plainly if plain else queue
 
 
 class LaunchWithMaps:
     """A launch that takes tensor maps: cuda.core passes no structure by value, the driver does."""
 
     def __init__(self, kernel, queued):
-        self._function, self._arguments = function_of(kernel), queued.arguments
-        self._shape = [ctypes.c_uint(one) for one in (queued.grid, 1, 1, *queued.block, 1, queued.shared_bytes)]
+        self._arguments, self._ready, self._queue = queued.arguments, {}, library().cuLaunchKernel
+        shape = (queued.grid, 1, 1, *queued.block, 1, queued.shared_bytes)
+        self._leading = function_of(kernel), *map(ctypes.c_uint, shape)
 
     def __call__(self, stream, *places):
+        parameters, _ = self._ready.get(places) or self._made_ready(places)
+        status = self._queue(*self._leading, ctypes.c_void_p(int(stream.handle)), parameters, None)
+        if status:
+            raise RuntimeError(f"cuLaunchKernel gives {status}")
+
+    def _made_ready(self, places):
+        """The addresses of what the driver copies at a launch, and what lies there; a program's matrices are few."""
         at = dict(zip(PLACES, places))
         values = [given_as(one, at) for one in self._arguments]
-        parameters = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-        queue = ctypes.c_void_p(int(stream.handle))
-        driven("cuLaunchKernel", self._function, *self._shape, queue, parameters, None)
+        if len(self._ready) == KEPT:
+            self._ready.pop(next(iter(self._ready)))
+        self._ready[places] = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values)), values
+        return self._ready[places]
 
 
 def given_as(argument, places):
@@ -254,7 +270,7 @@ def function_of(kernel):
     """The driver's handle of a kernel's function in this context."""
     function = ctypes.c_void_p()
     handle = kernel.handle if hasattr(kernel, "handle") else kernel._handle
-    status = ctypes.CDLL("libcuda.so.1").cuKernelGetFunction(ctypes.byref(function), ctypes.c_void_p(int(handle)))
+    status = library().cuKernelGetFunction(ctypes.byref(function), ctypes.c_void_p(int(handle)))
     if status:
         raise RuntimeError(f"cuKernelGetFunction gives {status}")
     return function
@@ -262,5 +278,5 @@ def function_of(kernel):
 
 def allow_shared(kernel, nbytes):
     """Let a launch have more than 48 KiB of shared memory."""
-    if ctypes.CDLL("libcuda.so.1").cuFuncSetAttribute(function_of(kernel), MAX_DYNAMIC_SHARED, ctypes.c_int(nbytes)):
+    if library().cuFuncSetAttribute(function_of(kernel), MAX_DYNAMIC_SHARED, ctypes.c_int(nbytes)):
         raise RuntimeError(f"the GPU has less than {nbytes} bytes of shared memory for a block")
