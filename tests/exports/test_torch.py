@@ -8,10 +8,12 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.exports.targets import NotExported, exported
+from benchmarks.exports import torch_compiled
 from kernels.problem import Problem
 from tests.exports.test_c import driver, stands_in, taken
 from tests.support.exports import winners
@@ -48,26 +50,38 @@ print(json.dumps(found))
 """
 
 
+def ran(folder: Path, driver: Path, *words: str) -> dict[str, Any]:
+    """What a program of Python says in the folder of an export, which is built there, with a driver that multiplies."""
+    taken("naive", folder, "torch")
+    build = ["gcc", "-O1", "-shared", "-fPIC", "-o", "libtilewise_gemm.so", "tilewise_gemm.c", "-ldl"]
+    subprocess.run(build, cwd=folder, check=True)
+    own = {"LD_LIBRARY_PATH": str(driver), "FAKE_CUDA_LOG": str(folder / "log"), "FAKE_CUDA_MULTIPLIES": "1"}
+    own |= {"FAKE_CUDA_ARGUMENTS": f"matmul={','.join(['8'] * 6)}", "TORCH_EXTENSIONS_DIR": str(folder / "built")}
+    own |= {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *words], cwd=folder, env=os.environ | own, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torch") is None, reason="there is no PyTorch: pip install torch")
+@pytest.mark.skipif(find_spec("ninja") is None, reason="there is no ninja: pip install ninja")
+def test_both_operators_are_right_in_a_graph_that_inductor_compiles(driver: Path, tmp_path: Path) -> None:
+    told = ran(tmp_path, driver, torch_compiled.__file__)["compiled"]
+    assert {name: (one["right"], one["same"]) for name, one in told.items()} == {
+        "custom_op": (True, True),
+        "extension": (True, True),
+    }
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("torch") is None, reason="there is no PyTorch: pip install torch")
 @pytest.mark.parametrize("operators", ["both" if find_spec("ninja") else "one"])
 def test_torchs_own_checks_hold(operators: str, driver: Path, tmp_path: Path) -> None:
-    taken("naive", tmp_path, "torch")
-    build = ["gcc", "-O1", "-shared", "-fPIC", "-o", "libtilewise_gemm.so", "tilewise_gemm.c", "-ldl"]
-    subprocess.run(build, cwd=tmp_path, check=True)
-    log = tmp_path / "log"
-    own = {"LD_LIBRARY_PATH": str(driver), "FAKE_CUDA_LOG": str(log), "FAKE_CUDA_MULTIPLIES": "1"}
-    own |= {"FAKE_CUDA_ARGUMENTS": f"matmul={','.join(['8'] * 6)}", "TORCH_EXTENSIONS_DIR": str(tmp_path / "built")}
-    ran = subprocess.run(
-        [sys.executable, "-c", CHECKED, operators],
-        cwd=tmp_path,
-        env=os.environ | own,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    found = json.loads(ran.stdout)
+    found, log = ran(tmp_path, driver, "-c", CHECKED, operators), tmp_path / "log"
     checks = {"test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"}
     for name in ("custom_op", "extension")[: 2 if operators == "both" else 1]:
         assert found[name] == dict.fromkeys(checks, "SUCCESS"), name
