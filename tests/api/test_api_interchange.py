@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from app.interchange import bundle, kernel_tuner
 from app.interchange.formats import FORMATS, FileSubject, parse
 from app.interchange.results import BestResult, ResultsFile
+from app.services.interchange.imports import MOST_BYTES
 from benchmarks.interchange.mutated import cases
 from kernels import CATALOGUE
 from kernels.problem import Problem
@@ -182,6 +184,21 @@ def test_what_is_no_file_of_a_format_leaves_nothing(live_client: httpx.Client, n
     answer = live_client.post(f"/import/{name}", content=b'{"cache": ')
     assert answer.status_code == 422
     assert answer.json()["code"] in {"invalid_file", "unsupported"}
+    assert live_client.get("/imports").json() == {"imports": []}
+
+
+@pytest.mark.parametrize("how", ["declared", "in pieces", "packed"])
+def test_a_huge_file_is_refused_without_being_held(live_client: httpx.Client, how: str) -> None:
+    piece = b" " * 2**20
+    pieces = (piece for _ in range(MOST_BYTES // len(piece) + 1))
+    told: dict[str, str] = {"Content-Encoding": "gzip"} if how == "packed" else {}
+    if how == "packed":
+        content: Any = gzip.compress(b"".join(pieces), 9)
+        assert len(content) < MOST_BYTES / 100
+    else:
+        content = pieces if how == "in pieces" else b"".join(pieces)
+    answer = live_client.post("/import/bundle", content=content, headers=told)
+    assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large"), answer.text
     assert live_client.get("/imports").json() == {"imports": []}
 
 
