@@ -94,6 +94,12 @@ class RequestMethods:
         return (yield from self._page(Miss, "misses", query))
 
     @Operation
+    def dismiss_miss(self, problem: Problem | ShapeLike, *, device: str | None = None) -> Flow[None]:
+        """Have the service forget that a problem, or a shape in float32, was asked for; raises UnknownMiss."""
+        where = target("/misses", filter_members(problem, None) | {"device": device})
+        yield from self.transport.exchange(HttpRequest("DELETE", where))
+
+    @Operation
     def jobs(
         self, *, state: str | None = None, kind: str | None = None, cursor: str | None = None, limit: int = 100
     ) -> Flow[Page[Job]]:

@@ -11,7 +11,7 @@ ClientError
 │       Misdirected, PreconditionFailed
 ├── NotFound              404 and 410
 │   └── UnknownDevice, UnknownKernel, UnknownJob, UnknownMatrix, MatrixGone, UnknownModel, UnknownRegion, NoResult,
-│       NotTuned, UnknownApiKey, UnknownImport, UnknownWorkload,
+│       NotTuned, UnknownApiKey, UnknownImport, UnknownWorkload, UnknownMiss,
 │       UnknownCacheEntry, UnknownFile
 ├── Busy                  429 and 503: the same request may succeed later
 │   └── OverShare, RateLimited, DeviceTimeUsed, QueueFull, NoRoom, StoreFailed, Closing
@@ -193,6 +193,10 @@ class RegionExists(Refused):
 
 class NotFound(ClientError):
     """What was named does not exist."""
+
+
+class UnknownMiss(NotFound):
+    """Nothing is counted of that problem on that device."""
 
 
 class UnknownCacheEntry(NotFound):

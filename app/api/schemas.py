@@ -160,6 +160,12 @@ class OneBestQuery(ProblemQuery):
     device: DeviceId = None
 
 
+class OneMissQuery(ProblemQuery):
+    """Which problem that was asked for and not tuned, on which device's model."""
+
+    device: DeviceId = None
+
+
 class BestQuery(ProblemQuery):
     """Which problem the best config is asked for, where, and how exact the answer must be."""
 

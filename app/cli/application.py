@@ -81,7 +81,10 @@ COMMANDS: Final = {
     "cancel": Command("jobs", ("tilewise cancel 4a1fd5a0",)),
     "trials": Command("records", ("tilewise trials", "tilewise trials 4a1fd5a0 --kernel tiled --limit 20")),
     "bests": Command("records", ("tilewise bests", "tilewise bests --dtype fp16 --json")),
-    "misses": Command("records", ("tilewise misses", "tilewise misses --limit 10")),
+    "misses": Command(
+        "records",
+        ("tilewise misses", "tilewise misses --limit 10", "tilewise misses --dismiss 512x512x512 --dtype fp16"),
+    ),
     "analyse": Command("devices", ("tilewise analyse 55x43x48", "tilewise analyse 1024 --tile 32 --kernel naive")),
     "export": Command(
         "results.interchange",

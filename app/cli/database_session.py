@@ -147,6 +147,10 @@ class Stored:
         page = misses_page(self._misses, model, validated(MissesQuery, {"cursor": cursor, "limit": limit}))
         return Page((read_answer(Miss, one) for one in page.misses), page.next)
 
+    def dismiss_miss(self, problem: tilewise.Problem, *, device: str | None = None) -> None:
+        """As Client.dismiss_miss."""
+        self._misses.dismiss(self._devices.unit(device).device.model, problem_of(problem))
+
     def jobs(
         self, *, state: str | None = None, kind: str | None = None, cursor: str | None = None, limit: int = 100
     ) -> Page[Job]:

@@ -86,6 +86,10 @@ class Records(Protocol):
         """List the shapes that were asked for most and are not tuned."""
         ...
 
+    def dismiss_miss(self, problem: Problem, *, device: str | None = None) -> None:
+        """Forget that a problem was asked for."""
+        ...
+
     def jobs(
         self, *, state: str | None = None, kind: str | None = None, cursor: str | None = None, limit: int = 100
     ) -> Page[Job]:

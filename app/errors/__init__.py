@@ -37,6 +37,7 @@ TilewiseError
 │   ├── UnknownApiKey         404 unknown_api_key
 │   ├── UnknownJob            404 unknown_job
 │   ├── UnknownImport         404 unknown_import
+│   ├── UnknownMiss           404 unknown_miss
 │   ├── UnknownWorkload       404 unknown_workload
 │   ├── UnknownCacheEntry     404 unknown_cache_entry
 │   ├── NoResult              404 no_result
@@ -131,6 +132,7 @@ from app.errors.refused import (
     UnknownJob,
     UnknownKernel,
     UnknownMatrix,
+    UnknownMiss,
     UnknownModel,
     UnknownRegion,
     UnknownWorkload,
@@ -198,6 +200,7 @@ __all__ = [
     "UnknownJob",
     "UnknownKernel",
     "UnknownMatrix",
+    "UnknownMiss",
     "UnknownModel",
     "UnknownRegion",
     "UnknownWorkload",

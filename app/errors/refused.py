@@ -219,6 +219,12 @@ class UnknownImport(NotFound):
     code = "unknown_import"
 
 
+class UnknownMiss(NotFound):
+    """Nothing is counted of that problem on that device: it was not asked for since, or it has been tuned."""
+
+    code = "unknown_miss"
+
+
 class UnknownCacheEntry(NotFound):
     """The caller keeps nothing under that key of the namespace, or its time is over."""
 

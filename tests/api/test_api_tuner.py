@@ -177,6 +177,10 @@ def test_misses_count_every_answer_less_than_exact(client: httpx.Client) -> None
     assert miss["match"] in {"nearest", "default"}
     assert client.get("/wants").status_code == 404
     assert "tilewise_misses_total" in client.get("/metrics").text
+    assert client.delete("/misses", params=shape).status_code == 204
+    assert shape["m"] not in missed(client)
+    assert client.delete("/misses", params=shape).json()["code"] == "unknown_miss"
+    assert client.delete("/misses", params={"m": 22}).status_code == 422
 
 
 def test_deleted_best_is_answered_as_never_tuned(client: httpx.Client) -> None:

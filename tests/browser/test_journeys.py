@@ -140,6 +140,25 @@ def test_a_miss_leads_to_the_page_that_tunes_it_whole(watched: Watched) -> None:
     wait_for(page, "#said", "was stopped")
 
 
+def test_a_miss_is_dismissed_by_the_keyboard(watched: Watched) -> None:
+    for m in ("87", "88"):
+        assert httpx.get(f"{watched.url}/best-config", params={"m": m, "n": "33", "k": "99"}).status_code == 200
+    page = watched.page
+    for _ in range(40):  # what was asked for is counted some seconds later
+        page.goto(f"{watched.url}/ui/shapes")
+        page.locator("#bests td").first.wait_for()
+        if page.locator("#misses a", has_text=re.compile("8[78]x33x99")).count() == 2:
+            break
+        page.wait_for_timeout(250)
+    gone = page.locator("#misses li", has_text="88x33x99 float32")
+    gone.get_by_role("button").press("Enter")
+    wait_for(page, "#missed [role=status]", "88x33x99 float32 is dismissed")
+    expect(gone).to_have_count(0)
+    expect(page.locator("#misses button:focus")).to_have_count(1)
+    told = httpx.get(f"{watched.url}/misses?limit=1000").json()["misses"]
+    assert {each["problem"]["m"] for each in told if each["problem"]["n"] == 33} == {87}
+
+
 def test_trials_are_filtered_sorted_and_opened(watched: Watched, tuned: Started) -> None:
     page = watched.page
     page.goto(f"{tuned.url}/ui/shapes/64x48x32/float32")

@@ -86,6 +86,10 @@ def test_misses_are_listed_with_how_often_they_were_asked_for(run: Run, where: l
         assert time.monotonic() < until
         time.sleep(0.1)
     assert "71x72x73 float32" in run("misses", *where).out
+    assert "71x72x73 float32" not in run("misses", "--dismiss", "71x72x73", *where).out
+    again = run("misses", "--dismiss", "71x72x73", *where)
+    assert again.code == 1
+    assert "nothing is counted of" in again.err
 
 
 def speaks(pid: int) -> bool:

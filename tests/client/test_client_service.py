@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.client.shared_service import Served
-from tilewise import Client, ClientError, Job, Problem
+from tilewise import Client, ClientError, Job, Problem, UnknownMiss
 
 
 @pytest.fixture
@@ -183,3 +183,7 @@ def test_misses_name_what_was_asked_for_and_not_tuned(client: Client) -> None:
         time.sleep(0.1)
     (missed,) = found
     assert (missed.problem.dtype, missed.count, missed.match) == ("float64", 1, "default")
+    client.dismiss_miss(missed.problem)
+    assert not [each for each in client.misses(limit=1000) if each.problem.m == 37]
+    with pytest.raises(UnknownMiss):
+        client.dismiss_miss(missed.problem)

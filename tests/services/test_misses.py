@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.errors import UnknownMiss
 from app.main import opened
 from app.services.best.lookup import BestConfigs
 from app.services.best.misses import Miss, MissCounter
@@ -53,6 +54,23 @@ def test_an_answer_that_is_not_exact_is_counted_and_an_exact_one_is_not(service:
     assert one in {miss.problem for miss in misses.most_frequent(device_model=device.model)}
     assert list(misses.most_frequent(device_model="another")) == []
     misses.forget(device.model, one)
+
+
+def test_a_dismissed_shape_is_forgotten_until_it_is_asked_for_again(service: Service, device: Device) -> None:
+    misses, stored, fresh = MissCounter(service.database), Problem(91, 92, 93), Problem(94, 95, 96)
+    misses.note(Miss(device.model, stored, "default"))
+    misses.flush()
+    misses.note(Miss(device.model, fresh, "default"))
+    for problem in (stored, fresh):
+        misses.dismiss(device.model, problem)
+        with pytest.raises(UnknownMiss, match=problem.key):
+            misses.dismiss(device.model, problem)
+    misses.flush()
+    assert not {stored, fresh} & {miss.problem for miss in misses.most_frequent(1000)}
+    misses.note(Miss(device.model, stored, "default"))
+    misses.flush()
+    assert {miss.problem: miss.count for miss in misses.most_frequent(1000)}[stored] == 1
+    misses.dismiss(device.model, stored)
 
 
 def test_what_is_left_is_stored_at_the_end(service: Service, device: Device) -> None:

@@ -51,6 +51,7 @@ _OTHERS: Final[Mapping[str, Scopes]] = {
     "DELETE /cache/{namespace}/{key}": _TUNE,
     "POST /workloads/{workload_id}/tune": _TUNE,
     "DELETE /workloads/{workload_id}": _TUNE,
+    "DELETE /misses": _TUNE,
     "POST /import/{format}": _TUNE,
     "DELETE /imports/{import_id}": _TUNE,
     "DELETE /jobs/{job_id}": _WORK,

@@ -16,7 +16,7 @@ from app.api.paging import misses_page, trials_page
 from app.api.params import read_query
 from app.api.responses import reply
 from app.api.routes.charts.tables import told
-from app.api.schemas import MissesQuery, TrialsQuery
+from app.api.schemas import MissesQuery, OneMissQuery, TrialsQuery
 from app.api.state import service_of, threads_of
 from app.api.streamed_text import streamed
 from app.api.trials_schema import Misses, Trials
@@ -83,3 +83,28 @@ async def list_misses(request: Request) -> Response:
     asked, service = read_query(MissesQuery, request), service_of(request)
     model = None if asked.device is None else service.fleet.unit(asked.device).device.model
     return reply(await threads_of(request).call(misses_page, service.misses, model, asked))
+
+
+@router.delete(
+    "/misses",
+    summary="Dismiss a shape that was asked for and not tuned",
+    status_code=204,
+    responses=documented(
+        errors.UnknownDevice,
+        errors.UnknownMiss,
+        errors.Invalid,
+        errors.Unsupported,
+        errors.NoDevice,
+        errors.StoreFailed,
+    ),
+    query=OneMissQuery,
+)
+async def dismiss_miss(request: Request) -> Response:
+    """Forget how often one problem was asked for on a device and its like: an idle device does not tune it.
+
+    It is counted anew once it is asked for again.
+    """
+    asked, service = read_query(OneMissQuery, request), service_of(request)
+    model = service.fleet.unit(asked.device).device.model
+    await threads_of(request).call(service.misses.dismiss, model, asked.problem())
+    return Response(status_code=204)

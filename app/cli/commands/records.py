@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -13,9 +14,21 @@ from rich.table import Table
 from app.cli import render
 from app.cli.commands.jobs import MaybeJobId, find
 from app.cli.figures import config_text, median_text
-from app.cli.options import DeviceId, DtypeFilter, Json, Url, settings
+from app.cli.options import (
+    DeviceId,
+    Dtype,
+    DtypeFilter,
+    Json,
+    Precision,
+    TransA,
+    TransB,
+    Url,
+    settings,
+    shape_of,
+    usage,
+)
 from app.cli.session import records
-from tilewise import Best, Miss, Page, Trial
+from tilewise import Best, Miss, Page, Problem, Trial
 
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")]
 Cursor = Annotated[str | None, typer.Option(help="Go on after the page that named it.")]
@@ -62,11 +75,27 @@ def bests(
 
 
 def misses(
-    device: DeviceId = None, limit: Limit = 100, cursor: Cursor = None, url: Url = None, as_json: Json = False
+    dismiss: Annotated[str | None, typer.Option(metavar="SHAPE", help="Forget that this one was asked for.")] = None,
+    dtype: Dtype = "float32",
+    precision: Precision = "strict",
+    trans_a: TransA = False,
+    trans_b: TransB = False,
+    device: DeviceId = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    url: Url = None,
+    as_json: Json = False,
 ) -> None:
-    """List the shapes that were asked for and are not tuned, those asked for most first."""
+    """List the shapes that were asked for and are not tuned, those asked for most first; or dismiss one before."""
+    with usage():
+        shape = None if dismiss is None else shape_of([dismiss])
     out, err = render.consoles()
     with records(settings(), url, "tilewise misses", err) as here:
+        if shape is not None:
+            here.dismiss_miss(
+                Problem(**asdict(shape), dtype=dtype, precision=precision, trans_a=trans_a, trans_b=trans_b),
+                device=device,
+            )
         found = here.misses(device=device, cursor=cursor, limit=limit)
     if as_json:
         render.print_json(found)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from app.errors import TilewiseError
+from app.errors import TilewiseError, UnknownMiss
 from app.services.best.answer import BestAnswer
 from app.store.database import Database
 from app.store.records import MissPlace, MissRecord
@@ -77,16 +77,23 @@ class MissCounter:
             lambda session: MissRepository(session).most_frequent(limit, device_model, problem, after)
         )
 
-    def forget(self, device_model: str, problem: Problem) -> None:
-        """A shape has been tuned, and that is stored."""
-        with self._flushing:
-            self.drop(device_model, problem)
-            self._database.write(lambda session: MissRepository(session).forget(device_model, problem))
+    def dismiss(self, device_model: str, problem: Problem) -> None:
+        """Forget a shape that is not to be tuned, until it is asked for again; raises UnknownMiss."""
+        if not self.forget(device_model, problem):
+            raise UnknownMiss(f"nothing is counted of {problem.key} on {device_model}")
 
-    def drop(self, device_model: str, problem: Problem) -> None:
-        """Forget what was counted of a shape since the last write."""
-        for miss in [miss for miss in list(self._fresh) if miss[:2] == (device_model, problem)]:
+    def forget(self, device_model: str, problem: Problem) -> bool:
+        """Forget what is counted of a shape, stored or not yet; gives whether there was anything."""
+        with self._flushing:
+            fresh = self.drop(device_model, problem)
+            return self._database.write(lambda session: MissRepository(session).forget(device_model, problem)) or fresh
+
+    def drop(self, device_model: str, problem: Problem) -> bool:
+        """Forget what was counted of a shape since the last write; gives whether there was anything."""
+        found = [miss for miss in list(self._fresh) if miss[:2] == (device_model, problem)]
+        for miss in found:
             self._fresh.pop(miss, None)
+        return bool(found)
 
     def flush(self) -> None:
         """Store what has been counted since the last time."""

@@ -54,10 +54,10 @@ class MissRepository:
         rows = self._session.scalars(query)
         return [MissRecord(problem=problem_of(row), **taken(row, _MISS)) for row in rows]
 
-    def forget(self, device_model: str, problem: Problem) -> None:
-        """Drop a shape that has been tuned."""
+    def forget(self, device_model: str, problem: Problem) -> bool:
+        """Drop what is counted of a shape; gives whether there was anything."""
         where = (MissRow.device_model == device_model, MissRow.problem_key == problem.key)
-        self._session.execute(delete(MissRow).where(*where))
+        return self._session.scalar(delete(MissRow).where(*where).returning(MissRow.count)) is not None
 
 
 def _behind(place: MissPlace | None) -> list[ColumnElement[bool]]:

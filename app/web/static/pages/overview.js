@@ -65,7 +65,7 @@ export async function show(main) {
   main.replaceChildren(top, h("div", { class: "grid" },
     bests.length ? [roofs(devices, bests), card("Fastest gains", { span: bests.length ? 5 : 12, id: "gains" },
       table(["Problem", "Kernel", "Time#", "Rate#", "Naive#"], gains.map((best) => bestRow(best).slice(0, 5))))] : order,
-    card("Jobs", { span: 12, id: "running" }, running), missList(misses), bests.length ? order : []));
+    card("Jobs", { span: 12, id: "running" }, running), missList(misses, all), bests.length ? order : []));
   const draw = async () => {
     clearTimeout(waiting);
     const { jobs } = await ask("jobs?limit=100");

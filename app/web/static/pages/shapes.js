@@ -27,5 +27,5 @@ export async function show(main) {
   draw();
   main.replaceChildren(
     h("div", { class: "hero" }, h("h1", {}, "Shapes", h("small", {}, "The best of each problem that was tuned here: a link leads to all that is known of it."))),
-    h("div", { class: "grid" }, card("Tuned", { span: 12 }, h("label", { class: "tall" }, "Filter ", filter), body), missList(misses)));
+    h("div", { class: "grid" }, card("Tuned", { span: 12 }, h("label", { class: "tall" }, "Filter ", filter), body), missList(misses, devices)));
 }
