@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from app.cli.spawn import Started
+from app.cli.spawn import Started, started
 from tests.support.api.service_in_process import running
 from tests.support.services.replayed_device import fill, replayed_devices
 from tests.support.started_services import compiling_alone, settled
@@ -80,6 +80,13 @@ def tuned(service: Started) -> Started:
     headers = {"Content-Type": "application/octet-stream"}
     assert httpx.post(f"{service.url}/workloads?name=two", content=lines, headers=headers).is_success
     return service
+
+
+@pytest.fixture(scope="session")
+def deviceless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a service without devices is."""
+    with started(tmp_path_factory.mktemp("deviceless"), devices="none") as running:
+        yield running.url
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
-from app.cli.spawn import started
 from tests.browser.conftest import watching
 from tests.browser.test_looks import found_at, script_of_axe
 
@@ -19,13 +17,6 @@ else:
 
 pytestmark = pytest.mark.browser
 _WHY = "cuda: the driver is not loaded"
-
-
-@pytest.fixture(scope="module")
-def deviceless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where a service without devices is."""
-    with started(tmp_path_factory.mktemp("deviceless"), devices="none") as service:
-        yield service.url
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

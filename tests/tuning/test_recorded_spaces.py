@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -12,9 +13,12 @@ from app.tuning.budget import Budget
 from app.tuning.outcome import FinalReport, Rejected
 from app.tuning.replay import Recording, Replay, load
 from app.tuning.tuner import Task, tune
+from app.web import STATIC
 from kernels import CATALOGUE
+from kernels.space import Config
 
-PATHS = sorted((Path(__file__).parent.parent / "data").glob("*.replay.gz"))
+_ROOT = Path(__file__).parent.parent.parent
+PATHS = sorted((_ROOT / "tests/data").glob("*.replay.gz"))
 
 
 @pytest.fixture(params=PATHS, ids=lambda path: path.name.removesuffix(".replay.gz"))
@@ -71,3 +75,24 @@ def test_what_is_told_of_the_winner_is_what_it_takes(recording: Recording) -> No
     found = recording.outcomes[final.best.config]
     assert not isinstance(found, Rejected)
     assert final.best.timing.median_ms == pytest.approx(1e3 * median(found), rel=0.01)
+
+
+def test_the_tune_that_the_pages_play_has_recorded_times_alone_and_is_small() -> None:
+    file = STATIC / "recorded/h200.json"
+    assert file.stat().st_size <= 32_000
+    told = json.loads(file.read_text(encoding="utf-8"))
+    recording = next(recorded(path) for path in PATHS if "h200-1024x" in path.name)
+    peers = json.loads((_ROOT / "benchmarks/results/kernels/peers-h200.json").read_text(encoding="utf-8"))
+    (compared,) = (one for one in peers["shapes"] if one["problem"] == told["problem"])
+    beside = {one["name"]: one["median_ms"] for one in compared["figures"]}
+    assert (told["device"]["name"], told["space"]) == (recording.device.name, len(recording.outcomes))
+    for kernel, _, values, *outcome in told["trials"]:
+        if kernel != recording.kernel:
+            assert outcome == [pytest.approx(beside[kernel], rel=1e-4)]
+            continue
+        found = recording.outcomes[Config(tuple(zip(told["kernels"][kernel], values, strict=True)))]
+        if isinstance(found, Rejected):
+            assert outcome == [found.stage, found.reason]
+        else:
+            (median_ms,) = outcome
+            assert 0.9999e3 * min(found) <= median_ms <= 1.0001e3 * max(found)

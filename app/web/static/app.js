@@ -15,6 +15,7 @@ const PAGES = {
   multiply: () => import("./pages/multiply.js"),
   workloads: () => import("./pages/workloads.js"),
   learn: () => import("./pages/learn.js"),
+  recorded: () => import("./pages/recorded.js"),
 };
 const ONE_OF = { shapes: "shape", jobs: "job" };
 

@@ -36,6 +36,10 @@ function figures(bests, jobs) {
 const first = (devices) => card("Which product?", { span: 12, id: "first", text: "C[m,n] = A[m,k] × B[k,n]. Every candidate is compiled, checked against float64 and timed on your device; the fastest is kept and serves your products." },
   orderForm(devices), h("ul", { class: "chips" }, SAMPLES.map(([shape, told]) => h("li", {}, h("a", { href: at(`ui/shapes/${shape}/float32`) }, shape), ` ${told}`))));
 
+/** A tune to look at before there is one of one's own. */
+const recorded = () => card("See one first", { span: 12, id: "see", text: "A tune that was recorded on an NVIDIA H200, played in this page: no device is needed." },
+  h("p", {}, h("a", { href: at("ui/recorded") }, "Play the recorded tune"), ": 1024x1024x1024 in float32, beside naive, tiled and cuBLAS."));
+
 /** What there is to do where no device was opened. */
 const deviceless = (reasons) => card("No device was opened", { span: 12, id: "deviceless", text: "Nothing can be tuned or multiplied here until one is; what was tuned before is kept." },
   h("ul", {}, (reasons.length ? reasons : ["None was asked for: TILEWISE_DEVICES is none."]).map((why) => h("li", {}, why))),
@@ -62,9 +66,10 @@ export async function show(main) {
   const gains = bests.toSorted((one, other) => (gain(other) ?? 0) - (gain(one) ?? 0)).slice(0, 5);
   const name = devices.length ? devices.map((device) => `${device.name}, ${device.id}`).join(" · ") : "no device";
   const order = devices.length ? first(devices) : deviceless(reasons);
+  const start = bests.length ? [] : recorded();
   main.replaceChildren(top, h("div", { class: "grid" },
     bests.length ? [roofs(devices, bests), card("Fastest gains", { span: bests.length ? 5 : 12, id: "gains" },
-      table(["Problem", "Kernel", "Time#", "Rate#", "Naive#"], gains.map((best) => bestRow(best).slice(0, 5))))] : order,
+      table(["Problem", "Kernel", "Time#", "Rate#", "Naive#"], gains.map((best) => bestRow(best).slice(0, 5))))] : [order, start],
     card("Jobs", { span: 12, id: "running" }, running), missList(misses, all), bests.length ? order : []));
   const draw = async () => {
     clearTimeout(waiting);

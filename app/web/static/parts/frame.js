@@ -79,7 +79,7 @@ async function offerDevices(page, changed) {
   $("device-choice").hidden = !OF_ONE.has(page);
 }
 
-const PAGES = ["shapes", "jobs", "kernels", "devices", "multiply", "workloads", "learn"];
+const PAGES = ["shapes", "jobs", "kernels", "devices", "multiply", "workloads", "learn", "recorded"];
 const SIZES = /^(?:tune\s+)?(\d+x\d+x\d+(?:x\d+)?)(?:\s+(float32|float64|float16|bfloat16))?$/;
 
 /** Where what was typed leads: names and addresses, the likeliest first. */
