@@ -21,6 +21,7 @@ from tilewise._charts import (
 )
 from tilewise._cordons import Cordon
 from tilewise._futures import AsyncSubmitted, Submitted
+from tilewise._gauges import DeviceGauges, Gauge
 from tilewise._import_source import ImportSource
 from tilewise._interchange import BestRevision, Import, Imported, ImportLine
 from tilewise._keys import ApiKey
@@ -156,12 +157,14 @@ __all__ = [
     "Device",
     "DeviceCordoned",
     "DeviceError",
+    "DeviceGauges",
     "DeviceProgress",
     "DeviceTimeUsed",
     "Event",
     "Failed",
     "Figure",
     "Forbidden",
+    "Gauge",
     "GridCell",
     "Import",
     "ImportLine",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Literal, TypeVar
 
+from tilewise._gauges import DeviceGauges
 from tilewise._http1 import HttpRequest, HttpResponse, target
 from tilewise._notebook import ShownPage
 from tilewise._pool import Transport
@@ -150,6 +151,11 @@ class RequestMethods:
         """List the devices of the service's host."""
         found = yield from self._list("/devices", "devices")
         return [from_json(Device, entry) for entry in found]
+
+    @Operation
+    def device_gauges(self) -> Flow[list[DeviceGauges]]:
+        """Tell how busy each device is, its clocks, power, heat and memory, and how many calls wait for it."""
+        return [from_json(DeviceGauges, entry) for entry in (yield from self._list("/devices/gauges", "devices"))]
 
     @Operation
     def reasons(self) -> Flow[tuple[str, ...]]:

@@ -30,7 +30,17 @@ from app.api.routes import (
 )
 from app.api.routes.best import best_config
 from app.api.routes.cache import entries as cache
-from app.api.routes.charts import importance, job_trace, landscape, lessons, occupancy, profiles, roofline, trace
+from app.api.routes.charts import (
+    gauges,
+    importance,
+    job_trace,
+    landscape,
+    lessons,
+    occupancy,
+    profiles,
+    roofline,
+    trace,
+)
 from app.api.routes.exports import assembly, preprocessed, take
 from app.api.routes.interchange import export, imports
 from app.api.routes.workloads import workloads
@@ -62,6 +72,7 @@ ROUTERS = (
     export,
     imports,
     cache,
+    gauges,
     devices,
     kernels,
     assembly,
@@ -81,6 +92,7 @@ _CHARTS = (
     | trace.EXAMPLES
     | lessons.EXAMPLES
     | profiles.EXAMPLES
+    | gauges.EXAMPLES
     | importance.EXAMPLES
     | occupancy.EXAMPLES
     | preprocessed.EXAMPLES

@@ -81,7 +81,7 @@ class GpuReading:
     """One look at a GPU; None: the GPU does not say.
 
     `xids` came since the look before; `uncorrected` errors of memory since the driver was loaded. `is_lost` says that
-    the driver cannot reach it any more.
+    the driver cannot reach it any more. `busy` is the share of its last moments, up to a second, in which a kernel ran.
     """
 
     uuid: str
@@ -96,6 +96,10 @@ class GpuReading:
     slowdown_celsius: float | None = None
     watts: float | None = None
     throttled: tuple[str, ...] = ()
+    busy: float | None = None
+    sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    memory_used_bytes: float | None = None
 
 
 class GpuReader(Protocol):

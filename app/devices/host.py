@@ -1,14 +1,21 @@
-"""The host's free memory and its NVIDIA driver."""
+"""The host's free memory, its processors' load and clocks, and its NVIDIA driver."""
 
 from __future__ import annotations
 
 import ctypes
 import re
 import resource
+import threading
 from pathlib import Path
+from statistics import fmean
+from time import monotonic
 from typing import Final
 
 _GOVERNOR: Final = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+_STAT: Final = Path("/proc/stat")
+_CPUINFO: Final = Path("/proc/cpuinfo")
+_IDLE: Final = (3, 4)  # of the times in /proc/stat's first line: idle, and idle for want of the disk
+_APART: Final = 0.5  # seconds between two looks at least: the system counts in hundredths
 _NVIDIA: Final = Path("/proc/driver/nvidia/version")
 
 
@@ -30,6 +37,49 @@ def governor() -> str:
         return _GOVERNOR.read_text(encoding="ascii").strip()
     except OSError:
         return ""
+
+
+def core_mhz() -> float | None:
+    """The mean clock of the processors as the system tells it now; None where it does not."""
+    try:
+        found = re.findall(r"^cpu MHz\s*:\s*([0-9.]+)$", _CPUINFO.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        return None
+    return fmean(map(float, found)) if found else None
+
+
+class ProcessorLoad:
+    """The share of their time that the processors of this host work, whoever uses them; safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._at, self._before = monotonic(), _processor_times()
+        self._share: float | None = None
+
+    def share(self) -> float | None:
+        """Since the look before, or as of the last one where that was just now; None if the system does not tell."""
+        with self._lock:
+            if self._before is not None and monotonic() - self._at >= _APART:
+                self._look(self._before)
+            return self._share
+
+    def _look(self, before: tuple[int, int]) -> None:
+        self._at, self._before = monotonic(), _processor_times()
+        if self._before is not None and self._before[1] > before[1]:
+            worked, passed = (now - then for now, then in zip(self._before, before, strict=True))
+            self._share = min(1.0, max(0.0, worked / passed))
+
+
+def _processor_times() -> tuple[int, int] | None:
+    """What the processors worked, and in all, since the system began; None where it does not tell."""
+    try:
+        head = _STAT.read_text(encoding="ascii").partition("\n")[0].split()
+        times = [int(each) for each in head[1:9]]  # a guest's are counted in a user's already
+    except (OSError, ValueError):
+        return None
+    if head[:1] != ["cpu"] or len(times) <= max(_IDLE):
+        return None
+    return sum(times) - sum(times[place] for place in _IDLE), sum(times)
 
 
 def cuda_driver() -> int | None:

@@ -27,6 +27,18 @@ def test_devices_say_who_they_are_and_what_limits_them(client: httpx.Client) -> 
     assert body["reasons"] == []
 
 
+def test_gauges_are_figures_or_reasons(client: httpx.Client) -> None:
+    body = client.get("/devices/gauges").json()
+    (device,) = body["devices"]
+    assert device["device"] == "opencl:0"
+    figures = [value for value in device.values() if isinstance(value, dict)]
+    assert len(figures) == 6
+    assert all((one["value"] is None) != (one["reason"] is None) for one in figures)
+    assert 0 < device["memory_used_bytes"]["value"] < device["memory_bytes"]
+    limits = client.get("/limits").json()
+    assert (body["queue"], body["slab_bytes"]) == (limits["queue"], limits["slab_bytes"])
+
+
 def test_kernels_are_listed_in_ladder_order_with_their_spaces(client: httpx.Client) -> None:
     listed = client.get("/kernels").json()["kernels"]
     assert [kernel["name"] for kernel in listed] == list(KERNELS)

@@ -175,6 +175,13 @@ def test_many_threads_share_one_client(service: Served) -> None:
     assert not wrong
 
 
+def test_gauges_are_read_by_the_client(client: Client) -> None:
+    (now,) = client.device_gauges()
+    assert now.device == "opencl:0"
+    assert now.memory_used_bytes.value
+    assert now.watts.reason == "it is read of GPUs alone"
+
+
 def test_misses_name_what_was_asked_for_and_not_tuned(client: Client) -> None:
     client.best_config(37, 41, 43, dtype="float64")
     until = time.monotonic() + 60

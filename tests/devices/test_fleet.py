@@ -260,6 +260,18 @@ class TestCuda:
         assert device.architecture.startswith("sm_")
         assert device.uuid.startswith(("GPU-", "MIG-"))
 
+    def test_the_driver_tells_each_gpu_s_gauges(self, cuda_fleet: Fleet) -> None:
+        assert cuda_fleet.gpus is not None
+        readings = {one.uuid: one for one in cuda_fleet.gpus.read(0.0)}
+        for unit in cuda_fleet.units:
+            if not unit.device.mig:
+                reading = readings[unit.device.uuid]
+                assert reading.busy is not None
+                assert 0 <= reading.busy <= 1
+                assert (reading.sm_mhz or 0) > 100
+                assert (reading.memory_mhz or 0) > 100
+                assert 2**20 < (reading.memory_used_bytes or 0) <= 1.1 * unit.device.memory_bytes
+
     def test_a_prepared_build_is_only_loaded_by_the_device_child(self, cuda_fleet: Fleet, cache_dir: Path) -> None:
         unit, problem = cuda_fleet.unit(), Problem(100, 70, 30)
         kernel = CATALOGUE["tiled"]

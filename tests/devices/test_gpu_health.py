@@ -108,6 +108,18 @@ class FakeLibrary:
         where._obj.value = 1000 * handle.value
         return 0
 
+    def nvmlDeviceGetUtilizationRates(self, handle: Any, where: Any) -> int:  # noqa: N802
+        where[0], where[1] = handle.value, 3
+        return 0
+
+    def nvmlDeviceGetClockInfo(self, handle: Any, kind: Any, where: Any) -> int:  # noqa: N802
+        where._obj.value = {1: 1980, 2: 3201}[kind.value]
+        return 3 if handle.value == 0x20 and kind.value == 2 else 0
+
+    def nvmlDeviceGetMemoryInfo(self, handle: Any, where: Any) -> int:  # noqa: N802
+        where[0], where[1], where[2] = 2**40, 2**39, 2**38 + handle.value
+        return 0
+
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, where: Any) -> int:  # noqa: N802
         where._obj.value = 0x48 if handle.value == 0x10 else 0
         return 0
@@ -130,7 +142,12 @@ def test_readings_have_what_the_library_says_and_events_reach_their_gpu() -> Non
         slowdown_celsius=91.0,
         watts=16.0,
         throttled=("hardware slowdown", "hardware thermal"),
+        busy=0.16,
+        sm_mhz=1980.0,
+        memory_mhz=3201.0,
+        memory_used_bytes=2.0**38 + 0x10,
     )
+    assert (second.busy, second.sm_mhz, second.memory_mhz) == (0.32, 1980.0, None)
     assert (second.xids, second.remapped_rows, second.remap_failed) == ((79,), None, False)
     assert [reading.xids for reading in health.read(0.01)] == [(), ()]
 

@@ -13,7 +13,7 @@ from typing import Final
 from app.devices.backend import Reading
 
 _LENGTH: Final = 96  # NVML's own buffers are 80 and 96 characters
-_SM, _MEMORY = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
+SM, MEMORY = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
 _GPU: Final = 0  # NVML_TEMPERATURE_GPU
 # nvmlClocksEventReason...: why clocks are lower than they could be. Idleness, the first bit, is no such reason.
 _REASONS: Final = {
@@ -77,8 +77,8 @@ class Sensors:
         reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong)
         milliwatts = self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint)
         return Reading(
-            sm_mhz=self._number("nvmlDeviceGetClockInfo", ctypes.c_uint, _SM),
-            memory_mhz=self._number("nvmlDeviceGetClockInfo", ctypes.c_uint, _MEMORY),
+            sm_mhz=self._number("nvmlDeviceGetClockInfo", ctypes.c_uint, SM),
+            memory_mhz=self._number("nvmlDeviceGetClockInfo", ctypes.c_uint, MEMORY),
             watts=None if milliwatts is None else milliwatts / 1e3,
             celsius=self._number("nvmlDeviceGetTemperature", ctypes.c_uint, _GPU),
             throttled=throttle_reasons(int(reasons or 0)),

@@ -102,7 +102,19 @@ class NvmlHealth:
             slowdown_celsius=self._number(gpu, "nvmlDeviceGetTemperatureThreshold", ctypes.c_uint, _SLOWDOWN),
             watts=None if milliwatts is None else milliwatts / 1e3,
             throttled=nvml.throttle_reasons(reasons),
+            busy=self._busy(gpu),
+            sm_mhz=self._number(gpu, "nvmlDeviceGetClockInfo", ctypes.c_uint, nvml.SM),
+            memory_mhz=self._number(gpu, "nvmlDeviceGetClockInfo", ctypes.c_uint, nvml.MEMORY),
+            memory_used_bytes=self._memory_used(gpu),
         )
+
+    def _busy(self, gpu: _Gpu) -> float | None:
+        percent = (ctypes.c_uint * 2)()  # nvmlUtilization_t: gpu, memory
+        return None if self._call("nvmlDeviceGetUtilizationRates", gpu.handle, percent) else percent[0] / 100
+
+    def _memory_used(self, gpu: _Gpu) -> float | None:
+        figures = (ctypes.c_ulonglong * 3)()  # nvmlMemory_t: total, free, used
+        return None if self._call("nvmlDeviceGetMemoryInfo", gpu.handle, figures) else float(figures[2])
 
     def _errors(self, gpu: _Gpu, kind: int) -> int | None:
         found = self._number(gpu, "nvmlDeviceGetTotalEccErrors", ctypes.c_ulonglong, kind, _VOLATILE)

@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from app.devices.fleet import Fleet, Unit
 from app.services.best.lookup import BestConfigs
 from app.services.health.cordons import Cordon, Cordons
+from app.services.health.gauges import GaugeReader
 from app.services.health.gpus import GpuWatch
 from app.services.health.host import StoreProbe, shortages
 from app.services.health.verification import DeviceVerification
@@ -66,6 +67,7 @@ class ServiceHealth:
         self.gpus = None
         if fleet.gpus is not None:
             self.gpus = GpuWatch(fleet.gpus, fleet.units, cordons, lambda name: self.verification[name].hasten())
+        self.gauges = GaugeReader(fleet.units, self.gpus)
         self._shortages: tuple[str, ...] = ()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []

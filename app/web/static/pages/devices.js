@@ -2,7 +2,7 @@
 
 import { isDark, ramp } from "../parts/chart.js";
 import { card, h, table } from "../parts/elements.js";
-import { bytes, count, problem, rate, shapePage, time } from "../parts/format.js";
+import { bytes, count, percent, problem, rate, shapePage, time } from "../parts/format.js";
 import { againstEach, roofline } from "../parts/figures.js";
 import { ask, at, everything } from "../parts/service.js";
 
@@ -20,6 +20,25 @@ function facts({ platform, architecture, memory_bytes: memory, limits, compiler,
     "compared with": vendor.name ?? `nothing: ${vendor.reason}`, quarantined: quarantined.length ? String(quarantined.length) : "nothing",
   };
 }
+
+const CLOCK = [["GHz", 1000], ["MHz", 1]];
+const clock = (mhz) => { const [unit, size] = CLOCK.find(([, least]) => mhz >= least) ?? CLOCK[1]; return `${(mhz / size).toPrecision(3)} ${unit}`; };
+
+/** A figure, with a bar where it is a share of something; one that is absent says why. */
+function gauge(name, { value, reason }, told, share) {
+  const bar = value != null && share ? h("meter", { min: 0, max: 1, value: share(value), "aria-label": name }) : null;
+  return [h("dt", {}, name), value == null ? h("dd", { class: "quiet" }, `not known: ${reason}`) : h("dd", {}, told(value), bar)];
+}
+
+/** What a device does now, and what waits for it. */
+const gauges = (one, shared) => [
+  gauge("busy", one.busy, percent, (share) => share), gauge("clock", one.sm_mhz, clock), gauge("memory's clock", one.memory_mhz, clock),
+  gauge("memory in use", one.memory_used_bytes, (used) => `${bytes(used)} of ${bytes(one.memory_bytes)}`, (used) => used / one.memory_bytes),
+  gauge("power", one.watts, (watts) => `${watts.toFixed(0)} W`), gauge("temperature", one.celsius, (celsius) => `${celsius.toFixed(0)} °C`),
+  gauge("slowed down", { value: 1 }, () => one.throttled.join(", ") || "no"),
+  gauge("waiting", { value: one.waiting }, (waiting) => `${count(waiting)} for it; ${count(shared.waiting)} of ${count(shared.queue)} products in all`, () => shared.waiting / shared.queue),
+  gauge("slab", { value: shared.slab_lent_bytes }, (lent) => `${bytes(lent)} of ${bytes(shared.slab_bytes)}`, (lent) => lent / shared.slab_bytes),
+];
 
 const deviceCard = (device, live) => card(`${device.name} · ${device.id}`, { span: 5 }, live,
   h("dl", {}, Object.entries(facts(device)).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
@@ -52,7 +71,7 @@ export async function show(main) {
   document.title = "Devices · Tilewise";
   const { devices, reasons } = await ask("devices");
   const bests = devices.length ? await everything("bests", "bests") : [];
-  const live = new Map(devices.map((device) => [device.id, h("p", { class: "quiet", role: "status" }, "…")]));
+  const live = new Map(devices.map((device) => [device.id, h("dl", { class: "gauges", "aria-label": `What ${device.id} does now` })]));
   const mine = (device) => bests.filter((best) => best.device === device.id && best.problem.dtype === "float32" && best.gflops != null);
   main.replaceChildren(
     h("div", { class: "hero" }, h("h1", {}, "Devices", h("small", {}, `${count(devices.length)} opened.`))),
@@ -63,8 +82,8 @@ export async function show(main) {
       reasons.length ? card("Not opened", { span: 12, id: "reasons" }, h("ul", { class: "quiet" }, reasons.map((why) => h("li", {}, why)))) : []));
   const draw = async () => {
     clearTimeout(waiting);
-    const [now, limits] = await Promise.all([ask("devices"), ask("limits")]);
-    for (const { id, waiting: queued } of now.devices) live.get(id).textContent = `${queued} waiting for it; ${bytes(limits.lent_bytes)} of ${bytes(limits.slab_bytes)} of the slab in use.`;
+    const { devices: all, ...shared } = await ask("devices/gauges");
+    for (const one of all) live.get(one.device)?.replaceChildren(...gauges(one, shared).flat());
     waiting = setTimeout(() => draw().catch(() => {}), AGAIN_MS);
   };
   if (devices.length) await draw();
