@@ -63,6 +63,30 @@ def test_the_charts_of_a_shape_draw_the_services_data(watched: Watched, tuned: S
     assert search["best so far"][-1][1] == fastest
 
 
+def test_the_roofline_draws_the_devices_roof_and_each_best_below_it(chromium: Browser, replayed: str) -> None:
+    (device,) = httpx.get(f"{replayed}/devices").json()["devices"]
+    bests = [one for one in httpx.get(f"{replayed}/bests").json()["bests"] if one["problem"]["dtype"] == "float32"]
+    assert len(bests) == 2
+    peak, bandwidth = device["limits"]["peak"] / 1e9, device["limits"]["bandwidth"] / 1e9
+    work = {}
+    for one in bests:
+        m, n, k = (one["problem"][name] for name in "mnk")
+        work[one["gflops"]] = m * n * k / (2 * (m * k + k * n + m * n))
+    naive = {one["gflops"]: one["baselines"]["naive"]["gflops"] for one in bests}
+    for watched in watching(chromium, replayed):
+        watched.page.goto(replayed)
+        watched.page.locator("#gains td").first.wait_for()
+        drawn = dict(series(watched.page, replayed, "#roofline-opencl-0 .chart"))
+        assert drawn["tuned"] == [pytest.approx([work[rate], rate]) for rate in work]
+        assert drawn["naive"] == [pytest.approx([work[rate], naive[rate]]) for rate in work]
+        assert drawn["gain"] == [pytest.approx([work[rate], naive[rate], rate]) for rate in work]
+        (left, low), (ridge, top), (right, last) = drawn["roof"]
+        assert (ridge, top, last) == pytest.approx((peak / bandwidth, peak, peak))
+        assert low == pytest.approx(left * bandwidth)
+        assert left < min(*work.values(), ridge)
+        assert right > max(*work.values(), ridge)
+
+
 class _Stripping(BaseHTTPRequestHandler):
     """Gives what is asked below the prefix to the service, without the prefix, and knows nothing else."""
 

@@ -37,6 +37,8 @@ _CUT_OFF = """([cells, width]) => [...document.querySelectorAll(cells)].filter(c
   const box = cell.getBoundingClientRect();
   return box.width < 1 || box.left < 0 || box.right > width + 0.5;
 }).map(cell => cell.textContent)"""
+_TWICE = """() => [...document.querySelectorAll("[id]")].map(one => one.id)
+  .filter((id, place, all) => all.indexOf(id) !== place).map(id => `two elements are #${id}`)"""
 _AXE = """async () => (await axe.run(document, { resultTypes: ["violations"], preload: false })).violations
   .filter(one => ["serious", "critical"].includes(one.impact)).map(one => [one.id, one.nodes[0].html])"""
 
@@ -47,13 +49,14 @@ def script_of_axe() -> str:
 
 
 def found_at(page: Page, width: int, cells: str, *, axe: bool = True) -> list[Any]:
-    """What is wrong with the page at a width: that it is wider, cells out of view, findings of axe."""
+    """What is wrong with the page at a width: that it is wider, cells out of view, an id twice, findings of axe."""
     page.set_viewport_size({"width": width, "height": 844})
     page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
     wide = page.evaluate("document.documentElement.scrollWidth")
     assert page.locator(cells).count() > 0
     sideways = [f"{wide} wide"] if wide > width else []
-    return [*sideways, *page.evaluate(_CUT_OFF, [cells, width]), *(page.evaluate(_AXE) if axe else [])]
+    cut = page.evaluate(_CUT_OFF, [cells, width])
+    return [*sideways, *cut, *page.evaluate(_TWICE), *(page.evaluate(_AXE) if axe else [])]
 
 
 def expect_whole(chromium: Browser, url: str, path: str, shown: tuple[str, str], theme: str) -> None:

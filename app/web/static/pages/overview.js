@@ -51,7 +51,7 @@ function roofs(devices, bests) {
   return devices.map((device) => {
     const mine = bests.filter((best) => best.device === device.id && best.gflops != null);
     const like = mine.filter((best) => best.problem.dtype === mine[0].problem.dtype);
-    return mine.length ? card(`Roofline of ${device.name}`, { span: 7, id: "roofline", text: `Every tuned ${like[0].problem.dtype} shape: hollow is naive, filled is tuned. A click opens a shape.` },
+    return mine.length ? card(`Roofline of ${device.name}`, { span: 7, id: `roofline-${device.id.replace(":", "-")}`, text: `Every tuned ${like[0].problem.dtype} shape: hollow is naive, filled is tuned. A click opens a shape.` },
       roofline(device, like, { clicked: open }).element) : [];
   });
 }
