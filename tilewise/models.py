@@ -247,6 +247,7 @@ class Trial:
     created_at: datetime | None = None
     round: str = "search"
     conditions: Conditions | None = None
+    retaken: int = 0
     samples_ms: tuple[float, ...] | None = None
 
 

@@ -55,6 +55,7 @@ class Trial(Answer):
     created_at: datetime
     round: Round
     conditions: Conditions | None
+    retaken: Annotated[int, Field(description="Rounds that were disturbed, and taken again.")]
     samples_ms: Annotated[list[float] | None, Field(description="Every sample in order; null unless asked for.")]
 
     @classmethod
@@ -81,6 +82,7 @@ class Trial(Answer):
             created_at=value.created_at,
             round=cast("Round", value.round),
             conditions=Conditions.of(value.conditions),
+            retaken=value.retaken,
             samples_ms=[1e3 * seconds for seconds in value.seconds] if samples else None,
         )
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -215,6 +217,24 @@ def test_trials_tell_round_and_samples_if_asked(client: httpx.Client, tune: Tune
     for trial in client.get("/trials", params=params).json()["trials"]:
         assert trial["round"] == "report"
         assert len(trial["samples_ms"]) == trial["timing"]["samples"]
+
+
+def test_a_job_s_events_have_its_trials_as_the_list_has_them(client: httpx.Client, tune: Tuned) -> None:
+    told = {
+        one["id"]: one for one in client.get("/trials", params={"job_id": tune.job, "limit": 1000}).json()["trials"]
+    }
+    lines = client.get(f"/jobs/{tune.job}/events", timeout=60).text.splitlines()
+    events = [
+        json.loads(lines[place + 1].partition(":")[2]) for place, line in enumerate(lines) if line == "event: trial"
+    ]
+    assert {one["id"] for one in events} == set(told)
+    for event in events:
+        trial = told[event["id"]]
+        for name in ("round", "kernel", "config", "state", "retaken"):
+            assert event[name] == trial[name]
+        timing = trial["timing"] or {"median_ms": None, "ci95_ms": None}
+        assert (event["median_ms"], event["ci95_ms"]) == (timing["median_ms"], timing["ci95_ms"])
+        assert datetime.fromisoformat(event["created_at"]) == datetime.fromisoformat(trial["created_at"])
 
 
 def test_a_job_is_exported_as_a_recording_that_can_be_read(client: httpx.Client, tune: Tuned) -> None:

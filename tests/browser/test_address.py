@@ -91,6 +91,18 @@ def test_the_kernel_that_another_is_held_against_survives_a_reload(at_replayed: 
     page.wait_for_url("**/ui/kernels/wmma#L3")
 
 
+def test_the_pace_of_the_trace_is_chosen_and_kept(at_replayed: Watched) -> None:
+    page = at_replayed.page
+    page.goto(f"{at_replayed.url}/ui/learn/3?tile=2")
+    pace = page.locator("#trace").get_by_role("combobox", name="pace")
+    pace.select_option("fast")
+    page.locator("#trace").get_by_role("button", name="Play").press("Enter")
+    expect(page.locator("#trace-said")).to_contain_text("Step 3:", timeout=4000)  # at the usual pace it takes 3.6 s
+    page.locator("#trace").get_by_role("button", name="Pause").press("Enter")
+    page.reload()
+    expect(pace).to_have_value("fast")
+
+
 def test_the_step_of_the_trace_survives_a_reload_and_another_rung(at_replayed: Watched) -> None:
     page = at_replayed.page
     page.goto(f"{at_replayed.url}/ui/learn/3")

@@ -131,6 +131,7 @@ _TRIAL: Final = {
     "created_at": _LATER,
     "round": "search",
     "conditions": _CONDITIONS,
+    "retaken": 0,
     "samples_ms": None,
 }
 _MISS: Final = {

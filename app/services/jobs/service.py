@@ -382,6 +382,9 @@ def trial_data(trial: TrialRecord) -> dict[str, Any]:
         "stage": trial.stage,
         "reason": trial.reason,
         "median_ms": trial.median_ms,
+        "ci95_ms": None if trial.ci95_lo_ms is None else [trial.ci95_lo_ms, trial.ci95_hi_ms],
         "gflops": trial.problem.flops / trial.median_ms / 1e6 if trial.median_ms else None,
         "conditions": None if trial.conditions is None else dict(trial.conditions),
+        "retaken": trial.retaken,
+        "created_at": trial.created_at.isoformat(),
     }

@@ -6,7 +6,7 @@ import { count } from "../parts/format.js";
 import { ask, query } from "../parts/service.js";
 
 const CELL = 30;
-const STEP_MS = 1800;
+const STEPS_MS = { slow: 3600, even: 1800, fast: 600 };
 const SLIDE_MS = 450;
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -81,7 +81,7 @@ const asked = (name, options, otherwise) => options.includes(kept(name)) ? kept(
 export class Trace {
   constructor() {
     const [size, tile] = [Number(asked("size", SIZES, "8")), Number(asked("tile", TILES, "4"))];
-    Object.assign(this, { size, tile, operands: asked("numbers", NUMBERS, "article"), at: 0, playing: 0, trace: null });
+    Object.assign(this, { size, tile, operands: asked("numbers", NUMBERS, "article"), at: 0, playing: 0, trace: null, pace: asked("pace", Object.keys(STEPS_MS), "even") });
     this.picture = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "The matrices: arrows choose a thread", onkeydown: (event) => this.#key(event) });
     this.said = h("p", { id: "trace-said", role: "status" });
     this.slip = h("p", { id: "slip", class: "bad" });
@@ -89,7 +89,7 @@ export class Trace {
     this.play = h("button", { type: "button", class: "first", onclick: () => this.#toggle() }, "Play");
     const change = (member, taken = Number) => (value) => { this[member] = taken(value); this.start(0, 0); };
     this.controls = h("div", { class: "picks" }, choice("size", SIZES, String(size), change("size")), choice("tile", TILES, String(tile), change("tile")),
-      choice("numbers", NUMBERS, this.operands, change("operands", String)),
+      choice("numbers", NUMBERS, this.operands, change("operands", String)), choice("pace", Object.keys(STEPS_MS), this.pace, (value) => this.#paced(value)),
       h("button", { type: "button", id: "back", onclick: () => this.#to(this.at - 1) }, "Back"), h("button", { type: "button", id: "step", onclick: () => this.#to(this.at + 1) }, "Step"),
       this.play, h("button", { type: "button", id: "next-tile", onclick: () => this.#nextTile() }, "Next tile of C"));
     this.element = h("div", {}, this.controls, this.said, this.slip, h("div", { class: "hero", id: "reads" }, this.reads.map(({ element }) => element)), this.picture);
@@ -132,9 +132,20 @@ export class Trace {
   }
 
   #toggle() {
-    clearInterval(this.playing);
-    this.playing = this.playing ? 0 : setInterval(() => this.#to((this.at + 1) % this.trace.phases.length), STEP_MS);
+    if (this.playing) this.playing = clearInterval(this.playing) ?? 0;
+    else this.#plays();
     this.play.textContent = this.playing ? "Pause" : "Play";
+  }
+
+  #plays() {
+    clearInterval(this.playing);
+    this.playing = setInterval(() => this.#to((this.at + 1) % this.trace.phases.length), STEPS_MS[this.pace]);
+  }
+
+  #paced(value) {
+    this.pace = value;
+    keep({ pace: value === "even" ? null : value });
+    if (this.playing) this.#plays();
   }
 
   #key(event) {

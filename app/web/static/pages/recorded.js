@@ -35,6 +35,12 @@ function jobAfter(all, count) {
 }
 
 class Recorded extends Live {
+  constructor(job) {
+    super(job);
+    this.over = null; // a recording has no seconds
+    this.by = "trials";
+  }
+
   words() {
     const { state, progress: { done, total } } = this.job;
     return state === "succeeded" ? "The recording has ended." : `${done} of ${total} recorded trials`;

@@ -33,7 +33,7 @@ export function ladder(rungs, clicked) {
 }
 
 /** The 95 % interval of each bar, drawn across its end as far as the axis goes, and what the bar says beyond both. */
-function whiskers(c, order) {
+export function whiskers(c, order) {
   const across = (api, { coordSys: { x: left, width } }, row, low, high) => {
     const [[from, y], [end], [bar]] = [Math.min(low, high), Math.max(low, high), order[row].gflops].map((value) => api.coord([value, row]));
     const to = Math.min(end, left + width);
@@ -161,8 +161,8 @@ function hatched(api, c) {
   return { type: "group", children: [{ type: "rect", shape: { x, y, width, height, r: 4 }, style: { fill: "transparent", stroke: c.line } }, ...lines] };
 }
 
-/** Each trial's time in the order of trying, and the fastest so far. */
-export function convergence(trials, { size = "low", clicked = () => {} } = {}) {
+/** Each trial's time in the order of trying, or over the seconds since the first, and the fastest so far. */
+export function convergence(trials, { size = "low", clicked = () => {}, by = () => "trials" } = {}) {
   return new Chart({
     label: "The search: time of each trial and the fastest so far", size, clicked: (event) => event.data?.trial && clicked(event.data.trial),
     option: (c) => {
@@ -170,46 +170,51 @@ export function convergence(trials, { size = "low", clicked = () => {} } = {}) {
       const so = bestSoFar(all);
       const slow = Math.max(...measured(all).map((trial) => trial.ms), 1e-9);
       const kernels = [...new Set(all.map((trial) => trial.kernel))];
+      const overTime = by() === "seconds";
+      const began = overTime && all.length ? Date.parse(all[0].created_at) : 0;
+      const along = (trial, place) => overTime ? (Date.parse(trial.created_at) - began) / 1000 : place + 1;
       const tints = [c.green, c.gold, c.quiet, c.red, c.ink, c.plain];
       const dots = kernels.map((kernel, index) => ({
         type: "scatter", name: kernel, symbolSize: all.length > 2000 ? 3 : 5, itemStyle: { color: tints[index % tints.length], opacity: 0.7 }, large: all.length > 2000, progressive: 4000,
-        data: all.flatMap((trial, place) => trial.kernel === kernel && trial.ms != null ? [all.length > 2000 ? [place + 1, trial.ms] : { value: [place + 1, trial.ms], trial }] : []),
+        data: all.flatMap((trial, place) => trial.kernel === kernel && trial.ms != null ? [all.length > 2000 ? [along(trial, place), trial.ms] : { value: [along(trial, place), trial.ms], trial }] : []),
       }));
       return {
         grid: { left: 8, right: 12, top: 34, bottom: 4, containLabel: true },
         legend: { type: "plain", top: 0, textStyle: { color: c.quiet }, itemWidth: 10, itemHeight: 8, data: kernels },
-        xAxis: axis(c, { type: "value", min: 0, splitLine: { show: false } }),
+        xAxis: axis(c, { type: "value", min: 0, splitLine: { show: false }, axisLabel: overTime ? { formatter: "{value} s" } : {} }),
         yAxis: axis(c, { type: "log", axisLabel: { formatter: (value) => time(value) }, min: ({ min }) => min / 1.3, max: slow * 1.3 }),
         tooltip: { formatter: ({ data, value, seriesName }) => `${seriesName}, ${time((data.value ?? value)[1])}${data.trial ? `\n${config(data.trial.config)}` : ""}` },
         series: [...dots,
-          { type: "line", name: "best so far", step: "end", symbol: "none", sampling: "lttb", lineStyle: { color: c.green, width: 2 }, data: so.flatMap((ms, place) => ms == null ? [] : [[place + 1, ms]]) },
-          { type: "scatter", name: "rejected", symbol: "rect", symbolSize: [2, 9], itemStyle: { color: c.red }, data: all.flatMap((trial, place) => trial.ms == null ? [[place + 1, slow]] : []) },
+          { type: "line", name: "best so far", step: "end", symbol: "none", sampling: "lttb", lineStyle: { color: c.green, width: 2 }, data: so.flatMap((ms, place) => ms == null ? [] : [[along(all[place], place), ms]]) },
+          { type: "scatter", name: "rejected", symbol: "rect", symbolSize: [2, 9], itemStyle: { color: c.red }, data: all.flatMap((trial, place) => trial.ms == null ? [[along(trial, place), slow]] : []) },
         ],
       };
     },
   });
 }
 
-/** The device's clock and power at each trial, as its sensors said; a mark where it lowered its clocks by itself. */
+/** The device's clock and power at each trial, as its sensors said; a mark where it lowered its clocks by itself, and one where rounds were disturbed. */
 export function conditions(trials) {
-  const sensed = () => trials().flatMap(({ conditions: said }, place) => said ? [{ place: place + 1, ...said }] : []);
+  const sensed = () => trials().flatMap(({ conditions: said, retaken }, place) => said ? [{ place: place + 1, retaken, ...said }] : []);
   return new Chart({
     label: "Clock and power of the device at each trial", size: "low",
     option: (c) => {
       const all = sensed();
       const line = (name, member, yAxisIndex, color) => ({ type: "line", name, yAxisIndex, symbol: "none", lineStyle: { color, width: 2 }, itemStyle: { color }, data: all.filter((one) => one[member] != null).map((one) => [one.place, one[member]]) });
+      const again = all.filter(({ retaken, sm_mhz: mhz }) => retaken && mhz != null);
       const slowed = all.filter(({ throttled, sm_mhz: mhz }) => throttled?.length && mhz != null);
       return {
         grid: { left: 8, right: 8, top: 34, bottom: 4, containLabel: true },
-        legend: { type: "plain", top: 0, textStyle: { color: c.quiet }, itemWidth: 10, itemHeight: 8, data: ["clock", "power", "throttled"] },
+        legend: { type: "plain", top: 0, textStyle: { color: c.quiet }, itemWidth: 10, itemHeight: 8, data: ["clock", "power", "throttled", "taken again"] },
         xAxis: axis(c, { type: "value", min: 0, splitLine: { show: false } }),
         yAxis: [axis(c, { type: "value", scale: true, axisLabel: { formatter: "{value} MHz" } }), axis(c, { type: "value", scale: true, axisLabel: { formatter: "{value} W" }, splitLine: { show: false } })],
         tooltip: { formatter: ({ value, seriesName, data }) => `trial ${value[0]}: ${seriesName} ${data.why ?? value[1]}` },
         series: [line("clock", "sm_mhz", 0, c.green), line("power", "watts", 1, c.gold),
-          { type: "scatter", name: "throttled", symbol: "rect", symbolSize: [3, 11], itemStyle: { color: c.red }, data: slowed.map((one) => ({ value: [one.place, one.sm_mhz], why: one.throttled.join(", ") })) }],
+          { type: "scatter", name: "throttled", symbol: "rect", symbolSize: [3, 11], itemStyle: { color: c.red }, data: slowed.map((one) => ({ value: [one.place, one.sm_mhz], why: one.throttled.join(", ") })) },
+          { type: "scatter", name: "taken again", symbol: "triangle", symbolSize: 9, itemStyle: { color: c.ink }, data: again.map((one) => ({ value: [one.place, one.sm_mhz], why: `${one.retaken} rounds were disturbed` })) }],
       };
     },
-    figures: () => table(["Trial", "Clock#", "Power#", "Temperature#", "Throttled"], sensed().slice(-100).map((one) => [String(one.place), one.sm_mhz == null ? "–" : `${one.sm_mhz} MHz`, one.watts == null ? "–" : `${one.watts} W`, one.celsius == null ? "–" : `${one.celsius} °C`, one.throttled?.join(", ") || "no"])),
+    figures: () => table(["Trial", "Clock#", "Power#", "Temperature#", "Throttled", "Taken again#"], sensed().slice(-100).map((one) => [String(one.place), one.sm_mhz == null ? "–" : `${one.sm_mhz} MHz`, one.watts == null ? "–" : `${one.watts} W`, one.celsius == null ? "–" : `${one.celsius} °C`, one.throttled?.join(", ") || "no", String(one.retaken ?? 0)])),
   });
 }
 

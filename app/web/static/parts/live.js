@@ -2,8 +2,8 @@
 
 import { keep, kept } from "./address.js";
 import { Chart, axis } from "./chart.js";
-import { card, figure, h, table } from "./elements.js";
-import { conditions, convergence, landscapeChart } from "./figures.js";
+import { card, choice, figure, h, table } from "./elements.js";
+import { conditions, convergence, landscapeChart, whiskers } from "./figures.js";
 import { config, percent, problem, rate, shapePage, time, times } from "./format.js";
 import { RUNNING, share } from "./jobs.js";
 import { Forbidden } from "./landscape.js";
@@ -30,8 +30,8 @@ function race(trials) {
       xAxis: axis(c, { type: "value", show: false, min: 0 }),
       yAxis: axis(c, { type: "category", data: bests().map(({ kernel }) => kernel), axisLabel: { color: c.ink }, splitLine: { show: false } }),
       tooltip: { formatter: ({ data: { trial } }) => `${trial.kernel}\n${config(trial.config)}` },
-      series: [{ type: "bar", barMaxWidth: 18, label: { show: true, position: "right", color: c.ink, formatter: ({ data: { trial } }) => `${rate(trial.gflops)}  ${time(trial.ms)}` },
-        data: bests().map((trial, place, all) => ({ value: trial.gflops, trial, itemStyle: { color: trial.kernel === "vendor" ? c.gold : place === all.length - 1 || all.at(-1).kernel === "vendor" && place === all.length - 2 ? c.green : c.plain, borderRadius: [0, 4, 4, 0] } })) }],
+      series: [{ type: "bar", name: "fastest", barMaxWidth: 18,
+        data: bests().map((trial, place, all) => ({ value: trial.gflops, trial, itemStyle: { color: trial.kernel === "vendor" ? c.gold : place === all.length - 1 || all.at(-1).kernel === "vendor" && place === all.length - 2 ? c.green : c.plain, borderRadius: [0, 4, 4, 0] } })) }, whiskers(c, bests())],
     }),
     figures: () => table(["Kernel", "Config", "Time#", "Rate#"], bests().toReversed().map((one) => [one.kernel, config(one.config), time(one.ms), rate(one.gflops)])),
   });
@@ -58,17 +58,19 @@ export class Live {
     this.landHeld = h("p", { class: "quiet" });
     this.landHolder = h("div");
     this.land = null; // until two parameters of a kernel have been varied
-    this.charts = [race(problemTrials), convergence(search, { size: "", clicked: openTrial })];
+    this.charts = [race(problemTrials), convergence(search, { size: "", clicked: openTrial, by: () => this.by })];
     this.search = search;
-    this.sensors = card("Clocks and power", { span: 12, id: "sensors", text: "Of the device at each trial, as its sensors say: a red mark where it lowered its clocks by itself." });
+    this.by = kept("by") === "seconds" ? "seconds" : "trials";
+    this.over = choice("over", ["trials", "seconds"], this.by, (value) => { this.by = value; keep({ by: value === "trials" ? null : value }); this.draw(); });
+    this.sensors = card("Clocks and power", { span: 12, id: "sensors", text: "Of the device at each trial, as its sensors say: a red mark where it lowered its clocks by itself, a triangle where rounds were disturbed and taken again." });
     this.sensors.hidden = true; // until a trial tells of any
   }
 
   elements() {
     const [racing, converging] = this.charts;
     return h("div", { class: "grid" },
-      card("Fastest of each kernel", { span: 5, id: "race", text: "As trials come; in gold the vendor's library." }, this.shapes, racing.element),
-      card("The search", { span: 7, id: "search", text: "Each trial, and the fastest so far as a line; a red mark was rejected." }, converging.element),
+      card("Fastest of each kernel", { span: 5, id: "race", text: "As trials come; in gold the vendor's library. A whisker is the 95 % interval." }, this.shapes, racing.element),
+      card("The search", { span: 7, id: "search", aside: this.over, text: "Each trial, and the fastest so far as a line; a red mark was rejected." }, converging.element),
       card("Landscape", { span: 12, id: "landscape" }, this.landHeld, this.landHolder),
       this.sensors,
       card("Result", { span: 12, id: "ended" }, this.result),

@@ -7,7 +7,7 @@ const median = (values) => {
 };
 
 /** A trial of GET /trials or of a job's events, in one form. */
-export const trialOf = (one) => ({ ...one, ms: one.timing ? one.timing.median_ms : one.median_ms ?? null });
+export const trialOf = (one) => ({ ...one, ms: one.timing ? one.timing.median_ms : one.median_ms ?? null, ci: one.timing?.ci95_ms ?? one.ci95_ms ?? null });
 export const measured = (trials) => trials.filter((trial) => trial.ms != null);
 
 const ROUNDS = ["report", "final", "search"]; // whose median counts, the first that there is: a search's fastest owes something to luck
