@@ -26,6 +26,7 @@ PAGES: Final = {
     "multiply": ("ui/multiply", "#try-form"),
     "workloads": ("ui/workloads", "#workloads td"),
     "learn": ("ui/learn", "#calculated td"),
+    "recorded": ("ui/recorded?trial=100", "#trials [role=row]"),
 }
 _MEASURED: Final = """() => {
   const all = [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")];
