@@ -15,6 +15,7 @@ import pytest
 from app.cli.spawn import Started, started
 from tests.browser.conftest import Watched, watching
 from tests.browser.test_looks import found_at
+from tests.support.started_services import settled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, expect
@@ -290,6 +291,33 @@ def test_a_service_that_ends_is_told_and_seen_again(chromium: Browser, tmp_path:
         one.page.locator("#ready").filter(has_not_text="does not answer").wait_for()
         wait_for(one.page, "#kernels", "naive")
         assert list(page) == []
+
+
+def test_a_service_that_is_killed_in_a_tune_goes_on_with_it_on_the_same_page(chromium: Browser, tmp_path: Path) -> None:
+    order = {"shapes": ["400x400x400"], "budget": {"seconds": 120, "trials": 512}, "kernels": ["tiled"]}
+    with settled(tmp_path / "data") as first:
+        port = first.url.rpartition(":")[2]
+        job = httpx.post(f"{first.url}/tune", json=order).json()["id"]
+        for one in watching(chromium, first.url):
+            one.allowed.add(503)  # until the second one has verified its kernels
+            page = one.page
+            page.goto(f"{first.url}/ui/jobs/{job}")
+            page.locator("#trials [role=row]:visible").nth(3).wait_for()
+            one.silent = True
+            first.process.kill()
+            first.process.wait()
+            wait_for(page, "#ready", "does not answer")
+            shown = int(page.locator("#trials [role=status]").inner_text().split()[0])
+            with settled(tmp_path / "data", port=port) as second:
+                page.locator("#ready.good").wait_for()
+                told = httpx.get(f"{second.url}/trials", params={"job_id": job, "limit": 1000}).json()["trials"]
+                assert len(told) >= shown, "what the page had shown was not stored"
+                page.wait_for_function(
+                    "least => parseInt(document.querySelector('#trials [role=status]').textContent) > least",
+                    arg=len(told),
+                )
+                page.click("#stop")
+                wait_for(page, "#said", "was stopped")
 
 
 @pytest.fixture
