@@ -5,6 +5,7 @@ Standard library and NumPy only, and ml_dtypes for bfloat16.
 
 from __future__ import annotations
 
+from tilewise._analysis import Analysis, Occupancy
 from tilewise._cache import CacheEntry
 from tilewise._certificates import Certificate
 from tilewise._charts import (
@@ -98,7 +99,6 @@ from tilewise.errors import (
 )
 from tilewise.models import (
     Accuracy,
-    Analysis,
     Baseline,
     Best,
     Compilation,
@@ -112,7 +112,6 @@ from tilewise.models import (
     Launch,
     Matrix,
     Miss,
-    Occupancy,
     Product,
     Quarantined,
     Readiness,

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from tilewise._analysis import Occupancy
 from tilewise._requests import RequestMethods, filter_members, members_of
 from tilewise._sansio import Flow, Operation
-from tilewise.models import Occupancy
 from tilewise.shapes import Problem, ShapeLike, shape_of
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Literal, TypeVar
 
+from tilewise._analysis import Analysis
 from tilewise._gauges import DeviceGauges
 from tilewise._http1 import HttpRequest, HttpResponse, target
 from tilewise._notebook import ShownPage
@@ -13,7 +14,7 @@ from tilewise._pool import Transport
 from tilewise._sansio import Flow, Operation
 from tilewise.decoding import from_json
 from tilewise.errors import ClientError, UnreachableError, UnreadableAnswer
-from tilewise.models import Analysis, Best, Device, Job, Kernel, Miss, Readiness, Trial
+from tilewise.models import Best, Device, Job, Kernel, Miss, Readiness, Trial
 from tilewise.shapes import Problem, ShapeLike, shape_of, sizes_of
 
 T = TypeVar("T")

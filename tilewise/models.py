@@ -299,40 +299,6 @@ class Readiness:
     total: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Occupancy:
-    """How many blocks share a multiprocessor, which fraction of its threads they are, and what sets that limit."""
-
-    blocks_per_sm: int
-    fraction: float
-    limited_by: str
-
-
-@dataclass(frozen=True, slots=True)
-class Analysis:
-    """What one launch of a tile does: bytes of global memory, operations, tiles, blocks, threads and occupancy."""
-
-    device: str
-    problem: Problem
-    kernel: str
-    config: Mapping[str, int]
-    bytes_read: int = 0
-    bytes_written: int = 0
-    flops_owned: int = 0
-    flops_launched: int = 0
-    intensity: float = 0.0
-    tiles_m: int = 0
-    tiles_n: int = 0
-    blocks: int = 0
-    edge_tiles: int = 0
-    shared_bytes: int = 0
-    threads: int = 0
-    occupancy: Occupancy | None = None
-    waves: float | None = None
-    refusal: str | None = None
-    predicted_ms: float | None = None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Product:
     """What made a product; `declined`: why it is not emulated; `devices`: how many tiles each of several made."""
