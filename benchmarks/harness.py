@@ -33,11 +33,14 @@ class Running:
         return f"http://127.0.0.1:{self.port}"
 
 
-def start(command: Sequence[str], log: Path, environment: dict[str, str] | None = None) -> Running:
-    """Start a server and read the port from the first line that names its address."""
+def start(
+    command: Sequence[str], log: Path, environment: dict[str, str] | None = None, checkout: Path | None = None
+) -> Running:
+    """Start a server, of another checkout by its own .venv if one is given, and read the port that its output names."""
     with log.open("a") as errors:
         process = subprocess.Popen(
-            [sys.executable, *command],
+            [str(checkout / ".venv/bin/python") if checkout else sys.executable, *command],
+            cwd=checkout,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -60,10 +63,10 @@ def stop(server: Running) -> None:
         server.process.wait()
 
 
-def serve(data: Path, command: Sequence[str] | None = None) -> Running:
+def serve(data: Path, command: Sequence[str] | None = None, checkout: Path | None = None) -> Running:
     """Start the service, by another command where one is given, on a free port with its data in a folder."""
     environment = {"TILEWISE_DATA_DIR": str(data), "TILEWISE_LOG_LEVEL": "warning"}
-    return start(command or ["-m", "app.cli", "serve", "--port", "0"], data / "server.log", environment)
+    return start(command or ["-m", "app.cli", "serve", "--port", "0"], data / "server.log", environment, checkout)
 
 
 def wait_ready(server: Running, seconds: float = 60) -> None:
@@ -81,9 +84,11 @@ def wait_ready(server: Running, seconds: float = 60) -> None:
 
 
 @contextmanager
-def service(data: Path, command: Sequence[str] | None = None, within: float = 60) -> Iterator[Running]:
+def service(
+    data: Path, command: Sequence[str] | None = None, within: float = 60, checkout: Path | None = None
+) -> Iterator[Running]:
     """A ready service, ended with the block; it has so many seconds to become ready."""
-    server = serve(data, command)
+    server = serve(data, command, checkout)
     try:
         wait_ready(server, within)
         yield server

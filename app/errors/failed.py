@@ -88,7 +88,7 @@ class WrongResult(DeviceError):
 class CertificateFailed(DeviceError):
     """A product differs from what its operands make by more than its class errs: it is not served.
 
-    Facts: batch and row, residual, limit.
+    Facts: residual, limit, and batch, row and column as far as they are known.
     """
 
     code = "certificate_failed"

@@ -1,6 +1,11 @@
 """What verify=freivalds costs a product, in pairs on one service: of its device's time, and of what a client waits.
 
-python -m benchmarks.serving.certificates [--sizes 4096 8192] [--dtype float32] [--pairs 10]
+python -m benchmarks.serving.certificates [--sizes 4096 8192] [--dtype float32] [--pairs 10] [--trans a b]
+    [--null SECONDS] [--before CHECKOUT] [--arithmetic] [--out FILE]
+
+Operands and C go through a socket, with and without a certificate. With --null the device takes so many seconds for
+every product and no processor: A is 0, and so is C. With --before another checkout, which has a .venv, serves the same
+products in turn. With --arithmetic nothing is served: the seconds that reading takes here, by threads, are measured.
 """
 
 from __future__ import annotations
@@ -9,18 +14,27 @@ import argparse
 import json
 import os
 import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
+from typing import Final
 
 import numpy as np
 
-from app.dtypes import numpy_dtype
+from app.dtypes import Array, numpy_dtype
+from app.services.matmul import projection
+from app.services.matmul.freivalds import StreamedSketch
 from benchmarks.harness import service
-from tilewise import Client
+from kernels.problem import Problem
+from tilewise import Client, Product
 
-RESULT = Path("benchmarks/results/serving/certificates.json")
-ON_DEVICE = ("h2d", "kernel", "d2h")
+RESULT: Final = Path("benchmarks/results/serving/certificates.json")
+ON_DEVICE: Final = ("h2d", "kernel", "d2h")
+_BOTH: Final = (None, "freivalds")
 
 
 def main() -> None:
@@ -29,49 +43,100 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 2048, 4096])
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--trans", choices=("a", "b"), nargs="*", default=[])
+    parser.add_argument("--null", type=float)
+    parser.add_argument("--before", type=Path)
+    parser.add_argument("--arithmetic", action="store_true")
+    parser.add_argument("--out", type=Path, default=RESULT)
     arguments = parser.parse_args()
-    os.environ.setdefault("TILEWISE_SLAB_BYTES", str(2**31))
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        service(Path(folder)) as served,
-        Client(f"http://127.0.0.1:{served.port}", timeout=600.0) as client,
-    ):
-        rows = [measured(client, size, arguments.dtype, arguments.pairs) for size in arguments.sizes]
-    RESULT.write_text(json.dumps(rows, indent=1) + "\n")
+    rows = [arithmetic(size, arguments) for size in arguments.sizes] if arguments.arithmetic else served(arguments)
+    arguments.out.write_text(json.dumps(rows, indent=1) + "\n")
     print(json.dumps(rows, indent=1))
 
 
-def measured(client: Client, size: int, dtype: str, pairs: int) -> dict[str, object]:
-    """Medians of products of one size, plain and verified in turn."""
-    rng = np.random.default_rng(size)
-    a, b = (rng.standard_normal((size, size), dtype=np.float32).astype(numpy_dtype(dtype)) for _ in range(2))
-    client.product(a, b, verify="freivalds")  # its kernel is compiled and verified
-    seconds: dict[str, list[float]] = {"plain": [], "verified": []}
-    device: dict[str, list[float]] = {"plain": [], "verified": []}
-    after: list[float] = []
-    made = None
-    for _ in range(pairs):
-        for name, verify in (("plain", None), ("verified", "freivalds")):
-            started = perf_counter()
-            made = client.product(a, b, verify=verify)
-            seconds[name].append(perf_counter() - started)
-            device[name].append(sum(made.timing_ms.get(phase, 0.0) for phase in ON_DEVICE) / 1e3)
-        after.append(made.timing_ms["verify"] / 1e3 if made else 0.0)
-    ratios = sorted(late / early for early, late in zip(seconds["plain"], seconds["verified"], strict=True))
-    return {
-        "size": size,
-        "dtype": dtype,
-        "device": made.device if made else None,
-        "kernel": made.kernel if made else None,
-        "plain_s": median(seconds["plain"]),
-        "verified_s": median(seconds["verified"]),
-        "cost_of_request": median(ratios) - 1,
-        "ratios": ratios,
-        "device_s": median(device["plain"]),
-        "device_verified_s": median(device["verified"]),
-        "after_the_product_s": median(after),
-        "certificate": None if made is None or made.certificate is None else made.certificate.residual,
+def served(arguments: argparse.Namespace) -> list[dict[str, object]]:
+    """A row of each size, by one service or two."""
+    os.environ.setdefault("TILEWISE_SLAB_BYTES", str(2**31))
+    null = ["-m", "benchmarks.serving.nulldevice", "--stamps", "--launch", str(arguments.null)]
+    checkouts = {"": None} | ({"before_": arguments.before} if arguments.before else {})
+    with ExitStack() as stack:
+        clients = {}
+        for name, checkout in checkouts.items():
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            command = None if arguments.null is None else null
+            running = stack.enter_context(service(folder, command, checkout=checkout))
+            client = Client(f"http://127.0.0.1:{running.port}", timeout=600.0, shared_memory=False)
+            clients[name] = stack.enter_context(client)
+        return [measured(clients, size, arguments) for size in arguments.sizes]
+
+
+def operands(size: int, arguments: argparse.Namespace) -> tuple[Array, Array]:
+    """A and B as they are stored; A is 0 where nobody multiplies."""
+    rng, dtype = np.random.default_rng(size), numpy_dtype(arguments.dtype)
+    a, b = (rng.standard_normal((size, size), dtype=np.float32).astype(dtype) for _ in range(2))
+    return a if arguments.null is None else np.zeros_like(a), b
+
+
+def measured(clients: Mapping[str, Client], size: int, arguments: argparse.Namespace) -> dict[str, object]:
+    """Medians of products of one size, plain and verified in turn, of each service in turn."""
+    a, b = operands(size, arguments)
+    turned = {f"trans_{name}": True for name in arguments.trans}
+    left, right = (x.T if name in arguments.trans else x for name, x in (("a", a), ("b", b)))
+    asks: dict[tuple[str, str | None], Callable[[], Product]] = {
+        (name, verify): partial(client.product, left, right, verify=verify)
+        for name, client in clients.items()
+        for verify in _BOTH
     }
+    for ask in asks.values():
+        ask()  # its kernel is compiled and verified
+    seconds: dict[tuple[str, str | None], list[float]] = {key: [] for key in asks}
+    made: dict[tuple[str, str | None], list[Product]] = {key: [] for key in asks}
+    for _ in range(arguments.pairs):
+        for key, ask in asks.items():
+            started = perf_counter()
+            product = ask()
+            seconds[key].append(perf_counter() - started)
+            made[key].append(replace(product, c=np.empty(0)))
+    row: dict[str, object] = {"size": size, "dtype": arguments.dtype, **turned, "cores": len(os.sched_getaffinity(0))}
+    for name in clients:
+        plain, verified = ((name, verify) for verify in _BOTH)
+        found = made[verified][-1]
+        ratios = sorted(late / early for early, late in zip(seconds[plain], seconds[verified], strict=True))
+        row |= {
+            f"{name}device": found.device,
+            f"{name}kernel": found.kernel,
+            f"{name}plain_s": median(seconds[plain]),
+            f"{name}verified_s": median(seconds[verified]),
+            f"{name}cost_of_request": median(ratios) - 1,
+            f"{name}ratios": ratios,
+            f"{name}device_s": median(map(on_device, made[plain])),
+            f"{name}device_verified_s": median(map(on_device, made[verified])),
+            f"{name}after_the_product_s": median(each.timing_ms["verify"] / 1e3 for each in made[verified]),
+            f"{name}certificate": None if found.certificate is None else found.certificate.residual,
+        }
+    return row
+
+
+def on_device(product: Product) -> float:
+    """Seconds that the device was busy with it."""
+    return sum(product.timing_ms.get(phase, 0.0) for phase in ON_DEVICE) / 1e3
+
+
+def arithmetic(size: int, arguments: argparse.Namespace) -> dict[str, object]:
+    """What reading A, B and C takes that are there, in turn: of the wall's time by all threads, and of one core's."""
+    a, b = operands(size, arguments)
+    problem = Problem(size, size, size, 1, arguments.dtype, "strict", "a" in arguments.trans, "b" in arguments.trans)
+    c = np.zeros_like(a)
+    took: dict[str, list[tuple[float, float]]] = {"a": [], "b": [], "c": []}
+    for _ in range(arguments.pairs):
+        streamed = StreamedSketch(problem, a, b, c, norms=a.itemsize == 2)
+        for name, seconds in took.items():
+            started, busy = perf_counter(), process_time()
+            streamed.read(name)
+            seconds.append((perf_counter() - started, process_time() - busy))
+    rates = [{name: a.nbytes / median(each[i] for each in both) / 1e9 for name, both in took.items()} for i in (0, 1)]
+    told = {"size": size, "dtype": arguments.dtype, "threads": projection.threads()}
+    return told | {"gigabytes_a_second": rates[0], "gigabytes_a_second_of_a_core": rates[1]}
 
 
 if __name__ == "__main__":

@@ -262,3 +262,15 @@ def test_uploads_that_are_given_up_at_any_point_leave_nothing(slow: Running) -> 
             connection.sendall(piece[: chance.randrange(2**22)])
     slow.settled()
     assert threading.active_count() < threads + 40
+
+
+@pytest.mark.parametrize("turned", ["", "&trans_a=true&trans_b=true"])
+def test_a_large_product_is_certified_as_it_arrives_and_leaves_its_device(pocl: Running, turned: str) -> None:
+    a, b = integers(3000, 3100), integers(3100, 2900)
+    sent = (a.T.copy(), b.T.copy()) if turned else (a, b)
+    query = f"m=3000&n=2900&k=3100&verify=freivalds{turned}"
+    status, told, body = posted(pocl, query, *sent)
+    assert status == 200, body
+    assert np.array_equal(np.frombuffer(body, np.float32).reshape(3000, 2900), a @ b)
+    assert told["x-certificate"].startswith("freivalds; ")
+    assert {"d2h", "verify"} <= {each.partition(";")[0].strip() for each in told["server-timing"].split(",")}

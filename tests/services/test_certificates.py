@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from itertools import product
 
@@ -14,8 +14,8 @@ import pytest
 from app.dtypes import Array, numpy_dtype
 from app.errors import Cancelled, CertificateFailed
 from app.services.matmul import certificates
-from app.services.matmul.certificates import Certificate, ClassBound, certify, checking
-from app.services.matmul.freivalds import ROUNDS, SketchThread, sketch
+from app.services.matmul.certificates import Certificate, Certifier, ClassBound
+from app.services.matmul.freivalds import ROUNDS, StreamedSketch
 from app.tuning.verify.tolerance import applied, operands
 from kernels.problem import CLASSES, Problem
 
@@ -38,14 +38,15 @@ def made(problem: Problem, a: Array, b: Array) -> Array:
         return np.ascontiguousarray((left @ right).astype(numpy_dtype(problem.dtype)))
 
 
-def certificate(problem: Problem, a: Array, b: Array, c: Array, precision: str | None = None) -> Certificate:
-    with checking(problem, a, b) as check:
-        return check(precision or problem.precision, c)
+def certificate(problem: Problem, a: Array, b: Array, c: Array, rounds: int = ROUNDS) -> Certificate:
+    with closing(Certifier(problem, a, b, c, rounds=rounds)) as certifier:
+        return certifier.certificate(problem.precision)
 
 
 @pytest.mark.parametrize(("dtype", "precision"), CLASS)
 @pytest.mark.parametrize(
-    ("m", "n", "k", "batch"), [(70, 530, 41, 1), (1, 3, 1030, 1), (33, 20, 17, 40), (600, 1, 9, 2)]
+    ("m", "n", "k", "batch"),
+    [(70, 530, 41, 1), (1, 3, 1030, 1), (33, 20, 17, 40), (600, 1, 9, 2), (3000, 90, 7, 1), (1100, 5, 300, 3)],
 )
 def test_right_products_of_every_class_pass(dtype: str, precision: str, m: int, n: int, k: int, batch: int) -> None:
     for trans_a, trans_b in product([False, True], repeat=2):
@@ -96,23 +97,22 @@ def test_every_single_bit_that_is_off_by_more_than_the_class_errs_is_found(dtype
     problem = Problem(48, 52, 300, dtype=dtype, precision=precision)
     a, b = operands(problem, seed=3)
     c = made(problem, a, b).reshape(problem.m, problem.n)
-    allowed, known = ClassBound.of(problem, precision), sketch(*applied(problem, a, b), threading.Event())
-    rows, columns = known.rows[0], known.columns[0]
+    allowed, (left, right) = ClassBound.of(problem, precision), applied(problem, a, b)
+    rows, columns = (np.linalg.norm(x[0].astype(np.float64), axis=axis) for x, axis in ((left, 1), (right, 0)))
     above, below, whole = 0, 0, c.astype(np.float64)
     for wrong, i, j, effect in flipped(np.random.default_rng(7), c):
         bound = of_element = allowed.gamma * rows[i] * columns[j] + allowed.least
-        if allowed.rounding:  # no row stands out whose error is one of rounding: its bound is that of the whole row
+        if allowed.rounding:  # no column stands out whose error is one of rounding: its bound is that of all of it
             bound = T * (
-                allowed.gamma * rows[i] * np.linalg.norm(columns) + allowed.rounding * np.linalg.norm(whole[i])
+                allowed.gamma * np.linalg.norm(rows) * columns[j] + allowed.rounding * np.linalg.norm(whole[:, j])
             )
-        drawn = sketch(*applied(problem, a, b), threading.Event())
         if not effect <= 2 * bound:  # C itself may be off by one bound
             above += 1
             with pytest.raises(CertificateFailed):
-                certify(problem, precision, drawn, wrong, threading.Event())
+                certificate(problem, a, b, wrong)
         elif effect < of_element / 2:
             below += 1
-            found = certify(problem, precision, drawn, wrong, threading.Event())
+            found = certificate(problem, a, b, wrong)
             assert found.residual < found.bound, "an error that its class may make is no fault"
             assert effect < found.bound
         if above == BITS:
@@ -127,7 +127,7 @@ def test_a_lost_block_two_swapped_rows_and_two_errors_that_cancel_are_found() ->
     lost, swapped, cancelling = c.copy(), c.copy(), c.copy()
     lost[1, 16:32, 16:32] = 0
     swapped[2, [4, 5]] = swapped[2, [5, 4]]
-    cancelling[0, 7, [1, 2]] += np.array([50, -50], np.float32)  # as many vectors show it as do not
+    cancelling[0, [1, 2], 7] += np.array([50, -50], np.float32)  # as many vectors show it as do not
     for wrong in (lost, swapped, cancelling):
         with pytest.raises(CertificateFailed):
             certificate(problem, a, b, wrong)
@@ -149,6 +149,34 @@ def test_nan_infinities_and_overflow_are_told_and_have_to_be_where_they_belong(d
             certificate(problem, a, b, wrong)
 
 
+@pytest.mark.parametrize("trans_a", [False, True])
+def test_an_error_in_a_row_of_little_is_found_beside_rows_of_much(trans_a: bool) -> None:
+    problem = Problem(600, 50, 300, trans_a=trans_a)
+    a, b = (each[0] for each in operands(problem, seed=6))
+    rows = a.T if trans_a else a
+    rows[5], rows[400:500] = rows[5] * 1e30, rows[400:500] * 1e-12
+    c = made(problem, a, b).reshape(600, 50)
+    assert certificate(problem, a, b, c).unchecked == 0
+    for row, error in ((450, 1e-13), (450, -3e-13), (550, 0.1), (5, 1e29)):
+        wrong = c.copy()
+        wrong[row, 7] += np.float32(error * 300)
+        with pytest.raises(CertificateFailed) as failure:
+            certificate(problem, a, b, wrong)
+        assert (failure.value.facts["row"], failure.value.facts["column"]) == (row, 7)
+
+
+@pytest.mark.parametrize("overflowing", ["row", "column"])
+def test_a_row_or_column_that_overflows_leaves_the_others_spoken_of(overflowing: str) -> None:
+    problem = Problem(60, 70, 80)
+    a, b = (each[0] for each in operands(problem, seed=9))
+    (a[9] if overflowing == "row" else b[:, 9])[...] = 3e38
+    c = made(problem, a, b).reshape(60, 70)
+    assert certificate(problem, a, b, c).unchecked == (70 if overflowing == "row" else 60)
+    c[20, 20] += 1
+    with pytest.raises(CertificateFailed):
+        certificate(problem, a, b, c)
+
+
 def test_no_second_copy_of_an_operand_is_made() -> None:
     problem = Problem(3000, 3000, 3000, dtype="float32")
     a, b, c = (np.zeros((3000, 3000), np.float32) for _ in range(3))
@@ -162,11 +190,47 @@ def test_no_second_copy_of_an_operand_is_made() -> None:
 
 
 def test_operands_are_not_read_any_more_once_it_is_closed() -> None:
-    a = np.ones((1, 3000, 3000), np.float32)
-    running = SketchThread(a, a)
+    problem, a = Problem(3000, 3000, 3000), np.ones((3000, 3000), np.float32)
+    running = Certifier(problem, a, a, a)
+    running.operands_are_there()
     running.close()
     with pytest.raises(Cancelled):
-        running.result()
+        running.certificate("strict")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_matrices_are_read_as_they_arrive_in_whatever_order_they_lie(dtype: str) -> None:
+    rng = np.random.default_rng(4)
+    for trans_a, trans_b in product([False, True], repeat=2):
+        problem = Problem(700, 900, 800, batch=2, dtype=dtype, trans_a=trans_a, trans_b=trans_b)
+        whole = operands(problem, seed=1)
+        there = [*whole, made(problem, *whole).reshape(2, 700, 900)]
+        arriving = [np.full_like(each, np.nan) for each in there]  # what is read too early spoils it
+        with closing(Certifier(problem, *arriving)) as certifier:
+            for name, source, place in zip("abc", there, arriving, strict=True):
+                bytes_from, bytes_to = (x.reshape(-1).view(np.uint8) for x in (source, place))
+                at = 0
+                while at < source.nbytes:
+                    end = min(source.nbytes, at + int(rng.integers(1, 2**20)))
+                    bytes_to[at:end] = bytes_from[at:end]
+                    certifier.advance(name, at := end)
+            found = certifier.certificate("strict")
+        assert found.unchecked == 0
+        assert 0 < found.residual < found.bound
+
+
+def test_each_matrix_is_read_once_and_before_the_next_is_there() -> None:
+    problem = Problem(700, 600, 1100)
+    a, b = (each[0] for each in operands(problem, seed=8))
+    c = made(problem, a, b).reshape(700, 600)
+    streamed = StreamedSketch(problem, a, b, c, norms=False)
+    whole = streamed.vectors @ (a.astype(np.float64) @ b), streamed.vectors @ c.astype(np.float64)
+    for name, matrix in (("a", a), ("b", b), ("c", c)):
+        streamed.read(name)
+        matrix[...] = np.nan
+    found = streamed.result()
+    for projected, expected in zip((found.product, found.result), whole, strict=True):
+        assert np.allclose(projected[0], expected, rtol=1e-10, atol=1e-8)
 
 
 def test_the_chance_of_a_miss_is_that_of_the_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,13 +238,12 @@ def test_the_chance_of_a_miss_is_that_of_the_vectors(monkeypatch: pytest.MonkeyP
     problem = Problem(2, 8, 4)
     a, b = np.zeros((2, 4), np.float32), np.ones((4, 8), np.float32)
     c = np.zeros((2, 8), np.float32)
-    c[1, [2, 5]] = 1, -1
-    monkeypatch.setattr(certificates, "_OUTLIER", float("inf"))  # a row that stands out would be made again
+    c[[0, 1], 5] = 1, -1
+    monkeypatch.setattr(certificates, "_OUTLIER", float("inf"))  # a column that stands out would be made again
     missed = 0
     for _ in range(400):
-        drawn = sketch(*applied(problem, a, b), threading.Event(), rounds=1)
         try:
-            certify(problem, "strict", drawn, c, threading.Event())
+            certificate(problem, a, b, c, rounds=1)
             missed += 1
         except CertificateFailed:
             pass

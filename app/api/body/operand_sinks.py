@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -34,6 +34,7 @@ from app.devices.slab import Slab
 from app.errors import TooLarge
 from app.server.thread_pool import RequestThreads
 from app.services.matmul.buffers import OperandBuffers
+from app.services.matmul.certificates import Certifier
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.resident_matrices import ResidentMatrix
 from app.services.principal import Principal
@@ -54,6 +55,11 @@ class OperandSink(Protocol):
     @property
     def transfer(self) -> ChunkedTransfer | None:
         """The copies to and from the device that go on meanwhile, once a large product has its buffers."""
+        ...
+
+    @property
+    def certifier(self) -> Certifier | None:
+        """What reads the operands meanwhile, of a product that is to be verified and has its buffers."""
         ...
 
     def describe_raw(self, options: ProductOptions) -> TensorSpecs:
@@ -108,11 +114,12 @@ class BodyContext:
     async def receive_operand(self, body: Body, name: str, view: memoryview) -> None:
         """Receive a matrix into its buffer; raises as Body.fill.
 
-        A large product's operands are uploaded to the device while the rest is received.
+        A large product's operands are uploaded to the device, and those of one that is to be verified are read, while
+        the rest is received.
         """
-        transfer = self.sink.transfer
-        if self._upload is None and transfer is not None:
-            self._upload = UploadOverlap(transfer, self.threads, self.stack)
+        transfer, certifier = self.sink.transfer, self.sink.certifier
+        if self._upload is None and (transfer is not None or certifier is not None):
+            self._upload = UploadOverlap(transfer, self.threads, self.stack, certifier)
         await (body.fill(view) if self._upload is None else self._upload.fill(body, name, view))
 
     async def fill(self, parsed: ParsedBody, area: StagedBody) -> None:
@@ -185,6 +192,11 @@ class ProductSink:
         return self._buffers.transfer if self._buffers is not None else None
 
     @property
+    def certifier(self) -> Certifier | None:
+        """As OperandSink."""
+        return self._buffers.certifier if self._buffers is not None else None
+
+    @property
     def result(self) -> ResidentMatrix | None:
         """The resident matrix that C becomes, if it is kept."""
         pending = self._buffers.pending_result if self._buffers is not None else None
@@ -229,6 +241,9 @@ class ProductSink:
             reserve = partial(service.matmul.reserve, device_id=options.device, committed=committed, stacked=stacked)
             reserve = partial(reserve, placement=options.placement or "auto", principal=self._owner)
             self._buffers = stack.enter_context(reserve(problem, a, b, pending))
+            if options.verify is not None:
+                certifier = stack.enter_context(closing(service.matmul.certifier(self._buffers)))
+                self._buffers = replace(self._buffers, certifier=certifier)
             places = {name: self._buffers.a if name == "a" else self._buffers.b for name in specs}
             if fill is not None:
                 fill(places)

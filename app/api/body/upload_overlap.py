@@ -10,49 +10,62 @@ from anyio import CancelScope
 
 from app.api.body.stream import Body
 from app.server.thread_pool import RequestThreads
+from app.services.matmul.certificates import Certifier
 from app.services.matmul.chunked_transfer import PIECE, ChunkedTransfer
 
 
 class UploadOverlap:
-    """Receives a large product's operands into their buffers, and uploads meanwhile what was received.
+    """Receives a product's operands into their buffers, and uploads meanwhile what was received of a large one.
 
-    Nothing waits for the uploads but the end of `stack`.
+    What certifies the product, if something does, is told how far they came. Nothing waits for the uploads but the end
+    of `stack`.
     """
 
-    def __init__(self, transfer: ChunkedTransfer, threads: RequestThreads, stack: AsyncExitStack) -> None:
-        self._transfer, self._threads, self._stack = transfer, threads, stack
+    def __init__(
+        self,
+        transfer: ChunkedTransfer | None,
+        threads: RequestThreads,
+        stack: AsyncExitStack,
+        certifier: Certifier | None = None,
+    ) -> None:
+        self._transfer, self._threads, self._stack, self._certifier = transfer, threads, stack, certifier
         self._received = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def fill(self, body: Body, name: str, view: memoryview) -> None:
         """Receive an operand into its buffer; raises as Body.fill."""
-        if not self._transfer.is_open:
+        transfer = self._transfer if self._transfer is not None and self._transfer.is_open else None
+        if transfer is None and self._certifier is None:
             await body.fill(view)
             return
-        self._begin()
+        if transfer is not None:
+            self._begin(transfer)
         start = 0
         for end in [*range(PIECE, len(view), PIECE), len(view)]:
             await body.fill(view[start:end])
             start = end
-            self._transfer.mark_received(name, end)
-            self._received.set()
+            if transfer is not None:
+                transfer.mark_received(name, end)
+                self._received.set()
+            if self._certifier is not None:
+                self._certifier.advance(name, end)
 
-    def _begin(self) -> None:
+    def _begin(self, transfer: ChunkedTransfer) -> None:
         if self._task is None:
-            self._task = asyncio.create_task(self._upload())
-            self._stack.push_async_callback(self._stop, self._task)
+            self._task = asyncio.create_task(self._upload(transfer))
+            self._stack.push_async_callback(self._stop, transfer, self._task)
 
-    async def _upload(self) -> None:
-        while self._transfer.is_open:
-            if self._transfer.is_due:
-                await self._threads.work(self._transfer.upload_next)
+    async def _upload(self, transfer: ChunkedTransfer) -> None:
+        while transfer.is_open:
+            if transfer.is_due:
+                await self._threads.work(transfer.upload_next)
             else:
                 self._received.clear()
                 await self._received.wait()
 
-    async def _stop(self, task: asyncio.Task[None]) -> None:
+    async def _stop(self, transfer: ChunkedTransfer, task: asyncio.Task[None]) -> None:
         """Upload nothing more, and wait until the slab is not read any more."""
-        self._transfer.stop()
+        transfer.stop()
         self._received.set()
         with CancelScope(shield=True):
             await task

@@ -79,7 +79,7 @@ _CERTIFICATE_MEMBERS: Final[dict[str, dict[str, Any]]] = {
     "method": {"enum": ["freivalds"]},
     "rounds": {"type": "integer", "description": "Vectors of +1 and -1 that C was compared by."},
     "missed": {"type": "number", "description": "Chance at most that an element off by more than the bound is missed."},
-    "residual": {"type": "number", "description": "The |C x - op(A) (op(B) x)|_i that comes nearest to its bound."},
+    "residual": {"type": "number", "description": "The |r C - (r op(A)) op(B)|_j that comes nearest to its bound."},
     "bound": {"type": "number", "description": "What that residual is at most in a right product of its precision."},
     "recomputed": {"type": "integer", "description": "Rows that stood out and were made again in float64."},
     "error": {"type": ["number", "null"], "description": "Of those, the error that comes nearest to its bound."},

@@ -112,6 +112,7 @@ class MatrixSink:
 
     names = ONE
     transfer = None
+    certifier = None
 
     def __init__(self, service: Service, owner: Principal, name: str, asked: MatrixQuery) -> None:
         self.pending: PendingMatrix | None = None

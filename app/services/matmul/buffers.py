@@ -13,7 +13,7 @@ from app.dtypes import Array
 from app.errors import DeviceError
 from app.observability.tracing import Attributes, trace_phases
 from app.services.matmul.admission import AdmissionTicket
-from app.services.matmul.certificates import Certificate, Check
+from app.services.matmul.certificates import Certificate, Certifier
 from app.services.matmul.chunked_transfer import ChunkedTransfer
 from app.services.matmul.resident_matrices import PendingMatrix
 from app.worker.serving.device_memory import TileTransfer
@@ -58,7 +58,8 @@ class OperandBuffers:
 
     A resident operand is not uploaded: its view is empty. `keys` are those of resident matrices, `pending_result` is C
     if it stays resident. `stacked` operands came as a batch, be it of one. A large product has a `transfer`; of a
-    `tile` the views are those of the product that it is of.
+    `tile` the views are those of the product that it is of. One whose certificate begins while its operands arrive has
+    a `certifier`.
     """
 
     problem: Problem
@@ -74,6 +75,7 @@ class OperandBuffers:
     stacked: bool = False
     tile: TileTransfer | None = None
     plan: ProductPlan = WHOLE
+    certifier: Certifier | None = None
 
     @property
     def principal(self) -> str:
@@ -127,9 +129,17 @@ class Product:
         told: Attributes = {**where, "tilewise.together": self.together}
         trace_phases(started, [(_SPANS.get(name, name), took) for name, took in self.seconds.items()], told)
 
-    def certified(self, check: Check, c: Array) -> Product:
-        """The product with the certificate of C; raises CertificateFailed."""
-        started = perf_counter()
-        certificate, took = check(self.precision, c), perf_counter() - started
-        trace_phases(started, [("verify", took)])
-        return replace(self, certificate=certificate, seconds=self.seconds | {"verify": took})
+    def certified(self, certifier: Certifier, transfer: ChunkedTransfer | None) -> Product:
+        """The product with the certificate of C, which is there, or is read as it comes from the device.
+
+        Raises CertificateFailed, ChildDied if C is gone with the worker that made it, and DeviceError.
+        """
+        started, copied = perf_counter(), 0.0
+        while transfer is not None and transfer.pending_result_bytes:
+            certifier.advance("c", transfer.download_next())
+            copied = transfer.d2h
+        certifier.advance("c")
+        certificate, took = certifier.certificate(self.precision), perf_counter() - started - copied
+        phases = {"d2h": self.seconds.get("d2h", 0.0) + copied} if copied else {}
+        trace_phases(started, [*phases.items(), ("verify", took)])
+        return replace(self, certificate=certificate, seconds=self.seconds | phases | {"verify": took})

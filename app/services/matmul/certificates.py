@@ -1,11 +1,8 @@
-"""Certificates: whether C is op(A) op(B) as its class computes it, by Freivalds' check and by rows made again."""
+"""Certificates: whether C is op(A) op(B) as its class computes it, by Freivalds' check and by columns made again."""
 
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -13,8 +10,8 @@ import numpy as np
 
 from app.dtypes import Array, numpy_dtype
 from app.errors import CertificateFailed
-from app.services.matmul.freivalds import CHUNK, ROUNDS, Sketch, SketchThread, Stream, unfinished
-from app.tuning.verify.tolerance import applied
+from app.services.matmul.freivalds import ROUNDS, StreamedSketch, unfinished
+from app.services.matmul.projection import CHUNK, norms_of_rows, project
 from kernels.problem import Problem
 
 METHODS: Final = ("freivalds",)
@@ -25,8 +22,8 @@ _INTO: Final = {"float16": 2.0**-11, "bfloat16": 2.0**-8}  # rounding into C
 _LEAST: Final = {"float16": 2.0**-25, "float64": 2.0**-1022}  # what C, or a term that is flushed to zero, loses
 _NORMAL: Final = 2.0**-126
 _FALSE_ALARM: Final = 64  # a right product fails once in 2**64 times at most
-_OUTLIER: Final = 4.0  # times the median residual from which a row is made again
-_AGAIN: Final = 8  # rows that are made again, at most
+_OUTLIER: Final = 4.0  # times the median residual from which a column is made again
+_AGAIN: Final = 8  # columns that are made again, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +58,11 @@ class ClassBound:
 class Certificate:
     """What was found of a product that passed.
 
-    `residual` is the |C x - op(A) (op(B) x)|_i that comes nearest to its `bound`: what a right product of the class
-    does not exceed. `rounds` vectors x were drawn: an element that is off by more than the bound of its row is missed
-    with the chance `missed` at most. `recomputed` rows stood out and were made again in float64: their largest
-    |error|_ij against its bound is `error` of `error_bound`, None if there was none. `unchecked` elements are not
-    spoken of: they belong to rows or columns with NaN, infinities, or what overflows.
+    `residual` is the |r C - (r op(A)) op(B)|_j that comes nearest to its `bound`: what a right product of the class
+    does not exceed. `rounds` vectors r were drawn: an element that is off by more than the bound of its column is
+    missed with the chance `missed` at most. `recomputed` columns stood out and were made again in float64: their
+    largest |error|_ij against its bound is `error` of `error_bound`, None if there was none. `unchecked` elements are
+    not spoken of: they belong to rows or columns with NaN, infinities, or what overflows.
     """
 
     method: str
@@ -91,95 +88,99 @@ class Certificate:
         return "; ".join([self.method, *told])
 
 
-Check = Callable[[str, Array], Certificate]
+class Certifier:
+    """Certifies one product while its operands and C arrive; `close` ends it, and nobody reads them any more then.
 
-
-@contextmanager
-def checking(problem: Problem, a: Array, b: Array, *, beside: bool = True) -> Iterator[Check]:
-    """Begin to read the operands as stored, and lend what certifies C of the precision that it was made in.
-
-    Unless that goes on `beside` the product, they are read once C is there.
-
-    That raises CertificateFailed. The operands are not read any more once the block is left.
+    With r of +1 and -1, which C's errors e_ij do not depend on, |r C - r op(A) op(B)|_j is at most t times the norm of
+    column j of e, but for a chance of 2 exp(-t^2 / 2) (Hoeffding 1963). Of two r that differ in the sign at i alone,
+    one shows an e_ij that is above the bound: half of all vectors do.
     """
-    left, right = applied(problem, a, b)
-    made = SketchThread(left, right, beside=beside)
-    try:
-        yield lambda precision, c: certify(problem, precision, made.result(), c, made.stop)
-    finally:
-        made.close()
 
+    def __init__(self, problem: Problem, a: Array, b: Array, c: Array, *, rounds: int = ROUNDS) -> None:
+        """Of operands and C as they are stored, or will be."""
+        self._problem = problem
+        self._streamed = StreamedSketch(problem, a, b, c, norms=problem.dtype in _INTO, rounds=rounds)
 
-def certify(problem: Problem, precision: str, sketch: Sketch, c: Array, stop: threading.Event) -> Certificate:
-    """Compare C with a sketch of its operands; raises CertificateFailed, or Cancelled once `stop` is set.
+    def advance(self, name: str, nbytes: int | None = None) -> None:
+        """Take note that the first `nbytes` of a, b or c are there, or all of it; blocks nobody."""
+        self._streamed.advance(name, nbytes)
 
-    With x of +1 and -1, drawn after C's errors e_ij were made, |C x - op(A) op(B) x|_i is at most t times the norm of
-    row i of e, but for a chance of 2 exp(-t^2 / 2) (Hoeffding 1963). Of two x that differ in the sign at j alone, one
-    shows an e_ij that is above the bound: half of all vectors do.
-    """
-    return _Comparison(problem, ClassBound.of(problem, precision), sketch, c, stop).certificate()
+    def operands_are_there(self) -> None:
+        """Take note that all of both is; blocks nobody."""
+        self.advance("a")
+        self.advance("b")
+
+    def certificate(self, precision: str) -> Certificate:
+        """What is found of a product that was made in a precision; raises CertificateFailed, Cancelled once closed."""
+        allowed = ClassBound.of(self._problem, precision)
+        return _Comparison(self._problem, allowed, self._streamed).certificate()
+
+    def close(self) -> None:
+        """Read nothing more."""
+        self._streamed.stop()
 
 
 class _Comparison:
     """One C against the sketch of its operands."""
 
-    def __init__(self, problem: Problem, allowed: ClassBound, sketch: Sketch, c: Array, stop: threading.Event) -> None:
-        self._problem, self._allowed, self._sketch, self._stop = problem, allowed, sketch, stop
-        self._c = c.reshape(problem.batch, problem.m, problem.n)
-        self._finite_columns = np.isfinite(sketch.columns).all(0)
-        self._left_out = ~np.isfinite(sketch.rows)  # rows [batch, m] that are not spoken of
+    def __init__(self, problem: Problem, allowed: ClassBound, streamed: StreamedSketch) -> None:
+        self._problem, self._allowed, self._streamed = problem, allowed, streamed
+        self._sketch = streamed.result()
+        # What is not spoken of: rows [batch, m] and columns [batch, n].
+        self._rows_out = np.zeros((problem.batch, problem.m), bool)
+        self._left_out = ~np.isfinite(self._sketch.columns)
+        self._is_finite = self._sketch.is_finite
 
     def certificate(self) -> Certificate:
         """What the comparison finds, if C is right."""
         with np.errstate(all="ignore"):
+            if not self._is_finite:
+                self._judge_unfinished(norms_of_rows(self._streamed.a))
+                self._sketch = self._streamed.of_finite(~self._rows_out)
             residual, bound = self._residuals()
             ratio = np.where(residual > 0, residual / bound, 0.0)
-            worst = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
-            found, limit = float(residual[worst]), float(bound[worst])
+            batch, vector, column = map(int, np.unravel_index(int(np.argmax(ratio)), ratio.shape))
+            found, limit = float(residual[batch, vector, column]), float(bound[batch, vector, column])
             if not found <= limit:
-                raise self._failed(
-                    worst, f"row {worst[1]} of C x is off by {found:.3g}, {limit:.3g} is allowed", found, limit
-                )
+                self._errors(batch, [column])  # which tells the element
+                told = f"column {column} of r C is off by {found:.3g}, {limit:.3g} is allowed"
+                raise _failed(told, found, limit, batch=batch, column=column)
             count, error, error_bound = self._again(residual)
+        rounds = len(self._sketch.vectors)
         unchecked = self._unchecked()
-        return Certificate("freivalds", ROUNDS, 2.0**-ROUNDS, found, limit, count, error, error_bound, unchecked)
+        return Certificate("freivalds", rounds, 2.0**-rounds, found, limit, count, error, error_bound, unchecked)
 
     def _residuals(self) -> tuple[Array, Array]:
-        """The residual of each row and vector [batch, m, rounds], 0 in rows that are left out, and its bound."""
-        products, norms = self._products()
-        self._left_out |= ~(np.isfinite(products).all(2) & np.isfinite(self._sketch.product).all(2))
-        residual = np.abs(products - self._sketch.product)
-        bound = self._bounds(norms)
-        residual[self._left_out], bound[self._left_out] = 0.0, 1.0
+        """The residual of each vector and column [batch, rounds, n], 0 where it is left out, and its bound."""
+        sketch = self._sketch
+        self._left_out |= ~(np.isfinite(sketch.result).all(1) & np.isfinite(sketch.product).all(1))
+        residual, bound = np.abs(sketch.result - sketch.product), self._bounds()
+        left_out = np.broadcast_to(self._left_out[:, None], residual.shape)
+        residual[left_out], bound[left_out] = 0.0, 1.0
         return residual, bound
 
-    def _products(self) -> tuple[Array, Array]:
-        """C times the vectors, and the norms of C's rows where C was rounded; judges what is not finite."""
-        vectors, none = self._sketch.vectors, np.zeros(self._left_out.shape)
+    def _bounds(self) -> Array:
+        """The bound of each residual: the class's own, and what this check's float64 costs.
 
-        def times(stream: Stream) -> tuple[Array, Array]:
-            return stream.times_with_norms(vectors)[:2] if self._allowed.rounding else (stream.times(vectors), none)
-
-        found = times(Stream(self._c, self._stop))
-        if self._sketch.has_only_finite and np.isfinite(found[0]).all():
-            return found
-        self._judge_unfinished()
-        return times(Stream(self._c, self._stop, finite=True))
-
-    def _bounds(self, norms: Array) -> Array:
-        """The bound of each residual: the class's own, and what this check's float64 costs."""
+        The errors of column j have the norm gamma |A| |b_j| + rounding |c_j| + |weights| least at most, |A| that of all
+        of op(A); rows count times their weights, powers of two, which cost no rounding. With own(m) the relative error
+        of a sum of m terms, r C is off by own(m) sqrt(m) |c_j|, and what own(m) leaves in r op(A) reaches column j as
+        own(m) sqrt(m) |A| |b_j|; |c_j| is (1 + gamma) (1 + rounding) |A| |b_j| at most. The last product adds
+        own(k) |r op(A)| |b_j|.
+        """
         problem, allowed, sketch = self._problem, self._allowed, self._sketch
-        whole = np.sqrt(np.square(np.where(self._finite_columns, sketch.columns, 0.0)).sum(1))
-        scale, root = sketch.rows * whole[:, None], math.sqrt(problem.n)
-        chance = _FALSE_ALARM * math.log(2) + math.log(2 * problem.batch * problem.m * ROUNDS)
-        of_class = allowed.gamma * scale + allowed.rounding * norms + root * allowed.least
-        own = _own(problem.n) * root * (2 + allowed.gamma) * scale
-        through = _own(problem.k) * sketch.rows[:, :, None] * sketch.middle[:, None, :]
-        return np.asarray((math.sqrt(2 * chance) * of_class + own)[:, :, None] + through)
+        scale, root = sketch.whole[:, None] * sketch.columns, math.sqrt(problem.m)
+        weights = np.sqrt(np.square(sketch.weights).sum(1))[:, None]
+        chance = _FALSE_ALARM * math.log(2) + math.log(2 * problem.batch * problem.n * len(sketch.vectors))
+        of_class = allowed.gamma * scale + allowed.rounding * sketch.results + weights * allowed.least
+        own = _own(problem.m) * root * (1 + (1 + allowed.gamma) * (1 + allowed.rounding)) * scale
+        through = _own(problem.k) * sketch.middle[:, :, None] * sketch.columns[:, None, :]
+        return np.asarray((math.sqrt(2 * chance) * of_class + own)[:, None, :] + through)
 
     def _again(self, residual: Array) -> tuple[int, float | None, float | None]:
-        """Make the rows again that stand out: how many, the error that comes nearest to its bound, and that."""
-        largest = residual.max(2) / np.where(self._sketch.rows > 0, self._sketch.rows, 1.0)
+        """Make the columns again that stand out: how many, the error that comes nearest to its bound, and that."""
+        columns = self._sketch.columns
+        largest = residual.max(1) / np.where(columns > 0, columns, 1.0)
         known = largest[~self._left_out]
         usual = float(np.median(known)) if known.size else 0.0
         magnitudes = np.where(self._left_out, 0.0, largest)
@@ -191,65 +192,71 @@ class _Comparison:
         ]
         worst: tuple[float, float] | None = None
         for number in sorted({int(at[0]) for at in chosen}):
-            rows = [int(at[1]) for at in chosen if at[0] == number]
-            found = self._errors(number, rows)
+            found = self._errors(number, [int(at[1]) for at in chosen if at[0] == number])
             if worst is None or found[0] * worst[1] > worst[0] * found[1]:
                 worst = found
         return len(chosen), *(worst or (None, None))
 
-    def _errors(self, number: int, rows: list[int]) -> tuple[float, float]:
-        """The error, among some rows of one product, that comes nearest to its bound; raises CertificateFailed."""
+    def _errors(self, number: int, columns: list[int]) -> tuple[float, float]:
+        """The error, among some columns of one product, nearest to its bound; raises CertificateFailed, Cancelled."""
+        self._streamed.raise_if_stopped()
         sketch, allowed = self._sketch, self._allowed
-        left = sketch.a[number, rows].astype(np.float64)
-        right = Stream(sketch.b[number : number + 1], self._stop, finite=not sketch.has_only_finite)
-        exact = right.rows_times(left)
-        scale = sketch.rows[number, rows][:, None] * np.where(self._finite_columns, sketch.columns[number], 0.0)
+        left, right = self._streamed.a[number : number + 1].swapaxes(1, 2), self._streamed.b[number][:, columns]
+        again = project(left, right.T.astype(np.float64), finite=not self._is_finite)
+        exact, rows = again.out[0], np.sqrt(again.squares[0])
+        scale = sketch.columns[number, columns][:, None] * rows
         bound = (allowed.gamma + _own(self._problem.k)) * scale
         bound = bound + allowed.rounding * (np.abs(exact) + bound) + allowed.least
-        error = np.abs(self._c[number, rows].astype(np.float64) - exact)
-        error[:, ~self._finite_columns] = 0.0
-        row, column = np.unravel_index(int(np.argmax(error / bound)), error.shape)
-        found, limit = float(error[row, column]), float(bound[row, column])
+        error = np.abs(self._streamed.c[number][:, columns].T.astype(np.float64) - exact)
+        error[:, self._rows_out[number]] = 0.0
+        which, row = map(int, np.unravel_index(int(np.argmax(error / bound)), error.shape))
+        found, limit = float(error[which, row]), float(bound[which, row])
         if not found <= limit:
-            told = f"C is off by {found:.3g} at row {rows[row]}, column {column}: {limit:.3g} is allowed"
-            raise self._failed((number, rows[row]), told, found, limit)
+            told = f"C is off by {found:.3g} at row {row}, column {columns[which]}: {limit:.3g} is allowed"
+            raise _failed(told, found, limit, batch=number, row=row, column=columns[which])
         return found, limit
 
-    def _judge_unfinished(self) -> None:
-        """Compare what is not finite in C with what cannot be, and leave out rows that may have overflowed.
+    def _judge_unfinished(self, rows: Array) -> None:
+        """Compare what is not finite in C with what cannot be, and leave out what may have overflowed.
 
         An element is NaN or infinite exactly if something in its row of op(A) or its column of op(B) is, or it is too
         large. Raises CertificateFailed.
         """
-        of_rows, of_columns = ~np.isfinite(self._sketch.rows), ~np.isfinite(self._sketch.columns)
+        of_rows, of_columns = ~np.isfinite(rows), ~np.isfinite(self._sketch.columns)
         expected = of_rows.sum() * self._problem.n + (~of_rows[:, :, None] & of_columns[:, None, :]).sum()
         largest, seen = float(np.finfo(self._finfo()).max), 0
-        for (which, rows), columns, mask in unfinished(Stream(self._c, self._stop)):
-            known = of_rows[which, rows][:, :, None] | of_columns[which, columns][:, None, :]
+        over_rows, over_columns = np.zeros_like(of_rows), np.zeros_like(of_columns)
+        for (which, part), mask in unfinished(self._streamed.c):
+            self._streamed.raise_if_stopped()
+            known = of_rows[which, part][:, :, None] | of_columns[which][:, None, :]
             seen += int((mask & known).sum())
-            reach = self._sketch.rows[which, rows][:, :, None] * self._sketch.columns[which, columns][:, None, :]
+            reach = rows[which, part][:, :, None] * self._sketch.columns[which][:, None, :]
             wrong = mask & ~known & ((1 + self._allowed.gamma) * reach < largest)
             if wrong.any():
-                at = (int(which.start or 0), int(rows.start or 0) + int(np.argwhere(wrong)[0][1]))
-                raise self._failed(at, f"C is not finite in row {at[1]}, where its operands are", math.inf, largest)
-            self._left_out[which, rows] |= (mask & ~known).any(2)
+                batch, row, column = map(int, np.argwhere(wrong)[0])
+                at = {"batch": int(which.start or 0) + batch, "row": int(part.start or 0) + row, "column": column}
+                raise _failed(f"C is not finite in row {at['row']}, where its operands are", math.inf, largest, **at)
+            over_rows[which, part] |= (mask & ~known).any(2)
+            over_columns[which] |= (mask & ~known).any(1)
         if seen != expected:
             told = f"{expected - seen} elements of C are finite where an operand is not"
-            raise self._failed((0, 0), told, math.inf, largest)
+            raise _failed(told, math.inf, largest)
+        fewer = (over_rows.sum(1) * self._problem.n <= over_columns.sum(1) * self._problem.m)[:, None]
+        self._rows_out = of_rows | (over_rows & fewer)
+        self._left_out |= over_columns & ~fewer
 
     def _finfo(self) -> Any:
         dtype = numpy_dtype(self._problem.dtype)
         return np.float32 if dtype.name == "bfloat16" else dtype
 
     def _unchecked(self) -> int:
-        rows, n = int(self._left_out.sum()), self._problem.n
-        gone = n - int(self._finite_columns.sum())
-        return rows * n + (self._left_out.size - rows) * gone
+        rows, columns = self._rows_out.sum(1), self._left_out.sum(1)
+        return int((columns * self._problem.m + (self._problem.n - columns) * rows).sum())
 
-    def _failed(self, at: tuple[Any, ...], told: str, found: float, limit: float) -> CertificateFailed:
-        """The error of a product that is not served."""
-        facts = {"batch": int(at[0]), "row": int(at[1]), "residual": found, "limit": limit}
-        return CertificateFailed(f"the product failed its certificate: {told}", **facts)
+
+def _failed(told: str, found: float, limit: float, **at: int) -> CertificateFailed:
+    """The error of a product that is not served."""
+    return CertificateFailed(f"the product failed its certificate: {told}", **at, residual=found, limit=limit)
 
 
 def _own(terms: int) -> float:

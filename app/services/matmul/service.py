@@ -24,7 +24,7 @@ from app.services.best.quarantine import Quarantine
 from app.services.matmul.admission import Admission, AdmissionLimits
 from app.services.matmul.batching import BatchCostModel, DynamicBatcher
 from app.services.matmul.buffers import NOWHERE, OperandBuffers, Product
-from app.services.matmul.certificates import checking
+from app.services.matmul.certificates import Certifier
 from app.services.matmul.chunked_transfer import LARGE, ChunkedTransfer
 from app.services.matmul.device_cache import DeviceCacheDirectory
 from app.services.matmul.device_queue import CancelToken
@@ -170,11 +170,11 @@ class MatmulService:
         memory = self._fleet.slab.view(SlabRegion(offset, prod(whole) * problem.itemsize))
         return np.ndarray(whole, numpy_dtype(problem.dtype), memory)
 
-    def _matrices(self, buffers: OperandBuffers) -> tuple[Array, Array, Array]:
-        """A, B and C in the slab, those of resident matrices too."""
-        problem, (a, b, c) = buffers.problem, buffers.offsets
-        shapes = problem.a_shape, problem.b_shape, (problem.m, problem.n)
-        return self._view(a, shapes[0], problem), self._view(b, shapes[1], problem), self._view(c, shapes[2], problem)
+    def certifier(self, buffers: OperandBuffers) -> Certifier:
+        """What certifies a product, from the time on at which its operands begin to arrive; its user closes it."""
+        problem, shape = buffers.problem, (buffers.problem.m, buffers.problem.n)
+        places = zip(buffers.offsets, (problem.a_shape, problem.b_shape, shape), strict=True)
+        return buffers.certifier or Certifier(problem, *(self._view(at, each, problem) for at, each in places))
 
     def multiply(
         self,
@@ -186,20 +186,22 @@ class MatmulService:
     ) -> Product:
         """Make C in its buffer, by the next kernel if one fails, and keep it if it is to stay resident.
 
-        With `verify` it has a certificate, for which the operands are read meanwhile.
-
+        With `verify` it has a certificate, for which the operands are read meanwhile, or were as they arrived.
         Raises UnknownDevice, UnknownKernel, Unsupported, RefusedConfig, Cancelled where the token is, and DeviceError
         where the device failed, CertificateFailed among them.
         """
-        token, (a, b, c) = token or CancelToken(), self._matrices(buffers)
-        beside = self._fleet.unit(device_id).device.platform == "cuda"
-        with checking(buffers.problem, a, b, beside=beside) if verify else nullcontext() as check:
+        token, certifier = token or CancelToken(), self.certifier(buffers) if verify else None
+        with closing(certifier) if certifier else nullcontext():
+            if certifier is not None:
+                certifier.operands_are_there()
+                if buffers.transfer is not None and buffers.pending_result is None:
+                    buffers.transfer.keep_on_device()
             try:
                 made = self._multiply_planned(buffers, device_id, kernel, token)
             finally:
                 if buffers.ticket is not None:
                     buffers.ticket.leave_queue()
-            made = made if check is None else made.certified(check, c)
+            made = made if certifier is None else made.certified(certifier, buffers.transfer)
         if buffers.pending_result is not None:
             token.raise_if_cancelled()  # a cancelled result replaces no matrix
             buffers.pending_result.keep()
