@@ -21,6 +21,7 @@ from tilewise._charts import (
     WarpAccess,
 )
 from tilewise._cordons import Cordon
+from tilewise._files import ServiceFile
 from tilewise._futures import AsyncSubmitted, Submitted
 from tilewise._gauges import DeviceGauges, Gauge
 from tilewise._import_source import ImportSource
@@ -217,6 +218,7 @@ __all__ = [
     "Roofline",
     "RooflinePoint",
     "Rung",
+    "ServiceFile",
     "Shape",
     "ShapeReport",
     "SharedMemoryOff",

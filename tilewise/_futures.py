@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tilewise import _npy
@@ -14,11 +16,15 @@ from tilewise.models import Job
 
 
 class Pending:
-    """A product that was submitted; `id` is its job's, None if there was nothing to compute."""
+    """A product that was submitted; `id` is its job's, None if there was nothing to compute.
 
-    def __init__(self, client: JobMethods, asked: OperandPlan, job: Job | None) -> None:
+    `shape` and `dtype` are C's, None where an operand is a file of the service, which alone knows them.
+    """
+
+    def __init__(self, client: JobMethods, asked: OperandPlan | None, job: Job | None) -> None:
         self.id = None if job is None else job.id
-        self.shape, self.dtype = asked.shape, asked.dtype
+        self.shape: tuple[int, ...] | None = None if asked is None else asked.shape
+        self.dtype: np.dtype[Any] | None = None if asked is None else asked.dtype
         self._client, self._asked = client, asked
 
     def __repr__(self) -> str:
@@ -30,10 +36,11 @@ class Pending:
 
         Raises TimedOut, NoResult once the service has dropped it, Cancelled, and what the product failed with.
         """
-        room = np.zeros(self._asked.made, self._asked.dtype) if self.id is None else None
-        if room is None:
-            room = yield from self._fetched(timeout)
-        c = self._asked.answer(room)
+        asked = self._asked
+        if asked is None:
+            return (yield from self._fetched(timeout, None))
+        room = np.zeros(asked.made, asked.dtype)
+        c = asked.answer(room if self.id is None else (yield from self._fetched(timeout, room)))
         return c if c.ndim else c[()]
 
     @Operation
@@ -47,7 +54,7 @@ class Pending:
         if self.id is not None:
             yield from JobMethods.cancel.within(self._client, self.id)
 
-    def _fetched(self, timeout: float | None) -> Flow[Array]:
+    def _fetched(self, timeout: float | None, room: Array | None) -> Flow[Array]:
         identity = str(self.id)
         job = yield from JobMethods.wait.within(self._client, identity, timeout)
         if not job.ended:
@@ -55,7 +62,6 @@ class Pending:
         if job.state != "succeeded":
             told = job.error or {"code": "cancelled", "error": f"job {identity} was {job.state}"}
             raise error_of(None, dict(told))
-        room = np.empty(self._asked.made, self._asked.dtype)
         ask = HttpRequest("GET", f"{place(identity)}/result", (), {"Accept": _npy.MEDIA}, again=True)
         return (yield from self._client.transport.read_answer(ask, _npy.read(room)))
 

@@ -10,7 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from tilewise._certificates import parse_certificate
+from tilewise._files import ProductOperand, ServiceFile, ask_for_files, put_into, read_product
 from tilewise._http1 import HttpRequest, target
+from tilewise._npy import MEDIA as NPY
 from tilewise._operands import Array, Operand, OperandPlan, arrayed, check_out, flat, is_room, plan
 from tilewise._pool import KEY, Transport, into
 from tilewise._requests import RequestMethods
@@ -47,8 +49,8 @@ class MatmulMethods(RequestMethods):
     @Operation
     def matmul(
         self,
-        a: Operand,
-        b: Operand,
+        a: ProductOperand,
+        b: ProductOperand,
         out: Array | tuple[Array] | None = None,
         *,
         trans_a: bool = False,
@@ -61,19 +63,20 @@ class MatmulMethods(RequestMethods):
     ) -> Flow[Array]:
         """numpy.matmul(a, b, out) of floats: vectors, batches of any rank, broadcasting, empty operands, mixed dtypes.
 
-        Operands are arrays, whatever has __array__ or __dlpack__, and matrices that the service keeps. Raises TypeError
+        Operands are arrays, whatever has __array__ or __dlpack__, and matrices and files that the service has: beside a
+        ServiceFile the other is a matrix or a batch of them too, as long as it. Raises TypeError
         for other than floats, ValueError where they do not fit each other. `out` is undefined where the service fails.
         With verify="freivalds" C is certified before it is answered: CertificateFailed where it is not right.
         `placement` is "one" device, "all" that compute it alike, or by default "auto": all where that pays.
         """
         arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify, placement)
-        return (yield from self._product(plan_of(a, b, arguments), arguments, out)).c
+        return (yield from self._product(a, b, arguments, out)).c
 
     @Operation
     def product(
         self,
-        a: Operand,
-        b: Operand,
+        a: ProductOperand,
+        b: ProductOperand,
         trans_a: bool = False,
         trans_b: bool = False,
         device: str | None = None,
@@ -85,14 +88,14 @@ class MatmulMethods(RequestMethods):
     ) -> Flow[Product]:
         """As matmul, with the kernel, config, match, certificate, and the service's own timing."""
         arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify, placement)
-        return (yield from self._product(plan_of(a, b, arguments), arguments, out))
+        return (yield from self._product(a, b, arguments, out))
 
     @Operation
     def keep(
         self,
         name: str,
-        a: Operand,
-        b: Operand,
+        a: ProductOperand,
+        b: ProductOperand,
         *,
         evictable: bool = False,
         trans_a: bool = False,
@@ -108,19 +111,39 @@ class MatmulMethods(RequestMethods):
         Operands are two matrices, or two batches of matrices as long as each other.
         """
         arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify, placement)
+        if isinstance(a, ServiceFile) or isinstance(b, ServiceFile):
+            ask = yield from ask_for_files(a, b, arguments, {}, c=name, evictable=evictable or None)
+            return self._as(Matrix, (yield from self.transport.exchange(ask)))
         asked = plan_of(a, b, arguments, folded=False)
         if asked.problem is None or len(asked.shape) not in {2, 3} or asked.shape != asked.made:
             raise ValueError(f"what the service keeps is a matrix or a batch of them, not empty, got {asked.shape}")
         ask = yield from self._asked(asked, arguments, {"Content-Type": RAW}, c=name, evictable=evictable or None)
         return self._as(Matrix, (yield from self.transport.exchange(ask)))
 
-    def _queued(self, asked: OperandPlan, arguments: ProductArguments) -> Flow[Job]:
-        """Have a product made as a job."""
-        headers = {"Content-Type": RAW, "Prefer": "respond-async", KEY: key()}
-        ask = yield from self._asked(asked, arguments, headers)
-        return self._as(Job, (yield from self.transport.exchange(ask)))
+    def _queued(
+        self, a: ProductOperand, b: ProductOperand, arguments: ProductArguments
+    ) -> Flow[tuple[OperandPlan | None, Job | None]]:
+        """Have a product made as a job, if there is anything to compute; no plan where the service knows the sizes."""
+        headers = {"Prefer": "respond-async", KEY: key()}
+        if isinstance(a, ServiceFile) or isinstance(b, ServiceFile):
+            ask = yield from ask_for_files(a, b, arguments, headers)
+            return None, self._as(Job, (yield from self.transport.exchange(ask)))
+        asked = plan_of(a, b, arguments)
+        if asked.problem is None:
+            return asked, None
+        ask = yield from self._asked(asked, arguments, {"Content-Type": RAW, **headers})
+        return asked, self._as(Job, (yield from self.transport.exchange(ask)))
 
     def _product(
+        self, a: ProductOperand, b: ProductOperand, arguments: ProductArguments, out: Array | tuple[Array] | None
+    ) -> Flow[Product]:
+        if isinstance(a, ServiceFile) or isinstance(b, ServiceFile):
+            ask = yield from ask_for_files(a, b, arguments, {"Accept": NPY})
+            told, made = yield from self.transport.read_answer(ask, read_product)
+            return _made(put_into(out, made), told)
+        return (yield from self._planned(plan_of(a, b, arguments), arguments, out))
+
+    def _planned(
         self, asked: OperandPlan, arguments: ProductArguments, out: Array | tuple[Array] | None
     ) -> Flow[Product]:
         given = check_out(out, asked)

@@ -12,14 +12,14 @@ from tilewise._cache import CacheMethods
 from tilewise._charts import ChartMethods
 from tilewise._cordons import CordonMethods
 from tilewise._exports import ExportMethods
+from tilewise._files import ProductOperand
 from tilewise._futures import AsyncSubmitted, Submitted
 from tilewise._interchange import InterchangeMethods
 from tilewise._jobs import JobMethods
 from tilewise._keys import KeyMethods
 from tilewise._ladders import LadderMethods
-from tilewise._matmul import MatmulMethods, plan_of
+from tilewise._matmul import MatmulMethods
 from tilewise._matrices import MatrixMethods
-from tilewise._operands import Operand
 from tilewise._pool import Transport
 from tilewise._profiles import ProfileMethods
 from tilewise._sansio import AsyncRunner, Flow, Operation, SyncRunner, awaited, driven
@@ -92,8 +92,8 @@ class Client(ClientMethods, SyncRunner):
 
     def submit(
         self,
-        a: Operand,
-        b: Operand,
+        a: ProductOperand,
+        b: ProductOperand,
         *,
         trans_a: bool = False,
         trans_b: bool = False,
@@ -105,8 +105,7 @@ class Client(ClientMethods, SyncRunner):
     ) -> Submitted:
         """Send a product's operands and have it made meanwhile: result() gives what matmul would."""
         arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify, placement)
-        asked = plan_of(a, b, arguments)
-        return Submitted(self, asked, driven(self._queued(asked, arguments)) if asked.problem else None)
+        return Submitted(self, *driven(self._queued(a, b, arguments)))
 
 
 class AsyncClient(ClientMethods, AsyncRunner):
@@ -125,8 +124,8 @@ class AsyncClient(ClientMethods, AsyncRunner):
 
     async def submit(
         self,
-        a: Operand,
-        b: Operand,
+        a: ProductOperand,
+        b: ProductOperand,
         *,
         trans_a: bool = False,
         trans_b: bool = False,
@@ -138,5 +137,4 @@ class AsyncClient(ClientMethods, AsyncRunner):
     ) -> AsyncSubmitted:
         """As Client's."""
         arguments = ProductArguments(device, kernel, precision, trans_a, trans_b, verify, placement)
-        asked = plan_of(a, b, arguments)
-        return AsyncSubmitted(self, asked, await awaited(self._queued(asked, arguments)) if asked.problem else None)
+        return AsyncSubmitted(self, *await awaited(self._queued(a, b, arguments)))

@@ -9,11 +9,14 @@ from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 from numpy.typing import ArrayLike
 from rich.console import Console
 
 import tilewise
 from app.api import responses
+from app.api.body.operand_files import opened_file
+from app.api.formats.operand_spec import bytes_of
 from app.api.params import validated
 from app.api.routes import kernels as catalogue
 from app.api.routes.charts.lessons import LessonsQuery, climbed
@@ -23,6 +26,7 @@ from app.cli import matrices
 from app.cli.database_session import Stored, problem_of, read_answer
 from app.devices import worker_entry
 from app.devices.backend import Reading
+from app.dtypes import Array, numpy_dtype
 from app.main import opened
 from app.services.exports.service import ExportSpec
 from app.services.health.cordons import OPERATOR
@@ -34,7 +38,7 @@ from app.tuning.budget import Budget
 from app.workloads.options import ReadOptions
 from kernels import KERNELS
 from kernels.problem import Problem
-from tilewise import Cordon, Device, Event, Job, Kernel, Lessons, Product, Workload
+from tilewise import Cordon, Device, Event, Job, Kernel, Lessons, Product, ServiceFile, Workload
 from tilewise.arguments import ExportArguments, ProductArguments, TuneArguments, WorkloadArguments
 from tilewise.decoding import from_json
 from tilewise.shapes import ShapeLike, shape_of
@@ -48,7 +52,7 @@ def local(settings: Settings, who: str, console: Console) -> Iterator[Local]:
     try:
         with opened(settings, who) as service:
             status.stop()
-            yield Local(service)
+            yield Local(service, settings.operand_dir)
     finally:
         status.stop()
 
@@ -56,14 +60,14 @@ def local(settings: Settings, who: str, console: Console) -> Iterator[Local]:
 class Local(Stored):
     """The client's methods over the services of this process."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, operands: Path | None = None) -> None:
         results = ExportSources(service.jobs, service.imports, service.stored_results, service.fleet)
         super().__init__(service.jobs, service.best, service.misses, service.fleet, results)
-        self._service = service
+        self._service, self._operands = service, operands
 
-    def multiply(self, a: ArrayLike, b: ArrayLike, arguments: ProductArguments) -> Product:
+    def multiply(self, a: ArrayLike | ServiceFile, b: ArrayLike | ServiceFile, arguments: ProductArguments) -> Product:
         """As Session.multiply."""
-        a, b = matrices.operand(a), matrices.operand(b)
+        a, b = self._array("a", a), self._array("b", b)
         kind = (arguments.trans_a, arguments.trans_b, arguments.precision)
         problem = Problem(**asdict(matrices.problem(a, b, *kind)))
         where = arguments.placement or "auto"
@@ -76,6 +80,15 @@ class Local(Stored):
         how = (made.kernel, dict(made.config), made.match, timing, made.device.id, made.instructions)
         certificate = None if made.certificate is None else tilewise.Certificate(**made.certificate.facts())
         return Product(c, *how, made.precision, made.declined, certificate, made.devices)
+
+    def _array(self, name: str, value: ArrayLike | ServiceFile) -> Array:
+        """An operand, be it a file in the folder of operands; raises UnknownFile, InvalidMatrix."""
+        if not isinstance(value, ServiceFile):
+            return matrices.operand(value)
+        with opened_file(self._operands, value.name, name, value.dtype) as file:
+            array = np.empty(file.described.shape, numpy_dtype(file.described.dtype))
+            file.read_into(bytes_of(array))
+        return array
 
     def start_tune(self, arguments: TuneArguments) -> Job:
         """As Session.start_tune."""

@@ -11,9 +11,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from app.cli.options import SERVICE
 from app.dtypes import numpy_dtype
 from kernels.problem import ITEMSIZE
-from tilewise import Problem
+from tilewise import Problem, ServiceFile
 
 Array = NDArray[Any]
 _PAIRS: Final = np.dtype("V2")
@@ -43,6 +44,14 @@ def load(path: Path, dtype: str | None = None) -> Array:
     if dtype is not None and array.dtype.name != dtype:
         raise ValueError(f"{name} is of {array.dtype}, not {dtype}")
     return array
+
+
+def named(path: Path, dtype: str | None = None) -> Array | ServiceFile:
+    """The operand of one .npy file, as `load` reads it, or of a file that the service has; raises ValueError."""
+    name = str(path)
+    if name.startswith(SERVICE):
+        return ServiceFile(name.removeprefix(SERVICE), dtype)
+    return operand(load(path, dtype))
 
 
 def save(path: Path, array: Array) -> None:

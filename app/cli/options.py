@@ -24,6 +24,7 @@ Url = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no hints.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a script.")]
+SERVICE: Final = "service:"  # before the name of an operand that is a file in the service's folder
 STRATEGIES: Final = ("auto", "exhaustive", "genetic", "random", "known")
 SHAPE: Final = "512 (a cube), 512x512x512, 4096x16x4096 x 8 (a batch of 8), or M N K"
 
@@ -85,6 +86,11 @@ def readable(path: Path) -> Path:
     if str(path) != "-" and not path.is_file():
         raise typer.BadParameter(f"there is no file {path}" if not path.exists() else f"{path} is no file")
     return path
+
+
+def operand_file(path: Path) -> Path:
+    """As readable, or a name of the service's own file after `service:`."""
+    return path if str(path).startswith(SERVICE) else readable(path)
 
 
 def writable(path: Path | None) -> Path | None:

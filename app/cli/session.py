@@ -35,6 +35,7 @@ from tilewise import (
     Product,
     Profile,
     Roofline,
+    ServiceFile,
     TimeGrid,
     Trial,
     Workload,
@@ -158,7 +159,7 @@ class Records(Protocol):
 class Session(Records, Protocol):
     """The client's methods that commands use. Each raises ClientError or TilewiseError, both with `code`."""
 
-    def multiply(self, a: ArrayLike, b: ArrayLike, arguments: ProductArguments) -> Product:
+    def multiply(self, a: ArrayLike | ServiceFile, b: ArrayLike | ServiceFile, arguments: ProductArguments) -> Product:
         """Multiply."""
         ...
 
@@ -224,7 +225,7 @@ class Remote(Client):
         """As Records.tile_cost."""
         return self.analysis(problem.shape, tile=tile, dtype=problem.dtype, kernel=kernel, device=device)
 
-    def multiply(self, a: ArrayLike, b: ArrayLike, arguments: ProductArguments) -> Product:
+    def multiply(self, a: ArrayLike | ServiceFile, b: ArrayLike | ServiceFile, arguments: ProductArguments) -> Product:
         """As Session.multiply."""
         return self.product(a, b, **asdict(arguments))
 

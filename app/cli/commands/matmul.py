@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -25,23 +25,24 @@ from app.cli.options import (
     TransB,
     Url,
     Verify,
-    readable,
+    operand_file,
     settings,
     usage,
 )
 from app.cli.session import session
-from tilewise import Product
+from app.dtypes import Array
+from tilewise import Product, ServiceFile
 from tilewise.arguments import ProductArguments
+
+_OPERAND: Final = (
+    "A .npy file, - for standard input, or service:NAME for one in the service's folder of operands; "
+    "three dimensions are a batch."
+)
 
 
 def matmul(
-    a: Annotated[
-        Path,
-        typer.Argument(
-            callback=readable, metavar="A", help="A .npy file, - for standard input; three dimensions are a batch."
-        ),
-    ],
-    b: Annotated[Path, typer.Argument(callback=readable, metavar="B", help="The other, of the same dtype.")],
+    a: Annotated[Path, typer.Argument(callback=operand_file, metavar="A", help=_OPERAND)],
+    b: Annotated[Path, typer.Argument(callback=operand_file, metavar="B", help="The other, of the same dtype.")],
     output: Output,
     trans_a: TransA = False,
     trans_b: TransB = False,
@@ -59,21 +60,32 @@ def matmul(
     """Multiply two matrices with the best known config, and say which that was."""
     with usage():
         _check_streams(a, b, output)
-        left, right = matrices.operand(matrices.load(a, dtype)), matrices.operand(matrices.load(b, dtype))
-        matrices.problem(left, right, trans_a, trans_b, precision)  # refuses here what no service need be started for
+        left, right = matrices.named(a, dtype), matrices.named(b, dtype)
+        here = _here(left, right, check=check)
+        if here is not None:
+            matrices.problem(*here, trans_a, trans_b, precision)  # refuses here what no service need be started for
     _, err = render.consoles(quiet=quiet)
-    with session(settings(), url, "tilewise matmul", err) as here, err.status("multiplying"):
+    with session(settings(), url, "tilewise matmul", err) as spoken, err.status("multiplying"):
         started = perf_counter()
         how = ProductArguments(device, kernel, precision, trans_a, trans_b, verify, placement)
-        made = here.multiply(left, right, how)
+        made = spoken.multiply(left, right, how)
         seconds = perf_counter() - started
     matrices.save(output, made.c)
-    error = matrices.relative_l2(left, right, made.c, trans_a, trans_b) if check else None
+    error = matrices.relative_l2(*here, made.c, trans_a, trans_b) if check and here is not None else None
     piped = str(output) == "-"  # then standard output is the product's
     if as_json:
         render.print_json(_facts(made, output, seconds, error), stderr=piped)
     elif not quiet:
         print(_sentence(made, output, seconds, error), file=sys.stderr if piped else sys.stdout)
+
+
+def _here(left: Array | ServiceFile, right: Array | ServiceFile, *, check: bool) -> tuple[Array, Array] | None:
+    """Both operands, unless one is the service's; raises ValueError where that one is to be multiplied here."""
+    if not (isinstance(left, ServiceFile) or isinstance(right, ServiceFile)):
+        return left, right
+    if check:
+        raise ValueError("--check multiplies both operands here: it cannot where one is the service's")
+    return None
 
 
 def _check_streams(a: Path, b: Path, output: Path) -> None:
