@@ -18,9 +18,9 @@ from app.tuning.kernel_search import KernelSearch
 from app.tuning.outcome import FORECAST, FinalReport, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, OutOfTime, ProvingRunner, Runner
 from app.tuning.search.ask_thread import Once, ask_in_thread, begin_in_thread
-from app.tuning.search.strategy import PriorTimes, SearchInputs, Strategy, strategy
+from app.tuning.search.begin import Begin, SearchTask, begun
+from app.tuning.search.strategy import PriorTimes, Strategy
 from kernels.device import Device
-from kernels.features import features
 from kernels.kernel import LESSON, Kernel
 from kernels.launch import Launch
 from kernels.problem import Problem
@@ -45,7 +45,8 @@ class Task:
     """The input of a tune: kernels, problem, device and options.
 
     `known` are prior times of a kernel's configs, `refused` configs that failed here before and are not tried.
-    `forecast` predicts the seconds of a trial. The finals of a `thorough` tune take their maximal time.
+    `forecast` predicts the seconds of a trial. The finals of a `thorough` tune take their maximal time. `begin`
+    begins each kernel's strategy.
     """
 
     kernels: Sequence[Kernel]
@@ -57,6 +58,7 @@ class Task:
     refused: Mapping[str, Iterable[Config]] = field(default_factory=dict)
     forecast: Callable[[Contender], Forecast] = field(default=lambda _: Forecast())
     thorough: bool = False
+    begin: Begin = begun
 
 
 def tune(
@@ -240,17 +242,8 @@ def _begun(kernel: Kernel, task: Task, saved: Sequence[Outcome]) -> KernelSearch
 
 
 def _strategy(kernel: Kernel, default: Config, task: Task) -> Strategy:
-    inputs = SearchInputs(
-        kernel.space.legal(task.problem, task.device),
-        default,
-        partial(_features, kernel, task.problem, task.device),
-        task.known.get(kernel.name, ()),
-    )
-    return strategy(task.strategy, inputs, task.seed)
-
-
-def _features(kernel: Kernel, problem: Problem, device: Device, config: Config) -> tuple[float, ...]:
-    return features(kernel, config, problem, device)
+    known = task.known.get(kernel.name, ())
+    return task.begin(SearchTask(kernel, default, task.problem, task.device, task.strategy, task.seed, known))
 
 
 def _is_done(search: KernelSearch, searches: Sequence[KernelSearch], task: Task, budget: Budget) -> bool:

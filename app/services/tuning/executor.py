@@ -19,6 +19,7 @@ from app.services.best.misses import MissCounter
 from app.services.tuning.progress import JobProgress, ShapeProgress
 from app.services.tuning.request import TuneSpec
 from app.services.tuning.shape_tuner import ShapeTuner, TuningContext
+from app.services.tuning.thinking import Thinkers
 from app.store.records import BestRecord, JobRecord, TrialRecord
 from app.store.repository import JobRepository
 from app.tuning.search import bayesian
@@ -133,6 +134,11 @@ class JobExecutor:
         self._units = units
         self._context, self._misses, self._await_defaults = context, misses, await_defaults
         self._adding = threading.Lock()
+        self._thinkers = Thinkers([unit.device.id for unit in units])
+
+    def close(self) -> None:
+        """End the processes that think."""
+        self._thinkers.close()
 
     def take_part(self, running: RunningJob, unit: Unit) -> None:
         """Tune a job's shapes on a unit until none is left for it; the last unit to leave ends the job.
@@ -157,8 +163,14 @@ class JobExecutor:
             return
         while (shape := running.claim(unit)) is not None:
             problem = running.targets[shape.shape][1]
-            tuner = ShapeTuner(self._context, running.job.id, running.spec, unit, problem, shape)
+            tuner = self._tuner(running.job, running.spec, unit, problem, shape)
             self._tune_shape(running, tuner)
+
+    def _tuner(
+        self, job: JobRecord, spec: TuneSpec, unit: Unit, problem: Problem, progress: ShapeProgress
+    ) -> ShapeTuner:
+        begin = self._thinkers.of(unit.device.id)
+        return ShapeTuner(self._context, job.id, spec, unit, problem, progress, begin)
 
     def _start(self, running: RunningJob) -> bool:
         """Store that a job runs; False if it was cancelled before, or a client's has done what this idle work would."""
@@ -244,7 +256,7 @@ class JobExecutor:
             if other is None:
                 raise
             _LOG.warning("%s; %s is tuned on %s", error.message, tuner.problem, other.device.id)
-        moved = ShapeTuner(self._context, job.id, spec, other, tuner.problem, tuner.progress)
+        moved = self._tuner(job, spec, other, tuner.problem, tuner.progress)
         try:
             return self._tuned(job, spec, moved)
         finally:

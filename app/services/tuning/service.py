@@ -112,6 +112,7 @@ class TuningService:
             if unit.trials is not unit.products:
                 unit.trials.close()
         self._queues.close()
+        self._executor.close()
         for thread in self._threads:
             thread.join(timeout=5)
 

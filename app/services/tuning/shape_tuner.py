@@ -28,6 +28,7 @@ from app.store.sharing.claims import expect_held
 from app.tuning import tuner
 from app.tuning.budget import Budget
 from app.tuning.outcome import FORECAST, FinalReport, Measured, Outcome, Rejected
+from app.tuning.search.begin import Begin, begun
 from app.tuning.search.inputs import PriorTimes
 from app.worker.measuring import trial
 from kernels.device import Device
@@ -97,7 +98,9 @@ class ShapeTuner:
         unit: Unit,
         problem: Problem,
         progress: ShapeProgress,
+        begin: Begin = begun,
     ) -> None:
+        self._begin = begin
         self.unit, self.problem, self.progress = unit, problem, progress
         self._context, self._job_id, self._strategy = context, job_id, spec.strategy
         self._fixture = trial.FixtureKey(job_id, problem, int(job_id[:8], 16))
@@ -165,7 +168,7 @@ class ShapeTuner:
         how = ("exhaustive" if is_known else self._strategy), self._fixture.seed
         forecast = partial(self._context.forecasts.of, device)
         what = self._kernels, self.problem, device
-        return tuner.Task(*what, *how, known, refused, forecast, thorough=is_known)
+        return tuner.Task(*what, *how, known, refused, forecast, thorough=is_known, begin=self._begin)
 
     def _known(
         self, session: Any, kernels: Sequence[Kernel], unit: Unit, problem: Problem

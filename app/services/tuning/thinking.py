@@ -1,0 +1,108 @@
+"""Thinkers: strategies that think in a process of each device, so that tunes at once do not share an interpreter."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, Final
+
+from app.devices.process import Worker
+from app.errors import Closing, TilewiseError
+from app.tuning.search.begin import Begin, SearchTask, begun
+from app.tuning.search.strategy import Strategy
+from app.worker import thinking
+from kernels import KERNELS
+from kernels.space import Config
+
+_LOG = logging.getLogger(__name__)
+_DEADLINE: Final = 300.0  # seconds: listing the largest spaces and predicting them takes some
+
+
+class Thinkers:
+    """A process for each device where there are several; each starts at its first question.
+
+    Two threads of one interpreter that think at once take twice as long each, while their devices wait.
+    """
+
+    def __init__(self, device_ids: Sequence[str]) -> None:
+        names = device_ids if len(device_ids) > 1 else ()
+        self._workers = {name: Worker(f"{name} thinking", thinking.strategies, ()) for name in names}
+        self._numbers = count()
+
+    def of(self, device_id: str) -> Begin:
+        """What begins strategies of a device's tunes."""
+        worker = self._workers.get(device_id)
+
+        def begin(task: SearchTask) -> Strategy:
+            if worker is None or task.strategy != "auto" or KERNELS.get(task.kernel.name) is not task.kernel:
+                return begun(task)
+            return _Elsewhere(worker, next(self._numbers), task)
+
+        return begin
+
+    def pids(self) -> dict[str, int]:
+        """The processes that there are, by device."""
+        return {name: worker.pid for name, worker in self._workers.items() if worker.pid is not None}
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in self._workers.values():
+            worker.close()
+
+
+class _Elsewhere:
+    """A strategy in another process, which is made here from what it was told if that process is lost."""
+
+    def __init__(self, worker: Worker, number: int, task: SearchTask) -> None:
+        self._worker, self._number, self._task = worker, number, task
+        self._told: list[tuple[Config, float | None]] = []
+        self._asked: dict[Config, None] = {}  # without an outcome yet
+        self._sent, self._here = 0, None if self._call(thinking.begin, number, task)[0] else begun(task)
+
+    def ask(self, count: int) -> list[Config]:
+        """As Strategy."""
+        found: list[Config] | None = self._there(thinking.ask, count)
+        if found is None:
+            here = self._made_here()
+            found = [config for config in here.ask(count + len(self._asked)) if config not in self._asked]
+        self._asked |= dict.fromkeys(found)
+        return found
+
+    def tell(self, config: Config, seconds: float | None) -> None:
+        """As Strategy."""
+        self._told.append((config, seconds))
+        self._asked.pop(config, None)
+        if self._here is not None:
+            self._here.tell(config, seconds)
+
+    def gain(self) -> float:
+        """As Strategy."""
+        found: float | None = self._there(thinking.gain)
+        return self._made_here().gain() if found is None else found
+
+    def _there(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What the process says, once it was told what is new; None where it is lost, or has another strategy's."""
+        if self._here is not None:
+            return None
+        told = self._told[self._sent :]
+        found = self._call(function, self._number, told, *arguments)[1]
+        self._sent += len(told)
+        return found
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
+        """Whether the process answered, and what; raises Closing at the end."""
+        try:
+            return True, self._worker.call(function, *arguments, deadline=_DEADLINE)
+        except Closing:
+            raise
+        except TilewiseError as error:
+            _LOG.warning("%s; the strategy is made anew in the service", error.message)
+            return False, None
+
+    def _made_here(self) -> Strategy:
+        if self._here is None:
+            self._here = begun(self._task)
+            for outcome in self._told:
+                self._here.tell(*outcome)
+        return self._here

@@ -1,0 +1,91 @@
+"""Strategies that think in a process of their device: they ask what they would ask here, and survive that process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from app.errors import Closing
+from app.services.tuning.thinking import Thinkers
+from app.tuning.search.begin import SearchTask, begun
+from app.tuning.search.strategy import Strategy
+from benchmarks.serving.nulldevice import DEVICE
+from kernels import KERNELS
+from kernels.problem import Problem
+from kernels.space import Config
+
+KERNEL, PROBLEM = KERNELS["register_tiled"], Problem(512, 512, 512)
+TASK = SearchTask(KERNEL, KERNEL.default(PROBLEM, DEVICE), PROBLEM, DEVICE, "auto", 3)
+
+
+def seconds(config: Config) -> float | None:
+    """A time that the config decides; some are refused."""
+    values = sum(value * number for number, (_, value) in enumerate(sorted(dict(config).items()), 1))
+    return None if values % 7 == 0 else 1e-3 * (1 + values % 101)
+
+
+def tried(strategy: Strategy, trials: int, count: int = 6) -> list[Config]:
+    found: list[Config] = []
+    while len(found) < trials:
+        batch = strategy.ask(count)
+        assert batch
+        found += batch
+        for config in batch:
+            strategy.tell(config, seconds(config))
+    return found
+
+
+@pytest.fixture
+def thinkers() -> Iterator[Thinkers]:
+    with closing(Thinkers(["first", "second"])) as made:
+        yield made
+
+
+def test_it_asks_what_it_would_ask_here(thinkers: Thinkers) -> None:
+    there, here = thinkers.of("second")(TASK), begun(TASK)
+    assert type(there) is not type(here)
+    assert tried(there, 48) == tried(here, 48)
+    assert there.gain() == here.gain()
+
+
+def test_strategies_of_one_process_are_apart(thinkers: Thinkers) -> None:
+    begin = thinkers.of("first")
+    other = replace(TASK, seed=4)
+    one, two = begin(TASK), begin(other)
+    found = [one.ask(5), two.ask(5), one.ask(5), two.ask(5)]
+    alone = begun(TASK), begun(other)
+    assert found == [alone[0].ask(5), alone[1].ask(5), alone[0].ask(5), alone[1].ask(5)]
+
+
+def test_one_whose_process_is_killed_goes_on_and_asks_nothing_twice(thinkers: Thinkers) -> None:
+    there = thinkers.of("first")(TASK)
+    before = tried(there, 30)
+    waiting = there.ask(4)
+    os.kill(thinkers.pids()["first"], signal.SIGKILL)
+    after = tried(there, 30)
+    for config in waiting:
+        there.tell(config, seconds(config))
+    everything = [*before, *waiting, *after]
+    assert len(set(everything)) == len(everything)
+    again = thinkers.of("first")(TASK)
+    assert tried(again, 12) == before[:12], "another process is in its place"
+
+
+def test_one_device_alone_and_cheap_strategies_think_here(thinkers: Thinkers) -> None:
+    with closing(Thinkers(["only"])) as alone:
+        assert type(alone.of("only")(TASK)) is type(begun(TASK))
+    listed = replace(TASK, strategy="random")
+    assert type(thinkers.of("first")(listed)) is type(begun(listed))
+    assert thinkers.pids() == {}
+
+
+def test_at_the_end_nothing_is_asked(thinkers: Thinkers) -> None:
+    there = thinkers.of("first")(TASK)
+    thinkers.close()
+    with pytest.raises(Closing):
+        there.ask(1)
