@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from app.dtypes import Array, numpy_dtype
+from app.services.exports.architectures import device_of
 from app.tuning.verify import adversarial
 from app.tuning.verify.adversarial import Case, Kind
 from app.tuning.verify.tolerance import applied
+from kernels import CATALOGUE
 from kernels.problem import Problem
 from kernels.space import Config
 from tests.support.tuning.host_device import DEVICE
@@ -86,6 +88,21 @@ def test_neighbours_of_illegal_configs_are_as_whole_as_the_shape() -> None:
     for case in adversarial.cases(LARGE, large, DEVICE, lambda one: one == large):
         assert all(size % 4 == 0 for size in (case.problem.m, case.problem.n, case.problem.k))
         assert case.problem.flops < large.flops
+
+
+@pytest.mark.parametrize("k", [16, 32, 64, 96, 128])
+def test_what_has_all_of_k_in_a_tile_is_never_asked_for_more(k: int) -> None:
+    """33 of k would be 40 with rows of whole 16 bytes, of which a tile of 32 leaves a part out."""
+    kernel, gpu = CATALOGUE["direct_tensor"], device_of("sm_90")
+    problem = Problem(4096, 4096, k, dtype="float16")
+    config = kernel.default(problem, gpu)
+    assert config["BK"] == k
+    found = [
+        case.problem
+        for case in adversarial.cases(config, problem, gpu, lambda one: kernel.space.refusal(config, one, gpu) is None)
+    ]
+    assert {one.k for one in found} >= {k - 1, k}
+    assert max(one.k for one in found) == k
 
 
 @pytest.mark.parametrize("problem", [Problem(1, 1, 1), Problem(1, 4096, 4096), Problem(7, 1, 2)])

@@ -62,12 +62,15 @@ def cases(
     An emulated problem has more kinds, with a bound for each element. Neighbours have m, n or k one less or more; those
     of a large problem are reduced by whole tiles and lines until they take milliseconds: first in the sizes that equal
     the problem's, then in all. If the config is not `legal` on one, its rows are aligned as the problem's are, by up to
-    16 bytes: a binary has to be right on any size of its class.
+    16 bytes, or what it has more than the problem it has less, or both. Where none of these is legal it is the aligned
+    one all the same: a binary has to be right on any size of its class, also where others are faster.
     """
 
     def cut(shape: Problem) -> Problem:
-        found = _cut(shape, problem, config, device)
-        return found if legal(found) else _cut(_alike(shape, problem), problem, config, device)
+        smaller = _mirrored(shape, problem)
+        tried = (shape, _alike(shape, problem), smaller, _alike(smaller, problem))
+        found = [_cut(each, problem, config, device) for each in tried]
+        return next(filter(legal, found), found[1])
 
     around = [_sized(problem, {name: size}) for name in "mnk" for size in _beside(getattr(problem, name))]
     odd = replace(problem, m=problem.m + 1, n=max(1, problem.n - 1), k=problem.k + 3)
@@ -129,6 +132,12 @@ def _alike(shape: Problem, own: Problem) -> Problem:
         return max(step, size // step * step if size < base else -(-size // step) * step)
 
     return _sized(shape, {name: moved(getattr(shape, name), getattr(own, name)) for name in "mnk"})
+
+
+def _mirrored(shape: Problem, own: Problem) -> Problem:
+    """The shape with as much less than its own as it has more."""
+    sizes = {name: (getattr(shape, name), getattr(own, name)) for name in "mnk"}
+    return _sized(shape, {name: max(1, 2 * base - size) for name, (size, base) in sizes.items() if size > base})
 
 
 def _beside(size: int) -> tuple[int, ...]:
