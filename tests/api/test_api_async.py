@@ -269,6 +269,7 @@ def test_a_key_that_comes_with_another_request_is_refused(client: httpx.Client) 
     assert client.post("/tune", json=order, headers={"Idempotency-Key": '"another request"'}).status_code == 422
 
 
+@pytest.mark.slow
 def test_a_result_is_replayed_as_it_was_first_answered(client: httpx.Client) -> None:
     key = {"Idempotency_Key": '"a result"'}
     first, expected = ask(client, 30, 20, 10, "wait=60", **key)

@@ -214,6 +214,7 @@ def test_triton_clients_speak_16_bits(client: httpx.Client, dtype: str) -> None:
     assert np.array_equal(answer.as_numpy("C").astype(np.float64), exact(a, b))
 
 
+@pytest.mark.slow
 def test_a_tune_of_float16_finds_a_best_of_its_own_class(client: httpx.Client) -> None:
     order = {"shapes": [{"m": 24, "n": 24, "k": 24}], "dtype": "float16", "kernels": ["tiled"], "budget": {"trials": 1}}
     job = client.post("/tune", json=order, headers={"Prefer": "wait=60"}).json()

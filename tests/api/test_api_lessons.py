@@ -97,6 +97,7 @@ def test_the_ladder_is_told_with_what_was_measured(job: dict[str, Any], client: 
     assert challenge[0]["taken"] > challenge[0]["least"] == 1
 
 
+@pytest.mark.slow
 def test_the_client_has_the_ladder_and_so_has_the_command(
     live: Started, job: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,6 +31,7 @@ def url(tmp_path_factory: pytest.TempPathFactory, binaries: Path) -> Iterator[st
         yield f"http://127.0.0.1:{service.port}"
 
 
+@pytest.mark.slow
 def test_all_devices_are_told_with_their_tiles(url: str) -> None:
     body, headers = A.tobytes() + B.tobytes(), {"Content-Type": RAW}
     told = httpx.post(f"{url}/matmul", params={**SIZES, "placement": "all"}, content=body, headers=headers, timeout=60)

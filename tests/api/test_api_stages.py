@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 
 from app.cli.spawn import Started, started
 from tests.support.api.http_client import calling
@@ -56,6 +57,7 @@ def stopped_while_followed(running: Started) -> None:
     running.process.wait(10)
 
 
+@pytest.mark.slow
 def test_service_is_ready_once_verified_and_ends_streams_at_stop(tmp_path: Path) -> None:
     with started(tmp_path, devices="opencl") as running:
         unready_then_ready(running.url)

@@ -17,6 +17,7 @@ from tilewise import AsyncClient, Client, ClientError, InvalidWorkload, Problem,
 _SHAPES = b"48x40x32 * 200\n24x16x8 nt * 3\n16x16x16 f64\n"
 
 
+@pytest.mark.slow
 def test_a_workload_is_kept_tuned_and_reported_on(live: Started, client: httpx.Client) -> None:
     with Client(live.url) as tilewise:
         made = tilewise.create_workload(_SHAPES, name="mine")
@@ -122,6 +123,7 @@ def test_workloads_belong_to_whoever_sent_them(tmp_path: Path) -> None:
             assert refused.value.code == "forbidden"
 
 
+@pytest.mark.slow
 def test_a_ladder_has_measured_losses_and_says_what_has_none(live: Started, client: httpx.Client) -> None:
     with Client(live.url) as tilewise:
         job = tilewise.tune(["9x21x15", "18x21x15"], trials=8, seconds=6.0, wait=120.0)

@@ -256,6 +256,7 @@ def certificate(folder: Path, name: str, subject: str, authority: str | None = N
     return both
 
 
+@pytest.mark.slow
 def test_a_client_certificate_is_a_principal_once_it_is_granted(tmp_path: Path) -> None:
     certificate(tmp_path, "ca", "/CN=authority")
     server, ann = (

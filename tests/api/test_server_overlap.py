@@ -249,6 +249,7 @@ def test_receiving_copying_and_sending_overlap(slow: Running) -> None:
     assert wall - queued < 0.8 * (sent + copies + read)
 
 
+@pytest.mark.slow
 def test_uploads_that_are_given_up_at_any_point_leave_nothing(slow: Running) -> None:
     seed = secrets.randbits(32)
     print("seed", seed)
@@ -264,6 +265,7 @@ def test_uploads_that_are_given_up_at_any_point_leave_nothing(slow: Running) -> 
     assert threading.active_count() < threads + 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turned", ["", "&trans_a=true&trans_b=true"])
 def test_a_large_product_is_certified_as_it_arrives_and_leaves_its_device(pocl: Running, turned: str) -> None:
     a, b = integers(3000, 3100), integers(3100, 2900)

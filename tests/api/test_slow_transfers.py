@@ -74,6 +74,7 @@ def patient(service: Running) -> None:
         time.sleep(0.5)
 
 
+@pytest.mark.slow
 def test_two_uploads_that_hold_the_slab_and_trickle_give_way_to_products(service: Running) -> None:
     with ExitStack() as stack:
         uploads = [stack.enter_context(service.connect()) for _ in range(2)]

@@ -200,6 +200,7 @@ def test_files_of_16_bits_are_multiplied(
     assert np.load(tmp_path / "c").view(numpy_dtype(dtype)).astype(np.float64).sum() == 149
 
 
+@pytest.mark.slow
 def test_without_a_service_files_of_bfloat16_are_multiplied_too(run: Run, tmp_path: Path) -> None:
     files = halves(tmp_path, "bfloat16")
     ran = run("matmul", *files, "-o", tmp_path / "c", "--dtype", "bfloat16", "--kernel", "naive", "--check", "--json")
@@ -295,6 +296,7 @@ def test_only_one_operand_is_standard_input_and_binary_goes_to_no_terminal(
     assert "standard output is a terminal" in " ".join(ran.stderr.replace("│", " ").split())
 
 
+@pytest.mark.slow
 def test_best_is_answered_without_a_device_once_the_devices_are_known(run: Run) -> None:
     assert run("devices").code == 0
     asked = "import sys, app.cli; code = app.cli.main(['best', '8']); print(code, 'app.main' in sys.modules)"

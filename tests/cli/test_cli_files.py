@@ -32,6 +32,7 @@ def url(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[str]
         yield f"http://127.0.0.1:{service.port}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("here", [True, False], ids=["without a service", "with a service"])
 def test_operands_are_named_in_the_folder(
     run: Run, url: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: bool

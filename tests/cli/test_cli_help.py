@@ -86,6 +86,7 @@ def test_completion_prints_a_script_for_the_shell(run: Run, shell: str) -> None:
     assert run("completion", "cmd").code == 2
 
 
+@pytest.mark.slow
 def test_bash_completes_commands_and_options() -> None:
     def completed(words: str, number: int) -> list[str]:
         asked = {"_TILEWISE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(number)}

@@ -36,6 +36,7 @@ def told(ran: Ran) -> Any:
     return ran.json
 
 
+@pytest.mark.slow
 def test_a_key_that_was_made_before_the_first_start_opens_the_service_until_it_is_revoked(
     keys: Keys, tmp_path: Path
 ) -> None:

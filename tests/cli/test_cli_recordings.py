@@ -80,6 +80,7 @@ def test_what_is_no_recording_or_no_strategy_is_wrong_usage(run: Run, file: Path
         assert ran.err
 
 
+@pytest.mark.slow
 def test_a_job_that_was_tuned_is_exported_and_can_be_replayed(run: Run, service: Started, tmp_path: Path) -> None:
     with Client(service.url) as client:
         job = client.tune([(23, 24, 25)], kernels=["tiled"], trials=2, wait=True)

@@ -63,6 +63,7 @@ def alive(pid: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_serving_ends_with_the_parent_that_started_it(tmp_path: Path) -> None:
     with started(tmp_path, devices="none") as service:
         assert service.process.stdin is not None
@@ -80,6 +81,7 @@ def test_a_port_that_is_taken_is_said_in_a_sentence(tmp_path: Path) -> None:
     assert ran.stderr == f"tilewise: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"AUTH": "keys"}, {"INSECURE": "yes"}])
 def test_a_host_that_others_reach_is_served_if_its_owner_says_how(tmp_path: Path, settings: dict[str, str]) -> None:
     words = [*COMMAND, "serve", "--host", "0.0.0.0", "--port", "0"]  # noqa: S104 - that is what is tested
@@ -171,6 +173,7 @@ def test_demos_next_lines_work_as_they_are_pasted(tmp_path: Path) -> None:
     assert (tmp_path / "c.npy").exists()
 
 
+@pytest.mark.slow
 def test_a_demo_where_no_device_is_says_so(tmp_path: Path) -> None:
     ran = demo(tmp_path, timeout=60, TILEWISE_DEVICES="none")
     assert ran.returncode == 4
@@ -189,6 +192,7 @@ def test_the_whole_demo_takes_under_two_minutes(tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "tilewise.db").exists()
 
 
+@pytest.mark.slow
 def test_unix_socket_and_tls_serve_and_sigterm_cleans_up(
     tmp_path: Path,
 ) -> None:

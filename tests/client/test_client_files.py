@@ -47,6 +47,7 @@ def test_one_or_both_operands_may_be_files(client: Client) -> None:
     assert made.certificate is not None
 
 
+@pytest.mark.slow
 def test_a_file_may_be_transposed_and_be_a_batch(client: Client) -> None:
     assert np.array_equal(client.matmul(FILE_A, ServiceFile("turned.npy").T), A @ B)
     assert np.array_equal(client.matmul(FILE_A, ServiceFile("turned.npy"), trans_b=True), A @ B)
@@ -55,6 +56,7 @@ def test_a_file_may_be_transposed_and_be_a_batch(client: Client) -> None:
     assert np.array_equal(both, np.stack([A @ B, 2 * (A @ B)]))
 
 
+@pytest.mark.slow
 def test_one_of_bfloat16_says_so(client: Client) -> None:
     found = client.matmul(A.astype(numpy_dtype("bfloat16")), ServiceFile("halves.npy", "bfloat16"))
     assert found.dtype == numpy_dtype("bfloat16")

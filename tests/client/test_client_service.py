@@ -98,6 +98,7 @@ def tuned(client: Client) -> Job:
     return client.tune([48, (40, 24, 56)], seconds=60, trials=8, kernels=["naive", "tiled"], wait=True)
 
 
+@pytest.mark.slow
 def test_a_job_is_tuned_followed_and_remembered(client: Client) -> None:
     job = tuned(client)
     assert job.state == "succeeded", job

@@ -116,6 +116,7 @@ def test_the_watchdog_is_fed_only_while_the_event_loop_answers(tmp_path: Path) -
     assert stuck == 0
 
 
+@pytest.mark.slow
 def test_service_notifies_systemd_and_its_children_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = str(tmp_path / "notify")
     monkeypatch.setenv("NOTIFY_SOCKET", name)

@@ -106,6 +106,7 @@ def with_last(one: Sample, line: str) -> Sample:
     return replace(one, launch=replace(one.launch, build=build))
 
 
+@pytest.mark.slow
 def test_failure_belongs_to_its_sample_and_the_sweep_goes_on(crew: Crew) -> None:
     pytest.importorskip("app.devices.cuda")
     for place, line, fault in (

@@ -81,6 +81,7 @@ def test_what_is_refused_by_its_head_or_is_no_request_has_one(service: Logged) -
     assert re.search(rb"\r\nx-request-id: [0-9a-f]{32}(\r|$)", head)
 
 
+@pytest.mark.slow
 def test_lines_of_a_tune_have_the_id_and_the_trace_of_its_request(service: Logged) -> None:
     headers = {"X-Request-ID": "tune-1", "traceparent": f"00-{TRACE}-{SPAN}-01", "Prefer": "wait=60"}
     with service.client() as client:

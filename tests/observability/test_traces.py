@@ -97,6 +97,7 @@ def test_a_kernels_first_use_is_compiled_and_verified_inside_its_products_trace(
     assert len(workers - {None}) == 1
 
 
+@pytest.mark.slow
 def test_a_tune_is_traced_from_its_request_to_its_trials_and_the_store(service: Traced) -> None:
     headers = CALLER | {"X-Request-ID": "tune", "Prefer": "wait=60"}
     answer = httpx.post(f"{service.url}/tune", json=TUNE, headers=headers, timeout=100)

@@ -82,6 +82,7 @@ def test_a_result_is_kept_and_then_its_time_is_over(service: Service, tmp_path: 
                     results.open(job)
 
 
+@pytest.mark.slow
 def test_beyond_so_many_bytes_the_oldest_results_go_first(service: Service, tmp_path: Path) -> None:
     with keeping(service, tmp_path, most=2 * 4096) as results:
         first, second, third = (made(service, results) for _ in range(3))

@@ -99,6 +99,7 @@ def test_a_product_is_made_where_its_operands_are(two: Service) -> None:
         assert not held(two, passage.unit), "what comes after the product is not copied"
 
 
+@pytest.mark.slow
 def test_a_product_that_another_device_makes_is_copied_to_that(two: Service) -> None:
     with landing(two) as (placed, passage):
         other = next(unit for unit in two.fleet.units if unit is not passage.unit)

@@ -103,6 +103,7 @@ def test_a_declined_product_is_made_strictly_and_says_why(emulating: Service) ->
     assert emulating.matmul._quarantine.holds(unit.device, "tiled", emulating.best.answer(PROBLEM).config) is None
 
 
+@pytest.mark.slow
 def test_a_small_product_that_is_declined_is_left_to_be_made_again(emulating: Service) -> None:
     small = replace(PROBLEM, m=8, n=8)
     assert multiply(emulating.matmul, small).precision == "emulated"

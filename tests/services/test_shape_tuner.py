@@ -146,6 +146,7 @@ with open_fleet("opencl", cache, 2**24) as fleet, house(fleet, file) as room:
 """
 
 
+@pytest.mark.slow
 def test_a_tune_that_was_killed_goes_on_without_repeating_a_trial(room: House, binaries: Path, tmp_path: Path) -> None:
     path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
     command = [sys.executable, "-c", KILLED, str(tmp_path / "killed.db"), str(binaries)]

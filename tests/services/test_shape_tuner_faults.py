@@ -95,6 +95,7 @@ def test_a_config_that_answers_wrong_is_never_served_for_any_problem(
     assert (fault.kind, fault.scope, fault.config, fault.kernel) == ("wrong", "", BAD, "tiled")
 
 
+@pytest.mark.slow
 def test_quarantine_outlives_the_service_but_not_the_kernels_text(room: House, monkeypatch: pytest.MonkeyPatch) -> None:
     break_tiled(monkeypatch, {BAD: OFF})
     searched(room, PROBLEM)

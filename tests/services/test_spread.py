@@ -36,6 +36,7 @@ def spec(*sizes: int, trials: int = 3, seconds: float = 200.0, devices: tuple[st
     return TuneSpec(problems, devices, ("tiled",), "random", Budget(trials * len(sizes), seconds))
 
 
+@pytest.mark.slow
 def test_both_devices_tune_the_shapes_of_one_job(pair: Service) -> None:
     job = pair.tuning.submit(spec(24, 32, 40, 48, 56, 64), ANONYMOUS)
     until(lambda: {each.device for each in pair.jobs.get(job.id).devices} == {ONE, OTHER})

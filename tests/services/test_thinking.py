@@ -62,6 +62,7 @@ def test_strategies_of_one_process_are_apart(thinkers: Thinkers) -> None:
     assert found == [alone[0].ask(5), alone[1].ask(5), alone[0].ask(5), alone[1].ask(5)]
 
 
+@pytest.mark.slow
 def test_one_whose_process_is_killed_goes_on_and_asks_nothing_twice(thinkers: Thinkers) -> None:
     there = thinkers.of("first")(TASK)
     before = tried(there, 30)

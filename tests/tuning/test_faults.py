@@ -206,6 +206,7 @@ def test_a_finalist_that_is_wrong_only_on_a_neighbour_is_told_where(unit: Unit) 
     assert unit.trials.call(trial.stress_verify, batched, bench) is None
 
 
+@pytest.mark.slow
 def test_small_tune_ends_with_a_best_beside_the_vendor(unit: Unit) -> None:
     kernels = [CATALOGUE["naive"], CATALOGUE["tiled"]]
     runner = TrialRunner(unit, trial.FixtureKey("job", PROBLEM, 3), lambda: False, lambda _: None)
