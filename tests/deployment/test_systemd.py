@@ -184,7 +184,7 @@ def test_product_is_made_under_the_units_system_call_filter(tmp_path: Path, monk
         assert "Seccomp:\t2" in status
         a = np.arange(64 * 48, dtype=np.float32).reshape(64, 48) % 7
         assert np.array_equal(client.matmul(a, a.T), a @ a.T)
-        assert client.tune("64x64x48", seconds=2, wait=True).state == "succeeded"
+        assert client.tune("64x64x48", seconds=8, wait=True).state == "succeeded"
         with urlopen(f"{service.url}/health", timeout=60) as answer:  # noqa: S310 - the service just started
             assert json.load(answer)["sandbox"] == list(support().parts)
     assert allowed_calls().isdisjoint({"mount", "ptrace", "reboot", "bpf", "init_module", "setuid", "chroot"})

@@ -33,4 +33,4 @@ def test_a_tune_needs_the_default_that_is_clearly_faster(kernel: str) -> None:
 
 def test_a_tune_needs_what_is_tried_soonest_where_no_default_is_clearly_faster() -> None:
     problem = Problem(1, 1, 1)
-    assert needed(problem, "naive", "register_tiled") == pytest.approx(needed(problem, "naive"))
+    assert needed(problem, "naive", "register_tiled") < needed(problem, "register_tiled") - 0.5

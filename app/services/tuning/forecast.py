@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import ceil, log2
 from time import monotonic
@@ -141,8 +141,15 @@ class TrialForecasts:
 
 
 def _promotable(expected: Sequence[Forecast]) -> Iterator[Forecast]:
-    """Of the defaults' forecasts those that may win without the last one, which is the untuned, and that one."""
-    return (one for one in expected if one is expected[-1] or one.launch <= CLEARLY * expected[-1].launch)
+    """Of the defaults' forecasts those that may win without the last one, which is the untuned, and that one.
+
+    Its build is expected to take as little as forecasts err by: whether it fits is seen by trying.
+    """
+    for one in expected[:-1]:
+        if one.launch <= CLEARLY * expected[-1].launch:
+            yield one
+    for one in expected[-1:]:
+        yield replace(one, build=one.build / CLEARLY)
 
 
 def _forecast(device: Device, contender: Contender, known: _DeviceRates, rates: PreparationRates) -> Forecast:
