@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 @pytest.mark.timeout(1200)
 def test_after_twenty_tunes_no_other_shape_is_slower_than_untuned(tmp_path: Path) -> None:
     out = tmp_path / "untuned.json"
