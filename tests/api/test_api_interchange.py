@@ -255,6 +255,7 @@ def test_imports_belong_to_whoever_sent_them(tmp_path: Path) -> None:
             assert (ann.imports(), ann.best_config(asked).match) == ([], "default")
 
 
+@pytest.mark.slow
 def test_every_promotion_and_deletion_stays_in_the_history(live_client: httpx.Client) -> None:
     shape = {"m": 25, "n": 27, "k": 29}  # which no other test tunes
     for _ in range(2):

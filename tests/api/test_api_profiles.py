@@ -72,6 +72,7 @@ def test_what_cannot_be_profiled_is_refused(client: httpx.Client) -> None:
     assert refused(precision="tf32", dtype="float64") in {(422, "unsupported"), (422, "invalid")}
 
 
+@pytest.mark.slow
 def test_the_asynchronous_client_and_waiting_by_a_header_find_the_same(live: Started, client: httpx.Client) -> None:
     async def asked() -> tuple[Job, list[Profile]]:
         async with AsyncClient(live.url) as own:

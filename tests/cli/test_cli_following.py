@@ -30,6 +30,7 @@ def test_tune_prints_the_jobs_id_and_how_to_follow_it(run: Run, service: Started
     assert f"Job {job}: tilewise watch {job[:SHORT]} --url {service.url}, tilewise cancel {job[:SHORT]}" in ran.err
 
 
+@pytest.mark.slow
 def test_quiet_tune_says_nothing_but_its_result(run: Run, where: list[str]) -> None:
     ran = run("tune", "40x24x17", *FEW, "--quiet", *where)
     assert ran.code == 0
@@ -76,6 +77,7 @@ def test_beginning_of_several_ids_is_wrong_usage(run: Run, service: Started) -> 
     assert "say more of the id" in " ".join(ran.err.replace("│", " ").split())
 
 
+@pytest.mark.slow
 def test_misses_are_listed_with_how_often_they_were_asked_for(run: Run, where: list[str]) -> None:
     for _ in range(2):
         assert run("best", "71x72x73", *where).code == 0

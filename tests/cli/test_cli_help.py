@@ -33,6 +33,7 @@ def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "140")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_examples_in_a_commands_help_are_lines_it_takes(
     run: Run, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -119,6 +119,7 @@ def test_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_serve_says_its_pages_data_devices_and_when_it_is_ready(tmp_path: Path) -> None:
     words = [*COMMAND, "serve", "--port", "0"]
     with subprocess.Popen(

@@ -38,6 +38,7 @@ def client(url: str) -> Iterator[Client]:
         yield opened
 
 
+@pytest.mark.slow
 def test_one_or_both_operands_may_be_files(client: Client) -> None:
     assert np.array_equal(client.matmul(FILE_A, FILE_B), A @ B)
     assert np.array_equal(client.matmul(A, FILE_B), A @ B)

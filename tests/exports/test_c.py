@@ -104,6 +104,7 @@ def test_each_kernels_winner_launches_its_manifest_and_refuses_in_one_sentence(
     assert not [line for line in log if line.startswith("launch")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("kernel", PROBLEMS)
 def test_export_compiles_and_launches_what_its_manifest_says(

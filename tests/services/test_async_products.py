@@ -286,6 +286,7 @@ def test_cancelled_job_leaves_the_matrix_it_was_to_replace(service: Service, tmp
     matrices.delete(ANONYMOUS, "kept")
 
 
+@pytest.mark.slow
 def test_after_a_restart_an_unfinished_product_is_lost_and_says_so(tmp_path: Path) -> None:
     with opened(settings(tmp_path), "the first") as first, first.matmul.reserve(Problem(3, 4, 5)) as placed:
         job = first.results.create(placed)

@@ -75,6 +75,7 @@ def stop_and_time_a_product(client: Client, service: Service) -> tuple[float, se
     return took, answers
 
 
+@pytest.mark.slow
 def test_product_of_a_stopped_child_is_made_by_the_next_and_readiness_tells(tmp_path: Path) -> None:
     with serving(tmp_path) as (client, service):
         took, answers = stop_and_time_a_product(client, service)

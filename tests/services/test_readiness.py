@@ -187,6 +187,7 @@ def test_device_without_its_lowest_kernel_is_not_ready_and_recovers(
             assert client.get("/health/ready").json()["verified"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_wrong_lowest_kernel_leaves_the_device_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     break_kernels(monkeypatch, {"naive": WRONG_KERNEL})

@@ -79,6 +79,7 @@ def test_a_cancelled_job_ends_on_both_devices(pair: Service) -> None:
     assert pair.jobs.wait(following.id, 150).state == "succeeded"
 
 
+@pytest.mark.slow
 def test_a_job_that_is_cancelled_while_it_waits_for_a_device_ends_at_once(pair: Service) -> None:
     busy = pair.tuning.submit(spec(88, trials=60, seconds=60.0, devices=(OTHER,)), ANONYMOUS)
     until(lambda: pair.jobs.get(busy.id).state == "running")

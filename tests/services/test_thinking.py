@@ -46,6 +46,7 @@ def thinkers() -> Iterator[Thinkers]:
         yield made
 
 
+@pytest.mark.slow
 def test_it_asks_what_it_would_ask_here(thinkers: Thinkers) -> None:
     there, here = thinkers.of("second")(TASK), begun(TASK)
     assert type(there) is not type(here)

@@ -102,6 +102,7 @@ def test_a_text_that_does_not_compile_is_told_in_the_compilers_words(unit: Unit)
     assert is_well(unit)
 
 
+@pytest.mark.slow
 def test_endless_kernel_is_killed_at_its_deadline(unit: Unit) -> None:
     endless = "if (k > 1) for (volatile GLOBAL REAL *p = c; ; ) p[0] = sum;"
     with pytest.raises(ChildTimedOut) as failure:
