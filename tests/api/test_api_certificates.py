@@ -17,6 +17,7 @@ SIZES: dict[str, int | str] = {"m": 200, "n": 70, "k": 96, "verify": "freivalds"
 RAW = {"Content-Type": "application/octet-stream"}
 
 
+@pytest.mark.slow
 def test_the_answer_carries_what_was_found(client: httpx.Client) -> None:
     answer = client.post("/matmul", params=SIZES, content=A.tobytes() + B.tobytes(), headers=RAW)
     assert answer.status_code == 200, answer.text

@@ -145,6 +145,7 @@ def test_a_stricter_request_upgrades_the_job_and_a_smaller_one_joins_it(client: 
     stopped(client, ahead, first, other)
 
 
+@pytest.mark.slow
 def test_the_answer_says_how_it_was_measured_and_beside_what(client: httpx.Client, tune: Tuned) -> None:
     best = client.get("/best-config", params=tune.shape).json()
     assert best["timing"]["policy"] in {"events", "graph"}

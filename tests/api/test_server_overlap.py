@@ -86,6 +86,7 @@ def test_every_byte_is_right_at_the_pieces_edges(pocl: Running, nbytes: int) -> 
     assert "h2d" in told["server-timing"]
 
 
+@pytest.mark.slow
 def test_a_large_b_comes_after_a(pocl: Running) -> None:
     b = integers(1, LARGE // 4 + 1)
     status, _, body = posted(pocl, f"m=1&n={b.size}&k=1&{NAIVE}", THREE, b)

@@ -48,6 +48,7 @@ def exact(a: Array, b: Array) -> Array:
     return np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64)))
 
 
+@pytest.mark.slow
 @EVERY
 def test_products_of_16_bits_are_of_16_bits_and_lie_as_numpys(multiply: Multiply, dtype: np.dtype[Any]) -> None:
     a, b = integers(dtype, 6, 5), integers(dtype, 5, 4)

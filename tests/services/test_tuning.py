@@ -217,6 +217,7 @@ def test_order_for_an_unsuited_kernel_is_refused(service: Service) -> None:
         service.tuning.submit(TuneSpec((Problem(64, 64, 64),), kernels=("skinny",)), ANONYMOUS)
 
 
+@pytest.mark.slow
 def test_a_job_that_somebody_waits_for_goes_before_those_nobody_waits_for(service: Service) -> None:
     ahead = service.tuning.submit(order(131, trials=None, seconds=60.0), ANONYMOUS)
     until(lambda: service.jobs.get(ahead.id).state == "running")
