@@ -18,7 +18,7 @@ from app.tuning.kernel_search import KernelSearch
 from app.tuning.outcome import FORECAST, FinalReport, Measured, Outcome, Rejected
 from app.tuning.runner import Contender, OutOfTime, ProvingRunner, Runner
 from app.tuning.search.ask_thread import Once, ask_in_thread, begin_in_thread
-from app.tuning.search.begin import Begin, SearchTask, begun
+from app.tuning.search.search_task import SearchTask, StrategyFactory, make_strategy
 from app.tuning.search.strategy import PriorTimes, Strategy
 from kernels.device import Device
 from kernels.kernel import LESSON, Kernel
@@ -45,8 +45,8 @@ class Task:
     """The input of a tune: kernels, problem, device and options.
 
     `known` are prior times of a kernel's configs, `refused` configs that failed here before and are not tried.
-    `forecast` predicts the seconds of a trial. The finals of a `thorough` tune take their maximal time. `begin`
-    begins each kernel's strategy.
+    `forecast` predicts the seconds of a trial. The finals of a `thorough` tune take their maximal time. `factory`
+    makes each kernel's strategy.
     """
 
     kernels: Sequence[Kernel]
@@ -58,7 +58,7 @@ class Task:
     refused: Mapping[str, Iterable[Config]] = field(default_factory=dict)
     forecast: Callable[[Contender], Forecast] = field(default=lambda _: Forecast())
     thorough: bool = False
-    begin: Begin = begun
+    factory: StrategyFactory = make_strategy
 
 
 def tune(
@@ -243,7 +243,7 @@ def _begun(kernel: Kernel, task: Task, saved: Sequence[Outcome]) -> KernelSearch
 
 def _strategy(kernel: Kernel, default: Config, task: Task) -> Strategy:
     known = task.known.get(kernel.name, ())
-    return task.begin(SearchTask(kernel, default, task.problem, task.device, task.strategy, task.seed, known))
+    return task.factory(SearchTask(kernel, default, task.problem, task.device, task.strategy, task.seed, known))
 
 
 def _is_done(search: KernelSearch, searches: Sequence[KernelSearch], task: Task, budget: Budget) -> bool:

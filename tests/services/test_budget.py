@@ -80,7 +80,7 @@ def test_a_job_is_cancelled_while_its_strategy_thinks(service: Service, monkeypa
         thinks.set()
         go.wait(60)
 
-    monkeypatch.setattr("app.tuning.search.begin.strategy", think)
+    monkeypatch.setattr("app.tuning.search.search_task.strategy", think)
     job = submit(service, Problem(19, 20, 21), seconds=600.0, kernels=("naive",), retune=True)
     try:
         assert thinks.wait(60)

@@ -323,7 +323,7 @@ def test_without_compilers_beside_no_space_is_listed_before_every_default_was_tr
         listed.append(len(runner.launches))
         return strategy(name, inputs, seed)
 
-    monkeypatch.setattr("app.tuning.search.begin.strategy", made)
+    monkeypatch.setattr("app.tuning.search.search_task.strategy", made)
     run(runner, Budget(trials=4))
     assert len(listed) == len(KERNELS)
     assert min(listed) >= len(KERNELS)
@@ -342,7 +342,7 @@ def test_spaces_are_listed_once_and_in_a_thread_while_defaults_are_tried(monkeyp
         listing.set()
         return strategy(name, inputs, seed)
 
-    monkeypatch.setattr("app.tuning.search.begin.strategy", made)
+    monkeypatch.setattr("app.tuning.search.search_task.strategy", made)
     run(Slow(width=4), Budget(trials=8))
     assert len(threads) == len(KERNELS)
     assert threads[0] == "listing spaces"
@@ -361,7 +361,7 @@ def test_slow_strategy_leaves_the_finals_their_time(
 ) -> None:
     runner = Scripted(seconds=1.0)
     thinker = Thinker(lambda: setattr(runner, "now", 16.5))
-    monkeypatch.setattr("app.tuning.search.begin.strategy", lambda *_: thinker)
+    monkeypatch.setattr("app.tuning.search.search_task.strategy", lambda *_: thinker)
     try:
         outcomes, final = run(runner, Budget(seconds=20.0))
     finally:
@@ -374,7 +374,7 @@ def test_slow_strategy_leaves_the_finals_their_time(
 
 def test_what_reading_the_budget_raises_is_heard_while_a_strategy_thinks(monkeypatch: pytest.MonkeyPatch) -> None:
     thinker = Thinker(lambda: None)
-    monkeypatch.setattr("app.tuning.search.begin.strategy", lambda *_: thinker)
+    monkeypatch.setattr("app.tuning.search.search_task.strategy", lambda *_: thinker)
 
     def budget() -> Budget:
         if thinker.thinks.is_set():
@@ -392,7 +392,7 @@ def test_what_a_strategy_raises_ends_the_tune(monkeypatch: pytest.MonkeyPatch) -
     def fails() -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("app.tuning.search.begin.strategy", lambda *_: Thinker(fails))
+    monkeypatch.setattr("app.tuning.search.search_task.strategy", lambda *_: Thinker(fails))
     with pytest.raises(ZeroDivisionError):
         run(Scripted(), Budget(trials=4))
 

@@ -18,8 +18,8 @@ from app.services.best.lookup import BestConfigs, gflops, timing_of
 from app.services.best.misses import MissCounter
 from app.services.tuning.progress import JobProgress, ShapeProgress
 from app.services.tuning.request import TuneSpec
+from app.services.tuning.search_workers import SearchWorkers
 from app.services.tuning.shape_tuner import ShapeTuner, TuningContext
-from app.services.tuning.thinking import Thinkers
 from app.store.records import BestRecord, JobRecord, TrialRecord
 from app.store.repository import JobRepository
 from app.tuning.search import bayesian
@@ -134,11 +134,11 @@ class JobExecutor:
         self._units = units
         self._context, self._misses, self._await_defaults = context, misses, await_defaults
         self._adding = threading.Lock()
-        self._thinkers = Thinkers([unit.device.id for unit in units])
+        self._search_workers = SearchWorkers([unit.device.id for unit in units])
 
     def close(self) -> None:
-        """End the processes that think."""
-        self._thinkers.close()
+        """End the processes that search."""
+        self._search_workers.close()
 
     def take_part(self, running: RunningJob, unit: Unit) -> None:
         """Tune a job's shapes on a unit until none is left for it; the last unit to leave ends the job.
@@ -169,8 +169,8 @@ class JobExecutor:
     def _tuner(
         self, job: JobRecord, spec: TuneSpec, unit: Unit, problem: Problem, progress: ShapeProgress
     ) -> ShapeTuner:
-        begin = self._thinkers.of(unit.device.id)
-        return ShapeTuner(self._context, job.id, spec, unit, problem, progress, begin)
+        factory = self._search_workers.factory(unit.device.id)
+        return ShapeTuner(self._context, job.id, spec, unit, problem, progress, factory)
 
     def _start(self, running: RunningJob) -> bool:
         """Store that a job runs; False if it was cancelled before, or a client's has done what this idle work would."""

@@ -28,8 +28,8 @@ from app.store.sharing.claims import expect_held
 from app.tuning import tuner
 from app.tuning.budget import Budget
 from app.tuning.outcome import FORECAST, FinalReport, Measured, Outcome, Rejected
-from app.tuning.search.begin import Begin, begun
 from app.tuning.search.inputs import PriorTimes
+from app.tuning.search.search_task import StrategyFactory, make_strategy
 from app.worker.measuring import trial
 from kernels.device import Device
 from kernels.kernel import Kernel
@@ -98,9 +98,9 @@ class ShapeTuner:
         unit: Unit,
         problem: Problem,
         progress: ShapeProgress,
-        begin: Begin = begun,
+        factory: StrategyFactory = make_strategy,
     ) -> None:
-        self._begin = begin
+        self._factory = factory
         self.unit, self.problem, self.progress = unit, problem, progress
         self._context, self._job_id, self._strategy = context, job_id, spec.strategy
         self._fixture = trial.FixtureKey(job_id, problem, int(job_id[:8], 16))
@@ -168,7 +168,7 @@ class ShapeTuner:
         how = ("exhaustive" if is_known else self._strategy), self._fixture.seed
         forecast = partial(self._context.forecasts.of, device)
         what = self._kernels, self.problem, device
-        return tuner.Task(*what, *how, known, refused, forecast, thorough=is_known, begin=self._begin)
+        return tuner.Task(*what, *how, known, refused, forecast, thorough=is_known, factory=self._factory)
 
     def _known(
         self, session: Any, kernels: Sequence[Kernel], unit: Unit, problem: Problem

@@ -52,7 +52,7 @@ def ask_in_thread(work: Callable[[], T], given: Deadline) -> T:
     cancelled. Work that is abandoned ends by itself, and its result is discarded.
     """
     future: Future[T] = Future()
-    threading.Thread(target=_settle, args=(future, work), name="thinking", daemon=True).start()
+    threading.Thread(target=_settle, args=(future, work), name="ask a strategy", daemon=True).start()
     while not wait([future], timeout=_GLANCE).done:
         if given.searching() <= 0:
             raise OutOfTime

@@ -39,10 +39,10 @@ def _named(name: str, *rest: Any) -> SearchTask:
     return SearchTask(KERNELS[name], *rest)
 
 
-Begin: TypeAlias = Callable[[SearchTask], Strategy]
+StrategyFactory: TypeAlias = Callable[[SearchTask], Strategy]
 
 
-def begun(task: SearchTask) -> Strategy:
+def make_strategy(task: SearchTask) -> Strategy:
     """The strategy, which lists the space; raises ValueError where its name is unknown."""
     kernel, problem, device = task.kernel, task.problem, task.device
     found = partial(_features, kernel, problem, device)

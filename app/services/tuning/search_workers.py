@@ -1,4 +1,4 @@
-"""Thinkers: strategies that think in a process of each device, so that tunes at once do not share an interpreter."""
+"""SearchWorkers: strategies in a process of each device, so that tunes at once do not share an interpreter."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from app.devices.process import Worker
 from app.errors import Closing, TilewiseError
-from app.tuning.search.begin import Begin, SearchTask, begun
+from app.tuning.search.search_task import SearchTask, StrategyFactory, make_strategy
 from app.tuning.search.strategy import Strategy
-from app.worker import thinking
+from app.worker import search
 from kernels import KERNELS
 from kernels.space import Config
 
@@ -19,27 +19,27 @@ _LOG = logging.getLogger(__name__)
 _DEADLINE: Final = 300.0  # seconds: listing the largest spaces and predicting them takes some
 
 
-class Thinkers:
+class SearchWorkers:
     """A process for each device where there are several; each starts at its first question.
 
-    Two threads of one interpreter that think at once take twice as long each, while their devices wait.
+    Two searches in threads of one interpreter take twice as long each, while their devices wait.
     """
 
     def __init__(self, device_ids: Sequence[str]) -> None:
         names = device_ids if len(device_ids) > 1 else ()
-        self._workers = {name: Worker(f"{name} thinking", thinking.strategies, ()) for name in names}
+        self._workers = {name: Worker(f"{name} search", search.strategies, ()) for name in names}
         self._numbers = count()
 
-    def of(self, device_id: str) -> Begin:
-        """What begins strategies of a device's tunes."""
+    def factory(self, device_id: str) -> StrategyFactory:
+        """What makes the strategies of a device's tunes."""
         worker = self._workers.get(device_id)
 
-        def begin(task: SearchTask) -> Strategy:
+        def make(task: SearchTask) -> Strategy:
             if worker is None or task.strategy != "auto" or KERNELS.get(task.kernel.name) is not task.kernel:
-                return begun(task)
-            return _Elsewhere(worker, next(self._numbers), task)
+                return make_strategy(task)
+            return _RemoteStrategy(worker, next(self._numbers), task)
 
-        return begin
+        return make
 
     def pids(self) -> dict[str, int]:
         """The processes that there are, by device."""
@@ -51,18 +51,18 @@ class Thinkers:
             worker.close()
 
 
-class _Elsewhere:
+class _RemoteStrategy:
     """A strategy in another process, which is made here from what it was told if that process is lost."""
 
     def __init__(self, worker: Worker, number: int, task: SearchTask) -> None:
         self._worker, self._number, self._task = worker, number, task
         self._told: list[tuple[Config, float | None]] = []
         self._asked: dict[Config, None] = {}  # without an outcome yet
-        self._sent, self._here = 0, None if self._call(thinking.begin, number, task)[0] else begun(task)
+        self._sent, self._here = 0, None if self._call(search.make, number, task)[0] else make_strategy(task)
 
     def ask(self, count: int) -> list[Config]:
         """As Strategy."""
-        found: list[Config] | None = self._there(thinking.ask, count)
+        found: list[Config] | None = self._there(search.ask, count)
         if found is None:
             here = self._made_here()
             found = [config for config in here.ask(count + len(self._asked)) if config not in self._asked]
@@ -78,7 +78,7 @@ class _Elsewhere:
 
     def gain(self) -> float:
         """As Strategy."""
-        found: float | None = self._there(thinking.gain)
+        found: float | None = self._there(search.gain)
         return self._made_here().gain() if found is None else found
 
     def _there(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -102,7 +102,7 @@ class _Elsewhere:
 
     def _made_here(self) -> Strategy:
         if self._here is None:
-            self._here = begun(self._task)
+            self._here = make_strategy(self._task)
             for outcome in self._told:
                 self._here.tell(*outcome)
         return self._here

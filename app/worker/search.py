@@ -1,4 +1,4 @@
-"""The worker's side of strategies that think in a process of their own: they are made here, and asked by number."""
+"""The worker's side of strategies in a process of their own: they are made here, and asked by number."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from app.devices.process import WorkerLink
 from app.tuning.search import bayesian
-from app.tuning.search.begin import SearchTask, begun
+from app.tuning.search.search_task import SearchTask, make_strategy
 from app.tuning.search.strategy import Strategy
 from kernels.space import Config
 
@@ -33,15 +33,15 @@ class Strategies:
 
 
 def strategies() -> Strategies:
-    """Set up a child that thinks."""
+    """Set up a worker that searches."""
     bayesian.preload()
     return Strategies()
 
 
-def begin(held: Strategies, link: WorkerLink, number: int, task: SearchTask) -> None:
+def make(held: Strategies, link: WorkerLink, number: int, task: SearchTask) -> None:
     """Make a strategy, which lists its space."""
     del link
-    held.by_number[number] = begun(task)
+    held.by_number[number] = make_strategy(task)
     if len(held.by_number) > _KEPT:
         del held.by_number[next(iter(held.by_number))]
 

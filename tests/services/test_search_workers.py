@@ -1,4 +1,4 @@
-"""Strategies that think in a process of their device: they ask what they would ask here, and survive that process."""
+"""Strategies in a process of their device: they ask what they would ask here, and survive that process."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from app.errors import Closing
-from app.services.tuning.thinking import Thinkers
-from app.tuning.search.begin import SearchTask, begun
+from app.services.tuning.search_workers import SearchWorkers
+from app.tuning.search.search_task import SearchTask, make_strategy
 from app.tuning.search.strategy import Strategy
 from benchmarks.serving.nulldevice import DEVICE
 from kernels import KERNELS
@@ -41,53 +41,53 @@ def tried(strategy: Strategy, trials: int, count: int = 6) -> list[Config]:
 
 
 @pytest.fixture
-def thinkers() -> Iterator[Thinkers]:
-    with closing(Thinkers(["first", "second"])) as made:
+def workers() -> Iterator[SearchWorkers]:
+    with closing(SearchWorkers(["first", "second"])) as made:
         yield made
 
 
 @pytest.mark.slow
-def test_it_asks_what_it_would_ask_here(thinkers: Thinkers) -> None:
-    there, here = thinkers.of("second")(TASK), begun(TASK)
+def test_it_asks_what_it_would_ask_here(workers: SearchWorkers) -> None:
+    there, here = workers.factory("second")(TASK), make_strategy(TASK)
     assert type(there) is not type(here)
     assert tried(there, 48) == tried(here, 48)
     assert there.gain() == here.gain()
 
 
-def test_strategies_of_one_process_are_apart(thinkers: Thinkers) -> None:
-    begin = thinkers.of("first")
+def test_strategies_of_one_process_are_apart(workers: SearchWorkers) -> None:
+    make = workers.factory("first")
     other = replace(TASK, seed=4)
-    one, two = begin(TASK), begin(other)
+    one, two = make(TASK), make(other)
     found = [one.ask(5), two.ask(5), one.ask(5), two.ask(5)]
-    alone = begun(TASK), begun(other)
+    alone = make_strategy(TASK), make_strategy(other)
     assert found == [alone[0].ask(5), alone[1].ask(5), alone[0].ask(5), alone[1].ask(5)]
 
 
 @pytest.mark.slow
-def test_one_whose_process_is_killed_goes_on_and_asks_nothing_twice(thinkers: Thinkers) -> None:
-    there = thinkers.of("first")(TASK)
+def test_one_whose_process_is_killed_goes_on_and_asks_nothing_twice(workers: SearchWorkers) -> None:
+    there = workers.factory("first")(TASK)
     before = tried(there, 30)
     waiting = there.ask(4)
-    os.kill(thinkers.pids()["first"], signal.SIGKILL)
+    os.kill(workers.pids()["first"], signal.SIGKILL)
     after = tried(there, 30)
     for config in waiting:
         there.tell(config, seconds(config))
     everything = [*before, *waiting, *after]
     assert len(set(everything)) == len(everything)
-    again = thinkers.of("first")(TASK)
+    again = workers.factory("first")(TASK)
     assert tried(again, 12) == before[:12], "another process is in its place"
 
 
-def test_one_device_alone_and_cheap_strategies_think_here(thinkers: Thinkers) -> None:
-    with closing(Thinkers(["only"])) as alone:
-        assert type(alone.of("only")(TASK)) is type(begun(TASK))
+def test_one_device_alone_and_cheap_strategies_think_here(workers: SearchWorkers) -> None:
+    with closing(SearchWorkers(["only"])) as alone:
+        assert type(alone.factory("only")(TASK)) is type(make_strategy(TASK))
     listed = replace(TASK, strategy="random")
-    assert type(thinkers.of("first")(listed)) is type(begun(listed))
-    assert thinkers.pids() == {}
+    assert type(workers.factory("first")(listed)) is type(make_strategy(listed))
+    assert workers.pids() == {}
 
 
-def test_at_the_end_nothing_is_asked(thinkers: Thinkers) -> None:
-    there = thinkers.of("first")(TASK)
-    thinkers.close()
+def test_at_the_end_nothing_is_asked(workers: SearchWorkers) -> None:
+    there = workers.factory("first")(TASK)
+    workers.close()
     with pytest.raises(Closing):
         there.ask(1)
