@@ -14,6 +14,7 @@ from kernels.kernel import Kernel
 from kernels.lessons import LESSONS
 from kernels.naive import NAIVE
 from kernels.pipelined import PIPELINED
+from kernels.rank_k import RANK_K
 from kernels.register_tiled import REGISTER_TILED
 from kernels.skinny import SKINNY
 from kernels.tall import TALL
@@ -23,7 +24,7 @@ from kernels.wmma import WMMA
 
 _LADDER: Final = (
     *(NAIVE, TILED, REGISTER_TILED, PIPELINED, SKINNY, BATCHED, TALL, DOUBLE_TENSOR),
-    *(WMMA, TENSOR_CORE, HOPPER, DIRECT_TENSOR),
+    *(WMMA, TENSOR_CORE, HOPPER, DIRECT_TENSOR, RANK_K),
 )
 # What is tuned and serves, and this with the lessons, which are asked for by name alone.
 CATALOGUE: Final[Mapping[str, Kernel]] = MappingProxyType({entry.name: entry for entry in _LADDER})

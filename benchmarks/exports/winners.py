@@ -20,6 +20,7 @@ from kernels.problem import Problem
 PROBLEMS: Final[Mapping[str, Problem]] = {
     "tiled": Problem(200, 300, 150),
     "naive": Problem(64, 64, 64),
+    "rank_k": Problem(8192, 8192, 16),
     "skinny": Problem(4, 4096, 4096),
     "batched": Problem(32, 32, 32, 4096),
     "register_tiled": Problem(1000, 1016, 1003),

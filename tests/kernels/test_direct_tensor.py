@@ -75,6 +75,7 @@ def test_untuned_a_thread_has_columns_side_by_side_where_they_are_stored_at_once
         (replace(TALL, m=600, n=15), True),
         (Problem(600, 64, 64, dtype="float16"), False),
         (Problem(600, 63, 63, dtype="float16"), True),
+        (Problem(540, 12510, 79, dtype="bfloat16"), False),
     ],
 )
 def test_untuned_it_is_taken_but_for_a_large_ragged_c_and_a_longer_k_that_needs_no_packing(

@@ -29,7 +29,7 @@ NAMES = tuple(CATALOGUE)
 
 def test_the_catalogue_is_in_ladder_order_and_gives_kernels_by_name() -> None:
     ladder = ["naive", "tiled", "register_tiled", "pipelined", "skinny", "batched", "tall", "double_tensor"]
-    ladder += ["wmma", "tensor_core", "hopper", "direct_tensor"]
+    ladder += ["wmma", "tensor_core", "hopper", "direct_tensor", "rank_k"]
     assert list(CATALOGUE) == ladder
     assert all(kernel(name) is CATALOGUE[name] and CATALOGUE[name].name == name for name in CATALOGUE)
     with pytest.raises(KeyError):

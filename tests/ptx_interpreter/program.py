@@ -87,10 +87,12 @@ class Program:
         self.local_bytes = max((int(size) for _, size in depots), default=0)
         cluster = CLUSTER.search(text)
         self.cluster = int(cluster.group(1)) if cluster else 1
+        entry = text.index(".entry")
+        self.parameters = len(re.findall(r"\.param\b", text[entry : text.index("{", entry)]))
         self.narrow = re.search(r"\bst\.(?:\w+\.)*?shared[\w:.]*\.[bus](?:8|16)\b", text) is not None
         self._scopes: list[Scope] = []
         self._wide: list[int] = []
-        for piece in _pieces(text[text.index("{", text.index(".entry")) :]):
+        for piece in _pieces(text[text.index("{", entry) :]):
             self._take(*piece)
 
     def _take(self, brace: str, label: str, statement: str) -> None:

@@ -83,6 +83,14 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
         (64, 64, 0, 1, 1, 8, 8, 32, 1, 0, 1, 16, 4, 1),
         (128, 64, 0, 1, 1, 8, 8, 32, 1, 1, 4, 32, 4, 1),
     ],
+    # Two warps and eight, each count of lanes, elements stored one at a time and four.
+    "rank_k": [
+        (32, 32, 32, 4, 4, 8, 4, 1),
+        (32, 256, 8, 8, 4, 32, 1, 1),
+        (64, 128, 32, 16, 4, 16, 4, 1),
+        (128, 64, 8, 8, 8, 8, 1, 1),
+        (32, 128, 32, 4, 4, 16, 4, 2),
+    ],
     # Several products a block and one, a product in tiles, one stage and four.
     "batched": [
         (16, 16, 4, 4, 16, 8, 1, 1),
@@ -151,6 +159,7 @@ EDGES: dict[str, list[tuple[int, ...]]] = {
 HOMES: dict[str, list[tuple[int, int, int, int]]] = {
     "register_tiled": [(64, 64, 64, 1), (2048, 2048, 2048, 1)],
     "pipelined": [(64, 64, 64, 1), (2048, 2048, 2048, 1), (2047, 2047, 2047, 1)],
+    "rank_k": [(4096, 4096, 32, 1), (999, 1001, 7, 1)],
     "batched": [(16, 16, 16, 4096), (64, 64, 64, 512)],
     "tall": [(131072, 64, 64, 1), (64, 131072, 64, 1)],
     "skinny": [(1, 4096, 4096, 1), (4096, 4, 4096, 1), (16, 4096, 4096, 1)],

@@ -1,0 +1,96 @@
+"""rank_k: a short k between long sides; all of it is brought at once, and C is written as fast as memory takes it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kernels.device import Device
+from kernels.kernel import Kernel, Sizes
+from kernels.problem import Problem
+from kernels.rank_k.plan import FLOAT_BYTES, plan, real_bytes
+from kernels.rank_k.space import DEPTHS, SPACE, widest_run
+from kernels.rules import VECTOR_BYTES, blocks
+from kernels.space import Config
+
+# The most of k that it is for, and the most of which it is the best untuned choice: for float32, and for elements of 16
+# bits, where a large C with rows of an odd length cannot be stored in pairs.
+DEEPEST: Final = DEPTHS[-1]
+SHORT: Final = 32
+SHORTEST: Final = 8
+LARGE: Final = 2**20
+# Elements of a C that a batch has many of, of which a tile would be mostly past the edge.
+SMALL: Final = 128 * 128
+# cp.async came with sm_80 (PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy").
+COPIES_SINCE: Final = 80
+# What a tile may have past C's edges, beside the tile that has least.
+WASTE: Final = 1.25
+# From this k on there is enough to multiply for larger tiles to pay.
+DEEP: Final = 32
+# What defaults are chosen from, largest first: BM, BN, TM, TN and LANES_N, where C's rows are aligned to 16 bytes of
+# float32, and where a warp stores single elements, which are to lie side by side.
+_ALIGNED: Final = (
+    (64, 128, 16, 4, 16),
+    (32, 128, 16, 4, 16),
+    (64, 64, 8, 4, 16),
+    (128, 32, 8, 4, 8),
+    (32, 64, 8, 4, 16),
+    (64, 32, 4, 4, 8),
+    (32, 32, 4, 4, 8),
+)
+_RAGGED: Final = (
+    (64, 128, 8, 4, 16),
+    (32, 128, 8, 4, 32),
+    (64, 64, 8, 2, 32),
+    (32, 64, 8, 2, 32),
+    (64, 32, 8, 2, 16),
+    (32, 32, 4, 2, 16),
+)
+_LARGEST: Final = 64 * 128
+
+
+def _default(problem: Problem, device: Device) -> Config:
+    """The largest tile of which each SM has one, among those with little past C's edges; else the smallest of them."""
+    legal = [each for each in _configs(problem) if SPACE.refusal(each, problem, device) is None]
+    if not legal:
+        return next(iter(SPACE.legal(problem, device)), next(iter(SPACE)))
+    covered = {each: blocks(each, problem) * each["BM"] * each["BN"] for each in legal}
+    good = [each for each in legal if covered[each] <= WASTE * min(covered.values())]
+    return next((each for each in good if blocks(each, problem) >= device.limits.sms), good[-1])
+
+
+def _configs(problem: Problem) -> list[Config]:
+    together = widest_run(4, problem) * real_bytes(problem) == VECTOR_BYTES
+    rows = _ALIGNED if together else _RAGGED
+    depth = next((each for each in DEPTHS if each >= problem.k), DEEPEST)
+    found = []
+    for bm, bn, tm, tn, lanes in rows:
+        run = widest_run(tn, problem) if together else 1
+        tile = {"BM": bm, "BN": bn, "BK": depth, "TM": tm, "TN": tn, "LANES_N": lanes, "RUN_N": run, "MIN_BLOCKS": 1}
+        if problem.k >= DEEP or bm * bn < _LARGEST:
+            found.append(Config.of(tile))
+    return found
+
+
+def _preferred_untuned(problem: Problem, _: Device) -> bool:
+    """Whether writing C takes most of the time, as it is to be written."""
+    if problem.itemsize < FLOAT_BYTES:
+        return problem.k <= SHORTEST and problem.n % 2 == 1 and problem.batch * problem.m * problem.n > LARGE
+    return problem.k <= SHORT and (problem.batch == 1 or problem.m * problem.n > SMALL)
+
+
+RANK_K: Final = Kernel(
+    name="rank_k",
+    summary="Short k: a block brings all of it at once, multiplies, and writes its tile while others load.",
+    file="rank_k/kernel.cu",
+    space=SPACE,
+    dtypes=("float32", "float64", "float16", "bfloat16"),
+    precisions=("strict", "tf32"),
+    platforms=("cuda",),
+    plan=plan,
+    default=_default,
+    dynamic_smem=True,
+    min_capability=COPIES_SINCE,
+    sizes=Sizes(k_most=DEEPEST),
+    preferred_untuned=_preferred_untuned,
+    shapes=f"k of at most {DEEPEST}",
+)
