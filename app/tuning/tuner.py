@@ -70,8 +70,8 @@ def tune(
 ) -> Iterator[Outcome | FinalReport]:
     """Yield the outcome of every config tried, and last the report of the finals.
 
-    The vendor's library comes first, then each kernel's default, then each kernel's strategy in turn until it is
-    exhausted or the budget, read before each trial, is spent. If there are few seconds, the untuned default comes
+    The vendor's library comes first, then the untuned default, the other kernels', and each kernel's strategy in turn
+    until it is exhausted or the budget, read before each trial, is spent. If there are few seconds, the default comes
     first, or that with the shortest trial if it may not fit, and is stress-verified at once, so that there is a winner
     however soon they end. There is no report if the untuned default could not be measured and is forecast to be clearly
     faster.
@@ -163,10 +163,10 @@ def _turns(
     def seconds(turn: tuple[KernelSearch | None, Contender | Rejected]) -> float:
         return 0.0 if isinstance(turn[1], Rejected) else task.forecast(turn[1]).trial
 
-    if sum(map(seconds, [*vendor, *defaults])) <= _CLOSE * given.left():
-        return [*vendor, *defaults], False
-    defaults.sort(key=seconds)
     untuned = _untuned(task)
+    if sum(map(seconds, [*vendor, *defaults])) <= _CLOSE * given.left():
+        return [*vendor, *sorted(defaults, key=lambda turn: turn[1] != untuned)], False
+    defaults.sort(key=seconds)
     fastest = min(task.forecast(each).launch for _, each in defaults if isinstance(each, Launch))
     for at, turn in enumerate(defaults):
         if untuned is None or turn[1] != untuned:

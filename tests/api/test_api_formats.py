@@ -423,6 +423,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.one_of(damaged(rows(A, B)), JSON.map(lambda value: json.dumps(value).encode())))
 def test_no_bytes_of_json_do_worse_than_be_refused(data: bytes) -> None:

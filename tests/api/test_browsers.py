@@ -98,6 +98,7 @@ def test_no_type_is_guessed_of_any_answer(live: Started, client: httpx.Client) -
         assert b"\r\nx-content-type-options: nosniff\r\n" in connection.recv(2**16)
 
 
+@pytest.mark.slow
 def test_over_tls_browsers_stay_there(tmp_path: Path) -> None:
     assert dict(of_every_answer(tls=False)).keys() == {"X-Content-Type-Options"}
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"

@@ -252,6 +252,7 @@ def test_who_is_on_this_host(
     assert is_local({"client": client, "server": server}) == local
 
 
+@pytest.mark.slow
 def test_the_unix_socket_is_on_this_host(tmp_path: Path) -> None:
     path = tmp_path / "tilewise.sock"
     with (

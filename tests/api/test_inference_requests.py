@@ -400,6 +400,7 @@ def expect_no_fault(client: httpx.Client, body: bytes, headers: dict[str, str]) 
         assert answer.json()["detail"].startswith(answer.json()["error"])
 
 
+@pytest.mark.slow
 def test_malformed_requests_are_never_worse_than_a_4xx(client: httpx.Client) -> None:
     print(f"TEST_SEED={SEED}")
 

@@ -190,6 +190,7 @@ def settled(service: Null) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_no_answer_has_a_foreign_byte_though_all_share_one_slab(null: Null) -> None:
     seed = int.from_bytes(os.urandom(4))
     print(f"seed {seed}")

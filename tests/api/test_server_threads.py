@@ -143,6 +143,7 @@ def test_without_threads_the_event_loop_carries_all(moved: list[int]) -> None:
     assert moved == []
 
 
+@pytest.mark.slow
 def test_whoever_is_cancelled_waits_until_the_thread_has_let_go() -> None:
     threads, (near, far) = ThreadPool(1, "transfers"), socket.socketpair()
     near.setblocking(False)

@@ -38,6 +38,7 @@ def test_quiet_tune_says_nothing_but_its_result(run: Run, where: list[str]) -> N
     assert "40x24x17" in ran.out
 
 
+@pytest.mark.slow
 def test_ended_job_is_listed_shown_and_found_by_the_beginning_of_its_id(run: Run, where: list[str]) -> None:
     tuned = run("tune", "40x24x17", *FEW, "--json", *where)
     assert tuned.code == 0, tuned.err

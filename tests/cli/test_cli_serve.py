@@ -224,6 +224,7 @@ def test_unix_socket_and_tls_serve_and_sigterm_cleans_up(
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_without_a_port_the_socket_alone_is_served(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "tilewise.sock"
     with started(tmp_path, devices="none", port="off", uds=str(path), host="0.0.0.0") as service:  # noqa: S104

@@ -66,6 +66,7 @@ def test_the_event_loops_lag_is_seen() -> None:
     assert max(seen) >= 0.3
 
 
+@pytest.mark.slow
 @promtool
 @pytest.mark.timeout(120)
 def test_metrics_follow_the_rules_while_the_database_fails(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ int choose(int n) {
 """
 
 
+@pytest.mark.slow
 def test_a_kernel_is_compiled_and_run_where_the_host_has_no_linker(tmp_path: Path) -> None:
     bare = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     ran = subprocess.run(

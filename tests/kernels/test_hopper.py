@@ -52,6 +52,7 @@ def test_half_operands_are_multiplied_in_any_order(turned: tuple[bool, bool], sw
     expect_exact(Problem(72, 88, 136, dtype="bfloat16", **orders(turned)), **own)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
 def test_tf32_operands_of_any_order_have_no_bank_conflicts(turned: tuple[bool, bool]) -> None:
     own = {"BN": 24} if turned[1] else UPSIDE | {"BM": 24}

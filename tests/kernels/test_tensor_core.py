@@ -122,6 +122,7 @@ WHOLE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "turned", "chosen"), WHOLE)
 def test_no_read_of_shared_memory_meets_another_on_a_bank(kind: str, turned: int, chosen: Config) -> None:
     deep = 256 if kind == "emulated" else 2 * chosen["BK"]
@@ -229,6 +230,7 @@ def test_tf32_rounds_operands_to_the_nearest_and_halves_round_c_once() -> None:
     assert np.abs(c - reference(problem, a, b)).max() <= 2.0**-11 * np.abs(c.astype(np.float64)).max()
 
 
+@pytest.mark.slow
 def test_split_operands_are_as_accurate_as_float32_and_others_are_declined() -> None:
     problem = problem_of("emulated", 1, (33, 30, 512))
     launch = planned(tile(), problem)

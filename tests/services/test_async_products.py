@@ -173,6 +173,7 @@ def test_what_cannot_be_written_leaves_its_room_to_others(tmp_path: Path) -> Non
     shelf.stop()
 
 
+@pytest.mark.slow
 def test_an_end_that_cannot_be_written_is_written_later(service: Service, tmp_path: Path) -> None:
     write = service.database.write
     fault = "CREATE TRIGGER fault BEFORE UPDATE OF finished_at ON jobs BEGIN SELECT a_function_that_is_not_there(); END"

@@ -274,6 +274,7 @@ def test_however_products_are_cancelled_the_queue_moves_on(service: Service) -> 
     assert len(queue) == 0
 
 
+@pytest.mark.slow
 def test_a_long_launch_is_broken_off_and_the_next_child_serves_who_waits(
     service: Service, matmul: MatmulService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

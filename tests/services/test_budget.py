@@ -59,6 +59,7 @@ def test_two_shapes_need_more_than_one(service: Service) -> None:
     assert needed[1] > 1.5 * needed[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["preparing", "search"])
 def test_a_job_is_cancelled_in_whichever_phase_and_the_next_one_runs(service: Service, phase: str) -> None:
     job = submit(service, Problem(2048, 2048, 1999), seconds=600.0, retune=True)

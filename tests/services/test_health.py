@@ -161,6 +161,7 @@ def test_idle_device_is_verified(watched: Watched, monkeypatch: pytest.MonkeyPat
     assert device["served"] < 5
 
 
+@pytest.mark.slow
 def test_two_wrong_verification_products_cordon_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(tmp_path) as (client, service):
         unit = service.fleet.unit()

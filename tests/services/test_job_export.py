@@ -78,6 +78,7 @@ def test_the_text_of_recordings_says_the_same_again(device: Device) -> None:
         assert list(one.outcomes.values()) == [pytest.approx(samples) for samples in other.outcomes.values()]
 
 
+@pytest.mark.slow
 def test_recordings_are_read_a_space_at_a_time(tmp_path: Path, device: Device) -> None:
     url = f"sqlite:///{tmp_path / 'tilewise.db'}"
     migrate(url)

@@ -197,6 +197,7 @@ def test_wrong_lowest_kernel_leaves_the_device_not_ready(tmp_path: Path, monkeyp
         assert "failed its check before serving" in told["detail"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_what_was_suspected_serves_again_once_it_does_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness, "_RETRY", (1.0, 2.0))

@@ -113,6 +113,7 @@ def test_the_rarest_misses_go_first(database: Database) -> None:
     assert [each.problem.m for each in left] == [3, 1]
 
 
+@pytest.mark.slow
 def test_many_rows_go_in_small_transactions(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     records = [job(str(number), state="succeeded", finished_at=NOW) for number in range(1200)]
 

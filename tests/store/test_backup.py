@@ -59,6 +59,7 @@ def test_a_backup_comes_back_with_its_secret(filled: Database, tmp_path: Path) -
     assert secret.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 def test_a_backup_is_of_one_moment_while_the_service_writes(filled: Database, tmp_path: Path) -> None:
     """Each write adds a job and its trial in one transaction: no backup has one without the other."""
     stop = threading.Event()

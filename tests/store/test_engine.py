@@ -87,6 +87,7 @@ class TestReading:
         assert database.read(twice) == (0, 0)
         assert names(database) == ["meanwhile"]
 
+    @pytest.mark.slow
     def test_eight_threads_read_while_the_writer_writes(self, database: Database) -> None:
         add_job(database)
         done = threading.Event()

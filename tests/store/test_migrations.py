@@ -180,6 +180,7 @@ def test_the_schema_goes_down_to_nothing_and_up_again(database_url: str) -> None
     store_a_best(database_url)
 
 
+@pytest.mark.slow
 def test_processes_that_migrate_at_once_all_find_the_schema_made(database_url: str, tmp_path: Path) -> None:
     program = (
         "import os, sys; os.chdir(sys.argv[2])\n"
@@ -283,6 +284,7 @@ def test_misses_keep_their_counts_under_the_new_name_of_their_table(database_url
         assert database.read(lambda session: MissRepository(session).most_frequent()) == [miss(PROBLEM, 3)]
 
 
+@pytest.mark.slow
 def test_more_rows_than_are_rewritten_at_once_are_rewritten(sqlite_url: str) -> None:
     migrate(sqlite_url)
     configs = [Config.of({"BM": number, "HELD": 1}) for number in range(2500)]

@@ -133,6 +133,7 @@ def lost(noise: str, races: int) -> float:
     return dropped / races
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", RACED)
 def test_a_config_as_fast_as_the_best_is_hardly_ever_dropped(noise: str) -> None:
     races = 2000

@@ -150,6 +150,7 @@ def test_a_config_that_is_listed_twice_is_asked_for_once(name: str) -> None:
     assert len(run(strategy(name, inputs([*space, *space]), seed=1))) == 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_expected_gain_is_unknown_then_falls_under_a_percent(name: str) -> None:
     space = [Config.of({"BM": bm, "BN": bn, "BK": bk}) for bm in range(16) for bn in range(16) for bk in range(4)]
@@ -179,6 +180,7 @@ def test_exhaustive_keeps_the_spaces_order_after_the_default() -> None:
     assert run(strategy("exhaustive", inputs(space, space[7]), seed=1)) == [space[7], *space[:7], *space[8:]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["auto", "genetic", "random"])
 def test_another_seed_goes_another_way(name: str) -> None:
     space = inputs(configs(100))

@@ -96,6 +96,7 @@ def test_numpys_product_is_right(dtype: str, shape: Shape, layout: str) -> None:
     assert tolerance.judge(what, a, b, reference, np.matmul(*tolerance.applied(what, a, b))) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_few_elements_whose_terms_cancel_are_right_all_the_same(dtype: str) -> None:
     generator = np.random.default_rng(seed())

@@ -158,6 +158,7 @@ def test_forty_tuned_shapes_answer_for_each_other_and_the_bound_holds(name: str,
     assert fmean(expected for _, expected, _ in told) == pytest.approx(fmean(loss for loss, _, _ in told), rel=0.05)
 
 
+@pytest.mark.slow
 def test_where_near_shapes_say_little_the_bound_is_wide_and_holds() -> None:
     world = smooth(3, reach=1.5, height=0.8)
     told = losses(world, tune(world, shapes(30, 3), 3))

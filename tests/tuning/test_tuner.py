@@ -118,12 +118,13 @@ def test_without_a_budget_every_legal_config_is_attempted_once(strategy: str) ->
     assert len(tried) == len(set(tried)) == len(outcomes) == sum(map(legal, KERNELS))
 
 
-def test_vendor_comes_first_then_defaults_then_kernels_in_turn() -> None:
+def test_vendor_comes_first_then_the_untuned_default_then_others_and_kernels_in_turn() -> None:
     runner = Scripted()
     given = list(tune(task(), runner, lambda: Budget(trials=4)))
     assert given[0] == VENDOR
-    assert [launch.config for launch in runner.launches[:2]] == [kernel.default(PROBLEM, DEVICE) for kernel in KERNELS]
-    assert [launch.kernel for launch in runner.launches] == ["naive", "tiled"] * 4
+    defaults = [kernel.default(PROBLEM, DEVICE) for kernel in KERNELS]
+    assert [launch.config for launch in runner.launches[:2]] == defaults[::-1]
+    assert [launch.kernel for launch in runner.launches] == ["tiled", "naive", *["naive", "tiled"] * 3]
 
 
 def test_what_is_attempted_was_built_ahead_a_batch_at_a_time() -> None:
@@ -180,7 +181,7 @@ def test_the_search_ends_once_little_more_is_expected() -> None:
 def test_defaults_are_measured_even_when_the_budget_is_spent(budget: Budget) -> None:
     runner = Scripted(seconds=1.0)
     outcomes, _ = run(runner, budget)
-    assert [one.config for one in outcomes] == [kernel.default(PROBLEM, DEVICE) for kernel in KERNELS]
+    assert [one.config for one in outcomes] == [kernel.default(PROBLEM, DEVICE) for kernel in KERNELS[::-1]]
 
 
 @pytest.mark.parametrize("done", [0, 1, 2, 3, 9, 20])
@@ -351,7 +352,7 @@ def test_spaces_are_listed_once_and_in_a_thread_while_defaults_are_tried(monkeyp
 def test_what_is_built_is_tried_before_what_is_still_compiling() -> None:
     runner = Scripted(compiling="tiled")
     run(runner, Budget(trials=10))
-    assert [launch.kernel for launch in runner.launches[:2]] == ["naive", "tiled"]  # the defaults
+    assert [launch.kernel for launch in runner.launches[:2]] == ["tiled", "naive"]  # the defaults
     assert [launch.kernel for launch in runner.launches[2:8]] == ["naive"] * 6  # what was asked for at once
     assert {launch.kernel for launch in runner.launches[8:]} == {"naive", "tiled"}
 
@@ -366,7 +367,7 @@ def test_slow_strategy_leaves_the_finals_their_time(
         outcomes, final = run(runner, Budget(seconds=20.0))
     finally:
         thinker.go.set()
-    assert [one.config for one in outcomes] == [kernel.default(PROBLEM, DEVICE) for kernel in KERNELS]
+    assert [one.config for one in outcomes] == [kernel.default(PROBLEM, DEVICE) for kernel in KERNELS[::-1]]
     assert final is not None
     assert final.best.kernel == "tiled"
     assert runner.now <= 20

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,11 +25,14 @@ _LEAST: Final = {"float16": 2.0**-24, "bfloat16": 2.0**-133}  # the smallest den
 _TF32: Final = 2.0**-11  # what rounding an operand to TF32's 11 bits costs
 _STRAY: Final = 3.0
 _CHUNK: Final = 2**17  # elements compared at once: 1 MiB of float64, so that the passes over them stay in cache
+_DRAWN: Final = 2**20  # elements drawn by one generator, or whose squares are added up at once
 _PIECES_A_THREAD: Final = 4  # fewer are not worth a thread's start
 _SPOTS: Final = 32
 _SPOT_TERMS: Final = 2**21  # terms that a spot check adds up at most, so that a deep k does not take minutes
 _SPLITTER: Final = 2.0**27 + 1
 
+T = TypeVar("T")
+R = TypeVar("R")
 Piece: TypeAlias = tuple[slice, slice]
 Compared: TypeAlias = tuple[float, float, float]  # the sum of squares, the largest error, that beyond rounding
 
@@ -59,15 +63,24 @@ class Verdict:
 
 
 def operands(problem: Problem, seed: int) -> tuple[Array, Array]:
-    """A and B with elements from N(0,1), as stored: [batch, rows, columns], C-contiguous, of the problem's dtype."""
-    generator = np.random.default_rng(seed)
+    """A and B with elements from N(0,1), as stored: [batch, rows, columns], C-contiguous, of the problem's dtype.
 
-    def normal(shape: tuple[int, int]) -> Array:
-        if problem.dtype == "float32":
-            return generator.standard_normal((problem.batch, *shape), dtype=np.float32)
-        return generator.standard_normal((problem.batch, *shape)).astype(numpy_dtype(problem.dtype), copy=False)
+    They are the seed's alone: each stretch has a generator of its own, however many cores draw them.
+    """
+    return _normal(problem, problem.a_shape, (seed, 0)), _normal(problem, problem.b_shape, (seed, 1))
 
-    return normal(problem.a_shape), normal(problem.b_shape)
+
+def _normal(problem: Problem, shape: tuple[int, int], seed: tuple[int, int]) -> Array:
+    wide = np.float64 if problem.dtype == "float64" else np.float32
+    found = np.empty((problem.batch, *shape), numpy_dtype(problem.dtype))
+    flat = found.reshape(-1)
+
+    def draw(number: int) -> None:
+        part = flat[number * _DRAWN : (number + 1) * _DRAWN]
+        part[...] = np.random.default_rng((*seed, number)).standard_normal(part.size, dtype=wide)
+
+    deque(_on_all_cores(draw, range(-(-flat.size // _DRAWN))), maxlen=0)
+    return found
 
 
 def applied(problem: Problem, a: Array, b: Array) -> tuple[Array, Array]:
@@ -91,12 +104,23 @@ def pieces(batch: int, rows: int, cost: int, limit: int) -> Iterator[tuple[slice
 def expect(problem: Problem, a: Array, b: Array, reference: Array) -> Expected:
     """Take the norms of operands (as stored) and reference once, so that many products can be compared with it."""
     left, right = applied(problem, a, b)
-    rows = np.sqrt(np.einsum("bik,bik->bi", left, left, dtype=np.float64))
-    columns = np.sqrt(np.einsum("bkj,bkj->bj", right, right, dtype=np.float64))
+    rows, columns = _norms(left), _norms(right.swapaxes(1, 2))
     reference = reference.reshape(problem.batch, problem.m, problem.n)
     usual = math.sqrt(float((rows**2).sum(1) @ (columns**2).sum(1)) / problem.k)
     by_fmas = emulation.sequential(left, right, reference) if problem.precision == "emulated" else None
     return Expected(reference, rows, columns, math.sqrt(np.vdot(reference, reference)), usual, by_fmas)
+
+
+def _norms(lines: Array) -> Array:
+    """The norms [batch, lines] of lines [batch, lines, k], in float64."""
+    norms = np.empty(lines.shape[:2])
+
+    def take(where: Piece) -> None:
+        part = np.asarray(lines[where], np.float64)
+        norms[where] = np.sqrt(np.einsum("bik,bik->bi", part, part))
+
+    deque(_on_all_cores(take, list(pieces(*lines.shape, limit=_DRAWN))), maxlen=0)
+    return norms
 
 
 def accuracy(problem: Problem, a: Array, b: Array, reference: Array, c: Array) -> Accuracy:
@@ -208,14 +232,14 @@ def _compare(problem: Problem, expected: Expected, c: Array) -> tuple[Accuracy, 
     return found, early
 
 
-def _on_all_cores(compare: Callable[[Piece], Compared], given: Sequence[Piece]) -> Iterator[Compared]:
+def _on_all_cores(work: Callable[[T], R], given: Sequence[T]) -> Iterator[R]:
     """The results of all pieces in their order; few pieces are done by the calling thread alone."""
     threads = min(len(os.sched_getaffinity(0)), len(given) // _PIECES_A_THREAD)
     if threads <= 1:
-        yield from map(compare, given)
+        yield from map(work, given)
         return
     with ThreadPoolExecutor(threads) as pool:
-        yield from pool.map(compare, given)
+        yield from pool.map(work, given)
 
 
 def _compare_piece(problem: Problem, expected: Expected, c: Array, where: Piece) -> Compared:
