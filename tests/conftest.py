@@ -85,23 +85,25 @@ def pytest_collection(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)  # of the tests whose marks are asked for
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The folders that one worker has whole come first, as TOGETHER orders them; TEST_SHARE leaves a part of them."""
+    """Folders that one worker has whole come first, as TOGETHER orders them; TEST_SHARE and TEST_PART leave some."""
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         items.sort(key=lambda item: rank(item.nodeid))
-    share = int(os.environ.get("TEST_SHARE", "1"))
-    if share > 1:
-        kept = drawn([item.nodeid for item in items], share, os.environ.get("TEST_SEED", "0"))
+    share, part = (int(os.environ.get(name, "1")) for name in ("TEST_SHARE", "TEST_PART"))
+    if share > 1 or part > 1:
+        kept = drawn([item.nodeid for item in items], share, part, os.environ.get("TEST_SEED", "0"))
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
         items[:] = [item for item in items if item.nodeid in kept]
 
 
-def drawn(nodeids: Iterable[str], share: int, seed: str) -> set[str]:
-    """One in `share` of the cases of each test, and at least one, as the seed draws them."""
+def drawn(nodeids: Iterable[str], share: int, part: int, seed: str) -> set[str]:
+    """Of one in `part` of the tests, one in `share` of the cases, and at least one each, as the seed draws them."""
     cases: dict[str, list[str]] = {}
     for nodeid in nodeids:
         cases.setdefault(nodeid.partition("[")[0], []).append(nodeid)
     kept: set[str] = set()
-    for name, of in cases.items():
+    names = random.Random(f"{seed} tests").sample(sorted(cases), -(-len(cases) // part))  # noqa: S311 - as below
+    for name in names:
+        of = cases[name]
         kept.update(random.Random(f"{seed} {name}").sample(of, -(-len(of) // share)))  # noqa: S311 - cases, no secrets
     return kept
 

@@ -11,14 +11,23 @@ CASES = [f"tests/x.py::test_one[{number}]" for number in range(20)] + ["tests/x.
 
 
 def test_share_has_a_case_of_every_test_and_repeats_with_its_seed() -> None:
-    kept = drawn(CASES, 6, "1")
-    assert kept == drawn(CASES, 6, "1")
+    kept = drawn(CASES, 6, 1, "1")
+    assert kept == drawn(CASES, 6, 1, "1")
     assert CASES[-1] in kept
     assert len(kept) == 1 + 4
 
 
 def test_shares_of_many_seeds_have_every_case() -> None:
-    assert set().union(*(drawn(CASES, 6, str(seed)) for seed in range(100))) == {*CASES}
+    assert set().union(*(drawn(CASES, 6, 1, str(seed)) for seed in range(100))) == {*CASES}
+
+
+def test_parts_of_many_seeds_have_every_test_and_each_has_its_share_of_whole_tests() -> None:
+    names = [f"tests/x.py::test_{number}" for number in range(40)]
+    parts = [drawn([*names, *CASES], 6, 3, str(seed)) for seed in range(100)]
+    assert set().union(*parts) >= {*names}
+    for kept in parts:
+        assert len({nodeid.partition("[")[0] for nodeid in kept}) == 14
+        assert sum(nodeid.startswith("tests/x.py::test_one[") for nodeid in kept) in {0, 4}
 
 
 @pytest.mark.parametrize(("share", "count", "left"), [("1", 60, 60), ("12", 60, 5), ("12", 15, 2), ("12", 1, 1)])

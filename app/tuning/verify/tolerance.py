@@ -113,13 +113,14 @@ def expect(problem: Problem, a: Array, b: Array, reference: Array) -> Expected:
 
 def _norms(lines: Array) -> Array:
     """The norms [batch, lines] of lines [batch, lines, k], in float64."""
-    norms = np.empty(lines.shape[:2])
+    batch, count, k = lines.shape
+    norms = np.empty((batch, count))
 
     def take(where: Piece) -> None:
         part = np.asarray(lines[where], np.float64)
         norms[where] = np.sqrt(np.einsum("bik,bik->bi", part, part))
 
-    deque(_on_all_cores(take, list(pieces(*lines.shape, limit=_DRAWN))), maxlen=0)
+    deque(_on_all_cores(take, list(pieces(batch, count, k, _DRAWN))), maxlen=0)
     return norms
 
 
