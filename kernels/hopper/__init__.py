@@ -15,6 +15,7 @@ from kernels.hopper.plan import (
     TileOperand,
     element_bytes,
     emulated,
+    k_tiles_per_block,
     partials_bytes,
     plan,
     planes,
@@ -30,7 +31,7 @@ from kernels.kernel import Kernel, Sizes
 from kernels.problem import Problem
 from kernels.rules import LINE_BYTES
 from kernels.space import Config
-from kernels.split_k import k_tiles, k_tiles_per_split
+from kernels.split_k import k_tiles
 
 # Cycles: what one instruction for 64 rows takes of an SM for each column, where the columns are read faster than that,
 # and what reading its rows adds where they are not; what an SM reads of the cache in bytes; what a box for all of a
@@ -46,6 +47,9 @@ AGAIN_CYCLES: Final = 3.75
 START_CYCLES: Final = 1200
 BETWEEN_CYCLES: Final = 1000
 STORE_CYCLES: Final = 1 / 24
+# Cycles of a cluster's start and barrier, and bytes a cycle of partial sums that a block leaves and reads of others'.
+EXCHANGE_CYCLES: Final = 2100
+EXCHANGED_BYTES: Final = 7.5
 # Phases in shared memory that are too few, and what products wait for where there are no more; and of all SMs those
 # that memory needs to be busy.
 TOO_FEW: Final = 2
@@ -81,7 +85,8 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     waves = -(-blocks // (limits.sms * min_blocks))
     tail = lhs.tile * rhs.tile * STORE_CYCLES
     phase = max(_products(config, problem), _reads(config, problem))
-    tile = k_tiles_per_split(config, problem) * phase * min_blocks + BETWEEN_CYCLES + tail
+    tail += _exchange(config, lhs.tile * rhs.tile)
+    tile = k_tiles_per_block(config, problem) * phase * min_blocks + BETWEEN_CYCLES + tail
     joined = LAUNCH + 2 * partials_bytes(config, problem, splits) / limits.bandwidth if splits > 1 else 0
     alone = max(1.0, FEW_SMS * limits.sms / blocks)
     floor = max(alone * problem.bytes / limits.bandwidth, _again(config, problem) * cycle)
@@ -89,12 +94,18 @@ def seconds(config: Config, problem: Problem, device: Device) -> float:
     return busy + joined + _copying(config, problem, device)
 
 
+def _exchange(config: Config, elements: int) -> float:
+    """Cycles until a cluster's blocks have each other's partial sums."""
+    blocks = config["CLUSTER_K"]
+    return EXCHANGE_CYCLES + 4 * elements * (blocks - 1) / blocks / EXCHANGED_BYTES if blocks > 1 else 0
+
+
 def _products(config: Config, problem: Problem) -> float:
     """Cycles of the products of a k tile."""
     lhs, rhs = tile_operands(config, problem)
     each = max(COLUMN_CYCLES * rhs.tile, ROWS_CYCLES + READ_CYCLES * rhs.tile)
     products = lhs.tile / WGMMA_M * STEPS * each * (PRODUCTS if emulated(problem) else 1)
-    return products * TOO_FEW_COST if config["STAGES"] == TOO_FEW < k_tiles_per_split(config, problem) else products
+    return products * TOO_FEW_COST if config["STAGES"] == TOO_FEW < k_tiles_per_block(config, problem) else products
 
 
 def _reads(config: Config, problem: Problem) -> float:
@@ -173,11 +184,11 @@ def _finished(begun: dict[str, int], problem: Problem, device: Device) -> Iterat
     sms = device.limits.sms
     count = tiles(Config.of(begun), problem) * begun["CLUSTER"]
     most = k_tiles(Config.of(begun), problem)
-    for splits in SPLITS:
-        if splits > 1 and (splits * count > 2 * sms or splits > most):
-            return
+    for splits, parts in (*((splits, 1) for splits in SPLITS), (1, 2), (1, 4)):
+        if splits * parts > 1 and (splits * parts * count > 2 * sms or splits * parts > most):
+            continue
         grouped = count > 2 * sms and 2 * tile_rows(Config.of(begun), problem) > GROUP_M
-        own = begun | {"SPLIT_K": splits}
+        own = begun | {"CLUSTER_K": parts, "SPLIT_K": splits}
         enough = enough_stages(Config.of(own), problem, device)
         stay = stays(Config.of(own), problem, device)
         if enough:

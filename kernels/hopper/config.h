@@ -72,8 +72,9 @@
 #define PRODUCER_REG_DEALLOC()
 #define CONSUMER_REG_ALLOC()
 #endif
-#if CLUSTER > 1
-#define CLUSTER_DIMS __cluster_dims__(CLUSTER, 1, 1)
+#define CLUSTER_SIZE (CLUSTER * CLUSTER_K)
+#if CLUSTER_SIZE > 1
+#define CLUSTER_DIMS __cluster_dims__(CLUSTER_SIZE, 1, 1)
 #else
 #define CLUSTER_DIMS
 #endif

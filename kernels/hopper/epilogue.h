@@ -8,6 +8,7 @@
 #define C_LINE (128 / C_BYTES)
 #define EPI_COLUMNS C_LINE
 #define EPI_BYTES (64 * 128)
+#define PIECES_N ((TILE_N + EPI_COLUMNS - 1) / EPI_COLUMNS)
 #define BARRIERS_AT (EPILOGUE_AT + CONSUMERS * 2 * EPI_BYTES)
 #define TMA_BOX_N \
     (TILE_N % 64 == 0 && C_BYTES == 2 ? 64 : TILE_N % 32 == 0 ? 32 : TILE_N % 16 == 0 ? 16 : 8)
@@ -107,42 +108,39 @@ INNER void store_epi_tile(STORED *c, const INDEX m, const INDEX n, const int row
     }
 }
 
-// Stores 64 rows of accumulators from `row` on. Two buffers alternate: one is written while TMA
-// reads the other.
+// Stores a piece of 64 rows of accumulators from `row` on: EPI_COLUMNS columns, the s-th of them.
+// Two buffers alternate: one is written while TMA reads the other.
 INNER void epilogue_tma_store(const TensorMap &map, STORED *c, const INDEX m, const INDEX n,
                               const WorkTile &tile, const int row, unsigned char *staging,
-                              int &buffer, const int consumer, const Accumulators &acc)
+                              int &buffer, const int consumer, const int s, const float *acc)
 {
-    EACH(s, (TILE_N + EPI_COLUMNS - 1) / EPI_COLUMNS) {
-        unsigned char *const epi_tile = staging + buffer * EPI_BYTES;
-        buffer ^= 1;
-        const unsigned address = SMEM_ADDRESS(epi_tile);
-        const int columns =
-            TILE_N - s * EPI_COLUMNS < EPI_COLUMNS ? TILE_N - s * EPI_COLUMNS : EPI_COLUMNS;
-        if (THREAD_X % 128 == 0) {
-            tma_store_wait_group_read(1);
+    unsigned char *const epi_tile = staging + buffer * EPI_BYTES;
+    buffer ^= 1;
+    const unsigned address = SMEM_ADDRESS(epi_tile);
+    const int columns =
+        TILE_N - s * EPI_COLUMNS < EPI_COLUMNS ? TILE_N - s * EPI_COLUMNS : EPI_COLUMNS;
+    if (THREAD_X % 128 == 0) {
+        tma_store_wait_group_read(1);
+    }
+    named_barrier_sync(CONSUMERS > 1 ? 1 + consumer : 1, 128);
+    EACH(j, EPI_COLUMNS / 8) {
+        if (j * 8 < columns) {
+            store_acc_to_smem(epi_tile, address, j * 8, acc + j * 4);
         }
-        named_barrier_sync(CONSUMERS > 1 ? 1 + consumer : 1, 128);
-        EACH(j, EPI_COLUMNS / 8) {
-            if (j * 8 < columns) {
-                store_acc_to_smem(epi_tile, address, j * 8, acc + s * (EPI_COLUMNS / 2) + j * 4);
+    }
+    fence_proxy_async();
+    named_barrier_sync(CONSUMERS > 1 ? 1 + consumer : 1, 128);
+    if (!TMA_STORE) {
+        store_epi_tile(c, m, n, row, tile.column + s * EPI_COLUMNS, columns, epi_tile);
+    } else if (THREAD_X % 128 == 0) {
+        EACH(p, EPI_COLUMNS / TMA_BOX_N * TMA_BOXES) {
+            if (p / TMA_BOXES * TMA_BOX_N < columns) {
+                const int across = tile.column + s * EPI_COLUMNS + p / TMA_BOXES * TMA_BOX_N,
+                          down = row + p % TMA_BOXES * C_LINE;
+                const unsigned box = address + p * (64 * TMA_BOX_N * C_BYTES / TMA_BOXES);
+                tma_store(map, SWAP_AB ? down : across, SWAP_AB ? across : down, tile.batch, box);
             }
         }
-        fence_proxy_async();
-        named_barrier_sync(CONSUMERS > 1 ? 1 + consumer : 1, 128);
-        if (!TMA_STORE) {
-            store_epi_tile(c, m, n, row, tile.column + s * EPI_COLUMNS, columns, epi_tile);
-        } else if (THREAD_X % 128 == 0) {
-            EACH(p, EPI_COLUMNS / TMA_BOX_N * TMA_BOXES) {
-                if (p / TMA_BOXES * TMA_BOX_N < columns) {
-                    const int across = tile.column + s * EPI_COLUMNS + p / TMA_BOXES * TMA_BOX_N,
-                              down = row + p % TMA_BOXES * C_LINE;
-                    const unsigned box = address + p * (64 * TMA_BOX_N * C_BYTES / TMA_BOXES);
-                    tma_store(map, SWAP_AB ? down : across, SWAP_AB ? across : down, tile.batch,
-                              box);
-                }
-            }
-            tma_store_commit_group();
-        }
+        tma_store_commit_group();
     }
 }

@@ -8,6 +8,8 @@
 // STAGES      k tiles in shared memory
 // CONSUMERS   consumer warpgroups
 // CLUSTER     blocks of a cluster, which multicast the RHS to each other
+// CLUSTER_K   blocks of a cluster that share the k of a tile; if more than one, CLUSTER and SPLIT_K
+//             are 1, and no block is persistent
 // SWAP_AB     1 to compute C^T = B^T A^T, else 0
 // PACK_K      operands packed K-major into the workspace: 1 for A, 2 for B, 3 for both, or 0
 // MIN_BLOCKS  minimum of blocks on an SM (__launch_bounds__)
@@ -28,6 +30,8 @@
 #error "CONSUMERS must be defined"
 #elif !defined(CLUSTER)
 #error "CLUSTER must be defined"
+#elif !defined(CLUSTER_K)
+#error "CLUSTER_K must be defined"
 #elif !defined(SWAP_AB)
 #error "SWAP_AB must be defined"
 #elif !defined(PACK_K)
@@ -52,6 +56,7 @@
 #include "wgmma.h"
 #include "scheduler.h"
 #include "epilogue.h"
+#include "cluster_reduce.h"
 #include "mainloop.h"
 
 // `k_tiles_per_split` k tiles are a split; `num_tiles` work tiles are dealt out to the clusters in
@@ -99,6 +104,9 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void m
                 }
             }
         }
+        if (CLUSTER_K > 1) {
+            cluster_sync(); // the consumers', who leave partial sums before it and read them after
+        }
     } else {
         CONSUMER_REG_ALLOC();
         PipelineState state;
@@ -109,16 +117,33 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void m
             const WorkTile tile(scheduler.tile_idx, rows, columns, k_tiles, splits,
                                 k_tiles_per_split, group_m);
             mainloop.run(tile.count, state, smem, full_barriers, empty_barriers, consumer);
+            const int top = tile.row + consumer * (WGMMAS_M * 64);
+            if (CLUSTER_K > 1) {
+                leave_partials(smem, mainloop.acc);
+                cluster_sync();
+#pragma unroll 1
+                for (int p = cta_rank_in_cluster(); p < WGMMAS_M * PIECES_N; p += CLUSTER_K) {
+                    float sums[EPI_COLUMNS / 2];
+                    add_partials(stages, p / PIECES_N, p % PIECES_N, sums);
+                    epilogue_tma_store(out, c + tile.batch * m * n, m, n, tile,
+                                       top + p / PIECES_N * 64, staging, buffer, consumer,
+                                       p % PIECES_N, sums);
+                }
+                break; // no block is persistent
+            }
             EACH(h, WGMMAS_M) {
-                const int row = tile.row + (consumer * WGMMAS_M + h) * 64;
+                const int row = top + h * 64;
                 mainloop.rescale(EXPONENTS(workspace), tile, row, rows, columns);
                 if (splits > 1) {
                     store_partials(workspace + (at_sums * 32 +
                                               (tile.batch * splits + tile.split) * rows * pitch),
                                    rows, pitch, row, tile.column, mainloop.acc[h]);
-                } else {
+                    continue;
+                }
+                EACH(s, PIECES_N) {
                     epilogue_tma_store(out, c + tile.batch * m * n, m, n, tile, row, staging,
-                                       buffer, consumer, mainloop.acc[h]);
+                                       buffer, consumer, s,
+                                       mainloop.acc[h] + s * (EPI_COLUMNS / 2));
                 }
             }
         }
@@ -126,7 +151,7 @@ extern "C" __global__ CLUSTER_DIMS __launch_bounds__(THREADS, MIN_BLOCKS) void m
             tma_store_wait_group_read(0);
         }
     }
-    if (CLUSTER > 1) {
-        cluster_sync(); // other blocks arrive at this block's barriers until then
+    if (CLUSTER_SIZE > 1) {
+        cluster_sync(); // others arrive at this block's barriers, or read its sums, until then
     }
 }

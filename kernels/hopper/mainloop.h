@@ -16,6 +16,14 @@ struct Mainloop {
                                         const unsigned empty_barriers, const int consumer)
     {
         unsigned before = 0;
+        if (CLUSTER_K > 1 && count <= 0) {
+            EACH(h, WGMMAS_M) {
+                EACH(e, TILE_N / 2) {
+                    acc[h][e] = 0;
+                }
+            }
+            return;
+        }
         if (PLANES == 2) {
             EACH(e, TILE_N / 2) {
                 acc[0][e] = 0;

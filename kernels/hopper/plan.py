@@ -111,7 +111,7 @@ def ragged(problem: Problem) -> bool:
 def plan(config: Config, problem: Problem) -> Plan:
     """The launch of a legal config, with the steps that pack or split operands before and reduce split k after."""
     splits = splits_of(config, problem)
-    each = k_tiles_per_split(config, problem) if splits > 1 else k_tiles(config, problem)
+    each = -(-(k_tiles_per_split(config, problem) if splits > 1 else k_tiles(config, problem)) // config["CLUSTER_K"])
     first = 4 * COUNTERS // LINE_BYTES
     if emulated(problem):
         split = split_operands(problem)
@@ -121,13 +121,12 @@ def plan(config: Config, problem: Problem) -> Plan:
         leading, end, verdict = made.scalars, made.end, None
         before = (packing.pack_k_major(problem, config["PACK_K"]),) if config["PACK_K"] else ()
     work_tiles = splits * tiles(config, problem)
-    blocks = smaller(
-        work_tiles * config["CLUSTER"], config["BLOCKS"] * config["MIN_BLOCKS"] or work_tiles * config["CLUSTER"]
-    )
+    cluster = cluster_size(config)
+    blocks = smaller(work_tiles * cluster, config["BLOCKS"] * config["MIN_BLOCKS"] or work_tiles * cluster)
     partials = partials_bytes(config, problem, splits) if splits > 1 else 0
     workspace = end * LINE_BYTES + partials
     return Plan(
-        grid=blocks // config["CLUSTER"] * config["CLUSTER"],
+        grid=blocks // cluster * cluster,
         block=(threads(config), 1),
         shared_bytes=shared_bytes(config, problem),
         workspace_bytes=workspace if workspace > first * LINE_BYTES else 0,
@@ -135,7 +134,7 @@ def plan(config: Config, problem: Problem) -> Plan:
         before=before,
         after=(_reduce(config, problem, splits),) if splits > 1 else (),
         maps=_maps(config, problem),
-        cluster=config["CLUSTER"],
+        cluster=cluster,
         verdict_at=verdict,
     )
 
@@ -197,4 +196,20 @@ def swizzle_bytes(side: int, width: int) -> int:
 
 def work_tiles(config: Config, problem: Problem) -> int:
     """Blocks of a launch in which none is persistent."""
-    return tiles(config, problem) * config["SPLIT_K"] * config["CLUSTER"]
+    return tiles(config, problem) * config["SPLIT_K"] * cluster_size(config)
+
+
+def cluster_size(config: Config) -> int:
+    """Blocks of a cluster."""
+    return config["CLUSTER"] * config["CLUSTER_K"]
+
+
+def k_tiles_per_block(config: Config, problem: Problem) -> int:
+    """K tiles of a block's part of k, whether its partial sums are added up in the cluster or in the workspace."""
+    return -(-k_tiles_per_split(config, problem) // config["CLUSTER_K"])
+
+
+def pieces(config: Config, problem: Problem) -> int:
+    """Pieces of a consumer's part of the tile, which a cluster's blocks share out: IS_MINE of cluster_reduce.h."""
+    lhs, rhs = tile_operands(config, problem)
+    return lhs.tile // config["CONSUMERS"] // WGMMA_M * -(-rhs.tile // (LINE_BYTES // problem.itemsize))

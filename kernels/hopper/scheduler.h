@@ -2,12 +2,13 @@
 #include "tile_scheduler.h"
 
 // TILE_M and TILE_N are the wgmma tile: A's rows and B's columns, or with SWAP_AB the other way
-// round.
+// round. Blocks of a cluster either have tiles below each other, or with CLUSTER_K parts of the k
+// of one tile.
+#define CLUSTER_ROW (CLUSTER > 1 ? cta_rank_in_cluster() : 0)
 struct WorkTile {
     int row, column, first, count;
     unsigned batch, split;
 
-    // The blocks of a cluster have tiles below each other.
     __device__ __forceinline__ WorkTile(const unsigned tile_idx, const unsigned rows,
                                         const unsigned columns, const unsigned k_tiles,
                                         const unsigned splits, const unsigned k_tiles_per_split,
@@ -18,16 +19,18 @@ struct WorkTile {
             tile_coord(tile_idx, down, (columns + TILE_N - 1) / TILE_N, splits, group_m, 0);
         split = coord.split;
         batch = coord.batch;
-        row = (coord.row * CLUSTER + cta_rank_in_cluster()) * TILE_M;
+        row = (coord.row * CLUSTER + CLUSTER_ROW) * TILE_M;
         column = coord.column * TILE_N;
-        first = split * k_tiles_per_split;
-        count = k_tiles - first < k_tiles_per_split ? k_tiles - first : k_tiles_per_split;
+        first = (CLUSTER_K > 1 ? cta_rank_in_cluster() : split) * k_tiles_per_split;
+        // none or fewer with CLUSTER_K where k is short
+        count = (int)k_tiles - first < (int)k_tiles_per_split ? (int)k_tiles - first
+                                                              : (int)k_tiles_per_split;
     }
 };
 
 // Persistent blocks: cluster by cluster, each takes every so many-th work tile.
 struct TileScheduler {
-    unsigned tile_idx = BLOCK / CLUSTER;
+    unsigned tile_idx = BLOCK / CLUSTER_SIZE;
     const INDEX num_tiles;
 
     __device__ __forceinline__ TileScheduler(const INDEX num_tiles) : num_tiles(num_tiles)
@@ -41,7 +44,7 @@ struct TileScheduler {
 
     __device__ __forceinline__ void advance()
     {
-        tile_idx += gridDim.x / CLUSTER;
+        tile_idx += gridDim.x / CLUSTER_SIZE;
     }
 };
 
@@ -65,7 +68,7 @@ INNER void tma_load_stage(const TensorMap &lhs, const TensorMap &rhs, const Work
                           const int p, const int k_tiles, const unsigned stage,
                           const unsigned barrier)
 {
-    const unsigned part = cta_rank_in_cluster();
+    const unsigned part = CLUSTER_ROW;
     EACH(plane, PLANES) {
         const int k = (tile.first + p + plane * k_tiles) * BK;
         const unsigned to = stage + plane * LHS_BYTES,

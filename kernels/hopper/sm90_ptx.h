@@ -77,7 +77,7 @@ INNER void sync_barrier_init(const bool producer)
 INNER unsigned cta_rank_in_cluster()
 {
     unsigned rank = 0;
-#if CLUSTER > 1
+#if CLUSTER_SIZE > 1
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
 #endif
     return rank;

@@ -15,7 +15,9 @@ from kernels.hopper.plan import (
     element_bytes,
     emulated,
     epilogue_bytes,
+    k_tiles_per_block,
     partials_bytes,
+    pieces,
     planes,
     ragged,
     shared_bytes,
@@ -54,6 +56,10 @@ FEWEST_K_TILES: Final = 2
 # Bytes on their way from memory past which it is no sooner done with what it alone bounds: on an H200, twelve such
 # shapes are fastest with 8 to 13 million or all that have room, and lose up to 5 % where it is twice as much.
 IN_FLIGHT: Final = 11 * 2**20
+# SMs that clusters of over two blocks find room on: a cluster is within one GPC, whose SMs are no multiple of four.
+# On an H100 120 blocks ran at once, and 128 did not.
+TOGETHER: Final = 2
+IN_FOURS: Final = 0.92
 # Tiles of a launch and coordinates in tensors have 31 bits.
 MOST: Final = 2**31 - 1
 
@@ -151,7 +157,7 @@ def enough_stages(config: Config, problem: Problem, device: Device) -> list[int]
     If memory bounds the product, no more than it fills.
     """
     rounds = -(-work_tiles(config, problem) // (device.limits.sms * config["MIN_BLOCKS"]))
-    wanted = k_tiles_per_split(config, problem) * rounds
+    wanted = k_tiles_per_block(config, problem) * rounds
     most = min(stages_fit(config, problem, device), next((size for size in STAGES if size >= wanted), STAGES[-1]))
     if problem.flops * device.limits.bandwidth < problem.bytes * tensor_peak(problem, device):
         most = min(most, max(IN_FLIGHT * rounds // k_tile_bytes(config, problem), STAGES[0]))
@@ -162,7 +168,7 @@ def k_tile_bytes(config: Config, problem: Problem) -> int:
     """Bytes that one phase of all pieces of work reads, those that several read counted once."""
     lhs, rhs = tile_operands(config, problem)
     lines = sum(-(-side.size // side.tile) * side.tile for side in (lhs, rhs))
-    return problem.batch * config["SPLIT_K"] * planes(problem) * lines * LINE_BYTES
+    return problem.batch * config["SPLIT_K"] * config["CLUSTER_K"] * planes(problem) * lines * LINE_BYTES
 
 
 def _room_used(config: Config, problem: Problem, device: Device) -> bool:
@@ -212,6 +218,27 @@ def _long_splits(config: Config, problem: Problem, _: Device) -> bool:
     return splits == 1 or (own >= FEWEST_K_TILES and -(-k_tiles(config, problem) // own) == splits)
 
 
+def _cluster_alone(config: Config, problem: Problem, _: Device) -> bool:
+    others = max(config["CLUSTER"], config["SPLIT_K"], config["MIN_BLOCKS"], planes(problem))
+    return config["CLUSTER_K"] == 1 or (others == 1 and config["BLOCKS"] == 0)
+
+
+def _cluster_for_sms(config: Config, problem: Problem, device: Device) -> bool:
+    room = device.limits.sms * (IN_FOURS if config["CLUSTER_K"] > TOGETHER else 1)
+    return config["CLUSTER_K"] == 1 or work_tiles(config, problem) <= room
+
+
+def _cluster_divides(config: Config, problem: Problem, _: Device) -> bool:
+    parts, own = config["CLUSTER_K"], k_tiles_per_block(config, problem)
+    enough = parts <= pieces(config, problem) and own >= FEWEST_K_TILES
+    return parts == 1 or (enough and -(-k_tiles(config, problem) // own) == parts)
+
+
+def _cluster_has_room(config: Config, problem: Problem, _: Device) -> bool:
+    sums = config["BM"] * config["BN"] * 4
+    return config["CLUSTER_K"] == 1 or sums <= config["STAGES"] * stage_bytes(config, problem)
+
+
 def _split_fits(config: Config, problem: Problem, _: Device) -> bool:
     return config["SPLIT_K"] == 1 or partials_bytes(config, problem, config["SPLIT_K"]) <= PARTIALS_BYTES
 
@@ -223,7 +250,7 @@ def _counted(config: Config, problem: Problem, _: Device) -> bool:
 
 _TILE: Final = ("BM", "BN", "SWAP_AB")
 _SIDES: Final = (*_TILE, "PACK_K")
-_WORKS: Final = (*_SIDES, "CLUSTER")
+_WORKS: Final = (*_SIDES, "CLUSTER", "CLUSTER_K")
 RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
     "a k tile that is not 128 bytes along k": (_one_line, ("BK",)),
     "packing of operands that need none, or none of those that need it": (_as_needed, ("SWAP_AB", "PACK_K")),
@@ -240,7 +267,20 @@ RULES: Final[dict[str, tuple[Rule, tuple[str, ...]]]] = {
         ("BK", *_SIDES, "CONSUMERS", "MIN_BLOCKS"),
     ),
     "an MN-major operand whose tile is no multiple of its swizzle": (_whole_spans, _SIDES),
-    "a cluster whose blocks do not share the RHS evenly, or that is larger than C": (_shared_well, _WORKS),
+    "a cluster whose blocks do not share the RHS evenly, or that is larger than C": (
+        _shared_well,
+        (*_SIDES, "CLUSTER"),
+    ),
+    "k shared out in a cluster that shares operands too, in splits, or among blocks that stay or have others beside": (
+        _cluster_alone,
+        ("CLUSTER", "CLUSTER_K", "SPLIT_K", "MIN_BLOCKS", "BLOCKS"),
+    ),
+    "k shared out in a cluster, where tiles alone fill the SMs": (_cluster_for_sms, (*_WORKS, "SPLIT_K")),
+    "k or a tile with too little for each block of a cluster": (
+        _cluster_divides,
+        ("BK", *_WORKS, "CONSUMERS", "SPLIT_K"),
+    ),
+    "more partial sums of a cluster's block than its stages hold": (_cluster_has_room, (*_WORKS, "STAGES")),
     "more shared memory than the device has": (_shared_fits, (*_SIDES, "CONSUMERS", "MIN_BLOCKS", "STAGES")),
     "more stages than are of use, or fewer than fit": (
         _room_used,
@@ -274,6 +314,7 @@ SPACE: Final = Space(
         "CONSUMERS": (1, 2, 3),
         "MIN_BLOCKS": (1, 2, 4),
         "CLUSTER": (1, 2),
+        "CLUSTER_K": (1, 2, 4),
         "SPLIT_K": SPLITS,
         "STAGES": STAGES,
         "GROUP_M": (1, 8, 16),

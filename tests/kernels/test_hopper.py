@@ -85,6 +85,24 @@ def test_gathering_rows_one_after_the_other_would_meet_on_banks() -> None:
         pytest.param(Problem(200, 88, 200, **HALF), PAIR | {"BN": 48, "CLUSTER": 2, "BLOCKS": 2}, id="cluster"),
         pytest.param(Problem(200, 88, 200, **HALF, trans_b=True), PAIR | {"BN": 80, "CLUSTER": 2}, id="cluster-nt"),
         pytest.param(Problem(104, 130, 130, **HALF), UPSIDE | {"BM": 32, "CLUSTER": 2}, id="cluster-of-single"),
+        pytest.param(Problem(65, 33, 200, **HALF), {"BN": 32, "CLUSTER_K": 2}, id="cluster-shares-k-ragged"),
+        pytest.param(Problem(20, 70, 330, **TF32), UPSIDE | {"BM": 24, "CLUSTER_K": 4}, id="cluster-shares-k-tf32"),
+        pytest.param(
+            Problem(200, 136, 500, **HALF), PAIR | {"BN": 128, "CLUSTER_K": 2, "STAGES": 3}, id="cluster-shares-k-pair"
+        ),
+        pytest.param(
+            Problem(130, 136, 500, dtype="float16", trans_b=True),
+            {"BM": 128, "BN": 80, "CLUSTER_K": 4, "STAGES": 3},
+            id="cluster-of-four-shares-k",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(Problem(40, 24, 16, 3, "float16"), {"BN": 16, "CLUSTER_K": 4}, id="cluster-shares-no-k"),
+        pytest.param(
+            Problem(17, 65, 300, **HALF),
+            UPSIDE | {"BM": 16, "CLUSTER_K": 2},
+            id="cluster-shares-k-swap",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(Problem(200, 72, 80, dtype="float16"), {"BM": 192, "CONSUMERS": 3}, id="three-consumers"),
         pytest.param(Problem(200, 24, 80, **HALF), {"BM": 256, "CONSUMERS": 2, "BN": 16}, id="two-instructions"),
         pytest.param(

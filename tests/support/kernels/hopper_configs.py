@@ -20,7 +20,17 @@ from tests.support.kernels.devices import H200 as PLAIN
 Array = np.ndarray[Any, np.dtype[Any]]
 _LIMITS = replace(PLAIN.limits, tensor_float16=989e12, tensor_bfloat16=989e12, tensor_tf32=494e12)
 H200 = replace(PLAIN, limits=_LIMITS)
-SMALL = {"BM": 64, "BN": 64, "CONSUMERS": 1, "MIN_BLOCKS": 1, "CLUSTER": 1, "STAGES": 2, "SPLIT_K": 1, "GROUP_M": 1}
+SMALL = {
+    "BM": 64,
+    "BN": 64,
+    "CONSUMERS": 1,
+    "MIN_BLOCKS": 1,
+    "CLUSTER": 1,
+    "CLUSTER_K": 1,
+    "STAGES": 2,
+    "SPLIT_K": 1,
+    "GROUP_M": 1,
+}
 CLASSES = (("float16", "strict"), ("bfloat16", "strict"), ("float32", "tf32"), ("float32", "emulated"))
 SHAPES = (
     (4096, 4096, 4096, 1),
