@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+# Tests of several folders import it, whichever is collected first.
+pytest.register_assert_rewrite("tests.support.devices.process_lifetimes")
 # Several processes share each core here: a thread of OpenBLAS that has nothing to do sleeps at once, where it would
 # spin for 2^26 cycles after NumPy's import and after each product. Read at NumPy's import, by children too.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")

@@ -149,7 +149,7 @@ def test_the_demo_runs_from_the_wheel_where_there_is_nothing_but_python(wheel: P
     python = _installed(wheel, tmp_path / "venv")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("TILEWISE_", "PYTHON"))}
     env["PATH"] = str(python.parent)
-    command = [str(python.parent / "tilewise"), "demo", "--shapes", "64x64x64,96x80x72", "--seconds", "10"]
+    command = [str(python.parent / "tilewise"), "demo", "--shapes", "64x64x64,96x80x72", "--seconds", "30"]
     ran = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "right." in ran.stdout

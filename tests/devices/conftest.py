@@ -10,11 +10,7 @@ from app.devices.process import Worker
 from tests.support.devices import child_functions
 from tests.support.devices.child_factory import Making
 
-pytest.register_assert_rewrite(
-    "tests.support.devices.backend_contract",
-    "tests.support.devices.process_lifetimes",
-    "tests.support.devices.device_functions",
-)
+pytest.register_assert_rewrite("tests.support.devices.backend_contract", "tests.support.devices.device_functions")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from kernels.launch import Launch
 def kept_of(
     held: WorkerContext, link: WorkerLink, launches: Sequence[Launch], most: int
 ) -> tuple[list[bool], tuple[int, int, int]]:
-    """Build launches in turn where `most` programs are kept: which are known then, and how much is kept in all."""
+    """Build launches in turn where `most` programs are kept: which are known then, and of how many all is kept."""
     before, state.PROGRAMS = state.PROGRAMS, most  # type: ignore[misc]
     try:
         for launch in launches:
@@ -23,5 +23,6 @@ def kept_of(
     finally:
         state.PROGRAMS = before  # type: ignore[misc]
     cache = held.state(ProgramCache)
-    sizes = len(cache.by_digest), len({digest for digest, _ in cache.by_launch.values()}), len(cache.verified)
+    launched, verified = {digest for digest, _ in cache.by_launch.values()}, {kind[0] for kind in cache.verified}
+    sizes = len(cache.by_digest), len(launched), len(verified)
     return [launch in cache.by_launch for launch in launches], sizes
