@@ -79,8 +79,8 @@ class Kernel:
     `architectures` limits it to some of its platforms'. `excluded_classes` are pairs of its `dtypes` and `precisions`
     that it does not compute. `min_capability` is the first CUDA architecture that has its instructions, such as 80, and
     `dtype_capabilities` that of a dtype whose are later. `instructions` names those (kernels.arithmetic). `role` is
-    `serving` or `lesson`. `modelled` is a config in the parameters that the cost model reads: BM, BN and, with tiles in
-    shared memory, BK.
+    `serving` or `lesson`. With `whole_k` a tile has all of k at once, at most its BK. `modelled` is a config in the
+    parameters that the cost model reads: BM, BN and, with tiles in shared memory, BK.
     """
 
     name: str
@@ -104,6 +104,7 @@ class Kernel:
     dtype_capabilities: tuple[tuple[str, int], ...] = ()
     instructions: str = FMA
     role: Role = SERVING
+    whole_k: bool = False
     modelled: Callable[[Config], Config] = _itself
 
     @property

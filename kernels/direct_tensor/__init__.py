@@ -73,6 +73,7 @@ DIRECT_TENSOR: Final = Kernel(
     min_capability=SINCE,
     sizes=Sizes(k_most=DEEPEST),
     preferred_untuned=_preferred_untuned,
+    whole_k=True,
     shapes=f"k of at most {DEEPEST}",
     instructions=MMA,
 )

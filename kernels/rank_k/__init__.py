@@ -92,5 +92,6 @@ RANK_K: Final = Kernel(
     min_capability=COPIES_SINCE,
     sizes=Sizes(k_most=DEEPEST),
     preferred_untuned=_preferred_untuned,
+    whole_k=True,
     shapes=f"k of at most {DEEPEST}",
 )

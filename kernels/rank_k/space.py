@@ -19,7 +19,7 @@ from kernels.rules import (
 )
 from kernels.space import Config, Space
 
-# Threads of a block: fewer than two warps, or more than sixteen, have been slower everywhere.
+# Threads of a block; fewer than two warps, and more than sixteen, were not tried.
 MOST_THREADS: Final = 512
 LEAST_SIDE: Final = 32
 DEPTHS: Final = (4, 8, 16, 24, 32, 48, 64, 96, 128)

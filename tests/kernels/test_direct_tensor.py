@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.worker.serving.product import sample
 from kernels.direct_tensor import DIRECT_TENSOR
 from kernels.direct_tensor.plan import tiles
 from kernels.direct_tensor.space import SPACE
@@ -118,6 +119,17 @@ def test_products_of_integers_are_exact(
     a, b = operands(problem, np.random.default_rng(11), integers=True)
     c, _ = interpreter.interpreted(DIRECT_TENSOR.launch(tile(*values), problem, H200), a, b, H200, shift)
     assert np.array_equal(c, rounded(problem, a, b))
+
+
+@pytest.mark.parametrize("k", [16, 31, 64])
+def test_what_is_verified_before_serving_is_right(k: int) -> None:
+    problem = Problem(1024, 1024, k, dtype="float16")
+    launch = DIRECT_TENSOR.launch(DIRECT_TENSOR.default(problem, H200), problem, H200)
+    checked = sample(launch)
+    assert launch.config["BK"] // 2 < checked.k <= launch.config["BK"]
+    a, b = operands(checked, np.random.default_rng(11), integers=True)
+    c, _ = interpreter.interpreted(DIRECT_TENSOR.for_problem(launch, checked), a, b, H200)
+    assert np.array_equal(c, rounded(checked, a, b))
 
 
 def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity() -> None:

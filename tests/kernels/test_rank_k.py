@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.worker.serving.product import sample
 from kernels.problem import Problem
 from kernels.rank_k import RANK_K
 from kernels.rank_k.plan import lines, register_limit, registers, shared_bytes, threads, warp_tile
@@ -168,6 +169,15 @@ def test_products_of_integers_are_exact(name: str) -> None:
     c, conflicts = interpreter.interpreted(launch, a, b, H200, shift)
     assert np.array_equal(c, rounded(problem, a, b) if problem.itemsize == 2 else reference(problem, a, b))
     assert conflicts == 0
+
+
+@pytest.mark.parametrize("k", [1, 4, 17, 32])
+def test_what_is_verified_before_serving_has_no_more_k_than_there_is_room_for(k: int) -> None:
+    problem = Problem(4096, 4096, k)
+    launch = RANK_K.launch(RANK_K.default(problem, H200), problem, H200)
+    checked = sample(launch)
+    assert checked.k <= launch.config["BK"]
+    assert (checked.k % 4 == 0) == (k % 4 == 0)
 
 
 def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity() -> None:

@@ -295,7 +295,8 @@ def aligned(problem: Problem) -> tuple[bool, bool, bool]:
 def sample(launch: Launch) -> Problem:
     """A small problem of the launch's class: more than one tile in every direction, the last of them not full.
 
-    A size is a multiple of 16 bytes if the launch's is, and k at least the minimum of emulation.
+    A size is a multiple of 16 bytes if the launch's is, and k at least the minimum of emulation. Where a tile has all
+    of k, that is as much as it has room for, or one less.
     """
     problem = launch.problem
     step = _VECTOR // problem.itemsize
@@ -303,6 +304,8 @@ def sample(launch: Launch) -> Problem:
         2 * launch.config.get(tile, 16) + (step if whole else odd)
         for tile, whole, odd in zip(("BM", "BN", "BK"), aligned(problem), (3, 5, 7), strict=True)
     )
+    if CATALOGUE[launch.kernel].whole_k:
+        k = launch.config["BK"] - (not aligned(problem)[2])
     return Problem(
         m=m,
         n=n,
