@@ -128,7 +128,7 @@ def test_a_kernel_compiles_at_the_edges_of_its_space_and_spills_nothing(
         assert cubin.registers * launch.threads * tile.get("MIN_BLOCKS", 1) <= 65536, (tile, problem.key)
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_a_variant_is_compiled_in_half_a_second_in_the_median(architecture: str, tmp_path: Path) -> None:
     seconds, device = [], on(architecture)
