@@ -25,6 +25,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from app.errors import BudgetTooSmall
 from app.main import opened
 from app.services.best.lookup import BestConfigs
 from app.services.principal import ANONYMOUS
@@ -62,9 +63,12 @@ def drawn(dice: random.Random) -> Problem:
 
 
 def tuned(service: Service, problem: Problem, seconds: float) -> str:
-    """Tune a shape; gives how its job ended."""
+    """Tune a shape; gives how its job ended, or that the device is too slow for so few seconds."""
     order = TuneSpec((problem,), budget=Budget(seconds=seconds))
-    job = service.tuning.submit(order, ANONYMOUS)
+    try:
+        job = service.tuning.submit(order, ANONYMOUS)
+    except BudgetTooSmall:
+        return "refused"
     return service.jobs.wait(job.id, 60 + 20 * seconds).state
 
 
