@@ -71,10 +71,10 @@ def tune(
     """Yield the outcome of every config tried, and last the report of the finals.
 
     The vendor's library comes first, then the untuned default, the other kernels', and each kernel's strategy in turn
-    until it is exhausted or the budget, read before each trial, is spent. If there are few seconds, the default comes
-    first, or that with the shortest trial if it may not fit, and is stress-verified at once, so that there is a winner
-    however soon they end. There is no report if the untuned default could not be measured and is forecast to be clearly
-    faster.
+    until it is exhausted or the budget, read before each trial, is spent. If there are few seconds, the untuned default
+    comes before all, or the default with the shortest trial if it may not fit, and is stress-verified at once, so that
+    there is a winner however soon they end. There is no report if the untuned default could not be measured and is
+    forecast to be clearly faster.
     A trial forecast to take longer than is left is Rejected at stage forecast, which ends the search unless it is a
     default's. `saved` outcomes are told to the strategies and count as trials; they are neither attempted again nor
     yielded. A default that the space refuses is Rejected at stage space. There are no finals where nothing could be

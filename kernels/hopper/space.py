@@ -57,7 +57,7 @@ FEWEST_K_TILES: Final = 2
 # shapes are fastest with 8 to 13 million or all that have room, and lose up to 5 % where it is twice as much.
 IN_FLIGHT: Final = 11 * 2**20
 # SMs that clusters of over two blocks find room on: a cluster is within one GPC, whose SMs are no multiple of four.
-# On an H100 120 blocks ran at once, and 128 did not.
+# By their times 120 blocks ran at once on an H100, and 128 did not.
 TOGETHER: Final = 2
 IN_FOURS: Final = 0.92
 # Tiles of a launch and coordinates in tensors have 31 bits.

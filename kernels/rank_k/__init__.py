@@ -1,4 +1,4 @@
-"""rank_k: a short k between long sides; all of it is brought at once, and C is written as fast as memory takes it."""
+"""rank_k: a short k between sides of any length; all of it is brought at once, without a pipeline."""
 
 from __future__ import annotations
 

@@ -172,12 +172,15 @@ def test_products_of_integers_are_exact(name: str) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 4, 17, 32])
-def test_what_is_verified_before_serving_has_no_more_k_than_there_is_room_for(k: int) -> None:
+def test_what_is_verified_before_serving_has_room_for_its_k_and_is_right(k: int) -> None:
     problem = Problem(4096, 4096, k)
     launch = RANK_K.launch(RANK_K.default(problem, H200), problem, H200)
     checked = sample(launch)
     assert checked.k <= launch.config["BK"]
     assert (checked.k % 4 == 0) == (k % 4 == 0)
+    a, b = operands(checked, np.random.default_rng(11), integers=True)
+    c, _ = interpreter.interpreted(RANK_K.for_problem(launch, checked), a, b, H200)
+    assert np.array_equal(c, reference(checked, a, b))
 
 
 def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity() -> None:
