@@ -34,6 +34,7 @@ _BASELINES_CHANCE: Final = 4  # what others are compared with need not be at its
 _REPORT: Final = 5  # rounds of whoever is told that the finals are left time for at least
 _CHECK: Final = 5e-3  # seconds beside each sample of the report: the reference kernel's, and the next one's turn
 _CLOSE: Final = 0.25  # of the seconds: where every default and the vendor take more, the best hope comes first
+_UNTUNED: Final = 0.75  # of the seconds, which the untuned default may take first: little else is promoted without it
 _DOUBT: Final = 2.0  # times what is left that the untuned default's trial may be forecast to take, and be tried
 _LATER: Final = 1.5  # times its forecast that a trial of the search may take without costing the finals their time
 _BATCH: Final = 8  # configs asked for at once at least: a strategy thinks once for all of them
@@ -129,8 +130,8 @@ def _firsts(
 ) -> Iterator[Outcome]:
     """Try the vendor's library and the defaults, and stress-verify the fastest default.
 
-    If that may take over a quarter of the seconds, the untuned default comes first if half of them suffice for it, or
-    if not even all do and it is forecast to be the fastest; else the shortest trial of a default.
+    If that may take over a quarter of the seconds, the untuned default comes first if three quarters of them suffice
+    for it, or if not even all do and it is forecast to be the fastest; else the shortest trial of a default.
     """
     turns, hurry = _turns(task, given, searches, saved)
     for _, contender in turns:
@@ -172,7 +173,7 @@ def _turns(
         if untuned is None or turn[1] != untuned:
             continue
         decides = seconds(turn) > given.left() and task.forecast(untuned).launch <= fastest
-        if 2 * seconds(turn) <= given.left() or (decides and _decides(untuned, task, (), given.left())):
+        if seconds(turn) <= _UNTUNED * given.left() or (decides and _decides(untuned, task, (), given.left())):
             return [turn, *vendor, *defaults[:at], *defaults[at + 1 :]], True
     return [*defaults[:1], *vendor, *defaults[1:]], True
 

@@ -422,7 +422,7 @@ def test_trial_forecast_over_the_budget_is_not_tried() -> None:
 
 def test_short_budget_tries_and_proves_the_shortest_first() -> None:
     runner = Scripted(seconds=0.1)
-    run(runner, Budget(trials=2, seconds=4.0), order=hurried({"naive": 0.4, "tiled": 0.2}, {"tiled": 2.0}))
+    run(runner, Budget(trials=2, seconds=4.0), order=hurried({"naive": 0.4, "tiled": 0.2}, {"tiled": 2.8}))
     assert runner.launches[0].kernel == "naive"
     assert runner.proved[0] == 1
 
@@ -466,9 +466,9 @@ def test_the_first_configs_are_compiled_while_the_vendor_is_measured() -> None:
         assert len(set(runner.launches)) == len(runner.launches) == len(runner.prepared)
 
 
-def test_short_budget_tries_the_untuned_default_first_where_half_of_it_suffices() -> None:
+def test_short_budget_tries_the_untuned_default_first_where_three_quarters_of_it_suffice() -> None:
     runner = Scripted(seconds=0.1)
-    run(runner, Budget(trials=2, seconds=6.0), order=hurried({"naive": 0.4, "tiled": 0.2}, {"tiled": 2.0}))
+    run(runner, Budget(trials=2, seconds=4.0), order=hurried({"naive": 0.4, "tiled": 0.2}, {"tiled": 2.4}))
     assert runner.launches[0].kernel == "tiled"
     assert runner.proved[0] == 1
 
