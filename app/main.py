@@ -67,6 +67,8 @@ from app.store.database import Database, joined, migrate, open_database
 from app.store.folders import check_private, make_folder
 from app.store.repository import DeviceRepository
 
+# The framework's traces and metrics, looked for on each request: ours are app.observability's.
+_NONE_OF_ITS_OWN: Final = {"tracing": False, "metrics": False, "logs": False}
 _LOOK: Final = 0.1  # seconds between looks for a second signal
 Fleets: TypeAlias = Callable[[int], AbstractContextManager[Fleet]]  # opens devices with so many bytes of slab
 
@@ -300,6 +302,7 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,  # its pages have scripts in them
         redoc_url=None,
+        telemetry=_NONE_OF_ITS_OWN,
         redirect_slashes=False,  # a path is what it is: a client would lose its body, and its method, on the way
     )
     limits, moving, folder = transfer_limits(settings), settings.transfer_threads, settings.operand_dir

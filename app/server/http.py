@@ -376,7 +376,8 @@ class HttpParser:
 
     def _request_line(self) -> str:
         """The first line of the head that is being parsed, as far as it has come."""
-        return b"".join(self._head).lstrip(b"\r\n").partition(b"\r\n")[0].decode("latin-1")
+        come = self._head[0] if len(self._head) == 1 else b"".join(self._head)
+        return come.lstrip(b"\r\n").partition(b"\r\n")[0].decode("latin-1")
 
 
 def _unspoken(line: str) -> Unserved:

@@ -17,7 +17,8 @@ from app.api.response import SlabResponse, TextResponse
 
 Endpoint: TypeAlias = Callable[..., Awaitable[Response]]
 E = TypeVar("E", bound=Endpoint)
-_OWN: Final = "private, no-cache"  # what one principal is told now (RFC 9111, section 5.2.2)
+# What one principal is told now (RFC 9111, section 5.2.2).
+_OWN: Final = b"cache-control", b"private, no-cache"
 
 
 class DirectRoute(Route):
@@ -53,8 +54,8 @@ class DirectRoute(Route):
             await super().handle(scope, receive, send)
             return
         response = await self.endpoint(Request(scope, receive, send), **scope["path_params"])
-        if self._method == "GET":
-            response.headers.setdefault("Cache-Control", _OWN)
+        if self._method == "GET" and all(name != _OWN[0] for name, _ in response.raw_headers):
+            response.raw_headers.append(_OWN)
         if method == "HEAD":
             response = _Bodiless(response)
         await response(scope, receive, send)
