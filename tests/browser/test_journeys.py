@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -85,6 +86,24 @@ def test_a_reload_goes_on_with_the_job_and_it_can_be_stopped(watched: Watched) -
     assert httpx.get(f"{watched.url}/jobs/{job}").json()["state"] == "cancelled"
     page.click('nav [data-page="jobs"]')
     wait_for(page, "#jobs td", job[:8])
+
+
+def test_a_tune_from_elsewhere_is_followed_on_the_overview(watched: Watched, tuned: Started) -> None:
+    page, asked = watched.page, list[str]()
+    page.on("request", lambda request: asked.append(urlsplit(request.url).path))
+    page.goto(tuned.url)
+    page.locator("#running td").first.wait_for()
+    shapes = page.locator(".figure").filter(has_text="shapes tuned")
+    before = shapes.inner_text()
+    order = {"shapes": ["56x40x24"], "budget": {"seconds": 6}, "kernels": ["naive", "tiled"]}
+    job = httpx.post(f"{tuned.url}/tune", json=order).raise_for_status().json()["id"]
+    mine = page.locator("#running tr").filter(has_text=job[:8])
+    mine.locator("progress").wait_for()
+    expect(mine).to_contain_text("succeeded", timeout=30_000)
+    expect(shapes).not_to_have_text(before)
+    # It is told: what is asked for is the list twice on each of two showings, and the job where its state changes.
+    assert asked.count("/events") == 2
+    assert sum(path.startswith("/jobs") for path in asked) <= 8
 
 
 def test_the_shape_of_a_job_that_is_looked_at_survives_a_reload(watched: Watched, tuned: Started) -> None:

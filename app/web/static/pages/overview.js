@@ -4,15 +4,14 @@ import { bestRow } from "./shapes.js";
 import { card, copyButton, figure, h, table } from "../parts/elements.js";
 import { count, percent, shapePage } from "../parts/format.js";
 import { roofline } from "../parts/figures.js";
-import { RUNNING, jobTable } from "../parts/jobs.js";
+import { followJobs } from "../parts/events.js";
+import { jobTable } from "../parts/jobs.js";
 import { missList } from "../parts/misses.js";
 import { orderForm } from "../parts/order.js";
 import { kept } from "../parts/address.js";
 import { ask, at, everything } from "../parts/service.js";
 
-const AGAIN_MS = 1500;
 const SAMPLES = [["256x256x256", "a small square"], ["512x64x512", "tall and thin"], ["500x600x400", "sizes that no tile divides"]];
-let waiting = 0;
 
 const gain = (best) => best.baselines?.naive?.timing ? best.baselines.naive.timing.median_ms / best.timing.median_ms : null;
 const lead = (best) => best.baselines?.vendor?.timing ? best.baselines.vendor.timing.median_ms / best.timing.median_ms : null;
@@ -71,13 +70,10 @@ export async function show(main) {
     bests.length ? [roofs(devices, bests), card("Fastest gains", { span: bests.length ? 5 : 12, id: "gains" },
       table(["Problem", "Kernel", "Time#", "Rate#", "Naive#"], gains.map((best) => bestRow(best).slice(0, 5))))] : [order, start],
     card("Jobs", { span: 12, id: "running" }, running), missList(misses, all), bests.length ? order : []));
-  const draw = async () => {
-    clearTimeout(waiting);
-    const { jobs } = await ask("jobs?limit=100");
+  const draw = (jobs) => {
     top.replaceChildren(h("h1", {}, "Tilewise", h("small", {}, name)), ...figures(bests, jobs));
     running.replaceChildren(jobTable(jobs.slice(0, 5), "No job yet."));
-    waiting = setTimeout(() => draw().catch(() => {}), jobs.some((job) => RUNNING.has(job.state)) ? AGAIN_MS : 4 * AGAIN_MS);
   };
-  await draw();
+  // What a tune has found is shown at once, unless somebody is writing an order.
+  await followJobs(draw, (job) => job.kind === "tune" && !main.querySelector("form:focus-within") && show(main));
 }
-
