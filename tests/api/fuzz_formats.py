@@ -101,7 +101,8 @@ class Coverage:
         finally:
             sys.settrace(None)
             threading.settrace(None)
-        found = {(*pair, min(_OFTEN, count.bit_length())) for pair, count in self._counts.items()}
+        counts = dict(self._counts)  # at once: a reader's thread may still be at its last lines
+        found = {(*pair, min(_OFTEN, count.bit_length())) for pair, count in counts.items()}
         new = len(found - self.seen)
         self.seen |= found
         return answer, new
