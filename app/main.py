@@ -67,8 +67,7 @@ from app.store.database import Database, joined, migrate, open_database
 from app.store.folders import check_private, make_folder
 from app.store.repository import DeviceRepository
 
-# The framework's traces and metrics, looked for on each request: ours are app.observability's.
-_NONE_OF_ITS_OWN: Final = {"tracing": False, "metrics": False, "logs": False}
+_NO_TELEMETRY: Final = {"tracing": False, "metrics": False, "logs": False}  # of the framework's: ours is our own
 _LOOK: Final = 0.1  # seconds between looks for a second signal
 Fleets: TypeAlias = Callable[[int], AbstractContextManager[Fleet]]  # opens devices with so many bytes of slab
 
@@ -302,7 +301,7 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,  # its pages have scripts in them
         redoc_url=None,
-        telemetry=_NONE_OF_ITS_OWN,
+        telemetry=_NO_TELEMETRY,
         redirect_slashes=False,  # a path is what it is: a client would lose its body, and its method, on the way
     )
     limits, moving, folder = transfer_limits(settings), settings.transfer_threads, settings.operand_dir
@@ -361,6 +360,8 @@ class Server(uvicorn.Server):
         path = self._uds.getsockname() if self._uds is not None else None
         self._closing.set()
         await self._finish()
+        if not self.force_exit:
+            await asyncio.gather(*(each.end_handshakes() for each in cast("list[server.Acceptor]", self.servers)))
         await super().shutdown([*(sockets or []), *([self._uds] if self._uds is not None else [])])
         if self.force_exit:  # what uvicorn leaves out then
             self._cancel()

@@ -34,9 +34,17 @@ _ID: Final = re.compile(rb"\r\nx-request-id:[ \t]*([^\r\n\t ]{1,128})[ \t]*(?=\r
 _EXPECTS: Final = re.compile(rb"\r\nexpect:[ \t]*100-continue[ \t]*\r\n", re.IGNORECASE)
 _WORDS: Final = 3  # of a request's first line
 _HANDSHAKE: Final = 5.0  # seconds that a TLS handshake may take
+_UNDER_WAY: Final = 0.2  # seconds that a handshake of TCP may still take: an exchange with the client
 _LINGERING: Final = 64  # refused connections that are still open
 _ATTACH_FILTER: Final = 26  # SO_ATTACH_FILTER of Linux's socket(7)
-_DROP: Final = struct.pack("HBBI", 0x06, 0, 0, 0)  # BPF_RET | BPF_K: keep 0 bytes of a packet
+_FLAGS, _SYN = 13, 2  # of a TCP header (RFC 9293, section 3.1): the byte that has it, and the bit
+# A program of classic BPF, of (code, jt, jf, k): a segment that begins a connection is dropped, every other one passes.
+_NO_SYN: Final = (
+    (0x30, 0, 0, _FLAGS),  # BPF_LD | BPF_B | BPF_ABS
+    (0x45, 0, 1, _SYN),  # BPF_JMP | BPF_JSET | BPF_K
+    (0x06, 0, 0, 0),  # BPF_RET | BPF_K
+    (0x06, 0, 0, 0xFFFFFFFF),
+)
 
 
 class Acceptor:
@@ -73,6 +81,14 @@ class Acceptor:
         self._listener.setblocking(False)
         self._listener.listen(backlog)
         self._loop.add_reader(self._listener, self._look)
+
+    async def end_handshakes(self) -> None:
+        """Have no further connection begin, and accept those of which the client may know already.
+
+        One that the system has let in, and nobody accepts before the listening socket is closed, is reset.
+        """
+        _drop_newcomers(self._listener)
+        await asyncio.sleep(_UNDER_WAY)
 
     def close(self) -> None:
         """Take no more connections, and refuse those that wait; the listening socket is its owner's to close."""
@@ -253,13 +269,14 @@ def _peeked(connection: socket.socket) -> tuple[bytes, bytes, int] | None:
 
 
 def _drop_newcomers(listener: socket.socket) -> None:
-    """Have the system let nobody in any more: whoever it let in before the socket is closed would be reset then.
+    """Have the system begin no further connection: who comes now asks again after a second, and is turned away.
 
-    Who comes now asks again after a second, and is turned away. A Unix socket, and another system, lets them in.
+    A handshake that is under way ends. A Unix socket, and another system, lets them in.
     """
-    program = ctypes.create_string_buffer(_DROP)
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in _NO_SYN))
     with suppress(OSError):
-        listener.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(program)))
+        given = struct.pack("@HP", len(_NO_SYN), ctypes.addressof(program))
+        listener.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, given)
 
 
 def _is_open(connection: socket.socket) -> bool:

@@ -274,6 +274,30 @@ def test_nobody_is_let_in_between_the_last_look_and_the_end_of_the_socket() -> N
     asyncio.run(turned_away())
 
 
+def test_a_handshake_under_way_when_newcomers_are_dropped_ends_and_is_answered() -> None:
+    """Its last segment has no SYN: a filter that dropped all would have the client believe in a connection."""
+
+    async def answered() -> bytes:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            made = Acceptor(listener, asyncio.Protocol, None, ServerState(), closing=Response(b"over", 503))
+            made.start(8)
+            # The system ends a handshake only once the client has sent something: the filter is there by then.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 10)
+            with socket.create_connection(listener.getsockname()) as client:
+                dropped = asyncio.create_task(made.end_handshakes())
+                await asyncio.sleep(0)
+                client.sendall(head("POST", "/x", length=1))
+                made.close()
+                listener.close()
+                told = client.recv(2**16)
+            await dropped
+            await asyncio.wait_for(made.wait_closed(), 10)
+            return told
+
+    assert asyncio.run(answered()).startswith(b"HTTP/1.1 503 ")
+
+
 @pytest.mark.parametrize(
     ("sent", "found"),
     [
