@@ -1,10 +1,14 @@
 """A Ray cluster on one machine: what a product of another node costs, and what is left when nodes are killed.
 
-python -m benchmarks.serving.cluster
+python -m benchmarks.serving.cluster [--shapes 200] [--longest 1500] [--note TEXT]
+
+Each shape is a job of one kernel and twelve trials, on one of the three nodes that are killed in turn; a fourth has the
+service. Products are made on any of them meanwhile.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -35,20 +39,24 @@ from tests.support.waiting import until
 
 RESULT: Final = Path("benchmarks/results/serving/cluster.json")
 _PAIRS: Final = 20
-_SHAPES: Final = 24
 _KILLED_EVERY: Final = 20.0  # seconds
-_LONGEST: Final = 400.0  # seconds until what has not ended is told as such
 _NODES: Final = ("a", "b", "c")
 
 
 def main() -> None:
     """Measure both, and write them as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", type=int, default=200)
+    parser.add_argument("--longest", type=float, default=1500.0, help="seconds until what has not ended is told so")
+    parser.add_argument("--note", default="", help="what else the machine did")
+    asked = parser.parse_args()
     with local_cluster(*_NODES) as cluster, serving(cluster.address) as remote:
-        faults = killed(cluster, remote)
+        faults = killed(cluster, remote, asked.shapes, asked.longest)
         until(lambda: all(unit.takes_products for unit in remote.fleet.units))
         with serving("off") as local:
             cost = compared(local, remote)
-    found = {"machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores", "product": cost}
+    machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+    found = {"machine": machine, "note": asked.note, "product": cost}
     RESULT.write_text(json.dumps(found | {"killed": faults}, indent=1) + "\n")
 
 
@@ -57,7 +65,7 @@ def serving(address: str) -> Iterator[Service]:
     """A service of the CPUs of a cluster, or of this host, whose defaults are verified."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        settings = Settings(data_dir=folder, ray=address, devices="opencl", slab_bytes=2**28)
+        settings = Settings(data_dir=folder, ray=address, devices="opencl", slab_bytes=2**28, jobs=1000)
         service = stack.enter_context(opened(settings, "a benchmark"))
         service.defaults.start()
         for unit in service.fleet.units:
@@ -91,15 +99,15 @@ def product(service: Service, problem: Problem, device: str | None, seed: int) -
         return bool(np.array_equal(buffers.c, buffers.a @ buffers.b))
 
 
-def killed(cluster: LocalCluster, service: Service) -> dict[str, Any]:
+def killed(cluster: LocalCluster, service: Service, shapes: int, longest: float) -> dict[str, Any]:
     """Tune shapes on all nodes and make products while a node is killed every so often, and started again."""
     units = [unit.device.id for unit in service.fleet.units if unit.device.id[0] in _NODES]
-    jobs = [_submitted(service, 64 + 16 * number, units[number % len(units)]) for number in range(_SHAPES)]
+    jobs = [_submitted(service, 64 + 8 * number, units[number % len(units)]) for number in range(shapes)]
     histories, stopping, outcomes = [TrialHistory(service, job) for job in jobs], threading.Event(), Counter[str]()
     maker = threading.Thread(target=_make, args=(service, stopping, outcomes))
     maker.start()
     started, kills, at = monotonic(), 0, _KILLED_EVERY
-    while _open(service, jobs) and monotonic() - started < _LONGEST:
+    while _open(service, jobs) and monotonic() - started < longest:
         for history in histories:
             history.look()
         if monotonic() - started > at:
@@ -116,7 +124,7 @@ def killed(cluster: LocalCluster, service: Service) -> dict[str, Any]:
     states = Counter(service.jobs.get(job).state for job in jobs)
     errors = [service.jobs.get(job).error for job in jobs if service.jobs.get(job).error]
     trials = sum(history.look() for history in histories)
-    told = {"shapes": _SHAPES, "nodes": len(_NODES) + 1, "seconds": seconds, "kills": kills, "jobs": states}
+    told = {"shapes": shapes, "nodes": len(_NODES) + 1, "seconds": seconds, "kills": kills, "jobs": states}
     return told | {"trials_saved": trials, "trials_lost_or_twice": 0, "products": outcomes, "errors": errors}
 
 
