@@ -62,9 +62,12 @@ class LocalCluster:
 @contextmanager
 def local_cluster(*names: str) -> Iterator[LocalCluster]:
     """A cluster of the head and nodes of some names; Ray's folder is short, since sockets' paths may not be long."""
-    before = {name: os.environ.get(name) for name in ENVIRONMENT}
-    os.environ.update(ENVIRONMENT)
     folder = tempfile.mkdtemp(prefix="tw")
+    # Ray writes the cluster's address to a folder of its own below this one, which it makes only without a temp_dir.
+    environment = ENVIRONMENT | {"RAY_TMPDIR": folder}
+    Path(folder, "ray").mkdir()
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
     try:
         cluster = LocalCluster(folder, names)
         try:
