@@ -131,7 +131,8 @@ def _firsts(
     """Try the vendor's library and the defaults, and stress-verify the fastest default.
 
     If that may take over a quarter of the seconds, the untuned default comes first if three quarters of them suffice
-    for it, or if not even all do and it is forecast to be the fastest; else the shortest trial of a default.
+    for it, if it is forecast to be clearly the fastest, without which nothing is promoted, or if not even all suffice
+    and it is forecast to be the fastest; else the shortest trial of a default.
     """
     turns, hurry = _turns(task, given, searches, saved)
     for _, contender in turns:
@@ -168,11 +169,12 @@ def _turns(
     if sum(map(seconds, [*vendor, *defaults])) <= _CLOSE * given.left():
         return [*vendor, *sorted(defaults, key=lambda turn: turn[1] != untuned)], False
     defaults.sort(key=seconds)
-    fastest = min(task.forecast(each).launch for _, each in defaults if isinstance(each, Launch))
     for at, turn in enumerate(defaults):
         if untuned is None or turn[1] != untuned:
             continue
-        decides = seconds(turn) > given.left() and task.forecast(untuned).launch <= fastest
+        others = [task.forecast(each).launch for _, each in defaults if isinstance(each, Launch) and each != untuned]
+        expected, rival = task.forecast(untuned).launch, min(others, default=math.inf)
+        decides = CLEARLY * expected < rival or (seconds(turn) > given.left() and expected <= rival)
         if seconds(turn) <= _UNTUNED * given.left() or (decides and _decides(untuned, task, (), given.left())):
             return [turn, *vendor, *defaults[:at], *defaults[at + 1 :]], True
     return [*defaults[:1], *vendor, *defaults[1:]], True

@@ -422,7 +422,7 @@ def test_trial_forecast_over_the_budget_is_not_tried() -> None:
 
 def test_short_budget_tries_and_proves_the_shortest_first() -> None:
     runner = Scripted(seconds=0.1)
-    run(runner, Budget(trials=2, seconds=4.0), order=hurried({"naive": 0.4, "tiled": 0.2}, {"tiled": 2.8}))
+    run(runner, Budget(trials=2, seconds=4.0), order=hurried({"naive": 0.25, "tiled": 0.2}, {"tiled": 2.8}))
     assert runner.launches[0].kernel == "naive"
     assert runner.proved[0] == 1
 
@@ -471,6 +471,12 @@ def test_short_budget_tries_the_untuned_default_first_where_three_quarters_of_it
     run(runner, Budget(trials=2, seconds=4.0), order=hurried({"naive": 0.4, "tiled": 0.2}, {"tiled": 2.4}))
     assert runner.launches[0].kernel == "tiled"
     assert runner.proved[0] == 1
+
+
+def test_short_budget_tries_the_untuned_default_first_where_nothing_is_promoted_without_it() -> None:
+    runner = Scripted(seconds=0.1)
+    run(runner, Budget(trials=2, seconds=4.0), order=hurried({"naive": 0.4, "tiled": 0.2}, {"tiled": 3.4}))
+    assert runner.launches[0].kernel == "tiled"
 
 
 def test_what_is_slower_than_the_untuned_default_is_forecast_is_no_best() -> None:

@@ -11,7 +11,10 @@ import { orderForm } from "../parts/order.js";
 import { kept } from "../parts/address.js";
 import { ask, at, everything } from "../parts/service.js";
 
+const AGAIN_MS = 5000;
 const SAMPLES = [["256x256x256", "a small square"], ["512x64x512", "tall and thin"], ["500x600x400", "sizes that no tile divides"]];
+let shown = 0;
+let due = 0;
 
 const gain = (best) => best.baselines?.naive?.timing ? best.baselines.naive.timing.median_ms / best.timing.median_ms : null;
 const lead = (best) => best.baselines?.vendor?.timing ? best.baselines.vendor.timing.median_ms / best.timing.median_ms : null;
@@ -55,8 +58,17 @@ function roofs(devices, bests) {
   });
 }
 
+/** Show what tunes have found, those together that end soon after one another, unless somebody is writing an order. */
+function showAgain(main) {
+  due ||= setTimeout(() => {
+    due = 0;
+    if (!main.querySelector("form:focus-within")) show(main).catch(() => {});
+  }, Math.max(0, shown + AGAIN_MS - Date.now()));
+}
+
 export async function show(main) {
   document.title = "Overview · Tilewise";
+  shown = Date.now();
   const [{ devices: all, reasons }, every, { misses }] = await Promise.all([ask("devices"), everything("bests", "bests"), ask("misses?limit=8")]);
   const chosen = all.filter(({ id }) => id === kept("device"));
   const [devices, bests] = chosen.length ? [chosen, every.filter((best) => best.device === chosen[0].id)] : [all, every];
@@ -74,6 +86,5 @@ export async function show(main) {
     top.replaceChildren(h("h1", {}, "Tilewise", h("small", {}, name)), ...figures(bests, jobs));
     running.replaceChildren(jobTable(jobs.slice(0, 5), "No job yet."));
   };
-  // What a tune has found is shown at once, unless somebody is writing an order.
-  await followJobs(draw, (job) => job.kind === "tune" && !main.querySelector("form:focus-within") && show(main));
+  await followJobs(draw, (job) => job.kind === "tune" && showAgain(main));
 }
