@@ -23,7 +23,7 @@ ENDED = {"succeeded", "failed", "cancelled"}
 
 
 def tuned(client: httpx.Client, kernels: tuple[str, ...]) -> dict[str, Any]:
-    asked = {"shapes": [SHAPE], "kernels": list(kernels), "budget": {"trials": 6}}
+    asked = {"shapes": [SHAPE], "kernels": list(kernels), "budget": {"trials": 6, "seconds": 120}}
     job = dict(client.post("/tune", json=asked).raise_for_status().json())
     until = time.monotonic() + 180
     while job["state"] not in ENDED:
