@@ -67,7 +67,7 @@ from app.store.database import Database, joined, migrate, open_database
 from app.store.folders import check_private, make_folder
 from app.store.repository import DeviceRepository
 
-_NO_TELEMETRY: Final = {"tracing": False, "metrics": False, "logs": False}  # of the framework's: ours is our own
+_NO_TELEMETRY: Final = {"tracing": False, "metrics": False, "logs": False}  # FastAPI's: app.observability has ours
 _LOOK: Final = 0.1  # seconds between looks for a second signal
 Fleets: TypeAlias = Callable[[int], AbstractContextManager[Fleet]]  # opens devices with so many bytes of slab
 

@@ -21,7 +21,11 @@ export async function followJobs(shown, ended = () => {}) {
   const jobs = new Map();
   let stream = null;
   let drawing = 0;
-  const draw = () => shown([...jobs.values()].sort((one, other) => Date.parse(other.created_at) - Date.parse(one.created_at)).slice(0, MOST).map(now));
+  const draw = () => {
+    const newest = [...jobs.values()].sort((one, other) => Date.parse(other.created_at) - Date.parse(one.created_at));
+    newest.splice(MOST).forEach(({ id }) => jobs.delete(id)); // a page may stay open for days
+    shown(newest.map(now));
+  };
   const soon = () => {
     drawing ||= requestAnimationFrame(() => {
       drawing = 0;
@@ -53,6 +57,7 @@ export async function followJobs(shown, ended = () => {}) {
   document.addEventListener("visibilitychange", open);
   end = () => {
     stream?.close();
+    stream = null; // else it would be opened again if it was about to be
     clearInterval(ticking);
     document.removeEventListener("visibilitychange", open);
   };
