@@ -124,7 +124,7 @@ def test_nginx_would_keep_a_body_back_without_its_line(behind: Callable[..., htt
 @pytest.mark.parametrize("proxy", BOTH)
 def test_events_pass_one_by_one(proxy: str, behind: Callable[..., httpx.Client]) -> None:
     client = behind(proxy)
-    order = {"shapes": [{"m": 96, "n": 80, "k": 64}], "budget": {"seconds": 4}, "kernels": ["tiled"], "retune": True}
+    order = {"shapes": [{"m": 96, "n": 80, "k": 64}], "budget": {"seconds": 6}, "kernels": ["tiled"], "retune": True}
     job = client.post("/tune", json=order).raise_for_status().json()
     seen: list[tuple[str, float]] = []
     with client.stream("GET", f"/jobs/{job['id']}/events") as answer:
