@@ -6,8 +6,9 @@ import ctypes
 import gc
 import os
 import random
+import secrets
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +31,8 @@ for _name in [name for name in os.environ if name.startswith("TILEWISE_")]:
 # Whose tests share a service that takes seconds to start: one worker has them all. They begin first, the longest before
 # the others, so that what is dealt out file by file fills the end.
 TOGETHER = ("tests/services/", "tests/api/", "tests/cli/", "tests/client/")
+# Marks of what the default run leaves out.
+LEFT_OUT = ("cuda", "slow", "sampling", "sweep", "timing", "browser")
 # Files of few long tests that share nothing: given out one by one, and last, they leave no worker idle at the end.
 APART = ("tests/tuning/test_recorded_spaces.py", "tests/kernels/test_skinny.py")
 
@@ -41,6 +44,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if "not timing" in config.getoption("markexpr"):
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Before the workers of xdist start, which are to draw the same.
+    os.environ.setdefault("TEST_SEED", str(secrets.randbits(31)))
+
+
+def pytest_report_header() -> str:
+    """What draws the cases of tests that have many."""
+    return f"TEST_SEED={os.environ['TEST_SEED']} draws cases"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -85,8 +95,39 @@ def pytest_collection(session: pytest.Session) -> None:
             import_module(".".join(file.relative_to(root).with_suffix("").parts))
 
 
-@pytest.hookimpl(trylast=True)  # of the tests whose marks are asked for
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before marks are asked for
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Mark slow what the seed does not draw of a test's cases, unless a test is asked for by its name."""
+    if not any("::" in argument for argument in config.args):
+        left = undrawn({item.nodeid: count for item in items if (count := _cases(item))}, os.environ["TEST_SEED"])
+        for item in items:
+            if item.nodeid in left:
+                item.add_marker(pytest.mark.slow)
+    yield
+    _ordered(config, items)
+
+
+def _cases(item: pytest.Item) -> int:
+    """How many cases of a test are drawn; 0 if all are, or if the default run leaves this one out anyway."""
+    mark = item.get_closest_marker("drawn")
+    if mark is None or any(item.get_closest_marker(name) for name in LEFT_OUT):
+        return 0
+    return int(mark.args[0])
+
+
+def undrawn(counts: Mapping[str, int], seed: str) -> set[str]:
+    """Of the cases of each test, by their node ids, those beyond as many as are given for it: the seed draws which."""
+    cases: dict[str, list[str]] = {}
+    for nodeid in counts:
+        cases.setdefault(nodeid.partition("[")[0], []).append(nodeid)
+    left: set[str] = set()
+    for name, of in cases.items():
+        count = max(0, len(of) - counts[of[0]])
+        left.update(random.Random(f"{seed} {name}").sample(of, count))  # noqa: S311 - cases, no secrets
+    return left
+
+
+def _ordered(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Folders that one worker has whole come first, as TOGETHER orders them; TEST_SHARE and TEST_PART leave some."""
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         items.sort(key=lambda item: rank(item.nodeid))

@@ -20,6 +20,7 @@ def products(tmp_path_factory: pytest.TempPathFactory) -> accuracy.Products:
     return accuracy.Products(OpenCLBackend("opencl:0", tmp_path_factory.mktemp("cache")), "strict")
 
 
+@pytest.mark.slow
 def test_strict_kernels_keep_the_bound_on_every_kind_of_operands(products: accuracy.Products) -> None:
     found = list(accuracy.lines(products, ["tiled"], small=True))
     assert [line.operands for line in found][-len(HARD) :] == list(HARD)

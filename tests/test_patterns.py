@@ -276,6 +276,7 @@ print("read")
 """
 
 
+@pytest.mark.slow
 def test_a_head_of_64_kb_is_read_in_little_processor_time() -> None:
     """Six thousand texts in 40 s of processor time: what takes the square of their length would take hours."""
 

@@ -190,6 +190,7 @@ def test_the_floor_is_bytes_by_what_a_copy_reaches_or_flops_by_the_peak(problem:
     assert 1e3 * row.floor_ms == pytest.approx(microseconds, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_wrong_variant_never_takes_part_however_fast(fleet: Fleet) -> None:
     unit, problem = fleet.unit(), Problem(40, 24, 56)
     kernel = CATALOGUE["naive"]

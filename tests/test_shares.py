@@ -1,12 +1,16 @@
-"""The share of slow cases that a run of the checks draws."""
+"""The cases that a run of the checks draws: of tests with many, and of slow ones a share."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from tests.conftest import drawn
+from tests.conftest import drawn, undrawn
 from tests.support.shares import share_of
 
+ROOT = Path(__file__).resolve().parents[1]
 CASES = [f"tests/x.py::test_one[{number}]" for number in range(20)] + ["tests/x.py::test_alone"]
 
 
@@ -30,9 +34,31 @@ def test_parts_of_many_seeds_have_every_test_and_each_has_its_share_of_whole_tes
         assert sum(nodeid.startswith("tests/x.py::test_one[") for nodeid in kept) in {0, 4}
 
 
+def test_what_one_seed_leaves_of_a_tests_cases_another_draws() -> None:
+    counts = dict.fromkeys(CASES, 2)
+    for seed in range(9):
+        left = undrawn(counts, str(seed))
+        assert left == undrawn(counts, str(seed))
+        assert len(left) == 20 - 2
+        assert CASES[-1] not in left, "it has one case alone"
+    assert not {*CASES}.intersection(*(undrawn(counts, str(seed)) for seed in range(100)))
+
+
 @pytest.mark.parametrize(("share", "count", "left"), [("1", 60, 60), ("12", 60, 5), ("12", 15, 2), ("12", 1, 1)])
 def test_share_of_many_draws_is_two_at_least(
     share: str, count: int, left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_SHARE", share)
     assert share_of(count) == left
+
+
+def test_every_file_with_slow_cases_is_in_a_lane_of_the_checks() -> None:
+    words = (ROOT / ".ci" / "run").read_text().split()
+    named = [word for word, before in zip(words[1:], words, strict=False) if before != "--ignore"]
+    lanes = tuple(word for word in named if word.startswith("tests/"))
+    assert lanes
+    slow = re.compile(r"mark\.(slow|drawn)\b")
+    files = [file for file in (ROOT / "tests").rglob("test_*.py") if slow.search(file.read_text())]
+    assert len(files) > 50
+    missing = [name for file in files if not (name := str(file.relative_to(ROOT))).startswith(lanes)]
+    assert not missing

@@ -59,6 +59,7 @@ def close(c: Array, expected: Array) -> bool:
     return bool(np.linalg.norm(c - expected) <= 1e-6 * np.linalg.norm(expected))
 
 
+@pytest.mark.slow
 def test_the_result_of_an_asynchronous_product_comes_in_any_form(client: httpx.Client) -> None:
     answer, expected = ask(client, 30, 20, 10)
     assert answer.status_code == 202

@@ -34,6 +34,7 @@ def test_the_answer_carries_what_was_found(client: httpx.Client) -> None:
     assert set(found) <= set(told)
 
 
+@pytest.mark.slow
 def test_what_was_not_asked_for_is_not_there_and_another_method_is_refused(client: httpx.Client) -> None:
     plain = client.post("/matmul", json={"a": [[1.0]], "b": [[2.0]]})
     assert plain.json()["certificate"] is None
@@ -42,6 +43,7 @@ def test_what_was_not_asked_for_is_not_there_and_another_method_is_refused(clien
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid")
 
 
+@pytest.mark.slow
 def test_a_job_tells_it_with_its_result(client: httpx.Client) -> None:
     asked = {"Prefer": "respond-async", **RAW}
     job = client.post("/matmul", params=SIZES, content=A.tobytes() + B.tobytes(), headers=asked).json()["id"]
@@ -52,6 +54,7 @@ def test_a_job_tells_it_with_its_result(client: httpx.Client) -> None:
     assert result.json()["certificate"]["rounds"] == 16
 
 
+@pytest.mark.slow
 def test_clients_ask_for_it_and_read_it(client: httpx.Client) -> None:
     url = str(client.base_url)
     with Client(url) as caller:

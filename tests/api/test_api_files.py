@@ -58,6 +58,7 @@ def made(answer: httpx.Response) -> np.ndarray:
     return np.frombuffer(answer.content[-4 * 200 * 70 :], np.float32).reshape(200, 70)
 
 
+@pytest.mark.slow
 def test_both_operands_may_be_files_and_then_there_is_no_body(files: Files) -> None:
     assert np.allclose(made(files.post(a_file="a.npy", b_file="models/b.npy")), A @ B, atol=1e-4)
 

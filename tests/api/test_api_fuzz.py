@@ -27,6 +27,7 @@ def harmless(counter: Counter, request: Sent) -> None:
     assert taken.status == 200 or 400 <= taken.status < 500, taken
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(request=sent())
 def test_no_request_does_worse_than_be_refused(counter: Counter, request: Sent) -> None:

@@ -62,6 +62,7 @@ def product(answer: httpx.Response) -> Array:
     return np.frombuffer(answer.content[start:], kind).reshape(shape).astype(np.float64)
 
 
+@pytest.mark.drawn(2)
 @crossed(dtype=HALVES, media=list(SENT), accept=["", JSON, TENSORS])
 def test_every_form_carries_16_bits_in_and_out(client: httpx.Client, media: str, dtype: str, accept: str) -> None:
     a, b = integers(dtype, 2, 6, 5), integers(dtype, 2, 5, 4)

@@ -58,6 +58,7 @@ def foreign(client: httpx.Client, time_ms: float = 1e-6, **members: Any) -> byte
     return "".join(bundle.lines(ResultsFile((), (best,)), "elsewhere 1")).encode()
 
 
+@pytest.mark.slow
 def test_what_was_tuned_is_exported_alike_twice_and_imported_as_the_same(live_client: httpx.Client, tuned: str) -> None:
     first = live_client.get("/export/bundle", params={"job_id": tuned})
     assert first.status_code == 200
@@ -77,6 +78,7 @@ def test_what_was_tuned_is_exported_alike_twice_and_imported_as_the_same(live_cl
     assert bundle.read(again.text) == found
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", ["kernel-tuner", "t4", "store-results", "wisdom", "csv"])
 def test_each_format_holds_a_tuned_space_and_is_imported_as_the_same(
     live_client: httpx.Client, tuned: str, name: str

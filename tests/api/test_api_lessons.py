@@ -39,6 +39,7 @@ def job(live: Started) -> dict[str, Any]:
         return tuned(client, ASKED)
 
 
+@pytest.mark.slow
 def test_lessons_are_verified_and_measured_by_a_job_of_their_own(job: dict[str, Any], client: httpx.Client) -> None:
     assert job["state"] == "succeeded", job
     (best,) = job["result"]["best"]
@@ -49,6 +50,7 @@ def test_lessons_are_verified_and_measured_by_a_job_of_their_own(job: dict[str, 
     assert set(ASKED) <= measured <= {*ASKED, "vendor"}
 
 
+@pytest.mark.slow
 def test_what_a_lesson_won_serves_nothing(job: dict[str, Any], client: httpx.Client) -> None:
     best = client.get("/best-config", params=SHAPE).json()
     assert best["kernel"] in CATALOGUE
@@ -78,6 +80,7 @@ def test_a_lesson_is_analysed_as_any_kernel_is(client: httpx.Client) -> None:
     assert told["lesson01_naive"]["predicted_ms"] > told["lesson02_coalesced"]["predicted_ms"]
 
 
+@pytest.mark.slow
 def test_the_ladder_is_told_with_what_was_measured(job: dict[str, Any], client: httpx.Client) -> None:
     assert job["state"] == "succeeded"
     told = client.get("/lessons", params={**SHAPE, "change": "TILE=8"}).raise_for_status().json()

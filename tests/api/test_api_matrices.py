@@ -97,6 +97,7 @@ def code(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("media", PUT)
 @pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (1, 3, 4)])
 def test_a_matrix_may_come_in_every_form_and_is_given_back(
@@ -120,6 +121,7 @@ def test_a_matrix_may_come_in_every_form_and_is_given_back(
     assert client.get("/matrices/w", headers={"accept": TENSORS}).content.endswith(x.tobytes())
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("media", OTHER)
 @pytest.mark.parametrize("stack", [(), (1,), (3,)])
 def test_a_product_names_one_operand_and_sends_the_other(
@@ -150,6 +152,7 @@ def test_both_operands_may_be_named_transposed_or_the_same(client: httpx.Client)
     assert answer.json()["c"] == (A @ B).tolist()
 
 
+@pytest.mark.slow
 def test_a_result_may_be_left_resident(client: httpx.Client) -> None:
     kept(client, "a", A)
     answer = multiply(client, B, a="a", c="c", accept="*/*", evictable=True)
@@ -171,6 +174,7 @@ def test_a_result_may_be_left_resident(client: httpx.Client) -> None:
     np.testing.assert_allclose(loaded(client.get("/matrices/later", headers={"accept": NPY})), A.T @ (A @ B))
 
 
+@pytest.mark.slow
 def test_an_operand_that_is_named_again_is_not_copied_again(client: httpx.Client) -> None:
     a, b = np.ones((1024, 1900), np.float32), np.ones((1900, 1), np.float32)
     kept(client, "w", a)
@@ -217,6 +221,7 @@ def test_a_matrix_is_replaced_and_deleted(client: httpx.Client) -> None:
         assert code(answer) == (404, "unknown_matrix")
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("query", "media", "body", "expected"),
     [
@@ -259,6 +264,7 @@ def test_a_name_that_is_none_is_refused(client: httpx.Client, name: str) -> None
     assert client.get(f"/matrices/{name}").status_code == 404
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
@@ -410,6 +416,7 @@ def test_the_openapi_document_tells_of_matrices(client: httpx.Client) -> None:
     assert {"201", "404", "410", "507"} <= set(matmul["responses"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 def test_the_pages_example_of_a_resident_matrix_works(client: httpx.Client, live: Started, tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "http.md").read_text(encoding="utf-8")

@@ -65,6 +65,7 @@ def same(taken: Taken, **arrays: Array) -> None:
         np.testing.assert_array_equal(taken.operands[name], array)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("step", [1, 31, 1009, 2**20])
 @pytest.mark.parametrize("order", ["ab", "ba"])
 def test_parts_come_in_any_order_and_in_any_pieces(counter: Counter, order: str, step: int) -> None:
@@ -99,6 +100,7 @@ def test_numbers_that_are_a_boundary_end_the_part_and_are_refused(counter: Count
     assert taken.code in {"malformed", "invalid_matrix"}
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("wanted", [ProductOptions(), ProductOptions(n=150)])
 @pytest.mark.parametrize(
     ("parts", "code"),

@@ -45,6 +45,7 @@ def test_all_devices_are_told_with_their_tiles(url: str) -> None:
     assert not {"x-devices", "x-tiles"} & set(alone.headers)
 
 
+@pytest.mark.slow
 def test_a_json_body_says_it_too_and_what_is_no_placement_is_refused(url: str) -> None:
     operands = {"a": [[1.0, 2.0]], "b": [[3.0], [4.0]]}
     assert httpx.post(f"{url}/matmul", json={**operands, "placement": "all"}, timeout=60).json()["c"] == [[11.0]]

@@ -71,6 +71,7 @@ def bound(dtype: str) -> float:
     return 1e-4 if dtype == "float32" else 1e-12
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("media", SENT)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("stack", [(), (3,)])
@@ -163,6 +164,7 @@ def test_a_body_may_come_in_chunks(client: httpx.Client, media: str) -> None:
     np.testing.assert_allclose(product_of(answer), wanted(a, b, (False, False)), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_products_of_many_callers_do_not_mix(client: httpx.Client) -> None:
     shapes = [(8, 9, 10), (9, 9, 10), (11, 8, 12)]  # each is compiled for itself
 

@@ -13,6 +13,7 @@ from app.cli.spawn import Started, started
 from tests.support.api.http_client import calling
 
 
+@pytest.mark.slow
 def test_a_service_without_a_device_says_so_wherever_one_is_needed(bare: str) -> None:
     shape = {"m": 8, "n": 8, "k": 8}
     with calling(bare) as client:
@@ -29,6 +30,7 @@ def test_a_service_without_a_device_says_so_wherever_one_is_needed(bare: str) ->
     assert (unready.status_code, unready.json()["code"]) == (503, "not_ready")
 
 
+@pytest.mark.slow
 def test_a_service_without_a_device_still_shows_what_it_has(bare: str) -> None:
     static = ("/", "/docs", "/devices", "/kernels", "/kernels/tiled/source", "/jobs", "/trials", "/metrics")
     with calling(bare) as client:

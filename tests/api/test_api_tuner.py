@@ -158,6 +158,7 @@ def test_the_answer_says_how_it_was_measured_and_beside_what(client: httpx.Clien
     assert near["loss_bound"] >= near["expected_loss"] >= 1
 
 
+@pytest.mark.slow
 def test_all_bests_are_listed_and_filtered(client: httpx.Client, tune: Tuned) -> None:
     bests = client.get("/bests").json()["bests"]
     assert tune.shape in [{name: best["problem"][name] for name in "mnk"} for best in bests]
@@ -186,6 +187,7 @@ def test_misses_count_every_answer_less_than_exact(client: httpx.Client) -> None
     assert client.delete("/misses", params={"m": 22}).status_code == 422
 
 
+@pytest.mark.slow
 def test_deleted_best_is_answered_as_never_tuned(client: httpx.Client) -> None:
     asked = order(1, kernels=["naive"])
     shape = asked["shapes"][0]

@@ -201,6 +201,7 @@ def test_the_socket_knows_its_user(guarded: Guarded) -> None:
         assert client.get("/keys").status_code == 200
 
 
+@pytest.mark.slow
 def test_what_changed_and_what_was_denied_is_audited(tmp_path: Path) -> None:
     (tmp_path / "admin").write_text(ADMIN)
     settings = {"auth": "keys", "admin_key_file": str(tmp_path / "admin")}

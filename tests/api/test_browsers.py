@@ -112,6 +112,7 @@ def test_over_tls_browsers_stay_there(tmp_path: Path) -> None:
     assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
 
 
+@pytest.mark.slow
 def test_a_person_logs_in_with_a_key_works_and_logs_out(locked: Locked) -> None:
     with locked.browser() as browser:
         page = browser.get("/")
@@ -134,6 +135,7 @@ def test_a_person_logs_in_with_a_key_works_and_logs_out(locked: Locked) -> None:
         assert browser.get("/devices").status_code == 401
 
 
+@pytest.mark.slow
 def test_the_pages_script_asks_for_a_key_where_one_is_missing(locked: Locked) -> None:
     with locked.browser() as browser:
         page, login = (browser.get(f"/static/{name}.js").text for name in ("parts/service", "login"))

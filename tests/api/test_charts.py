@@ -77,6 +77,7 @@ def fastest(trials: list[dict[str, Any]], kernel: str) -> dict[str, float]:
     return {config: time for config, time in times.items() if time}
 
 
+@pytest.mark.slow
 def test_a_cell_of_the_landscape_has_the_best_time_of_its_trials(client: httpx.Client, tuned: Followed) -> None:
     query: dict[str, Any] = _SHAPE | {"kernel": "tiled", "x": "BN", "y": "BM"}
     grid = client.get("/landscape", params=query).json()
@@ -103,6 +104,7 @@ def test_a_cell_of_the_landscape_has_the_best_time_of_its_trials(client: httpx.C
         assert client.get("/landscape", params=query | wrong).status_code in {404, 422}
 
 
+@pytest.mark.slow
 def test_importance_is_of_the_kernels_trials_and_occupancy_of_devices_with_multiprocessors(
     client: httpx.Client, tuned: Followed
 ) -> None:
@@ -120,6 +122,7 @@ def test_importance_is_of_the_kernels_trials_and_occupancy_of_devices_with_multi
     assert client.get("/occupancy", params=_SHAPE | {"tile": 8, "kernel": "nobody"}).status_code == 404
 
 
+@pytest.mark.slow
 def test_a_roofline_says_where_each_ceiling_comes_from(client: httpx.Client, tuned: Followed) -> None:
     limits = client.get("/devices").json()["devices"][0]["limits"]
     told = client.get("/roofline", params={"points": "trials", "job_id": tuned.job["id"]}).json()
@@ -140,6 +143,7 @@ def test_a_roofline_says_where_each_ceiling_comes_from(client: httpx.Client, tun
     assert client.get("/roofline", params={"dtype": "float64", "job_id": tuned.job["id"]}).json()["points"] == []
 
 
+@pytest.mark.slow
 def test_one_stream_tells_what_happens_to_all_jobs(client: httpx.Client, live: Started, tuned: Followed) -> None:
     own = [one["data"] for one in tuned.events if one["data"].get("job") == tuned.job["id"]]
     assert {one["id"] for one in own} == {trial["id"] for trial in tuned.trials}
@@ -153,6 +157,7 @@ def test_one_stream_tells_what_happens_to_all_jobs(client: httpx.Client, live: S
     assert client.get("/events", headers={"Last-Event-ID": "x"}).json()["code"] == "invalid"
 
 
+@pytest.mark.slow
 def test_tables_are_comma_separated_where_that_is_asked_for(client: httpx.Client, tuned: Followed) -> None:
     query = {"job_id": tuned.job["id"], "limit": 5}
     answer = client.get("/trials", params=query, headers=_CSV)
@@ -181,6 +186,7 @@ def test_tables_are_comma_separated_where_that_is_asked_for(client: httpx.Client
         assert client.get(url, headers={"Accept": "image/png"}).status_code == 406, path
 
 
+@pytest.mark.slow
 def test_a_job_exports_what_it_spent_its_time_on(client: httpx.Client, tuned: Followed) -> None:
     told = client.get(f"/jobs/{tuned.job['id']}/trace").json()
     spans = [event for event in told["traceEvents"] if event["ph"] == "X"]
@@ -201,6 +207,7 @@ def test_a_job_exports_what_it_spent_its_time_on(client: httpx.Client, tuned: Fo
     assert client.get("/jobs/none/trace").json()["code"] == "unknown_job"
 
 
+@pytest.mark.slow
 def test_the_client_has_the_same(client: httpx.Client, live: Started, tuned: Followed) -> None:
     problem = Problem(*_SHAPE.values())
     with Client(live.url) as python:

@@ -69,6 +69,7 @@ def test_every_way_of_sending_and_of_answering_gives_the_product(
     assert ("parameters" in told) == (output != "json")
 
 
+@pytest.mark.drawn(2)
 @crossed(dtype=["float32", "float64"], batch=[None, 1, 3], binary=[True, False])
 def test_every_type_and_batch_is_multiplied(server: Any, dtype: str, batch: int | None, binary: bool) -> None:
     a, b = matrices(5, 7, 11, dtype, batch)

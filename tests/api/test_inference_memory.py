@@ -60,6 +60,7 @@ def contents(handle: Any, offset: int = 0) -> Array:
     return np.array(shm.get_contents_as_numpy(handle, np.float32, [16, 8], offset))
 
 
+@pytest.mark.slow
 def test_operands_and_the_product_stay_in_shared_memory(server: Any) -> None:
     with (
         region(server, "operands", A.nbytes + B.nbytes) as operands,

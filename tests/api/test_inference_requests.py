@@ -124,6 +124,7 @@ def test_a_gzip_file_may_have_members_and_a_deflate_stream_no_tail(client: httpx
     refused(answer, 400, "something follows")
 
 
+@pytest.mark.slow
 def test_a_small_body_that_unpacks_to_too_much_is_refused(client: httpx.Client) -> None:
     side = 1448  # 2 x 8 MiB where the limit is 8 MiB
     size = {"binary_data_size": 4 * side * side}

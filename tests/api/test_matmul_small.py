@@ -79,6 +79,7 @@ def at_once(service: Running, asked: str, body: bytes, **headers: object) -> tup
         return answers.read()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("problem", SHAPES, ids=lambda problem: problem.key)
 def test_the_step_and_the_routes_way_answer_alike(service: Running, read: list[str], problem: Problem) -> None:
     a, b = operands(problem)

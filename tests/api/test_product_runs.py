@@ -30,6 +30,7 @@ def child() -> Iterator[Worker]:
     child.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "soon"), [(0.0, True), (0.5, False)])
 def test_a_child_is_replies_soon_soon_or_left_to_a_thread(child: Worker, seconds: float, soon: bool) -> None:
     begun = child.begin(answer, seconds)

@@ -165,6 +165,7 @@ def test_a_host_that_is_this_service_is_served(guard: RequestGuard, host: bytes)
     assert status(guard, head("GET", "/health/live", (b"host", host))) == 200
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("host", "expected"),
     [(b"evil.example", 421), (b"localhost.evil.example", 421), (b"127.0.0.1.nip.io", 421)]

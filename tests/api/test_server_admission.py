@@ -98,6 +98,7 @@ def test_a_connection_that_may_stay_goes_on_with_the_next_request(switch: Switch
         assert answers.read()[0] == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [{"Connection": "close"}, EXPECTS])
 def test_refused_connection_ends_though_its_head_came_in_pieces(shut: Wired, fields: dict[str, str]) -> None:
     sent = head("POST", "/landed", length=5, **fields)

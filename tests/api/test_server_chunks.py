@@ -76,6 +76,7 @@ def rest(answers: Answers) -> bytes:
     return bytes(found)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_chunked_body_ends_where_it_ends_however_it_is_cut(wired: Wired, seed: int) -> None:
     chance, tokens = (

@@ -32,6 +32,7 @@ def digest(data: bytes) -> bytes:
     return hashlib.sha256(data).hexdigest().encode()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("path", ["/landed", "/landed?step=1000", "/landed?step=300001", "/messages"])
 @pytest.mark.parametrize("size", [1, 999, 65_535, 65_537, 262_145, 3_000_001])
 def test_a_body_arrives_as_it_was_sent(wired: Wired, path: str, size: int) -> None:
@@ -238,6 +239,7 @@ def test_a_body_that_stalls_is_answered_408(strict: Wired) -> None:
         body_stalls(strict, path)
 
 
+@pytest.mark.slow
 def test_a_body_that_trickles_is_answered_408(strict: Wired) -> None:
     body_trickles(strict)
 
@@ -257,6 +259,7 @@ def _answers(connection: socket.socket) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_unix_socket_is_listened_on_too(tmp_path_factory: pytest.TempPathFactory) -> None:
     for loop in LOOPS:
         with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as connection:

@@ -154,6 +154,7 @@ def test_a_client_that_ends_its_side_gets_the_answers_to_all_that_it_sent(wired:
     assert heard.endswith(b"hello")
 
 
+@pytest.mark.slow
 def test_a_late_answer_finds_the_client_that_ended_its_side(wired: Wired) -> None:
     with wired.connect() as connection, Answers(connection) as answers:
         connection.sendall(head("GET", "/later?seconds=1"))
@@ -186,6 +187,7 @@ def test_a_client_that_ends_its_side_within_its_body_is_gone(wired: Wired, sent:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_body_that_does_not_come_after_its_answer_ends_the_connection() -> None:
     begin = head("POST", "/refused", length=10**6)
     with served("uvloop", TransferLimits(idle_timeout=PATIENCE)) as strict:

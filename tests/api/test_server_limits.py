@@ -47,6 +47,7 @@ def from_address(wired: Wired, last: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", wired.port), timeout=10, source_address=(f"127.0.0.{last}", 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/whole", "/stream"])
 def test_an_answer_that_nobody_reads_ends_its_connection(wired: Wired, path: str) -> None:
     with wired.connect(receive_buffer=2**12) as connection:
@@ -55,6 +56,7 @@ def test_an_answer_that_nobody_reads_ends_its_connection(wired: Wired, path: str
         assert read_to_end(connection) < len(LARGE)
 
 
+@pytest.mark.slow
 def test_a_head_whose_answers_are_not_read_holds_no_connection(wired: Wired) -> None:
     with wired.connect(receive_buffer=2**12) as connection:
         connection.sendall(head("GET", "/whole") * 40)

@@ -94,6 +94,7 @@ def test_a_large_b_comes_after_a(pocl: Running) -> None:
     assert np.array_equal(np.frombuffer(body, np.float32), 3 * b[0])
 
 
+@pytest.mark.slow
 def test_both_operands_may_be_large(pocl: Running) -> None:
     a, b = integers(2, 2 * ONES + 1), integers(1, 2 * ONES + 1)
     status, _, body = posted(pocl, f"m=2&n=1&k={b.size}&trans_b=true&kernel=vendor", a, b)
@@ -102,6 +103,7 @@ def test_both_operands_may_be_large(pocl: Running) -> None:
     assert np.allclose(np.frombuffer(body, np.float32), exact, rtol=0, atol=1e-4 * np.abs(a[0] * b[0]).sum())
 
 
+@pytest.mark.slow
 def test_other_forms_of_an_answer_are_right_too(pocl: Running) -> None:
     a = column(LARGE + 4)
     told, body = times_three(pocl, a, Accept="application/x-npy")
@@ -168,6 +170,7 @@ def test_a_small_product_beside_a_slow_client_is_quick(pocl: Running) -> None:
     assert sorted(took)[5] < 0.2
 
 
+@pytest.mark.slow
 def test_a_child_killed_in_mid_upload_costs_nothing(pocl: Running) -> None:
     a = column(LARGE + 4)
     with half_sent(pocl, a) as (connection, answers):

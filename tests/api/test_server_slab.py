@@ -208,6 +208,7 @@ def test_no_answer_has_a_foreign_byte_though_all_share_one_slab(null: Null) -> N
     settled(null)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("m", "k"), [(1900, 1900), (64, 100_000)], ids=["large answers", "small answers"])
 def test_one_client_alone_always_finds_room_however_much_its_products_take(null: Null, m: int, k: int) -> None:
     path, operands = f"/matmul?m={m}&n={m}&k={k}", bytes(8 * m * k)  # more than half of the slab, every time
@@ -252,6 +253,7 @@ def descriptors(service: Null) -> int:
     return len(list(Path(f"/proc/{service.process.pid}/fd").iterdir()))
 
 
+@pytest.mark.slow
 def test_aborted_uploads_leave_nothing_behind(null: Null) -> None:
     seed = int.from_bytes(os.urandom(4))
     print(f"seed {seed}")

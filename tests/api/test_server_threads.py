@@ -68,6 +68,7 @@ def test_a_client_that_waits_to_be_asked_is_asked_and_received_by_a_thread(wired
     assert sum(moved) > len(DATA) // 2
 
 
+@pytest.mark.slow
 def test_many_clients_share_few_threads(wired: Wired) -> None:
     def one(byte: int) -> tuple[bytes, bytes]:
         with wired.connect() as connection, Answers(connection) as answers:

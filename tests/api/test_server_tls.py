@@ -74,6 +74,7 @@ def answer(secured: ssl.SSLSocket) -> bytes:
     return secured.recv(65536)
 
 
+@pytest.mark.slow
 def test_a_renewed_certificate_is_served_without_a_restart(
     loop: Loop, tmp_path: Path, files: TlsFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -101,6 +102,7 @@ def test_files_that_are_gone_or_broken_change_nothing(files: TlsFiles) -> None:
         assert tls.context() is first
 
 
+@pytest.mark.slow
 def test_a_handshake_that_stalls_ends_in_seconds_and_is_counted(
     loop: Loop, files: TlsFiles, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -126,6 +128,7 @@ async def later(_: Request) -> Response:
     return PlainTextResponse("later")
 
 
+@pytest.mark.slow
 def test_a_client_that_ends_its_side_of_tls_has_no_answer(loop: Loop, files: TlsFiles) -> None:
     """So it is documented: by the alert of TLS or by TCP alone, of either event loop."""
     with served(loop, tls=ReloadingTls(files), routes=[Route("/later", later)]) as wired:

@@ -90,6 +90,7 @@ def test_two_uploads_that_hold_the_slab_and_trickle_give_way_to_products(service
         assert b"its memory was needed by others" in body
 
 
+@pytest.mark.slow
 def test_answers_that_nobody_reads_give_way_to_products(service: Running) -> None:
     side = int((LARGE // 4) ** 0.5)
     readers = []
@@ -125,6 +126,7 @@ async def transfer(slow: SlowTransfers, held: int, moved: Moved, seconds: float)
     return ""
 
 
+@pytest.mark.slow
 def test_a_transfer_at_the_rate_of_its_memory_and_one_that_holds_none_do_not_give_way() -> None:
     async def run() -> list[str]:
         slow, still, fast = SlowTransfers(), Moved(), Moved()

@@ -29,6 +29,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
         yield database
 
 
+@pytest.mark.slow
 def test_fifty_that_wait_ask_twice_each(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs, job, threads = JobService(database), new_job("matmul", {}), RequestThreads()
     database.write(lambda session: JobRepository(session).add(job))

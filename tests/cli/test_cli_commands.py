@@ -35,6 +35,7 @@ def nowhere() -> str:
         return f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
+@pytest.mark.slow
 def test_tuning_prints_the_table_and_what_it_found_is_exact_from_then_on(run: Run, where: list[str]) -> None:
     ran = run("tune", "24x40x16", *FEW, *where)
     assert ran.code == 0, ran.err
@@ -64,6 +65,7 @@ def test_an_answer_is_shown_a_fact_a_line_with_how_exact_it_is(run: Run, service
     assert "times a tune's own time" in near.out
 
 
+@pytest.mark.slow
 def test_a_product_of_files_is_numpys_whatever_their_order(
     run: Run, where: list[str], operands: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -77,6 +79,7 @@ def test_a_product_of_files_is_numpys_whatever_their_order(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy", "b.npy", "c.npy"]
 
 
+@pytest.mark.slow
 def test_a_product_may_be_transposed_and_its_kernel_forced(
     run: Run, service: Started, operands: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -304,6 +307,7 @@ def test_best_is_answered_without_a_device_once_the_devices_are_known(run: Run) 
     assert ran.stdout.splitlines()[-1] == "0 False", ran.stderr
 
 
+@pytest.mark.slow
 def test_devices_say_why_there_are_no_others(run: Run, service: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWISE_DEVICES", "opencl,opencl:7")
     ran = run("devices")
@@ -321,6 +325,7 @@ def test_without_a_device_a_command_says_so(run: Run, monkeypatch: pytest.Monkey
     assert run("best", 8, 8, 8).code == 4
 
 
+@pytest.mark.slow
 def test_service_that_owns_the_database_is_spoken_to(
     run: Run, service: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,6 +156,7 @@ def test_job_that_was_left_queued_is_cancelled_without_a_service(
     assert run("jobs", "--json").json[0]["state"] == "cancelled"
 
 
+@pytest.mark.slow
 def test_a_terminal_with_sixels_is_shown_pictures_of_a_shape(
     run: Run, service: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:

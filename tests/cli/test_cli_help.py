@@ -64,6 +64,7 @@ def test_the_help_lists_every_command_and_what_the_exit_codes_mean(run: Run) -> 
         assert meaning in " ".join(ran.out.split())
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_flags_without_a_value_and_arguments_without_braces(run: Run, command: str) -> None:
     shown = run(command, "--help").out

@@ -48,6 +48,7 @@ def near_the_best(found: Mapping[str, float]) -> bool:
     return 0 <= found["regret"] <= 0.03 and found["mean_ms"] >= found["optimum_ms"]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("strategy", ["exhaustive", "random", "genetic", "auto"])
 def test_a_whole_recorded_space_is_played_to_its_best(run: Run, file: Path, strategy: str) -> None:
     limit = ["--trials", 60] if strategy == "auto" else []  # it learns anew after every trial

@@ -73,6 +73,7 @@ def test_serving_ends_with_the_parent_that_started_it(tmp_path: Path) -> None:
         assert service.process.wait(10) in (0, -signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_said_in_a_sentence(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -120,6 +120,7 @@ def test_what_cannot_be_finished_is_told_that_the_service_closes(
         assert time.monotonic() - begun < 15
 
 
+@pytest.mark.slow
 def test_a_connection_that_has_asked_nothing_yet_hears_of_the_end(tmp_path: Path) -> None:
     """What it asks may be on its way."""
     with started(tmp_path, devices="none") as service:

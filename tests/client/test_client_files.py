@@ -64,6 +64,7 @@ def test_one_of_bfloat16_says_so(client: Client) -> None:
     assert np.allclose(found.astype(np.float32), A @ B, rtol=2**-8)
 
 
+@pytest.mark.slow
 def test_c_goes_where_it_is_told_to(client: Client) -> None:
     out = np.empty((60, 30), np.float64)
     assert client.matmul(FILE_A, FILE_B, out) is out
@@ -72,12 +73,14 @@ def test_c_goes_where_it_is_told_to(client: Client) -> None:
         client.matmul(FILE_A, FILE_B, np.empty((30, 60), np.float32))
 
 
+@pytest.mark.slow
 def test_it_may_stay_with_the_service_and_meet_what_does(client: Client) -> None:
     kept = client.keep("of-files", FILE_A, FILE_B)
     assert kept.shape == (60, 30)
     assert np.array_equal(client.matmul(kept.T, FILE_A), (A @ B).T @ A)
 
 
+@pytest.mark.slow
 def test_a_job_is_made_of_them(client: Client, url: str) -> None:
     pending = client.submit(FILE_A, FILE_B)
     assert pending.shape is None

@@ -67,6 +67,7 @@ def test_products_of_16_bits_are_of_16_bits_and_lie_as_numpys(multiply: Multiply
     assert not empty.any()
 
 
+@pytest.mark.slow
 def test_16_bits_beside_others_are_promoted_or_refused_as_numpy_does(multiply: Multiply) -> None:
     a = integers(BFLOAT16, 6, 5)
     assert multiply(a, integers(np.dtype(np.float32), 5, 4)).dtype == np.float32
@@ -74,6 +75,7 @@ def test_16_bits_beside_others_are_promoted_or_refused_as_numpy_does(multiply: M
         multiply(a, integers(np.dtype(np.float16), 5, 4))
 
 
+@pytest.mark.slow
 @EVERY
 def test_matrices_of_16_bits_are_kept_and_fetched(service: Served, dtype: np.dtype[Any]) -> None:
     a, b = integers(dtype, 6, 5), integers(dtype, 5, 4)

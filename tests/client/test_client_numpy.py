@@ -127,6 +127,7 @@ def test_a_product_has_numpys_values_shape_type_and_order(multiply: Multiply, ca
     assert close(c, a, b, c.dtype.name), case
 
 
+@pytest.mark.slow
 @many(40)
 @hypothesis.given(case=cases(), more=st.integers(-2, 2), dtype=st.sampled_from(["f4", "f8", ">f8", "c16"]), lie=LAYOUTS)
 def test_out_takes_what_numpys_takes(multiply: Multiply, case: Case, more: int, dtype: str, lie: str) -> None:
@@ -179,6 +180,7 @@ def test_out_may_be_one_of_the_operands(multiply: Multiply) -> None:
     assert np.array_equal(multiply(a, a, out=a), 4 * np.eye(5))
 
 
+@pytest.mark.slow
 def test_large_matrices_in_every_layout_come_whole(multiply: Multiply) -> None:
     source = np.random.default_rng(SEED)
     for layout in ("C", "turned", "reversed", "every other", "cut out"):

@@ -27,6 +27,7 @@ def pair(*shapes: tuple[int, ...], dtype: str) -> list[np.ndarray[tuple[int, ...
     return [source.standard_normal(shape).astype(dtype) for shape in shapes]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("dtype", "lead", "form"),
     [
@@ -162,6 +163,7 @@ def test_the_devices_and_kernels_are_listed(client: Client) -> None:
     assert {one.instructions for one in tensor.covers if one.dtype == "float64"} == {"dmma"}
 
 
+@pytest.mark.slow
 def test_many_threads_share_one_client(service: Served) -> None:
     a, b = pair((64, 64), (64, 64), dtype="float32")
     reference, wrong = a.astype(np.float64) @ b, list[int]()

@@ -44,6 +44,7 @@ def test_batch_said_twice_and_different_is_refused() -> None:
         sizes_of("1x2x3x4", None, None, 5)
 
 
+@pytest.mark.slow
 def test_text_of_a_shape_stands_for_its_sizes_in_every_call(service: Served) -> None:
     with Client(service.url) as client:
         job = client.tune("24x20x28", kernels=["naive"], trials=1, wait=True)

@@ -25,6 +25,7 @@ def serve(address: str, data: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_not_there_is_told_in_a_sentence(tmp_path: Path) -> None:
     with serve("127.0.0.1:1", tmp_path) as process:
         _, told = process.communicate(timeout=60)

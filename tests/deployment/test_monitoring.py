@@ -46,6 +46,7 @@ GPU_METRICS = {
 promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_the_event_loops_lag_is_seen() -> None:
     seen: list[float] = []

@@ -45,6 +45,7 @@ def known(facts: Path) -> dict[str, object]:
     return {name: told[name] for name in told.keys() - {"seconds", "sha256"}}
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_a_kernel_compiles_for_every_architecture_without_spilling(architecture: str, tmp_path: Path) -> None:
     cubin = cuda.compile_cubin(build_of("tiled"), architecture, tmp_path)
@@ -78,6 +79,7 @@ def test_a_binary_without_its_facts_is_compiled_again(tmp_path: Path) -> None:
     assert known(facts) == before
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("of", ["binary", "facts", "facts that are none", "an older cache"])
 def test_a_binary_whose_bytes_were_changed_is_compiled_again_and_never_loaded(tmp_path: Path, of: str) -> None:
     first = cuda.compile_cubin(build_of("naive"), "sm_90", tmp_path)

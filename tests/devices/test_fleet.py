@@ -142,6 +142,7 @@ class TestCompilers:
         with pytest.raises(CompileFailed, match="nothing here"):
             compilers.compile(Build("broken", "#error nothing here\n", "matmul", ()), "sm_90", 60)
 
+    @pytest.mark.slow
     def test_a_compiler_that_takes_too_long_is_killed_and_replaced(self, compilers: Compilers, tmp_path: Path) -> None:
         body = "".join(f"x = x * x + {number}.0f; y += __sinf(x) * y;" for number in range(20_000))
         text = 'extern "C" __global__ void matmul(float *a, float *b, float *c) { float x = *a, y = *b;' + body

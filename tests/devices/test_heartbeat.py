@@ -49,6 +49,7 @@ def test_a_stopped_child_is_replaced_within_five_seconds(make: Making, is_idle: 
     assert child.hangs == 1
 
 
+@pytest.mark.slow
 def test_call_in_a_stopped_child_fails_by_a_cause_from_outside(make: Making) -> None:
     child = make()
     with pytest.raises(ChildDied, match="it was stopped for 2 s") as failure:
@@ -56,6 +57,7 @@ def test_call_in_a_stopped_child_fails_by_a_cause_from_outside(make: Making) -> 
     assert failure.value.facts == {"stage": "stop", "outside": True}
 
 
+@pytest.mark.slow
 def test_a_stopped_child_is_told_of_before_it_is_killed(make: Making) -> None:
     child = make()
     child.call(child_functions.echo, 1)
@@ -72,6 +74,7 @@ def test_a_stopped_child_is_told_of_before_it_is_killed(make: Making) -> None:
     assert told == {"its process does not answer", "its process is being replaced"}
 
 
+@pytest.mark.slow
 def test_a_child_that_goes_on_in_time_is_not_replaced(make: Making) -> None:
     child = make()
     before = child.call(child_functions.pid)
@@ -83,6 +86,7 @@ def test_a_child_that_goes_on_in_time_is_not_replaced(make: Making) -> None:
     assert child.call(child_functions.pid) == before
 
 
+@pytest.mark.slow
 def test_a_call_that_sleeps_with_the_lock_is_a_hang(make: Making) -> None:
     child = make()
     child.start()
@@ -104,6 +108,7 @@ def test_work_that_keeps_the_lock_is_no_hang(make: Making) -> None:
     assert child.hangs == 0
 
 
+@pytest.mark.slow
 def test_a_child_that_stops_while_it_starts_is_replaced(make: Making) -> None:
     child = make()
     with ThreadPoolExecutor(1) as pool:

@@ -56,6 +56,7 @@ class TestOpenCL(Contract):
             backend.run(program, launch, Operands(*operands))
             assert compiled(cache_dir) == warmed
 
+    @pytest.mark.slow
     def test_what_was_compiled_once_is_found_on_disk(self, tmp_path: Path) -> None:
         # In a process of its own: PoCL's cache stays where the first to load it wanted it.
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
@@ -92,6 +93,7 @@ class TestOpenCL(Contract):
         assert backend.device.name == found.name
         assert backend.device.model.split(" | ")[2] == f"{backend.device.limits.sms} cores"
 
+    @pytest.mark.slow
     def test_a_kernel_that_never_ends_is_not_taken_for_a_compilation(self, cache_dir: Path) -> None:
         """In a child of its own: the launch cannot be broken off."""
         child = Worker("endless", device_functions.open_opencl, (cache_dir,))

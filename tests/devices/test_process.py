@@ -238,6 +238,7 @@ def test_a_lease_inside_a_lease_is_refused(make: Making) -> None:
     assert "leased already" in str(failure.value.__cause__)
 
 
+@pytest.mark.slow
 def test_a_product_waits_for_one_launch_of_a_measurement(make: Making) -> None:
     trials, products = make(), make()
     trials.start()
@@ -303,6 +304,7 @@ def test_what_a_child_prints_goes_to_standard_error(make: Making, capfd: pytest.
     assert captured.err == "from the child\n"
 
 
+@pytest.mark.slow
 def test_twenty_kills_leak_neither_a_descriptor_nor_a_process(make: Making) -> None:
     child = make()
     child.call(child_functions.echo, 0)

@@ -69,6 +69,7 @@ def test_a_devices_process_reaches_no_network_no_other_file_and_no_other_process
     assert fleet.restricted == PARTS
 
 
+@pytest.mark.drawn(2)
 @confining
 @pytest.mark.parametrize("number", range(landlock.OLDEST, SUPPORT.landlock + 1))
 def test_files_are_out_of_reach_in_every_version_of_landlock(
@@ -156,6 +157,7 @@ def test_cuda_is_asked_without_a_sandbox_where_device_files_are_to_be_made(cache
     assert found == [False, False, True, True, False, True]
 
 
+@pytest.mark.slow
 def test_without_the_sandbox_a_process_may_do_what_its_user_may(
     binaries: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -83,6 +83,7 @@ def assert_launched(log: list[str], expected: QueuedLaunches) -> None:
         assert all(number == ("map" if isinstance(value, QueuedMap) else str(value)) for number, value in given)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.skipif(which("gcc") is None, reason="there is no gcc")
 @pytest.mark.parametrize("kernel", winners.SMALL)
 def test_each_kernels_winner_launches_its_manifest_and_refuses_in_one_sentence(

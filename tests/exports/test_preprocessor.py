@@ -44,6 +44,7 @@ def expect_same(build: Build) -> None:
         assert line.text == before or any(name in before for name in macros)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_a_compiler_makes_the_same_of_it(kernel: Kernel) -> None:
     device, tried = device_of("sm_90"), 0

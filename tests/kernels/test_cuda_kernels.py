@@ -110,6 +110,7 @@ def drawn(chosen: list[tuple[Config, Problem]]) -> list[tuple[Config, Problem]]:
     return random.Random(seed()).sample(chosen, min(most, len(chosen)))  # noqa: S311 - configs, not secrets
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("architecture", "name", "dtype", "precision"), CASES)
 def test_a_kernel_compiles_at_the_edges_of_its_space_and_spills_nothing(
     architecture: str, name: str, dtype: str, precision: str, tmp_path: Path
@@ -175,6 +176,7 @@ def test_cuda_refuses_a_text_with_a_parameter_missing(name: str, tmp_path: Path)
             cuda.compile_cubin(without, "sm_90", tmp_path)
 
 
+@pytest.mark.drawn(2)
 @crossed(dtype=CATALOGUE["tiled"].dtypes, trans_a=(False, True), trans_b=(False, True))
 def test_the_compilers_shared_memory_is_the_spaces(dtype: str, trans_a: bool, trans_b: bool, tmp_path: Path) -> None:
     problem = transposed(dtype, trans_a, trans_b, 64, 64, 64)

@@ -110,6 +110,7 @@ CASES = [
 ]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("dtype", "values", "turned", "shape", "batch", "shift"), CASES)
 def test_products_of_integers_are_exact(
     dtype: str, values: tuple[int, ...], turned: int, shape: tuple[int, int, int], batch: int, shift: int
@@ -144,6 +145,7 @@ def test_nan_stays_in_its_row_and_padding_makes_none_of_infinity() -> None:
     assert (c == np.inf).all()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("turned", range(4))
 def test_whole_operands_move_in_16_bytes_at_once(turned: int, tmp_path: Path) -> None:
     trans_a, trans_b = TRANSPOSITIONS[turned]

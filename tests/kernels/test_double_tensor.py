@@ -249,6 +249,7 @@ CASES = [
 ]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("chosen", "device", "turned", "shape", "batch", "shift"), CASES)
 def test_integer_products_are_exact_without_bank_conflicts(
     chosen: Config, device: Device, turned: tuple[bool, bool], shape: tuple[int, int, int], batch: int, shift: int

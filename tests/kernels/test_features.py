@@ -25,6 +25,7 @@ def _computes(name: str, device: Device, problem: Problem) -> bool:
     return CATALOGUE[name].covers(problem, device)
 
 
+@pytest.mark.drawn(2)
 @crossed(_computes, name=sorted(CATALOGUE), device=[H200, PROCESSOR], problem=PROBLEMS)
 def test_every_legal_config_has_finite_features_of_one_length(name: str, device: Device, problem: Problem) -> None:
     kernel = CATALOGUE[name]

@@ -49,6 +49,7 @@ def relative(c: Array, reference: Array) -> float:
     return float(np.linalg.norm((c - reference).astype(np.float64)) / np.linalg.norm(reference.astype(np.float64)))
 
 
+@pytest.mark.drawn(2)
 @NAMES
 @pytest.mark.parametrize("promote", PROMOTIONS)
 @pytest.mark.parametrize("seed", [1, 2])
@@ -250,6 +251,7 @@ def check_planes(split: Split, a: Array, b: Array) -> None:
             assert np.array_equal(found[2][number], exponents[:, 0])
 
 
+@pytest.mark.drawn(2)
 @crossed(trans_a=(False, True), trans_b=(False, True), sizes=((66, 5, 261), (2, 3, 517)))
 def test_every_storage_and_size_is_split_into_the_same_lines(
     trans_a: bool, trans_b: bool, sizes: tuple[int, int, int]
@@ -275,6 +277,7 @@ def test_denormal_and_mixed_lines_are_split_as_they_are() -> None:
     check_planes(Split(problem, *stored(problem, a, b)), a, b)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("kind", "verdict"), SPOILT.items())
 def test_operands_out_of_range_are_declined_with_a_reason(kind: str, verdict: int) -> None:
     a, b = spoilt(kind)

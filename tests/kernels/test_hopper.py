@@ -45,6 +45,7 @@ def expect_launch_exact(chosen: Launch) -> int:
     return int(conflicts)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("swap", [0, 1])
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
 def test_half_operands_are_multiplied_in_any_order(turned: tuple[bool, bool], swap: int) -> None:
@@ -70,6 +71,7 @@ def test_gathering_rows_one_after_the_other_would_meet_on_banks() -> None:
     assert expect_launch_exact(replace(chosen, build=replace(chosen.build, text=plain))) == 4 * 2 * 8 * 2
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("problem", "values"),
     [
@@ -118,6 +120,7 @@ def test_products_are_exact_with_every_value_of_the_space_at_every_edge(
     expect_exact(problem, **values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "values"),
     [

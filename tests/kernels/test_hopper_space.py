@@ -132,6 +132,7 @@ def test_stages_are_bounded_by_phases_and_bandwidth(
     assert enough_stages(tile(problem, **changes), problem, H200)[-2:] == enough
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("dtype", "precision"), CLASSES[1:])
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
 def test_defaults_are_legal_and_their_plans_fit(dtype: str, precision: str, turned: tuple[bool, bool]) -> None:
@@ -147,6 +148,7 @@ def test_defaults_are_legal_and_their_plans_fit(dtype: str, precision: str, turn
         assert seconds(chosen, problem, H200) > 0
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("dtype", "precision"), CLASSES[1:])
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
 def test_the_smallest_problems_have_a_default_too(dtype: str, precision: str, turned: tuple[bool, bool]) -> None:

@@ -144,6 +144,7 @@ def test_defaults_are_legal_and_a_value_to_change_is_legal_too(lesson: Lesson) -
     assert 2 <= len(lesson.kernel.space.legal(problem, H200)) <= 100
 
 
+@pytest.mark.drawn(2)
 @named(argvalues=PORTABLE)
 def test_products_of_integers_are_exact_on_the_processor(lesson: Lesson) -> None:
     problem = problem_of(lesson)
@@ -180,6 +181,7 @@ INTERPRETED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "changed"), INTERPRETED)
 def test_products_of_integers_are_exact_as_interpreted(number: int, changed: dict[str, int]) -> None:
     interpreter = pytest.importorskip("tests.ptx_interpreter.launches")
@@ -192,6 +194,7 @@ def test_products_of_integers_are_exact_as_interpreted(number: int, changed: dic
     assert conflicts == 0 or number in {6, 7, 8}, conflicts
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("lesson", "architecture"),
     [

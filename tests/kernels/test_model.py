@@ -181,6 +181,7 @@ def edges_and_sizes() -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
     return [(name, edge, sizes) for name in EDGES for edge in EDGES[name] for sizes in (WHOLE, RAGGED)]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("device", [H200, TENSOR], ids=["plain", "tensor"])
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_default_is_predicted_within_twenty_rooflines(name: str, device: Device) -> None:

@@ -97,6 +97,7 @@ def test_every_kernel_that_opencl_can_have_is_tried() -> None:
     assert list(TILES) == [name for name, kernel in CATALOGUE.items() if "opencl" in kernel.platforms]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("name", "values", "dtype", "turned"), CASES)
 def test_a_kernel_multiplies_every_shape_and_passes_nan_and_infinity_on(
     name: str, values: tuple[int, ...], dtype: str, turned: tuple[bool, bool]
@@ -138,6 +139,7 @@ def not_finite_goes_on(
     assert (endless == np.inf).all(), "the padding made NaN of infinity"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_any_legal_config_of_thread_tiles_is_right_around_its_own_edges(dtype: str) -> None:
     seed = secrets.randbits(32)
@@ -180,6 +182,7 @@ def test_products_are_added_with_one_rounding(name: str, dtype: str) -> None:
     assert multiplied(compiled(launch.build), launch, a, b)[0, 0, 0] == float(residue)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", TILES)
 def test_opencl_refuses_a_text_with_a_parameter_missing(name: str) -> None:
     queue()

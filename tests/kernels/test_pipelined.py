@@ -75,6 +75,7 @@ CASES = {
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if number % 3 else []) for number, name in enumerate(CASES)]
 )

@@ -134,6 +134,7 @@ def test_what_cannot_run_well_is_refused_by_its_reason(
     assert refusal.startswith(rule)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("shape", BARS, ids=str)
 def test_defaults_are_legal_and_leave_few_sms_without_work(shape: tuple[int, int, int]) -> None:
     for device in DEVICES.values():

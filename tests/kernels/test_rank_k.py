@@ -156,6 +156,7 @@ CASES = {
 FEW = ("nn", "nt", "tn-halves", "tt-doubles", "in-fours-of-ragged-rows")
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     "name", [*FEW, *(pytest.param(each, marks=pytest.mark.slow) for each in CASES if each not in FEW)]
 )
@@ -171,6 +172,7 @@ def test_products_of_integers_are_exact(name: str) -> None:
     assert conflicts == 0
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("k", [1, 4, 17, 32])
 def test_what_is_verified_before_serving_has_room_for_its_k_and_is_right(k: int) -> None:
     problem = Problem(4096, 4096, k)

@@ -90,6 +90,7 @@ def test_a_config_at_random_multiplies_as_interpreted(name: str, number: int) ->
     expect_interpreted(one)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_any_point_of_a_space_is_a_launch_or_is_refused_by_a_rules_name(name: str) -> None:
     kernel, seen = CATALOGUE[name], Counter[str]()
@@ -116,6 +117,7 @@ def test_any_point_of_a_space_is_a_launch_or_is_refused_by_a_rules_name(name: st
     assert seen.total() > seen["legal"], "nothing was refused"
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_what_is_drawn_is_listed_and_drawn_again_from_the_same_seed(name: str) -> None:
     kernel = CATALOGUE[name]
@@ -148,6 +150,7 @@ def test_a_small_sample_that_multiplies_wrong_or_races_is_told() -> None:
         assert told in str(raised.value)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", ALONE)
 def test_small_samples_are_legal_and_repeat_with_their_seed(name: str) -> None:
     kernel, devices = CATALOGUE[name], {device.architecture: device for device in DEVICES.values()}

@@ -163,6 +163,7 @@ def test_any_legal_config_is_right_around_its_own_edges(dtype: str) -> None:
             assert (c == reference(problem, a, b)).all(), (chosen, problem.key)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", CLASS)
 def test_a_space_is_rich(shape: tuple[int, int, int], dtype: str) -> None:
@@ -246,6 +247,7 @@ def test_what_cannot_run_well_is_refused_by_its_reason(
     assert refusal.startswith(rule)
 
 
+@pytest.mark.drawn(2)
 @crossed(shape=CLASS, turned=TRANSPOSITIONS, dtype=DTYPES)
 def test_defaults_read_the_long_operand_once_and_keep_the_device_busy(
     shape: tuple[int, int, int], turned: tuple[bool, bool], dtype: str

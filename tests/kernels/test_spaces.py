@@ -70,6 +70,7 @@ def of_class(name: str, problem: Problem, place: int = 0) -> Problem:
     return replace(problem, dtype=dtype, precision=precision)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("device", [H200, PROCESSOR], ids=["cuda", "opencl"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_config_is_legal_or_counted_for_the_rule_that_refuses_it(name: str, device: Device) -> None:
@@ -182,6 +183,7 @@ def test_no_legal_tile_needs_more_than_48_kib() -> None:
     assert max(needed) <= 48 * 1024
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_default_is_legal_for_any_shape_and_any_limits_that_allow_one(name: str) -> None:
     seed = secrets.randbits(32)

@@ -98,6 +98,7 @@ def right_around_its_own_edges(dtype: str, draw: random.Random, rng: np.random.G
         assert (c == reference(problem, a, b)).all(), (chosen, problem.key)
 
 
+@pytest.mark.slow
 def test_any_legal_config_is_right_around_its_own_edges() -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
@@ -318,6 +319,7 @@ def test_default_is_legal_for_any_suitable_shape_and_limits(dtype: str) -> None:
         assert SPACE.refusal(TALL.default(problem, device), problem, device) is None, (problem.key, device.limits)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
 def test_a_quarter_of_a_warp_reads_both_operands_from_banks_of_their_own(dtype: str, turned: tuple[bool, bool]) -> None:

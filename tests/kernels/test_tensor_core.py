@@ -92,6 +92,7 @@ SLOW = {
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in CASES]
 )

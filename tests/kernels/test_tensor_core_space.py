@@ -157,6 +157,7 @@ def test_only_classes_and_architectures_with_the_instructions_are_covered() -> N
     assert not TENSOR_CORE.covers(replace(SPLIT, k=64), H200)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("size", [1, 64, 512, 1023, 2048, 4097])
 @pytest.mark.parametrize("like", [CUBE, TF32, SPLIT], ids=["half", "tf32", "emulated"])
 def test_defaults_are_legal_and_grow_with_the_shape(like: Problem, size: int) -> None:

@@ -227,6 +227,7 @@ def test_quarter_warps_read_16_bytes_without_bank_conflicts(dtype: str) -> None:
                 assert ways([run * across + lane % across for lane in quarter], 8) == 1
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("turned", TRANSPOSITIONS)
 def test_no_write_to_shared_memory_waits_for_a_bank(dtype: str, turned: tuple[bool, bool]) -> None:

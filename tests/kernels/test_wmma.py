@@ -71,6 +71,7 @@ CASES = [
 ]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("dtype", "values", "turned", "shape", "batch", "shift"), CASES)
 def test_products_of_integers_are_exact(
     dtype: str, values: tuple[int, ...], turned: int, shape: tuple[int, int, int], batch: int, shift: int

@@ -57,6 +57,7 @@ def found(read: Callable[[], list[dict[str, Any]]], request_id: str, least: int 
     return lines
 
 
+@pytest.mark.slow
 def test_an_answer_has_the_id_that_was_sent_or_one_of_its_own(service: Logged) -> None:
     with service.client() as client:
         for path, status in (("/best-config?m=8&n=8&k=8", 200), ("/nothing", 404), ("/health/live", 200)):
@@ -68,6 +69,7 @@ def test_an_answer_has_the_id_that_was_sent_or_one_of_its_own(service: Logged) -
     assert all(re.fullmatch("[0-9a-f]{32}", each) for each in ids)
 
 
+@pytest.mark.slow
 def test_what_is_refused_by_its_head_or_is_no_request_has_one(service: Logged) -> None:
     with service.client("wrong") as stranger:
         answer = stranger.get("/jobs", headers={"X-Request-ID": "denied-1"})

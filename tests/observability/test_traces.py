@@ -65,6 +65,7 @@ def product(service: Traced, m: int, request_id: str, **headers: str) -> httpx.R
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [30, 900])  # made on the event loop, and in a thread
 def test_a_product_is_traced_through_its_phases_in_its_callers_trace(service: Traced, m: int) -> None:
     answer = product(service, m, f"product-{m}")
@@ -84,6 +85,7 @@ def test_a_product_is_traced_through_its_phases_in_its_callers_trace(service: Tr
     assert took == pytest.approx(float(told["kernel"]), abs=0.002)  # the same figure, rounded
 
 
+@pytest.mark.slow
 def test_a_kernels_first_use_is_compiled_and_verified_inside_its_products_trace(service: Traced) -> None:
     body = np.ones((33 * 7 + 7 * 35,), np.float64).tobytes()
     url = f"{service.url}/matmul?m=33&n=35&k=7&dtype=float64&trans_a=true&kernel=tiled"

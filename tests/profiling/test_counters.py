@@ -69,6 +69,7 @@ def test_without_ncu_the_reason_is_that_it_is_not_installed(
     assert reading(unit, tmp_path).reason == "Nsight Compute (ncu) is not installed here"
 
 
+@pytest.mark.slow
 def test_a_product_is_let_in_between_two_groups_of_counters(
     unit: Unit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

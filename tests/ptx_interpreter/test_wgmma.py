@@ -102,6 +102,7 @@ CASES = [
 ]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("kind", "n", "span", "cross_a", "cross_b"), CASES)
 def test_operands_are_read_from_shared_memory_in_each_layout(
     kind: str, n: int, span: int, cross_a: bool, cross_b: bool

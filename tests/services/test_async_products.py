@@ -212,6 +212,7 @@ def test_an_error_is_the_jobs_error(service: Service, tmp_path: Path) -> None:
     assert ended.error["code"] == "unknown_kernel"
 
 
+@pytest.mark.slow
 def test_a_disk_that_does_not_take_the_result_is_the_jobs_error(service: Service, tmp_path: Path) -> None:
     with keeping(service, tmp_path / "gone") as results:
         (tmp_path / "gone").rmdir()
@@ -221,6 +222,7 @@ def test_a_disk_that_does_not_take_the_result_is_the_jobs_error(service: Service
     assert ended.error["code"] == "store_failed"
 
 
+@pytest.mark.slow
 def test_a_job_waits_in_line_and_leaves_it_at_once_when_it_is_cancelled(service: Service, tmp_path: Path) -> None:
     line = service.matmul._batcher._queues["opencl:0"]
     with keeping(service, tmp_path) as results, service.matmul.reserve(Problem(3, 4, 5)) as placed, held(service):

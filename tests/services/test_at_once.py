@@ -51,6 +51,7 @@ def known(service: Service) -> Service:
     return service
 
 
+@pytest.mark.slow
 def test_a_product_that_was_made_before_is_begun_and_is_the_same(known: Service) -> None:
     with placed(known) as placement:
         usual = known.matmul.multiply(placement)
@@ -116,6 +117,7 @@ def test_it_is_wanted_once_however_often_it_was_tried(known: Service) -> None:
     assert known.misses.total == before + 1
 
 
+@pytest.mark.slow
 def test_a_wrong_answer_is_left_to_be_made_again(known: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     with placed(known) as placement:
         with monkeypatch.context() as patch:
@@ -126,6 +128,7 @@ def test_a_wrong_answer_is_left_to_be_made_again(known: Service, monkeypatch: py
         assert known.matmul.multiply(placement).kernel != forgiven(known).kernel
 
 
+@pytest.mark.slow
 def test_one_that_its_child_dies_of_is_left_to_the_kernel_below(
     known: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,6 +125,7 @@ def at_once(
         thread.join(120)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("kernel", "problem"),
     [
@@ -155,6 +156,7 @@ def test_what_is_made_together_is_bit_for_bit_what_is_made_alone(
         assert set(one.product.seconds) == {"queue", "h2d", "kernel", "d2h"}
 
 
+@pytest.mark.slow
 def test_a_config_that_its_space_refuses_for_the_batch_makes_each_alone(
     service: Service, matmul: MatmulService
 ) -> None:
@@ -249,6 +251,7 @@ def test_who_is_cancelled_while_it_is_given_the_lead_passes_it_on(service: Servi
     assert len(queue) == 0
 
 
+@pytest.mark.slow
 def test_however_products_are_cancelled_the_queue_moves_on(service: Service) -> None:
     rng, queue, until = np.random.default_rng(SEED), DeviceQueue(service.fleet.unit()), time.monotonic() + 1.5
     order = MultiplyRequest(Problem(1, 1, 1), None, 0, 0, 0)

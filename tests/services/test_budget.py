@@ -74,6 +74,7 @@ def test_a_job_is_cancelled_in_whichever_phase_and_the_next_one_runs(service: Se
     assert [fault for fault in faults if fault.job_id == job.id] == []
 
 
+@pytest.mark.slow
 def test_a_job_is_cancelled_while_its_strategy_thinks(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     thinks, go = Event(), Event()
 

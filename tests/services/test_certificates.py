@@ -43,6 +43,7 @@ def certificate(problem: Problem, a: Array, b: Array, c: Array, rounds: int = RO
         return certifier.certificate(problem.precision)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("dtype", "precision"), CLASS)
 @pytest.mark.parametrize(
     ("m", "n", "k", "batch"),
@@ -90,6 +91,7 @@ def flipped(rng: np.random.Generator, c: Array) -> Iterator[tuple[Array, int, in
         yield wrong, *divmod(at, c.shape[-1]), effect
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("dtype", "precision"), [("float32", "strict"), ("float32", "tf32"), ("float64", "strict"), ("bfloat16", "strict")]
 )

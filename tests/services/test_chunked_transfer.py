@@ -108,11 +108,13 @@ def test_a_product_that_another_device_makes_is_copied_to_that(two: Service) -> 
         assert whole(placed)
 
 
+@pytest.mark.slow
 def test_a_product_that_is_never_made_leaves_nothing(two: Service) -> None:
     with landing(two):
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_result_that_stays_is_pulled_from_the_device_that_made_it(two: Service, elsewhere: bool) -> None:
     with landing(two) as (placed, passage):
@@ -135,6 +137,7 @@ def test_a_result_that_nobody_pulls_to_its_end_is_dropped(two: Service) -> None:
         passage.download_next()
 
 
+@pytest.mark.slow
 def test_a_result_is_gone_with_the_child_that_made_it(two: Service) -> None:
     with landing(two) as (placed, passage):
         passage.keep_on_device()

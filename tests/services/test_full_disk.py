@@ -93,6 +93,7 @@ def test_jobs_that_meet_a_full_disk_end_once_there_is_room(tmp_path: Path, then:
     assert told["again"] == [True, "succeeded"]
 
 
+@pytest.mark.slow
 def test_job_without_a_thread_is_cancelled_at_once(service: Service) -> None:
     order = TuneSpec((Problem(21, 22, 23),), kernels=("naive",), budget=Budget(trials=1))
     spec = normalize(order, service.fleet)

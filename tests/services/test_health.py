@@ -94,6 +94,7 @@ def test_a_child_stopped_five_times_serves_again_each_time(tmp_path: Path) -> No
             assert 503 in answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["deleted", "overwritten", "replaced"])
 def test_a_store_that_is_gone_is_seen_and_products_go_on(watched: Watched, fault: str) -> None:
     client = watched.client
@@ -118,6 +119,7 @@ def test_a_store_that_is_gone_is_seen_and_products_go_on(watched: Watched, fault
     assert client.get("/health/ready").json()["status"] == "ready"
 
 
+@pytest.mark.slow
 def test_changes_of_health_are_logged_once(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "app.services.health.status")
     unit, cordons = watched.service.fleet.unit(), watched.service.health.cordons
@@ -151,6 +153,7 @@ def test_a_cordoned_device_refuses_products_and_tunes_over_restarts(tmp_path: Pa
         product(service, PROBLEM)
 
 
+@pytest.mark.slow
 def test_idle_device_is_verified(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     one = watched.service.health.verification["opencl:0"]
     before = one.total

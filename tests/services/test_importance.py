@@ -37,6 +37,7 @@ def points() -> list[ConfigPoint]:
     ]
 
 
+@pytest.mark.slow
 def test_shuffling_finds_the_interplay_that_no_parameter_shows_alone() -> None:
     found = importance([*points(), point(128, 8, 1, None)], None, _PROBLEM)
     named = {one.name: one for one in found.parameters}

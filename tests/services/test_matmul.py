@@ -44,6 +44,7 @@ def test_every_transposition_and_batch_is_right(service: Service, trans_a: bool,
     assert error < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape", [(1, 130, 7), *(pytest.param(shape, marks=pytest.mark.slow) for shape in ((1, 1, 1), (64, 64, 64)))]
 )
@@ -59,6 +60,7 @@ def test_a_kernel_can_be_forced(service: Service, kernel: str) -> None:
     assert error < 1e-6
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("kernel", "problem"),
     [
@@ -99,6 +101,7 @@ def test_what_is_verified_at_the_start_is_what_an_untuned_product_uses(service: 
     assert "build" not in product.seconds, "it was compiled or verified again"
 
 
+@pytest.mark.slow
 def test_a_product_says_where_its_time_went(service: Service) -> None:
     problem = Problem(64, 64, 88, trans_a=True)
     product, _ = multiply(service, problem)

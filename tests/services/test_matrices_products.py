@@ -84,6 +84,8 @@ def loads(service: Service) -> tuple[int, int]:
     return service.matmul.device_cache.loads, service.matmul.device_cache.hits
 
 
+@pytest.mark.slow
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("stack", [(), (3,)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_operand_may_be_resident_and_the_result_too(service: Service, stack: tuple[int, ...], dtype: str) -> None:
@@ -134,6 +136,7 @@ def test_an_operand_that_is_used_again_is_not_copied_again(service: Service) -> 
     assert loads(service) == (before[0] + 1, before[1] + 5)
 
 
+@pytest.mark.slow
 def test_a_killed_child_is_given_its_matrices_again(service: Service) -> None:
     a, b = np.random.default_rng(5).random((64, 64), np.float32), np.eye(64, dtype=np.float32)
     put(service, "a", a)
@@ -266,6 +269,7 @@ class Caller(threading.Thread):
                 self.seen.append((left.key, right.key if both else None, b, c))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deaths", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_products_among_puts_deletions_and_evictions_are_of_one_version(service: Service, deaths: int) -> None:
     """With `deaths`, the serving child is killed so often meanwhile."""

@@ -57,6 +57,7 @@ def made(service: Service, problem: Problem, token: CancelToken | None = None, *
         return service.matmul.multiply(buffers, token=token)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     "problem",
     [
@@ -73,6 +74,7 @@ def test_all_devices_make_a_right_product(two: Service, problem: Problem) -> Non
     assert sum(found.devices.values()) == found.tiles > 2
 
 
+@pytest.mark.slow
 def test_one_device_makes_it_where_that_is_asked_for_or_it_is_small(two: Service) -> None:
     for problem, where in ((LARGE, "one"), (LARGE, "auto"), (Problem(100, 100, 100), "all")):
         found = made(two, problem, placement=where)

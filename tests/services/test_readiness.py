@@ -107,6 +107,7 @@ def quarantined_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ke
         assert {one.kernel for one in service.quarantine.entries(service.fleet.unit().device)} == {kernel}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "faults",
     [

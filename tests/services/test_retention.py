@@ -53,6 +53,7 @@ def ended(database: Database, *names: str, **other: Any) -> None:
         add_job(database, name, **{"state": "succeeded", "finished_at": NOW, **other})
 
 
+@pytest.mark.slow
 def test_the_oldest_jobs_go_first_and_what_has_not_ended_stays(database: Database) -> None:
     add_job(database, "waiting")
     ended(database, "a", "b", "c", "d")
@@ -62,6 +63,7 @@ def test_the_oldest_jobs_go_first_and_what_has_not_ended_stays(database: Databas
     assert jobs(database) == ["d", "c", "waiting"]
 
 
+@pytest.mark.slow
 def test_jobs_that_anything_names_stay(database: Database) -> None:
     ended(database, "tried", "answered", "kept", "fault")
     add_trial(database, replace(TRIAL, job_id="tried"))

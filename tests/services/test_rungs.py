@@ -79,6 +79,7 @@ def rung(architecture: str, dtype: str, precision: str) -> tuple[str, str]:
     return (found, precision) if found else rung(architecture, dtype, "strict")
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("dtype", "precision"), RUNGS)
 def test_every_class_is_served_by_the_architectures_highest_rung(architecture: str, dtype: str, precision: str) -> None:
@@ -91,6 +92,7 @@ def test_every_class_is_served_by_the_architectures_highest_rung(architecture: s
         assert answer.instructions == INSTRUCTIONS.get(wanted, "fma")
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("size", [(1, 33, 65), (5, 7, 9), (1023, 1023, 1023), (131072, 64, 64), (64, 64, 131072)])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_no_shape_of_any_class_is_left_without_an_answer(architecture: str, size: tuple[int, int, int]) -> None:

@@ -54,6 +54,7 @@ def test_it_asks_what_it_would_ask_here(workers: SearchWorkers) -> None:
     assert there.gain() == here.gain()
 
 
+@pytest.mark.slow
 def test_strategies_of_one_process_are_apart(workers: SearchWorkers) -> None:
     make = workers.factory("first")
     other = replace(TASK, seed=4)

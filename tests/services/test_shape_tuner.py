@@ -66,6 +66,7 @@ def tried(rows: list[TrialRecord]) -> list[tuple[str, str]]:
     return [(row.kernel, str(row.config)) for row in rows]
 
 
+@pytest.mark.slow
 def test_a_tune_saves_three_rounds_and_promotes_what_the_report_measured(tuned: Tuned) -> None:
     search, final, report = (tuned.rows(name) for name in ("search", "final", "report"))
     assert {*tried(search)} >= {("tiled", str(config)) for config in CONFIGS} | {("vendor", "")}
@@ -80,6 +81,7 @@ def test_a_tune_saves_three_rounds_and_promotes_what_the_report_measured(tuned: 
     assert (answer.match, answer.config, answer.provisional) == ("exact", tuned.best.trial.config, False)
 
 
+@pytest.mark.slow
 def test_best_is_measured_beside_the_rest_and_beats_the_default(tuned: Tuned) -> None:
     best = tuned.best
     assert best.default is not None
@@ -117,6 +119,7 @@ def test_what_other_shapes_took_is_known_before_the_search(tuned: Tuned) -> None
     assert room.attempts(transposed)._task().known == {"naive": [], "tiled": []}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_tune_that_was_interrupted_goes_on_without_repeating_a_trial(room: House, after: int) -> None:
     job = room.job(PROBLEM, CONFIGS)
@@ -177,6 +180,7 @@ def test_finals_that_are_interrupted_leave_nothing_and_are_done_again(room: Hous
     assert room.trials(job, "search") == search
 
 
+@pytest.mark.slow
 def test_a_job_that_was_given_more_does_more_and_its_finals_anew(room: House) -> None:
     job = room.job(PROBLEM, CONFIGS, trials=4)
     first = room.tune(job)

@@ -106,6 +106,7 @@ def test_quarantine_outlives_the_service_but_not_the_kernels_text(room: House, m
     assert Quarantine.load(room.database).holds(room.unit.device, "tiled", BAD) is None
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("body", "kind", "stage", "elsewhere"),
     [
@@ -126,6 +127,7 @@ def test_a_config_that_failed_is_not_tried_again_where_it_would_fail_again(
     assert [BAD in configs for configs in refused] == [True, *elsewhere]
 
 
+@pytest.mark.slow
 def test_finalist_wrong_on_hostile_operands_is_quarantined(room: House, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = CATALOGUE["tiled"].default(PROBLEM, room.unit.device)  # which is told, and so proved, however slow it is
     break_tiled(monkeypatch, {bad: NO_NAN})
@@ -152,6 +154,7 @@ def test_a_fault_and_its_trial_are_one_transaction(room: House, monkeypatch: pyt
     assert set(seen) == {(0, 0), (1, 1)}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_ladder")
 def test_a_product_whose_class_answers_wrong_is_made_by_the_next_answer(
     room: House, monkeypatch: pytest.MonkeyPatch
@@ -186,6 +189,7 @@ def test_wrong_default_does_not_prevent_readiness(room: House, monkeypatch: pyte
     assert context.best.answer(Problem(256, 256, 256)).kernel == "naive"
 
 
+@pytest.mark.slow
 def test_a_best_whose_config_is_held_is_stored_but_not_answered(room: House) -> None:
     best = room.tune(room.job(PROBLEM, [GOOD]))
     launch = CATALOGUE[best.trial.kernel].launch(best.trial.config, PROBLEM, room.unit.device)

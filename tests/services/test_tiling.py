@@ -60,6 +60,7 @@ def made(service: Service, problem: Problem, **how: Any) -> Product:
     return result
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("problem", [LARGE, replace(LARGE, batch=3), Problem(5000, 40, 90), Problem(33, 9000, 70)])
 def test_tiles_cover_c_once_fit_the_memory_and_share_a_panel_with_the_next(small: Service, problem: Problem) -> None:
     found = tiles_of(small, problem)

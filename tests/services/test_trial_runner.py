@@ -56,6 +56,7 @@ def room(unit: Unit) -> Room:
     return Room(unit)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("body", "stage", "kind"),
     [

@@ -153,6 +153,7 @@ def test_provisional_best_is_taken_back_without_a_winner(service: Service) -> No
     assert not service.best.answer(problem).provisional
 
 
+@pytest.mark.slow
 def test_a_job_of_listed_configs_tries_them_and_the_defaults_alone(service: Service) -> None:
     device, problem = service.fleet.unit().device, Problem(35, 36, 37)
     listed = [("tiled", CATALOGUE["tiled"].space.config({"BM": 8, "BN": 16, "BK": 8}))]
@@ -232,6 +233,7 @@ def test_a_job_that_somebody_waits_for_goes_before_those_nobody_waits_for(servic
     assert finish(service, watched).state == "cancelled"
 
 
+@pytest.mark.slow
 def test_running_job_tells_its_eta_and_finals_are_a_phase(service: Service) -> None:
     job = service.tuning.submit(order(29, trials=6), ANONYMOUS)
     told: list[tuple[str | None, float | None]] = []
@@ -250,6 +252,7 @@ def test_running_job_tells_its_eta_and_finals_are_a_phase(service: Service) -> N
     assert names == [None]
 
 
+@pytest.mark.slow
 def test_retune_measures_again(service: Service, tuned: JobRecord) -> None:
     again = service.tuning.submit(order(24, 40, retune=True), ANONYMOUS)
     assert again.id != tuned.id

@@ -15,6 +15,7 @@ from app.services.tuning.job_queue import JobQueue
 from tests.simulation.seeds import RUNS, runs
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("what", "count"),
     [

@@ -45,6 +45,7 @@ def jobs(url: str) -> int:
         return sum(database.read(lambda session: JobRepository(session).tally()).values())
 
 
+@pytest.mark.slow
 def test_a_backup_comes_back_with_its_secret(filled: Database, tmp_path: Path) -> None:
     url, secret = filled.url, tmp_path / "secret"
     target = saved(url, tmp_path)

@@ -73,6 +73,7 @@ def test_a_start_after_a_kill_finds_everything(file: Path, caplog: pytest.LogCap
     assert not caplog.messages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["log removed and file emptied", "file emptied", "file removed"])
 def test_a_database_that_is_empty_now_is_refused_until_that_is_wanted(file: Path, damage: str) -> None:
     if "log removed" in damage:

@@ -10,6 +10,7 @@ import threading
 import time
 
 import numpy as np
+import pytest
 
 from app.store.database import migrate, open_database
 from app.store.repository import JobRepository, TrialRepository
@@ -53,6 +54,7 @@ def kept(url: str, name: str) -> tuple[list[int], int]:
     return [trial.id or 0 for trial in trials], job.done
 
 
+@pytest.mark.slow
 def test_every_acknowledged_trial_survives_a_kill(database_url: str) -> None:
     seed = time.time_ns() % 2**32
     print("seed", seed)

@@ -302,6 +302,7 @@ def test_more_rows_than_are_rewritten_at_once_are_rewritten(sqlite_url: str) -> 
     assert [dict(each.config) for each in trials] == [{"BM": number, "MIN_BLOCKS": 1} for number in range(2500)]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("more", ["op.execute('NO SUCH STATEMENT')", "op.execute('DELETE FROM jobs')"])
 def test_a_revision_that_fails_leaves_nothing_behind(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str

@@ -44,6 +44,7 @@ def refused(kind: str, scale: float, rounds: int) -> tuple[float, int]:
     return float(np.mean(checks(machine, watch, rounds))), watch.moved
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_quiet_machine_is_refused_in_less_than_one_check_of_a_hundred(kind: str, scale: float) -> None:
@@ -72,6 +73,7 @@ def detected(kind: str, scale: float, rounds: int, repeats: int) -> float:
     return float(np.mean(found))
 
 
+@pytest.mark.drawn(2)
 @crossed(kind=["white", "heavy", "half AR 0.95", "3 % a minute"], scale=[0.002, 0.01, 0.02], rounds=[1, 5])
 def test_a_slow_down_by_a_tenth_is_seen(kind: str, scale: float, rounds: int) -> None:
     repeats = 60

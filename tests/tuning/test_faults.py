@@ -70,6 +70,7 @@ def is_well(unit: Unit) -> bool:
     return isinstance(attempt(unit, faulty(unit, RIGHT)), Measured)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("body", "stage", "reason"),
     [
@@ -220,6 +221,7 @@ def test_small_tune_ends_with_a_best_beside_the_vendor(unit: Unit) -> None:
     assert isinstance(final.vendor, Measured) or unit.vendor.name is None
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("shape", "trans_a", "trans_b", "dtype"),
     [

@@ -228,6 +228,7 @@ NOISES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("kind", NOISES)
 @pytest.mark.parametrize("limit", [1e-3, 0.02, 0.2])
 def test_no_own_figure_is_faster_than_the_best_under_noise(kind: str, limit: float) -> None:
@@ -369,6 +370,7 @@ MACHINES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("kind", MACHINES)
 def test_the_choice_costs_little_and_the_report_is_no_flattery(kind: str) -> None:
     regrets, optimism = [], []

@@ -46,6 +46,7 @@ class TestStrategy:
         space = configs(count)
         assert strategy(name, inputs(space, space[-1]), seed=3).ask(5)[0] == space[-1]
 
+    @pytest.mark.drawn(2)
     def test_asks_for_every_config_exactly_once_and_then_for_none(self, name: str, count: int) -> None:
         space = configs(count)
         one = strategy(name, inputs(space, space[count // 2]), seed=3)
@@ -70,6 +71,7 @@ class TestStrategy:
         assert len(pending) == count
         assert set(pending) == set(space)
 
+    @pytest.mark.drawn(2)
     def test_goes_on_while_a_batch_is_pending(self, name: str, count: int) -> None:
         space = configs(count)
         one = strategy(name, inputs(space), seed=3)
@@ -82,6 +84,7 @@ class TestStrategy:
         assert len(asked) == count
         assert set(asked) == set(space)
 
+    @pytest.mark.drawn(2)
     def test_never_asks_for_what_it_was_told_unasked(self, name: str, count: int) -> None:
         space = configs(count)
         one = strategy(name, inputs(space), seed=3)
@@ -115,11 +118,13 @@ class TestStrategy:
         space = configs(count)
         assert set(run(strategy(name, inputs(space), seed=3), lambda _: 1e-3)) == set(space)
 
+    @pytest.mark.drawn(2)
     def test_goes_the_same_way_for_the_same_seed(self, name: str, count: int) -> None:
         space = configs(count)
         first, second = (run(strategy(name, inputs(space), seed=5)) for _ in range(2))
         assert first == second
 
+    @pytest.mark.drawn(2)
     def test_goes_the_same_way_from_the_same_saved_outcomes(self, name: str, count: int) -> None:
         space = configs(count)
         ways = []
@@ -130,6 +135,7 @@ class TestStrategy:
             ways.append(run(one))
         assert ways[0] == ways[1]
 
+    @pytest.mark.drawn(2)
     def test_believes_the_last_that_it_was_told(self, name: str, count: int) -> None:
         one = strategy(name, inputs(configs(count)), seed=3)
         for seconds in (1e-3, None, 2e-3):
@@ -144,6 +150,7 @@ def test_an_empty_space_has_nothing_to_ask_for(name: str) -> None:
     assert one.gain() == 0
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_config_that_is_listed_twice_is_asked_for_once(name: str) -> None:
     space = configs(100)

@@ -76,6 +76,7 @@ def test_pieces_cover_every_row_of_every_batch_once(batch: int, rows: int, cost:
     assert (seen == 1).all()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("dtype", ITEMSIZE)
 @pytest.mark.parametrize("k", [1, 2, 3, 10, 100, 1000, 10_000])
 def test_the_least_accurate_right_kernel_is_within_tolerance(dtype: str, k: int) -> None:

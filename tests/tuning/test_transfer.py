@@ -141,6 +141,7 @@ def losses(world: World, tuned: Sequence[TunedProblem]) -> list[tuple[float, flo
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "seed", "widest"),
     [
@@ -166,6 +167,7 @@ def test_where_near_shapes_say_little_the_bound_is_wide_and_holds() -> None:
     assert fmean(loss <= bound for loss, _, bound in told) >= 0.9
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 16, 31])
 def test_few_tuned_shapes_bound_little(count: int) -> None:
     held, bounds = [], []
@@ -195,6 +197,7 @@ def test_the_more_shapes_are_tuned_the_closer_the_bound() -> None:
     assert bounds == sorted(bounds, reverse=True)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_answers_are_legal_with_consistent_bounds(seed: int) -> None:
     dice = random.Random(seed)  # noqa: S311 - a random test with its seed
@@ -237,6 +240,7 @@ def with_defaults(world: World, tuned: Sequence[TunedProblem], seed: int) -> lis
     ]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("count", [1, 3, 8, 20, 40])
 def test_transferred_config_is_hardly_ever_slower_than_the_untuned(count: int) -> None:
     """Of all answers at most 5 % are over 3 % slower than the untuned choice, and at most 2 % over 10 % slower."""
@@ -287,6 +291,7 @@ def test_nothing_tuned_or_nothing_legal_is_no_answer() -> None:
     assert Transfer(tuned, lambda *_: False, world.predict).choose(Problem(64, 64, 64)) is None
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_order_of_the_tuned_shapes_changes_nothing(seed: int) -> None:
     world = waves(seed)

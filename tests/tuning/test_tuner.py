@@ -110,6 +110,7 @@ def run(
     ] if finals else None
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("strategy", ["exhaustive", "random", "genetic", "auto"])
 def test_without_a_budget_every_legal_config_is_attempted_once(strategy: str) -> None:
     runner = Scripted()
@@ -171,6 +172,7 @@ def test_a_budget_that_is_raised_while_the_tune_runs_takes_effect_at_once() -> N
     assert len([one for one in given if isinstance(one, (Measured, Rejected)) and one.kernel == "tiled"]) == 9
 
 
+@pytest.mark.slow
 def test_the_search_ends_once_little_more_is_expected() -> None:
     free, _ = run(Scripted(), Budget(), order=task("auto"))
     eager, _ = run(Scripted(), Budget(gain_percent=50.0), order=task("auto"))
@@ -184,6 +186,7 @@ def test_defaults_are_measured_even_when_the_budget_is_spent(budget: Budget) -> 
     assert [one.config for one in outcomes] == [kernel.default(PROBLEM, DEVICE) for kernel in KERNELS[::-1]]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("done", [0, 1, 2, 3, 9, 20])
 @pytest.mark.parametrize("strategy", ["exhaustive", "random", "genetic", "auto"])
 def test_a_resumed_tune_repeats_nothing_and_keeps_its_budget(done: int, strategy: str) -> None:
@@ -261,6 +264,7 @@ def test_where_nothing_was_measured_there_is_no_best() -> None:
     assert best_of([Rejected("naive", KERNELS[0].default(PROBLEM, DEVICE), "compile", "no")]) is None
 
 
+@pytest.mark.slow
 def test_auto_leaves_a_baseline_that_is_twice_slower_after_four_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     times = {"naive": 20.0, "tiled": 2.2, "register_tiled": 1.0}
     monkeypatch.setitem(globals(), "seconds_of", lambda launch: 1e-3 * times[launch.kernel])
