@@ -19,6 +19,7 @@ from kernels.space import Config, Space
 Role = Literal["serving", "lesson"]
 SERVING: Final = "serving"
 LESSON: Final = "lesson"
+_REMEMBERED: Final = 256  # builds of a kernel
 
 
 def _everywhere(_: Problem, __: Device) -> bool:
@@ -177,12 +178,25 @@ class Kernel:
         refusal = self.space.refusal(config, problem, device)
         if refusal is not None:
             raise ValueError(refusal)
-        macros = (
-            *((name, str(value)) for name, value in config.items() if name not in self.arguments),
-            *dtype_macros(problem),
-        )
-        build = Build(self.name, self.text, "matmul", macros, self.dynamic_smem)
+        config, build = self._build(config, problem)
         return _planned(self.plan(config, problem), Launch(self.name, config, problem, build, 0, (0, 0), 0))
+
+    def _build(self, config: Config, problem: Problem) -> tuple[Config, Build]:
+        """The build of a config, and that config: one of each for all problems of a class, of which many are kept."""
+        key = config, dtype_macros(problem)
+        found = self._builds.get(key)
+        if found is None:
+            own = ((name, str(value)) for name, value in config.items() if name not in self.arguments)
+            found = config, Build(self.name, self.text, "matmul", (*own, *key[1]), self.dynamic_smem)
+            if len(self._builds) >= _REMEMBERED:
+                self._builds.clear()
+            self._builds[key] = found
+        return found
+
+    @cached_property
+    def _builds(self) -> dict[tuple[Config, tuple[tuple[str, str], ...]], tuple[Config, Build]]:
+        """What _build has given."""
+        return {}
 
     def for_problem(self, launch: Launch, problem: Problem) -> Launch:
         """The same binary on another problem of its class, which the space is not asked for."""

@@ -104,6 +104,16 @@ def floats() -> list[Kernel]:
     return [kernel for kernel in CATALOGUE.values() if ("float32", "strict") in kernel.classes]
 
 
+def test_launches_of_one_config_on_problems_of_a_class_share_its_build() -> None:
+    tiled, device = CATALOGUE["tiled"], PROCESSOR
+    config, again = (tiled.default(Problem(64, 64, 64), device) for _ in range(2))
+    one, other = tiled.launch(config, Problem(64, 64, 64), device), tiled.launch(again, Problem(70, 9, 5), device)
+    assert one.build is other.build
+    assert one.config is other.config
+    turned = tiled.launch(config, Problem(64, 64, 64, trans_a=True), device)
+    assert turned.build == replace(one.build, macros=turned.build.macros) != one.build
+
+
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"hopper", "direct_tensor"}))  # these count pieces of work
 def test_the_grid_does_not_end_at_65535_but_at_2_to_the_31(name: str) -> None:
     entry, whole = CATALOGUE[name], {"BATCH_PER_BLOCK": 1, "TILES": 1, "SPLIT_K": 1}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.errors import NotTuned, UnknownDevice, Unsupported
-from app.services.best import transfer_records
+from app.services.best import lookup, transfer_records
 from app.services.best.lookup import BestConfigs, covering, distance, untuned
 from app.services.jobs.service import new_job
 from app.services.service import Service
@@ -423,6 +423,18 @@ def test_kernel_that_leaves_a_gpu_idle_is_passed_over_untuned(sizes: tuple[int, 
 def test_a_class_that_no_kernel_covers_is_refused_by_its_name(service: Service) -> None:
     with pytest.raises(Unsupported, match=r"float16 \(tf32\)"):
         service.best.answer(replace(PROBLEM, dtype="float16", precision="tf32"))
+
+
+def test_answers_are_kept_until_as_many_newer_ones_are(
+    service: Service, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup, "_MOST", 8)
+    known = BestConfigs(service.fleet)
+    problems = [Problem(size, 7, 9) for size in range(1, 13)]
+    answers = [known.answer(problem, device.id) for problem in problems]
+    assert [known.knows(problem, device.id) for problem in problems] == 4 * [False] + 8 * [True]
+    assert known.answer(problems[-1], device.id) is answers[-1]
+    assert known.answer(problems[0], device.id) == answers[0], "and is worked out again"
 
 
 def test_an_unknown_device_is_refused(service: Service) -> None:

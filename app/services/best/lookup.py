@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final, Protocol, Self, TypeVar
 
@@ -37,7 +38,12 @@ __all__ = [
 
 Record = TypeVar("Record", BestRecord, CrossRecord)
 
-_MOST: Final = 8192  # answers kept, some megabytes
+_MOST: Final = 4096  # answers kept, some megabytes
+
+
+def _forget_oldest(answers: dict[tuple[str | None, Problem, bool], BestAnswer]) -> None:
+    with suppress(RuntimeError, StopIteration):  # where another thread adds one or forgets it at this moment
+        answers.pop(next(iter(answers)), None)
 
 
 class DeviceModel(Protocol):
@@ -201,7 +207,7 @@ class BestConfigs:
         if answer is None:
             answer = self._untuned(snapshot, problem, device)
         if len(snapshot.answers) >= _MOST:
-            snapshot.answers.clear()
+            _forget_oldest(snapshot.answers)
         snapshot.answers[device_id, problem, exact] = answer
         return answer
 
