@@ -15,11 +15,11 @@ from kernels.space import Config
 def features(kernel: Kernel, config: Config, problem: Problem, device: Device) -> tuple[float, ...]:
     """A legal config's row: log2 of predicted seconds, then figures of its launch, its tile, and each parameter's log2.
 
-    Of one length for a kernel. Where a config has no BM and BN nothing is predicted: every config of the kernel has the
-    same first figure, the time of the problem's products at the device's peak.
+    Of one length for a kernel. Where neither the kernel has a model nor a config BM and BN nothing is predicted: every
+    config of the kernel has the same first figure, the time of the problem's products at the device's peak.
     """
     return (
-        _predicted(kernel, config, problem, device),
+        predicted(kernel, config, problem, device),
         *_launch(kernel, config, problem, device.limits),
         *_tile(kernel, config, problem, device),
         *(_log(value) for _, value in config.items_),
@@ -30,7 +30,10 @@ def _is_tiled(config: Config) -> bool:
     return "BM" in config and "BN" in config
 
 
-def _predicted(kernel: Kernel, config: Config, problem: Problem, device: Device) -> float:
+def predicted(kernel: Kernel, config: Config, problem: Problem, device: Device) -> float:
+    """Log2 of a legal config's predicted seconds: by the kernel's own model where it has one."""
+    if kernel.seconds is not None:
+        return log2(kernel.seconds(config, problem, device))
     tiled = _is_tiled(kernel.modelled(config))
     return log2(predict(kernel, config, problem, device) if tiled else problem.flops / peak(problem, device))
 

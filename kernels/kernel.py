@@ -81,7 +81,8 @@ class Kernel:
     that it does not compute. `min_capability` is the first CUDA architecture that has its instructions, such as 80, and
     `dtype_capabilities` that of a dtype whose are later. `instructions` names those (kernels.arithmetic). `role` is
     `serving` or `lesson`. With `whole_k` a tile has all of k at once, at most its BK. `modelled` is a config in the
-    parameters that the cost model reads: BM, BN and, with tiles in shared memory, BK.
+    parameters that the cost model reads: BM, BN and, with tiles in shared memory, BK. `seconds` are those of a launch
+    by a model of the kernel's own, which knows the device better: its default has the least of them.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Kernel:
     role: Role = SERVING
     whole_k: bool = False
     modelled: Callable[[Config], Config] = _itself
+    seconds: Callable[[Config, Problem, Device], float] | None = None
 
     @property
     def text(self) -> str:
@@ -183,7 +185,7 @@ class Kernel:
 
     def _build(self, config: Config, problem: Problem) -> tuple[Config, Build]:
         """The build of a config, and that config: one of each for all problems of a class, of which many are kept."""
-        key = config, dtype_macros(problem)
+        key = config, dtype_macros(problem), self.text
         found = self._builds.get(key)
         if found is None:
             own = ((name, str(value)) for name, value in config.items() if name not in self.arguments)
@@ -194,7 +196,7 @@ class Kernel:
         return found
 
     @cached_property
-    def _builds(self) -> dict[tuple[Config, tuple[tuple[str, str], ...]], tuple[Config, Build]]:
+    def _builds(self) -> dict[tuple[Config, tuple[tuple[str, str], ...], str], tuple[Config, Build]]:
         """What _build has given."""
         return {}
 

@@ -29,6 +29,7 @@ from kernels.space import Config
 VENDOR: Final = "vendor"
 _HOPELESS: Final = 2.0  # times the best of all kernels: one that is slower is left by auto
 _CHANCE: Final = 16  # trials that every kernel has before
+_APART: Final = 2  # trials of the leading kernel between the defaults of two kernels below the untuned one
 _BASELINES: Final = ("naive", "tiled")
 _BASELINES_CHANCE: Final = 4  # what others are compared with need not be at its best where it is that slow
 _REPORT: Final = 5  # rounds of whoever is told that the finals are left time for at least
@@ -114,7 +115,8 @@ def _search(task: Task, runner: ProvingRunner, given: Deadline, saved: Sequence[
         left = [search for search in searches if not search.exhausted and not _is_done(search, searches, task, now)]
         if not left:
             return
-        left.sort(key=lambda one: _turn(one, searches, task))
+        turns = {search.kernel.name: _turn(search, left, searches, task) for search in left}
+        left.sort(key=lambda one: turns[one.kernel.name])
         _fill(left[0], task, runner, given)
         search = next((one for one in left if _built(one, task, runner) is not None), left[0])
         config = _next(search, task, runner)
@@ -167,17 +169,29 @@ def _turns(
 
     untuned = _untuned(task)
     if sum(map(seconds, [*vendor, *defaults])) <= _CLOSE * given.left():
-        return [*vendor, *sorted(defaults, key=lambda turn: turn[1] != untuned)], False
+        first = sorted(defaults, key=lambda turn: turn[1] != untuned)
+        return [*vendor, *(turn for turn in first if _comes_first(turn, untuned, task))], False
     defaults.sort(key=seconds)
     for at, turn in enumerate(defaults):
         if untuned is None or turn[1] != untuned:
             continue
-        others = [task.forecast(each).launch for _, each in defaults if isinstance(each, Launch) and each != untuned]
-        expected, rival = task.forecast(untuned).launch, min(others, default=math.inf)
+        rivals = [task.forecast(each).launch for _, each in defaults if isinstance(each, Launch) and each != untuned]
+        expected, rival = task.forecast(untuned).launch, min(rivals, default=math.inf)
         decides = CLEARLY * expected < rival or (seconds(turn) > given.left() and expected <= rival)
         if seconds(turn) <= _UNTUNED * given.left() or (decides and _decides(untuned, task, (), given.left())):
-            return [turn, *vendor, *defaults[:at], *defaults[at + 1 :]], True
+            others = [*defaults[:at], *defaults[at + 1 :]]
+            return [turn, *vendor, *(each for each in others if _comes_first(each, untuned, task))], True
     return [*defaults[:1], *vendor, *defaults[1:]], True
+
+
+def _comes_first(turn: tuple[KernelSearch | None, Contender | Rejected], untuned: Launch | None, task: Task) -> bool:
+    """Whether a default is tried before the search begins: the untuned one, and the baselines, whose figures are told.
+
+    The other kernels' have their turns later: where a GPU has newer instructions, most are several times slower.
+    """
+    search, contender = turn
+    is_told = search is None or search.kernel.name in _BASELINES or contender == untuned
+    return is_told or untuned is None or task.strategy != "auto"
 
 
 def _decides(contender: Contender | Rejected, task: Task, found: Sequence[Outcome], left: float) -> bool:
@@ -259,9 +273,19 @@ def _is_done(search: KernelSearch, searches: Sequence[KernelSearch], task: Task,
     return task.strategy == "auto" and len(search.told) >= chance and _slowness(search, searches) > _HOPELESS
 
 
-def _turn(search: KernelSearch, searches: Sequence[KernelSearch], task: Task) -> float:
-    """Who is tried next has the least: a kernel's trials, and in auto twice as slow a kernel has a quarter of them."""
-    return len(search.told) * (_slowness(search, searches) ** 2 if task.strategy == "auto" else 1.0)
+def _turn(search: KernelSearch, left: Sequence[KernelSearch], searches: Sequence[KernelSearch], task: Task) -> float:
+    """Who is tried next has the least: a kernel's trials, and in auto twice as slow a kernel has a quarter of them.
+
+    In auto those that were not tried yet come in between one by one, the highest rung first.
+    """
+    if task.strategy != "auto":
+        return len(search.told)
+    if search.told:
+        return len(search.told) * _slowness(search, searches) ** 2
+    highest = next(one for one in reversed(left) if not one.told)
+    tried = sum(bool(one.told) and one.kernel.name not in _BASELINES for one in searches)
+    is_due = search is highest and max(len(one.told) for one in searches) >= _APART * tried
+    return -1.0 if is_due else math.inf
 
 
 def _slowness(search: KernelSearch, searches: Sequence[KernelSearch]) -> float:

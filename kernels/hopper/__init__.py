@@ -206,6 +206,7 @@ HOPPER: Final = Kernel(
     platforms=("cuda",),
     plan=plan,
     default=_default,
+    seconds=seconds,
     dynamic_smem=True,
     arguments=("GROUP_M", "SPLIT_K", "BLOCKS"),
     auxiliary_sources=(packing.PACK_K_MAJOR, SPLIT_K_REDUCE, *fp32_emulation.FILES),

@@ -96,6 +96,7 @@ PIPELINED: Final = Kernel(
     platforms=("cuda",),
     plan=plan,
     default=_default,
+    seconds=seconds,
     dynamic_smem=True,
     arguments=("GROUP_M", "SPLIT_K"),
     preferred_untuned=_preferred_untuned,

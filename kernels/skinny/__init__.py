@@ -150,6 +150,7 @@ SKINNY: Final = Kernel(
     platforms=("cuda", "opencl"),
     plan=plan,
     default=_default,
+    seconds=_seconds,
     dynamic_smem=True,
     arguments=("SPLIT_K",),
     sizes=Sizes(short_most=SUITED),

@@ -25,11 +25,13 @@ _MEASURED: Final = 8  # how many must have been measured before
 _SEEDS: Final = 2  # configs that each source gives; more draw the search to their own optimum
 # Configs that the analytic model gives. With 2, and one turn of eight for the view with a trend, a quarter of 52
 # searches of a recorded space ended over 2 % from its best; with these, 1 of 24.
-_MODEL_SEEDS: Final = 4
+_MODEL_SEEDS: Final = 6
+_ALIKE: Final = 3  # digits of the log2 of seconds in which configs differ that the model tells apart
+_SURE: Final = 4  # seeds before the first random row: a short tune comes no further
 _FASTEST: Final = 8  # whose neighbours are looked at
 _CLOSEST: Final = 4  # whose neighbours are tried, whatever is believed of them
 _SHORTLIST: Final = 256
-_PREDICTED: Final = 2048  # rows that the analytic model is asked for at first: more of them delay the first trial
+_PREDICTED: Final = 8192  # rows that the analytic model is asked for at first: more of them delay the first trial
 _NUGGET: Final = 1e-4  # variance of a measured log time
 # Views take turns, since each is blind to some optima, and where they disagree is where to look. A smooth one finds
 # the way down ordered parameters, one of single values what comes of their combinations, one with a trend what the
@@ -99,18 +101,25 @@ class BayesianSearch:
         return max(*self._gains, self._history.gain()) if self._history.open.any() else 0.0
 
     def _opening(self, order: Sequence[int]) -> Iterator[int]:
-        """Seeds, sought at once, alternating with random rows; then random rows alone."""
+        """Seeds, sought at once, after the first few alternating with random rows; then random rows alone."""
         seeds = self._seeds(order)
-        alternating = [row for pair in zip_longest(seeds, order[: len(seeds)]) for row in pair]
-        return (row for row in chain(alternating, order) if self._history.open[row])
+        sure, others = seeds[:_SURE], seeds[_SURE:]
+        alternating = [row for pair in zip_longest(others, order[: len(seeds)]) for row in pair if row is not None]
+        return (row for row in chain(sure, alternating, order) if self._history.open[row])
 
     def _seeds(self, order: Sequence[int]) -> list[int]:
-        """The fastest of each source in turn, the nearest source first, and those the analytic model has fastest."""
+        """The fastest of each source in turn, the nearest source first, and those the analytic model has fastest.
+
+        Of configs that the model cannot tell apart one is enough, and the default may be that one.
+        """
         lists = [self._fastest_at(known.seconds) for known in self._candidates.sources]
         rows = np.sort(np.array(order[:_PREDICTED], dtype=np.intp))
-        predicted = self._candidates.predicted(rows)
+        predicted = self._candidates.predicted(rows).round(_ALIKE)
         if len(predicted) and np.ptp(predicted) > 0:
-            lists.append([int(row) for row in rows[np.argsort(predicted, kind="stable")[:_MODEL_SEEDS]]])
+            times, places = np.unique(predicted, return_index=True)
+            first = self._history.first
+            known = None if first is None else self._candidates.predicted(np.array([first]))[0].round(_ALIKE)
+            lists.append([int(row) for row in rows[places[times != known][:_MODEL_SEEDS]]])
         seeds = [row for level in zip_longest(*lists) for row in level if row is not None]
         return list(dict.fromkeys(seeds))[: _OPENING // 2]
 

@@ -47,6 +47,7 @@ class CandidateFeatures:
         self._sample = np.sort(random.permutation(len(self._codes))[:_POOL])
         self._features: Matrix | None = None
         self._has = np.zeros(len(self._codes), dtype=bool)
+        self._predicted = np.full(len(self._codes), np.nan)
         self.sources = _sources(inputs, history)
         self._random = random.spawn(1)[0]
 
@@ -107,7 +108,9 @@ class CandidateFeatures:
 
     def predicted(self, rows: Rows) -> Matrix:
         """The analytic model's log time of rows."""
-        return self._figures(rows)[:, 0]
+        for row in rows[np.isnan(self._predicted[rows])]:
+            self._predicted[row] = self._inputs.prediction(self._history.configs[row])
+        return self._predicted[rows]
 
     def failing(self, rows: Rows) -> Matrix:
         """The inputs of the feasibility classifier: parameters and features."""

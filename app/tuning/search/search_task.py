@@ -11,7 +11,7 @@ from app.tuning.search.inputs import PriorTimes, SearchInputs
 from app.tuning.search.strategy import Strategy, strategy
 from kernels import KERNELS
 from kernels.device import Device
-from kernels.features import features
+from kernels.features import features, predicted
 from kernels.kernel import Kernel
 from kernels.problem import Problem
 from kernels.space import Config
@@ -45,10 +45,14 @@ StrategyFactory: TypeAlias = Callable[[SearchTask], Strategy]
 def make_strategy(task: SearchTask) -> Strategy:
     """The strategy, which lists the space; raises ValueError where its name is unknown."""
     kernel, problem, device = task.kernel, task.problem, task.device
-    found = partial(_features, kernel, problem, device)
-    inputs = SearchInputs(kernel.space.legal(problem, device), task.default, found, task.known)
+    found, alone = partial(_features, kernel, problem, device), partial(_predicted, kernel, problem, device)
+    inputs = SearchInputs(kernel.space.legal(problem, device), task.default, found, task.known, alone)
     return strategy(task.strategy, inputs, task.seed)
 
 
 def _features(kernel: Kernel, problem: Problem, device: Device, config: Config) -> tuple[float, ...]:
     return features(kernel, config, problem, device)
+
+
+def _predicted(kernel: Kernel, problem: Problem, device: Device, config: Config) -> float:
+    return predicted(kernel, config, problem, device)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -22,6 +26,7 @@ from kernels.launch import Launch
 from kernels.problem import Problem
 
 _SHORTEST: Final = 2.0  # seconds: no launch is taken for hung before
+_AHEAD: Final = 4  # cases that the host draws ahead and judges behind: of up to a million elements each
 
 
 def stress_verify(held: WorkerContext, link: WorkerLink, launch: Launch, key: FixtureKey) -> Rejected | None:
@@ -48,27 +53,77 @@ def stress_verify(held: WorkerContext, link: WorkerLink, launch: Launch, key: Fi
 def _first_wrong(
     held: WorkerContext, link: WorkerLink, entrant: LoadedContender, launch: Launch, key: FixtureKey
 ) -> Rejected | None:
-    kernel, device = KERNELS[launch.kernel], held.backend.device
+    """The first case that is wrong: the host draws the operands of some ahead, and judges what came before."""
+    kernel, device, program = KERNELS[launch.kernel], held.backend.device, entrant.program
+    if program is None:
+        return None
 
     def legal(problem: Problem) -> bool:
         return kernel.space.refusal(launch.config, problem, device) is None
 
-    for number, case in enumerate(adversarial.cases(launch.config, launch.problem, device, legal)):
-        planned = kernel.for_problem(launch, case.problem)
-        reason = _wrong(held, link, entrant.program, planned, case, key.seed + number) if entrant.program else None
-        if reason is not None:
-            return entrant.rejected("verify", f"{case.name}: {reason}")
-    return None
+    with ThreadPoolExecutor(_AHEAD) as pool:
+        judged = deque[tuple[Case, Future[str | None]]]()
+        for case, drawn in _drawn(pool, adversarial.cases(launch.config, launch.problem, device, legal), key.seed):
+            planned = kernel.for_problem(launch, case.problem)
+            found = _launched(held, link, program, planned, case, drawn.result())
+            judged.append((case, pool.submit(found.judge)))
+            if len(judged) > _AHEAD and (wrong := _wrong(entrant, *judged.popleft())):
+                return wrong
+        return next((wrong for each in judged if (wrong := _wrong(entrant, *each))), None)
 
 
-def _wrong(
-    held: WorkerContext, link: WorkerLink, program: Program, launch: Launch, case: Case, seed: int
-) -> str | None:
-    """Launch once into a poisoned C between guard bands, with A and B between NaN; the reason if C is wrong."""
-    backend, problem = held.backend, case.problem
-    link.phase("verify", patience(problem))
+def _wrong(entrant: LoadedContender, case: Case, judged: Future[str | None]) -> Rejected | None:
+    reason = judged.result()
+    return entrant.rejected("verify", f"{case.name}: {reason}") if reason else None
+
+
+def _drawn(
+    pool: Executor, cases: Iterable[Case], seed: int
+) -> Iterator[tuple[Case, Future[tuple[Array, Array, Array, Array]]]]:
+    """Each case with A and B, and with the operands of its reference, which are finite; a few are drawn ahead."""
+    waiting = deque[tuple[Case, Future[tuple[Array, Array, Array, Array]]]]()
+    for number, case in enumerate(cases):
+        waiting.append((case, pool.submit(_operands, case, seed + number)))
+        if len(waiting) > _AHEAD:
+            yield waiting.popleft()
+    yield from waiting
+
+
+def _operands(case: Case, seed: int) -> tuple[Array, Array, Array, Array]:
     a, b = adversarial.draw(case, seed)
-    left, right = applied(problem, adversarial.finite(a), adversarial.finite(b))
+    return a, b, *applied(case.problem, adversarial.finite(a), adversarial.finite(b))
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """What a launch on a case left: C in the readback, or why it is wrong or None where it is not to be judged."""
+
+    case: Case
+    a: Array
+    b: Array
+    reference: Array
+    readback: Array
+    is_product: bool
+    reason: str | None = None
+
+    def judge(self) -> str | None:
+        """Say why C is wrong; None: it is right."""
+        if not self.is_product:
+            return self.reason
+        return adversarial.judge(self.case, self.a, self.b, self.reference, product(self.case.problem, self.readback))
+
+
+def _launched(
+    held: WorkerContext,
+    link: WorkerLink,
+    program: Program,
+    launch: Launch,
+    case: Case,
+    drawn: tuple[Array, Array, Array, Array],
+) -> _Launched:
+    """Launch once into a poisoned C between guard bands, with A and B between NaN, and make the reference."""
+    backend, problem, (a, b, left, right) = held.backend, case.problem, drawn
+    link.phase("verify", patience(problem))
     warm(held, link, program, launch)
     link.phase("launch", patience(problem))
     guarded = backend.allocate(problem.c_bytes + 2 * GUARD)
@@ -86,9 +141,8 @@ def _wrong(
     outside = overrun(readback)
     if outside is not None:
         drop(held)
-    if outside is None and verdict:
-        return adversarial.declined(case, verdict)
-    return outside or adversarial.judge(case, a, b, reference, product(problem, readback))
+    reason = adversarial.declined(case, verdict) if verdict and outside is None else outside
+    return _Launched(case, a, b, reference, readback, is_product=not (verdict or outside), reason=reason)
 
 
 def _among_nan(backend: Backend, array: Array) -> Buffer:
